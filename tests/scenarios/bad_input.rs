@@ -520,7 +520,7 @@ fn addresses_of_static() {
     fn entry(call: Call, entry: Value) -> Call {
         entries(call, json!([{"address": "10.0.0.5/24"}, entry]))
     }
-    fn asked(call: Call, ip: &str) -> Call {
+    fn requesting(call: Call, ip: &str) -> Call {
         entry(call, json!({"gateway": "10.1.0.1"})).config(json!({"runtimeConfig": {"ips": [ip]}}))
     }
     #[rustfmt::skip]
@@ -541,8 +541,8 @@ fn addresses_of_static() {
         Bad("an address twice, by an argument", 7, "10.0.0.5", |c| entry(c, json!({"gateway": "10.0.0.1"})).args("IP=10.0.0.5/24")),
         Bad("a route without a destination", 6, "ipam.routes[0]", |c| c.config(json!({"ipam": {"routes": [{}]}}))),
         Bad("name servers that are a word", 6, "ipam.dns.nameservers", |c| c.config(json!({"ipam": {"dns": {"nameservers": "x"}}}))),
-        Bad("asked for: no address", 6, "runtimeConfig.ips[0]", |c| asked(c, "ten")),
-        Bad("asked for: no prefix length, and nobody knows it", 7, "10.1.0.6", |c| asked(c, "10.1.0.6")),
+        Bad("asked for: no address", 6, "runtimeConfig.ips[0]", |c| requesting(c, "ten")),
+        Bad("asked for: no prefix length, and nobody knows it", 7, "10.1.0.6", |c| requesting(c, "10.1.0.6")),
         Bad("asked for by args: a number", 6, "args.cni.ips", |c| c.config(json!({"args": {"cni": {"ips": [5]}}}))),
         Bad("an argument that is no address", 4, "IP", |c| c.args("IP=10.0.0.5/24,ten")),
         Bad("an argument without a prefix length", 7, "10.0.0.5", |c| c.args("IP=10.0.0.5")),

@@ -144,7 +144,7 @@ fn sent(lab: &Lab, [from, to]: [&Netns; 2], address: &str, bytes: usize, link: &
 }
 
 #[test]
-fn no_more_passes_than_the_burst_and_what_the_rate_allows_since() {
+fn at_most_the_burst_and_the_rates_share_since_then_pass() {
     needs!(TrafficControl);
     let lab = Lab::new();
     let pod = wired(&lab, "eth0");
@@ -267,7 +267,7 @@ fn two_interfaces_of_a_container_have_an_ifb_each() {
 }
 
 #[test]
-fn del_without_namespace_and_result_removes_the_ifb_and_what_is_sent_goes_on() {
+fn del_without_namespace_and_result_removes_the_ifb_and_traffic_continues() {
     needs!(TrafficControl);
     beyond_reference!("bandwidth-del");
     let lab = Lab::new();
@@ -282,7 +282,7 @@ fn del_without_namespace_and_result_removes_the_ifb_and_what_is_sent_goes_on() {
 }
 
 #[test]
-fn del_after_the_container_is_gone_leaves_nothing() {
+fn del_after_the_containers_deletion_leaves_nothing() {
     needs!(TrafficControl);
     let lab = Lab::new();
     let before = lab.snapshot();
@@ -320,7 +320,7 @@ const OTHERS: [&str; 3] = [
 ];
 
 #[test]
-fn filters_of_others_are_kept_and_what_they_hang_on_is_used() {
+fn filters_of_other_programs_are_kept_and_their_parent_is_used() {
     needs!(TrafficControl);
     beyond_reference!("bandwidth-clsact");
     for others in OTHERS {
@@ -355,7 +355,7 @@ fn a_clsact_of_ours_that_others_use_by_now_stays() {
 }
 
 #[test]
-fn an_interface_without_an_end_on_the_host_is_limited_inside_if_that_is_asked_for() {
+fn an_interface_without_an_end_on_the_host_is_limited_inside_if_configured() {
     needs!(TrafficControl, Macvlan);
     beyond_reference!("bandwidth-keys");
     let lab = Lab::new();
@@ -398,7 +398,7 @@ const LOSSES: [(&str, &str); 6] = [
 ];
 
 #[test]
-fn check_tells_what_somebody_removed_and_add_again_brings_it_back() {
+fn check_reports_removed_objects_and_a_repeated_add_restores_them() {
     needs!(TrafficControl);
     beyond_reference!("bandwidth-check");
     for (loss, words) in LOSSES {
@@ -421,7 +421,7 @@ fn check_tells_what_somebody_removed_and_add_again_brings_it_back() {
 }
 
 #[test]
-fn a_failed_add_leaves_what_was_there() {
+fn a_failed_add_leaves_earlier_rules() {
     needs!(TrafficControl);
     beyond_reference!("bandwidth-del");
     let lab = Lab::new();

@@ -14,7 +14,7 @@ fn masqueraded(backend: &str) -> Value {
 }
 
 #[test]
-fn what_leaves_the_subnet_leaves_with_the_hosts_address_and_what_stays_does_not() {
+fn packets_that_leave_the_subnet_have_the_hosts_address_and_others_do_not() {
     let lab = Lab::new();
     let far = lab.machine("far");
     let _servers = [far.serve_tcp("far", "198.51.100.2:80"), far.serve_tcp("far", "[2001:db8:51::2]:80")];

@@ -74,7 +74,7 @@ fn an_attachment_is_listed_shown_and_drawn_with_its_live_state() {
 }
 
 #[test]
-fn ports_an_address_and_a_mac_are_asked_for_in_words_of_the_command_line() {
+fn ports_an_address_and_a_mac_are_options_of_the_command_line() {
     beyond_reference!("address-precedence");
     let lab = Lab::new();
     let pod = lab.container("pod");
@@ -111,7 +111,7 @@ fn ports_an_address_and_a_mac_are_asked_for_in_words_of_the_command_line() {
 }
 
 #[test]
-fn a_network_may_be_a_path_and_its_namespace_is_made_on_demand_and_gone_if_the_add_fails() {
+fn a_network_may_be_a_path_and_its_namespace_is_created_on_demand_and_deleted_if_the_add_fails() {
     let lab = Lab::new();
     let file = lab.dir().join("mine.conflist");
     fs::write(&file, pods("1.1.0", "10.1.2.0/24").to_string()).unwrap();
@@ -152,7 +152,7 @@ fn without_a_path_plugins_are_looked_for_wherever_they_may_have_been_installed()
 }
 
 #[test]
-fn the_graph_has_what_each_kind_of_interface_hangs_on() {
+fn the_graph_shows_the_parent_of_each_kind_of_interface() {
     needs!(Macvlan, Tap);
     let lab = Lab::new();
     lab.container("pod").sh("ip link add inner address 02:00:00:00:00:01 type bridge");
@@ -254,7 +254,7 @@ fn networks_of_all_runtimes_are_found_where_the_configuration_of_each_says() {
 }
 
 #[test]
-fn attachments_of_all_runtimes_are_told_apart_and_a_dry_gc_covers_all_networks() {
+fn attachments_of_all_runtimes_are_distinguished_and_a_dry_gc_covers_all_networks() {
     beyond_reference!("gc");
     let lab = Lab::new();
     let hash = "b144461d93f3a28fce102c6ef363e0a136de42a00eb2293f16e67be9c0442123";
@@ -291,15 +291,15 @@ fn attachments_of_all_runtimes_are_told_apart_and_a_dry_gc_covers_all_networks()
                 .find(|one| one["containerID"] == id)
                 .map(|one| one["runtime"].clone())
         };
-        let told = Some(if runtime == "unknown" { Value::Null } else { runtime.into() });
-        assert_eq!(of_id(&all), told, "{netns}");
+        let expected = Some(if runtime == "unknown" { Value::Null } else { runtime.into() });
+        assert_eq!(of_id(&all), expected, "{netns}");
         assert_eq!(
             of_id(&tool.json("list attachments")),
-            told.clone().filter(|_| cache.is_empty()),
+            expected.clone().filter(|_| cache.is_empty()),
             "{netns}"
         );
-        assert_eq!(of_id(&tool.json(&format!("show --all {id}"))), told, "{netns}");
-        assert_eq!(of_id(&tool.json("graph --all")["containers"]), told, "{netns}");
+        assert_eq!(of_id(&tool.json(&format!("show --all {id}"))), expected, "{netns}");
+        assert_eq!(of_id(&tool.json("graph --all")["containers"]), expected, "{netns}");
     }
     assert!(tool.says("show --all multus").contains("runtime containerd"));
     assert!(tool.says("graph --all").contains("in multus of containerd, network net"));
@@ -335,8 +335,8 @@ fn limits_of_bandwidth_are_shown_as_the_kernel_has_them() {
     tool.says("add net pod --container-id web1");
     let shown = tool.json("show web1");
     let limits = shown[0]["limits"].as_array().unwrap();
-    let told: Vec<_> = limits.iter().map(|limit| (&limit["direction"], &limit["rate"])).collect();
-    assert_eq!(told, [(&json!("ingress"), &json!(8_000_000)), (&json!("egress"), &json!(1_500_000))]);
+    let expected: Vec<_> = limits.iter().map(|limit| (&limit["direction"], &limit["rate"])).collect();
+    assert_eq!(expected, [(&json!("ingress"), &json!(8_000_000)), (&json!("egress"), &json!(1_500_000))]);
     assert_eq!(limits[0]["burst"], 800_000);
     let host_end = limits[0]["interface"].as_str().unwrap();
     let text = tool.says("show web1");
@@ -403,7 +403,7 @@ fn an_add_that_a_signal_interrupts_is_rolled_back() {
 }
 
 #[test]
-fn a_second_signal_ends_an_add_at_once() {
+fn a_second_signal_ends_an_add_immediately() {
     let lab = Lab::new();
     lab.container("pod");
     let (mut add, _) = add_that_waits(&lab);
@@ -479,7 +479,7 @@ fn collected(tool: &Tool) -> Value {
 }
 
 #[test]
-fn attachments_of_namespaces_that_are_gone_are_removed_and_the_others_stay() {
+fn attachments_of_deleted_namespaces_are_removed_and_the_others_stay() {
     let lab = Lab::new();
     let [gone, alive] = ["gone", "alive"].map(|id| lab.container(id));
     lab.configure("10-net.conflist", &pods("1.0.0", "10.1.2.0/24"));
@@ -572,7 +572,7 @@ fn a_node_that_lost_its_cache_and_all_namespaces_is_empty_after_one_gc() {
 }
 
 #[test]
-fn status_tells_of_a_full_pool_and_fails_for_it_only_where_that_is_asked_for() {
+fn status_reports_a_full_range_set_and_fails_only_if_configured() {
     beyond_reference!("status");
     let lab = Lab::new();
     let conf = pods("1.1.0", "10.1.2.0/30");
@@ -619,7 +619,7 @@ fn a_configuration_is_judged_as_a_whole_before_it_is_used() {
 }
 
 #[test]
-fn the_rules_of_an_attachment_are_shown_and_gone_after_del() {
+fn the_rules_of_an_attachment_are_shown_until_its_del() {
     beyond_reference!("rules-by-attachment");
     let lab = Lab::new();
     lab.container("pod");
@@ -665,7 +665,7 @@ fn the_references_plugins_run_under_it_unchanged() {
 }
 
 #[test]
-fn status_asks_the_plugins_whatever_version_the_network_has() {
+fn status_calls_the_plugins_with_any_version_of_the_network() {
     beyond_reference!("status");
     let lab = Lab::new();
     lab.configure("10-net.conflist", &pods("1.0.0", "10.1.2.0/30"));
@@ -687,7 +687,7 @@ fn status_asks_the_plugins_whatever_version_the_network_has() {
 }
 
 #[test]
-fn status_says_which_plugins_it_could_not_ask_and_why() {
+fn status_lists_the_plugins_that_it_could_not_call_and_why() {
     let lab = Lab::new();
     let versions = "{\"cniVersion\": \"1.0.0\", \"supportedVersions\": [\"0.4.0\", \"1.0.0\"]}";
     lab.fake_plugin("older", &format!("[ $CNI_COMMAND = VERSION ] && echo '{versions}'"));
@@ -735,7 +735,7 @@ fn ports_without_rules_are_shown_as_missing_and_check_names_the_remedy() {
 }
 
 #[test]
-fn a_port_that_a_newer_attachment_has_taken_is_told_in_show_graph_and_by_its_add() {
+fn show_graph_and_add_report_a_port_that_a_newer_attachment_has() {
     beyond_reference!("rules-by-attachment");
     let lab = Lab::new();
     let _pods = ["old", "new"].map(|id| lab.container(id));
@@ -812,7 +812,7 @@ fn a_network_may_be_a_path_wherever_a_name_may_be_and_a_mistyped_one_is_an_error
 }
 
 #[test]
-fn the_manual_page_cites_no_page_that_is_not_there() {
+fn the_manual_page_cites_only_existing_pages() {
     let lab = Lab::new();
     let page = lab.cnitool().says("man");
     assert!(page.contains(".SH \"CNITOOL ADD\"") && !page.contains("cnitool\\-add(1)"), "{page}");
@@ -826,7 +826,7 @@ fn on_a_terminal(lab: &Lab) -> Tool {
 }
 
 #[test]
-fn a_gc_of_all_says_what_of_it_was_alive() {
+fn gc_of_all_networks_reports_live_containers() {
     beyond_reference!("gc");
     let lab = Lab::new();
     let [gone, _one, _two] = ["gone", "one", "two"].map(|id| lab.container(id));
@@ -849,7 +849,7 @@ fn a_gc_of_all_says_what_of_it_was_alive() {
 }
 
 #[test]
-fn a_gc_that_fails_says_so_and_counts_only_what_it_removed() {
+fn a_failed_gc_reports_the_failure_and_counts_only_removed_objects() {
     beyond_reference!("gc");
     let lab = Lab::new();
     let _pods = ["one", "two"].map(|id| lab.container(id));
@@ -896,7 +896,7 @@ fn a_repair_that_repairs_nothing_is_no_success_unless_nothing_was_missing() {
 }
 
 #[test]
-fn a_value_of_the_wrong_type_is_told_in_words_of_json() {
+fn a_value_of_the_wrong_type_is_reported_in_terms_of_json() {
     beyond_reference!("errors");
     let lab = Lab::new();
     let _pod = lab.container("pod");

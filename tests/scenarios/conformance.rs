@@ -73,7 +73,7 @@ fn known_problems_are_shown_by_tests_that_exist() {
 /// `scripts/mutants claims` applies each change in tests/scenarios/claims, which restores the problem, and expects the
 /// test to fail. That takes long. Here, each change only has to match the sources.
 #[test]
-fn for_each_known_problem_there_is_a_change_that_brings_it_back() {
+fn each_known_problem_has_a_change_that_reintroduces_it() {
     let mut faults = String::new();
     for row in problems() {
         let named = row.trim_end_matches(" |").rsplit_once("| ").unwrap().1;

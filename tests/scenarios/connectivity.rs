@@ -179,7 +179,7 @@ fn packets_as_large_as_the_mtu_that_are_lost_are_found() {
 }
 
 #[test]
-fn a_way_outside_that_is_dropped_is_found_and_one_that_nobody_has_is_skipped() {
+fn dropped_traffic_to_outside_is_found_and_without_a_route_the_check_is_skipped() {
     let (lab, far) = host();
     let tool = configure(&lab, &json!([bridge()]));
     lab.host().sh("nft 'table inet x { chain f { type filter hook forward priority 0; policy drop; }\n}'");
@@ -355,7 +355,7 @@ fn a_signal_ends_the_test_and_both_containers_are_removed() {
 }
 
 #[test]
-fn gc_removes_what_a_killed_test_has_left() {
+fn gc_removes_leftovers_of_a_killed_test() {
     beyond_reference!("gc");
     let (lab, _far) = host();
     let tool = configure(&lab, &json!([bridge()]));

@@ -16,7 +16,7 @@ const ON_ONE_MASTER: [(&str, Feature); 3] =
     [("macvlan", Feature::Macvlan), ("ipvlan", Feature::Ipvlan), ("vlan", Feature::Vlan)];
 
 #[test]
-fn a_hundred_containers_by_sixteen_workers_on_one_master_fail_nobody_and_leave_nothing() {
+fn a_hundred_containers_by_sixteen_workers_on_one_master_attach_and_detach_without_errors_or_leftovers() {
     for (plugin, _) in ON_ONE_MASTER.into_iter().filter(|(_, needs)| needs.is_there()) {
         let lab = Lab::new();
         cable(&lab);
@@ -44,7 +44,7 @@ fn a_hundred_containers_by_sixteen_workers_on_one_master_fail_nobody_and_leave_n
 
 /// The chain of k3s, with the part that flannel delegates to bridge.
 #[test]
-fn a_hundred_containers_by_sixteen_workers_with_limits_fail_nobody_and_leave_nothing() {
+fn a_hundred_containers_by_sixteen_workers_with_limits_attach_and_detach_without_errors_or_leftovers() {
     needs!(TrafficControl);
     let lab = Lab::new();
     let links = lab.host().link_names();
@@ -83,7 +83,8 @@ pub fn by_workers<T: Sync, R: Send>(all: &[T], work: impl Fn(&T) -> R + Sync) ->
 
 /// The chains of Nomad, nerdctl and k3s, run as by a runtime.
 #[test]
-fn a_hundred_containers_by_sixteen_workers_on_the_chains_of_the_field_fail_nobody_and_leave_nothing() {
+fn a_hundred_containers_by_sixteen_workers_on_chains_of_runtimes_attach_and_detach_without_errors_or_leftovers()
+ {
     beyond_reference!("flannel");
     for (who, network) in chains_of_the_field() {
         is_crowded(who, &network, 100, &under_test().dir);
@@ -91,7 +92,7 @@ fn a_hundred_containers_by_sixteen_workers_on_the_chains_of_the_field_fail_nobod
 }
 
 #[test]
-fn a_crowd_on_the_chains_of_the_field_fails_if_a_stub_stands_for_one_of_their_plugins() {
+fn the_tests_with_many_containers_fail_if_a_plugin_is_replaced_by_a_stub() {
     beyond_reference!("flannel");
     for (who, network) in chains_of_the_field() {
         stubs::fails_with_stubs(who, &network, |plugins| is_crowded(who, &network, 8, plugins));

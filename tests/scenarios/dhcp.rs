@@ -56,7 +56,7 @@ fn is_leased() -> bool {
 }
 
 #[test]
-fn the_interface_is_up_before_its_address_is_asked_for_and_there_until_it_is_given_back() {
+fn the_interface_is_up_before_its_address_is_requested_and_exists_until_the_release() {
     beyond_reference!("ipam-order");
     with_each("dhcp", |_, pod, call| {
         call.add().ok_result();
@@ -69,7 +69,7 @@ fn the_interface_is_up_before_its_address_is_asked_for_and_there_until_it_is_giv
 }
 
 #[test]
-fn an_address_is_given_back_also_if_the_interface_is_gone_or_the_whole_container() {
+fn an_address_is_released_even_if_the_interface_or_the_container_was_deleted() {
     with_each("dhcp", |_, pod, call| {
         call.add().ok_result();
         pod.sh("ip link del eth0");
@@ -97,7 +97,7 @@ fn an_add_that_fails_gives_its_address_back_over_the_interface() {
 }
 
 #[test]
-fn an_address_that_cannot_be_given_back_keeps_no_interface() {
+fn a_failed_release_of_an_address_does_not_keep_the_interface() {
     beyond_reference!("ipam-order");
     with_each("dhcp", |_, pod, call| {
         call.add().ok_result();
@@ -112,7 +112,7 @@ fn an_address_that_cannot_be_given_back_keeps_no_interface() {
 }
 
 #[test]
-fn an_address_of_any_other_plugin_is_given_back_when_nobody_answers_to_it_any_more() {
+fn an_address_of_another_ipam_plugin_is_released_after_its_interface_was_deleted() {
     beyond_reference!("ipam-order");
     with_each("other", |_, _, call| {
         call.add().ok_result();

@@ -28,7 +28,7 @@ fn silent() -> DhcpNetwork {
 }
 
 #[test]
-fn a_socket_of_systemds_outlives_daemons_and_calls_wait_there_for_the_next_one() {
+fn systemds_socket_outlives_daemons_and_calls_wait_for_the_next_one() {
     beyond_reference!("dhcp-restart");
     let Some(mut net) = DhcpNetwork::with(RANGE) else { return };
     net.end_daemon(Signal::SIGTERM);
@@ -202,7 +202,7 @@ fn may_have(descriptors: u64) {
 
 /// Opens connections in 20 threads until there are enough, and keeps them open. Calls `while_open` as soon as the
 /// daemon and the queue are full.
-fn beside_a_crowd(while_open: impl FnOnce()) {
+fn while_connections_are_open(while_open: impl FnOnce()) {
     may_have(2 * CROWD as u64);
     let opened = AtomicUsize::new(0);
     let open = || {
@@ -225,12 +225,12 @@ fn beside_a_crowd(while_open: impl FnOnce()) {
 }
 
 #[test]
-fn an_address_is_leased_beside_ten_thousand_connections_that_say_nothing() {
+fn an_address_is_leased_while_ten_thousand_silent_connections_are_open() {
     beyond_reference!("dhcp-restart");
     let Some(mut net) = DhcpNetwork::with(RANGE) else { return };
     let pid = net.daemon().unwrap().id();
     let (_pod, call) = net.plugged("pod");
-    beside_a_crowd(|| {
+    while_connections_are_open(|| {
         // If a plugin's request does not arrive within a second, its connection is closed like the others, and it
         // connects again.
         for _ in 0..10 {
@@ -284,7 +284,7 @@ fn a_thousand_leases_need_little_memory_and_no_system_call_until_one_is_due() {
 }
 
 #[test]
-fn nobody_but_root_may_connect() {
+fn only_root_may_connect() {
     beyond_reference!("dhcp-restart");
     let net = silent();
     // Access to the directory is not enough.

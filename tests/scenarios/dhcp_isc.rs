@@ -45,9 +45,9 @@ fn iscs_server_leases_renews_and_takes_back() {
     let result = call.add().ok_result();
     assert!(ips(&result)[0].starts_with("10.9.0."), "{result}");
     assert!(pod.reaches("10.9.0.1"));
-    let asked = net.server_log().matches("DHCPDISCOVER").count();
+    let discovers = net.server_log().matches("DHCPDISCOVER").count();
     net.until("a renewal", || net.daemon_log().contains("renewed"));
-    assert_eq!(net.server_log().matches("DHCPDISCOVER").count(), asked, "{}", net.server_log());
+    assert_eq!(net.server_log().matches("DHCPDISCOVER").count(), discovers, "{}", net.server_log());
 
     call.del().ok();
     net.until("the release is seen", || net.server_log().contains("DHCPRELEASE of 10.9.0."));

@@ -125,7 +125,7 @@ fn a_lease_is_renewed_with_the_new_hardware_address_of_the_link() {
 }
 
 #[test]
-fn the_kernel_deletes_an_address_whose_lease_nobody_renews_and_the_next_daemon_asks_again() {
+fn the_kernel_deletes_the_address_of_an_expired_lease_and_the_next_daemon_requests_one_again() {
     beyond_reference!("dhcp-restart");
     with_each(|mut net, family| {
         let pod = net.pod("pod");
@@ -193,7 +193,7 @@ fn a_start_in_another_mount_namespace_keeps_all_leases() {
 
 /// In a time namespace, the boot time clock is far from the host's and from the monotonic clock.
 #[test]
-fn the_daemon_sleeps_by_the_clock_that_goes_on_while_the_machine_is_suspended() {
+fn the_daemons_timer_uses_the_clock_that_runs_while_the_machine_is_suspended() {
     beyond_reference!("dhcp-restart");
     let Some(mut net) = DhcpNetwork::with(&format!("{RANGE} {SOON}")) else { return };
     net.end_daemon(Signal::SIGTERM);
@@ -297,7 +297,7 @@ fn a_log_that_cannot_be_written_stops_nothing() {
 }
 
 #[test]
-fn a_del_without_a_daemon_finds_the_leases_beside_a_socket_that_systemd_has_elsewhere() {
+fn a_del_without_a_daemon_finds_the_leases_next_to_systemds_socket() {
     beyond_reference!("dhcp-restart");
     with_each(|mut net, family| {
         net.end_daemon(Signal::SIGTERM);
@@ -380,7 +380,7 @@ fn attachments_in_multus_cache_are_adopted_however_their_socket_is_spelled() {
 }
 
 #[test]
-fn a_lease_that_nobody_put_on_the_link_is_released_by_the_next_daemon() {
+fn a_lease_whose_address_was_never_on_the_link_is_released_by_the_next_daemon() {
     beyond_reference!("dhcp-restart");
     with_each(|mut net, family| {
         let (_pod, call) = plugged(&net, "pod", family);

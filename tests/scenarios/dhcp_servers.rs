@@ -10,7 +10,7 @@ use serde_json::{Value, json};
 use crate::common::{cable, ips};
 
 #[test]
-fn an_address_is_leased_and_given_back_when_the_container_goes() {
+fn an_address_is_leased_and_released_when_the_container_is_deleted() {
     let Some(net) = DhcpNetwork::with(RANGE) else { return };
     let pod = net.pod("pod");
     let call = net.bridge(&pod);
@@ -62,7 +62,7 @@ fn after_a_kill_of_the_daemon_the_next_daemon_renews_its_lease() {
 }
 
 #[test]
-fn a_server_that_comes_back_with_another_subnet_moves_the_container_there() {
+fn a_server_that_restarts_with_another_subnet_moves_the_container_to_it() {
     beyond_reference!("dhcp-change");
     let Some(mut net) = DhcpNetwork::with(&format!("{RANGE} {SOON}")) else { return };
     let pod = net.pod("pod");
@@ -98,7 +98,7 @@ fn nothing_keeps_the_namespace_of_a_container_that_vanishes() {
 }
 
 #[test]
-fn a_lease_whose_address_somebody_takes_off_the_link_is_released_at_the_next_renewal() {
+fn a_lease_whose_address_was_removed_from_the_link_is_released_at_the_next_renewal() {
     beyond_reference!("dhcp-restart");
     let Some(net) = DhcpNetwork::with(&format!("{RANGE} {SOON}")) else { return };
     let pod = net.pod("pod");
@@ -115,7 +115,7 @@ fn a_lease_whose_address_somebody_takes_off_the_link_is_released_at_the_next_ren
 }
 
 #[test]
-fn gc_gives_back_what_is_not_valid() {
+fn gc_restores_the_settings_of_invalid_attachments() {
     beyond_reference!("gc");
     let Some(net) = DhcpNetwork::with(RANGE) else { return };
     let pods = ["one", "two"].map(|id| net.pod(id));
@@ -128,7 +128,7 @@ fn gc_gives_back_what_is_not_valid() {
 }
 
 #[test]
-fn a_lease_is_given_back_before_a_collection_takes_the_interface_of_a_container_that_lives() {
+fn gc_releases_a_lease_before_it_deletes_the_interface_of_a_live_container() {
     beyond_reference!("gc");
     let Some(net) = DhcpNetwork::with(RANGE) else { return };
     let pods = ["one", "two"].map(|id| net.pod(id));
@@ -142,7 +142,7 @@ fn a_lease_is_given_back_before_a_collection_takes_the_interface_of_a_container_
 }
 
 #[test]
-fn a_hundred_containers_at_once_each_get_an_address_of_their_own() {
+fn a_hundred_concurrent_containers_get_different_addresses() {
     let Some(net) = DhcpNetwork::with(RANGE) else { return };
     let calls: Vec<_> = (0..100).map(|n| net.plugged(&format!("pod{n}")).1).collect();
     let running: Vec<_> = calls.iter().map(|call| start_running(call, "ADD")).collect();
@@ -293,7 +293,7 @@ fn the_addresses_of_a_daemon_that_forgot_them_are_adopted() {
 
 /// libcni's cache contains it until the DEL has succeeded.
 #[test]
-fn an_attachment_whose_lease_was_being_given_back_is_not_adopted() {
+fn an_attachment_whose_lease_was_being_released_is_not_adopted() {
     beyond_reference!("dhcp-restart");
     let Some(mut net) = DhcpNetwork::with(RANGE) else { return };
     let _pod = net.pod("pod");

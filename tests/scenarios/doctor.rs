@@ -197,7 +197,7 @@ fn ipv6_that_is_switched_off_is_an_error_where_a_network_has_ipv6_addresses() {
 }
 
 #[test]
-fn what_is_left_of_a_container_that_no_longer_exists_is_a_warning() {
+fn stale_resources_of_a_deleted_container_are_a_warning() {
     beyond_reference!("gc");
     let lab = Lab::new();
     let pod = lab.container("pod");
@@ -211,7 +211,7 @@ fn what_is_left_of_a_container_that_no_longer_exists_is_a_warning() {
 }
 
 #[test]
-fn what_cannot_be_traced_to_a_container_is_a_note_that_leaves_the_exit_code() {
+fn resources_without_a_known_container_are_a_note_and_do_not_change_the_exit_code() {
     beyond_reference!("gc");
     let lab = Lab::new();
     let _quiet = lab.container("quiet");

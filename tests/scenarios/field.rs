@@ -303,7 +303,7 @@ pub fn machine() -> Lab {
     lab
 }
 
-fn asks_a_server(network: &Value) -> bool {
+fn sends_to_a_server(network: &Value) -> bool {
     plugins_of(network).iter().any(|plugin| plugin["ipam"]["type"] == "dhcp")
 }
 
@@ -338,7 +338,7 @@ fn is_served(who: &str, network: &Value) {
 fn is_served_by(who: &str, network: &Value, plugins: &Path) {
     let lab = machine();
     let client = lab.machine("client");
-    let _served = asks_a_server(network).then(|| {
+    let _served = sends_to_a_server(network).then(|| {
         let mut site = DhcpSite::new(&lab, &under_test().dir);
         site.serve(RANGE);
         site.start_daemon("");
@@ -387,7 +387,7 @@ fn is_served_by(who: &str, network: &Value, plugins: &Path) {
 fn are_served(networks: Vec<(&str, Value)>) {
     for (who, network) in networks {
         match is_missing(&network) {
-            None if asks_a_server(&network) && !has_dnsmasq() => skip("dnsmasq is missing"),
+            None if sends_to_a_server(&network) && !has_dnsmasq() => skip("dnsmasq is missing"),
             None => is_served(who, &network),
             Some(what) => skip(&format!("{who}: {what}")),
         }

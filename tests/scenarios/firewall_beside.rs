@@ -156,7 +156,7 @@ impl Filters for Netns {
 }
 
 #[test]
-fn nobody_opens_a_connection_to_a_container_past_a_policy_of_drop_unless_the_administrator_says_so() {
+fn with_a_policy_of_drop_only_the_administrators_rules_allow_new_connections_to_a_container() {
     beyond_reference!("firewall-host-ports");
     for backend in ["nftables", "iptables"] {
         let lab = Lab::new();
@@ -177,7 +177,7 @@ fn nobody_opens_a_connection_to_a_container_past_a_policy_of_drop_unless_the_adm
 }
 
 #[test]
-fn what_the_iptables_backend_wrote_goes_without_namespace_and_prev_result_and_by_gc() {
+fn rules_of_the_iptables_backend_are_removed_without_namespace_and_prev_result_and_by_gc() {
     beyond_reference!("firewall-by-owner");
     let lab = Lab::new();
     let [stays, goes, dies] = ["stays", "goes", "dies"].map(|id| lab.container(id));

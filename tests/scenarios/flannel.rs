@@ -151,7 +151,7 @@ fn the_state_that_del_needs_is_deleted_only_after_the_delegates_del_succeeds() {
 }
 
 #[test]
-fn a_failed_add_is_taken_back_and_keeps_what_del_needs_only_if_that_failed_too() {
+fn a_failed_add_is_rolled_back_and_keeps_the_state_for_del_only_if_the_rollback_failed() {
     beyond_reference!("flannel");
     let lab = Lab::new();
     let (call, _pod) = spied(&lab);
@@ -190,7 +190,7 @@ fn a_second_add_is_refused_and_leaves_the_first_attachment_whole() {
 }
 
 #[test]
-fn two_networks_of_a_container_do_not_overwrite_what_each_other_keeps() {
+fn two_networks_of_a_container_do_not_overwrite_each_others_files() {
     beyond_reference!("flannel");
     let lab = Lab::new();
     let pod = lab.container("pod");
@@ -215,7 +215,7 @@ fn two_networks_of_a_container_do_not_overwrite_what_each_other_keeps() {
 }
 
 #[test]
-fn what_was_lost_is_made_again_from_the_configuration() {
+fn lost_files_are_recreated_from_the_configuration() {
     beyond_reference!("flannel");
     let lab = Lab::new();
     let call = flannel(&lab);
@@ -236,7 +236,7 @@ fn what_was_lost_is_made_again_from_the_configuration() {
 }
 
 #[test]
-fn gc_has_the_delegate_collect_and_forgets_what_is_kept_of_nobody() {
+fn gc_calls_the_delegate_and_deletes_files_of_invalid_attachments() {
     beyond_reference!("flannel");
     let lab = Lab::new();
     let call = flannel(&lab).version("1.1.0");
@@ -338,7 +338,7 @@ fn an_earlier_plugins_result_is_handed_on() {
 }
 
 #[test]
-fn rules_of_the_bridge_that_somebody_has_flushed_come_back() {
+fn repair_restores_flushed_rules_of_the_bridge() {
     beyond_reference!("flannel");
     for separately in ["", "1"] {
         let lab = Lab::new();

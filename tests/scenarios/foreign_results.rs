@@ -194,7 +194,7 @@ fn host_ports_lead_to_containers_of_other_plugins() {
 }
 
 #[test]
-fn where_no_port_can_lead_to_the_result_goes_on_and_the_log_says_so() {
+fn without_an_address_for_ports_the_result_is_passed_on_with_a_warning() {
     let lab = Lab::new();
     let pod = wired(&lab);
     let before = lab.snapshot();

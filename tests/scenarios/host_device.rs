@@ -43,7 +43,7 @@ fn dies(pod: &Container, name: &str) {
 }
 
 #[test]
-fn the_container_reaches_what_the_device_is_plugged_into() {
+fn the_container_reaches_the_devices_peer() {
     let lab = Lab::new();
     lab.machine("server");
     let pod = lab.container("pod");
@@ -115,7 +115,7 @@ fn an_add_that_fails_leaves_the_device_as_it_was() {
 }
 
 #[test]
-fn a_name_that_is_taken_on_the_way_home_keeps_nobody_from_going() {
+fn a_device_returns_to_the_host_even_if_its_name_exists_there() {
     beyond_reference!("way-home");
     let lab = Lab::new();
     let pod = lab.container("pod");
@@ -133,7 +133,7 @@ fn a_name_that_is_taken_on_the_way_home_keeps_nobody_from_going() {
 }
 
 #[test]
-fn an_add_that_fails_keeps_what_the_device_was_like_until_it_has_its_name_again() {
+fn a_failed_add_keeps_the_devices_record_until_its_name_is_restored() {
     beyond_reference!("rollback");
     let lab = Lab::new();
     let pod = lab.container("pod");
@@ -229,7 +229,7 @@ fn a_port_of_a_bridge_is_its_port_again() {
 }
 
 #[test]
-fn an_alternative_name_that_is_taken_in_the_host_keeps_nobody_from_going() {
+fn a_device_returns_even_if_its_alternative_name_exists_on_the_host() {
     beyond_reference!("way-home");
     let lab = Lab::new();
     let pod = lab.container("pod");
@@ -246,7 +246,7 @@ fn an_alternative_name_that_is_taken_in_the_host_keeps_nobody_from_going() {
 }
 
 #[test]
-fn an_alternative_name_that_is_taken_in_the_container_is_told() {
+fn an_alternative_name_that_exists_in_the_container_is_reported() {
     beyond_reference!("way-home");
     let lab = Lab::new();
     let pod = lab.container("pod");
@@ -365,7 +365,7 @@ fn after_the_namespace_has_died_the_kernels_name_gives_way_to_its_own() {
 }
 
 #[test]
-fn gc_brings_home_what_died_and_what_is_still_in_a_container() {
+fn gc_returns_devices_of_dead_containers_and_of_existing_ones() {
     beyond_reference!("gc");
     let lab = Lab::new();
     let pod = lab.container("pod");
@@ -430,7 +430,7 @@ fn gc_keeps_the_record_of_a_card_that_is_still_on_its_way() {
 }
 
 #[test]
-fn del_and_gc_leave_a_device_at_home_alone_if_its_record_leads_to_the_host() {
+fn del_and_gc_keep_a_device_on_the_host_if_its_record_names_the_hosts_namespace() {
     beyond_reference!("gc");
     for is_gc in [false, true] {
         let lab = Lab::new();
@@ -452,7 +452,7 @@ fn del_and_gc_leave_a_device_at_home_alone_if_its_record_leads_to_the_host() {
 }
 
 #[test]
-fn what_a_dead_container_left_takes_the_device_out_of_no_other_one() {
+fn the_record_of_a_dead_container_does_not_remove_the_device_from_another_one() {
     beyond_reference!("gc");
     let lab = Lab::new();
     let [a, b] = ["a", "b"].map(|id| lab.container(id));
@@ -524,7 +524,7 @@ fn a_second_attachment_to_the_same_device_fails_and_takes_nothing_from_the_first
 }
 
 #[test]
-fn check_tells_what_has_changed() {
+fn check_reports_changes() {
     beyond_reference!("way-home");
     let lab = Lab::new();
     let pod = lab.container("pod");
@@ -540,7 +540,7 @@ fn check_tells_what_has_changed() {
 }
 
 #[test]
-fn the_lease_is_given_back_without_a_namespace() {
+fn the_lease_is_released_without_a_namespace() {
     beyond_reference!("way-home");
     let lab = Lab::new();
     let pod = lab.container("pod");
@@ -552,7 +552,7 @@ fn the_lease_is_given_back_without_a_namespace() {
 }
 
 #[test]
-fn second_in_a_chain_it_passes_on_what_the_first_made() {
+fn second_in_a_chain_it_passes_on_the_first_plugins_result() {
     beyond_reference!("prev-result-kept");
     let lab = Lab::new();
     let pod = lab.container("pod");
@@ -595,7 +595,7 @@ pub fn pci_device(address: &str, driver: &str, below: &str) -> String {
 }
 
 #[test]
-fn the_device_is_found_by_what_the_configuration_says() {
+fn the_device_is_found_by_every_selector() {
     beyond_reference!("device-id");
     let card = "0000:3b:02.5";
     let sysfs_of = |below| pci_device(card, "ice", below);
@@ -662,7 +662,7 @@ fn a_device_that_a_program_has_stays_where_it_is() {
 }
 
 #[test]
-fn what_cannot_be_found_or_moved_is_explained() {
+fn a_device_that_cannot_be_found_or_moved_is_explained() {
     beyond_reference!("device-id");
     let lab = Lab::new();
     let pod = lab.container("pod");

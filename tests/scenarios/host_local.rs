@@ -27,7 +27,7 @@ fn lease(address: &str) -> PathBuf {
 }
 
 #[test]
-fn addresses_are_given_round_robin_and_a_free_one_is_not_given_again_at_once() {
+fn addresses_are_allocated_round_robin_and_a_released_one_is_not_allocated_again_immediately() {
     let lab = Lab::new();
     let conf = host_local(&[&["10.0.0.0/24"]]);
     assert_eq!(addresses(&lab, &["a", "b"], &conf), ["10.0.0.2/24", "10.0.0.3/24"]);
@@ -36,7 +36,7 @@ fn addresses_are_given_round_robin_and_a_free_one_is_not_given_again_at_once() {
 }
 
 #[test]
-fn at_the_end_of_a_range_the_search_goes_on_from_its_start() {
+fn at_the_end_of_a_range_the_search_wraps_around() {
     let lab = Lab::new();
     let conf = host_local(&[&["10.0.0.0/29"]]);
     addresses(&lab, &["a", "b", "c", "d"], &conf);
@@ -164,7 +164,7 @@ fn a_lease_is_a_file_named_by_the_address_that_says_whose_it_is() {
 }
 
 #[test]
-fn the_search_starts_after_the_address_given_last_whoever_wrote_it_down() {
+fn the_search_starts_after_the_last_allocated_address_in_ours_or_the_references_hint() {
     let lab = Lab::new();
     fs::create_dir_all(STORE).unwrap();
     fs::write(lease("last_reserved_ip.0"), "10.0.0.77").unwrap();
@@ -180,7 +180,7 @@ fn ranges_may_come_with_the_call() {
 }
 
 #[test]
-fn an_address_may_be_asked_for_in_three_ways() {
+fn an_address_may_be_requested_in_three_ways() {
     let lab = Lab::new();
     let conf = host_local(&[&["10.0.0.0/24"], &["fd00::/64"]]);
     let by_args = ipam(&lab, "a", &conf).args("IgnoreUnknown=1;K8S_POD_NAME=web;IP=10.0.0.11");
@@ -193,7 +193,7 @@ fn an_address_may_be_asked_for_in_three_ways() {
 }
 
 #[test]
-fn of_addresses_asked_for_in_several_ways_the_last_way_wins() {
+fn the_last_of_several_requests_for_an_address_wins() {
     beyond_reference!("address-precedence");
     let lab = Lab::new();
     let call = ipam(&lab, "a", &host_local(&[&["10.0.0.0/24"]])).args("IP=10.0.0.11");
@@ -227,7 +227,7 @@ fn the_same_interface_asking_twice_is_refused_and_its_lease_named() {
 }
 
 #[test]
-fn del_releases_the_leases_of_its_interface_only_and_as_often_as_asked() {
+fn del_releases_only_the_leases_of_its_interface_and_can_be_repeated() {
     let lab = Lab::new();
     let conf = host_local(&[&["10.0.0.0/24"]]);
     addresses(&lab, &["a", "b"], &conf);
@@ -249,7 +249,7 @@ fn del_needs_the_network_s_name_only() {
 }
 
 #[test]
-fn check_notices_a_lease_that_is_gone() {
+fn check_notices_a_missing_lease() {
     let lab = Lab::new();
     let conf = host_local(&[&["10.0.0.0/24"]]);
     let call = ipam(&lab, "a", &conf);
@@ -260,7 +260,7 @@ fn check_notices_a_lease_that_is_gone() {
 }
 
 #[test]
-fn gc_releases_what_is_not_listed() {
+fn gc_releases_unlisted_leases() {
     beyond_reference!("gc");
     let lab = Lab::new();
     let conf = host_local(&[&["10.0.0.0/24"], &["fd00::/64"]]);
@@ -308,7 +308,7 @@ fn a_full_range_set_is_no_failure_of_status_but_worth_a_word() {
 }
 
 #[test]
-fn status_fails_for_a_full_range_set_where_that_is_asked_for() {
+fn status_fails_for_a_full_range_set_if_configured() {
     beyond_reference!("status");
     let lab = Lab::new();
     let mut conf = host_local(&[&["10.0.0.0/24"], &["fd00::/126"]]);
@@ -379,7 +379,7 @@ fn a_lease_of_old_that_names_the_container_alone_is_released() {
 }
 
 #[test]
-fn leases_added_and_removed_by_hand_count_at_once() {
+fn leases_added_and_removed_manually_count_immediately() {
     let lab = Lab::new();
     let conf = host_local(&[&["10.0.0.0/24"]]);
     addresses(&lab, &["a"], &conf);
@@ -390,7 +390,7 @@ fn leases_added_and_removed_by_hand_count_at_once() {
 }
 
 #[test]
-fn a_hundred_containers_at_once_get_a_hundred_addresses() {
+fn a_hundred_concurrent_containers_get_a_hundred_addresses() {
     let lab = Lab::new();
     let conf = host_local(&[&["10.0.0.0/24"]]);
     let calls: Vec<_> = (0..100).map(|i| ipam(&lab, &format!("c{i}"), &conf)).collect();

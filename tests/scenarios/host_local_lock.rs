@@ -82,7 +82,7 @@ fn all_goes_on(lab: &Lab, holder: &mut Holder) {
 }
 
 #[test]
-fn a_stranger_who_locks_the_network_s_directory_holds_nobody_up() {
+fn an_unrelated_process_that_locks_the_networks_directory_delays_no_command() {
     beyond_reference!("lease-lock");
     let lab = Lab::new();
     call(&lab, "old").add().ok_result();
@@ -91,7 +91,7 @@ fn a_stranger_who_locks_the_network_s_directory_holds_nobody_up() {
 }
 
 #[test]
-fn a_stranger_who_locks_the_directory_holds_up_the_first_command_under_a_new_lock_for_a_while_only() {
+fn an_unrelated_process_that_locks_the_directory_delays_only_the_first_command_with_a_new_lock_file() {
     beyond_reference!("lease-lock");
     let lab = Lab::new();
     call(&lab, "old").add().ok_result();
@@ -127,7 +127,7 @@ fn a_stranger_with_the_references_lock_holds_it_up_but_not_ours() {
 }
 
 #[test]
-fn a_lock_of_ours_that_others_can_read_is_made_anew() {
+fn a_lock_file_that_other_users_can_read_is_replaced() {
     beyond_reference!("lease-lock");
     let lab = Lab::new();
     call(&lab, "old").add().ok_result();
@@ -173,7 +173,7 @@ fn leases_of_the_reference_are_found_that_came_while_it_could_not_be_kept_out() 
 }
 
 #[test]
-fn no_address_is_given_twice_by_ours_and_the_reference_while_a_stranger_holds_what_he_can() {
+fn ours_and_the_reference_allocate_no_address_twice_while_an_unprivileged_process_holds_locks() {
     beyond_reference!("lease-lock");
     let lab = Lab::new();
     call(&lab, "first").add().ok_result();

@@ -73,7 +73,7 @@ fn is_known(state: &str) -> bool {
 }
 
 #[test]
-fn a_host_port_leads_to_its_container_by_whatever_backend_there_is_and_status_agrees() {
+fn a_host_port_works_with_any_available_backend_and_status_agrees() {
     beyond_reference!("status");
     for (keys, works) in [
         (json!({}), translates as fn() -> bool),
@@ -114,7 +114,7 @@ fn is_reached(lab: &Lab, pod: &Container, far: &Netns) {
 }
 
 #[test]
-fn containers_are_masqueraded_by_whatever_backend_there_is_and_status_agrees() {
+fn containers_are_masqueraded_by_any_available_backend_and_status_agrees() {
     beyond_reference!("status");
     let lab = host();
     let (pod, far) = (lab.container("pod"), lab.machine("far"));
@@ -132,7 +132,7 @@ fn containers_are_masqueraded_by_whatever_backend_there_is_and_status_agrees() {
 }
 
 #[test]
-fn the_spoof_check_takes_nftables_and_status_says_so_where_there_is_none() {
+fn the_spoof_check_requires_nftables_and_status_reports_if_it_is_missing() {
     beyond_reference!("status");
     let lab = host();
     let pod = lab.container("pod");
@@ -144,7 +144,7 @@ fn the_spoof_check_takes_nftables_and_status_says_so_where_there_is_none() {
 }
 
 #[test]
-fn a_dual_stack_network_attaches_where_there_is_ipv6_and_says_that_it_is_missing_elsewhere() {
+fn a_dual_stack_network_attaches_if_the_kernel_has_ipv6_and_otherwise_the_error_says_so() {
     beyond_reference!("rollback");
     let lab = host();
     let pod = lab.container("pod");
@@ -176,7 +176,7 @@ fn loopback_has_the_addresses_of_the_families_that_there_are() {
 }
 
 #[test]
-fn what_was_never_there_is_removed_on_every_host() {
+fn removing_rules_that_never_existed_succeeds_on_every_host() {
     beyond_reference!("gc");
     let lab = host();
     let pod = lab.container("pod");

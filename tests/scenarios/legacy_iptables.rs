@@ -45,7 +45,7 @@ fn fail_tools(lab: &Lab) {
 const FAILING: &str = "/run/lab/failing";
 
 #[test]
-fn beside_legacy_rules_of_others_no_program_is_started() {
+fn with_legacy_rules_of_other_programs_no_program_is_started() {
     beyond_reference!("rules-by-attachment");
     let lab = Lab::new();
     lab.host().sh(OF_OTHERS);
@@ -62,7 +62,7 @@ fn beside_legacy_rules_of_others_no_program_is_started() {
 }
 
 #[test]
-fn without_the_tools_a_del_beside_legacy_rules_of_others_is_complete() {
+fn without_the_tools_a_del_is_complete_in_spite_of_other_programs_legacy_rules() {
     beyond_reference!("rules-by-attachment");
     let lab = Lab::new();
     lab.host().sh(OF_OTHERS);
@@ -86,7 +86,7 @@ fn with_legacy_rules_of_the_reference(lab: &Lab) {
 }
 
 #[test]
-fn without_the_tools_a_del_of_what_is_in_the_legacy_tables_warns_and_does_the_rest() {
+fn without_the_tools_a_del_of_legacy_rules_warns_and_removes_the_rest() {
     beyond_reference!("rules-by-attachment");
     let lab = Lab::new();
     let pod = lab.container("pod");
@@ -102,7 +102,7 @@ fn without_the_tools_a_del_of_what_is_in_the_legacy_tables_warns_and_does_the_re
 }
 
 #[test]
-fn a_tool_that_fails_on_rules_of_the_container_is_told_when_the_rest_is_done() {
+fn a_failed_tool_is_reported_after_everything_else_was_removed() {
     beyond_reference!("rules-by-attachment");
     let lab = Lab::new();
     fail_tools(&lab);

@@ -10,7 +10,7 @@ use serde_json::json;
 use crate::common::host_local;
 
 #[test]
-fn metrics_tell_addresses_attachments_and_what_is_stale() {
+fn metrics_contain_addresses_attachments_and_stale_resources() {
     beyond_reference!("gc");
     let lab = Lab::new();
     let [_stays, goes] = ["stays", "goes"].map(|id| lab.container(id));

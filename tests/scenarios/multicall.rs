@@ -131,7 +131,7 @@ fn installed(below: &Path, split: &str) -> BTreeMap<String, u64> {
 }
 
 #[test]
-fn it_is_installed_once_under_every_plugins_name_over_what_is_there_and_runs() {
+fn it_is_installed_once_under_every_plugins_name_and_replaces_running_files() {
     let lab = Lab::new();
     let pod = lab.container("pod");
     let bin = lab.dir().join("root/opt/cni/bin");
@@ -176,7 +176,7 @@ fn delegating(lab: &Lab, separate: bool, pod: &str, ipam: Value) -> Call {
 }
 
 /// The part of an answer that can be compared: the kernel chooses random MAC addresses.
-fn told(outcome: &Outcome) -> (Option<i32>, Value, String) {
+fn comparable(outcome: &Outcome) -> (Option<i32>, Value, String) {
     let mut answer: Value = serde_json::from_str(&outcome.stdout).unwrap_or_default();
     for interface in answer["interfaces"].as_array_mut().into_iter().flatten() {
         interface.as_object_mut().unwrap().remove("mac");
@@ -211,7 +211,7 @@ fn life(separate: bool) -> Vec<(Option<i32>, Value, String)> {
     outcomes.push(call.del());
     assert!(leases().is_empty());
     outcomes.push(call.check(&result));
-    outcomes.iter().map(told).collect()
+    outcomes.iter().map(comparable).collect()
 }
 
 #[test]
@@ -253,7 +253,7 @@ fn started(lab: &Lab, call: &Call) -> Vec<String> {
 }
 
 #[test]
-fn a_process_is_started_for_host_local_only_if_it_is_another_file_or_asked_for() {
+fn a_process_is_started_for_host_local_only_if_it_is_another_file_or_if_requested() {
     let lab = Lab::new();
     let ipam = || host_local(&[&["10.1.2.0/24"]]);
     assert_eq!(started(&lab, &delegating(&lab, false, "one", ipam())), ["bridge"]);

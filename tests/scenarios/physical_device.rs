@@ -90,7 +90,7 @@ fn the_card_is_found_by_its_address_on_each_bus() {
     let kernel = at.lab.host().sh("readlink -f /sys/class/net/nic0/device");
     let virtio = kernel.trim();
     let pci = virtio.rsplit('/').nth(1).unwrap();
-    for (keys, told) in [
+    for (keys, expected) in [
         (json!({"pciBusID": pci}), json!(pci)),
         (json!({"runtimeConfig": {"deviceID": pci}}), json!(pci)),
         (json!({"kernelpath": virtio}), Value::Null),
@@ -99,7 +99,7 @@ fn the_card_is_found_by_its_address_on_each_bus() {
     ] {
         let call = at.call().config(json!({"device": null})).config(keys);
         let result = call.add().ok_result();
-        assert_eq!(container_interface(&result)["pciID"], told);
+        assert_eq!(container_interface(&result)["pciID"], expected);
         assert!(at.pod.reaches("198.51.100.2"));
         call.del().ok();
         at.assert_home();

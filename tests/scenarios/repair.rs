@@ -142,7 +142,7 @@ fn losses_of_limits(lab: &Lab) -> [String; 4] {
 }
 
 #[test]
-fn limits_come_back_too_and_what_is_there_stays() {
+fn repair_restores_limits_too_and_keeps_existing_ones() {
     needs!(TrafficControl);
     beyond_reference!("repair");
     let lab = Lab::new();
@@ -166,7 +166,7 @@ fn limits_come_back_too_and_what_is_there_stays() {
 }
 
 #[test]
-fn what_firewall_lets_pass_is_shown_and_comes_back_by_hand_and_to_whoever_watches() {
+fn traffic_allowed_by_firewall_is_shown_and_restored_by_repair_and_by_watch() {
     beyond_reference!("repair");
     let drop = "for tool in iptables-nft ip6tables-nft; do $tool -P FORWARD DROP; done";
     for (backend, flush) in
@@ -211,7 +211,7 @@ fn what_firewall_lets_pass_is_shown_and_comes_back_by_hand_and_to_whoever_watche
 }
 
 #[test]
-fn masquerade_of_ptp_comes_back_too() {
+fn repair_restores_masquerade_of_ptp_too() {
     beyond_reference!("repair");
     for backend in ["nftables", "iptables"] {
         let lab = Lab::new();
@@ -261,7 +261,7 @@ fn of_two_attachments_with_the_same_host_port_the_newer_one_has_it_after_a_repai
 }
 
 #[test]
-fn no_rule_is_installed_for_whoever_is_gone_or_is_somebody_else_by_now() {
+fn no_rule_is_installed_for_a_deleted_or_replaced_container() {
     beyond_reference!("repair");
     for (what, happens) in [
         ("its namespace", "umount -l /run/netns/pod; rm /run/netns/pod"),
@@ -378,7 +378,7 @@ fn plugins_of_others_are_named_and_do_nothing() {
 }
 
 #[test]
-fn a_repair_beside_adds_and_dels_leaves_no_rule_of_a_container_that_is_gone() {
+fn a_repair_concurrent_with_adds_and_dels_leaves_no_rules_of_deleted_containers() {
     beyond_reference!("repair");
     for backend in ["nftables", "iptables"] {
         let lab = Lab::new();
@@ -454,7 +454,7 @@ fn repair_with_watch_restores_rules_after_each_flush_and_ends_at_sigterm() {
 }
 
 #[test]
-fn whoever_watches_has_limits_back_after_each_removal() {
+fn watch_restores_limits_after_each_removal() {
     needs!(TrafficControl);
     beyond_reference!("repair");
     let lab = Lab::new();
@@ -475,7 +475,7 @@ fn whoever_watches_has_limits_back_after_each_removal() {
 
 /// kube-proxy writes its rules permanently, in its own tables and in those with Ferrule's rules.
 #[test]
-fn whoever_watches_does_nothing_while_others_change_their_rules() {
+fn watch_does_nothing_while_other_programs_change_their_rules() {
     beyond_reference!("repair");
     let lab = Lab::new();
     lab.container("pod");

@@ -152,7 +152,7 @@ fn a_mark_rule_of_an_older_version_is_replaced_by_add() {
 }
 
 #[test]
-fn rules_and_chains_of_the_administrator_stay_when_the_last_container_goes() {
+fn rules_and_chains_of_the_administrator_stay_after_the_last_containers_del() {
     beyond_reference!("firewall-nftables");
     for (tool, backend) in
         [("iptables", "nftables"), ("iptables", "iptables"), ("iptables-legacy", "nftables")]
@@ -234,7 +234,7 @@ fn kernel_state(lab: &Lab, nft: &str) -> [Vec<String>; 2] {
 }
 
 #[test]
-fn a_complete_ruleset_that_nft_saved_is_loaded_again_and_is_what_it_was() {
+fn a_ruleset_saved_and_loaded_by_nft_is_unchanged() {
     beyond_reference!("firewall-nftables");
     for nft in nfts() {
         let lab = Lab::new();

@@ -49,7 +49,7 @@ pub fn by_hand_in(lab: &Lab, version: &str) -> (Container, Call) {
 }
 
 #[test]
-fn answers_leave_by_the_interface_that_the_question_came_in_by() {
+fn answers_leave_by_the_interface_on_which_the_request_arrived() {
     beyond_reference!("sbr-gateway");
     let lab = Lab::new();
     let pod = lab.container("pod");
@@ -179,7 +179,7 @@ fn a_failed_add_leaves_everything_as_it_was() {
 }
 
 #[test]
-fn the_rules_go_without_the_interface_and_without_the_namespace_there_is_nothing_to_do() {
+fn rules_are_removed_without_the_interface_and_without_the_namespace_del_succeeds() {
     beyond_reference!("sbr-restore");
     let lab = Lab::new();
     let (pod, call) = by_hand(&lab);
@@ -196,7 +196,7 @@ fn the_rules_go_without_the_interface_and_without_the_namespace_there_is_nothing
 }
 
 #[test]
-fn check_tells_what_has_changed() {
+fn check_reports_changes() {
     beyond_reference!("sbr-check");
     let lab = Lab::new();
     let (pod, call) = by_hand(&lab);

@@ -189,7 +189,7 @@ fn a_network_that_fails_takes_the_pod_off_the_others_too() {
 }
 
 #[test]
-fn of_a_pod_whose_namespace_is_gone_nothing_is_left_on_any_network() {
+fn nothing_is_left_on_any_network_of_a_pod_whose_namespace_was_deleted() {
     beyond_reference!("nothing-left");
     let lab = Lab::new();
     with_machine(&lab);

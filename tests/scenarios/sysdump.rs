@@ -25,7 +25,7 @@ fn dump(lab: &Lab, tool: &Tool) -> String {
 }
 
 #[test]
-fn the_archive_has_what_a_report_needs_and_its_list_is_shown() {
+fn the_archive_contains_everything_for_a_report_and_its_files_are_listed() {
     let lab = Lab::new();
     let _pod = lab.container("pod");
     lab.configure("10-net.conflist", &network(&json!({"zzqq": 1})));

@@ -52,7 +52,7 @@ fn a_machine_behind_it_answers_and_the_result_is_the_containers_interface() {
 }
 
 #[test]
-fn a_machine_may_have_several_queues_if_asked() {
+fn a_machine_may_have_several_queues_if_configured() {
     beyond_1_1_1!("tap");
     needs!(Tap);
     let lab = Lab::new();
@@ -67,7 +67,7 @@ fn a_machine_may_have_several_queues_if_asked() {
 }
 
 #[test]
-fn its_ipv6_addresses_can_be_used_though_nobody_has_opened_it() {
+fn its_ipv6_addresses_can_be_used_before_a_program_opens_it() {
     beyond_reference!("tap");
     needs!(Tap, Ipv6);
     let lab = Lab::new();
@@ -155,7 +155,7 @@ fn nothing_is_left_after_del_and_a_second_del_is_fine() {
 }
 
 #[test]
-fn mtu_and_dns_are_as_asked_and_the_mac_asked_for_nearest_to_the_attachment_counts() {
+fn mtu_and_dns_are_as_configured_and_the_most_specific_mac_is_used() {
     beyond_reference!("tap");
     needs!(Tap);
     let lab = Lab::new();
@@ -188,7 +188,7 @@ fn can_be_opened_by(pod: &Container, user: u32, group: u32) -> bool {
 }
 
 #[test]
-fn its_owner_and_its_group_may_open_it_and_anybody_if_there_are_none() {
+fn its_owner_and_its_group_may_open_it_and_everyone_if_none_is_set() {
     beyond_1_1_1!("tap");
     needs!(Tap);
     let lab = Lab::new();
@@ -215,7 +215,7 @@ fn its_owner_and_its_group_may_open_it_and_anybody_if_there_are_none() {
 }
 
 #[test]
-fn check_tells_what_has_changed() {
+fn check_reports_changes() {
     beyond_reference!("tap");
     needs!(Tap);
     let lab = Lab::new();
@@ -312,7 +312,7 @@ fn without_the_device_of_taps_add_and_status_say_so_and_nothing_is_left() {
 }
 
 #[test]
-fn gc_gives_back_the_leases_of_those_that_are_gone() {
+fn gc_releases_the_leases_of_deleted_containers() {
     beyond_reference!("tap");
     needs!(Tap);
     let lab = Lab::new();
@@ -324,7 +324,7 @@ fn gc_gives_back_the_leases_of_those_that_are_gone() {
 }
 
 #[test]
-fn an_selinux_context_is_ignored_where_there_is_none_and_asked_of_the_kernel_where_there_is() {
+fn an_selinux_context_is_set_if_the_host_has_selinux_and_ignored_otherwise() {
     beyond_reference!("tap");
     needs!(Tap);
     if std::fs::exists("/sys/fs/selinux/enforce").unwrap() {
@@ -370,7 +370,7 @@ fn the_process_that_makes_a_tap_for_the_plugin_leaves_it_to_the_plugin() {
 }
 
 #[test]
-fn routers_are_not_listened_to_if_asked() {
+fn router_advertisements_are_ignored_if_configured() {
     beyond_reference!("accept-ra");
     needs!(Tap, Ipv6);
     let lab = Lab::new();

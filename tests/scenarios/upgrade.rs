@@ -140,7 +140,7 @@ fn limits_set_by_the_other_pass_check_and_their_ifb_is_deleted() {
 }
 
 #[test]
-fn rules_and_routes_of_the_others_sbr_pass_check_and_come_back() {
+fn rules_and_routes_of_the_references_sbr_pass_check_and_are_restored() {
     beyond_reference!("sbr-restore");
     for [old, new] in ways("sbr") {
         let lab = Lab::new();
@@ -160,7 +160,7 @@ fn rules_and_routes_of_the_others_sbr_pass_check_and_come_back() {
 }
 
 #[test]
-fn a_vrf_of_the_others_passes_check_and_goes_with_its_last_interface() {
+fn a_vrf_of_the_reference_passes_check_and_is_deleted_with_its_last_interface() {
     needs!(Vrf);
     for [old, new] in ways("vrf") {
         let lab = Lab::new();
@@ -352,7 +352,7 @@ fn both_write_the_same_files_but_for_an_index_and_a_lock_that_ours_keep() {
 }
 
 #[test]
-fn attributes_that_the_other_saved_are_given_back() {
+fn attributes_saved_by_the_other_suite_are_restored() {
     for [old, new] in ways("tuning") {
         let lab = Lab::new();
         let pod = wired(&lab, "eth0");

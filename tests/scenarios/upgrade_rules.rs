@@ -139,7 +139,7 @@ fn tools_of(lab: &Lab, variant: &str) -> String {
 }
 
 #[test]
-fn check_takes_what_the_reference_installed_by_either_variant_of_iptables_and_notices_when_it_is_gone() {
+fn check_accepts_the_references_rules_in_either_variant_of_iptables_and_notices_their_removal() {
     beyond_reference!("check-upgrade");
     for (variant, [first, second]) in [
         ("nft", ["iptables -t nat -F CNI-HOSTPORT-DNAT", "ip6tables -t nat -F POSTROUTING"]),
@@ -172,7 +172,7 @@ fn by_nftables(lab: &Lab) -> Option<[Chain; 2]> {
 }
 
 #[test]
-fn check_accepts_what_the_reference_installed_by_nftables_and_notices_when_it_is_gone() {
+fn check_accepts_the_references_nftables_rules_and_notices_their_removal() {
     beyond_reference!("check-upgrade");
     for flushed in
         ["ip6 cni_hostport hostports", "ip cni_hostport prerouting", "ip cni_hostport hostports_all"]
@@ -206,7 +206,7 @@ fn nftables_rules_of_the_reference_are_deleted_by_our_del() {
 }
 
 #[test]
-fn check_takes_a_spoof_check_of_the_reference_and_notices_when_it_is_gone() {
+fn check_accepts_a_spoof_check_of_the_reference_and_notices_its_removal() {
     beyond_reference!("check-upgrade");
     let lab = Lab::new();
     let pod = lab.container("pod");
@@ -219,7 +219,7 @@ fn check_takes_a_spoof_check_of_the_reference_and_notices_when_it_is_gone() {
 
 /// The reference's rules of `ingressPolicy` are in iptables, with any backend.
 #[test]
-fn check_accepts_an_ingress_policy_of_the_reference_and_notices_when_it_is_gone() {
+fn check_accepts_an_ingress_policy_of_the_reference_and_notices_its_removal() {
     beyond_reference!("check-upgrade");
     if Release::with("tap").is_empty() {
         return;
@@ -263,7 +263,7 @@ fn with_policy(lab: &Lab, name: &str, number: u8) {
 
 /// The reference's rules of `ingressPolicy` contain bridges, but no attachment.
 #[test]
-fn gc_and_repair_leave_an_ingress_policy_of_the_reference_and_repair_installs_ours_where_it_is_lost() {
+fn gc_and_repair_keep_an_ingress_policy_of_the_reference_and_repair_installs_ours_if_it_is_missing() {
     beyond_reference!("check-upgrade");
     if !Release::V1_9_1.is_here() {
         return;

@@ -44,7 +44,7 @@ fn messages_of_refusals_begin_with_the_words_of_the_reference() {
 }
 
 #[test]
-fn what_the_reference_refuses_is_refused_with_a_code_of_the_specification() {
+fn configurations_that_the_reference_refuses_are_refused_with_a_code_of_the_specification() {
     if !Release::V1_9_1.is_here() {
         return;
     }
@@ -57,7 +57,7 @@ fn what_the_reference_refuses_is_refused_with_a_code_of_the_specification() {
 }
 
 #[test]
-fn what_the_reference_does_not_find_on_the_host_ours_do_not_find_either() {
+fn objects_that_the_reference_does_not_find_on_the_host_ours_do_not_find_either() {
     if !Release::V1_9_1.is_here() {
         return;
     }
@@ -68,7 +68,7 @@ fn what_the_reference_does_not_find_on_the_host_ours_do_not_find_either() {
 }
 
 #[test]
-fn what_only_the_reference_refuses_is_a_difference_with_an_entry() {
+fn configurations_that_only_the_reference_refuses_have_an_entry_in_the_quirks() {
     if !Release::V1_9_1.is_here() {
         return;
     }

@@ -36,7 +36,7 @@ fn reported(outcome: &Outcome) -> Vec<String> {
 }
 
 #[test]
-fn what_add_refuses_for_its_configuration_is_an_error_with_its_place() {
+fn a_configuration_that_add_refuses_is_an_error_with_its_location() {
     let lab = Lab::new();
     lab.container("pod");
     let ipam = |ipam: Value| bridge(json!({"ipam": with(json!({"type": "host-local"}), ipam)}));
@@ -68,7 +68,7 @@ fn what_add_refuses_for_its_configuration_is_an_error_with_its_place() {
 }
 
 #[test]
-fn what_works_less_well_than_meant_is_a_warning() {
+fn settings_that_may_not_work_as_intended_are_a_warning() {
     let lab = Lab::new();
     let portmap = json!({"type": "portmap"});
     for (plugins, words) in [

@@ -114,7 +114,7 @@ fn del_puts_addresses_and_routes_back() {
 /// The kernel deletes routes and IPv6 addresses of an interface that leaves a VRF. A DEL that is killed then has not
 /// restored them.
 #[test]
-fn a_del_after_a_killed_one_puts_back_what_the_result_tells_of() {
+fn a_del_after_a_killed_one_restores_the_addresses_and_routes_of_the_result() {
     beyond_reference!("vrf-routes");
     needs!(Vrf);
     let lab = Lab::new();
@@ -131,7 +131,7 @@ fn a_del_after_a_killed_one_puts_back_what_the_result_tells_of() {
 }
 
 #[test]
-fn thirty_interfaces_that_join_and_leave_vrfs_at_once_fail_nobody_and_leave_nothing() {
+fn thirty_interfaces_that_join_and_leave_vrfs_concurrently_cause_no_errors_or_leftovers() {
     beyond_reference!("vrf-routes");
     needs!(Vrf, Dummy);
     let lab = Lab::new();
@@ -202,7 +202,7 @@ fn a_vrf_stays_until_the_last_interface_has_left_and_its_table_is_one_for_all() 
 }
 
 #[test]
-fn check_tells_what_has_changed() {
+fn check_reports_changes() {
     beyond_reference!("vrf-check");
     needs!(Vrf);
     let lab = Lab::new();
@@ -224,7 +224,7 @@ fn check_tells_what_has_changed() {
 }
 
 #[test]
-fn a_kernel_without_vrfs_is_told_apart_and_nothing_has_changed() {
+fn without_vrfs_in_the_kernel_the_error_says_so_and_nothing_has_changed() {
     beyond_reference!("vrf-kernel");
     if lab::Feature::Vrf.is_there() {
         return;

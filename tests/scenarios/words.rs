@@ -128,7 +128,7 @@ fn add_says(call: &Call, words: &str) {
 }
 
 #[test]
-fn what_host_local_cannot_give_is_told_in_the_words_that_alerts_look_for() {
+fn host_locals_refusals_have_the_words_that_alerts_search_for() {
     let lab = Lab::new();
     let call = |id: &str, sets: &[&[&str]]| {
         let ipam = lab.plugin("host-local").config(json!({"ipam": host_local(sets)}));

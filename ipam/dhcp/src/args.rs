@@ -206,7 +206,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_flag_is_named() {
+    fn an_unknown_flag_is_named() {
         for (line, culprit) in [
             ("here", "here"),
             ("-sock /a", "-sock"),

@@ -44,8 +44,8 @@ pub enum DaemonAnswer {
 /// Code 5 if the socket cannot be used. Code 11 if the daemon does not answer in time.
 pub fn ask(socket: &Path, request: &Request, netns: Option<BorrowedFd<'_>>) -> Result<DaemonAnswer> {
     for _ in 0..TRIES {
-        if let Some(asked) = ask_once(socket, request, netns)? {
-            return Ok(asked);
+        if let Some(answer) = ask_once(socket, request, netns)? {
+            return Ok(answer);
         }
     }
     Ok(DaemonAnswer::Answered(read_reply(&wire::busy())))
@@ -154,7 +154,7 @@ mod tests {
     use crate::wire::reply;
 
     #[test]
-    fn a_daemon_that_has_too_many_connections_is_asked_again() {
+    fn a_request_to_a_daemon_with_too_many_connections_is_repeated() {
         let dir = tempfile::tempdir().unwrap();
         let socket = dir.path().join("dhcp.sock");
         let listener = UnixListener::bind(&socket).unwrap();
@@ -163,8 +163,8 @@ mod tests {
                 listener.accept().unwrap().0.write_all(&answer).unwrap();
             }
         });
-        let asked = ask(&socket, &Request::new(Op::List, ""), None).unwrap();
-        assert!(matches!(asked, DaemonAnswer::Answered(Ok(Value::Null))), "{asked:?}");
+        let answer = ask(&socket, &Request::new(Op::List, ""), None).unwrap();
+        assert!(matches!(answer, DaemonAnswer::Answered(Ok(Value::Null))), "{answer:?}");
         daemon.join().unwrap();
     }
 }

@@ -250,9 +250,9 @@ mod tests {
         assert_eq!((conf.priority, conf.skip_default), (Some(100), true));
         assert_eq!((&conf.request[..], &conf.required[..]), (&[42, 26][..], &[26][..]));
         let provided = |args| conf.provided(&CniArgs::parse(args).unwrap()).unwrap();
-        let asked = (55, vec![42, 26]);
-        assert_eq!(provided(""), [(12, b"a".to_vec()), asked.clone()]);
-        assert_eq!(provided("CLASS=b;OTHER=c"), [(12, b"a".to_vec()), (60, b"b".to_vec()), asked]);
+        let requested = (55, vec![42, 26]);
+        assert_eq!(provided(""), [(12, b"a".to_vec()), requested.clone()]);
+        assert_eq!(provided("CLASS=b;OTHER=c"), [(12, b"a".to_vec()), (60, b"b".to_vec()), requested]);
     }
 
     #[test]
@@ -266,7 +266,7 @@ mod tests {
     }
 
     #[test]
-    fn what_makes_no_sense_is_named() {
+    fn invalid_values_are_named() {
         for (ipam, code, culprit) in [
             (json!({"daemonSocketPath": "dhcp.sock"}), 7, "daemonSocketPath"),
             (json!({"daemonSocketPath": 5}), 6, "daemonSocketPath"),

@@ -39,7 +39,7 @@ pub struct V4 {
     /// Whether the server's MTU is set on the link.
     pub sets_mtu: bool,
     /// The client's configuration.
-    pub asks: Asks,
+    pub asks: ClientConf,
     /// None: the lease was lost, and the client requests a new one.
     pub lease: Option<Lease>,
 }
@@ -50,7 +50,7 @@ impl V4 {
     /// # Errors
     /// Code 4 if an argument is not a valid value of its option.
     pub fn new(key: &Key, conf: &Conf, args: &CniArgs, broadcast: bool) -> Result<Self> {
-        let asks = Asks {
+        let asks = ClientConf {
             client_id: key.client_id(),
             broadcast,
             provide: conf.provided(args)?,
@@ -65,7 +65,7 @@ impl V4 {
 /// [`dhcp_client::Identity`] without the hardware address, which is read from the link.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
-pub struct Asks {
+pub struct ClientConf {
     /// Option 61.
     pub client_id: Vec<u8>,
     /// Whether servers should answer by broadcast.

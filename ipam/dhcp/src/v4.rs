@@ -16,7 +16,7 @@ use crate::host::Host;
 use crate::lessee::{self, Departing, LAST, Message, Sent, described, left};
 use crate::location::{NotFound, OpenInterface, has};
 use crate::record::About;
-use crate::terms::{Asks, Terms, V4};
+use crate::terms::{ClientConf, Terms, V4};
 
 /// The client of one attachment.
 #[derive(Debug)]
@@ -93,7 +93,7 @@ impl Lessee {
 }
 
 fn identity(terms: &V4, about: &About) -> Identity {
-    let Asks { client_id, broadcast, provide, request, required } = terms.asks.clone();
+    let ClientConf { client_id, broadcast, provide, request, required } = terms.asks.clone();
     Identity { mac: about.location.mac, client_id, broadcast, provide, request, required }
 }
 

@@ -226,7 +226,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn an_answer_says_what_was_asked_for_or_why_not() {
+    fn an_answer_contains_the_result_or_the_error() {
         let error = Error::new(Code::TryAgainLater, "no answer").detail("later");
         assert_eq!(read_reply(&reply(&Ok(json!({"a": 1})))).unwrap(), json!({"a": 1}));
         assert_eq!(read_reply(&reply(&Ok(Value::Null))).unwrap(), Value::Null);
@@ -234,7 +234,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_answer_says_what_to_restart() {
+    fn an_invalid_answer_says_what_to_restart() {
         for (line, code, culprit) in [
             ("HTTP/1.1 400 Bad Request\r\n", 11, "cni-dhcp.service"),
             ("", 11, "hung up"),
@@ -250,7 +250,7 @@ mod tests {
     }
 
     #[test]
-    fn a_request_comes_as_it_was_sent_and_what_is_none_is_refused() {
+    fn a_request_is_parsed_as_it_was_sent_and_anything_else_is_refused() {
         let mut request = Request::new(Op::Gc, "net");
         request.valid.push(("a".to_owned(), "eth0".to_owned()));
         let read = Request::read(&request.line().unwrap()).unwrap();

@@ -27,7 +27,7 @@ pub trait Leases {
 /// # Errors
 /// Code 7 for an address that is in no range set, and for two addresses of one range set in the same source.
 pub fn requests(sets: &[RangeSet], sources: &[&[IpAddr]]) -> Result<Vec<Option<IpAddr>>> {
-    let mut wanted = vec![None; sets.len()];
+    let mut requested = vec![None; sets.len()];
     let mut outside = Vec::new();
     for source in sources {
         let mut here: Vec<Option<IpAddr>> = vec![None; sets.len()];
@@ -40,11 +40,11 @@ pub fn requests(sets: &[RangeSet], sources: &[&[IpAddr]]) -> Result<Vec<Option<I
                 },
             }
         }
-        for (wanted, here) in wanted.iter_mut().zip(here) {
-            *wanted = here.or(*wanted);
+        for (requested, here) in requested.iter_mut().zip(here) {
+            *requested = here.or(*requested);
         }
     }
-    if outside.is_empty() { Ok(wanted) } else { Err(all_outside(&outside, sets)) }
+    if outside.is_empty() { Ok(requested) } else { Err(all_outside(&outside, sets)) }
 }
 
 /// The range set that contains a requested address.
@@ -101,10 +101,10 @@ pub fn duplicate(set: usize, ip: IpAddr, container: &str) -> Error {
 ///
 /// # Errors
 /// Code 999 if a requested address is taken, or a range set is exhausted.
-pub fn choose(sets: &[RangeSet], wanted: &[Option<IpAddr>], leases: &impl Leases) -> Result<Vec<IpAddr>> {
-    let each = sets.iter().zip(wanted).enumerate();
-    each.map(|(index, (set, wanted))| {
-        let chosen = match wanted {
+pub fn choose(sets: &[RangeSet], requested: &[Option<IpAddr>], leases: &impl Leases) -> Result<Vec<IpAddr>> {
+    let each = sets.iter().zip(requested).enumerate();
+    each.map(|(index, (set, requested))| {
+        let chosen = match requested {
             Some(ip) => take(*ip, set, leases),
             None => next_free(set, leases.last_reserved(index), leases),
         };
@@ -207,8 +207,8 @@ mod tests {
     #[test]
     fn a_requested_address_is_given_from_its_own_set_and_the_others_choose() {
         let sets = sets(&["10.0.0.0/24", "fd00::/64"]);
-        let wanted = requests(&sets, &[&[ip("fd00::77")]]).unwrap();
-        assert_eq!(choose(&sets, &wanted, &Fake::default()).unwrap(), [ip("10.0.0.2"), ip("fd00::77")]);
+        let requested = requests(&sets, &[&[ip("fd00::77")]]).unwrap();
+        assert_eq!(choose(&sets, &requested, &Fake::default()).unwrap(), [ip("10.0.0.2"), ip("fd00::77")]);
     }
 
     #[test]

@@ -276,7 +276,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_left_out_has_defaults() {
+    fn missing_keys_have_defaults() {
         let conf =
             conf(json!({ "ipam": { "subnet": "10.0.0.0/24", "dataDir": "", "resolvConf": "" } })).unwrap();
         assert_eq!(conf.data_dir, PathBuf::from("/var/lib/cni/networks"));

@@ -33,8 +33,8 @@ pub fn configuration(input: &[u8]) {
         assert_eq!(next, few.get(1).copied().unwrap_or(few[0]));
     }
     let sets = conf.sets.as_slice();
-    if let Ok(wanted) = allocator::requests(sets, &[&conf.args_ips, &conf.runtime_ips]) {
-        let ips = allocator::choose(sets, &wanted, &Free).unwrap();
+    if let Ok(requested) = allocator::requests(sets, &[&conf.args_ips, &conf.runtime_ips]) {
+        let ips = allocator::choose(sets, &requested, &Free).unwrap();
         sets.iter().zip(&ips).for_each(|(set, ip)| may_give(set, *ip));
         assert!(conf.runtime_ips.iter().all(|ip| ips.contains(ip)));
         assert!(conf.check_fits(Version::V0_2_0).is_err() || ips.len() <= 2);

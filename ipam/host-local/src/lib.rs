@@ -39,11 +39,12 @@ impl Plugin for HostLocal {
         let conf = &call.conf;
         conf.check_fits(call.net.version)?;
         let dns = conf.resolv_conf.as_deref().map(resolv::read).transpose()?.unwrap_or_default();
-        let asked = call.args.ip()?;
+        let in_args = call.args.ip()?;
         for Range { subnet, gateway, .. } in conf.sets.iter().flat_map(RangeSet::without_gateway) {
             cni::warn(&format!("gateway {gateway} is not in subnet {subnet}, so containers cannot reach it"));
         }
-        let wanted = allocator::requests(&conf.sets, &[asked.as_slice(), &conf.args_ips, &conf.runtime_ips])?;
+        let requested =
+            allocator::requests(&conf.sets, &[in_args.as_slice(), &conf.args_ips, &conf.runtime_ips])?;
 
         let mut store = Store::create(&conf.data_dir, &call.net.name)?;
         if conf.reset_on_reboot == Some(true) {
@@ -51,13 +52,13 @@ impl Plugin for HostLocal {
         } else {
             store.forget_boot()?
         }
-        let mut chosen = choose(&mut store, call, &wanted);
+        let mut chosen = choose(&mut store, call, &requested);
         if chosen.is_err() && conf.reuse_stale_leases {
             drop(store);
             let has_room = reuse(call).run();
             store = Store::create(&conf.data_dir, &call.net.name)?;
             if has_room {
-                chosen = choose(&mut store, call, &wanted);
+                chosen = choose(&mut store, call, &requested);
             }
         }
         let ips = chosen?;
@@ -153,9 +154,9 @@ fn reuse(call: &Add<Conf>) -> reuse::Request {
 }
 
 /// Chooses an address of each range set.
-fn choose(store: &mut Store, call: &Add<Conf>, wanted: &[Option<IpAddr>]) -> Result<Vec<IpAddr>> {
+fn choose(store: &mut Store, call: &Add<Conf>, requested: &[Option<IpAddr>]) -> Result<Vec<IpAddr>> {
     refuse_second(store, call)?;
-    allocator::choose(&call.conf.sets, wanted, store)
+    allocator::choose(&call.conf.sets, requested, store)
 }
 
 /// An attachment has at most one lease of a range set, and only its DEL releases it (containernetworking/plugins#328).

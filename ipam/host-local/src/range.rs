@@ -293,7 +293,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_left_out_gets_the_defaults_of_the_reference() {
+    fn missing_keys_have_the_references_defaults() {
         let v4 = Range::new(&spec("10.1.2.0/24")).unwrap();
         assert_eq!(v4.whole, Span { first: number(ip("10.1.2.1")), last: number(ip("10.1.2.254")) });
         assert_eq!((v4.to_string().as_str(), v4.gateway), ("10.1.2.0/24", ip("10.1.2.1")));
@@ -327,7 +327,7 @@ mod tests {
     }
 
     #[test]
-    fn the_round_goes_on_after_the_last_address_through_all_ranges_and_back_to_it() {
+    fn the_search_starts_after_the_last_address_and_wraps_through_all_ranges() {
         let narrow = |subnet: &str, first: &str, last: &str| Spec {
             first: Some(ip(first)),
             last: Some(ip(last)),

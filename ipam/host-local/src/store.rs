@@ -65,14 +65,14 @@ pub struct Aged {
 
 /// Errors of single files.
 #[derive(Debug, Default)]
-pub struct Trouble {
+pub struct FileErrors {
     /// Files that could not be read. They may be leases of any container.
     pub unread: Failures,
     /// Files that could not be removed, or are not regular files.
     pub others: Failures,
 }
 
-impl Trouble {
+impl FileErrors {
     /// All errors as one.
     ///
     /// # Errors
@@ -158,13 +158,13 @@ impl Store {
     /// Reads all leases, and returns those of the owners.
     fn search(&mut self, owners: &[Owner]) -> Result<(Vec<Lease>, Failures)> {
         let mut found = Vec::new();
-        let trouble = self.retain(|ip, owner| {
+        let errors = self.retain(|ip, owner| {
             if owners.contains(owner) {
                 found.push(Lease { ip, owner: owner.clone() });
             }
             true
         })?;
-        Ok((Owner::most_exact(found), trouble.unread))
+        Ok((Owner::most_exact(found), errors.unread))
     }
 
     /// Reads all leases, releases those that `keep` does not accept, removes unfinished files of killed processes, and
@@ -172,21 +172,21 @@ impl Store {
     ///
     /// # Errors
     /// Code 5 if the directory cannot be read. Errors of single files are returned as the value.
-    pub fn retain(&mut self, mut keep: impl FnMut(IpAddr, &Owner) -> bool) -> Result<Trouble> {
+    pub fn retain(&mut self, mut keep: impl FnMut(IpAddr, &Owner) -> bool) -> Result<FileErrors> {
         (self.index, self.changed) = (None, true);
         let names = self.dir.names()?;
-        let mut trouble = Trouble::default();
+        let mut errors = FileErrors::default();
         for name in names.iter().filter(|name| is_temporary(name)) {
-            trouble.others.note(self.dir.remove(name));
+            errors.others.note(self.dir.remove(name));
         }
         let ips: Vec<IpAddr> = names.iter().filter_map(|name| lease::address(name)).collect();
         let mut index = Index::begin(&self.dir, ips.len()).ok();
         for ip in ips {
             let owner = match self.dir.read(ip) {
-                Ok(content) => trouble.others.note(self.settle(ip, content, &mut keep)),
+                Ok(content) => errors.others.note(self.settle(ip, content, &mut keep)),
                 Err(e) => {
                     let path = self.dir.lease(ip);
-                    trouble.unread.note::<Option<Owner>, _>(Err(Error::io(
+                    errors.unread.note::<Option<Owner>, _>(Err(Error::io(
                         format!("read lease {}", path.display()),
                         &e,
                     )))
@@ -199,7 +199,7 @@ impl Store {
             }
         }
         self.index = index;
-        Ok(trouble)
+        Ok(errors)
     }
 
     /// Visits all leases without a change.

@@ -90,7 +90,7 @@ enum Phase {
     /// RENEWING and REBINDING: when the last REQUEST was sent, and when the next one is due.
     Extending {
         state: State,
-        asked: Time,
+        sent_at: Time,
         again: Time,
     },
     Failed,
@@ -100,7 +100,7 @@ enum Phase {
 #[derive(Clone, Copy, Debug)]
 struct Exchange {
     /// When it was first sent.
-    asked: Option<Time>,
+    sent_at: Option<Time>,
     sends: Sends,
     /// Its timeout.
     until: Time,
@@ -181,7 +181,7 @@ impl Client {
     }
 
     fn exchange(&self, now: Time) -> Exchange {
-        Exchange { asked: None, sends: Sends::none(now), until: now + self.timing.timeout }
+        Exchange { sent_at: None, sends: Sends::none(now), until: now + self.timing.timeout }
     }
 
     /// Sets the link's new hardware address. The client identifier stays the same.
@@ -229,7 +229,7 @@ impl Client {
         }
         // Each iteration but the last enters another state.
         while self.has_ended(now, &mut actions) {}
-        self.send_what_is_due(now, &mut actions);
+        self.send_due_messages(now, &mut actions);
         actions
     }
 
@@ -269,7 +269,7 @@ impl Client {
         if matches!(self.phase, Phase::Bound) {
             self.began = now;
         }
-        self.phase = Phase::Extending { state, asked: now, again: now };
+        self.phase = Phase::Extending { state, sent_at: now, again: now };
     }
 
     /// The lease's address may no longer be used. Back to INIT.
@@ -298,7 +298,7 @@ impl Client {
         (self.phase, self.listens_until, self.gives_up) = (Phase::Failed, None, None);
     }
 
-    fn send_what_is_due(&mut self, now: Time, actions: &mut Vec<Action>) {
+    fn send_due_messages(&mut self, now: Time, actions: &mut Vec<Action>) {
         let from = Ipv4Addr::UNSPECIFIED;
         let transaction = self.transaction(now);
         let (to, message) = match &mut self.phase {
@@ -333,7 +333,7 @@ impl Client {
     fn extend(&mut self, now: Time) -> Option<(To, Vec<u8>)> {
         self.xid = self.random.xid();
         let transaction = self.transaction(now);
-        let (lease, Phase::Extending { state, asked, again }) = (self.lease.as_ref()?, &mut self.phase)
+        let (lease, Phase::Extending { state, sent_at, again }) = (self.lease.as_ref()?, &mut self.phase)
         else {
             return None;
         };
@@ -345,7 +345,7 @@ impl Client {
         let until_end = |from: Time| end.map_or(Duration::ZERO, |end| end.since(from));
         let shortest = until_end(begin.unwrap_or(now)) / EXTENSIONS;
         let gap = (until_end(now) / 2).max(shortest.clamp(EXTEND_SOONEST, EXTEND_AGAIN));
-        (*asked, *again) = (now, now + gap);
+        (*sent_at, *again) = (now, now + gap);
         Some((to, request::extend(&self.identity, transaction, from)))
     }
 
@@ -366,20 +366,22 @@ impl Client {
         match (message.kind(), self.phase) {
             (Some(Kind::Offer), Phase::Selecting) => self.take_offer(&message, now),
             (Some(Kind::Ack), Phase::Requesting { offer, exchange }) if is_from(&message, offer.server) => {
-                self.take_ack(message, exchange.asked.unwrap_or(now), now, &mut actions);
+                self.take_ack(message, exchange.sent_at.unwrap_or(now), now, &mut actions);
             }
             (Some(Kind::Ack), Phase::Rebooting { exchange, .. }) => {
-                self.take_ack(message, exchange.asked.unwrap_or(now), now, &mut actions);
+                self.take_ack(message, exchange.sent_at.unwrap_or(now), now, &mut actions);
             }
-            (Some(Kind::Ack), Phase::Extending { state, asked, .. }) if self.may_extend(state, &message) => {
-                self.take_ack(message, asked, now, &mut actions);
+            (Some(Kind::Ack), Phase::Extending { state, sent_at, .. })
+                if self.may_extend(state, &message) =>
+            {
+                self.take_ack(message, sent_at, now, &mut actions);
             }
             (Some(Kind::Nak), phase) => self.take_nak(&message, phase, now, &mut actions),
             _ => {}
         }
         // Send the answer to the packet immediately. Nothing else is due, although a deadline may have passed.
         if !actions.iter().any(|action| matches!(action, Action::Bound(_) | Action::Failed(_))) {
-            self.send_what_is_due(now, &mut actions);
+            self.send_due_messages(now, &mut actions);
         }
         actions
     }
@@ -429,12 +431,12 @@ impl Client {
     }
 
     /// Enters BOUND.
-    fn take_ack(&mut self, message: Message, asked: Time, now: Time, actions: &mut Vec<Action>) {
+    fn take_ack(&mut self, message: Message, sent_at: Time, now: Time, actions: &mut Vec<Action>) {
         let is_complete = self.accepts_options(&message, "gave");
-        if let Some(server) = self.ended_by(&message, asked, now) {
+        if let Some(server) = self.ended_by(&message, sent_at, now) {
             return self.lose(Reason::Ended { server }, now, actions);
         }
-        let lease = answer::lease(message, asked, &mut self.random);
+        let lease = answer::lease(message, sent_at, &mut self.random);
         let Some(lease) = lease.filter(|lease| lease.expiry.is_none_or(|expiry| now < expiry)) else {
             return;
         };
@@ -449,9 +451,9 @@ impl Client {
     }
 
     /// The server that ended the lease: its ACK has a lease time that is over, or too short.
-    fn ended_by(&self, message: &Message, asked: Time, now: Time) -> Option<Ipv4Addr> {
+    fn ended_by(&self, message: &Message, sent_at: Time, now: Time) -> Option<Ipv4Addr> {
         let lease = self.lease.as_ref()?;
-        (message.yiaddr == lease.address && answer::is_over(message, asked, now))
+        (message.yiaddr == lease.address && answer::is_over(message, sent_at, now))
             .then(|| answer::server(message))?
     }
 
@@ -512,7 +514,7 @@ impl Client {
 
 impl Exchange {
     fn send(&mut self, now: Time, longest: Duration, random: &mut Random) {
-        self.asked.get_or_insert(now);
+        self.sent_at.get_or_insert(now);
         self.sends.sent(now, longest, random);
     }
 }

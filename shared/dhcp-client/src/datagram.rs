@@ -134,13 +134,13 @@ pub(crate) fn answers_to(message: &[u8]) -> Vec<Instruction> {
     // The instruction that drops is the last one. Each test contains the distance to it.
     let rest = 2 * tests.len() as u8;
     program.push(Instruction { code: IF_ANY_BIT, if_true: rest + 1, if_false: 0, operand: FRAGMENT.into() });
-    for (passed, (code, operand, wanted)) in (1..).zip(tests) {
+    for (passed, (code, operand, expected)) in (1..).zip(tests) {
         program.push(load(code, operand));
         program.push(Instruction {
             code: IF_EQUAL,
             if_true: 0,
             if_false: rest - 2 * passed + 1,
-            operand: wanted,
+            operand: expected,
         });
     }
     program.push(load(RETURN, u32::MAX));
@@ -162,7 +162,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_wrapped_is_found_again_with_and_without_padding() {
+    fn a_wrapped_message_is_unwrapped_with_and_without_padding() {
         for payload in [&b"odd"[..], b"even", b""] {
             let mut packet = answer(payload);
             assert_eq!(unwrap(&packet), Some(payload));

@@ -121,7 +121,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn seeds_with_some_bytes_changed_are_borne(
+        fn changed_bytes_in_seeds_cause_no_panic(
             which in any::<prop::sample::Index>(),
             changes in prop::collection::vec((any::<prop::sample::Index>(), any::<u8>()), 1..8),
         ) {

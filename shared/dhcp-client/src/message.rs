@@ -217,8 +217,8 @@ mod tests {
     }
 
     #[test]
-    fn pads_and_what_is_behind_the_end_are_passed_over_and_so_is_what_does_not_fit() {
-        for (options, wanted) in [
+    fn padding_data_after_the_end_and_options_that_do_not_fit_are_ignored() {
+        for (options, expected) in [
             (&[0, 0, 53, 1, 2, 0, 255, 3, 4, 1, 2, 3, 4][..], vec![(53, vec![2])]),
             (&[53, 1, 2], vec![(53, vec![2])]),
             (&[53, 1, 2, 3], vec![(53, vec![2])]),
@@ -226,7 +226,7 @@ mod tests {
             (&[12, 0, 53, 1, 2], vec![(12, vec![]), (53, vec![2])]),
             (&[], vec![]),
         ] {
-            assert_eq!(options_of(&offer(options)), wanted, "{options:?}");
+            assert_eq!(options_of(&offer(options)), expected, "{options:?}");
         }
     }
 
@@ -239,8 +239,8 @@ mod tests {
             bytes[SNAME][..8].copy_from_slice(&[15, 1, b'e', 52, 1, 3, 0, 255]);
             Message::decode(&bytes).unwrap().options.get(15).unwrap().to_vec()
         };
-        for (overload, wanted) in [(0, &b"ab"[..]), (1, b"abcd"), (2, b"abe"), (3, b"abcde")] {
-            assert_eq!(whole(overload), wanted);
+        for (overload, expected) in [(0, &b"ab"[..]), (1, b"abcd"), (2, b"abe"), (3, b"abcde")] {
+            assert_eq!(whole(overload), expected);
         }
     }
 
@@ -254,7 +254,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_message_of_ours_is_none() {
+    fn other_messages_are_not_parsed() {
         let good = offer(&[53, 1, 2, 255]);
         for (at, value) in [(0, 0), (0, 3), (1, 6), (2, 16), (236, 0), (239, 0)] {
             let mut bytes = good.clone();
@@ -271,7 +271,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn arbitrary_options_never_panic_and_what_was_read_is_written_the_same(
+        fn arbitrary_options_never_panic_and_are_encoded_as_they_were_decoded(
             options in proptest::collection::vec(any::<u8>(), 0..700),
             fields in proptest::collection::vec(any::<u8>(), 192),
             overload in 0..=4_u8,

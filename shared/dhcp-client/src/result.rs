@@ -134,7 +134,7 @@ mod tests {
     const CLASSFUL: (u8, &[u8]) = (33, &[192, 168, 1, 0, 10, 0, 0, 3]);
 
     #[test]
-    fn the_gateway_is_the_first_router_and_a_default_route_leads_there() {
+    fn the_gateway_is_the_first_router_and_the_default_routes_next_hop() {
         let result = of_lease(&lease(&[(3, &[0, 0, 0, 0, 10, 0, 0, 1])]), None);
         assert_eq!(result.ips[0].address.to_string(), "10.0.0.7/24");
         assert_eq!(result.ips[0].gateway, Some(Ipv4Addr::new(10, 0, 0, 1).into()));
@@ -147,8 +147,8 @@ mod tests {
     fn classless_routes_take_the_place_of_all_others() {
         let classless =
             [24, 10, 1, 1, 10, 0, 0, 9, 16, 10, 2, 0, 0, 0, 0, 4, 224, 10, 0, 0, 1, 0, 127, 0, 0, 1];
-        let wanted = ["10.1.1.0/24 via 10.0.0.9", "10.2.0.0/16 on link"];
-        assert_eq!(routes_of(&[ROUTER, CLASSFUL, (121, &classless)]), wanted);
+        let expected = ["10.1.1.0/24 via 10.0.0.9", "10.2.0.0/16 on link"];
+        assert_eq!(routes_of(&[ROUTER, CLASSFUL, (121, &classless)]), expected);
         // A malformed option is treated as missing.
         assert_eq!(routes_of(&[ROUTER, (121, &[99])]), ["0.0.0.0/0 via 10.0.0.1"]);
     }
@@ -157,8 +157,8 @@ mod tests {
     #[test]
     fn classless_routes_may_be_wider_than_any_class() {
         let halves = [1, 0, 10, 0, 0, 1, 1, 128, 10, 0, 0, 1, 8, 0, 10, 0, 0, 1, 4, 240, 10, 0, 0, 1];
-        let wanted = ["0.0.0.0/1", "128.0.0.0/1", "0.0.0.0/8", "240.0.0.0/4"];
-        assert_eq!(routes_of(&[(121, &halves)]), wanted.map(|route| format!("{route} via 10.0.0.1")));
+        let expected = ["0.0.0.0/1", "128.0.0.0/1", "0.0.0.0/8", "240.0.0.0/4"];
+        assert_eq!(routes_of(&[(121, &halves)]), expected.map(|route| format!("{route} via 10.0.0.1")));
         let nowhere = [
             8, 127, 10, 0, 0, 1, 4, 224, 10, 0, 0, 1, 32, 255, 255, 255, 255, 10, 0, 0, 1, 8, 10, 224, 0, 0,
             1,
@@ -188,8 +188,8 @@ mod tests {
     fn the_mtu_is_one_that_ipv4_permits() {
         let values: [(&[u8], _); 4] =
             [(&[5, 120], Some(1400)), (&[0, 67], None), (&[1], None), (&[0, 68], Some(68))];
-        for (value, wanted) in values {
-            assert_eq!(mtu(&lease(&[(26, value)])), wanted);
+        for (value, expected) in values {
+            assert_eq!(mtu(&lease(&[(26, value)])), expected);
         }
         assert_eq!(mtu(&lease(&[])), None);
     }

@@ -420,7 +420,7 @@ fn two_days_of_two_hundred_leases_with_servers_that_fail_keep_every_promise() {
     let mut world = World::new(2131);
     world.run();
     // Every kind of event has happened, so that the test means something.
-    for wanted in [
+    for expected in [
         "Selecting -> Requesting by Offer",
         "Requesting -> Bound by Ack",
         "Requesting -> Selecting by tick",
@@ -434,6 +434,6 @@ fn two_days_of_two_hundred_leases_with_servers_that_fail_keep_every_promise() {
         "Bound -> Bound by Ack",
         "Requesting -> Requesting by Offer",
     ] {
-        assert!(world.seen.contains_key(wanted), "{wanted}: {:#?}", world.seen);
+        assert!(world.seen.contains_key(expected), "{expected}: {:#?}", world.seen);
     }
 }

@@ -137,7 +137,7 @@ impl World {
         }
         let is_its = |(_, (owner, _)): &(&Ipv6Addr, &(usize, Time))| *owner == client;
         let its = self.bindings.iter().find(is_its).map(|(address, _)| *address);
-        let asked_for = wanted(request);
+        let asked_for = requested(request);
         let mut options =
             Options::default().with(SERVER_ID, server).with(CLIENT_ID, identity(client).duid.bytes());
         let kind = match request.kind {
@@ -235,7 +235,7 @@ impl World {
 }
 
 /// The address in a message.
-fn wanted(request: &Message) -> Option<Ipv6Addr> {
+fn requested(request: &Message) -> Option<Ipv6Addr> {
     let options = Options::decode(request.options.get(IA_NA)?.get(12..)?)?;
     let octets: [u8; 16] = options.get(IA_ADDR)?.get(..16)?.try_into().ok()?;
     Some(octets.into())

@@ -139,7 +139,7 @@ fn acquire(pod: &Container, identity: &Identity, now: Time) -> (Client, Lease) {
 }
 
 /// The client releases its address, and the server deletes the lease.
-fn is_given_back(pod: &Container, server: &Server, client: Client, lease: &Lease) {
+fn is_released(pod: &Container, server: &Server, client: Client, lease: &Lease) {
     let Some(Action::Send { to, message }) = client.release() else { panic!("there is a lease") };
     let namespace = NetNs::open(pod.path()).unwrap();
     Link::open(&namespace, "eth0", to).unwrap().send(to, &message).unwrap();
@@ -172,17 +172,17 @@ fn a_real_server_gives_extends_and_takes_back() {
         assert_eq!((extended.address, extended.since), (lease.address, now));
     }
 
-    is_given_back(&pod, &server, client, &lease);
+    is_released(&pod, &server, client, &lease);
 }
 
 #[test]
-fn an_address_that_was_never_put_on_the_link_is_given_back_by_broadcast() {
+fn an_address_that_was_never_on_the_link_is_released_by_broadcast() {
     let lab = Lab::new();
     let pod = lab.container("pod");
     let server = Server::start(&lab, &pod, &[POOL, NTP]);
     let (client, lease) = acquire(&pod, &identity(&pod), Time::now());
     pod.sh("ip addr flush dev eth0");
-    is_given_back(&pod, &server, client, &lease);
+    is_released(&pod, &server, client, &lease);
 }
 
 #[test]
@@ -220,7 +220,7 @@ fn an_address_of_a_lease_that_is_not_known_is_confirmed_by_init_reboot() {
 }
 
 #[test]
-fn what_is_not_an_answer_of_the_transaction_wakes_nobody() {
+fn other_packets_than_answers_of_the_transaction_are_filtered() {
     let lab = Lab::new();
     let pod = lab.container("pod");
     lab.host().sh(&format!(
@@ -297,11 +297,11 @@ fn with_wrong_checksum(payload: &[u8]) -> Vec<u8> {
 /// A program that has bound the port receives the server's answer instead of the client. The release does not use the
 /// port.
 #[test]
-fn an_address_is_given_back_also_while_a_program_in_the_container_has_the_port() {
+fn an_address_is_released_even_while_a_program_in_the_container_has_the_port() {
     let lab = Lab::new();
     let pod = lab.container("pod");
     let server = Server::start(&lab, &pod, &[POOL, NTP]);
     let (client, lease) = acquire(&pod, &identity(&pod), Time::now());
     let _bound = pod.netns.run(|| UdpSocket::bind("0.0.0.0:68").unwrap());
-    is_given_back(&pod, &server, client, &lease);
+    is_released(&pod, &server, client, &lease);
 }

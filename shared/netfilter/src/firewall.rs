@@ -267,8 +267,8 @@ impl Firewall {
     fn admit(&self, rules: &dyn Rules) -> Result<()> {
         let here = self.backend();
         match rules.backend() {
-            Some(wanted) if wanted != here => Err(Error::config(format!(
-                "the conditions or marks work with {wanted} only, but the backend is {here}"
+            Some(expected) if expected != here => Err(Error::config(format!(
+                "the conditions or marks work with {expected} only, but the backend is {here}"
             ))),
             _ => Ok(()),
         }

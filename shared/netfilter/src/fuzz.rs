@@ -18,9 +18,10 @@ use crate::{iptables, nft};
 /// If a script for iptables-restore contains unexpected lines, or a record is not parsed back as it was.
 pub fn rules(input: &[u8]) {
     let text = String::from_utf8_lossy(input);
-    let (wanted, saved) = text.split_once("\n-\n").unwrap_or((&text, ""));
-    let values =
-        |key: &'static str| wanted.lines().filter_map(move |line| line.strip_prefix(key)?.strip_prefix(' '));
+    let (expected, saved) = text.split_once("\n-\n").unwrap_or((&text, ""));
+    let values = |key: &'static str| {
+        expected.lines().filter_map(move |line| line.strip_prefix(key)?.strip_prefix(' '))
+    };
     let value = |key, default| values(key).next().unwrap_or(default);
     let words = |key| values(key).map(str::to_owned).collect::<Vec<String>>();
     let Ok(conditions) = Conditions::parse(&words("4"), &words("6")) else { return };
@@ -37,7 +38,7 @@ pub fn rules(input: &[u8]) {
     let mappings: Vec<HostPort> = values("map").filter_map(mapping).collect();
     let addresses: Vec<IpNetwork> =
         values("address").filter_map(|text| cni::addr::parse_cidr(text).ok()).collect();
-    let source_nat = [SourceNat::None, SourceNat::Hairpin, SourceNat::All][wanted.len() % 3];
+    let source_nat = [SourceNat::None, SourceNat::Hairpin, SourceNat::All][expected.len() % 3];
     let masquerade = Masquerade { addresses: addresses.clone() };
     let ports = HostPorts { addresses, mappings, source_nat, mark, conditions };
     for rules in [&masquerade as &dyn Rules, &ports] {

@@ -198,7 +198,7 @@ impl Shared {
     }
 
     /// The tables with shared rules, except the one with the attachments' own chains.
-    pub(crate) fn tables_beside(&self, own: &str) -> Vec<&'static str> {
+    pub(crate) fn tables_other_than(&self, own: &str) -> Vec<&'static str> {
         let mut tables: Vec<_> =
             self.hooks.iter().map(|(table, _)| *table).filter(|table| *table != own).collect();
         tables.dedup();

@@ -166,7 +166,7 @@ mod tests {
     }
 
     #[test]
-    fn only_the_removal_of_what_ours_depend_on_is_a_loss() {
+    fn only_the_removal_of_objects_that_our_rules_need_is_a_loss() {
         for (kind, names, is) in [
             (NFT_MSG_DELTABLE, vec![(1, "ferrule")], true),
             (NFT_MSG_NEWTABLE, vec![(1, "ferrule")], false),

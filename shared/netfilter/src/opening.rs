@@ -127,7 +127,7 @@ pub(crate) fn open(
     if hooked.is_empty() && !listing.has_chain(table, hook)? {
         return Ok((edit, true));
     }
-    let wanted = Content::Accept(opening.bit);
+    let expected = Content::Accept(opening.bit);
     let here = listing.rules(table, chain)?;
     let is_led_to = leads(&hooked, chain);
     if !is_led_to {
@@ -139,14 +139,14 @@ pub(crate) fn open(
     }
     let comment = comment(opening.bit);
     let (exact, others): (Vec<_>, Vec<_>) =
-        here.into_iter().filter(|rule| rule.comment == comment).partition(|rule| rule.content == wanted);
+        here.into_iter().filter(|rule| rule.comment == comment).partition(|rule| rule.content == expected);
     let is_open = is_led_to
         && edit.added.is_empty()
         && !(exact.is_empty() && others.is_empty())
         && others.iter().all(|rule| rule.content == Content::AcceptNatively(opening.bit));
     edit.deleted.extend(others.into_iter().map(|rule| rule.place));
     if exact.is_empty() {
-        edit.add(table, chain, false, comment, wanted);
+        edit.add(table, chain, false, comment, expected);
     }
     if !is_led_to {
         edit.add(table, hook, true, TO_CHAIN, Content::Jump(chain.to_owned()));

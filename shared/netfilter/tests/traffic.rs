@@ -75,7 +75,7 @@ fn a_host_port_is_reached_by_the_hosts_ipv6_loopback() {
 }
 
 #[test]
-fn source_nat_is_for_nobody_or_for_all_if_so_asked() {
+fn source_nat_is_off_or_for_all_if_configured() {
     with_both(|lab, firewall| {
         let mut rules = host_ports(ADDRESSES, &["tcp 8080 80"]);
         rules.source_nat = SourceNat::All;
@@ -99,7 +99,7 @@ fn traffic_to_others_is_not_taken() {
 }
 
 #[test]
-fn only_what_leaves_the_subnet_is_masqueraded() {
+fn only_packets_that_leave_the_subnet_are_masqueraded() {
     with_both(|lab, firewall| {
         install(firewall, &owner("cbr0", "c1"), &masquerade(ADDRESSES));
         for (outside, host, inside, pod) in [

@@ -16,7 +16,7 @@ use crate::process::Spent;
 use crate::rounds::{Before, Conflist, attach};
 
 /// Timeout of a connection, in seconds.
-const PATIENCE: i64 = 2;
+const TIMEOUT: i64 = 2;
 
 /// Bytes sent in a round.
 pub const BYTES: usize = 256 << 20;
@@ -45,13 +45,13 @@ pub fn blast(conflist: Conflist, before: Before) -> Box<Prepare> {
 /// The time from the start of the connection until the receiver has everything.
 fn send(client: &Netns, server: &Netns) -> io::Result<Duration> {
     let listener = server.run(|| TcpListener::bind(("0.0.0.0", CONTAINER_PORT)))?;
-    setsockopt(&listener, ReceiveTimeout, &TimeVal::seconds(2 * PATIENCE))?;
+    setsockopt(&listener, ReceiveTimeout, &TimeVal::seconds(2 * TIMEOUT))?;
     let host = SocketAddr::from(([198, 51, 100, 1], HOST_PORT));
     thread::scope(|scope| {
         scope.spawn(move || swallow(&listener));
         client.run(|| {
             let start = Instant::now();
-            let mut stream = TcpStream::connect_timeout(&host, Duration::from_secs(PATIENCE.unsigned_abs()))?;
+            let mut stream = TcpStream::connect_timeout(&host, Duration::from_secs(TIMEOUT.unsigned_abs()))?;
             let chunk = vec![0; 256 << 10];
             for _ in 0..BYTES / chunk.len() {
                 stream.write_all(&chunk)?;

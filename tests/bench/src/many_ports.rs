@@ -34,7 +34,7 @@ pub fn many_ports(others: u16) -> Box<Prepare> {
             let work = || {
                 vec![run(&old, "ADD"), run(&new, "ADD"), run(&new, "DEL"), run(&old, "DEL"), run(&gc, "GC")]
             };
-            let mut spent: Vec<Spent> = unrest::beside_a_writer(PAUSE, work);
+            let mut spent: Vec<Spent> = unrest::with_a_writer(PAUSE, work);
             spent[0].failures.append(&mut failures);
             spent
         })

@@ -190,7 +190,7 @@ pub fn with_policy_drop(lab: &Lab, _: Side) -> Spent {
 }
 
 /// The same as a Kubernetes node with 5 000 services: a chain of four rules for each.
-pub fn beside_kube_proxy(lab: &Lab, side: Side) -> Spent {
+pub fn with_kube_proxy(lab: &Lab, side: Side) -> Spent {
     lab.host().sh("chains() { seq -f KUBE-SVC-%06g 5000; }
         {
             echo '*nat'

@@ -49,12 +49,12 @@ fn attach(lab: &Lab, side: Side, containers: u16) -> Vec<String> {
 /// One run. All attachments must have this outcome.
 fn repair(tool: &Tool, outcome: &str, containers: u16) -> Spent {
     let start = Instant::now();
-    let told = tool.run("repair --all --output json");
+    let run = tool.run("repair --all --output json");
     let took = start.elapsed();
-    let answer: Value = serde_json::from_str(&told.stdout).unwrap_or_default();
+    let answer: Value = serde_json::from_str(&run.stdout).unwrap_or_default();
     let count =
         answer[outcome].as_array().map_or_else(|| answer[outcome].as_u64(), |all| Some(all.len() as u64));
-    let failed = !told.succeeded() || count != Some(containers.into());
-    let failures = failed.then(|| format!("{count:?} of {containers} {outcome}: {}", told.stderr));
+    let failed = !run.succeeded() || count != Some(containers.into());
+    let failures = failed.then(|| format!("{count:?} of {containers} {outcome}: {}", run.stderr));
     Spent { took, failures: failures.into_iter().collect(), ..Spent::default() }
 }

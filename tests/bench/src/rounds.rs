@@ -100,7 +100,7 @@ pub fn crowd_in_unrest(conflist: Conflist, containers: usize, workers: usize) ->
     let whole = storm(conflist, unrest::with_connections, containers, workers);
     Box::new(move |lab, side| {
         let mut whole = whole(lab, side);
-        Box::new(move |how| unrest::beside_a_writer(PAUSE, || whole(how)))
+        Box::new(move |how| unrest::with_a_writer(PAUSE, || whole(how)))
     })
 }
 

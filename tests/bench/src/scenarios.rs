@@ -8,10 +8,9 @@ use crate::dynamic::{idle_daemon, leased};
 use crate::floor::{with_deletion, with_move};
 use crate::many_ports::many_ports;
 use crate::networks::{
-    beside_kube_proxy, bridged, by_flannel, dual_stack, fixed, in_vrf, kubernetes, limited, loopback,
-    nothing, of_host_device, on_dummy, on_ipvlan, on_macvlan, on_tap, on_vlan, passing, point_to_point,
-    ports, source_routed, stocked, store, with_flanneld, with_hundreds_of_mappings, with_master,
-    with_policy_drop,
+    bridged, by_flannel, dual_stack, fixed, in_vrf, kubernetes, limited, loopback, nothing, of_host_device,
+    on_dummy, on_ipvlan, on_macvlan, on_tap, on_vlan, passing, point_to_point, ports, source_routed, stocked,
+    store, with_flanneld, with_hundreds_of_mappings, with_kube_proxy, with_master, with_policy_drop,
 };
 use crate::repairs::repairs;
 use crate::rounds::{chain, churn, crowd, crowd_in_unrest, version};
@@ -169,7 +168,7 @@ fn host_ports() -> Vec<Scenario> {
         Scenario::new(
             "firewall with 5 000 chains of kube-proxy",
             FIREWALL,
-            chain(passing, beside_kube_proxy, Some("firewall")),
+            chain(passing, with_kube_proxy, Some("firewall")),
         ),
         Scenario::new("portmap, two ports", PORTMAP, chain(ports, nothing, Some("portmap"))).by_backends(),
         Scenario::new(

@@ -32,13 +32,13 @@ pub fn with_connections(lab: &Lab, _: Side) -> Spent {
     }
     let tracked = lab.host().sh("cat /proc/sys/net/netfilter/nf_conntrack_count");
     let tracked: u32 = tracked.trim().parse().expect("a number");
-    let wanted = u32::from(SOURCES) * u32::from(PORTS_EACH);
-    let failures = (tracked < wanted).then(|| format!("only {tracked} connections are tracked"));
+    let expected = u32::from(SOURCES) * u32::from(PORTS_EACH);
+    let failures = (tracked < expected).then(|| format!("only {tracked} connections are tracked"));
     Spent { failures: failures.into_iter().collect(), ..Spent::default() }
 }
 
 /// Runs `work` while another process changes the ruleset after each `pause`, as kube-proxy's `nft` does.
-pub fn beside_a_writer<T>(pause: Duration, work: impl FnOnce() -> T) -> T {
+pub fn with_a_writer<T>(pause: Duration, work: impl FnOnce() -> T) -> T {
     let done = AtomicBool::new(false);
     thread::scope(|scope| {
         scope.spawn(|| {

@@ -62,11 +62,11 @@ impl Table {
     }
 
     /// Connects, and shows the server's name and the client's address as the server sees it, which must be `seen_as`.
-    fn row(&mut self, who: &str, from: &Netns, via: &str, to: String, wanted: &str, seen_as: Option<&str>) {
+    fn row(&mut self, who: &str, from: &Netns, via: &str, to: String, expected: &str, seen_as: Option<&str>) {
         let answer = if via == "tcp" { tcp_says(from, &to) } else { udp_says(from, &to) };
         let answer = answer.unwrap_or_else(|| "nobody -".to_owned());
         let (by, seen) = answer.split_once(' ').unwrap_or((&answer, ""));
-        let fine = by == wanted && seen_as.is_none_or(|wanted| wanted == seen);
+        let fine = by == expected && seen_as.is_none_or(|expected| expected == seen);
         self.all_answered &= fine;
         let by = if fine { good(&format!("{by:<12}")) } else { bad(&format!("{by:<12}")) };
         println!("  {who:<8} {via:<5} {to:<26} {by} {seen}");

@@ -33,7 +33,7 @@ fn with_stub(directory: &Path, stubbed: &str) -> PathBuf {
 }
 
 #[test]
-fn it_fails_if_a_stub_stands_for_one_of_its_plugins() {
+fn it_fails_if_a_plugin_is_replaced_by_a_stub() {
     let directory = Path::new(env!("CARGO_TARGET_TMPDIR")).join("stubs-of-the-demo");
     for plugin in PLUGINS {
         let mut demo = Command::new(env!("CARGO_BIN_EXE_demo"));

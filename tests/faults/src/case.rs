@@ -180,7 +180,7 @@ mod tests {
     }
 
     #[test]
-    fn the_question_for_a_revision_is_left_out_of_what_is_fed() {
+    fn requests_for_a_revision_are_left_out_with_fed_input() {
         let trace = "8 read(0, \"{}\", 8) = 2\n8 socket(AF_NETLINK) = 5\n8 sendto(5, [{NFNL_MSG_COMPAT_GET}], 48) = 48\n\
                      8 recvmsg(5, {}) = 76\n8 close(5) = 0\n8 socket(AF_NETLINK) = 5\n8 sendto(5, [{GETGEN}], 20) = 20\n\
                      8 recvmsg(5, {}) = 20\n9 recvmsg(3, {}) = 20\n";
@@ -190,13 +190,13 @@ mod tests {
     }
 
     #[test]
-    fn the_roll_back_is_what_comes_after_the_fault() {
+    fn the_rollback_is_everything_after_the_fault() {
         let trace = "read(0, \"{}\", 8) = 2\nsendto(3) = 8\nsendto(3) = -1 EPERM (INJECTED)\nsendto(3) = 8\nunlink(\"a\") = 0\n";
         assert_eq!(calls_after_fault(trace), [call("sendto", 3), call("unlink", 1)]);
     }
 
     #[test]
-    fn threads_are_counted_each_for_itself_and_what_they_share_with_the_start_is_left_out() {
+    fn threads_are_counted_separately_without_calls_that_the_start_has_too() {
         let trace = "12 open(\"a\") = 3\n12 read(0, \"\", 8) = 2\n13 open(\"a\" <unfinished ...>\n12 open(\"b\") = 4\n\
                      13 <... open resumed>) = 5\n";
         assert_eq!(own_calls(trace, false), [call("read", 1), call("open", 2)]);

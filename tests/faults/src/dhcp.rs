@@ -16,7 +16,7 @@ const ADDRESSES: [(&str, &str); 3] = [("stays", "10.9.0.10"), ("victim", "10.9.0
 const RANGE: &str = "--dhcp-range=10.9.0.10,10.9.0.250,255.255.255.0,86400";
 
 /// Timeout for the daemon and the server to reach a final state.
-const PATIENCE: Duration = Duration::from_secs(600);
+const TIMEOUT: Duration = Duration::from_secs(600);
 
 /// A server, and a daemon of Ferrule.
 #[derive(Debug)]
@@ -46,7 +46,7 @@ impl Dhcp {
     /// informed a moment after the daemon, and a failed request of the daemon ends a moment after the plugin.
     pub fn changes(&self) -> String {
         let (start, mut leases) = (Instant::now(), self.leases());
-        while !leases.agree() && start.elapsed() < PATIENCE {
+        while !leases.agree() && start.elapsed() < TIMEOUT {
             thread::sleep(Duration::from_millis(5));
             leases = self.leases();
         }
@@ -58,7 +58,7 @@ impl Dhcp {
         let at_server = fs::read_to_string("/run/lab/server.leases").unwrap_or_default();
         let has_one = |id: &&str| at_server.contains(&client(id));
         Leases {
-            asked: listed.iter().filter(|one| one["address"].is_null()).count(),
+            unanswered: listed.iter().filter(|one| one["address"].is_null()).count(),
             at_daemon: listed
                 .iter()
                 .filter_map(|one| Some(one["containerId"].as_str()?.to_owned()))
@@ -71,14 +71,14 @@ impl Dhcp {
 /// Containers with leases, by their names.
 struct Leases {
     /// The number of containers without an address yet.
-    asked: usize,
+    unanswered: usize,
     at_daemon: BTreeSet<String>,
     at_server: BTreeSet<String>,
 }
 
 impl Leases {
     fn agree(&self) -> bool {
-        self.asked == 0 && self.at_daemon == self.at_server
+        self.unanswered == 0 && self.at_daemon == self.at_server
     }
 }
 

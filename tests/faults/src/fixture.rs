@@ -47,7 +47,7 @@ impl Fixture {
         [&stays, &victim].into_iter().for_each(|pod| services.plug(pod));
         // The reference always leaves connections, which would hide other findings.
         let traffic = (target.translates && !under_test().reference).then(|| Traffic::new(&lab));
-        let beside = target.of_the_one_beside().call(&stays);
+        let beside = target.of_the_staying_attachment().call(&stays);
         let result = beside.add().ok_result();
         if let Some(traffic) = &traffic {
             // Connections stay longer than any sweep.

@@ -79,8 +79,8 @@ fn main() -> ExitCode {
 }
 
 /// Faults and kills.
-fn hits(options: &Options, workers: usize, wanted: impl Fn(&Target) -> bool) -> ExitCode {
-    let targets = Target::of(|target| wanted(target) && target.title().contains(&options.only));
+fn hits(options: &Options, workers: usize, expected: impl Fn(&Target) -> bool) -> ExitCode {
+    let targets = Target::of(|target| expected(target) && target.title().contains(&options.only));
     let plan = Plan { targets, share: Share::Each(options.every), workers };
     let outcomes = plan.run(|finding| eprintln!("{finding}\n"));
     faults(&plan, &outcomes);

@@ -113,10 +113,10 @@ impl Target {
     }
 
     /// The selected targets. Those that cannot run here are reported as skipped, with the reason.
-    pub fn of(wanted: impl Fn(&Self) -> bool) -> Vec<Self> {
+    pub fn of(expected: impl Fn(&Self) -> bool) -> Vec<Self> {
         let all = crate::targets::all().into_iter().flat_map(Self::in_all_layouts);
         let (mut here, mut left_out) = (Vec::new(), Vec::new());
-        for target in all.filter(|target| wanted(target) && target.is_installed()) {
+        for target in all.filter(|target| expected(target) && target.is_installed()) {
             match target.lacks() {
                 Some(why) => left_out.push(format!("{} ({why})", target.title())),
                 None => here.push(target),
@@ -255,7 +255,7 @@ impl Target {
     }
 
     /// The target for the attachment that stays. Its host ports are the next ones, unless both claim the same.
-    pub fn of_the_one_beside(&self) -> Self {
+    pub fn of_the_staying_attachment(&self) -> Self {
         let mut other = self.with(&self.differs_beside);
         if self.beside != Beside::Others {
             return other;

@@ -12,7 +12,7 @@ const HOST: [&str; 2] = ["198.51.100.1", "2001:db8:51::1"];
 const FAR: [&str; 2] = ["198.51.100.2", "2001:db8:51::2"];
 /// How many times a container sends. Its first datagram may be lost while a neighbour is resolved.
 const TRIES: usize = 5;
-const PATIENCE: Duration = Duration::from_secs(10);
+const TIMEOUT: Duration = Duration::from_secs(10);
 
 /// The peers of containers: a client on the host, and another machine.
 #[derive(Debug)]
@@ -26,7 +26,7 @@ impl Traffic {
         let far = lab.machine("far").run(|| UdpSocket::bind("[::]:7"));
         let client = UdpSocket::bind("[::]:4000");
         let [far, client] = [far, client].map(|socket| socket.expect("bind a UDP socket"));
-        far.set_read_timeout(Some(PATIENCE)).expect("set a receive timeout");
+        far.set_read_timeout(Some(TIMEOUT)).expect("set a receive timeout");
         Self { client, far }
     }
 

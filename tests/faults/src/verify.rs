@@ -99,8 +99,13 @@ pub(crate) fn pair(fixture: &Fixture, pair: &Pair, with: Cleanup) -> Option<Verd
     let cleaned = cleanup(fixture, with, of_gc);
     let dirty = of_gc && fixture.is_dirty();
     let after_cleanup = cleaned.or_else(|| if dirty { None } else { attaches_again(fixture) });
-    let told = |what: String| format!("{pair}, then {with:?}: {what}");
-    Some(Verdict { succeeded, at_once: at_once.map(told), after_cleanup: after_cleanup.map(told), dirty })
+    let with_case = |what: String| format!("{pair}, then {with:?}: {what}");
+    Some(Verdict {
+        succeeded,
+        at_once: at_once.map(with_case),
+        after_cleanup: after_cleanup.map(with_case),
+        dirty,
+    })
 }
 
 /// Checks the answer and the state after a command. CHECK must not change `attached`.

@@ -175,7 +175,7 @@ impl Lab {
     }
 
     /// With FERRULE_HOLD, a failed test's machine stays until the test is interrupted.
-    fn hold_if_asked(&self) {
+    fn hold_if_requested(&self) {
         let (tid, test) = (gettid(), test_name());
         if env::var_os("FERRULE_HOLD").is_none() {
             eprintln!(
@@ -203,7 +203,7 @@ pub fn write_program(path: &Path, text: &str) {
 impl Drop for Lab {
     fn drop(&mut self) {
         if thread::panicking() {
-            self.hold_if_asked();
+            self.hold_if_requested();
         }
         // A thread that shares its root and working directory with others must not change its mount namespace.
         unshare(CloneFlags::CLONE_FS).expect("stop sharing the working directory");

@@ -264,8 +264,8 @@ fn sysctls(netns: &Netns) -> Vec<String> {
         };
         name != other && all.get(key) == all.get(&format!("{family}/{kind}/{other}/{setting}"))
     };
-    let told = all.iter().filter(|(key, _)| !NO_SETTINGS.contains(&key.as_str()) && !usual(key));
-    told.map(|(key, value)| format!("{key} = {value}")).collect()
+    let shown = all.iter().filter(|(key, _)| !NO_SETTINGS.contains(&key.as_str()) && !usual(key));
+    shown.map(|(key, value)| format!("{key} = {value}")).collect()
 }
 
 fn read_settings(dir: &Path, prefix: &str, all: &mut BTreeMap<String, String>) {

@@ -16,7 +16,7 @@ use nix::sys::time::{TimeVal, TimeValLike};
 use crate::Netns;
 
 /// Timeout for expected packets.
-const PATIENCE: Duration = Duration::from_secs(60);
+const TIMEOUT: Duration = Duration::from_secs(60);
 /// Timeout for an echo request and its answer, including repetitions.
 const ECHO: Duration = Duration::from_secs(300);
 /// How many times a datagram is sent, because it may be lost, and how long each waits for its answer.
@@ -26,8 +26,8 @@ impl Netns {
     /// Whether an echo request from this namespace gets an answer. It is repeated: ping also exits if the kernel could
     /// not resolve the neighbour, because the program that answers has not run yet.
     pub fn reaches(&self, address: &str) -> bool {
-        let (start, patience) = (Instant::now(), PATIENCE.as_secs().to_string());
-        let ping = ["ping", "-n", "-q", "-c", "1", "-i", "0.2", "-w", &patience, address];
+        let (start, timeout) = (Instant::now(), TIMEOUT.as_secs().to_string());
+        let ping = ["ping", "-n", "-q", "-c", "1", "-i", "0.2", "-w", &timeout, address];
         loop {
             if self.try_exec(&ping).status.success() {
                 return true;
@@ -117,9 +117,9 @@ fn unspecified(family: IpAddr) -> &'static str {
 pub fn tcp_says(from: &Netns, to: &str) -> Option<String> {
     let address: SocketAddr = to.parse().expect("ADDRESS:PORT");
     from.run(|| {
-        let connection = TcpStream::connect_timeout(&address, PATIENCE);
+        let connection = TcpStream::connect_timeout(&address, TIMEOUT);
         let mut stream = connection.inspect_err(|e| eprintln!("connect to {to}: {e}")).ok()?;
-        stream.set_read_timeout(Some(PATIENCE)).ok()?;
+        stream.set_read_timeout(Some(TIMEOUT)).ok()?;
         let mut answer = String::new();
         stream.read_to_string(&mut answer).ok()?;
         Some(answer)
@@ -132,7 +132,7 @@ pub fn udp_says(from: &Netns, to: &str) -> Option<String> {
     from.run(|| {
         let socket = UdpSocket::bind(unspecified(address.ip())).ok()?;
         socket.connect(address).ok()?;
-        socket.set_read_timeout(Some(PATIENCE / TRIES)).ok()?;
+        socket.set_read_timeout(Some(TIMEOUT / TRIES)).ok()?;
         let mut answer = [0; 64];
         let length = (0..TRIES).find_map(|_| {
             socket.send(b"who is there?").ok()?;

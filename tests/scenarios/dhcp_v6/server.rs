@@ -25,13 +25,13 @@ pub const RELEASE: u8 = 8;
 
 /// A client's message.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Asked {
+pub struct ClientMessage {
     pub kind: u8,
     pub xid: [u8; 3],
     pub duid: Vec<u8>,
 }
 
-impl Asked {
+impl ClientMessage {
     fn parse(bytes: &[u8]) -> Option<Self> {
         let ([kind, xid @ ..], mut options) = bytes.split_first_chunk::<4>()?;
         let (kind, xid) = (*kind, *xid);
@@ -85,26 +85,29 @@ fn option(number: u16, value: &[u8]) -> Vec<u8> {
 
 /// Answers each message on eth0 of a machine, until it is dropped.
 pub struct Server {
-    asked: Arc<Mutex<Vec<Asked>>>,
+    received: Arc<Mutex<Vec<ClientMessage>>>,
     ends: Arc<AtomicBool>,
     thread: Option<JoinHandle<()>>,
 }
 
 impl Server {
     /// `answers` gets a message, and the number of earlier ones of its type.
-    pub fn start(machine: &Netns, answers: impl Fn(&Asked, usize) -> Vec<Vec<u8>> + Send + 'static) -> Self {
+    pub fn start(
+        machine: &Netns,
+        answers: impl Fn(&ClientMessage, usize) -> Vec<Vec<u8>> + Send + 'static,
+    ) -> Self {
         let link = machine.exec(&["ip", "-o", "link", "show", "eth0"]);
         let index = link.split(':').next().unwrap().parse().unwrap();
         let socket = machine.run(|| UdpSocket::bind("[::]:547")).unwrap();
         socket.join_multicast_v6(&SERVERS, index).unwrap();
         socket.set_read_timeout(Some(Duration::from_millis(20))).unwrap();
-        let (asked, ends) = (Arc::<Mutex<Vec<Asked>>>::default(), Arc::<AtomicBool>::default());
-        let (noted, end) = (Arc::clone(&asked), Arc::clone(&ends));
+        let (received, ends) = (Arc::<Mutex<Vec<ClientMessage>>>::default(), Arc::<AtomicBool>::default());
+        let (noted, end) = (Arc::clone(&received), Arc::clone(&ends));
         let thread = thread::spawn(move || {
             let mut packet = [0; 4096];
             while !end.load(Ordering::Relaxed) {
                 let Ok((length, client)) = socket.recv_from(&mut packet) else { continue };
-                let Some(message) = Asked::parse(&packet[..length]) else { continue };
+                let Some(message) = ClientMessage::parse(&packet[..length]) else { continue };
                 let before = count(&noted, message.kind);
                 let said = answers(&message, before);
                 // Before the answer is sent.
@@ -114,22 +117,22 @@ impl Server {
                 }
             }
         });
-        Self { asked, ends, thread: Some(thread) }
+        Self { received, ends, thread: Some(thread) }
     }
 
     /// The received messages of a type.
-    pub fn asked(&self, kind: u8) -> Vec<Asked> {
-        self.asked.lock().unwrap().iter().filter(|message| message.kind == kind).cloned().collect()
+    pub fn received(&self, kind: u8) -> Vec<ClientMessage> {
+        self.received.lock().unwrap().iter().filter(|message| message.kind == kind).cloned().collect()
     }
 }
 
 /// Whether there is a message, and all others are repetitions of it.
-pub fn is_one(asked: &[Asked]) -> bool {
-    asked.first().is_some_and(|first| asked.iter().all(|other| other == first))
+pub fn is_one(received: &[ClientMessage]) -> bool {
+    received.first().is_some_and(|first| received.iter().all(|other| other == first))
 }
 
-fn count(asked: &Mutex<Vec<Asked>>, kind: u8) -> usize {
-    asked.lock().unwrap().iter().filter(|message| message.kind == kind).count()
+fn count(received: &Mutex<Vec<ClientMessage>>, kind: u8) -> usize {
+    received.lock().unwrap().iter().filter(|message| message.kind == kind).count()
 }
 
 impl Drop for Server {

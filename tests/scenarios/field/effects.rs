@@ -72,7 +72,8 @@ fn lets_through(host: &Netns, pod: &Container) -> bool {
 }
 
 fn has_sysctls(pod: &Container, plugin: &Value) -> bool {
-    let wanted = plugin["sysctl"].as_object().into_iter().flatten();
-    let mut answers = wanted.map(|(key, value)| (pod.exec(&["sysctl", "-n", key]).trim().to_owned(), value));
+    let expected = plugin["sysctl"].as_object().into_iter().flatten();
+    let mut answers =
+        expected.map(|(key, value)| (pod.exec(&["sysctl", "-n", key]).trim().to_owned(), value));
     answers.all(|(is, value)| value == &is)
 }

@@ -10,8 +10,8 @@ use lab::{beyond_reference, under_test};
 use serde_json::Value;
 
 use super::{
-    asks_a_server, effects, engines, is_missing, is_served_by, kubenets, kubernetes, plugins_of,
-    second_networks,
+    effects, engines, is_missing, is_served_by, kubenets, kubernetes, plugins_of, second_networks,
+    sends_to_a_server,
 };
 
 /// Returns the previous result or an empty one, and does nothing else.
@@ -65,11 +65,11 @@ fn workers(network: &Value) -> Vec<&str> {
 }
 
 #[test]
-fn a_network_of_the_field_is_not_served_if_a_stub_stands_for_one_of_its_plugins() {
+fn a_runtimes_network_fails_its_test_if_a_plugin_is_replaced_by_a_stub() {
     beyond_reference!("flannel");
     let networks = [kubernetes(), kubenets(), engines(), second_networks()].into_iter().flatten();
     let networks = networks.filter(|(_, network)| is_missing(network).is_none());
-    let networks = networks.filter(|(_, network)| !asks_a_server(network) || has_dnsmasq());
+    let networks = networks.filter(|(_, network)| !sends_to_a_server(network) || has_dnsmasq());
     for (who, network) in networks {
         fails_with_stubs(who, &network, |plugins| is_served_by(who, &network, plugins));
     }

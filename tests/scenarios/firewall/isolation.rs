@@ -38,7 +38,7 @@ fn networks_with_a_policy_do_not_talk_to_each_other_and_containers_of_one_bridge
 }
 
 #[test]
-fn isolated_containers_of_one_bridge_do_not_talk_whether_or_not_the_bridge_asks_the_firewall() {
+fn isolated_containers_of_one_bridge_cannot_reach_each_other_with_or_without_br_netfilter() {
     beyond_reference!("ingress-policy");
     for asks in [0, 1] {
         let lab = Lab::new();

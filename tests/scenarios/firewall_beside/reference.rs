@@ -16,7 +16,7 @@ fn firewall(lab: &Lab, keys: Value) -> Call {
 }
 
 #[test]
-fn what_the_reference_let_pass_passes_check_and_its_rules_go_with_our_del() {
+fn traffic_allowed_by_the_reference_passes_check_and_our_del_removes_its_rules() {
     beyond_reference!("check-upgrade");
     for variant in ["nft", "legacy"] {
         let lab = Lab::new();
@@ -40,7 +40,7 @@ fn what_the_reference_let_pass_passes_check_and_its_rules_go_with_our_del() {
 }
 
 #[test]
-fn what_the_reference_let_pass_passes_check_of_our_default_backend_and_goes_too() {
+fn traffic_allowed_by_the_reference_passes_check_of_our_default_backend_and_is_removed_too() {
     beyond_reference!("check-upgrade");
     let lab = Lab::new();
     let pod = lab.container("pod");
@@ -56,7 +56,7 @@ fn what_the_reference_let_pass_passes_check_of_our_default_backend_and_goes_too(
 }
 
 #[test]
-fn a_container_of_ours_is_deleted_by_the_reference_and_what_that_leaves_goes_with_our_gc() {
+fn gc_removes_what_the_references_del_leaves_of_our_container() {
     beyond_reference!("firewall-by-owner");
     for backend in ["nftables", "iptables"] {
         let lab = Lab::new();

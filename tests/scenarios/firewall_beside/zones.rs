@@ -107,7 +107,7 @@ fn firewall(lab: &Lab, keys: Value) -> lab::Call {
 }
 
 #[test]
-fn a_zone_is_left_without_prev_result_but_for_what_a_newer_container_has() {
+fn addresses_are_removed_from_a_zone_without_prev_result_except_those_of_newer_containers() {
     beyond_reference!("firewall-by-owner");
     if !is_here() {
         return;

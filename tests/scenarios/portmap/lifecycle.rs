@@ -117,7 +117,7 @@ fn a_container_on_two_networks_keeps_its_host_port_when_it_leaves_either() {
 }
 
 #[test]
-fn a_collection_gives_the_port_back_to_who_is_left() {
+fn gc_returns_a_port_to_the_remaining_attachment() {
     beyond_reference!("newest-wins");
     with_each_backend(|lab, keys| {
         let ([old, new], far) = (["old", "new"].map(|id| lab.container(id)), lab.machine("far"));
@@ -132,7 +132,7 @@ fn a_collection_gives_the_port_back_to_who_is_left() {
 }
 
 #[test]
-fn beside_a_firewall_that_drops_the_mapped_ports_work_as_far_as_it_lets_them() {
+fn with_a_firewall_that_drops_packets_mapped_ports_work_as_far_as_it_allows() {
     let iptables = "iptables -P FORWARD DROP
         iptables -A FORWARD -m conntrack --ctstate RELATED,ESTABLISHED -j ACCEPT
         iptables -A FORWARD -m conntrack --ctstate DNAT -j ACCEPT";
@@ -236,7 +236,7 @@ fn del_finds_its_rules_without_mappings_result_and_namespace() {
 }
 
 #[test]
-fn del_does_not_ask_whether_add_would_take_the_configuration() {
+fn del_does_not_check_whether_add_would_accept_the_configuration() {
     beyond_reference!("lenient-del");
     let lab = Lab::new();
     let pod = lab.container("pod");
@@ -330,7 +330,7 @@ fn a_failed_add_takes_its_rules_back() {
 }
 
 #[test]
-fn sixteen_containers_at_once_on_an_empty_firewall() {
+fn sixteen_concurrent_containers_on_an_empty_firewall() {
     beyond_reference!("at-once");
     with_each_backend(|lab, keys| {
         let pods: Vec<_> = (0..16).map(|n| lab.container(&format!("pod{n}"))).collect();

@@ -8,7 +8,7 @@ use serde_json::{Value, json};
 use super::*;
 
 #[test]
-fn without_snat_nobody_is_seen_under_another_address() {
+fn without_snat_clients_keep_their_addresses() {
     with_each_backend(|lab, keys| {
         let (pod, far) = (lab.container("pod"), lab.machine("far"));
         let mut keys = keys.clone();
@@ -59,7 +59,7 @@ fn has_counted(lab: &Lab, counter: &str) -> bool {
 }
 
 #[test]
-fn mapped_connections_are_marked_with_the_bit_asked_for() {
+fn mapped_connections_are_marked_with_the_configured_bit() {
     with_each_backend(|lab, keys| {
         lab.host().exec(&["nft", COUNTERS]);
         let pod = lab.container("pod");
@@ -76,7 +76,7 @@ fn mapped_connections_are_marked_with_the_bit_asked_for() {
 }
 
 #[test]
-fn a_chain_of_somebody_else_marks_and_masquerades() {
+fn an_external_chain_marks_and_masquerades() {
     let lab = Lab::new();
     let pod = lab.container("pod");
     for iptables in ["iptables", "ip6tables"] {
@@ -194,6 +194,6 @@ fn golden(name: &str, text: &str) {
         fs::write(&path, text).unwrap_or_else(|e| panic!("write {}: {e}", path.display()));
         return;
     }
-    let wanted = fs::read_to_string(&path).unwrap_or_else(|e| panic!("read {}: {e}", path.display()));
-    assert_eq!(wanted, text, "differs from {} (UPDATE_GOLDEN=1 rewrites it)", path.display());
+    let expected = fs::read_to_string(&path).unwrap_or_else(|e| panic!("read {}: {e}", path.display()));
+    assert_eq!(expected, text, "differs from {} (UPDATE_GOLDEN=1 rewrites it)", path.display());
 }

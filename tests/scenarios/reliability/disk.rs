@@ -23,7 +23,7 @@ fn a_full_or_read_only_disk_costs_no_lease_and_keeps_none() {
 }
 
 #[test]
-fn what_is_no_file_of_a_plugins_is_told_and_left_alone() {
+fn other_files_than_plugins_are_reported_and_kept() {
     beyond_reference!("files-with-care");
     sweep(places(), 29);
 }

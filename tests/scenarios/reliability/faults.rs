@@ -31,8 +31,8 @@ fn part(target: &Target) -> Part {
 }
 
 /// Runs a sample of a target's hundreds of cases, which takes seconds. `make sweep` runs all.
-fn sweep(wanted: Part) {
-    let targets = Target::of(|target| part(target) == wanted);
+fn sweep(expected: Part) {
+    let targets = Target::of(|target| part(target) == expected);
     Plan { targets, share: Share::AtLeast(20), workers: 2 }.run(|_| {}).assert_clean();
 }
 

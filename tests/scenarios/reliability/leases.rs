@@ -21,7 +21,7 @@ fn interleave(chosen: impl Fn(&Scenario) -> bool) {
 }
 
 #[test]
-fn commands_at_once_come_out_as_one_after_the_other() {
+fn concurrent_commands_have_the_result_of_a_sequential_order() {
     beyond_reference!("nothing-left");
     interleave(|scenario| !scenario.removes_directory());
 }

@@ -32,7 +32,7 @@ fn an_add_with_few_descriptors_works_or_leaves_nothing() {
 
 /// A runtime that has exited does not know about the attachment.
 #[test]
-fn a_result_that_nobody_reads_is_undone() {
+fn an_add_whose_result_is_not_read_is_undone() {
     beyond_reference!("nothing-left");
     let pipe = "mkfifo /run/lab/plugins/pipe; exec 3<>/run/lab/plugins/pipe >/run/lab/plugins/pipe 3<&-";
     for target in Target::plugins() {
@@ -62,7 +62,7 @@ fn sixteen_megabytes_are_enough_for_every_plugin_and_verb() {
 }
 
 #[test]
-fn one_more_descriptor_is_enough_to_take_back_what_was_made() {
+fn one_more_descriptor_is_enough_for_the_rollback() {
     beyond_reference!("nothing-left");
     let [tried, succeeded] = every_plugin_with("nofile=4");
     assert!(succeeded < tried, "{succeeded} of {tried} succeeded");
@@ -71,28 +71,33 @@ fn one_more_descriptor_is_enough_to_take_back_what_was_made() {
 /// flannel rolls back its ADD by another plugin's DEL, which needs as many descriptors as the ADD. It keeps the data
 /// for its own DEL.
 #[test]
-fn what_cannot_be_taken_back_for_lack_of_descriptors_is_told_and_del_and_gc_remove_it() {
+fn a_rollback_that_fails_for_lack_of_descriptors_is_reported_and_del_and_gc_remove_the_rest() {
     beyond_reference!("nothing-left");
     let target = Target::of(|target| target.name == "flannel").swap_remove(0);
     let fixture = Fixture::new(&target);
     for cleanup in [Fixture::del, Fixture::gc] {
-        let mut told = 0;
+        let mut reported = 0;
         for limit in 5..10 {
             let call = fixture.call("ADD", None).under(&["prlimit".into(), format!("--nofile={limit}:")]);
             let run = call.add();
             run.error();
-            let is_told = run.stdout.contains(ROLLBACK_FAILED);
-            assert!(is_told || fixture.changes().is_empty(), "{limit}: {}{}", fixture.changes(), run.stdout);
-            told += u32::from(is_told);
+            let is_reported = run.stdout.contains(ROLLBACK_FAILED);
+            assert!(
+                is_reported || fixture.changes().is_empty(),
+                "{limit}: {}{}",
+                fixture.changes(),
+                run.stdout
+            );
+            reported += u32::from(is_reported);
             cleanup(&fixture).ok();
             assert_eq!(fixture.changes(), "", "{limit}: {}", run.stdout);
         }
-        assert!(told > 0);
+        assert!(reported > 0);
     }
 }
 
 #[test]
-fn what_an_add_cannot_set_in_a_read_only_proc_is_told_and_a_del_needs_nothing_of_it() {
+fn with_a_read_only_proc_the_error_of_add_names_the_sysctl_and_del_succeeds() {
     beyond_reference!("nothing-left");
     let [tried, succeeded] = every_plugin_with("/proc");
     assert!(succeeded < tried, "{succeeded} of {tried} succeeded");

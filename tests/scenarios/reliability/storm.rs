@@ -53,7 +53,7 @@ fn at_once<T: Send>(pods: &[Pod], work: impl Fn(usize, &Pod) -> T + Sync) -> Vec
 }
 
 /// Runs `work` while another process permanently changes the ruleset, as kube-proxy's `nft` does.
-fn beside_a_writer<T>(work: impl FnOnce() -> T) -> T {
+fn with_a_writer<T>(work: impl FnOnce() -> T) -> T {
     let done = AtomicBool::new(false);
     thread::scope(|scope| {
         scope.spawn(|| {
@@ -86,7 +86,7 @@ fn many_concurrent_containers_attach_and_detach_without_errors_or_leftovers() {
         let result = pods[0].add();
         pods[0].del(&result).iter().for_each(Outcome::ok);
         let before = lab.snapshot();
-        beside_a_writer(|| {
+        with_a_writer(|| {
             let results = at_once(&pods, |_, pod| pod.add());
             at_once(&pods, |n, pod| pod.del(&results[n]).iter().for_each(Outcome::ok));
         });

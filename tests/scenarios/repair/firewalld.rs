@@ -44,7 +44,7 @@ fn after_a_reload_of_firewalld_a_host_port_works_and_where_it_does_not_check_say
 }
 
 #[test]
-fn whoever_watches_has_rules_back_after_a_reload_of_firewalld() {
+fn watch_restores_rules_after_a_reload_of_firewalld() {
     beyond_reference!("repair");
     if !is_here() {
         return;

@@ -8,7 +8,7 @@ use lab::{Container, Lab};
 
 use super::*;
 use crate::args::Args;
-use crate::terms::{Asks, V4};
+use crate::terms::{ClientConf, V4};
 
 const ADDRESS: [u8; 4] = [10, 0, 0, 7];
 const SERVER: [u8; 4] = [10, 0, 0, 1];
@@ -48,7 +48,7 @@ impl Fixture {
         let key = Key::parse("net", "pod", "eth0", Family::V4).unwrap();
         let namespace = Namespace::open(self.pod.path()).unwrap();
         let found = OpenInterface { link: namespace.link("eth0").unwrap(), namespace };
-        let asks = Asks {
+        let asks = ClientConf {
             client_id: key.client_id(),
             broadcast: false,
             provide: Vec::new(),
@@ -68,8 +68,8 @@ impl Fixture {
     }
 
     /// Sends the server's answer to a message.
-    fn say(&self, asked: Message, kind: Kind, extra: &[(u8, &[u8])]) {
-        let mut answer = Message { is_reply: true, yiaddr: ADDRESS.into(), ..asked };
+    fn say(&self, request: Message, kind: Kind, extra: &[(u8, &[u8])]) {
+        let mut answer = Message { is_reply: true, yiaddr: ADDRESS.into(), ..request };
         answer.options = dhcp_client::Options::default();
         answer.options.set(options::MESSAGE_TYPE, [kind as u8]);
         answer.options.set(options::SERVER_ID, SERVER);
@@ -80,9 +80,9 @@ impl Fixture {
     }
 
     /// Sends the server's answer, and lets the attachment process it.
-    fn answer(&self, one: &mut Attached, asked: Message, kind: Kind, extra: &[(u8, &[u8])]) -> Outcome {
+    fn answer(&self, one: &mut Attached, request: Message, kind: Kind, extra: &[(u8, &[u8])]) -> Outcome {
         let before = one.state().name;
-        self.say(asked, kind, extra);
+        self.say(request, kind, extra);
         for _ in 0..TIMEOUT.as_millis() {
             match one.receive(&self.host) {
                 Outcome::Unchanged if one.state().name == before => {
@@ -111,7 +111,7 @@ impl Fixture {
 }
 
 #[test]
-fn an_address_that_comes_without_what_it_was_offered_with_is_given_back() {
+fn an_address_whose_ack_lacks_an_offered_option_is_released() {
     let fixture = Fixture::new();
     let mut one = fixture.acquire();
     let outcome = fixture.lease(&mut one, &[]);
@@ -120,7 +120,7 @@ fn an_address_that_comes_without_what_it_was_offered_with_is_given_back() {
 }
 
 #[test]
-fn an_address_that_cannot_be_noted_down_is_given_back() {
+fn an_address_whose_record_cannot_be_written_is_released() {
     let fixture = Fixture::new();
     let mut one = fixture.acquire();
     std::fs::remove_dir(fixture.host.store.path()).unwrap();
@@ -131,7 +131,7 @@ fn an_address_that_cannot_be_noted_down_is_given_back() {
 }
 
 #[test]
-fn nothing_is_asked_for_when_nobody_waits_any_more() {
+fn no_request_is_sent_after_the_plugin_has_exited() {
     let fixture = Fixture::new();
     let mut one = fixture.acquire();
     one.waiter = Waiter::Cancelled;
@@ -141,7 +141,7 @@ fn nothing_is_asked_for_when_nobody_waits_any_more() {
 }
 
 #[test]
-fn what_a_server_may_have_given_is_released_when_no_answer_comes_and_nobody_waits() {
+fn an_address_that_a_server_may_have_allocated_is_released_without_an_answer_or_a_waiting_plugin() {
     let mut fixture = Fixture::new();
     // With a short timeout of the client, the test need not wait long.
     fixture.host.timing.timeout = Duration::from_millis(200);
@@ -173,7 +173,7 @@ fn what_a_server_may_have_given_is_released_when_no_answer_comes_and_nobody_wait
 }
 
 #[test]
-fn a_host_that_never_stops_sending_keeps_nobody_else_waiting() {
+fn a_host_that_sends_endlessly_does_not_block_other_leases() {
     let fixture = Fixture::new();
     let mut one = fixture.acquire();
     one.tick(&fixture.host);

@@ -121,13 +121,13 @@ impl Daemon {
             Ok(_) | Err(rustix::io::Errno::INTR) => {}
             Err(e) => return Err(Error::io("wait for events", &e.into())),
         }
-        let mut told = polled.iter().skip(1).map(|one| !one.revents().is_empty());
-        let (end, listener) = (told.next() == Some(true), told.next() == Some(true));
+        let mut is_ready = polled.iter().skip(1).map(|one| !one.revents().is_empty());
+        let (end, listener) = (is_ready.next() == Some(true), is_ready.next() == Some(true));
         let mut ready = Ready { end, listener, ..Ready::default() };
         ready.connections =
-            numbers.into_iter().zip(&mut told).filter(|(_, is)| *is).map(|(n, _)| n).collect();
+            numbers.into_iter().zip(&mut is_ready).filter(|(_, is)| *is).map(|(n, _)| n).collect();
         ready.attached =
-            keys.into_iter().zip(&mut told).filter(|(_, is)| *is).map(|(k, _)| k.clone()).collect();
+            keys.into_iter().zip(&mut is_ready).filter(|(_, is)| *is).map(|(k, _)| k.clone()).collect();
         Ok(ready)
     }
 

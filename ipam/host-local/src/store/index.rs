@@ -349,7 +349,7 @@ mod tests {
     }
 
     #[test]
-    fn the_index_goes_with_the_last_lease() {
+    fn the_index_is_deleted_with_the_last_lease() {
         let dir = tempfile::tempdir().unwrap();
         let mut index = index_of(&dir, 1, 1);
         index.seal(&open(&dir)).unwrap();

@@ -86,7 +86,7 @@ mod tests {
     }
 
     #[test]
-    fn both_forms_of_the_reference_and_what_an_editor_makes_of_them_are_read() {
+    fn both_formats_of_the_reference_are_read_also_with_an_editors_changes() {
         assert_eq!(Owner::parse(b"c1\r\neth0"), owner("c1", Some("eth0")));
         assert_eq!(Owner::parse(b"c1"), owner("c1", None));
         assert_eq!(Owner::parse(b" c1 \neth0\n"), owner("c1", Some("eth0")));
@@ -94,14 +94,14 @@ mod tests {
     }
 
     #[test]
-    fn a_torn_file_names_nobody() {
+    fn a_torn_file_has_no_owner() {
         for torn in [&b""[..], b"\r\n", b" \n", b"\0\0\0\0"] {
             assert_eq!(Owner::parse(torn), None, "{torn:?}");
         }
     }
 
     #[test]
-    fn what_is_written_reads_back() {
+    fn written_values_are_read_back() {
         for owner in [owner("c", Some("eth0")), owner("c", None)].into_iter().flatten() {
             assert_eq!(Owner::parse(owner.content().as_bytes()), Some(owner));
         }

@@ -78,7 +78,7 @@ fn ip(text: &str) -> IpAddr {
 }
 
 #[test]
-fn a_lease_lies_on_disk_as_the_reference_writes_it() {
+fn a_lease_on_disk_has_the_references_format() {
     let lab = Lab::new();
     lab.add("c", &["10.0.0.2", "fd00::2"]);
     for name in ["10.0.0.2", "fd00::2"] {
@@ -99,7 +99,7 @@ fn a_shorter_last_address_leaves_nothing_of_a_longer_one() {
 }
 
 #[test]
-fn leases_of_others_are_found_though_an_index_is_there() {
+fn leases_of_other_programs_are_found_in_spite_of_the_index() {
     let lab = Lab::new();
     lab.add("ours", &["10.0.0.2"]);
     assert!(lab.is_sealed());
@@ -114,7 +114,7 @@ fn leases_of_others_are_found_though_an_index_is_there() {
 }
 
 #[test]
-fn a_lease_of_old_is_its_containers_unless_there_is_one_of_the_interface() {
+fn a_lease_without_an_interface_is_used_only_if_no_lease_names_the_interface() {
     let lab = Lab::new();
     lab.write("10.0.0.2", "c");
     assert_eq!(lab.held("c"), ["10.0.0.2"]);
@@ -127,7 +127,7 @@ fn a_lease_of_old_is_its_containers_unless_there_is_one_of_the_interface() {
 }
 
 #[test]
-fn leases_removed_by_hand_are_gone_and_nobody_elses() {
+fn leases_removed_manually_are_released_and_no_others() {
     let lab = Lab::new();
     ["a", "b", "c"].iter().zip(["10.0.0.2", "10.0.0.3", "10.0.0.4"]).for_each(|(c, ip)| lab.add(c, &[ip]));
     fs::remove_file(lab.file("10.0.0.2")).unwrap();
@@ -141,7 +141,7 @@ fn leases_removed_by_hand_are_gone_and_nobody_elses() {
 }
 
 #[test]
-fn a_lease_that_was_overwritten_in_place_goes_with_whom_it_names_now() {
+fn a_lease_that_was_overwritten_in_place_belongs_to_the_owner_in_its_content() {
     let lab = Lab::new();
     ["a", "b", "c"].iter().zip(["10.0.0.2", "10.0.0.3", "10.0.0.4"]).for_each(|(c, ip)| lab.add(c, &[ip]));
     lab.write("10.0.0.2", "a");
@@ -186,7 +186,7 @@ fn all_leases_are_written_or_none() {
 }
 
 #[test]
-fn what_is_no_regular_file_is_not_followed_but_reported() {
+fn irregular_files_are_reported_and_links_not_followed() {
     let lab = Lab::new();
     lab.add("c", &["10.0.0.2"]);
     fs::write(lab.data_dir.path().join("outside"), "c\r\neth0").unwrap();
@@ -257,7 +257,7 @@ fn a_damaged_mark_of_a_boot_drops_no_lease() {
 }
 
 #[test]
-fn where_the_round_goes_on_is_not_looked_for_behind_a_link_or_a_fifo() {
+fn the_hint_is_not_read_through_a_link_or_a_fifo() {
     let lab = Lab::new();
     lab.add("c", &["10.0.0.5"]);
     lab.write("elsewhere", "10.0.0.77");
@@ -274,7 +274,7 @@ fn where_the_round_goes_on_is_not_looked_for_behind_a_link_or_a_fifo() {
 }
 
 #[test]
-fn whoever_began_before_the_directory_was_removed_touches_nothing_in_the_new_one() {
+fn a_process_that_started_before_the_directory_was_removed_changes_nothing_in_the_new_one() {
     let lab = Lab::new();
     lab.add("first", &["10.0.0.2"]);
     let mut early = lab.store();
@@ -292,7 +292,7 @@ fn whoever_began_before_the_directory_was_removed_touches_nothing_in_the_new_one
 }
 
 #[test]
-fn a_lock_file_removed_by_hand_is_no_end_of_the_lock() {
+fn removing_a_lock_file_does_not_end_the_lock() {
     let lab = Lab::new();
     let mut first = lab.store();
     fs::remove_file(lab.file("lock")).unwrap();
@@ -389,7 +389,7 @@ fn many_leases_of_one_owner_do_not_break_the_index() {
 }
 
 #[test]
-fn threads_at_once_never_get_the_same_address() {
+fn concurrent_threads_never_get_the_same_address() {
     let lab = Lab::new();
     let take = |n: u32| {
         let mut store = lab.store();
@@ -590,7 +590,7 @@ proptest! {
 
     /// After any changes by anyone, in any order, the store finds exactly the existing leases.
     #[test]
-    fn the_store_is_never_wrong_about_who_has_what(
+    fn the_store_always_finds_exactly_the_existing_leases(
         steps in prop::collection::vec((step(), any::<bool>()), 1..60),
     ) {
         let (lab, mut model) = (Lab::new(), BTreeMap::new());

@@ -185,7 +185,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn each_number_and_each_name_is_there_once() {
+    fn each_number_and_each_name_is_unique() {
         assert!(OPTIONS.is_sorted_by(|a, b| a.0 < b.0));
         let names = OPTIONS.iter().map(|(_, name, _)| *name).chain(ALIASES.iter().map(|(_, name)| *name));
         assert_eq!(names.collect::<HashSet<_>>().len(), OPTIONS.len() + ALIASES.len());

@@ -232,8 +232,8 @@ mod tests {
         ];
         let value: Vec<u8> =
             rows.iter().flat_map(|(bytes, _)| [bytes, &[10, 0, 0, 1][..]].concat()).collect();
-        let wanted: Vec<String> = rows.iter().map(|(_, text)| format!("{text} via 10.0.0.1")).collect();
-        assert_eq!(display(121, &value), wanted.join(", "));
+        let expected: Vec<String> = rows.iter().map(|(_, text)| format!("{text} via 10.0.0.1")).collect();
+        assert_eq!(display(121, &value), expected.join(", "));
         for length in 0..value.len() {
             assert!(classless_routes(&value[..length]).len() < rows.len());
         }
@@ -248,8 +248,8 @@ mod tests {
         let routes = classful_routes(&[&value[..], &[1, 2, 3]].concat());
         let texts: Vec<_> =
             routes.iter().map(|r| format!("{}/{} {}", r.destination, r.prefix, r.router)).collect();
-        let wanted = ["10.0.0.0/8", "172.16.0.0/16", "192.168.1.0/24", "10.0.0.9/32"];
-        assert_eq!(texts, wanted.map(|to| format!("{to} 10.0.0.1")));
+        let expected = ["10.0.0.0/8", "172.16.0.0/16", "192.168.1.0/24", "10.0.0.9/32"];
+        assert_eq!(texts, expected.map(|to| format!("{to} 10.0.0.1")));
     }
 
     #[test]
@@ -277,7 +277,7 @@ mod tests {
     }
 
     #[test]
-    fn a_text_becomes_what_the_option_is_and_back() {
+    fn a_text_is_encoded_according_to_the_options_type_and_displayed_again() {
         for (number, text, bytes) in [
             (12, "pod-1", &b"pod-1"[..]),
             (61, "01:02", b"01:02"),

@@ -21,12 +21,12 @@ pub enum Status {
 
 /// A status code with the server's text.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Said {
+pub struct ServerStatus {
     pub status: Status,
     pub text: String,
 }
 
-impl std::fmt::Display for Said {
+impl std::fmt::Display for ServerStatus {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         match self.status {
             Status::Other(1) => f.write_str("UnspecFail")?,
@@ -39,7 +39,7 @@ impl std::fmt::Display for Said {
 }
 
 /// The status among options. A missing one means success. A malformed one means failure.
-pub fn status(options: &Options) -> Said {
+pub fn status(options: &Options) -> ServerStatus {
     let number = match options.all(STATUS_CODE).next() {
         None => 0,
         Some([high, low, ..]) => u16::from_be_bytes([*high, *low]),
@@ -53,7 +53,7 @@ pub fn status(options: &Options) -> Said {
         4 => Status::NotOnLink,
         other => Status::Other(other),
     };
-    Said { status, text: options::text(text) }
+    ServerStatus { status, text: options::text(text) }
 }
 
 /// Maximum length of a DUID (RFC 8415, section 11.1): a type of two bytes, and 128 bytes.
@@ -89,7 +89,7 @@ impl Given {
 pub struct Association {
     t1: u32,
     t2: u32,
-    pub said: Said,
+    pub server_status: ServerStatus,
     /// The valid addresses, also those with a lifetime of zero.
     pub addresses: Vec<Given>,
 }
@@ -100,7 +100,7 @@ pub fn association(message: &Message, iaid: u32) -> Option<Association> {
         let ([id, t1, t2], options) = numbers(value)?;
         let options = Options::decode(options).filter(|_| id == iaid && !(t2 > 0 && t1 > t2))?;
         let addresses = options.all(IA_ADDR).filter_map(given).collect();
-        Some(Association { t1, t2, said: status(&options), addresses })
+        Some(Association { t1, t2, server_status: status(&options), addresses })
     });
     all.next()
 }
@@ -129,8 +129,8 @@ fn given(value: &[u8]) -> Option<Given> {
     let (times, _) = times.as_chunks::<4>();
     let [preferred, valid] = [times[0], times[1]].map(u32::from_be_bytes);
     let address = Ipv6Addr::from(*octets);
-    let said = status(&Options::decode(options)?).status;
-    let is_good = is_usable(address) && preferred <= valid && said == Status::Success;
+    let server_status = status(&Options::decode(options)?).status;
+    let is_good = is_usable(address) && preferred <= valid && server_status == Status::Success;
     is_good.then_some(Given { address, preferred, valid })
 }
 
@@ -152,9 +152,9 @@ const EARLIEST: u32 = 10;
 
 impl Association {
     /// The address to accept: the client's own or offered one, otherwise the first.
-    pub fn pick(&self, wanted: Option<Ipv6Addr>) -> Option<Given> {
+    pub fn pick(&self, requested: Option<Ipv6Addr>) -> Option<Given> {
         let good = || self.addresses.iter().filter(|given| given.lasts());
-        good().find(|given| Some(given.address) == wanted).or_else(|| good().next()).copied()
+        good().find(|given| Some(given.address) == requested).or_else(|| good().next()).copied()
     }
 
     /// The lease of an address, from an answer to a request sent at `since`.
@@ -173,7 +173,7 @@ impl Association {
             rebind: moment(t2),
             preferred: moment(given.preferred),
             expiry: moment(given.valid),
-            dns: dns.filter(can_be_asked).collect(),
+            dns: dns.filter(is_usable_in_a_result).collect(),
             search: options::domains(message.options.get(DOMAIN_LIST).unwrap_or_default()),
         })
     }
@@ -203,7 +203,7 @@ pub fn sol_max_rt(options: &Options) -> Option<Duration> {
 }
 
 /// Whether a result can contain this name server. A link-local address needs an interface, which a result cannot name.
-fn can_be_asked(server: &Ipv6Addr) -> bool {
+fn is_usable_in_a_result(server: &Ipv6Addr) -> bool {
     !(server.is_unspecified()
         || server.is_multicast()
         || server.is_loopback()

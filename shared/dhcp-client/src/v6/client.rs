@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use cni::{Code, Error};
 
-use super::answer::{self, Association, Given, Said, Status};
+use super::answer::{self, Association, Given, ServerStatus, Status};
 use super::lease::Lease;
 use super::message::{Kind, Message, PREFERENCE, RAPID_COMMIT};
 use super::request::{self, Identity};
@@ -83,7 +83,7 @@ pub struct Client {
 /// Why an answer contains no usable address.
 enum Refusal {
     /// The server refused.
-    Servers(Said),
+    Servers(ServerStatus),
     /// The client cannot use the address.
     Clients(&'static str),
 }
@@ -91,7 +91,7 @@ enum Refusal {
 impl fmt::Display for Refusal {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::Servers(said) => said.fmt(f),
+            Self::Servers(server_status) => server_status.fmt(f),
             Self::Clients(why) => f.write_str(why),
         }
     }
@@ -202,7 +202,7 @@ impl Client {
         }
         // Each iteration but the last enters another state.
         while self.moves_on(now, &mut actions) {}
-        self.send_what_is_due(now, &mut actions);
+        self.send_due_messages(now, &mut actions);
         actions
     }
 
@@ -288,7 +288,7 @@ impl Client {
         self.release(now);
     }
 
-    fn send_what_is_due(&mut self, now: Time, actions: &mut Vec<Action>) {
+    fn send_due_messages(&mut self, now: Time, actions: &mut Vec<Action>) {
         let (address, server) = self.about();
         let Some(exchange) = self.exchange.as_mut().filter(|exchange| now >= exchange.due) else { return };
         // The first message of an exchange has an elapsed time of zero, also if it is late.
@@ -335,7 +335,7 @@ impl Client {
         // Send the answer to the packet immediately. Nothing else is due, although a deadline may have passed.
         let ends = |action: &Action| matches!(action, Action::Bound(_) | Action::Failed(_) | Action::Left);
         if !actions.iter().any(ends) && self.exchange.is_some_and(|exchange| exchange.count == 0) {
-            self.send_what_is_due(now, &mut actions);
+            self.send_due_messages(now, &mut actions);
         }
         actions
     }
@@ -364,14 +364,14 @@ impl Client {
 
     /// The address in a message, or the reason why there is none.
     fn offered(&self, message: &Message) -> Result<Given, Refusal> {
-        let said = answer::status(&message.options);
-        if said.status != Status::Success {
-            return Err(Refusal::Servers(said));
+        let server_status = answer::status(&message.options);
+        if server_status.status != Status::Success {
+            return Err(Refusal::Servers(server_status));
         }
         let association = answer::association(message, self.identity.iaid)
             .ok_or(Refusal::Clients("the answer has no IA_NA with the client's IAID"))?;
-        if association.said.status != Status::Success {
-            return Err(Refusal::Servers(association.said));
+        if association.server_status.status != Status::Success {
+            return Err(Refusal::Servers(association.server_status));
         }
         association
             .pick(self.about().0)
@@ -381,13 +381,13 @@ impl Client {
     fn take_reply(&mut self, message: &Message, server: &[u8], now: Time, actions: &mut Vec<Action>) {
         // Not since the first message of the exchange: if the server was down for long, that may be before the end of
         // the lease.
-        let since = self.exchange.map_or(now, |exchange| exchange.asked);
-        let is_asked = self.offer.as_ref().is_some_and(|offer| offer.server == server);
+        let since = self.exchange.map_or(now, |exchange| exchange.first_sent);
+        let is_requested = self.offer.as_ref().is_some_and(|offer| offer.server == server);
         match self.state {
             State::Soliciting if message.options.get(RAPID_COMMIT).is_some() => {
                 self.take_first(message, server, since, now, actions);
             }
-            State::Requesting if is_asked => self.take_first(message, server, since, now, actions),
+            State::Requesting if is_requested => self.take_first(message, server, since, now, actions),
             State::Confirming => match answer::status(&message.options).status {
                 Status::NotOnLink => {
                     self.lose("a server reports that it is not valid on this link".to_owned(), now, actions);
@@ -399,7 +399,7 @@ impl Client {
                 self.take_extension(message, server, since, now, actions);
             }
             State::Rebinding => self.take_extension(message, server, since, now, actions),
-            State::Leaving if is_asked => match self.again {
+            State::Leaving if is_requested => match self.again {
                 Some(again) => self.solicit(now.max(again)),
                 None => self.end(actions),
             },
@@ -420,7 +420,7 @@ impl Client {
             Ok(given) => self.bind(message, given, since, now, actions),
             Err(refusal) => {
                 self.refused = Some(format!("a DHCPv6 server refused to allocate an address: {refusal}"));
-                self.unanswered.take_if(|asked| asked.server == server);
+                self.unanswered.take_if(|offer| offer.server == server);
                 let due = self.exchange.map_or(now, |exchange| exchange.due);
                 match (self.state, self.offer.clone()) {
                     (State::Requesting, Some(offer)) => self.refuse(due, offer, message, &refusal, now),
@@ -492,11 +492,12 @@ impl Client {
             // Repeated at the next interval.
             return;
         }
-        let Some(Association { said, addresses, .. }) = answer::association(message, self.identity.iaid)
+        let Some(Association { server_status, addresses, .. }) =
+            answer::association(message, self.identity.iaid)
         else {
             return;
         };
-        match said.status {
+        match server_status.status {
             // The server has no binding. The client requests the lease again, and may use the address meanwhile.
             Status::NoBinding => {
                 self.request(Offer { address, server: server.to_vec(), preference: 0 }, now);

@@ -144,7 +144,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_cut_or_of_no_known_kind_is_no_message() {
+    fn a_truncated_message_or_one_of_an_unknown_type_is_refused() {
         let whole =
             Message { kind: Kind::Reply, xid: 1, options: Options::default().with(SERVER_ID, [1, 2, 3]) }
                 .encode();
@@ -158,7 +158,7 @@ mod tests {
     }
 
     #[test]
-    fn an_option_that_is_there_twice_says_nothing() {
+    fn a_duplicate_option_is_ignored() {
         let options = Options::default().with(PREFERENCE, [1]).with(PREFERENCE, [2]);
         assert_eq!((options.get(PREFERENCE), options.all(PREFERENCE).count()), (None, 2));
     }

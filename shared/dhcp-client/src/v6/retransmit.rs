@@ -55,7 +55,7 @@ pub struct Exchange {
     pub count: u32,
     /// When the oldest message was sent to which an answer could still arrive. All messages have one transaction id, so
     /// a lease is counted from the oldest.
-    pub asked: Time,
+    pub first_sent: Time,
     /// When the next message is due. After the last one: when the exchange has failed.
     pub due: Time,
     last: Duration,
@@ -65,7 +65,7 @@ impl Exchange {
     /// An exchange whose first message is due.
     pub fn begin(kind: Kind, now: Time, random: &mut Random) -> Self {
         let xid = random.xid() & 0x00ff_ffff;
-        Self { kind, xid, began: now, count: 0, asked: now, due: now, last: Duration::ZERO }
+        Self { kind, xid, began: now, count: 0, first_sent: now, due: now, last: Duration::ZERO }
     }
 
     /// Delays the first message by up to a second (CNF_MAX_DELAY).
@@ -98,7 +98,7 @@ impl Exchange {
             next = spread(mrt, Duration::ZERO, false, random);
         }
         if self.count == 0 || self.last > LATEST {
-            self.asked = now;
+            self.first_sent = now;
         }
         self.count = self.count.saturating_add(1);
         (self.last, self.due) = (next, now + next);

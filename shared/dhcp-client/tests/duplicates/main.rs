@@ -44,7 +44,7 @@ trait Protocol: Debug {
     fn receive(&mut self, now: Time, packet: &[u8]) -> Vec<Act>;
     fn release(&mut self, now: Time) -> Vec<Act>;
     /// The server's answer to a message.
-    fn answer(server: &mut Server, asked: &[u8], now: Time, random: &mut Random) -> Option<Vec<u8>>;
+    fn answer(server: &mut Server, request: &[u8], now: Time, random: &mut Random) -> Option<Vec<u8>>;
 }
 
 /// An action of a client.
@@ -410,7 +410,7 @@ fn run_seeds<P: Protocol>() {
     // Every kind of event has happened, so that the test means something.
     println!("{count} seeds: {seen:?}");
     let accidents = ["MAC changed", "replaced", "killed", "suspended", "server restarted"];
-    for wanted in accidents.iter().chain(&["bound", "lost", "failed"]) {
-        assert!(seen.contains_key(wanted), "nothing was {wanted}: {seen:?}");
+    for expected in accidents.iter().chain(&["bound", "lost", "failed"]) {
+        assert!(seen.contains_key(expected), "nothing was {expected}: {seen:?}");
     }
 }

@@ -79,26 +79,26 @@ impl Protocol for V6 {
         self.tick(now)
     }
 
-    fn answer(server: &mut Server, asked: &[u8], now: Time, random: &mut Random) -> Option<Vec<u8>> {
-        let asked = Message::decode(asked).unwrap();
-        let client = asked.options.get(CLIENT_ID)?;
+    fn answer(server: &mut Server, request: &[u8], now: Time, random: &mut Random) -> Option<Vec<u8>> {
+        let request = Message::decode(request).unwrap();
+        let client = request.options.get(CLIENT_ID)?;
         let duid = [0, 3, server.identifier];
-        if asked.options.get(SERVER_ID).is_some_and(|named| *named != duid) {
+        if request.options.get(SERVER_ID).is_some_and(|named| *named != duid) {
             return None;
         }
         let its = server.address_of(client, now);
-        let wants = wanted(&asked);
+        let wants = requested(&request);
         let length = LENGTHS[(random.number() % 5) as usize];
         let until = now + seconds(length);
         let mut options = Options::default().with(SERVER_ID, duid).with(CLIENT_ID, client);
-        let kind = if asked.kind == Kind::Solicit { Kind::Advertise } else { Kind::Reply };
-        let is_rapid = asked.kind == Kind::Solicit && random.number().is_multiple_of(2);
+        let kind = if request.kind == Kind::Solicit { Kind::Advertise } else { Kind::Reply };
+        let is_rapid = request.kind == Kind::Solicit && random.number().is_multiple_of(2);
         let is_refused = random.number().is_multiple_of(50);
-        options = match asked.kind {
+        options = match request.kind {
             Kind::Solicit | Kind::Request if is_refused => options.with(IA_NA, status(NO_ADDRS_AVAIL)),
             Kind::Solicit | Kind::Request => {
                 let gives = server.address_for(client, now)?;
-                let is_given = is_rapid || asked.kind == Kind::Request;
+                let is_given = is_rapid || request.kind == Kind::Request;
                 server.bind(gives, client, if is_given { until } else { now + seconds(OFFERED) });
                 options.with(IA_NA, association(gives, length))
             }
@@ -121,13 +121,13 @@ impl Protocol for V6 {
             true => (Kind::Reply, options.with(RAPID_COMMIT, [])),
             false => (kind, options),
         };
-        Some(Message { kind, xid: asked.xid, options }.encode())
+        Some(Message { kind, xid: request.xid, options }.encode())
     }
 }
 
 /// The address in a message.
-fn wanted(asked: &Message) -> Option<u8> {
-    let options = Options::decode(asked.options.get(IA_NA)?.get(12..)?)?;
+fn requested(request: &Message) -> Option<u8> {
+    let options = Options::decode(request.options.get(IA_NA)?.get(12..)?)?;
     let octets: [u8; 16] = options.get(IA_ADDR)?.get(..16)?.try_into().ok()?;
     Some(host(octets.into()))
 }

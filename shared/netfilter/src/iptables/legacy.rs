@@ -129,7 +129,7 @@ fn save(tools: &Tools, query: Query<'_>) -> Result<String> {
     let Some(properties) = query.kind.iptables() else { return Ok(String::new()) };
     let mut saved = tools.save(&[properties.table])?;
     if let Some(shared) = properties.shared.as_ref().filter(|shared| saved.contains(shared.entry)) {
-        saved += &tools.save(&shared.tables_beside(properties.table))?;
+        saved += &tools.save(&shared.tables_other_than(properties.table))?;
     }
     Ok(saved)
 }

@@ -119,8 +119,8 @@ fn list<'a>(tools: &Tools, scripts: impl Iterator<Item = &'a Script>) -> Result<
 
 /// Whether a rule is listed, in any form that the tool writes.
 fn is_listed(line: &Line, saved: &Saved<'_>) -> bool {
-    let wanted = form(&line.words);
-    saved.rules_of(line.table, &line.chain).any(|rule| form(words(rule)) == wanted)
+    let expected = form(&line.words);
+    saved.rules_of(line.table, &line.chain).any(|rule| form(words(rule)) == expected)
 }
 
 /// Whether a rule exists according to the tool, which knows all forms of a rule.
@@ -213,7 +213,7 @@ fn put_shared(text: &mut String, line: &Line, saved: &Saved<'_>) {
 
 /// The rules with the comment of a shared rule: those with its content, and those with another.
 fn named_alike<'s>(line: &'s Line, saved: &'s Saved<'_>) -> (Vec<&'s str>, Vec<&'s str>) {
-    let (wanted, name) = (form(&line.words), saved::comment(&line.words));
+    let (expected, name) = (form(&line.words), saved::comment(&line.words));
     let named = saved.rules_of(line.table, &line.chain).filter(|rule| saved::comment(rule) == name);
-    named.partition(|rule| form(words(rule)) == wanted)
+    named.partition(|rule| form(words(rule)) == expected)
 }

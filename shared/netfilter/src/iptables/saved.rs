@@ -204,7 +204,7 @@ mod tests {
     }
 
     #[test]
-    fn what_accepts_the_packets_of_one_address_is_told_from_all_else() {
+    fn rules_that_accept_packets_of_one_address_are_recognized() {
         for (rule, address) in [
             ("-A CNI-FORWARD -s 10.1.2.2/32 -j ACCEPT", Some("10.1.2.2")),
             ("-A CNI-FORWARD -s fd00::2/128 -j ACCEPT", Some("fd00::2")),
@@ -248,7 +248,7 @@ mod tests {
     }
 
     #[test]
-    fn rules_are_told_apart_by_table() {
+    fn rules_are_distinguished_by_table() {
         let saved = "*mangle\n-A PREROUTING -j DROP\nCOMMIT\n*nat\n:X - [0:0]\n-A PREROUTING -j X\nCOMMIT\n";
         assert_eq!(rules(saved, "nat").collect::<Vec<_>>(), ["-A PREROUTING -j X"]);
         let read = Saved::read(saved);

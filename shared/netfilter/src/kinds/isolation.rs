@@ -309,7 +309,7 @@ mod tests {
         undo.commit();
     }
 
-    fn replaces_what_an_older_version_installed(install: fn(&Firewall, &Owner, &dyn Rules)) {
+    fn replaces_rules_of_an_older_version(install: fn(&Firewall, &Owner, &dyn Rules)) {
         let firewall = Firewall::open(Some(Backend::Nftables)).unwrap();
         let (owner, older, newer) =
             (owner("net", "c", "eth0"), rules("br0", None), rules("br0.2", Some("veth2")));
@@ -330,11 +330,11 @@ mod tests {
 
     /// Older versions used the bridge's name also if an interface of a VLAN routes.
     #[test]
-    fn what_an_older_version_installed_in_a_vlan_is_replaced_by_add_and_by_repair() {
+    fn add_and_repair_replace_rules_of_an_older_version_in_a_vlan() {
         let test = || {
             unshare(CloneFlags::CLONE_NEWNET).expect("the tests need root");
-            replaces_what_an_older_version_installed(add);
-            replaces_what_an_older_version_installed(|firewall, owner, rules| {
+            replaces_rules_of_an_older_version(add);
+            replaces_rules_of_an_older_version(|firewall, owner, rules| {
                 firewall.install_all(&[(owner, rules)]).into_iter().for_each(Result::unwrap);
             });
         };

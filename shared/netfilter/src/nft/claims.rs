@@ -36,10 +36,10 @@ fn parse(text: &str) -> Option<(Option<&str>, &str)> {
 
 /// Parses a claim. None: it is not a claim, or its records do not exist.
 fn read(view: &View<'_>, text: &str) -> Result<Option<RecordKey>, RequestError> {
-    let Some((told, digest)) = parse(text) else { return Ok(None) };
+    let Some((in_text, digest)) = parse(text) else { return Ok(None) };
     let record_key = |label: &str| RecordKey { label: label.to_owned(), digest: digest.to_owned() };
-    if let Some(told) = told {
-        return Ok(Some(record_key(told)));
+    if let Some(in_text) = in_text {
+        return Ok(Some(record_key(in_text)));
     }
     let title = view.comment_of(&Element::record(digest, 0))?;
     Ok(title.and_then(|title| label(view.kind, &title).map(record_key)))
@@ -161,14 +161,14 @@ mod tests {
     #[test]
     fn a_claim_says_whose_it_is_and_where_its_records_are() {
         let digest = "tk26nfok9ad5144";
-        for (label, wanted) in [
+        for (label, expected) in [
             ("pods/8f3c/eth0".to_owned(), "waiting pods/8f3c/eth0 tk26nfok9ad5144"),
             (format!("{}/{}/{}", "n".repeat(32), "f".repeat(64), "e".repeat(15)), "waiting tk26nfok9ad5144"),
         ] {
             let claim = RecordKey { label: label.clone(), digest: digest.into() };
-            assert_eq!(text(&claim), wanted);
-            let told = Some(&*label).filter(|_| wanted.contains('/'));
-            assert_eq!(parse(wanted), Some((told, digest)));
+            assert_eq!(text(&claim), expected);
+            let in_text = Some(&*label).filter(|_| expected.contains('/'));
+            assert_eq!(parse(expected), Some((in_text, digest)));
         }
         for other in [
             "",

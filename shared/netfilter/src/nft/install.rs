@@ -131,15 +131,15 @@ impl<'a> Change<'a> {
         let (kind, label) = (self.kind, &self.record_key.label);
         let (view, table) = (View::new(self.socket, kind, 1), kind.table());
         let earlier = Installed::read(&view, self.record_key.clone())?;
-        let wanted = unique(&self.rules.records);
-        let keys: BTreeSet<(&str, &[u8])> = wanted.iter().map(|w| (&*w.set.name, &*w.key)).collect();
+        let expected = unique(&self.rules.records);
+        let keys: BTreeSet<(&str, &[u8])> = expected.iter().map(|w| (&*w.set.name, &*w.key)).collect();
         let again = |element: &Element| keys.contains(&(&*element.set.name, &*element.key));
         put_deletion(&view, std::slice::from_ref(&earlier), again, batch)?;
         earlier.put_records(table, batch);
         // Read once, because one attachment may have thousands of ports.
         let mut claims = BTreeMap::new();
         self.taken.borrow_mut().clear();
-        for element in wanted.iter().filter(|element| !element.set.is_shared) {
+        for element in expected.iter().filter(|element| !element.set.is_shared) {
             let Some(holder) = view.comment_of(element)? else { continue };
             batch.delete_element(table, element);
             if holder != *label {
@@ -258,7 +258,7 @@ mod tests {
     use crate::{Masquerade, Rules as _};
 
     #[test]
-    fn as_many_records_are_added_as_there_are_numbers_for_them() {
+    fn the_maximum_number_of_records_can_be_added() {
         let address = |n: usize| format!("10.{}.{}.{}/8", n >> 16, n >> 8 & 0xff, n & 0xff).parse().unwrap();
         let rules = Masquerade { addresses: (1..RECORDS_MAX).map(address).collect() };
         let (socket, records) = (Connection::open().unwrap(), rules.nftables());

@@ -111,7 +111,7 @@ mod tests {
 
     /// With many concurrent attachments, the last DEL may delete the table while an ADD uses it.
     #[test]
-    fn voided_tries_do_not_use_up_those_for_what_is_gone_meanwhile() {
+    fn conflicts_do_not_use_up_the_retries_for_missing_objects() {
         let mut tries = 0;
         let connection = Connection::open().unwrap();
         let outcome = retry(&connection, "it", "install", |_| {
@@ -135,7 +135,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_never_found_is_an_error() {
+    fn a_device_that_is_never_found_is_an_error() {
         let mut tries = 0;
         let connection = Connection::open().unwrap();
         let error = retry(&connection, "it", "install", |_| {

@@ -51,8 +51,9 @@ impl<'a> View<'a> {
         let parse = self.kind.properties.nftables.parse;
         let mut needed = Vec::new();
         query::visit(self.lister, self.table, &Set::attachments().name, |key, comment| {
-            let asked = Some(comment).filter(|_| is_others(key)).and_then(parse).map(&of).unwrap_or_default();
-            for thing in asked {
+            let of_other =
+                Some(comment).filter(|_| is_others(key)).and_then(parse).map(&of).unwrap_or_default();
+            for thing in of_other {
                 if things.contains(&thing) && !needed.contains(&thing) {
                     needed.push(thing);
                 }

@@ -198,7 +198,7 @@ fn address(link: &str, v4: &str, v6: &str) {
 }
 
 /// How long to wait for a packet that must arrive: so long only where it does not.
-pub const PATIENCE: Duration = Duration::from_secs(600);
+pub const TIMEOUT: Duration = Duration::from_secs(600);
 
 /// Connects by TCP, and returns the source address that the server sees.
 pub fn seen_source(server: &TcpListener, connect: impl FnOnce() -> std::io::Result<TcpStream>) -> IpAddr {
@@ -207,7 +207,7 @@ pub fn seen_source(server: &TcpListener, connect: impl FnOnce() -> std::io::Resu
 }
 
 pub fn connect(to: &str) -> std::io::Result<TcpStream> {
-    TcpStream::connect_timeout(&to.parse().unwrap(), PATIENCE)
+    TcpStream::connect_timeout(&to.parse().unwrap(), TIMEOUT)
 }
 
 /// Connects to an address that may not answer. The kernel gives up after the second SYN.

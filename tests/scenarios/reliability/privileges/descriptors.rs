@@ -93,7 +93,7 @@ fn a_delegate_gets_three_descriptors_the_plugins_own_environment_and_no_signal_h
 
 /// As with any program: an inheritable descriptor is meant to be inherited.
 #[test]
-fn what_the_runtime_left_open_for_the_plugin_the_delegate_gets_too() {
+fn the_delegate_inherits_descriptors_that_the_runtime_left_open() {
     beyond_reference!("nothing-left");
     let lab = Lab::new();
     let inherited = ["sh", "-c", "exec 7</etc/hostname; exec \"$0\""].map(str::to_owned);
@@ -192,7 +192,7 @@ fn seen_after_del(call: &Call) -> Vec<(Vec<String>, Vec<u8>, PathBuf)> {
 }
 
 #[test]
-fn what_closes_the_sockets_of_a_del_has_nothing_of_the_runtimes() {
+fn the_closer_inherits_nothing_from_the_runtime() {
     beyond_reference!("rollback");
     let lab = Lab::new();
     let pod = lab.container("pod");

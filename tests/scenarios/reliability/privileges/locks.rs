@@ -206,7 +206,7 @@ fn each_lock_is_waited_for_as_long_as_the_pages_say_and_no_longer() {
 }
 
 #[test]
-fn a_failed_add_is_rolled_back_whoever_holds_a_lock() {
+fn a_failed_add_is_rolled_back_while_another_process_holds_a_lock() {
     beyond_reference!("nothing-left");
     for backend in ["nftables", "iptables"] {
         let lab = Lab::new();
@@ -226,7 +226,7 @@ fn a_failed_add_is_rolled_back_whoever_holds_a_lock() {
 
 /// Without a private directory of root, the namespace is locked. Everyone can hold that lock, but not for long.
 #[test]
-fn without_a_place_for_locks_nobody_waits_without_end() {
+fn without_a_directory_for_locks_no_command_waits_forever() {
     beyond_reference!("nothing-left");
     let lab = Lab::new();
     let pod = lab.container("pod");

@@ -79,7 +79,7 @@ fn a_chain_works_where_a_user_namespace_owns_host_and_container() {
 
 /// In another user namespace, its root has no privileges, whatever its capabilities are.
 #[test]
-fn what_belongs_to_another_user_namespace_is_refused_with_the_capability_that_is_missing() {
+fn objects_of_another_user_namespace_are_refused_with_the_missing_capability() {
     beyond_reference!("nothing-left");
     let (lab, rootless) = (Lab::new(), Rootless::new());
     let outer = lab.container("outer");

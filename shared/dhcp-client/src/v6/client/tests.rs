@@ -70,7 +70,7 @@ fn bound() -> Client {
 }
 
 #[test]
-fn four_messages_lead_to_a_lease_and_the_better_server_is_asked() {
+fn four_messages_lead_to_a_lease_from_the_preferred_server() {
     let mut client = client();
     let solicit = sent(&client.tick(at(0)));
     assert_eq!((solicit.kind, solicit.options.get(ELAPSED_TIME)), (Kind::Solicit, Some(&[0, 0][..])));
@@ -98,7 +98,7 @@ fn four_messages_lead_to_a_lease_and_the_better_server_is_asked() {
 }
 
 #[test]
-fn a_server_that_is_preferred_to_all_is_asked_at_once() {
+fn an_offer_with_the_maximum_preference_is_accepted_immediately() {
     let mut client = client();
     let solicit = sent(&client.tick(at(0)));
     let actions = client
@@ -107,7 +107,7 @@ fn a_server_that_is_preferred_to_all_is_asked_at_once() {
 }
 
 #[test]
-fn what_is_not_for_the_client_or_makes_no_sense_is_passed_over() {
+fn invalid_messages_and_those_for_other_clients_are_ignored() {
     let mut client = client();
     let solicit = sent(&client.tick(at(0)));
     let rapid = (RAPID_COMMIT, vec![]);
@@ -142,7 +142,7 @@ fn what_is_not_for_the_client_or_makes_no_sense_is_passed_over() {
 }
 
 #[test]
-fn what_servers_refuse_is_told_to_whom_waits() {
+fn the_servers_refusal_is_in_the_error_of_the_add() {
     for packet in [(IA_NA, refusal(2)), (STATUS_CODE, status(2))] {
         let mut client = client();
         let solicit = sent(&client.tick(at(0)));
@@ -186,7 +186,7 @@ fn a_lease_is_renewed_at_t1_rebound_at_t2_and_lost_at_its_end() {
 }
 
 #[test]
-fn a_lease_that_its_server_forgot_is_asked_for_anew_and_goes_on_meanwhile() {
+fn a_lease_without_a_binding_is_requested_again_and_used_meanwhile() {
     let mut client = bound();
     let renew = sent(&client.tick(at(100)));
     let actions = client.receive(at(100), &answer(Kind::Reply, &renew, SERVER, &[(IA_NA, refusal(3))]));
@@ -201,7 +201,7 @@ fn a_lease_that_its_server_forgot_is_asked_for_anew_and_goes_on_meanwhile() {
 }
 
 #[test]
-fn a_server_that_forgot_a_lease_and_gives_none_is_not_asked_without_end() {
+fn a_server_without_a_binding_is_not_sent_requests_endlessly() {
     let mut client = bound();
     let renew = sent(&client.tick(at(100)));
     let no_binding = |request: &Message| answer(Kind::Reply, request, SERVER, &[(IA_NA, refusal(3))]);
@@ -234,7 +234,7 @@ fn an_address_that_its_server_ends_is_lost_or_replaced_by_another() {
 }
 
 #[test]
-fn after_a_restart_servers_are_asked_whether_the_address_is_still_good() {
+fn after_a_restart_the_client_confirms_its_address_with_the_servers() {
     let lease = bound().lease().cloned().unwrap();
     let resume = |now| Client::resume(identity(), lease.clone(), now, Random::seeded(2));
     let mut client = resume(at(10));
@@ -260,7 +260,7 @@ fn after_a_restart_servers_are_asked_whether_the_address_is_still_good() {
 }
 
 #[test]
-fn what_is_given_back_names_its_server_until_that_answers() {
+fn a_release_is_addressed_to_its_server_until_that_answers() {
     for decline in [false, true] {
         let mut client = bound();
         assert!(if decline { client.decline(false, at(5)) } else { client.release(at(5)) });
@@ -301,7 +301,7 @@ fn named(message: &Message) -> Option<Ipv6Addr> {
 }
 
 #[test]
-fn what_a_server_gives_and_the_client_cannot_use_is_given_back_before_another_is_asked_for() {
+fn an_unusable_address_is_released_before_another_one_is_requested() {
     for (given, back) in [
         // Times out of order, and too short.
         (ia(160, 100, &[(NEXT, 200, 400)]), NEXT),
@@ -330,7 +330,7 @@ fn what_a_server_gives_and_the_client_cannot_use_is_given_back_before_another_is
 }
 
 #[test]
-fn what_a_server_gives_at_once_and_the_client_cannot_use_is_given_back_too() {
+fn an_unusable_address_from_rapid_commit_is_released_too() {
     for unusable in [
         ia(160, 100, &[(NEXT, 200, 400)]),
         ia(100, 160, &[(NEXT, 400, 200)]),
@@ -354,7 +354,7 @@ fn what_a_server_gives_at_once_and_the_client_cannot_use_is_given_back_too() {
 }
 
 #[test]
-fn what_no_answer_came_to_is_given_back_also_when_all_servers_are_asked_again() {
+fn an_unanswered_request_is_released_even_after_a_new_discover() {
     let unanswered = || {
         let (mut client, _) = requesting();
         while client.state() == State::Requesting {
@@ -381,7 +381,7 @@ fn what_no_answer_came_to_is_given_back_also_when_all_servers_are_asked_again() 
 }
 
 #[test]
-fn an_acquisition_that_fails_gives_back_what_a_server_may_have_given() {
+fn a_failed_acquisition_releases_an_address_that_a_server_may_have_allocated() {
     let (mut client, _) = requesting();
     let actions = client.tick(at(208));
     assert!(matches!(&actions[..], [Action::Failed(_)]), "{actions:?}");
@@ -407,8 +407,8 @@ fn a_lease_begins_when_the_first_message_was_sent_that_an_answer_may_belong_to()
     assert_eq!(sent(&client.tick(again)).xid, solicit.xid);
     let more = [given(), (RAPID_COMMIT, vec![])];
     let actions = client.receive(again, &answer(Kind::Reply, &solicit, SERVER, &more));
-    let wanted = Some(at(400));
-    assert!(matches!(&actions[..], [Action::Bound(lease)] if lease.expiry == wanted), "{actions:?}");
+    let expected = Some(at(400));
+    assert!(matches!(&actions[..], [Action::Bound(lease)] if lease.expiry == expected), "{actions:?}");
 }
 
 #[test]
@@ -424,13 +424,13 @@ fn a_server_that_was_away_for_longer_than_its_leases_last_gives_an_address_all_t
     };
     let more = [given(), (RAPID_COMMIT, vec![])];
     let actions = client.receive(now, &answer(Kind::Reply, &solicit, SERVER, &more));
-    let wanted = Some(now + Duration::from_secs(400));
-    assert!(matches!(&actions[..], [Action::Bound(lease)] if lease.expiry == wanted), "{actions:?}");
+    let expected = Some(now + Duration::from_secs(400));
+    assert!(matches!(&actions[..], [Action::Bound(lease)] if lease.expiry == expected), "{actions:?}");
 }
 
 #[test]
 fn times_that_a_server_leaves_open_are_parts_of_the_preferred_time() {
-    for (t1, t2, preferred, valid, wanted) in [
+    for (t1, t2, preferred, valid, expected) in [
         (0, 0, 200, 400, (100, 160)),
         (0, 0, 0, 400, (200, 320)),
         (50, 0, 200, 400, (50, 160)),
@@ -447,7 +447,7 @@ fn times_that_a_server_leaves_open_are_parts_of_the_preferred_time() {
         let ia = (IA_NA, ia(t1, t2, &[(ADDRESS, preferred, valid)]));
         client.receive(at(0), &answer(Kind::Reply, &solicit, SERVER, &[ia, (RAPID_COMMIT, vec![])]));
         let lease = client.lease().unwrap();
-        assert_eq!((lease.renew, lease.rebind), (Some(at(wanted.0)), Some(at(wanted.1))), "{t1} {t2}");
+        assert_eq!((lease.renew, lease.rebind), (Some(at(expected.0)), Some(at(expected.1))), "{t1} {t2}");
     }
     let mut client = client();
     let solicit = sent(&client.tick(at(0)));

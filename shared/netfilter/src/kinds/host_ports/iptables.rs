@@ -189,8 +189,8 @@ mod tests {
             [("", "", true), ("", one, true), (one, one, true), (one, "", false), (one, other, false)]
         {
             let saved = host(&[("B", "", newer), ("A", "", older)]);
-            let wanted: &[&str] = if waits { &["n/B/e has it now: tcp 80"] } else { &[] };
-            assert_eq!(waiting(&saved, "A"), wanted, "{newer}, {older}");
+            let expected: &[&str] = if waits { &["n/B/e has it now: tcp 80"] } else { &[] };
+            assert_eq!(waiting(&saved, "A"), expected, "{newer}, {older}");
             assert!(waiting(&saved, "B").is_empty());
         }
         assert!(waiting(&host(&[("B", " -s 192.0.2.0/24", ""), ("A", "", "")]), "A").is_empty());

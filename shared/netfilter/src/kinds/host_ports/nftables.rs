@@ -205,7 +205,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_record_is_none() {
+    fn other_texts_are_not_records() {
         for text in [
             "",
             "hostports cbr0/c1/eth0",

@@ -101,10 +101,10 @@ impl MasqueradeConf {
     }
 
     fn rules(&self, addresses: impl IntoIterator<Item = IpNetwork>) -> Option<Masquerade> {
-        let is_wanted = |address: &IpNetwork| {
+        let is_expected = |address: &IpNetwork| {
             self.enabled && self.family.is_none_or(|family| Family::from(*address) == family)
         };
-        let addresses: Vec<_> = addresses.into_iter().filter(is_wanted).collect();
+        let addresses: Vec<_> = addresses.into_iter().filter(is_expected).collect();
         (!addresses.is_empty()).then_some(Masquerade { addresses })
     }
 }
@@ -120,7 +120,7 @@ mod tests {
     #[test]
     fn the_addresses_of_the_chosen_family_are_masqueraded() {
         let (v4, v6) = ("10.0.0.2/24", "fd00::2/64");
-        for (keys, wanted) in [
+        for (keys, expected) in [
             (r#"{}"#, &[][..]),
             (r#"{"ipMasqFamily": "ipv4"}"#, &[]),
             (r#"{"ipMasq": true}"#, &[v4, v6]),
@@ -129,13 +129,13 @@ mod tests {
             (r#"{"ipMasq": true, "ipMasqFamily": "ipv6"}"#, &[v6]),
         ] {
             let rules = read(keys).unwrap().rules([v4, v6].map(|address| address.parse().unwrap()));
-            let wanted = Masquerade { addresses: wanted.iter().map(|a| a.parse().unwrap()).collect() };
-            assert_eq!(rules, (!wanted.addresses.is_empty()).then_some(wanted), "{keys}");
+            let expected = Masquerade { addresses: expected.iter().map(|a| a.parse().unwrap()).collect() };
+            assert_eq!(rules, (!expected.addresses.is_empty()).then_some(expected), "{keys}");
         }
     }
 
     #[test]
-    fn what_is_wrong_is_named_also_where_nothing_is_masqueraded() {
+    fn mistakes_are_named_even_if_nothing_is_masqueraded() {
         for (keys, code, culprit) in [
             (r#"{"ipMasq": "yes"}"#, 6, "ipMasq"),
             (r#"{"ipMasqBackend": 4}"#, 6, "ipMasqBackend"),

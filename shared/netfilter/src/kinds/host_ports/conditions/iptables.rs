@@ -117,7 +117,7 @@ mod tests {
     }
 
     #[test]
-    fn what_matches_is_taken_as_it_is() {
+    fn matches_are_accepted_unchanged() {
         for good in [
             "-s 192.0.2.0/24",
             "! -d 192.0.2.1",
@@ -140,7 +140,7 @@ mod tests {
     }
 
     #[test]
-    fn what_does_something_else_is_refused_with_the_word_named() {
+    fn words_that_are_not_matches_are_refused_by_name() {
         for (bad, culprit) in [
             ("-j ACCEPT", "-j"),
             ("-jACCEPT", "-jACCEPT"),

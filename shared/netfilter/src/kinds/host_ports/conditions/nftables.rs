@@ -206,7 +206,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_understood_is_named() {
+    fn a_malformed_condition_is_named() {
         for (bad, culprit) in [
             ("ip saddr 192.0.2.1 drop", "drop"),
             ("ip saddr 192.0.2.1; flush ruleset", "192.0.2.1;"),
