@@ -1,4 +1,4 @@
-//! Bad input of portmap, in the same way as the others'.
+//! Invalid configurations of portmap, tested like those of other plugins.
 
 use lab::{Call, Lab, beyond_reference};
 use serde_json::{Value, json};
@@ -15,7 +15,7 @@ fn portmap(lab: &Lab) -> Call {
     entry(lab.plugin("portmap").config(json!({"prevResult": prev})).on(&pod), "protocol", json!("tcp"))
 }
 
-/// The call with one mapping that differs from a good one in a key.
+/// The call with one mapping, in which one key differs from a valid one.
 fn entry(call: Call, key: &str, value: Value) -> Call {
     let mut entry = json!({"hostPort": 8080, "containerPort": 80, "protocol": "tcp"});
     entry[key] = value;

@@ -1,4 +1,5 @@
-//! Each bad input gets one error object with the right code and a message that names the culprit, and changes nothing.
+//! Each invalid input causes one error object with the right code and a message that names the culprit, and changes
+//! nothing.
 
 use std::fs;
 
@@ -7,10 +8,10 @@ use serde_json::{Value, json};
 
 use crate::common::host_local;
 
-/// What is wrong; the code; the word that names the culprit; how the call comes to be wrong.
+/// The mistake, the code, the word that names the culprit, and the change of the call.
 pub struct Bad(pub &'static str, pub u64, pub &'static str, pub fn(Call) -> Call);
 
-/// Runs every row on its own, and shows all that went wrong at once.
+/// Runs every row separately, and reports all failures together.
 pub fn refuses(lab: &Lab, call: &Call, command: &str, rows: &[Bad]) {
     let mut before = lab.snapshot();
     let mut faults = String::new();
@@ -416,7 +417,7 @@ fn address_plugins() {
     beyond_reference!("bad-input");
     let lab = Lab::new();
     let call = bridge(&lab);
-    // The bridge stays after a failure on purpose: let it be there.
+    // The bridge stays after a failure on purpose, so create it before.
     lab.host().sh("ip link add br0 address 02:00:00:00:00:01 type bridge; ip link set br0 up");
     for (name, script) in [
         ("garbage", "echo lorem ipsum"),
@@ -519,7 +520,7 @@ fn addresses_of_static() {
     fn entry(call: Call, entry: Value) -> Call {
         entries(call, json!([{"address": "10.0.0.5/24"}, entry]))
     }
-    fn asked(call: Call, ip: &str) -> Call {
+    fn requesting(call: Call, ip: &str) -> Call {
         entry(call, json!({"gateway": "10.1.0.1"})).config(json!({"runtimeConfig": {"ips": [ip]}}))
     }
     #[rustfmt::skip]
@@ -540,8 +541,8 @@ fn addresses_of_static() {
         Bad("an address twice, by an argument", 7, "10.0.0.5", |c| entry(c, json!({"gateway": "10.0.0.1"})).args("IP=10.0.0.5/24")),
         Bad("a route without a destination", 6, "ipam.routes[0]", |c| c.config(json!({"ipam": {"routes": [{}]}}))),
         Bad("name servers that are a word", 6, "ipam.dns.nameservers", |c| c.config(json!({"ipam": {"dns": {"nameservers": "x"}}}))),
-        Bad("asked for: no address", 6, "runtimeConfig.ips[0]", |c| asked(c, "ten")),
-        Bad("asked for: no prefix length, and nobody knows it", 7, "10.1.0.6", |c| asked(c, "10.1.0.6")),
+        Bad("asked for: no address", 6, "runtimeConfig.ips[0]", |c| requesting(c, "ten")),
+        Bad("asked for: no prefix length, and nobody knows it", 7, "10.1.0.6", |c| requesting(c, "10.1.0.6")),
         Bad("asked for by args: a number", 6, "args.cni.ips", |c| c.config(json!({"args": {"cni": {"ips": [5]}}}))),
         Bad("an argument that is no address", 4, "IP", |c| c.args("IP=10.0.0.5/24,ten")),
         Bad("an argument without a prefix length", 7, "10.0.0.5", |c| c.args("IP=10.0.0.5")),
@@ -629,7 +630,7 @@ fn stores_of_host_local() {
     refuses(&lab, &call, "ADD", &rows);
 }
 
-/// A call for an interface that is there, with a result that lists it.
+/// A call for an existing interface, with a result that lists it.
 fn tuning(lab: &Lab) -> Call {
     let pod = lab.container("pod");
     lab.host().sh("ip link add eth0 netns pod type veth peer name cable");
@@ -640,7 +641,7 @@ fn listing(ifname: &str) -> Value {
     json!({"cniVersion": "1.0.0", "interfaces": [{"name": ifname, "sandbox": "/run/netns/pod"}]})
 }
 
-/// The configuration with members that a map cannot hold.
+/// The configuration with duplicate keys, which a map cannot contain.
 fn twice(call: Call, members: &str) -> Call {
     let document = String::from_utf8(call.input()).unwrap();
     call.stdin(format!("{{{members}, {}", &document[1..]))
@@ -820,7 +821,7 @@ fn keys_of_vrf() {
     refuses(&lab, &call, "ADD", &rows);
 }
 
-/// A chain without a plugin that creates the interface, or with that plugin in the wrong place.
+/// A chain without a plugin that creates the interface, or with that plugin at the wrong position.
 #[test]
 fn the_interface_of_a_chained_plugin_that_does_not_exist() {
     beyond_reference!("bad-input");

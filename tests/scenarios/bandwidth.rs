@@ -1,4 +1,4 @@
-//! bandwidth: what a container sends and receives is held up by the kernel, and all is as before afterwards.
+//! bandwidth: the kernel limits what a container sends and receives, and everything is restored afterwards.
 
 use std::io::{Read, Write};
 use std::net::{TcpListener, TcpStream};
@@ -14,7 +14,7 @@ use crate::tuning::wired;
 /// The reference's name of the ifb: `printf netpod | sha512sum`.
 const IFB: &str = "bwp6230a40fd8ff";
 
-/// Limits of both directions for an interface that another plugin made: [`wired`].
+/// Limits for both directions of an interface that another plugin created: [`wired`].
 pub fn limited(lab: &Lab, pod: &Container) -> Call {
     let inside = json!({"name": "eth0", "mac": "02:00:00:00:00:01", "sandbox": pod.path()});
     let prev = json!({"cniVersion": "1.0.0", "interfaces": [{"name": "cable"}, inside]});
@@ -23,7 +23,7 @@ pub fn limited(lab: &Lab, pod: &Container) -> Call {
     }))
 }
 
-/// What a link sends through, as `tc` has it.
+/// A link's root queueing discipline, as `tc` prints it.
 fn root(netns: &Netns, link: &str) -> Value {
     let all: Vec<Value> =
         serde_json::from_str(&netns.sh(&format!("tc -s -j qdisc show dev {link}"))).unwrap();
@@ -45,7 +45,7 @@ fn ifbs(lab: &Lab) -> Vec<String> {
     names.map(|link| link["ifname"].as_str().unwrap().to_owned()).collect()
 }
 
-/// Addresses at both ends of the wire.
+/// Adds addresses at both ends of the veth pair.
 fn addressed(lab: &Lab, pod: &Container) {
     lab.host().sh("ip addr add 10.1.2.1/24 dev cable");
     pod.sh("ip addr add 10.1.2.2/24 dev eth0");
@@ -107,14 +107,14 @@ fn the_runtimes_limits_count_where_the_network_has_none() {
     needs!(TrafficControl);
     let lab = Lab::new();
     let pod = wired(&lab, "eth0");
-    // As kubelet and containerd give them.
+    // As kubelet and containerd pass them.
     let of_the_runtime = json!({"ingressRate": 80_000_000, "ingressBurst": 2_147_483_647_u64});
     let call = limited(&lab, &pod).config(json!({"runtimeConfig": {"bandwidth": of_the_runtime}}));
     call.add().ok_result();
     assert_eq!(bucket(lab.host(), "cable").0, 1_000_000);
     call.del().ok();
     if lab::under_test().reference {
-        // Its DEL leaves it: docs/reference-quirks.md#bandwidth-del.
+        // The reference's DEL leaves it: docs/reference-quirks.md#bandwidth-del.
         lab.host().sh("tc qdisc del dev cable root 2>/dev/null || :");
     }
     let none = json!({"ingressRate": null, "ingressBurst": null, "egressRate": null, "egressBurst": null});
@@ -125,7 +125,7 @@ fn the_runtimes_limits_count_where_the_network_has_none() {
     call.check(&result).ok();
 }
 
-/// Sends from one namespace to another; the bytes that a link has sent meanwhile, and the time that it took.
+/// Sends from one namespace to another. Returns the bytes that a link has sent, and the time.
 fn sent(lab: &Lab, [from, to]: [&Netns; 2], address: &str, bytes: usize, link: &str) -> (u64, Duration) {
     let count = || root(lab.host(), link)["bytes"].as_u64().unwrap();
     let listener = to.run(|| TcpListener::bind((address, 0))).unwrap();
@@ -144,7 +144,7 @@ fn sent(lab: &Lab, [from, to]: [&Netns; 2], address: &str, bytes: usize, link: &
 }
 
 #[test]
-fn no_more_passes_than_the_burst_and_what_the_rate_allows_since() {
+fn at_most_the_burst_and_the_rates_share_since_then_pass() {
     needs!(TrafficControl);
     let lab = Lab::new();
     let pod = wired(&lab, "eth0");
@@ -155,18 +155,18 @@ fn no_more_passes_than_the_burst_and_what_the_rate_allows_since() {
         let (rate, burst) = bucket(host, link);
         let is_held_up = || {
             let (bytes, time) = sent(&lab, ends, address, 250_000, link);
-            // A packet more, which may have been under way.
+            // One more packet may have been in flight.
             let most =
                 burst + u64::try_from(u128::from(rate) * time.as_micros() / 1_000_000).unwrap() + 65_536;
             assert!(bytes >= 250_000 && bytes <= most, "{link}: {bytes} bytes in {time:?}, {most} at most");
             root(host, link)["overlimits"].as_u64().unwrap() > 0
         };
-        // Who sends on a busy machine may be slower than the limit.
+        // On a busy machine, the sender may be slower than the limit.
         assert!((0..100).any(|_| is_held_up()), "{link}");
     }
 }
 
-/// 2147483647 bits, 268 MB. As the time that it takes to fill the bucket it does not fit into 32 bits: 27.9 MB were left.
+/// 2147483647 bits, 268 MB. The time to fill the bucket needs more than 32 bits. With only 32, 27.9 MB were left.
 #[test]
 fn the_burst_is_as_large_as_the_kubelet_requests_also_at_a_low_rate() {
     needs!(TrafficControl);
@@ -204,7 +204,7 @@ fn a_burst_without_room_for_a_packet_is_raised_and_full_packets_pass() {
     call.check(&result).ok();
 }
 
-/// The ifb's own MTU is small, so that the kernel gives it no IPv6 of its own.
+/// The ifb's own MTU is so small that the kernel does not set up IPv6 on it.
 #[test]
 fn large_packets_of_both_families_pass_an_ifb_that_has_no_addresses() {
     needs!(TrafficControl, Ipv6);
@@ -267,7 +267,7 @@ fn two_interfaces_of_a_container_have_an_ifb_each() {
 }
 
 #[test]
-fn del_without_namespace_and_result_removes_the_ifb_and_what_is_sent_goes_on() {
+fn del_without_namespace_and_result_removes_the_ifb_and_traffic_continues() {
     needs!(TrafficControl);
     beyond_reference!("bandwidth-del");
     let lab = Lab::new();
@@ -282,7 +282,7 @@ fn del_without_namespace_and_result_removes_the_ifb_and_what_is_sent_goes_on() {
 }
 
 #[test]
-fn del_after_the_container_is_gone_leaves_nothing() {
+fn del_after_the_containers_deletion_leaves_nothing() {
     needs!(TrafficControl);
     let lab = Lab::new();
     let before = lab.snapshot();
@@ -312,7 +312,7 @@ fn gc_removes_its_networks_ifbs_and_no_others() {
     assert!(lab.host().link(IFB).is_none());
 }
 
-/// What others have put where the filters are, and the filter that they have there.
+/// Filters and their parents that another program has added.
 const OTHERS: [&str; 3] = [
     "tc qdisc add dev cable ingress",
     "tc qdisc add dev cable clsact; tc filter add dev cable ingress prio 49152 protocol ip u32 match u32 0 0 flowid 7:1",
@@ -320,7 +320,7 @@ const OTHERS: [&str; 3] = [
 ];
 
 #[test]
-fn filters_of_others_are_kept_and_what_they_hang_on_is_used() {
+fn filters_of_other_programs_are_kept_and_their_parent_is_used() {
     needs!(TrafficControl);
     beyond_reference!("bandwidth-clsact");
     for others in OTHERS {
@@ -355,7 +355,7 @@ fn a_clsact_of_ours_that_others_use_by_now_stays() {
 }
 
 #[test]
-fn an_interface_without_an_end_on_the_host_is_limited_inside_if_that_is_asked_for() {
+fn an_interface_without_an_end_on_the_host_is_limited_inside_if_configured() {
     needs!(TrafficControl, Macvlan);
     beyond_reference!("bandwidth-keys");
     let lab = Lab::new();
@@ -387,7 +387,7 @@ fn an_interface_without_an_end_on_the_host_is_limited_inside_if_that_is_asked_fo
     lab.snapshot().assert_same(&before);
 }
 
-/// What somebody does to the filters, and a word of what CHECK says.
+/// Changes by another program, and a word of CHECK's error.
 const LOSSES: [(&str, &str); 6] = [
     ("tc qdisc del dev cable root", "cable"),
     ("tc qdisc replace dev cable root tbf rate 1mbit burst 10k latency 25ms", "rate"),
@@ -398,7 +398,7 @@ const LOSSES: [(&str, &str); 6] = [
 ];
 
 #[test]
-fn check_tells_what_somebody_removed_and_add_again_brings_it_back() {
+fn check_reports_removed_objects_and_a_repeated_add_restores_them() {
     needs!(TrafficControl);
     beyond_reference!("bandwidth-check");
     for (loss, words) in LOSSES {
@@ -414,19 +414,19 @@ fn check_tells_what_somebody_removed_and_add_again_brings_it_back() {
         let filters = lab.host().sh("tc filter show dev cable ingress");
         assert!(!filters.contains("device *") && filters.matches("mirred").count() == 1, "{loss}: {filters}");
         call.del().ok();
-        // Whose the place of filters was is not known any more if the ifb was removed.
+        // If the ifb was deleted, nothing tells who added the parent of the filters.
         lab.host().sh("tc qdisc del dev cable clsact 2>/dev/null || :");
         lab.snapshot().assert_same(&before);
     }
 }
 
 #[test]
-fn a_failed_add_leaves_what_was_there() {
+fn a_failed_add_leaves_earlier_rules() {
     needs!(TrafficControl);
     beyond_reference!("bandwidth-del");
     let lab = Lab::new();
     let pod = wired(&lab, "eth0");
-    // Both names of the ifb are taken by what is none.
+    // Other links have both names of the ifb.
     lab.host().sh("tc qdisc add dev cable root handle 5: pfifo limit 77");
     let call = limited(&lab, &pod);
     call.add().ok_result();

@@ -45,7 +45,7 @@ fn assert_none(faults: &[String]) {
 }
 
 #[test]
-fn commands_of_the_book_work_word_for_word_and_print_what_it_says() {
+fn commands_of_the_pages_work_word_for_word_and_print_the_shown_output() {
     needs!(NftNat, Ipv6);
     let faults: Vec<String> = book().iter().flat_map(walk).collect();
     assert_none(&faults);
@@ -263,7 +263,7 @@ fn links_of_the_book_lead_somewhere() {
 }
 
 #[test]
-fn each_page_is_in_the_contents_says_whom_it_is_for_and_leads_to_the_next() {
+fn each_page_is_in_the_contents_names_its_readers_and_links_to_the_next() {
     let contents = contents();
     let mut faults = Vec::new();
     for page in book().iter().filter(|page| page.path.starts_with(docs()) && page.name() != "README.md") {
@@ -285,7 +285,7 @@ fn each_page_is_in_the_contents_says_whom_it_is_for_and_leads_to_the_next() {
 }
 
 #[test]
-fn the_page_of_errors_says_what_cnitool_explains() {
+fn the_errors_page_agrees_with_cnitool_explain() {
     let lab = Lab::new();
     let page = fs::read_to_string(docs().join("errors.md")).unwrap();
     let listed = ours(&lab).says("explain");
@@ -330,7 +330,7 @@ fn read_sources(directory: &Path, sources: &mut String) {
 }
 
 #[test]
-fn the_picture_of_the_readme_is_what_graph_draws() {
+fn the_picture_in_the_readme_is_the_output_of_graph() {
     needs!(NftNat, Ipv6);
     let lab = Lab::new();
     let ptp = json!({"type": "ptp", "ipam": {"type": "host-local", "subnet": "10.99.0.0/16"}});

@@ -1,4 +1,4 @@
-//! bridge with host-local: what it makes, and what it leaves.
+//! bridge with host-local.
 
 use std::time::Duration;
 use std::{fs, thread};
@@ -8,7 +8,7 @@ use serde_json::{Value, json};
 
 use crate::common::{container_interface, dual_stack, host_end, host_local, ips, leases};
 
-/// One family, nothing but addresses.
+/// One family, only addresses.
 fn plain() -> Value {
     json!({"bridge": "br0", "ipam": host_local(&[&["10.1.2.0/24"]])})
 }
@@ -17,7 +17,7 @@ fn flag(netns: &Netns, link: &str, name: &str) -> bool {
     netns.link(link).unwrap()["flags"].as_array().unwrap().contains(&json!(name))
 }
 
-/// A setting of a bridge's port, as `ip -d -j` calls it.
+/// A setting of a bridge port, by its name in `ip -d -j`.
 fn port(lab: &Lab, name: &str, key: &str) -> Value {
     lab.host().link(name).unwrap()["linkinfo"]["info_slave_data"][key].clone()
 }
@@ -87,7 +87,7 @@ fn the_result_tells_the_mtu_of_each_interface() {
 }
 
 #[test]
-fn the_bridge_is_a_gateway_when_asked_and_the_default_one_when_asked_for_that() {
+fn the_bridge_is_a_gateway_or_the_default_gateway_if_configured() {
     let lab = Lab::new();
     let [a, b, c] = ["a", "b", "c"].map(|id| lab.container(id));
     let call = lab.plugin("bridge").config(plain());
@@ -107,7 +107,7 @@ fn the_bridge_is_a_gateway_when_asked_and_the_default_one_when_asked_for_that() 
 }
 
 #[test]
-fn a_new_bridge_does_not_test_its_link_local_address_before_it_asks_for_neighbours() {
+fn a_new_bridge_resolves_neighbours_without_testing_its_link_local_address() {
     beyond_reference!("bridge-dad");
     let lab = Lab::new();
     let pod = lab.container("pod");
@@ -192,7 +192,7 @@ fn the_mtu_is_set_on_bridge_and_both_ends() {
 }
 
 #[test]
-fn a_port_is_a_hairpin_when_asked() {
+fn a_port_is_in_hairpin_mode_if_configured() {
     let lab = Lab::new();
     let [a, b] = ["a", "b"].map(|id| lab.container(id));
     let call = lab.plugin("bridge").config(plain());
@@ -203,7 +203,7 @@ fn a_port_is_a_hairpin_when_asked() {
 }
 
 #[test]
-fn the_bridge_is_promiscuous_when_asked() {
+fn the_bridge_is_promiscuous_if_configured() {
     let lab = Lab::new();
     let pod = lab.container("pod");
     lab.plugin("bridge").config(plain()).config(json!({"promiscMode": true})).on(&pod).add().ok_result();
@@ -229,7 +229,7 @@ fn isolated_ports_reach_the_gateway_but_not_each_other() {
 }
 
 #[test]
-fn the_container_s_end_is_left_down_when_asked() {
+fn the_containers_end_stays_down_if_configured() {
     beyond_reference!("newer-keys");
     let lab = Lab::new();
     let pod = lab.container("pod");
@@ -242,7 +242,7 @@ fn the_container_s_end_is_left_down_when_asked() {
 }
 
 #[test]
-fn addresses_are_tested_for_duplicates_only_when_asked() {
+fn addresses_are_tested_for_duplicates_only_if_configured() {
     // https://github.com/containernetworking/plugins/issues/680
     beyond_1_1_1!("newer-keys");
     let lab = Lab::new();
@@ -257,7 +257,7 @@ fn addresses_are_tested_for_duplicates_only_when_asked() {
 }
 
 #[test]
-fn a_mac_may_be_asked_for_in_three_ways_and_the_last_wins() {
+fn a_mac_may_be_requested_in_three_ways_and_the_last_wins() {
     let lab = Lab::new();
     let mac = |id: &str, args: &str, keys: Value| {
         let pod = lab.container(id);
@@ -304,7 +304,7 @@ fn check_works_without_ipam() {
 }
 
 #[test]
-fn check_notices_what_someone_took_away() {
+fn check_notices_a_removed_object() {
     let lab = Lab::new();
     let pod = lab.container("pod");
     let call = lab.plugin("bridge").config(dual_stack()).on(&pod);
@@ -326,7 +326,7 @@ fn check_notices_what_someone_took_away() {
 }
 
 #[test]
-fn a_bridge_that_is_there_is_used_as_it_is() {
+fn an_existing_bridge_is_used_unchanged() {
     let lab = Lab::new();
     let pod = lab.container("pod");
     lab.host().sh("ip link add br0 address 02:00:00:00:00:99 type bridge; ip addr add 10.1.2.1/24 dev br0");
@@ -340,7 +340,7 @@ fn a_bridge_that_is_there_is_used_as_it_is() {
 }
 
 #[test]
-fn the_bridge_keeps_its_mac_whoever_comes_and_goes() {
+fn the_bridge_keeps_its_mac_when_containers_attach_and_detach() {
     // https://github.com/containernetworking/cni/issues/285
     // https://github.com/containernetworking/plugins/issues/620
     beyond_reference!("bridge-mac");
@@ -359,10 +359,10 @@ fn the_bridge_keeps_its_mac_whoever_comes_and_goes() {
     assert_eq!(mac(), first);
 }
 
-/// Whether it has one is written in /sys only, which is another namespace's where a user namespace has the host's, as in
-/// rootless Podman.
+/// Only /sys shows whether the MAC was set. In a user namespace with the host's /sys, as in rootless Podman, /sys is
+/// another namespace's.
 #[test]
-fn a_bridge_that_was_there_keeps_the_mac_that_it_has_also_where_sys_does_not_tell() {
+fn an_existing_bridge_keeps_its_mac_even_if_sys_does_not_show_its_origin() {
     beyond_reference!("bridge-mac");
     let elsewhere = "ip netns add elsewhere
         ip -n elsewhere link add br0 address 02:00:00:00:00:99 type bridge
@@ -383,7 +383,7 @@ fn a_bridge_that_was_there_keeps_the_mac_that_it_has_also_where_sys_does_not_tel
             call.clone().on(&a).del().ok();
             call.on(&b).del().ok();
             assert_eq!(mac(), first, "{sys}; {before}");
-            // To set an address, the same even, makes the kernel forget all neighbours.
+            // Setting an address, even the same one, flushes the bridge's neighbour entries.
             assert!(lab.host().sh("ip neigh").contains("10.1.2.200"), "{sys}; {before}");
         }
     }
@@ -403,7 +403,8 @@ fn del_may_be_repeated_and_needs_neither_the_namespace_nor_a_result() {
     let [del_a, del_b, del_c] = [&a, &b, &c].map(|pod| call.clone().on(pod));
     del_a.del().ok();
     del_a.del().ok();
-    // Gone before DEL, as containerd has it for its second DEL; and not told at all, as after `ctr run --rm`.
+    // The namespace is deleted before DEL, as at containerd's second DEL, or not passed at all, as after `ctr run
+    // --rm`.
     b.vanish();
     del_b.del().ok();
     c.vanish();
@@ -478,7 +479,7 @@ fn gc_releases_the_leases_of_containers_that_are_no_more() {
 }
 
 #[test]
-fn status_asks_the_address_plugin_too() {
+fn status_calls_the_ipam_plugin_too() {
     beyond_reference!("status");
     let lab = Lab::new();
     let pod = lab.container("pod");
@@ -549,7 +550,7 @@ fn every_later_version_gets_its_own_words() {
 }
 
 #[test]
-fn twenty_containers_at_once_find_one_bridge_with_one_address() {
+fn twenty_concurrent_containers_share_one_bridge_with_one_address() {
     let lab = Lab::new();
     let pods: Vec<_> = (0..20).map(|i| lab.container(&format!("pod{i}"))).collect();
     let call = lab.plugin("bridge").config(dual_stack());
@@ -568,12 +569,12 @@ fn twenty_containers_at_once_find_one_bridge_with_one_address() {
     assert!(lab.host().ip("link show master br0").is_empty());
 }
 
-/// "At once": a neighbour that remembers the old container would send to its MAC address for 20 seconds and longer.
+/// Immediately: a neighbour that remembers the old container sends to its MAC address for 20 seconds and longer.
 #[test]
 fn a_new_container_with_a_reused_address_is_reached_immediately() {
     beyond_reference!("announce");
     let lab = Lab::new();
-    // It keeps the bridge up, without which the host would forget all neighbours there.
+    // It keeps the bridge up. Otherwise the host would delete all neighbour entries there.
     let [stays, old, new] = ["stays", "old", "new"].map(|id| lab.container(id));
     let call = lab.plugin("bridge").config(dual_stack());
     call.clone().on(&stays).add().ok_result();
@@ -587,7 +588,7 @@ fn a_new_container_with_a_reused_address_is_reached_immediately() {
     for (from, link) in neighbours {
         for address in ["10.1.2.50", "fd00:1:2::50"] {
             assert!(from.reaches(address) && knows(from, address, &mac_of_old), "{address}");
-            // As some seconds later: the kernel does not ask again before it sends.
+            // As some seconds later: with a stale entry, the kernel sends before it resolves the address again.
             from.sh(&format!("ip neigh replace {address} lladdr {mac_of_old} dev {link} nud stale"));
         }
     }
@@ -595,7 +596,7 @@ fn a_new_container_with_a_reused_address_is_reached_immediately() {
     let mac = mac_of(&call.on(&new).add().ok_result());
     for (from, _) in neighbours {
         for address in ["10.1.2.50", "fd00:1:2::50"] {
-            // Nobody sends to it meanwhile, and the kernel forgets nothing by itself.
+            // Nothing is sent meanwhile, and the kernel deletes no entry by itself.
             until_within(Duration::from_secs(10), "the old container is forgotten", || {
                 !knows(from, address, &mac_of_old)
             });
@@ -656,7 +657,7 @@ fn the_hosts_own_uplink_becomes_no_port_unless_a_key_allows_it() {
 }
 
 #[test]
-fn del_takes_no_uplink_off_the_bridge_that_an_administrator_put_there() {
+fn del_does_not_remove_an_administrators_uplink_from_the_bridge() {
     needs!(Tap);
     beyond_reference!("chained-bridge");
     let lab = Lab::new();
@@ -761,7 +762,7 @@ fn a_trunk_passes_the_vlans_it_names_with_their_tag() {
 }
 
 #[test]
-fn a_gateway_of_a_vlan_is_reached_and_goes_with_its_last_user() {
+fn the_gateway_of_a_vlan_is_reachable_and_is_deleted_with_its_last_user() {
     // https://github.com/containernetworking/plugins/issues/1175
     needs!(BridgeVlanFiltering);
     beyond_1_1_1!("vlan-gateway");
@@ -781,7 +782,7 @@ fn a_gateway_of_a_vlan_is_reached_and_goes_with_its_last_user() {
 }
 
 #[test]
-fn a_bridge_that_filtered_no_vlans_does_so_when_one_is_asked_for() {
+fn vlan_filtering_of_an_existing_bridge_is_turned_on_when_a_vlan_is_configured() {
     // https://github.com/containernetworking/plugins/issues/231
     needs!(BridgeVlanFiltering);
     beyond_1_1_1!("vlan-filtering");
@@ -796,13 +797,13 @@ fn a_bridge_that_filtered_no_vlans_does_so_when_one_is_asked_for() {
 }
 
 #[test]
-fn an_address_that_moves_to_another_container_of_a_vlan_is_reached_at_once() {
+fn an_address_that_moves_to_another_container_of_a_vlan_is_reached_immediately() {
     needs!(BridgeVlanFiltering);
     beyond_reference!("announce");
     let lab = Lab::new();
     let [old, new] = ["old", "new"].map(|id| lab.container(id));
     let call = lab.plugin("bridge").config(dual_stack()).config(json!({"vlan": 10, "macspoofchk": true}));
-    // It keeps the VLAN's gateway.
+    // It keeps the VLAN's gateway interface.
     call.clone().on(&lab.container("stays")).add().ok_result();
     let call = call.args("IP=10.1.2.9");
     call.clone().on(&old).add().ok_result();
@@ -812,19 +813,19 @@ fn an_address_that_moves_to_another_container_of_a_vlan_is_reached_at_once() {
     let mac_of_old = of_old.split_whitespace().nth(2).unwrap();
     call.clone().on(&old).del().ok();
     call.on(&new).add().ok_result();
-    // The announcement is on its way.
+    // The announcement may still be in flight.
     lab.host().wait_until("the old neighbour is forgotten", |host| !known(host).contains(mac_of_old));
     assert!(lab.host().reaches("10.1.2.9"));
 }
 
-/// Mounts /proc/sys read-only for what the test runs, as it is where a plugin runs in a container itself.
+/// Mounts /proc/sys read-only, as if the plugin ran in a container.
 fn make_sysctls_read_only(lab: &Lab) {
     lab.host().sh("mount --bind /proc/sys /proc/sys; mount -o remount,bind,ro /proc/sys");
     assert!(fs::write("/proc/sys/net/core/somaxconn", "7").is_err(), "it is read-only");
 }
 
 #[test]
-fn sysctls_that_it_can_do_without_are_told_and_done_without_where_none_can_be_set() {
+fn optional_sysctls_that_cannot_be_set_are_logged() {
     beyond_reference!("best-effort-sysctls");
     for enabledad in [false, true] {
         let lab = Lab::new();
@@ -842,13 +843,13 @@ fn sysctls_that_it_can_do_without_are_told_and_done_without_where_none_can_be_se
             "{said:?}"
         );
         assert!(said[0].contains("ipv6/conf/br0/accept_ra = 0, ipv6/conf/br0/accept_dad = 0"), "{said:?}");
-        // The kernel's default is what enabledad wants.
+        // The kernel's default is the right value for enabledad.
         let dad = if enabledad { "" } else { "ipv6/conf/eth0/accept_dad = 0, " };
-        let wanted = format!(
+        let expected = format!(
             "ipv4/conf/eth0/arp_notify = 1, ipv6/conf/eth0/ndisc_notify = 1, {dad}\
              ipv6/conf/eth0/keep_addr_on_down = 1: Read-only file system"
         );
-        assert!(said[1].contains(&wanted), "{said:?}");
+        assert!(said[1].contains(&expected), "{said:?}");
         assert!(pod.reaches("10.1.2.1") && pod.reaches("fd00:1:2::1"));
         call.check(&result).ok();
         assert_eq!(call.del().stderr, "");
@@ -867,7 +868,7 @@ fn a_sysctl_that_it_cannot_do_without_fails_the_add_where_none_can_be_set() {
 
 #[test]
 fn ipv6_addresses_outlive_a_moment_in_which_the_interface_is_down() {
-    // Debian's is older than the setting.
+    // Debian's release is older than the setting.
     beyond_1_1_1!("best-effort-sysctls");
     let lab = Lab::new();
     let pod = lab.container("pod");

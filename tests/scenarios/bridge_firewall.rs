@@ -1,11 +1,11 @@
-//! What bridge does in the firewall: masquerade and spoof check.
+//! bridge's firewall rules: masquerade and spoof check.
 
 use lab::{Lab, beyond_reference};
 use serde_json::{Value, json};
 
 use crate::common::{dual_stack, host_end, leases, rules_go_without_a_namespace, seen_as};
 
-/// `dual_stack`, masqueraded by a backend.
+/// `dual_stack` with masquerade by a backend.
 fn masqueraded(backend: &str) -> Value {
     let mut config = dual_stack();
     config["ipMasq"] = json!(true);
@@ -14,7 +14,7 @@ fn masqueraded(backend: &str) -> Value {
 }
 
 #[test]
-fn what_leaves_the_subnet_leaves_with_the_hosts_address_and_what_stays_does_not() {
+fn packets_that_leave_the_subnet_have_the_hosts_address_and_others_do_not() {
     let lab = Lab::new();
     let far = lab.machine("far");
     let _servers = [far.serve_tcp("far", "198.51.100.2:80"), far.serve_tcp("far", "[2001:db8:51::2]:80")];
@@ -109,7 +109,7 @@ fn a_failed_add_takes_its_rules_back() {
     let lab = Lab::new();
     let pod = lab.container("pod");
     let call = lab.plugin("bridge").config(json!({"bridge": "br0", "macspoofchk": true})).on(&pod);
-    // A container from before, so that the tables, which stay, are there.
+    // An earlier container, so that the tables, which stay, exist.
     let before_pod = lab.container("before");
     call.clone().on(&before_pod).add().ok_result();
     let before = lab.snapshot();

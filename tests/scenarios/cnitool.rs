@@ -1,4 +1,4 @@
-//! cnitool: what an operator does by hand, and what scripts written for the reference's cnitool do.
+//! cnitool: commands by operators, and calls of scripts for the reference's cnitool.
 
 use std::fs;
 use std::os::unix::process::ExitStatusExt;
@@ -15,7 +15,7 @@ use serde_json::{Value, json};
 
 use crate::common::{cable, host_local, ips, is_ignored, leases};
 
-/// A bridge with host-local, as a network of its own.
+/// A bridge with host-local, as a separate network.
 fn pods(version: &str, subnet: &str) -> Value {
     let bridge =
         json!({"type": "bridge", "bridge": "br0", "isGateway": true, "ipam": host_local(&[&[subnet]])});
@@ -74,7 +74,7 @@ fn an_attachment_is_listed_shown_and_drawn_with_its_live_state() {
 }
 
 #[test]
-fn ports_an_address_and_a_mac_are_asked_for_in_words_of_the_command_line() {
+fn ports_an_address_and_a_mac_are_options_of_the_command_line() {
     beyond_reference!("address-precedence");
     let lab = Lab::new();
     let pod = lab.container("pod");
@@ -111,7 +111,7 @@ fn ports_an_address_and_a_mac_are_asked_for_in_words_of_the_command_line() {
 }
 
 #[test]
-fn a_network_may_be_a_path_and_its_namespace_is_made_on_demand_and_gone_if_the_add_fails() {
+fn a_network_may_be_a_path_and_its_namespace_is_created_on_demand_and_deleted_if_the_add_fails() {
     let lab = Lab::new();
     let file = lab.dir().join("mine.conflist");
     fs::write(&file, pods("1.1.0", "10.1.2.0/24").to_string()).unwrap();
@@ -124,7 +124,7 @@ fn a_network_may_be_a_path_and_its_namespace_is_made_on_demand_and_gone_if_the_a
     assert_eq!(namespaces(), before);
     assert_eq!(tool.run(&format!("add --create {network} /run/netns/blue")).exit, Some(3));
 
-    // A second interface finds the namespace that the first one has made.
+    // The second interface finds the namespace that the first ADD created.
     for ifname in ["eth0", "eth1"] {
         tool.says(&format!("add --create {network} blue -i {ifname}"));
         tool.says(&format!("check {network} blue -i {ifname}"));
@@ -133,7 +133,7 @@ fn a_network_may_be_a_path_and_its_namespace_is_made_on_demand_and_gone_if_the_a
     let inside = |ifname| lab.host().sh(&format!("ip -n blue -br -4 address show {ifname}"));
     assert!(inside("eth0").contains("10.1.2.2/24") && inside("eth1").contains("10.1.2.3/24"));
     tool.says(&format!("del {network} blue"));
-    // The network has no file by this name: the configuration is that of the ADD.
+    // The configuration of the ADD is used: no file has this network's name.
     tool.says("del net blue -i eth1");
     assert_eq!(lab.host().sh("ip -n blue -br link | grep -c eth || true").trim(), "0");
     lab.host().sh("ip netns del blue");
@@ -152,7 +152,7 @@ fn without_a_path_plugins_are_looked_for_wherever_they_may_have_been_installed()
 }
 
 #[test]
-fn the_graph_has_what_each_kind_of_interface_hangs_on() {
+fn the_graph_shows_the_parent_of_each_kind_of_interface() {
     needs!(Macvlan, Tap);
     let lab = Lab::new();
     lab.container("pod").sh("ip link add inner address 02:00:00:00:00:01 type bridge");
@@ -182,13 +182,13 @@ fn the_graph_has_what_each_kind_of_interface_hangs_on() {
     }
 }
 
-/// Writes a file, in a directory that may have to be made.
+/// Writes a file, and creates its directory if necessary.
 fn put(file: &str, text: &str) {
     fs::create_dir_all(Path::new(file).parent().unwrap()).unwrap();
     fs::write(file, text).unwrap();
 }
 
-/// A network that no runtime has left a mark in.
+/// A network namespace without traces of a runtime.
 fn unmarked(name: &str) -> String {
     json!({"cniVersion": "1.0.0", "name": name, "plugins": [{"type": "bridge"}]}).to_string()
 }
@@ -254,14 +254,14 @@ fn networks_of_all_runtimes_are_found_where_the_configuration_of_each_says() {
 }
 
 #[test]
-fn attachments_of_all_runtimes_are_told_apart_and_a_dry_gc_covers_all_networks() {
+fn attachments_of_all_runtimes_are_distinguished_and_a_dry_gc_covers_all_networks() {
     beyond_reference!("gc");
     let lab = Lab::new();
     let hash = "b144461d93f3a28fce102c6ef363e0a136de42a00eb2293f16e67be9c0442123";
     let pod = format!(
         "IgnoreUnknown=1;K8S_POD_NAMESPACE=default;K8S_POD_NAME=web;K8S_POD_INFRA_CONTAINER_ID={hash}"
     );
-    // Namespace, container's id, CNI_ARGS, cache, and who makes them so.
+    // Namespace, container id, CNI_ARGS, cache, and the runtime that uses these.
     let cases = [
         (
             "netns-0666e705-a4bd-c8fb-52d8-76294d20b4ae",
@@ -291,15 +291,15 @@ fn attachments_of_all_runtimes_are_told_apart_and_a_dry_gc_covers_all_networks()
                 .find(|one| one["containerID"] == id)
                 .map(|one| one["runtime"].clone())
         };
-        let told = Some(if runtime == "unknown" { Value::Null } else { runtime.into() });
-        assert_eq!(of_id(&all), told, "{netns}");
+        let expected = Some(if runtime == "unknown" { Value::Null } else { runtime.into() });
+        assert_eq!(of_id(&all), expected, "{netns}");
         assert_eq!(
             of_id(&tool.json("list attachments")),
-            told.clone().filter(|_| cache.is_empty()),
+            expected.clone().filter(|_| cache.is_empty()),
             "{netns}"
         );
-        assert_eq!(of_id(&tool.json(&format!("show --all {id}"))), told, "{netns}");
-        assert_eq!(of_id(&tool.json("graph --all")["containers"]), told, "{netns}");
+        assert_eq!(of_id(&tool.json(&format!("show --all {id}"))), expected, "{netns}");
+        assert_eq!(of_id(&tool.json("graph --all")["containers"]), expected, "{netns}");
     }
     assert!(tool.says("show --all multus").contains("runtime containerd"));
     assert!(tool.says("graph --all").contains("in multus of containerd, network net"));
@@ -335,8 +335,8 @@ fn limits_of_bandwidth_are_shown_as_the_kernel_has_them() {
     tool.says("add net pod --container-id web1");
     let shown = tool.json("show web1");
     let limits = shown[0]["limits"].as_array().unwrap();
-    let told: Vec<_> = limits.iter().map(|limit| (&limit["direction"], &limit["rate"])).collect();
-    assert_eq!(told, [(&json!("ingress"), &json!(8_000_000)), (&json!("egress"), &json!(1_500_000))]);
+    let expected: Vec<_> = limits.iter().map(|limit| (&limit["direction"], &limit["rate"])).collect();
+    assert_eq!(expected, [(&json!("ingress"), &json!(8_000_000)), (&json!("egress"), &json!(1_500_000))]);
     assert_eq!(limits[0]["burst"], 800_000);
     let host_end = limits[0]["interface"].as_str().unwrap();
     let text = tool.says("show web1");
@@ -375,7 +375,7 @@ fn an_add_that_fails_is_rolled_back_and_one_that_hangs_is_killed() {
         assert!(hung.stderr.contains(&words), "{hung:#?}");
         hangs.exists() && leases().is_empty()
     };
-    // The other plugins have as much time: more, where that was not enough for them.
+    // The other plugins have the same time. If that was not enough for them, try a longer one.
     let in_time = [10, 60, 600].into_iter().any(|seconds| {
         let killed = is_killed(seconds);
         if !killed {
@@ -388,7 +388,7 @@ fn an_add_that_fails_is_rolled_back_and_one_that_hangs_is_killed() {
 
 #[test]
 fn an_add_that_a_signal_interrupts_is_rolled_back() {
-    // One that the suite's caller ignores, as nohup does, cnitool ignores too.
+    // If the suite's caller ignores a signal, as nohup does, cnitool ignores it too.
     for signal in [Signal::SIGINT, Signal::SIGTERM, Signal::SIGHUP].into_iter().filter(|it| !is_ignored(*it))
     {
         let lab = Lab::new();
@@ -403,11 +403,11 @@ fn an_add_that_a_signal_interrupts_is_rolled_back() {
 }
 
 #[test]
-fn a_second_signal_ends_an_add_at_once() {
+fn a_second_signal_ends_an_add_immediately() {
     let lab = Lab::new();
     lab.container("pod");
     let (mut add, _) = add_that_waits(&lab);
-    // SIGTERM: what runs in the background ignores SIGINT. Two that come at once count as one.
+    // SIGTERM, because background processes ignore SIGINT. Two signals that arrive together count as one.
     let ended = loop {
         send(&add, Signal::SIGTERM);
         thread::sleep(Duration::from_millis(10));
@@ -420,13 +420,13 @@ fn a_second_signal_ends_an_add_at_once() {
     assert!(leases().is_empty());
 }
 
-/// An ADD of three plugins, whose second one waits until a file is there, and the file.
+/// An ADD of three plugins, the second of which waits until a file exists, and the file.
 fn add_that_waits(lab: &Lab) -> (Child, PathBuf) {
     let mut network = pods("1.0.0", "10.1.2.0/24");
     network["plugins"].as_array_mut().unwrap().extend(["waits", "last"].map(|kind| json!({"type": kind})));
     lab.configure("10-net.conflist", &network);
     let [came, go, last] = ["came", "go", "last"].map(|name| lab.dir().join(name));
-    // Nor does it outlive who has called it.
+    // It also exits with its caller.
     let wait = format!("while kill -0 $PPID && ! [ -e {} ]; do sleep 0.01; done", go.display());
     let wait = format!("touch {}; {wait}; echo '{{}}'", came.display());
     lab.fake_plugin("waits", &format!("[ $CNI_COMMAND = DEL ] || {{ {wait}; }}"));
@@ -470,7 +470,8 @@ fn an_attachment_whose_network_is_not_configured_any_more_can_still_be_removed()
     assert!(leases().is_empty() && pod.link("eth0").is_none());
 }
 
-/// What a GC says of a container that has just gone. The kernel may be busy with other tests' namespaces for longer than a GC waits.
+/// GC's output about a container that has just been deleted. With other tests' namespaces, the kernel may be busy for
+/// longer than a GC waits.
 fn collected(tool: &Tool) -> Value {
     let runs = (0..60).map(|_| tool.run("gc net --output json"));
     let run = runs.into_iter().find(Outcome::succeeded).expect("the kernel is done with the namespace");
@@ -478,7 +479,7 @@ fn collected(tool: &Tool) -> Value {
 }
 
 #[test]
-fn attachments_of_namespaces_that_are_gone_are_removed_and_the_others_stay() {
+fn attachments_of_deleted_namespaces_are_removed_and_the_others_stay() {
     let lab = Lab::new();
     let [gone, alive] = ["gone", "alive"].map(|id| lab.container(id));
     lab.configure("10-net.conflist", &pods("1.0.0", "10.1.2.0/24"));
@@ -493,7 +494,8 @@ fn attachments_of_namespaces_that_are_gone_are_removed_and_the_others_stay() {
     assert!(leases().is_empty());
 }
 
-/// Multus and the kubelet before 1.24 keep theirs in directories of libcni's; the kubelet's in the earliest format.
+/// Multus and kubelets before 1.24 have separate directories of libcni's cache. The kubelet's are in the earliest
+/// format.
 #[test]
 fn attachments_in_the_caches_of_other_runtimes_are_valid() {
     beyond_reference!("gc");
@@ -519,8 +521,8 @@ fn attachments_in_the_caches_of_other_runtimes_are_valid() {
     assert_eq!(leases(), ["10.1.2.4"], "the kubelet's attachment is not cnitool's own");
 }
 
-/// Its veths do not say whose they are, but the container has the address of the lease. No other test has it: all namespaces of
-/// the machine are looked at.
+/// Its veths do not identify it, but the container has the address of the lease. No other test uses this address,
+/// because all namespaces of the machine are searched.
 #[test]
 fn a_gc_finds_the_references_containers_alive_by_the_addresses_that_they_have() {
     beyond_reference!("gc");
@@ -541,7 +543,7 @@ fn a_gc_finds_the_references_containers_alive_by_the_addresses_that_they_have() 
     assert_eq!(lab.cnitool().json("gc net --dry-run")["wouldRemove"][0]["name"], "10.201.7.2");
 }
 
-/// No other test has these addresses: all namespaces of the machine are looked at.
+/// No other test uses these addresses, because all namespaces of the machine are searched.
 #[test]
 fn a_node_that_lost_its_cache_and_all_namespaces_is_empty_after_one_gc() {
     beyond_reference!("gc");
@@ -561,7 +563,7 @@ fn a_node_that_lost_its_cache_and_all_namespaces_is_empty_after_one_gc() {
     });
     assert_eq!(leases().len(), 200);
     containers.iter().for_each(|container| container.vanish());
-    // Until then the kernel says that they are alive.
+    // Until then, the containers count as alive.
     lab.host().wait_until("no port is left", |host| host.ip("link show master br0").is_empty());
     fs::remove_dir_all("/var/lib/cni/results").unwrap();
     tool.says("gc net");
@@ -570,7 +572,7 @@ fn a_node_that_lost_its_cache_and_all_namespaces_is_empty_after_one_gc() {
 }
 
 #[test]
-fn status_tells_of_a_full_pool_and_fails_for_it_only_where_that_is_asked_for() {
+fn status_reports_a_full_range_set_and_fails_only_if_configured() {
     beyond_reference!("status");
     let lab = Lab::new();
     let conf = pods("1.1.0", "10.1.2.0/30");
@@ -617,7 +619,7 @@ fn a_configuration_is_judged_as_a_whole_before_it_is_used() {
 }
 
 #[test]
-fn the_rules_of_an_attachment_are_shown_and_gone_after_del() {
+fn the_rules_of_an_attachment_are_shown_until_its_del() {
     beyond_reference!("rules-by-attachment");
     let lab = Lab::new();
     lab.container("pod");
@@ -638,7 +640,7 @@ fn the_rules_of_an_attachment_are_shown_and_gone_after_del() {
     assert!(!lab.host().ruleset().contains("10.1.2.2"));
 }
 
-/// Debian's package, whoever is under test.
+/// Debian's package, whatever is under test.
 #[test]
 fn the_references_plugins_run_under_it_unchanged() {
     let lab = Lab::new();
@@ -657,13 +659,13 @@ fn the_references_plugins_run_under_it_unchanged() {
     tool.says("version net");
     tool.says("del net pod");
     assert!(pod.link("eth0").is_none());
-    // Without CAP_ARGS: those of the ADD are known.
+    // Without CAP_ARGS: the cache has those of the ADD.
     let rules = lab.host().sh("iptables-save -t nat; nft list ruleset");
     assert!(!rules.contains("8080"), "{rules}");
 }
 
 #[test]
-fn status_asks_the_plugins_whatever_version_the_network_has() {
+fn status_calls_the_plugins_with_any_version_of_the_network() {
     beyond_reference!("status");
     let lab = Lab::new();
     lab.configure("10-net.conflist", &pods("1.0.0", "10.1.2.0/30"));
@@ -685,7 +687,7 @@ fn status_asks_the_plugins_whatever_version_the_network_has() {
 }
 
 #[test]
-fn status_says_which_plugins_it_could_not_ask_and_why() {
+fn status_lists_the_plugins_that_it_could_not_call_and_why() {
     let lab = Lab::new();
     let versions = "{\"cniVersion\": \"1.0.0\", \"supportedVersions\": [\"0.4.0\", \"1.0.0\"]}";
     lab.fake_plugin("older", &format!("[ $CNI_COMMAND = VERSION ] && echo '{versions}'"));
@@ -703,7 +705,7 @@ fn status_says_which_plugins_it_could_not_ask_and_why() {
     assert!(table.contains("not asked") && table.contains(why) && !table.contains(" ready"), "{table}");
 }
 
-/// A bridge, and portmap.
+/// A network of bridge and portmap.
 fn with_ports(name: &str, link: &str, subnet: &str) -> Value {
     let bridge = json!({"type": "bridge", "bridge": link, "isGateway": true, "ipMasq": true, "ipam": host_local(&[&[subnet]])});
     let portmap = json!({"type": "portmap", "capabilities": {"portMappings": true}});
@@ -733,7 +735,7 @@ fn ports_without_rules_are_shown_as_missing_and_check_names_the_remedy() {
 }
 
 #[test]
-fn a_port_that_a_newer_attachment_has_taken_is_told_in_show_graph_and_by_its_add() {
+fn show_graph_and_add_report_a_port_that_a_newer_attachment_has() {
     beyond_reference!("rules-by-attachment");
     let lab = Lab::new();
     let _pods = ["old", "new"].map(|id| lab.container(id));
@@ -765,7 +767,7 @@ fn an_add_warns_of_another_networks_container_with_the_same_address() {
     let second = tool.run("add two b --container-id b");
     let words = "one/a/eth0, of another network, has the same address (masquerade 10.1.2.2/24)";
     assert!(second.succeeded() && second.stderr.contains(words), "{second:#?}");
-    // What is left of a container of its own network is no mistake.
+    // Leftovers of the network's own containers are not a finding.
     fs::remove_dir_all("/var/lib/cni/networks/two").unwrap();
     let third = tool.run("add two c --container-id c");
     assert!(third.succeeded() && !third.stderr.contains("of another network"), "{third:#?}");
@@ -810,21 +812,21 @@ fn a_network_may_be_a_path_wherever_a_name_may_be_and_a_mistyped_one_is_an_error
 }
 
 #[test]
-fn the_manual_page_cites_no_page_that_is_not_there() {
+fn the_manual_page_cites_only_existing_pages() {
     let lab = Lab::new();
     let page = lab.cnitool().says("man");
     assert!(page.contains(".SH \"CNITOOL ADD\"") && !page.contains("cnitool\\-add(1)"), "{page}");
     assert!(page.contains("cnitool add pods blue"), "it has the examples");
 }
 
-/// cnitool on a terminal of its own, where it also prints what it has done.
+/// cnitool on a separate terminal, where it also prints what it has done.
 fn on_a_terminal(lab: &Lab) -> Tool {
     let words = ["sh", "-c", "exec script --quiet --return --command \"'$0' $*\" /dev/null"];
     lab.cnitool().env("NO_COLOR", "1").under(&words.map(str::to_owned))
 }
 
 #[test]
-fn a_gc_of_all_says_what_of_it_was_alive() {
+fn gc_of_all_networks_reports_live_containers() {
     beyond_reference!("gc");
     let lab = Lab::new();
     let [gone, _one, _two] = ["gone", "one", "two"].map(|id| lab.container(id));
@@ -847,7 +849,7 @@ fn a_gc_of_all_says_what_of_it_was_alive() {
 }
 
 #[test]
-fn a_gc_that_fails_says_so_and_counts_only_what_it_removed() {
+fn a_failed_gc_reports_the_failure_and_counts_only_removed_objects() {
     beyond_reference!("gc");
     let lab = Lab::new();
     let _pods = ["one", "two"].map(|id| lab.container(id));
@@ -894,7 +896,7 @@ fn a_repair_that_repairs_nothing_is_no_success_unless_nothing_was_missing() {
 }
 
 #[test]
-fn a_value_of_the_wrong_type_is_told_in_words_of_json() {
+fn a_value_of_the_wrong_type_is_reported_in_terms_of_json() {
     beyond_reference!("errors");
     let lab = Lab::new();
     let _pod = lab.container("pod");

@@ -1,4 +1,4 @@
-//! What several scenarios ask for, and how they read the answers.
+//! Configurations of several scenarios, and how to read results.
 
 use std::fs;
 use std::net::IpAddr;
@@ -7,10 +7,10 @@ use lab::{Call, Container, Lab, Netns, tcp_says};
 use nix::sys::signal::Signal;
 use serde_json::{Value, json};
 
-/// Where host-local keeps the leases of the network `net`.
+/// host-local's directory for the network `net`.
 pub const STORE: &str = "/var/lib/cni/networks/net";
 
-/// A bridge with host-local, of both families, that is the containers' way out.
+/// A bridge with host-local, of both families, as the containers' default gateway.
 pub fn dual_stack() -> Value {
     json!({
         "bridge": "br0",
@@ -31,19 +31,19 @@ pub fn ips(result: &Value) -> Vec<&str> {
     ips.iter().map(|ip| ip["address"].as_str().unwrap()).collect()
 }
 
-/// The interface of a result that is in the container.
+/// The interface in the container, in a result.
 pub fn container_interface(result: &Value) -> &Value {
     let interfaces = result["interfaces"].as_array().unwrap();
     interfaces.iter().find(|one| one["sandbox"].as_str().is_some_and(|path| !path.is_empty())).unwrap()
 }
 
-/// The host's end of the container's veth, by the name that the result gives it.
+/// The host's end of the container's veth, in a result.
 pub fn host_end(result: &Value) -> &str {
     let mut names = result["interfaces"].as_array().unwrap().iter().map(|one| one["name"].as_str().unwrap());
     names.rfind(|name| name.starts_with("veth")).unwrap()
 }
 
-/// The addresses that are leased on disk.
+/// The leased addresses on disk.
 pub fn leases() -> Vec<String> {
     let entries =
         fs::read_dir(STORE).unwrap().flatten().map(|entry| entry.file_name().into_string().unwrap());
@@ -52,12 +52,12 @@ pub fn leases() -> Vec<String> {
     leases
 }
 
-/// A link of the host that nothing is behind: a master for layer 2.
+/// A link of the host, to be a master on layer 2.
 pub fn cable(lab: &Lab) {
     lab.host().sh("ip link add cable type veth peer name far; ip link set cable up; ip link set far up");
 }
 
-/// A property of a link's kind as `ip -d -j` calls it.
+/// An attribute of a link's kind, by its name in `ip -d -j`.
 pub fn data(netns: &Netns, link: &str, key: &str) -> Value {
     netns.link(link).unwrap()["linkinfo"]["info_data"][key].clone()
 }
@@ -66,14 +66,14 @@ pub fn is_up(netns: &Netns, link: &str) -> bool {
     netns.link(link).unwrap()["flags"].as_array().unwrap().contains(&json!("UP"))
 }
 
-/// eth0 takes neither addresses nor routes from routers.
+/// Asserts that eth0 ignores router advertisements.
 pub fn is_deaf_to_routers(pod: &Netns) {
     for key in ["accept_ra", "autoconf"] {
         assert_eq!(pod.sysctl(&format!("ipv6/conf/eth0/{key}")), "0", "{key}");
     }
 }
 
-/// An ADD whose eth0 another plugin or network has is refused, and the DEL that follows leaves it alone.
+/// If another plugin or network already has eth0, ADD fails, and the following DEL keeps the interface.
 pub fn a_taken_name_is_refused(lab: &Lab, call: &Call) {
     let before = lab.snapshot();
     call.add().refused(4, "CNI_IFNAME eth0");
@@ -89,7 +89,7 @@ pub fn a_failed_ipam_plugin_leaves_nothing(lab: &Lab, call: &Call) {
     lab.snapshot().assert_same(&before);
 }
 
-/// In a chain without `master`, the interface is on the `cable` that an earlier plugin made, whose result is handed on.
+/// In a chain without `master`, the interface is on `cable` of an earlier plugin, whose result is passed on.
 pub fn the_chains_interface_is_the_master(call: Call) -> Call {
     let call = call.config(json!({"master": null, "prevResult": {
         "cniVersion": "1.1.0", "interfaces": [{"name": "cable"}],
@@ -104,13 +104,14 @@ pub fn the_chains_interface_is_the_master(call: Call) -> Call {
     call
 }
 
-/// Under which address a server on another machine sees the container.
+/// The container's address as a server on another machine sees it.
 pub fn seen_as(pod: &Netns, server: &str) -> String {
     let answer = tcp_says(pod, server).expect("the way to the other machine is open");
     answer.split_once(' ').unwrap().1.to_owned()
 }
 
-/// Rules of a container that has vanished go by a DEL that knows no namespace, and another container's stay.
+/// After a container's namespace was deleted, a DEL without a namespace removes its rules, and keeps another
+/// container's.
 pub fn rules_go_without_a_namespace(plugin: &str, network: Value, rules: Value) {
     let shown = format!("{network} {rules}");
     let lab = Lab::new();
@@ -126,24 +127,24 @@ pub fn rules_go_without_a_namespace(plugin: &str, network: Value, rules: Value) 
     assert_eq!(lab.host().ruleset(), before, "{shown}");
 }
 
-/// Rules, routes and addresses of a container, in words.
+/// Rules, routes and addresses of a container, as text.
 pub fn routing_of(pod: &Netns) -> String {
     let all = pod.sh(
         "for family in 4 6; do ip -$family rule; ip -$family -d route show table all; ip -$family -o addr; done",
     );
-    // The kernel lists what is of equal rank in the order of making.
+    // The kernel lists entries of equal rank in the order of their creation.
     let mut lines: Vec<&str> = all.lines().map(str::trim).collect();
     lines.sort_unstable();
     lines.join("\n")
 }
 
-/// A network of its own beyond `cableN`, with the gateways 10.N.0.1 and fd00:N::1. The client behind them has the same addresses
-/// in each: 192.0.2.2 and 2001:db8:77::2.
+/// A separate network behind `cableN`, with the gateways 10.N.0.1 and fd00:N::1. The client behind them has the same
+/// addresses in each: 192.0.2.2 and 2001:db8:77::2.
 pub fn site(lab: &Lab, n: u8) -> Container {
     site_of(lab, n, n)
 }
 
-/// As [`site`], with the gateways 10.NET.0.1 and fd00:NET::1.
+/// Like [`site`], with the gateways 10.NET.0.1 and fd00:NET::1.
 pub fn site_of(lab: &Lab, n: u8, net: u8) -> Container {
     let (router, client) = (lab.container(&format!("router{n}")), lab.container(&format!("client{n}")));
     lab.host().sh(&format!(
@@ -166,7 +167,7 @@ pub fn site_of(lab: &Lab, n: u8, net: u8) -> Container {
     client
 }
 
-/// Whether this process ignores a signal, and so do its children: a bit of the mask in proc_pid_status(5).
+/// Whether this process, and therefore its children, ignores a signal: a bit of the mask in proc_pid_status(5).
 pub fn is_ignored(signal: Signal) -> bool {
     let status = fs::read_to_string("/proc/self/status").unwrap();
     let mask = status.lines().find_map(|line| line.strip_prefix("SigIgn:")).unwrap();

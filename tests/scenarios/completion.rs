@@ -1,4 +1,4 @@
-//! What the shells complete: the real ones ask the scripts that cnitool prints.
+//! Shell completion: real shells with the scripts that cnitool prints.
 
 use std::fs;
 use std::path::Path;
@@ -19,7 +19,7 @@ fn lab_with_script(shell: &str) -> (Lab, String) {
     (lab, script.display().to_string())
 }
 
-/// Command lines, and what they are completed with: a name of the network at its place, one of the namespace at its own.
+/// Command lines with their completions: names of networks and namespaces in the right places.
 fn completes(complete: impl Fn(&str) -> String) {
     let network_commands =
         ["add", "check", "del", "gc", "graph", "repair", "show", "status", "test-connectivity", "version"];
@@ -77,7 +77,7 @@ fn fish_completes_names_of_networks_and_namespaces() {
     });
 }
 
-/// zsh completes only where lines are edited: in a terminal of its own, which another zsh drives.
+/// zsh only completes in a line editor: in a terminal that another zsh controls.
 #[test]
 fn zsh_completes_names_of_networks_and_namespaces() {
     let Some(tree) = unpacked("shells") else { return };
@@ -95,10 +95,10 @@ fn zsh_completes_names_of_networks_and_namespaces() {
     });
 }
 
-/// Types a line and Tab, and prints the line that comes of it: the widget says it.
+/// Types a line and Tab, and prints the completed line by a widget.
 fn driven(tree: &Path, dir: &str, line: &str) -> String {
     let zsh = quoted(&tree.join("bin/zsh"));
-    // zsh does not split what a variable has.
+    // zsh does not split the value of a variable.
     let modules = "module_path=($TREE/usr/lib/x86_64-linux-gnu/zsh/5.9)";
     let functions = format!("fpath=({dir} $TREE/usr/share/zsh/functions/**/*(/))");
     format!(

@@ -1,4 +1,4 @@
-//! docs/conformance.md and the README: every test that they name is there.
+//! docs/conformance.md and the README: every test that they name exists.
 
 use std::collections::BTreeSet;
 use std::fmt::Write;
@@ -9,7 +9,7 @@ use std::process::Command;
 use lab::{Lab, plugins, under_test};
 use serde_json::json;
 
-/// Names of test functions below a directory.
+/// Collects the names of test functions below a directory.
 fn tests_below(directory: &Path, names: &mut BTreeSet<String>) {
     for entry in fs::read_dir(directory).unwrap().flatten() {
         let path = entry.path();
@@ -35,7 +35,7 @@ fn tests() -> BTreeSet<String> {
     names
 }
 
-/// That the last column of a row names tests which exist, or says in italics why there is none.
+/// Asserts that the last column of a row names existing tests, or says in italics why there is none.
 fn assert_shown(row: &str, tests: &BTreeSet<String>) {
     let shown_by = row.trim_end_matches(" |").rsplit_once("| ").unwrap().1;
     let named: Vec<&str> = shown_by.split('`').skip(1).step_by(2).collect();
@@ -53,7 +53,7 @@ fn the_page_of_conformance_names_tests_that_exist_and_leaves_no_demand_without_o
     assert!(count > 60, "only {count} rows were found");
 }
 
-/// The rows of the README's table of problems, which end with the names of tests.
+/// The rows of the README's table of problems. Their last column is the names of tests.
 fn problems() -> Vec<String> {
     let page = fs::read_to_string(lab::repository().join("README.md")).unwrap();
     let (_, part) = page.split_once("\n## Known problems").unwrap();
@@ -70,10 +70,10 @@ fn known_problems_are_shown_by_tests_that_exist() {
     problems().iter().for_each(|row| assert_shown(row, &tests));
 }
 
-/// `scripts/mutants claims` brings each problem back by the change in tests/scenarios/claims, and expects the test to fail. That takes long: here each
-/// change only has to fit the sources.
+/// `scripts/mutants claims` applies each change in tests/scenarios/claims, which restores the problem, and expects the
+/// test to fail. That takes long. Here, each change only has to match the sources.
 #[test]
-fn for_each_known_problem_there_is_a_change_that_brings_it_back() {
+fn each_known_problem_has_a_change_that_reintroduces_it() {
     let mut faults = String::new();
     for row in problems() {
         let named = row.trim_end_matches(" |").rsplit_once("| ").unwrap().1;
@@ -97,7 +97,7 @@ fn version_lists_all_versions_of_the_specification() {
     for plugin in plugins() {
         let answer = lab.plugin(&plugin).stdin(r#"{"cniVersion": "1.1.0"}"#).run("VERSION").ok_result();
         if under_test().reference {
-            // Chained plugins of the reference begin with 0.3.0, and 1.1.1 ends with 1.0.0.
+            // The reference's chained plugins start with 0.3.0, and 1.1.1 ends with 1.0.0.
             assert!(answer["supportedVersions"].as_array().unwrap().contains(&json!("1.0.0")), "{plugin}");
         } else {
             let all = ["0.1.0", "0.2.0", "0.3.0", "0.3.1", "0.4.0", "1.0.0", "1.1.0"];

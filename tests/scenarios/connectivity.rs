@@ -1,4 +1,4 @@
-//! `cnitool test-connectivity`: a network that keeps its promises passes, each promise that fails is found, and nothing stays.
+//! `cnitool test-connectivity`: a working network passes, each broken promise is found, and nothing is left.
 
 use std::fs;
 use std::path::Path;
@@ -10,7 +10,7 @@ use serde_json::{Value, json};
 
 use crate::common::{host_local, is_ignored, leases};
 
-/// A chain with an uplink to another machine, which is the host's router.
+/// A host whose uplink leads to another machine, its router.
 fn host() -> (Lab, lab::Netns) {
     let lab = Lab::new();
     let far = lab.machine("far");
@@ -32,7 +32,7 @@ fn ports() -> Value {
     json!({"type": "portmap", "capabilities": {"portMappings": true}})
 }
 
-/// A plugin that does something on the host at ADD, and is tuning otherwise.
+/// A plugin that runs a command on the host at ADD, and otherwise is tuning.
 fn saboteur(lab: &Lab, action: &str) -> Value {
     let tuning = ours().join("tuning");
     lab.fake_plugin(
@@ -42,7 +42,7 @@ fn saboteur(lab: &Lab, action: &str) -> Value {
     json!({"type": "sabotage"})
 }
 
-/// The checks of a run: promise, from, to, result, details and remedy, a line each.
+/// The checks of a run, a line each: promise, from, to, result, details and remedy.
 #[track_caller]
 fn rows(outcome: &Outcome) -> Vec<String> {
     let report: Value = serde_json::from_str(&outcome.stdout).unwrap_or_else(|e| panic!("{e}: {outcome:#?}"));
@@ -62,7 +62,7 @@ fn run(tool: &Tool) -> Vec<String> {
     rows(&tool.run("test-connectivity net --output json"))
 }
 
-/// A row has all these words.
+/// Asserts that one row contains all these words.
 #[track_caller]
 fn has(rows: &[String], words: &[&str]) {
     let has_all = |row: &&String| words.iter().all(|word| row.contains(word));
@@ -78,7 +78,7 @@ fn state(lab: &Lab) -> String {
         leases(),
         lab.host().sh(results),
         lab.host().sh("ip netns list"),
-        // Without counters: the reference's rules have some.
+        // Without counters, because the reference's rules have some.
         lab.host().sh("nft --stateless list ruleset")
     )
 }
@@ -166,7 +166,7 @@ fn a_gateway_that_does_not_answer_is_found() {
 #[test]
 fn packets_as_large_as_the_mtu_that_are_lost_are_found() {
     let (lab, _far) = host();
-    // The container believes in more than the host's end takes.
+    // The container's MTU is larger than the host's end.
     let small =
         saboteur(&lab, "for link in $(ls /sys/class/net | grep ^veth); do ip link set $link mtu 1400; done");
     let tool = configure(&lab, &json!([bridge(), small]));
@@ -179,7 +179,7 @@ fn packets_as_large_as_the_mtu_that_are_lost_are_found() {
 }
 
 #[test]
-fn a_way_outside_that_is_dropped_is_found_and_one_that_nobody_has_is_skipped() {
+fn dropped_traffic_to_outside_is_found_and_without_a_route_the_check_is_skipped() {
     let (lab, far) = host();
     let tool = configure(&lab, &json!([bridge()]));
     lab.host().sh("nft 'table inet x { chain f { type filter hook forward priority 0; policy drop; }\n}'");
@@ -247,7 +247,7 @@ fn dns_servers_that_do_not_answer_or_do_not_know_the_containers_name_are_found()
         return lab::skip("dnsmasq is missing");
     }
     let (lab, _far) = host();
-    // The test starts dnsmasq itself. So the plugin dnsname that is found first changes nothing.
+    // The test starts dnsmasq itself. So another plugin dnsname, even if it is found first, changes nothing.
     lab.fake_plugin("dnsname", &format!("exec {}", quoted(&ours().join("tuning"))));
     let mut named = bridge();
     named["dns"] = json!({"nameservers": ["10.207.2.1"]});
@@ -277,7 +277,7 @@ fn dns_servers_that_do_not_answer_or_do_not_know_the_containers_name_are_found()
         &["DNS", "10.207.2.1", "| failed |", "does not know cnitool-test-", "/run/containers/cni/dnsname"],
     );
     stop(server);
-    // Whatever the name.
+    // It answers for any name.
     let server = serve("--address=/#/10.207.2.3");
     lab.host().wait_until("the server listens", |host| host.sh("ss -lun").contains("10.207.2.1:53"));
     has(&run(&tool), &["DNS", "10.207.2.1", "| passed | cnitool-test-"]);
@@ -308,7 +308,7 @@ fn a_limit_of_bandwidth_that_is_not_kept_is_found() {
 #[test]
 fn a_failed_add_and_a_failed_del_are_found_and_the_rest_is_removed() {
     let (lab, _far) = host();
-    // Two addresses: one is the gateway's.
+    // Two addresses, one of which is the gateway's.
     let small = json!({"type": "bridge", "bridge": "br0", "isGateway": true, "ipam": host_local(&[&["10.207.3.0/30"]])});
     let tool = configure(&lab, &json!([small]));
     let found = run(&tool);
@@ -324,13 +324,13 @@ fn a_failed_add_and_a_failed_del_are_found_and_the_rest_is_removed() {
     assert_eq!(leases(), Vec::<String>::new());
 }
 
-/// The test is in the middle of what takes longest: an address that does not answer.
+/// The test is in its longest check: an address that does not answer.
 fn interrupted(lab: &Lab, tool: &Tool, signal: Signal) -> Option<i32> {
     let mut running = tool.spawn("test-connectivity net --outside 198.51.100.77");
     until("both containers are attached", || {
         fs::read_dir("/var/lib/cni/results").is_ok_and(|results| results.count() >= 2)
     });
-    // The machine that stands for the outside may be there by now, too.
+    // The machine for the outside may exist already, too.
     assert!(lab.host().link_names().iter().filter(|name| name.starts_with("veth")).count() >= 2);
     kill(Pid::from_raw(running.id() as i32), signal).unwrap();
     running.wait().unwrap().code()
@@ -344,7 +344,7 @@ fn a_signal_ends_the_test_and_both_containers_are_removed() {
     let before = state(&lab);
     for signal in [Signal::SIGINT, Signal::SIGTERM, Signal::SIGHUP].into_iter().filter(|it| !is_ignored(*it))
     {
-        // On a busy machine the test may have ended before the signal comes.
+        // On a busy machine, the test may have ended before the signal.
         let is_interrupted = (0..10).any(|_| {
             let code = interrupted(&lab, &tool, signal);
             assert_eq!(state(&lab), before, "{signal}");
@@ -355,7 +355,7 @@ fn a_signal_ends_the_test_and_both_containers_are_removed() {
 }
 
 #[test]
-fn gc_removes_what_a_killed_test_has_left() {
+fn gc_removes_leftovers_of_a_killed_test() {
     beyond_reference!("gc");
     let (lab, _far) = host();
     let tool = configure(&lab, &json!([bridge()]));

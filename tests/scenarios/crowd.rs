@@ -1,4 +1,4 @@
-//! Many containers at once on one link of the host.
+//! Many concurrent containers on one link of the host.
 
 use std::collections::BTreeSet;
 use std::path::Path;
@@ -11,19 +11,19 @@ use crate::common::{cable, host_local, ips, leases};
 use crate::field::effects::{self, Attached};
 use crate::field::{self, stubs};
 
-/// What makes many interfaces on one link of the host. A plugin joins by an entry.
+/// Plugins that create many interfaces on one link of the host. Add new plugins here.
 const ON_ONE_MASTER: [(&str, Feature); 3] =
     [("macvlan", Feature::Macvlan), ("ipvlan", Feature::Ipvlan), ("vlan", Feature::Vlan)];
 
 #[test]
-fn a_hundred_containers_by_sixteen_workers_on_one_master_fail_nobody_and_leave_nothing() {
+fn a_hundred_containers_by_sixteen_workers_on_one_master_attach_and_detach_without_errors_or_leftovers() {
     for (plugin, _) in ON_ONE_MASTER.into_iter().filter(|(_, needs)| needs.is_there()) {
         let lab = Lab::new();
         cable(&lab);
         let links = lab.host().link_names();
         let ipam = host_local(&[&["10.1.0.0/16"], &["fd00:1::/64"]]);
         let call = lab.plugin(plugin).config(json!({"master": "cable", "ipam": ipam}));
-        // Only vlan reads the id: a master has one interface for each.
+        // Only vlan reads the id. A master has one interface for each.
         let pods: Vec<_> = (1..=100)
             .map(|n| {
                 let pod = lab.container(&format!("pod{n}"));
@@ -42,9 +42,9 @@ fn a_hundred_containers_by_sixteen_workers_on_one_master_fail_nobody_and_leave_n
     }
 }
 
-/// k3s' chain, with the part that flannel would ask bridge for.
+/// The chain of k3s, with the part that flannel delegates to bridge.
 #[test]
-fn a_hundred_containers_by_sixteen_workers_with_limits_fail_nobody_and_leave_nothing() {
+fn a_hundred_containers_by_sixteen_workers_with_limits_attach_and_detach_without_errors_or_leftovers() {
     needs!(TrafficControl);
     let lab = Lab::new();
     let links = lab.host().link_names();
@@ -70,7 +70,7 @@ fn a_hundred_containers_by_sixteen_workers_with_limits_fail_nobody_and_leave_not
     assert_eq!(lab.host().link_names(), links);
 }
 
-/// Sixteen workers, each with its share of them all.
+/// Sixteen workers, each with a part of the items.
 pub fn by_workers<T: Sync, R: Send>(all: &[T], work: impl Fn(&T) -> R + Sync) -> Vec<R> {
     let work = &work;
     thread::scope(|scope| {
@@ -81,9 +81,10 @@ pub fn by_workers<T: Sync, R: Send>(all: &[T], work: impl Fn(&T) -> R + Sync) ->
     })
 }
 
-/// The chains of Nomad, nerdctl and k3s, run as a runtime does.
+/// The chains of Nomad, nerdctl and k3s, run as by a runtime.
 #[test]
-fn a_hundred_containers_by_sixteen_workers_on_the_chains_of_the_field_fail_nobody_and_leave_nothing() {
+fn a_hundred_containers_by_sixteen_workers_on_chains_of_runtimes_attach_and_detach_without_errors_or_leftovers()
+ {
     beyond_reference!("flannel");
     for (who, network) in chains_of_the_field() {
         is_crowded(who, &network, 100, &under_test().dir);
@@ -91,7 +92,7 @@ fn a_hundred_containers_by_sixteen_workers_on_the_chains_of_the_field_fail_nobod
 }
 
 #[test]
-fn a_crowd_on_the_chains_of_the_field_fails_if_a_stub_stands_for_one_of_their_plugins() {
+fn the_tests_with_many_containers_fail_if_a_plugin_is_replaced_by_a_stub() {
     beyond_reference!("flannel");
     for (who, network) in chains_of_the_field() {
         stubs::fails_with_stubs(who, &network, |plugins| is_crowded(who, &network, 8, plugins));
@@ -108,7 +109,7 @@ fn chains_of_the_field() -> Vec<(&'static str, Value)> {
     chains
 }
 
-/// Containers, each with a host port that another machine connects to, come and go by sixteen workers.
+/// Sixteen workers attach and detach containers. Each has a host port to which another machine connects.
 fn is_crowded(who: &str, network: &Value, count: u16, plugins: &Path) {
     let lab = field::machine();
     let client = lab.machine("client");
@@ -119,7 +120,7 @@ fn is_crowded(who: &str, network: &Value, count: u16, plugins: &Path) {
         let tool = tool.clone().env("CAP_ARGS", &field::capabilities(who, port).to_string());
         tool.says(&format!("{command} {name} {}", pod.id));
     };
-    // What all containers share stays, and is there before.
+    // Shared objects stay after the first container, so they exist from here on.
     let first = lab.container("first");
     runs("add", &first, 9000);
     runs("del", &first, 9000);
@@ -136,7 +137,7 @@ fn is_crowded(who: &str, network: &Value, count: u16, plugins: &Path) {
     assert!(pods.iter().all(|(pod, _)| pod.link_names().is_empty()), "{who}");
     pods.iter().for_each(|(pod, _)| pod.vanish());
     let after = pods.iter().fold(lab.snapshot(), |snapshot, (pod, _)| snapshot.without(&pod.id));
-    // Which address comes next is not the first one's.
+    // The hint about the last allocated address differs.
     let left = after.since(&before);
     let left: Vec<_> =
         left.lines().filter(|line| line.contains("  + ") && !line.contains("last_reserved_ip")).collect();

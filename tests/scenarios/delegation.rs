@@ -1,11 +1,11 @@
-//! Delegation (SPEC.md, section 4): what an IPAM plugin gets, and what becomes of its failures.
+//! Delegation (SPEC.md, section 4): the input of an IPAM plugin, and the handling of its failures.
 
 use std::fs;
 
 use lab::{Call, Lab, beyond_reference};
 use serde_json::{Value, json};
 
-/// An IPAM plugin that writes down what it gets, and fails when /run/lab/fail names the command.
+/// An IPAM plugin that records its input, and fails if /run/lab/fail contains the command.
 const SPY: &str = r#"
 cat >/run/lab/stdin.$CNI_COMMAND
 env | grep ^CNI_ | grep -v ^CNI_COMMAND | sort >/run/lab/env.$CNI_COMMAND

@@ -1,5 +1,5 @@
-//! An IPAM plugin of type `dhcp` asks a server over the container's interface: it is there and up from before the plugin's ADD
-//! until after its DEL.
+//! An IPAM plugin of type `dhcp` sends packets through the container's interface. The interface exists and is up from
+//! before the plugin's ADD until after its DEL.
 
 use std::fs;
 use std::path::Path;
@@ -7,7 +7,8 @@ use std::path::Path;
 use lab::{Call, Container, Feature, Lab, beyond_reference};
 use serde_json::json;
 
-/// An IPAM plugin that writes down how it finds the interface, and holds a lease. It fails where /run/lab/fail names the command.
+/// An IPAM plugin that records the state of the interface, and has a lease. It fails if /run/lab/fail contains the
+/// command.
 const CLIENT: &str = r#"
 case $(ip -n pod link show dev eth0 2>/dev/null) in *,UP,LOWER_UP*) link=up;; ?*) link=down;; *) link=gone;; esac
 echo "$CNI_COMMAND $link" >>/run/lab/calls
@@ -17,7 +18,7 @@ case $CNI_COMMAND in
     DEL) rm -f /run/lab/lease;;
 esac"#;
 
-/// A scenario with each plugin that makes an interface which frames get through.
+/// Runs a scenario with each plugin whose interface carries packets.
 fn with_each(ipam: &str, scenario: impl Fn(&Lab, &Container, &Call)) {
     let plugins = [
         ("bridge", json!({"bridge": "br0"}), None),
@@ -36,7 +37,7 @@ fn with_each(ipam: &str, scenario: impl Fn(&Lab, &Container, &Call)) {
         answer("10.1.2.9/24");
         lab.host().sh("ip link add cable up type veth peer name far; ip link set far up");
         let call = lab.plugin(plugin).config(keys).config(json!({"ipam": {"type": ipam}})).on(&pod);
-        // A real plugin of this name is not looked for.
+        // Only the lab's plugin of this name is found.
         scenario(&lab, &pod, &call.env("CNI_PATH", Lab::plugin_dir().to_str().unwrap()));
     }
 }
@@ -55,7 +56,7 @@ fn is_leased() -> bool {
 }
 
 #[test]
-fn the_interface_is_up_before_its_address_is_asked_for_and_there_until_it_is_given_back() {
+fn the_interface_is_up_before_its_address_is_requested_and_exists_until_the_release() {
     beyond_reference!("ipam-order");
     with_each("dhcp", |_, pod, call| {
         call.add().ok_result();
@@ -68,7 +69,7 @@ fn the_interface_is_up_before_its_address_is_asked_for_and_there_until_it_is_giv
 }
 
 #[test]
-fn an_address_is_given_back_also_if_the_interface_is_gone_or_the_whole_container() {
+fn an_address_is_released_even_if_the_interface_or_the_container_was_deleted() {
     with_each("dhcp", |_, pod, call| {
         call.add().ok_result();
         pod.sh("ip link del eth0");
@@ -96,7 +97,7 @@ fn an_add_that_fails_gives_its_address_back_over_the_interface() {
 }
 
 #[test]
-fn an_address_that_cannot_be_given_back_keeps_no_interface() {
+fn a_failed_release_of_an_address_does_not_keep_the_interface() {
     beyond_reference!("ipam-order");
     with_each("dhcp", |_, pod, call| {
         call.add().ok_result();
@@ -111,7 +112,7 @@ fn an_address_that_cannot_be_given_back_keeps_no_interface() {
 }
 
 #[test]
-fn an_address_of_any_other_plugin_is_given_back_when_nobody_answers_to_it_any_more() {
+fn an_address_of_another_ipam_plugin_is_released_after_its_interface_was_deleted() {
     beyond_reference!("ipam-order");
     with_each("other", |_, _, call| {
         call.add().ok_result();

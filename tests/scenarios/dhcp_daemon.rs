@@ -1,4 +1,4 @@
-//! dhcp's daemon as a service: its socket, its flags, who may ask, and what it bears.
+//! dhcp's daemon as a service: its socket, its flags, its permissions, and overload.
 
 use std::ffi::OsStr;
 use std::fs;
@@ -20,7 +20,7 @@ use serde_json::json;
 
 const SOCKET: &str = "/run/cni/dhcp.sock";
 
-/// A network where nobody answers, with a daemon.
+/// A network without a server, with a daemon.
 fn silent() -> DhcpNetwork {
     let mut net = DhcpNetwork::silent();
     net.start_daemon("");
@@ -28,7 +28,7 @@ fn silent() -> DhcpNetwork {
 }
 
 #[test]
-fn a_socket_of_systemds_outlives_daemons_and_calls_wait_there_for_the_next_one() {
+fn systemds_socket_outlives_daemons_and_calls_wait_for_the_next_one() {
     beyond_reference!("dhcp-restart");
     let Some(mut net) = DhcpNetwork::with(RANGE) else { return };
     net.end_daemon(Signal::SIGTERM);
@@ -39,7 +39,7 @@ fn a_socket_of_systemds_outlives_daemons_and_calls_wait_there_for_the_next_one()
     net.start_daemon_on(passed());
     assert!(adding.wait_with_output().unwrap().status.success());
     net.end_daemon(Signal::SIGTERM);
-    // The socket is systemd's, and so it stays.
+    // The socket belongs to systemd, so it stays.
     assert!(net.is_listening() && leases_on_disk() == 1);
     let deleting = start_running(&call, "DEL");
     net.start_daemon_on(passed());
@@ -53,7 +53,7 @@ fn a_daemon_with_mounts_of_its_own_finds_all_below_its_prefix() {
     let Some(mut net) = DhcpNetwork::with(RANGE) else { return };
     net.end_daemon(Signal::SIGTERM);
     let (_pod, call) = net.plugged("pod");
-    // What it has at the usual places is its own.
+    // Its own view of the default paths differs from the host's.
     let script = "mount --rbind / /mnt; mount -t tmpfs none /run; exec \"$@\"";
     let mut command = Command::new("unshare");
     command.args(["-m", "sh", "-ec", script, "sh"]).arg(executable());
@@ -118,7 +118,7 @@ fn a_del_ends_an_add_that_is_under_way() {
 fn others_than_root_are_refused_also_where_they_can_reach_the_socket() {
     beyond_reference!("dhcp-restart");
     let net = silent();
-    // A directory and a socket that somebody has opened to all.
+    // A directory and a socket that everyone may access.
     for path in ["/run/cni", SOCKET] {
         fs::set_permissions(path, PermissionsExt::from_mode(0o777)).unwrap();
     }
@@ -130,7 +130,7 @@ fn others_than_root_are_refused_also_where_they_can_reach_the_socket() {
     call.status().ok();
 }
 
-/// Sends a text to the daemon; what it answers.
+/// Sends a text to the daemon, and returns its answer.
 fn ask(text: &str) -> String {
     let mut stream = UnixStream::connect(SOCKET).unwrap();
     stream.write_all(text.as_bytes()).unwrap();
@@ -148,7 +148,7 @@ fn whatever_is_sent_to_the_daemon_it_serves_on_and_its_memory_does_not_grow() {
         assert!(ask(request).contains("error"), "{request}");
     }
     let _halves = halves(200);
-    // Bytes of the heap, in the kernel's count.
+    // Heap size in bytes, according to the kernel.
     let size = || {
         let status = fs::read_to_string(format!("/proc/{pid}/status")).unwrap();
         let line = status.lines().find_map(|line| line.strip_prefix("VmData:")).unwrap().to_owned();
@@ -166,7 +166,7 @@ fn whatever_is_sent_to_the_daemon_it_serves_on_and_its_memory_does_not_grow() {
     assert!(size() <= before, "{before} kB, and then {} kB", size());
 }
 
-/// Connections with half a request on each.
+/// Connections, each with half a request.
 fn halves(count: usize) -> Vec<UnixStream> {
     let half = || {
         let mut stream = UnixStream::connect(SOCKET).unwrap();
@@ -181,7 +181,7 @@ fn more_connections_than_the_daemon_takes_wait_their_turn() {
     beyond_reference!("dhcp-restart");
     let net = silent();
     may_have(4000);
-    // It takes 1024 at a time. The queue of its socket has room for these.
+    // The daemon has at most 1024 connections. The others wait in the socket's queue.
     let idle = halves(1024 + 50);
     let call = net.lab.plugin("dhcp").config(json!({"ipam": {"type": "dhcp"}})).version("1.1.0");
     let asking = start_running(&call, "STATUS");
@@ -190,18 +190,19 @@ fn more_connections_than_the_daemon_takes_wait_their_turn() {
     assert!(net.list().is_empty());
 }
 
-/// Far more than the daemon takes and than its socket's queue has room for.
+/// Far more than the daemon's limit and the socket's queue together.
 const CROWD: usize = 10_000;
 
-/// Lets this process have so many descriptors, and no more: some programs close all that they might have when they start.
+/// Sets the limit of open files to this number. Not more, because some programs close all possible descriptors when
+/// they start.
 fn may_have(descriptors: u64) {
     let (now, most) = getrlimit(Resource::RLIMIT_NOFILE).unwrap();
     setrlimit(Resource::RLIMIT_NOFILE, now.max(descriptors), most.max(descriptors)).unwrap();
 }
 
-/// Opens connections by 20 threads until there are as many as are wanted, and keeps them. `while_open` runs as soon as daemon and
-/// queue are full.
-fn beside_a_crowd(while_open: impl FnOnce()) {
+/// Opens connections in 20 threads until there are enough, and keeps them open. Calls `while_open` as soon as the
+/// daemon and the queue are full.
+fn while_connections_are_open(while_open: impl FnOnce()) {
     may_have(2 * CROWD as u64);
     let opened = AtomicUsize::new(0);
     let open = || {
@@ -211,7 +212,7 @@ fn beside_a_crowd(while_open: impl FnOnce()) {
         }
         held
     };
-    // Threads that are started in the lab are in its namespaces.
+    // Threads started in the lab are in its namespaces.
     let crowd = thread::scope(|scope| {
         let openers: Vec<_> = (0..20).map(|_| scope.spawn(open)).collect();
         while opened.load(Ordering::Relaxed) < 2000 {
@@ -224,13 +225,14 @@ fn beside_a_crowd(while_open: impl FnOnce()) {
 }
 
 #[test]
-fn an_address_is_leased_beside_ten_thousand_connections_that_say_nothing() {
+fn an_address_is_leased_while_ten_thousand_silent_connections_are_open() {
     beyond_reference!("dhcp-restart");
     let Some(mut net) = DhcpNetwork::with(RANGE) else { return };
     let pid = net.daemon().unwrap().id();
     let (_pod, call) = net.plugged("pod");
-    beside_a_crowd(|| {
-        // A plugin whose request did not come within a second is closed as the others are, and asks again.
+    while_connections_are_open(|| {
+        // If a plugin's request does not arrive within a second, its connection is closed like the others, and it
+        // connects again.
         for _ in 0..10 {
             call.add().ok_result();
             call.del().ok();
@@ -268,7 +270,7 @@ fn a_thousand_leases_need_little_memory_and_no_system_call_until_one_is_due() {
     let peak = status.lines().find_map(|line| line.strip_prefix("VmHWM:")).unwrap();
     let peak: u64 = peak.trim().trim_end_matches(" kB").parse().unwrap();
     assert!(peak < 16 << 10, "{peak} kB");
-    // It sleeps in poll(2). Whatever wakes it up within these seconds is a line more.
+    // The daemon sleeps in poll(2). If anything wakes it, the trace gets another line.
     let calls = || fs::read_to_string(trace).unwrap();
     net.until("the daemon sleeps", || {
         let before = calls();
@@ -282,14 +284,14 @@ fn a_thousand_leases_need_little_memory_and_no_system_call_until_one_is_due() {
 }
 
 #[test]
-fn nobody_but_root_may_connect() {
+fn only_root_may_connect() {
     beyond_reference!("dhcp-restart");
     let net = silent();
-    // A directory that is open to all is not enough.
+    // Access to the directory is not enough.
     fs::set_permissions("/run/cni", PermissionsExt::from_mode(0o755)).unwrap();
     let call = net.lab.plugin("dhcp").config(json!({"ipam": {"type": "dhcp"}}));
     let as_somebody = || {
-        // Of this thread alone, and with it the right to pass by permissions.
+        // Changes only this thread, and drops CAP_DAC_OVERRIDE with it.
         setfsuid(Uid::from_raw(1000));
         (0..CROWD).all(|_| UnixStream::connect(SOCKET).unwrap_err().kind() == ErrorKind::PermissionDenied)
     };

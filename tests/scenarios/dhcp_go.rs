@@ -1,11 +1,12 @@
-//! From the reference's daemon to ours: the real Go plugins and their daemon, of each release on this machine.
+//! Switching from the reference's daemon to Ferrule's: the real Go plugins and their daemon, of each release on this
+//! machine.
 
 use lab::dhcp::{DhcpNetwork, RANGE, SOON, daemon_command, executable, has_dnsmasq};
 use lab::{Release, beyond_reference, skip, under_test};
 use nix::sys::signal::Signal;
 use serde_json::json;
 
-/// While it runs, ours does not start: two daemons would renew one lease.
+/// While the Go daemon runs, Ferrule's does not start: two daemons would renew the same lease.
 #[test]
 fn addresses_of_a_running_go_daemon_are_adopted_renewed_and_released() {
     beyond_reference!("dhcp-restart");

@@ -1,4 +1,4 @@
-//! dhcp with another server, ISC's, and with ISC's relay in between.
+//! dhcp with ISC's server, also through ISC's relay.
 
 use std::fs;
 
@@ -8,7 +8,7 @@ use serde_json::json;
 
 use crate::common::ips;
 
-/// A subnet with a range of addresses, and more of ISC's configuration.
+/// A subnet with a range of addresses, and further ISC configuration.
 fn subnet(n: u8, more: &str) -> String {
     format!(
         "subnet 10.{n}.0.0 netmask 255.255.255.0 {{
@@ -17,7 +17,8 @@ fn subnet(n: u8, more: &str) -> String {
     )
 }
 
-/// A lease lasts, but is renewed after five seconds, when the address is on the link. The server says so only to whom asks for the options.
+/// A lease is renewed after five seconds, when the address is on the link, but lasts longer. The server sends these
+/// options only on request.
 const SOON: &str = "default-lease-time 600; option dhcp-renewal-time 5; option dhcp-rebinding-time 6;";
 
 fn network(configuration: &str) -> Option<DhcpNetwork> {
@@ -30,7 +31,7 @@ fn network(configuration: &str) -> Option<DhcpNetwork> {
     Some(net)
 }
 
-/// Asks for the options 58 and 59.
+/// Requests the options 58 and 59.
 fn soon() -> serde_json::Value {
     json!({"type": "dhcp", "request": [{"option": "58"}, {"option": "59"}]})
 }
@@ -44,9 +45,9 @@ fn iscs_server_leases_renews_and_takes_back() {
     let result = call.add().ok_result();
     assert!(ips(&result)[0].starts_with("10.9.0."), "{result}");
     assert!(pod.reaches("10.9.0.1"));
-    let asked = net.server_log().matches("DHCPDISCOVER").count();
+    let discovers = net.server_log().matches("DHCPDISCOVER").count();
     net.until("a renewal", || net.daemon_log().contains("renewed"));
-    assert_eq!(net.server_log().matches("DHCPDISCOVER").count(), asked, "{}", net.server_log());
+    assert_eq!(net.server_log().matches("DHCPDISCOVER").count(), discovers, "{}", net.server_log());
 
     call.del().ok();
     net.until("the release is seen", || net.server_log().contains("DHCPRELEASE of 10.9.0."));
@@ -56,7 +57,7 @@ fn iscs_server_leases_renews_and_takes_back() {
 #[test]
 fn a_lease_whose_server_does_not_answer_is_extended_by_asking_all() {
     beyond_reference!("dhcp-change");
-    // It takes unicasts at an address that is nobody's.
+    // The server identifier is an address without a host.
     let Some(net) = network(&subnet(9, &format!("{SOON} server-identifier 10.9.0.77;"))) else { return };
     let pod = net.pod("pod");
     let call = net.bridge(&pod).config(json!({"ipam": soon()}));
@@ -87,7 +88,7 @@ fn a_server_that_was_away_until_the_leases_end_gives_the_same_address_again() {
     net.until("the release is seen", || net.server_log().contains("DHCPRELEASE"));
 }
 
-/// The server is a hop away, and what is on the containers' network passes on what they say.
+/// The server is one hop away, behind a relay on the containers' network.
 #[test]
 fn a_server_behind_a_relay_leases_renews_and_takes_back() {
     beyond_reference!("dhcp-change");

@@ -1,4 +1,5 @@
-//! A lease of dhcp's daemon from ADD to DEL, whatever happens to the interface, the daemon and the clock: the same for IPv4 and IPv6.
+//! A lease of dhcp's daemon from ADD to DEL, with changes of the interface, the daemon and the clock, for both
+//! families.
 
 use std::fs::{self, File, OpenOptions};
 use std::io::Write;
@@ -37,7 +38,7 @@ impl Family {
         }
     }
 
-    /// How dnsmasq logs a renewal.
+    /// dnsmasq's log message for a renewal.
     fn renewal(self) -> &'static str {
         match self {
             Self::V4 => "DHCPACK",
@@ -59,19 +60,20 @@ fn bridge(net: &DhcpNetwork, pod: &Container, family: Family) -> Call {
     net.lab.plugin("bridge").config(json!({"bridge": "br0", "ipam": ipam})).on(pod)
 }
 
-/// The plugin alone, on a link that exists.
+/// Only the plugin, on an existing link.
 fn plugged(net: &DhcpNetwork, name: &str, family: Family) -> (Container, Call) {
     let (pod, call) = net.plugged(name);
     (pod, call.config(json!({"ipam": {"type": "dhcp", "family": family.name()}})))
 }
 
-/// The files of leases.
+/// The lease files.
 fn files() -> Vec<PathBuf> {
     let entries = fs::read_dir(STATE).into_iter().flatten().flatten().map(|entry| entry.path());
     entries.filter(|path| path.extension().is_some_and(|extension| extension == "json")).collect()
 }
 
-/// Moves times of the leases of a container into the past, while no daemon runs: servers give no lease shorter than two minutes.
+/// Moves times of a container's leases into the past while no daemon runs, because dnsmasq's shortest lease is two
+/// minutes.
 fn make_due(container: &str, times: &[&str]) {
     for path in files() {
         let mut record: Value = serde_json::from_slice(&fs::read(&path).unwrap()).unwrap();
@@ -123,7 +125,7 @@ fn a_lease_is_renewed_with_the_new_hardware_address_of_the_link() {
 }
 
 #[test]
-fn the_kernel_deletes_an_address_whose_lease_nobody_renews_and_the_next_daemon_asks_again() {
+fn the_kernel_deletes_the_address_of_an_expired_lease_and_the_next_daemon_requests_one_again() {
     beyond_reference!("dhcp-restart");
     with_each(|mut net, family| {
         let pod = net.pod("pod");
@@ -139,7 +141,7 @@ fn the_kernel_deletes_an_address_whose_lease_nobody_renews_and_the_next_daemon_a
             .collect();
         assert!(times.iter().any(|time| (1..=120).contains(time)), "{listed}");
         net.end_daemon(Signal::SIGKILL);
-        // What two minutes without a daemon come to.
+        // The state after two minutes without a daemon.
         make_due("pod", &["renew", "rebind", "expiry"]);
         pod.sh(&format!("ip addr change {address} dev eth0 valid_lft 1 preferred_lft 1"));
         net.until("the kernel deletes it", || !pod.addresses("eth0").contains(&address));
@@ -177,7 +179,7 @@ fn a_start_in_another_mount_namespace_keeps_all_leases() {
             assert!(list_is(&net, &pod.id, address), "{:?}", net.list());
         }
         net.until("a renewal", || net.daemon_log().contains("renewed"));
-        // The containers are deleted without a DEL: their leases stay until they end.
+        // The containers are deleted without a DEL. Their leases stay until they end.
         net.end_daemon(Signal::SIGTERM);
         pods.iter().for_each(|pod| pod.vanish());
         net.start_daemon("");
@@ -189,9 +191,9 @@ fn a_start_in_another_mount_namespace_keeps_all_leases() {
     });
 }
 
-/// A clock of its own, far from the host's: the kernel sets that of boot time apart from the monotonic one.
+/// In a time namespace, the boot time clock is far from the host's and from the monotonic clock.
 #[test]
-fn the_daemon_sleeps_by_the_clock_that_goes_on_while_the_machine_is_suspended() {
+fn the_daemons_timer_uses_the_clock_that_runs_while_the_machine_is_suspended() {
     beyond_reference!("dhcp-restart");
     let Some(mut net) = DhcpNetwork::with(&format!("{RANGE} {SOON}")) else { return };
     net.end_daemon(Signal::SIGTERM);
@@ -202,7 +204,7 @@ fn the_daemon_sleeps_by_the_clock_that_goes_on_while_the_machine_is_suspended() 
     let pod = net.pod("pod");
     net.bridge(&pod).add().ok_result();
     let daemon = format!("/proc/{}", net.daemon().unwrap().id());
-    // Its sleep has no limit of its own: poll(2) counts by the monotonic clock, which stands still in suspend.
+    // poll(2) has no timeout: it would use the monotonic clock, which stops in suspend.
     net.until("the daemon sleeps", || {
         let call = fs::read_to_string(format!("{daemon}/syscall")).unwrap();
         call.split(' ').nth(3) == Some("0x0")
@@ -235,7 +237,7 @@ fn a_second_add_that_fails_leaves_the_first_ones_lease() {
         assert!(list_is(&net, "pod", &address), "{:?}", net.list());
         assert_eq!(leases_on_disk(), 1);
         call.check(&result).ok();
-        // The next daemon has it, too, and a second ADD that succeeds has it.
+        // The next daemon has it too, and so has a second ADD that succeeds.
         net.end_daemon(Signal::SIGKILL);
         net.start_daemon("");
         assert!(list_is(&net, "pod", &address), "{:?}", net.list());
@@ -247,7 +249,7 @@ fn a_second_add_that_fails_leaves_the_first_ones_lease() {
     });
 }
 
-/// What a daemon does whose log is a file that `sh` opens.
+/// The daemon works while its log is a file that `sh` opens.
 fn serves_with_log(net: &mut DhcpNetwork, log: &str) {
     net.end_daemon(Signal::SIGTERM);
     let mut command = Command::new("sh");
@@ -279,7 +281,7 @@ fn a_log_that_cannot_be_written_stops_nothing() {
             serves_with_log(&mut net, log);
             continue;
         }
-        // Nobody reads any more once the daemon has opened it.
+        // After the daemon has opened it, the reader is closed.
         let mut closed = Some(closed);
         net.end_daemon(Signal::SIGTERM);
         let mut command = Command::new("sh");
@@ -295,7 +297,7 @@ fn a_log_that_cannot_be_written_stops_nothing() {
 }
 
 #[test]
-fn a_del_without_a_daemon_finds_the_leases_beside_a_socket_that_systemd_has_elsewhere() {
+fn a_del_without_a_daemon_finds_the_leases_next_to_systemds_socket() {
     beyond_reference!("dhcp-restart");
     with_each(|mut net, family| {
         net.end_daemon(Signal::SIGTERM);
@@ -308,7 +310,7 @@ fn a_del_without_a_daemon_finds_the_leases_beside_a_socket_that_systemd_has_else
         call.add().ok_result();
         net.end_daemon(Signal::SIGTERM);
         drop(listener);
-        // A process that another test is starting may have a copy of it until it runs its program.
+        // A process that another test starts may have a copy until its execve(2).
         net.until("nobody listens", || UnixStream::connect("/run/lab/other.sock").is_err());
         call.del().ok();
         net.until("the release is seen", || net.released() == 1);
@@ -331,7 +333,7 @@ fn status_fails_only_when_no_container_of_the_network_is_answered() {
         }
         net.end_daemon(Signal::SIGTERM);
         make_due("one", &["renew", "rebind"]);
-        // Its own link loses what it sends.
+        // Packets on its own link are lost.
         net.lab.host().sh("ip link set one nomaster");
         net.start_daemon("");
         let is_rebinding = |name: &str| {
@@ -346,7 +348,7 @@ fn status_fails_only_when_no_container_of_the_network_is_answered() {
         let both = || net.list().iter().filter(|one| one["state"] == "REBINDING").count() == 2;
         net.until("both ask all servers", both);
         status(&net).refused(51, "one/net/eth0");
-        // One container may have dropped its messages itself, so it proves nothing about the servers.
+        // A single container may have dropped its own packets, so it proves nothing about the servers.
         pods[1].1.del().ok();
         status(&net).ok();
     });
@@ -372,13 +374,13 @@ fn attachments_in_multus_cache_are_adopted_however_their_socket_is_spelled() {
     net.until("the address is confirmed", || net.list().first().is_some_and(|one| one["state"] == "BOUND"));
     let listed = net.list();
     assert!(listed.len() == 1 && listed[0]["address"] == *address, "{listed:?}");
-    // Each attachment that was not adopted is in the log, with the reason.
+    // The log contains each attachment that was not adopted, with the reason.
     let log = net.daemon_log();
     assert!(log.lines().any(|line| line.contains("/lan/eth0: not adopted: link eth0")), "{log}");
 }
 
 #[test]
-fn a_lease_that_nobody_put_on_the_link_is_released_by_the_next_daemon() {
+fn a_lease_whose_address_was_never_on_the_link_is_released_by_the_next_daemon() {
     beyond_reference!("dhcp-restart");
     with_each(|mut net, family| {
         let (_pod, call) = plugged(&net, "pod", family);

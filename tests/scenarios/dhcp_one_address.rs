@@ -1,4 +1,4 @@
-//! dhcp with Kea's servers and udhcpd, which have one address to lease.
+//! dhcp with Kea's servers and udhcpd, which have only one address.
 
 use std::fs;
 
@@ -37,21 +37,21 @@ fn with(server: OneAddress) {
     let calls = pods.each_ref().map(bridge);
     let result = calls[0].add().ok_result();
     assert!(ips(&result)[0].starts_with(server.address()), "{result}");
-    // The next daemon renews it: T1 is past.
+    // T1 is past, so the next daemon renews it.
     net.end_daemon(Signal::SIGKILL);
     make_due();
     net.start_daemon("");
     net.until("a renewal", || net.daemon_log().contains("renewed"));
     calls[0].check(&result).ok();
     calls[0].del().ok();
-    // Released: else the server would have none for another container.
+    // Only after a release does the server have an address for another container.
     let result = calls[1].add().ok_result();
     assert!(ips(&result)[0].starts_with(server.address()), "{result}");
     calls[1].del().ok();
     assert!(net.list().is_empty());
 }
 
-/// T1 of the leases on disk is past.
+/// Moves T1 of the leases on disk into the past.
 fn make_due() {
     for path in fs::read_dir(STATE).unwrap().flatten().map(|entry| entry.path()) {
         if path.extension().is_some_and(|extension| extension == "json") {

@@ -1,4 +1,4 @@
-//! dhcp with its daemon and a real server: Debian's dnsmasq, on a link of its own.
+//! dhcp with its daemon and a real server: Debian's dnsmasq, on a separate link.
 
 use std::fs;
 
@@ -10,7 +10,7 @@ use serde_json::{Value, json};
 use crate::common::{cable, ips};
 
 #[test]
-fn an_address_is_leased_and_given_back_when_the_container_goes() {
+fn an_address_is_leased_and_released_when_the_container_is_deleted() {
     let Some(net) = DhcpNetwork::with(RANGE) else { return };
     let pod = net.pod("pod");
     let call = net.bridge(&pod);
@@ -50,10 +50,10 @@ fn after_a_kill_of_the_daemon_the_next_daemon_renews_its_lease() {
     net.until("a renewal", || net.server_log().matches("DHCPACK").count() > before);
     net.until("the daemon knows", || net.daemon_log().contains("renewed"));
     call.check(&result).ok();
-    // Nothing is lost by an orderly end either.
+    // A normal exit loses nothing either.
     net.end_daemon(Signal::SIGTERM);
     assert!(!fs::exists("/run/cni/dhcp.sock").unwrap() && leases_on_disk() == 1);
-    // No daemon: no ADD, but a DEL.
+    // Without a daemon, ADD fails and DEL succeeds.
     call.status().refused(50, "dhcp.sock");
     call.del().ok();
     net.until("the release is seen", || net.server_log().contains("DHCPRELEASE"));
@@ -62,7 +62,7 @@ fn after_a_kill_of_the_daemon_the_next_daemon_renews_its_lease() {
 }
 
 #[test]
-fn a_server_that_comes_back_with_another_subnet_moves_the_container_there() {
+fn a_server_that_restarts_with_another_subnet_moves_the_container_to_it() {
     beyond_reference!("dhcp-change");
     let Some(mut net) = DhcpNetwork::with(&format!("{RANGE} {SOON}")) else { return };
     let pod = net.pod("pod");
@@ -90,7 +90,7 @@ fn nothing_keeps_the_namespace_of_a_container_that_vanishes() {
     assert_eq!(links(), 1);
     pod.vanish();
     net.until("the namespace dies", || links() == 0);
-    // The daemon cannot tell it from a mount namespace that does not have the path.
+    // For the daemon, this looks like a mount namespace without the path.
     net.until("the daemon looks for it", || net.daemon_log().contains("no network namespace is at"));
     assert_eq!(leases_on_disk(), 1);
     call.without("CNI_NETNS").del().ok();
@@ -98,7 +98,7 @@ fn nothing_keeps_the_namespace_of_a_container_that_vanishes() {
 }
 
 #[test]
-fn a_lease_whose_address_somebody_takes_off_the_link_is_released_at_the_next_renewal() {
+fn a_lease_whose_address_was_removed_from_the_link_is_released_at_the_next_renewal() {
     beyond_reference!("dhcp-restart");
     let Some(net) = DhcpNetwork::with(&format!("{RANGE} {SOON}")) else { return };
     let pod = net.pod("pod");
@@ -115,7 +115,7 @@ fn a_lease_whose_address_somebody_takes_off_the_link_is_released_at_the_next_ren
 }
 
 #[test]
-fn gc_gives_back_what_is_not_valid() {
+fn gc_restores_the_settings_of_invalid_attachments() {
     beyond_reference!("gc");
     let Some(net) = DhcpNetwork::with(RANGE) else { return };
     let pods = ["one", "two"].map(|id| net.pod(id));
@@ -128,7 +128,7 @@ fn gc_gives_back_what_is_not_valid() {
 }
 
 #[test]
-fn a_lease_is_given_back_before_a_collection_takes_the_interface_of_a_container_that_lives() {
+fn gc_releases_a_lease_before_it_deletes_the_interface_of_a_live_container() {
     beyond_reference!("gc");
     let Some(net) = DhcpNetwork::with(RANGE) else { return };
     let pods = ["one", "two"].map(|id| net.pod(id));
@@ -142,7 +142,7 @@ fn a_lease_is_given_back_before_a_collection_takes_the_interface_of_a_container_
 }
 
 #[test]
-fn a_hundred_containers_at_once_each_get_an_address_of_their_own() {
+fn a_hundred_concurrent_containers_get_different_addresses() {
     let Some(net) = DhcpNetwork::with(RANGE) else { return };
     let calls: Vec<_> = (0..100).map(|n| net.plugged(&format!("pod{n}")).1).collect();
     let running: Vec<_> = calls.iter().map(|call| start_running(call, "ADD")).collect();
@@ -164,7 +164,7 @@ fn a_hundred_containers_at_once_each_get_an_address_of_their_own() {
 fn an_option_that_the_server_does_not_send_fails_only_an_add_that_requires_it() {
     let Some(mut net) = DhcpNetwork::with(&format!("{RANGE} {SOON}")) else { return };
     let (pod, call) = net.plugged("pod");
-    // The reference knows few options by name.
+    // The reference knows only few options by name.
     let [tftp, ntp] = if under_test().reference { ["66", "42"] } else { ["tftp-server-name", "ntp-servers"] };
     let request = |required: bool| {
         let options = json!([{"option": tftp}, {"option": ntp, "required": required}]);
@@ -220,7 +220,7 @@ fn macvlan_gets_its_address_from_the_same_server() {
     on_a_cable("macvlan");
 }
 
-/// All interfaces of one master have its hardware address, and the server has to tell them apart.
+/// All interfaces of a master have its hardware address. The server must distinguish them nevertheless.
 #[test]
 fn ipvlan_gets_its_address_from_the_same_server() {
     needs!(Ipvlan);
@@ -228,7 +228,7 @@ fn ipvlan_gets_its_address_from_the_same_server() {
     on_a_cable("ipvlan");
 }
 
-/// The frames have the VLAN's tag on the cable. The server's network is behind a port that takes it off.
+/// The frames on the cable have the VLAN's tag. The server's network is behind a port that removes it.
 #[test]
 fn vlan_gets_its_address_from_a_server_of_its_vlan() {
     needs!(Vlan);
@@ -291,9 +291,9 @@ fn the_addresses_of_a_daemon_that_forgot_them_are_adopted() {
     );
 }
 
-/// libcni's cache has it until the DEL is done.
+/// libcni's cache contains it until the DEL has succeeded.
 #[test]
-fn an_attachment_whose_lease_was_being_given_back_is_not_adopted() {
+fn an_attachment_whose_lease_was_being_released_is_not_adopted() {
     beyond_reference!("dhcp-restart");
     let Some(mut net) = DhcpNetwork::with(RANGE) else { return };
     let _pod = net.pod("pod");
@@ -324,7 +324,7 @@ fn status_tells_when_no_server_extends_leases_any_more() {
     net.stop_server();
     net.until("all servers are asked", || net.list().iter().all(|one| one["state"] == "REBINDING"));
     net.lab.plugin("dhcp").config(json!({"ipam": {"type": "dhcp"}})).status().refused(51, "one/net/eth0");
-    // Containers keep their addresses until the lease's end.
+    // Containers keep their addresses until the end of the lease.
     for (call, result) in calls.iter().zip(&results) {
         call.check(result).ok();
         call.del().ok();

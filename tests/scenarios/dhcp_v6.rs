@@ -1,4 +1,4 @@
-//! dhcp's addresses of IPv6: from real servers, Debian's dnsmasq and ISC's, and from one that says what a test wants.
+//! IPv6 addresses from dhcp: with Debian's dnsmasq and ISC's server, and with a server that the test scripts.
 
 mod server;
 
@@ -20,8 +20,8 @@ const BOTH: &str =
 const NAMES: &str =
     "--dhcp-option=option6:dns-server,[fd00::53] --dhcp-option=option6:domain-search,example.org";
 
-/// A bound against hanging.
-const PATIENCE: Duration = Duration::from_secs(60);
+/// Only prevents a hanging test.
+const TIMEOUT: Duration = Duration::from_secs(60);
 
 /// A network with dnsmasq and the daemon. None: there is no dnsmasq here.
 fn network(options: &str) -> Option<DhcpNetwork> {
@@ -33,13 +33,13 @@ fn bridge(net: &DhcpNetwork, pod: &Container, family: &str) -> Call {
     net.lab.plugin("bridge").config(json!({"bridge": "br0", "ipam": ipam})).on(pod)
 }
 
-/// The files of leases for IPv6.
+/// The lease files of IPv6.
 fn files() -> Vec<PathBuf> {
     let entries = fs::read_dir(STATE).into_iter().flatten().flatten().map(|entry| entry.path());
     entries.filter(|path| path.to_string_lossy().ends_with(".v6.json")).collect()
 }
 
-/// Changes a lease on disk while no daemon has it: servers give no shorter ones than of two minutes.
+/// Moves a lease's times into the past while no daemon runs, because dnsmasq's shortest lease is two minutes.
 fn make_due(times: &[&str]) {
     let path = &files()[0];
     let mut record: Value = serde_json::from_slice(&fs::read(path).unwrap()).unwrap();
@@ -47,14 +47,14 @@ fn make_due(times: &[&str]) {
     fs::write(path, record.to_string()).unwrap();
 }
 
-/// Waits until the daemon has seen the address on the link, and told it its times.
+/// Waits until the daemon has seen the address on the link, and has set its lifetimes.
 fn until_it_has_times(net: &DhcpNetwork, pod: &Container, address: &str) {
     let times = || pod.sh("ip -6 addr show dev eth0 scope global dynamic");
     net.until("the address has its lifetimes", || times().contains(address));
 }
 
 #[test]
-fn an_ipv6_address_is_leased_renewed_after_a_kill_and_given_back() {
+fn an_ipv6_address_is_leased_renewed_after_a_kill_and_released() {
     beyond_reference!("dhcp-v6");
     let Some(mut net) = network(&format!("{RANGE} --enable-ra")) else { return };
     let pod = net.pod("pod");
@@ -74,10 +74,10 @@ fn an_ipv6_address_is_leased_renewed_after_a_kill_and_given_back() {
     );
     call.check(&result).ok();
     call.status().ok();
-    // Routes come from routers.
+    // Routes come from router advertisements.
     net.until("the router's route", || pod.sh("ip -6 route show default").contains("via fe80::"));
     assert!(pod.reaches("fd00::1"));
-    // The next daemon carries on.
+    // The next daemon continues with the lease.
     net.end_daemon(Signal::SIGKILL);
     net.start_daemon("");
     net.until("the lease is confirmed", || {
@@ -88,7 +88,7 @@ fn an_ipv6_address_is_leased_renewed_after_a_kill_and_given_back() {
     net.start_daemon("");
     net.until("a renewal", || net.daemon_log().contains("renewed") && net.server_log().contains("DHCPRENEW"));
     assert_eq!(net.list()[0]["address"], json!(address));
-    // A server that is back has all it needs from the client.
+    // A restarted server gets everything that it needs from the client.
     net.end_daemon(Signal::SIGTERM);
     net.stop_server();
     make_due(&["renew", "rebind"]);
@@ -106,7 +106,7 @@ fn an_ipv6_address_is_leased_renewed_after_a_kill_and_given_back() {
 }
 
 #[test]
-fn both_families_are_leased_at_once_and_given_back_without_a_daemon() {
+fn both_families_are_leased_concurrently_and_released_without_a_daemon() {
     beyond_reference!("dhcp-v6");
     let Some(mut net) = network(BOTH) else { return };
     let pod = net.pod("pod");
@@ -157,7 +157,7 @@ fn a_second_add_of_which_one_family_fails_leaves_the_leases_of_both() {
 #[test]
 fn an_ipv6_address_that_another_host_has_is_declined() {
     beyond_reference!("dhcp-v6");
-    // There is one address to give, and the server's machine has it already.
+    // The server has one address, which its machine has already.
     let Some(net) = network("--dhcp-range=fd00::10,fd00::10,64,2m") else { return };
     net.server.sh("ip addr add fd00::10/128 dev eth0 nodad");
     let pod = net.pod("pod");
@@ -168,13 +168,13 @@ fn an_ipv6_address_that_another_host_has_is_declined() {
 }
 
 #[test]
-fn a_lease_whose_add_died_is_given_back_by_the_next_daemon() {
+fn a_lease_whose_add_was_killed_is_released_by_the_next_daemon() {
     beyond_reference!("dhcp-v6");
     let Some(mut net) = network(RANGE) else { return };
     let pod = net.pod("pod");
     net.plug("pod");
     let ipam = json!({"ipam": {"type": "dhcp", "family": "ipv6"}});
-    // Nobody puts the address on the link.
+    // The address is not put on the link.
     net.lab.plugin("dhcp").config(ipam).on(&pod).add().ok_result();
     net.end_daemon(Signal::SIGKILL);
     make_due(&["since"]);
@@ -183,8 +183,8 @@ fn a_lease_whose_add_died_is_given_back_by_the_next_daemon() {
     net.until("it is forgotten", || net.list().is_empty() && files().is_empty());
 }
 
-/// The address is never on the link: its plugin died, or it is called alone, as here. The next daemon waits for a minute before it
-/// releases such a lease, and meanwhile a server moves the container to another subnet.
+/// The address is never on the link, because its plugin was killed, or is called alone, as here. The next daemon waits
+/// for a minute before it releases such a lease. Meanwhile a server moves the container to another subnet.
 #[test]
 fn a_daemon_that_moved_an_unused_ipv6_lease_to_another_subnet_sleeps() {
     beyond_reference!("dhcp-v6");
@@ -196,7 +196,7 @@ fn a_daemon_that_moved_an_unused_ipv6_lease_to_another_subnet_sleeps() {
     net.stop_server();
     net.server.sh("ip addr flush dev eth0 scope global; ip addr add fd01::1/64 dev eth0 nodad");
     net.serve("--dhcp-range=fd01::10,fd01::ff,64,2m");
-    // All but 15 seconds of that minute have passed.
+    // 15 seconds of that minute are left.
     let path = &files()[0];
     let mut record: Value = serde_json::from_slice(&fs::read(path).unwrap()).unwrap();
     let since = record["lease"]["since"].as_u64().unwrap() - 45_000;
@@ -216,7 +216,7 @@ fn a_daemon_that_moved_an_unused_ipv6_lease_to_another_subnet_sleeps() {
 #[test]
 fn an_ipv6_address_that_went_with_its_links_state_is_missed_and_put_back() {
     beyond_reference!("dhcp-v6");
-    // No renewal comes meanwhile.
+    // No renewal follows meanwhile.
     let Some(mut net) = network("--dhcp-range=fd00::10,fd00::ff,64,1h") else { return };
     let pod = net.pod("pod");
     let call = bridge(&net, &pod, "ipv6");
@@ -315,85 +315,85 @@ fn iscs_server_leases_ipv6_addresses_and_takes_them_back() {
 }
 
 #[test]
-fn nothing_is_taken_from_what_a_hostile_ipv6_server_sends() {
+fn answers_of_a_hostile_ipv6_server_are_ignored() {
     beyond_reference!("dhcp-v6");
     let mut net = DhcpNetwork::silent_v6();
-    let server = Server::start(&net.server.netns, |asked, _| {
-        if asked.kind != SOLICIT {
-            return vec![asked.acknowledge()];
+    let server = Server::start(&net.server.netns, |request, _| {
+        if request.kind != SOLICIT {
+            return vec![request.acknowledge()];
         }
-        let good = asked.reply("fd00::77");
-        let (mut other_xid, mut other_client) = (asked.reply("fd00::66"), asked.reply("fd00::66"));
+        let good = request.reply("fd00::77");
+        let (mut other_xid, mut other_client) = (request.reply("fd00::66"), request.reply("fd00::66"));
         other_xid[3] ^= 1;
         other_client[12] ^= 1;
         let garbage = vec![vec![], vec![0], vec![0xff; 4000], good[..good.len() / 2].to_vec()];
-        let refused = ["ff02::1", "::1", "::", "fe80::1", "::ffff:10.9.0.1"].map(|bad| asked.reply(bad));
+        let refused = ["ff02::1", "::1", "::", "fe80::1", "::ffff:10.9.0.1"].map(|bad| request.reply(bad));
         [garbage, vec![other_xid, other_client], refused.to_vec(), vec![good]].concat()
     });
     net.start_daemon("");
     let pod = net.pod("pod");
     let call = bridge(&net, &pod, "ipv6");
     assert_eq!(ips(&call.add().ok_result()), ["fd00::77/128"]);
-    // In one transaction: a client that is answered late sends the same again.
-    assert!(is_one(&server.asked(SOLICIT)), "{:?}", server.asked(SOLICIT));
+    // All have the same transaction id: a client repeats its message if the answer is late.
+    assert!(is_one(&server.received(SOLICIT)), "{:?}", server.received(SOLICIT));
     call.del().ok();
     assert!(files().is_empty());
 }
 
 #[test]
-fn an_ipv6_lease_that_cannot_be_used_is_given_back_at_once() {
+fn an_unusable_ipv6_lease_is_released_immediately() {
     beyond_reference!("dhcp-v6");
     let mut net = DhcpNetwork::silent_v6();
-    let server = Server::start(&net.server.netns, |asked, before| {
-        vec![match asked.kind {
-            SOLICIT if before == 0 => asked.advertise("fd00::66"),
-            SOLICIT => asked.reply("fd00::77"),
-            REQUEST => asked.unusable("fd00::66"),
-            _ => asked.acknowledge(),
+    let server = Server::start(&net.server.netns, |request, before| {
+        vec![match request.kind {
+            SOLICIT if before == 0 => request.advertise("fd00::66"),
+            SOLICIT => request.reply("fd00::77"),
+            REQUEST => request.unusable("fd00::66"),
+            _ => request.acknowledge(),
         }]
     });
     net.start_daemon("");
     let pod = net.pod("pod");
     let call = bridge(&net, &pod, "ipv6");
     assert_eq!(ips(&call.add().ok_result()), ["fd00::77/128"]);
-    assert!(is_one(&server.asked(RELEASE)), "{:?}", server.asked(RELEASE));
+    assert!(is_one(&server.received(RELEASE)), "{:?}", server.received(RELEASE));
     call.del().ok();
 }
 
 #[test]
-fn what_a_server_may_have_given_is_given_back_when_the_plugin_has_died() {
+fn an_address_that_a_server_may_have_allocated_is_released_after_the_plugins_death() {
     beyond_reference!("dhcp-v6");
     let mut net = DhcpNetwork::silent_v6();
-    // What it answers to a REQUEST is lost.
-    let server = Server::start(&net.server.netns, |asked, _| match asked.kind {
-        SOLICIT => vec![asked.advertise("fd00::77")],
+    // The server's answer to a REQUEST is lost.
+    let server = Server::start(&net.server.netns, |request, _| match request.kind {
+        SOLICIT => vec![request.advertise("fd00::77")],
         REQUEST => vec![],
-        _ => vec![asked.acknowledge()],
+        _ => vec![request.acknowledge()],
     });
     net.start_daemon("");
     let pod = net.pod("pod");
     net.plug("pod");
     let ipam = json!({"ipam": {"type": "dhcp", "family": "ipv6"}});
     let mut plugin = start_running(&net.lab.plugin("dhcp").config(ipam).on(&pod), "ADD");
-    net.until("the server is asked", || !server.asked(REQUEST).is_empty());
+    net.until("the server is asked", || !server.received(REQUEST).is_empty());
     plugin.kill().unwrap();
     plugin.wait().unwrap();
-    net.until("it is given back", || !server.asked(RELEASE).is_empty());
+    net.until("it is given back", || !server.received(RELEASE).is_empty());
     net.until("nothing is asked for any more", || net.list().is_empty() && files().is_empty());
 }
 
 #[test]
-fn what_a_server_gives_when_the_plugin_has_died_is_given_back_though_it_cannot_be_used() {
+fn an_unusable_address_that_arrives_after_the_plugins_death_is_released() {
     beyond_reference!("dhcp-v6");
     let mut net = DhcpNetwork::silent_v6();
     let (says_died, died) = mpsc::channel::<()>();
-    let server = Server::start(&net.server.netns, move |asked, _| match asked.kind {
-        SOLICIT => vec![asked.advertise("fd00::77")],
+    let server = Server::start(&net.server.netns, move |request, _| match request.kind {
+        SOLICIT => vec![request.advertise("fd00::77")],
         REQUEST => {
-            died.recv_timeout(PATIENCE).ok();
-            vec![asked.unusable("fd00::77")]
+            died.recv_timeout(TIMEOUT).ok();
+            vec![request.unusable("fd00::77")]
         }
-        _ => vec![asked.acknowledge()],
+        _ => vec![request.acknowledge()],
     });
     net.start_daemon("");
     let pod = net.pod("pod");
@@ -405,24 +405,24 @@ fn what_a_server_gives_when_the_plugin_has_died_is_given_back_though_it_cannot_b
     plugin.wait().unwrap();
     net.until("the daemon knows", || net.daemon_log().contains("the plugin hung up"));
     drop(says_died);
-    net.until("it is given back", || !server.asked(RELEASE).is_empty());
+    net.until("it is given back", || !server.received(RELEASE).is_empty());
 }
 
 #[test]
 fn a_release_that_the_network_loses_is_sent_again() {
     beyond_reference!("dhcp-v6");
     let mut net = DhcpNetwork::silent_v6();
-    let server = Server::start(&net.server.netns, |asked, before| match asked.kind {
-        SOLICIT => vec![asked.reply("fd00::77")],
+    let server = Server::start(&net.server.netns, |request, before| match request.kind {
+        SOLICIT => vec![request.reply("fd00::77")],
         // All but the last are lost.
         RELEASE if before < 2 => vec![],
-        _ => vec![asked.acknowledge()],
+        _ => vec![request.acknowledge()],
     });
     net.start_daemon("");
     let pod = net.pod("pod");
     let call = bridge(&net, &pod, "ipv6");
     call.add().ok_result();
     call.del().ok();
-    let released = server.asked(RELEASE);
+    let released = server.received(RELEASE);
     assert!(released.len() >= 3 && is_one(&released), "{released:?}");
 }

@@ -1,5 +1,5 @@
-//! `cnitool doctor`: each finding that it can make. A test breaks something, sees the finding with its cause and remedy, mends it by the
-//! remedy, and sees the finding gone.
+//! `cnitool doctor`: each of its findings. A test breaks something, sees the finding with cause and remedy, applies the
+//! remedy, and the finding disappears.
 
 mod packets;
 mod plugins;
@@ -19,13 +19,13 @@ fn network(plugins: &Value) -> Value {
     json!({"cniVersion": "1.1.0", "name": "net", "plugins": plugins})
 }
 
-/// A host on which nothing is wrong: one network, which the plugin firewall opens the firewall for.
+/// A host without a finding: one network, whose plugin firewall opens the firewall.
 fn healthy(lab: &Lab) -> Tool {
     lab.configure("10-net.conflist", &network(&json!([bridge("10.206.2.0/24"), {"type": "firewall"}])));
     lab.cnitool()
 }
 
-/// What a check finds: severity, object, cause and remedy, a line each.
+/// The findings of a check, a line each: severity, object, cause and remedy.
 #[track_caller]
 fn findings(tool: &Tool, check: &str) -> Vec<String> {
     let outcome = tool.run("doctor --output json");
@@ -41,7 +41,7 @@ fn findings(tool: &Tool, check: &str) -> Vec<String> {
         .collect()
 }
 
-/// One finding of the check has all these words.
+/// Asserts that one finding of the check contains all these words.
 #[track_caller]
 fn finds(tool: &Tool, check: &str, words: &[&str]) {
     let found = findings(tool, check);
@@ -197,7 +197,7 @@ fn ipv6_that_is_switched_off_is_an_error_where_a_network_has_ipv6_addresses() {
 }
 
 #[test]
-fn what_is_left_of_a_container_that_no_longer_exists_is_a_warning() {
+fn stale_resources_of_a_deleted_container_are_a_warning() {
     beyond_reference!("gc");
     let lab = Lab::new();
     let pod = lab.container("pod");
@@ -211,7 +211,7 @@ fn what_is_left_of_a_container_that_no_longer_exists_is_a_warning() {
 }
 
 #[test]
-fn what_cannot_be_traced_to_a_container_is_a_note_that_leaves_the_exit_code() {
+fn resources_without_a_known_container_are_a_note_and_do_not_change_the_exit_code() {
     beyond_reference!("gc");
     let lab = Lab::new();
     let _quiet = lab.container("quiet");
@@ -225,7 +225,7 @@ fn what_cannot_be_traced_to_a_container_is_a_note_that_leaves_the_exit_code() {
         {"type": "macvlan", "master": "cable", "ipam": ipam}, ports]}),
     );
     tool.says("add web quiet --container-id x7f3 -p 8089:80 --cache-dir /run/lab/elsewhere");
-    // Only the rules are left to tell of the container.
+    // Only the rules are left of the container.
     lab.host().sh("ip -n quiet link del eth0");
     finds(&tool, "stale", &["note", "network web", "unknown whether", "--force CONTAINER"]);
     assert_eq!(tool.run("doctor").exit, Some(0));

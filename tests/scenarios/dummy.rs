@@ -45,7 +45,7 @@ fn nothing_is_left_after_del_and_a_second_del_is_fine() {
 }
 
 #[test]
-fn mtu_and_mac_are_as_asked() {
+fn mtu_and_mac_are_as_configured() {
     beyond_reference!("dummy");
     needs!(Dummy);
     let lab = Lab::new();
@@ -58,7 +58,7 @@ fn mtu_and_mac_are_as_asked() {
 }
 
 #[test]
-fn check_tells_what_has_changed() {
+fn check_reports_changes() {
     beyond_reference!("dummy");
     needs!(Dummy);
     let lab = Lab::new();
@@ -82,7 +82,7 @@ fn a_name_that_is_taken_is_refused_and_del_leaves_its_owner_alone() {
     pod.sh("ip link add eth0 type veth peer name other");
     let call = dummy(&lab, &pod).config(json!({"ipam": null}));
     let before = lab.snapshot();
-    // A kernel without dummies says that first.
+    // A kernel without dummies refuses it first.
     if lab::Feature::Dummy.is_there() {
         call.add().refused(4, "CNI_IFNAME eth0");
     }
@@ -91,7 +91,7 @@ fn a_name_that_is_taken_is_refused_and_del_leaves_its_owner_alone() {
 }
 
 #[test]
-fn a_kernel_without_dummies_is_told_apart_and_nothing_is_left() {
+fn without_dummies_in_the_kernel_the_error_says_so_and_nothing_is_left() {
     beyond_reference!("dummy");
     if lab::Feature::Dummy.is_there() {
         return;

@@ -1,5 +1,5 @@
-//! Networks as the field configures them: each loads, is found valid, and attaches, is checked, detached and collected. What is not ours
-//! in them is played by a script that makes a veth pair and tells of it.
+//! Network configurations from the field. Each is loaded, validated, attached, checked, detached and collected. Plugins
+//! of other projects are replaced by a script that creates a veth pair and returns a result.
 
 pub mod effects;
 pub mod stubs;
@@ -14,8 +14,9 @@ use serde_json::{Value, json};
 
 use crate::common::cable;
 
-/// What other makers' plugins leave behind: a veth pair, an address, and a result of the maker's shape in the configuration's version.
-/// One whose configuration has `ipam` asks host-local for the address. Calico puts the node's subnets in, and in DEL any.
+/// A script in place of other projects' plugins: it creates a veth pair with an address, and returns a result in that
+/// plugin's shape and the configuration's version. If the configuration has `ipam`, it calls host-local. Calico adds
+/// the node's subnets to its configuration, in DEL any subnets.
 const FOREIGN: &str = r#"
 maker=${0##*/}; conf=$(cat); host=cali$(printf %.8s "$CNI_CONTAINERID"); pod=${CNI_NETNS##*/}; address=10.244.7.5
 version=$(printf %s "$conf" | grep -o '"cniVersion" *: *"[^"]*"' | head -n 1 | cut -d '"' -f 4)
@@ -40,10 +41,10 @@ ADD)
 DEL) [ -z "$ipam" ] || lease 0.0.0.0/0 ::/0; ip link del "$host" 2>/dev/null; exit 0;;
 esac"#;
 
-/// The id of a card.
+/// The PCI address of a card.
 const CARD: &str = "0000:3b:02.5";
 
-/// Plugins of other makers.
+/// Plugins of other projects.
 const OTHERS: [&str; 5] = ["calico", "aws-cni", "egress-cni", "cilium-cni", "antrea"];
 
 fn host_local() -> Value {
@@ -66,7 +67,7 @@ fn list(version: &str, name: &str, plugins: Value) -> Value {
     json!({"cniVersion": version, "name": name, "plugins": plugins})
 }
 
-/// A network of one plugin, as it is in a `.conf` file.
+/// A network of one plugin, as in a `.conf` file.
 fn single(version: &str, name: &str, mut plugin: Value) -> Value {
     plugin["cniVersion"] = json!(version);
     plugin["name"] = json!(name);
@@ -78,7 +79,7 @@ fn plugins_of(network: &Value) -> Vec<&Value> {
     network["plugins"].as_array().map_or_else(|| vec![network], |plugins| plugins.iter().collect())
 }
 
-/// Who writes it, and the network.
+/// Networks of Kubernetes projects, with their source.
 fn kubernetes() -> Vec<(&'static str, Value)> {
     let egress = json!({
         "type": "egress-cni", "mtu": "9001", "enabled": "true",
@@ -133,7 +134,7 @@ fn kubernetes() -> Vec<(&'static str, Value)> {
     ]
 }
 
-/// kubenet's bridge, as a single `.conf` file, and with host ports behind it where results are handed on.
+/// kubenet's bridge as a single `.conf` file, and with host ports in a chain.
 fn kubenets() -> Vec<(&'static str, Value)> {
     let bridge = json!({
         "type": "bridge", "bridge": "cbr0", "mtu": 1460, "addIf": "eth0", "isGateway": true, "ipMasq": false,
@@ -155,7 +156,7 @@ fn kubenets() -> Vec<(&'static str, Value)> {
     ]
 }
 
-/// k3s has all of its plugins in one executable, too.
+/// k3s also has all of its plugins in one executable.
 fn k3s() -> Value {
     let delegate = json!({"hairpinMode": true, "forceAddress": true, "isDefaultGateway": true});
     list("1.0.0", "cbr0", json!([{"type": "flannel", "delegate": delegate}, portmap(), bandwidth()]))
@@ -223,7 +224,7 @@ fn buildkit() -> Value {
     list("1.0.0", "buildkit", json!([{"type": "buildkit-cni-loopback"}, bridge, firewall]))
 }
 
-/// Second networks, as Multus and OpenShift have them, on a link `cable` of the host.
+/// Second networks of Multus and OpenShift, on a link `cable` of the host.
 fn second_networks() -> Vec<(&'static str, Value)> {
     let on_cable = |kind: &str, keys: Value| {
         let mut plugin = json!({"type": kind, "master": "cable"});
@@ -265,12 +266,12 @@ fn second_networks() -> Vec<(&'static str, Value)> {
     ]
 }
 
-/// Those that are run with many containers at once.
+/// The networks that are also tested with many concurrent containers.
 pub fn crowded() -> [(&'static str, Value); 3] {
     [("Nomad", nomad()), ("nerdctl", nerdctl()), ("k3s", k3s())]
 }
 
-/// Why a network cannot be run here.
+/// Why a network cannot run here.
 pub fn is_missing(network: &Value) -> Option<String> {
     let needed = plugins_of(network).into_iter().filter_map(|plugin| match plugin["type"].as_str() {
         Some("bandwidth") => Some(Feature::TrafficControl),
@@ -284,7 +285,7 @@ pub fn is_missing(network: &Value) -> Option<String> {
     lacks.map(|feature| format!("this kernel has no {feature}"))
 }
 
-/// A machine with all that the networks need of it.
+/// A machine with everything that the networks need.
 pub fn machine() -> Lab {
     let lab = Lab::new();
     OTHERS.iter().for_each(|name| lab.fake_plugin(name, FOREIGN));
@@ -293,20 +294,20 @@ pub fn machine() -> Lab {
             .unwrap();
     }
     cable(&lab);
-    // A card that host-device moves, by its name and by its id.
+    // A card for host-device, selected by its name and its PCI address.
     lab.host().sh("ip link add card type veth peer name outlet; ip link set outlet up");
     crate::host_device::sysfs(&lab, &crate::host_device::pci_device(CARD, "ice", "net/card"));
     crate::flannel::flanneld_says(&crate::flannel::subnet_env(true));
-    // As kube-proxy has it.
+    // As kube-proxy has them.
     lab.host().sh("for t in iptables ip6tables; do $t -t nat -N KUBE-MARK-MASQ; $t -t nat -A KUBE-MARK-MASQ -j MARK --or-mark 0x4000; done");
     lab
 }
 
-fn asks_a_server(network: &Value) -> bool {
+fn sends_to_a_server(network: &Value) -> bool {
     plugins_of(network).iter().any(|plugin| plugin["ipam"]["type"] == "dhcp")
 }
 
-/// What the engines hand over in CNI_ARGS.
+/// CNI_ARGS of the engines.
 fn arguments(who: &str) -> &'static str {
     match who {
         "podman" => "IgnoreUnknown=1;IP=10.88.0.77;MAC=02:00:00:00:00:77;K8S_POD_NAME=web",
@@ -314,30 +315,30 @@ fn arguments(who: &str) -> &'static str {
     }
 }
 
-/// What the engines hand over for capabilities.
+/// Capability arguments of the engines.
 pub fn capabilities(who: &str, port: u16) -> Value {
     let mut all = json!({
         "portMappings": [{"hostPort": port, "containerPort": 80, "protocol": "tcp"}],
         "bandwidth": {"ingressRate": 10_000_000, "ingressBurst": 2_147_483_647, "egressRate": 10_000_000, "egressBurst": 2_147_483_647},
         "deviceID": CARD,
     });
-    // Where there is one container.
+    // Only for a single container.
     if who == "nerdctl" && port == 8080 {
         all["ips"] = json!(["10.88.0.9/16"]);
     }
     all
 }
 
-/// ADD, CHECK where the version has it, DEL, and GC after all.
+/// ADD, CHECK if the version has it, DEL, and finally GC.
 fn is_served(who: &str, network: &Value) {
     is_served_by(who, network, &under_test().dir);
 }
 
-/// The plugins are those of a directory.
+/// The same, with the plugins of a directory.
 fn is_served_by(who: &str, network: &Value, plugins: &Path) {
     let lab = machine();
     let client = lab.machine("client");
-    let _served = asks_a_server(network).then(|| {
+    let _served = sends_to_a_server(network).then(|| {
         let mut site = DhcpSite::new(&lab, &under_test().dir);
         site.serve(RANGE);
         site.start_daemon("");
@@ -351,10 +352,10 @@ fn is_served_by(who: &str, network: &Value, plugins: &Path) {
     let tool = tool.env("CNI_PATH", &format!("{}:{}", plugins.display(), Lab::plugin_dir().display()));
     let valid = tool.run(&format!("validate /etc/cni/net.d/{file}"));
     let mut warnings = valid.stdout.lines().filter(|line| line.contains(": warning: "));
-    // A key that nobody reads is said to be one.
+    // validate warns about unknown keys.
     assert!(valid.succeeded() && warnings.all(|line| line.contains("no key \"addIf\"")), "{who}: {valid:#?}");
     let name = network["name"].as_str().unwrap();
-    // What all containers share stays, and is there before.
+    // Shared objects stay after the first container, so they exist from here on.
     let attach = |pod: &Container| {
         tool.says(&format!("add {name} {}", pod.id));
         if network["cniVersion"].as_str().unwrap() >= "0.4.0" {
@@ -376,17 +377,17 @@ fn is_served_by(who: &str, network: &Value, plugins: &Path) {
     attach(&pod);
     tool.says(&format!("gc {name}"));
     let left = lab.snapshot().without("pod").since(&before);
-    // The files of the server of the test stay.
+    // The files of the test's server stay.
     let left: Vec<_> =
         left.lines().filter(|line| line.starts_with("  ") && !line.contains("/run/lab/")).collect();
     assert!(left.is_empty() && pod.link_names().is_empty(), "{who} has left:\n{}", left.join("\n"));
 }
 
-/// Each of them, on a machine of its own.
+/// Runs each of them on a separate machine.
 fn are_served(networks: Vec<(&str, Value)>) {
     for (who, network) in networks {
         match is_missing(&network) {
-            None if asks_a_server(&network) && !has_dnsmasq() => skip("dnsmasq is missing"),
+            None if sends_to_a_server(&network) && !has_dnsmasq() => skip("dnsmasq is missing"),
             None => is_served(who, &network),
             Some(what) => skip(&format!("{who}: {what}")),
         }
@@ -417,7 +418,7 @@ fn second_networks_are_valid_and_are_served_from_add_to_gc() {
     are_served(second_networks());
 }
 
-/// A published schema, read by a validator that is not ours.
+/// A published schema, and another project's validator.
 struct Schema {
     schemas: boon::Schemas,
     index: boon::SchemaIndex,
@@ -431,7 +432,7 @@ impl Schema {
         Self { schemas, index }
     }
 
-    /// What it says against a document, if anything.
+    /// The validator's errors for a document.
     fn refusal(&self, document: &Value) -> String {
         self.schemas.validate(document, self.index).err().map(|e| e.to_string()).unwrap_or_default()
     }
@@ -443,7 +444,7 @@ fn networks_of_the_field_are_valid_by_the_published_schemas_and_not_with_a_key_o
     assert!(all.len() > 30, "only {} networks", all.len());
     let mut schemas = BTreeMap::new();
     for (who, mut network) in all {
-        // A single plugin's configuration is the plugin's own object.
+        // A single plugin's configuration is the plugin's object.
         let single = network["type"].as_str().map(str::to_owned);
         let key = if single.is_some() { "ipam" } else { "name" };
         let name = single.unwrap_or_else(|| "network".to_owned());

@@ -1,4 +1,4 @@
-//! The firewall plugin on hosts whose firewall drops what is forwarded, with rules as others write them.
+//! The firewall plugin with other programs' firewalls that drop forwarded packets.
 
 mod reference;
 mod zones;
@@ -11,7 +11,7 @@ use serde_json::{Value, json};
 
 use crate::common::dual_stack;
 
-/// A bridge with a host port and the firewall plugin, as nerdctl has them, in both families.
+/// A bridge with a host port and the firewall plugin, as nerdctl configures them, in both families.
 fn network(lab: &Lab, firewall: Value) -> Chain {
     let mut bridge = dual_stack();
     bridge["type"] = json!("bridge");
@@ -22,14 +22,14 @@ fn network(lab: &Lab, firewall: Value) -> Chain {
     lab.chain(json!({"cniVersion": "1.0.0", "name": "net", "plugins": [bridge, portmap, plugin]}))
 }
 
-/// A container on it, with a server in it and one on another machine.
+/// A container with a server in it, and a server on another machine.
 struct Traffic<'a> {
     pod: &'a Netns,
     far: &'a Netns,
 }
 
 impl Traffic<'_> {
-    /// What the container asks for goes out and comes back, and what comes to the host port gets in, over both families.
+    /// Connections of the container and to its host port work, over both families.
     fn flows(&self, host: &str) {
         let _servers = [
             self.far.serve_tcp("far", "198.51.100.2:7"),
@@ -48,14 +48,14 @@ impl Traffic<'_> {
     }
 }
 
-/// What a host has by a variant of iptables, in both families.
+/// Commands of a variant of iptables, for both families.
 fn both(variant: &str, orders: &str) -> String {
     format!("for tool in iptables-{variant} ip6tables-{variant}; do {orders}\ndone")
 }
 
 const DROP: &str = "$tool -P FORWARD DROP";
 
-/// As Docker has it, in front of all that comes later.
+/// Docker's rules, before all later ones.
 const DOCKER: &str = "$tool -P FORWARD DROP
     for chain in DOCKER DOCKER-USER DOCKER-ISOLATION-STAGE-1 DOCKER-ISOLATION-STAGE-2; do $tool -N $chain; done
     $tool -A DOCKER-USER -j RETURN
@@ -70,7 +70,7 @@ const DOCKER: &str = "$tool -P FORWARD DROP
     $tool -A FORWARD -i docker0 ! -o docker0 -j ACCEPT
     $tool -A FORWARD -i docker0 -o docker0 -j ACCEPT";
 
-/// As ufw writes it when it is enabled: by the restore tool, with its chains around those of the administrator.
+/// ufw's rules when it is enabled: by the restore tool, with its chains around the administrator's.
 const UFW: &str = "case $tool in ip6*) u=ufw6;; *) u=ufw;; esac
     $tool-restore -n <<END
 *filter
@@ -102,7 +102,7 @@ fn hosts() -> Vec<(&'static str, &'static str, String)> {
     ]
 }
 
-/// Makes the tools of a variant those that a plugin finds.
+/// Makes a variant the one that plugins find.
 fn choose_tools(variant: &str) {
     fs::create_dir("/run/lab/tools").unwrap();
     for family in ["iptables", "ip6tables"] {
@@ -142,9 +142,9 @@ trait Filters {
 }
 
 impl Filters for Netns {
-    /// All rules of both variants, without what counts and what tells the time.
+    /// All rules of both variants, without counters and times.
     fn filters(&self) -> String {
-        // The legacy tool would make the table that it is asked for.
+        // The legacy tool would create the table that it lists.
         let saved = self.sh("for family in iptables ip6tables; do
             $family-nft-save -t filter 2>/dev/null || true
             if grep -q filter /proc/thread-self/net/$(echo $family | sed s/tables/_tables/)_names; then
@@ -156,7 +156,7 @@ impl Filters for Netns {
 }
 
 #[test]
-fn nobody_opens_a_connection_to_a_container_past_a_policy_of_drop_unless_the_administrator_says_so() {
+fn with_a_policy_of_drop_only_the_administrators_rules_allow_new_connections_to_a_container() {
     beyond_reference!("firewall-host-ports");
     for backend in ["nftables", "iptables"] {
         let lab = Lab::new();
@@ -169,7 +169,7 @@ fn nobody_opens_a_connection_to_a_container_past_a_policy_of_drop_unless_the_adm
         assert!(tcp_is_cut_off(&far, "10.1.2.2:80"), "{backend}");
         lab.host().sh("iptables-nft -A OURS -p tcp --dport 80 -j ACCEPT");
         assert_eq!(tcp_says(&far, "10.1.2.2:80").as_deref(), Some("pod 198.51.100.2"), "{backend}");
-        // What the administrator has written stays.
+        // The administrator's rules stay.
         let network = network(&lab, json!({"backend": backend, "iptablesAdminChainName": "OURS"}));
         network.del(&pod, "eth0", &result).iter().for_each(Outcome::ok);
         assert!(lab.host().sh("iptables-nft -S OURS").contains("--dport 80 -j ACCEPT"), "{backend}");
@@ -177,7 +177,7 @@ fn nobody_opens_a_connection_to_a_container_past_a_policy_of_drop_unless_the_adm
 }
 
 #[test]
-fn what_the_iptables_backend_wrote_goes_without_namespace_and_prev_result_and_by_gc() {
+fn rules_of_the_iptables_backend_are_removed_without_namespace_and_prev_result_and_by_gc() {
     beyond_reference!("firewall-by-owner");
     let lab = Lab::new();
     let [stays, goes, dies] = ["stays", "goes", "dies"].map(|id| lab.container(id));
@@ -200,7 +200,7 @@ fn what_the_iptables_backend_wrote_goes_without_namespace_and_prev_result_and_by
     bare.clone().on(&goes).without("CNI_NETNS").del().ok();
     bare.gc(&[("stays", "eth0")]).ok();
     assert_eq!(lab.host().filters(), before);
-    // A late DEL by the address of somebody else takes nothing from them.
+    // A late DEL with another container's address removes nothing of that container.
     firewall("10.1.2.2").on(&goes).without("CNI_NETNS").del().ok();
     assert_eq!(lab.host().filters(), before);
     bare.gc(&[]).ok();

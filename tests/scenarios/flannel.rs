@@ -1,4 +1,4 @@
-//! The plugin flannel: what it has bridge and host-local do, and what it keeps until DEL.
+//! The plugin flannel: its calls of bridge and host-local, and the files that it keeps until DEL.
 
 use std::fs;
 
@@ -10,7 +10,7 @@ use crate::common::{ips, is_up};
 const KEPT: &str = "/var/lib/cni/flannel";
 const SUBNET_FILE: &str = "/run/flannel/subnet.env";
 
-/// What flanneld writes on the host that has these subnets.
+/// The file that flanneld writes on the host with these subnets.
 pub fn subnet_env(ip_masq: bool) -> String {
     format!(
         "FLANNEL_NETWORK=10.42.0.0/16\nFLANNEL_SUBNET=10.42.1.1/24\nFLANNEL_IPV6_NETWORK=fd00:42::/56\n\
@@ -23,7 +23,7 @@ pub fn flanneld_says(text: &str) {
     fs::write(SUBNET_FILE, text).unwrap();
 }
 
-/// The configuration of flannel's own manifest.
+/// The configuration in flannel's own manifest.
 fn flannel(lab: &Lab) -> Call {
     flanneld_says(&subnet_env(true));
     lab.plugin("flannel")
@@ -41,14 +41,14 @@ fn document(name: &str) -> Value {
     serde_json::from_slice(&fs::read(format!("{KEPT}/{name}")).unwrap()).unwrap()
 }
 
-/// What all containers share stays, and is there before.
+/// Shared objects stay after the first container, so they exist from here on.
 fn settled(lab: &Lab, call: &Call) {
     let first = call.clone().on(&lab.container("first"));
     first.add().ok_result();
     first.del().ok();
 }
 
-/// A delegate that writes down what it gets, and fails when /run/lab/fail names the command.
+/// A delegate that records its input, and fails if /run/lab/fail contains the command.
 const SPY: &str = r#"
 cat >/run/lab/stdin.$CNI_COMMAND
 echo $CNI_COMMAND >>/run/lab/commands
@@ -125,7 +125,7 @@ fn every_command_reaches_the_delegate_with_the_configuration_of_its_add() {
     );
     assert_eq!(saved["runtimeConfig"], json!({"mac": "02:00:00:00:00:01", "odd": 1}));
     assert_eq!(given("ADD"), saved);
-    // flanneld has got another subnet meanwhile: the container is as it was.
+    // flanneld has another subnet now. The container is unchanged.
     flanneld_says(&subnet_env(true).replace("10.42.1.", "10.42.7."));
     call.check(&result).ok();
     assert_eq!((&given("CHECK")["ipam"], &given("CHECK")["prevResult"]), (&saved["ipam"], &result));
@@ -151,7 +151,7 @@ fn the_state_that_del_needs_is_deleted_only_after_the_delegates_del_succeeds() {
 }
 
 #[test]
-fn a_failed_add_is_taken_back_and_keeps_what_del_needs_only_if_that_failed_too() {
+fn a_failed_add_is_rolled_back_and_keeps_the_state_for_del_only_if_the_rollback_failed() {
     beyond_reference!("flannel");
     let lab = Lab::new();
     let (call, _pod) = spied(&lab);
@@ -161,7 +161,7 @@ fn a_failed_add_is_taken_back_and_keeps_what_del_needs_only_if_that_failed_too()
     fs::write("/run/lab/fail", "ADD\nDEL").unwrap();
     assert_eq!(call.add().error().code, 111);
     assert_eq!(kept(), ["pod"]);
-    // Without the plugin there is nothing to take back.
+    // Without the plugin, there is nothing to roll back.
     let call = call.config(json!({"delegate": {"type": "nobody"}}));
     call.add().refused(7, "nobody");
 }
@@ -179,7 +179,7 @@ fn a_second_add_is_refused_and_leaves_the_first_attachment_whole() {
     let before = lab.snapshot();
     call.add().refused(4, "CNI_IFNAME eth0");
     lab.snapshot().assert_same(&before);
-    // flanneld says something else by now, and the container has another namespace: bridge finds the first one's veth.
+    // flanneld has another subnet now, and the container another namespace. bridge finds the first namespace's veth.
     flanneld_says(&subnet_env(true).replace("10.42.1.", "10.42.7."));
     call.clone().env("CNI_NETNS", other.netns.path().to_str().unwrap()).add().refused(999, "veth");
     flanneld_says(&subnet_env(true));
@@ -190,7 +190,7 @@ fn a_second_add_is_refused_and_leaves_the_first_attachment_whole() {
 }
 
 #[test]
-fn two_networks_of_a_container_do_not_overwrite_what_each_other_keeps() {
+fn two_networks_of_a_container_do_not_overwrite_each_others_files() {
     beyond_reference!("flannel");
     let lab = Lab::new();
     let pod = lab.container("pod");
@@ -215,13 +215,13 @@ fn two_networks_of_a_container_do_not_overwrite_what_each_other_keeps() {
 }
 
 #[test]
-fn what_was_lost_is_made_again_from_the_configuration() {
+fn lost_files_are_recreated_from_the_configuration() {
     beyond_reference!("flannel");
     let lab = Lab::new();
     let call = flannel(&lab);
     settled(&lab, &call);
     let before = lab.snapshot();
-    // Lost; torn by a crash of the machine; and flanneld, with its file, is gone as well.
+    // The file is lost, or torn by a crash of the machine, and flanneld's own file is deleted as well.
     for spoil in ["rm /var/lib/cni/flannel/pod", "echo -n '{\"ty' >/var/lib/cni/flannel/pod"] {
         let pod = lab.container("pod");
         let call = call.clone().on(&pod);
@@ -236,7 +236,7 @@ fn what_was_lost_is_made_again_from_the_configuration() {
 }
 
 #[test]
-fn gc_has_the_delegate_collect_and_forgets_what_is_kept_of_nobody() {
+fn gc_calls_the_delegate_and_deletes_files_of_invalid_attachments() {
     beyond_reference!("flannel");
     let lab = Lab::new();
     let call = flannel(&lab).version("1.1.0");
@@ -245,7 +245,7 @@ fn gc_has_the_delegate_collect_and_forgets_what_is_kept_of_nobody() {
     of(&stays).add().ok_result();
     let before = lab.snapshot();
     let other = json!({"ipam": {"dataDir": "/var/lib/cni/elsewhere"}});
-    // It was attached by another configuration.
+    // It was attached with another configuration.
     of(&goes).config(other).add().ok_result();
     fs::write(format!("{KEPT}/strangers"), r#"{"name": "another", "type": "bridge"}"#).unwrap();
     fs::write(format!("{KEPT}/.new.7.0.cbr0~goes"), "").unwrap();
@@ -286,7 +286,7 @@ fn an_attachment_of_the_reference_is_deleted_and_ours_is_of_the_form_that_it_rea
     settled(&lab, &call);
     let pod = lab.container("pod");
     let before = lab.snapshot();
-    // What the reference has done: it calls Debian's bridge with this document, and saves it.
+    // The reference's way: it calls Debian's bridge with this document, and saves the document.
     let document = json!({
         "cniVersion": "1.0.0", "name": "cbr0", "type": "bridge", "hairpinMode": true, "isDefaultGateway": true,
         "ipMasq": false, "isGateway": true, "mtu": 1400,
@@ -338,7 +338,7 @@ fn an_earlier_plugins_result_is_handed_on() {
 }
 
 #[test]
-fn rules_of_the_bridge_that_somebody_has_flushed_come_back() {
+fn repair_restores_flushed_rules_of_the_bridge() {
     beyond_reference!("flannel");
     for separately in ["", "1"] {
         let lab = Lab::new();

@@ -1,4 +1,4 @@
-//! What other plugins hand on to chained ones, in the shapes that they have in the field: docs/portmap.md#the-results-of-other-plugins.
+//! Results that other projects' plugins pass to chained ones: docs/portmap.md#the-results-of-other-plugins.
 
 use lab::{Call, Container, Lab, beyond_reference, tcp_is_cut_off, tcp_says, under_test};
 use serde_json::{Value, json};
@@ -6,7 +6,7 @@ use serde_json::{Value, json};
 use crate::common::{host_local, ips};
 use crate::portmap::{FAR, HOST, at, mapped, web, with_each_backend};
 
-/// The result of a plugin: who makes it, in which versions, and what it says. The namespace is filled in for `NETNS`.
+/// The result of a plugin, with its versions. `NETNS` is replaced by the namespace.
 struct Row {
     by: &'static str,
     versions: &'static [&'static str],
@@ -19,7 +19,7 @@ const fn row(by: &'static str, versions: &'static [&'static str], result: fn() -
 
 /// Each of them has the addresses of [`wired`].
 const SERVED: [Row; 11] = [
-    // No sandbox, and no interface with the addresses (projectcalico/calico#9294).
+    // Neither a sandbox nor an interface with the addresses (projectcalico/calico#9294).
     row("Calico", &["0.3.1", "1.0.0"], || {
         json!({"interfaces": [{"name": "host0"}],
                "ips": [{"address": "10.244.9.2/32"}, {"address": "fd00:9::2/128"}], "dns": {}})
@@ -31,19 +31,19 @@ const SERVED: [Row; 11] = [
                "routes": [{"dst": "0.0.0.0/0", "gw": "10.244.0.1"}],
                "dns": {"nameservers": ["168.63.129.16"]}})
     }),
-    // A third interface that keeps what its DEL needs.
+    // A third interface contains data for its DEL.
     row("AWS VPC CNI", &["0.4.0", "1.0.0"], || {
         json!({"interfaces": [{"name": "host0"}, {"name": "eth0", "sandbox": "NETNS"},
                               {"name": "dummy5a3fd8d2a86", "mac": "0", "sandbox": "0"}],
                "ips": [{"address": "10.244.9.2/32", "interface": 1}]})
     }),
-    // From 1.0.0 on it keeps more there, which the specification has only from 1.1.0 on.
+    // From 1.0.0 on, it contains more, which the specification has only since 1.1.0.
     row("AWS VPC CNI with several cards", &["1.0.0", "1.1.0"], || {
         json!({"interfaces": [{"name": "host0"}, {"name": "eth0", "sandbox": "NETNS", "pciID": "254"},
                               {"name": "dummy5a3fd8d2a86", "mac": "0", "sandbox": "0", "socketPath": "1"}],
                "ips": [{"address": "10.244.9.2/32", "interface": 1}]})
     }),
-    // IPv6 comes first.
+    // IPv6 is first.
     row("Cilium", &["0.3.1", "1.0.0", "1.1.0"], || {
         json!({"interfaces": [{"name": "host0", "mac": "02:00:00:00:00:ff"},
                               {"name": "eth0", "mac": "02:00:00:00:00:01", "sandbox": "NETNS"}],
@@ -86,7 +86,7 @@ const SERVED: [Row; 11] = [
     }),
 ];
 
-/// No port can be led anywhere: the result goes on.
+/// No port can be mapped. The result is passed on.
 const PASSED_ON: [Row; 5] = [
     row("an empty result", &["0.2.0", "0.3.1", "1.0.0"], || json!({})),
     row(
@@ -111,9 +111,9 @@ const PASSED_ON: [Row; 5] = [
 ];
 
 impl Row {
-    /// As the plugin prints it in each of its versions.
+    /// The result in each of the plugin's versions.
     fn results(&self) -> impl Iterator<Item = (String, Value)> {
-        // Debian's reference is older than 1.1.0, and wants an address before 0.3.0.
+        // Debian's reference is older than 1.1.0, and requires an address before 0.3.0.
         let oldest = if self.by == "an empty result" { "0.3.0" } else { "0.1.0" };
         let spoken = move |version: &&&str| !under_test().reference || (oldest.."1.1.0").contains(*version);
         self.versions.iter().filter(spoken).map(|version| {
@@ -131,7 +131,7 @@ impl Row {
     }
 }
 
-/// A container as such plugins wire it: routed, with a veth to the host.
+/// A container as such plugins connect it: routed, with a veth pair to the host.
 fn wired(lab: &Lab) -> Container {
     let pod = lab.container("pod");
     lab.host().sh("ip link add host0 type veth peer name eth0 address 02:00:00:00:00:01 netns pod
@@ -150,14 +150,14 @@ fn called(lab: &Lab, plugin: &str, pod: &Container, result: &Value) -> Call {
     lab.plugin(plugin).version(version).on(pod).config(json!({"prevResult": result}))
 }
 
-/// A CHECK, if the result's version has it.
+/// CHECK, if the result's version has it.
 fn check(call: &Call, result: &Value) {
     if result["cniVersion"].as_str().unwrap() >= "0.4.0" {
         call.check(result).ok();
     }
 }
 
-/// The reference writes results anew, and leaves out what it does not know: docs/reference-quirks.md#results-handed-on.
+/// The reference prints a result again without unknown keys: docs/reference-quirks.md#results-handed-on.
 #[track_caller]
 fn assert_handed_on(got: &Value, prev: &Value, who: &str) {
     if under_test().reference {
@@ -194,7 +194,7 @@ fn host_ports_lead_to_containers_of_other_plugins() {
 }
 
 #[test]
-fn where_no_port_can_lead_to_the_result_goes_on_and_the_log_says_so() {
+fn without_an_address_for_ports_the_result_is_passed_on_with_a_warning() {
     let lab = Lab::new();
     let pod = wired(&lab);
     let before = lab.snapshot();

@@ -1,4 +1,4 @@
-//! host-device: a device of the host in a container, and home again, whatever has happened meanwhile.
+//! host-device: moves a device of the host into a container and back, whatever happens in between.
 
 use lab::{Call, Container, Lab, Netns, beyond_reference};
 use serde_json::{Value, json};
@@ -7,11 +7,11 @@ use crate::common::{
     a_taken_name_is_refused, container_interface, host_local, ips, is_deaf_to_routers, is_up, leases,
 };
 
-/// A device of the host, up and with people's alias, and what it is plugged into.
+/// A device of the host, up and with an administrator's alias, and its peer.
 const CABLE: &str =
     "ip link add dev0 type veth peer name far0; ip link set far0 up; ip link set dev0 up alias storage";
 
-/// What is kept of it for the container `pod`.
+/// Its record for the container `pod`.
 const RECORD: &str = "/run/cni/host-device/pod~eth0.json";
 
 /// dev0 for a container.
@@ -30,20 +30,20 @@ fn alias(netns: &Netns, name: &str) -> Value {
     netns.link(name).unwrap_or_else(|| panic!("{:?} has no {name}", netns.link_names()))["ifalias"].clone()
 }
 
-/// dev0 is in the host, as it was.
+/// Asserts that dev0 is on the host as before.
 fn assert_home(lab: &Lab) {
     assert_eq!(alias(lab.host(), "dev0"), "storage");
     assert!(is_up(lab.host(), "dev0"));
 }
 
-/// What the kernel does when the container's namespace dies, which it does with physical devices only.
+/// Does what the kernel does when it destroys a container's namespace, which it does only with physical devices.
 fn dies(pod: &Container, name: &str) {
     pod.sh(&format!("ip link set eth0 netns host name {name}"));
     pod.vanish();
 }
 
 #[test]
-fn the_container_reaches_what_the_device_is_plugged_into() {
+fn the_container_reaches_the_devices_peer() {
     let lab = Lab::new();
     lab.machine("server");
     let pod = lab.container("pod");
@@ -115,7 +115,7 @@ fn an_add_that_fails_leaves_the_device_as_it_was() {
 }
 
 #[test]
-fn a_name_that_is_taken_on_the_way_home_keeps_nobody_from_going() {
+fn a_device_returns_to_the_host_even_if_its_name_exists_there() {
     beyond_reference!("way-home");
     let lab = Lab::new();
     let pod = lab.container("pod");
@@ -128,12 +128,12 @@ fn a_name_that_is_taken_on_the_way_home_keeps_nobody_from_going() {
     assert_eq!(alias(lab.host(), "dev1"), "dev0");
     lab.host().sh("ip link del dev0");
     call.gc(&[]).ok();
-    // Its name is free by now.
+    // Its name is free now.
     assert_home(&lab);
 }
 
 #[test]
-fn an_add_that_fails_keeps_what_the_device_was_like_until_it_has_its_name_again() {
+fn a_failed_add_keeps_the_devices_record_until_its_name_is_restored() {
     beyond_reference!("rollback");
     let lab = Lab::new();
     let pod = lab.container("pod");
@@ -155,7 +155,7 @@ fn its_addresses_and_routes_go_with_it_and_come_home_with_it() {
     let lab = Lab::new();
     let pod = lab.container("pod");
     let call = of_cable(&lab, &pod).config(json!({"useInterfaceNetwork": true}));
-    // As clouds have it: nothing but the router is in the subnet, and the rest is behind it.
+    // As in clouds: only the router is in the subnet, and everything else is behind it.
     lab.host().sh("ip addr add 192.0.2.7/32 dev dev0; ip -6 addr add 2001:db8::7/64 dev dev0 nodad
                    ip route add 192.0.2.1 dev dev0; ip route add 203.0.113.0/24 via 192.0.2.1 dev dev0 mtu 1400 metric 5
                    ip route add 198.18.0.0/15 via 192.0.2.1 dev dev0 table 100
@@ -221,7 +221,7 @@ fn a_port_of_a_bridge_is_its_port_again() {
     call.add().ok_result();
     call.del().ok();
     lab.snapshot().assert_same(&before);
-    // The bridge may be gone by then.
+    // The bridge may have been deleted.
     call.add().ok_result();
     lab.host().sh("ip link del br0");
     call.del().ok();
@@ -229,7 +229,7 @@ fn a_port_of_a_bridge_is_its_port_again() {
 }
 
 #[test]
-fn an_alternative_name_that_is_taken_in_the_host_keeps_nobody_from_going() {
+fn a_device_returns_even_if_its_alternative_name_exists_on_the_host() {
     beyond_reference!("way-home");
     let lab = Lab::new();
     let pod = lab.container("pod");
@@ -240,13 +240,13 @@ fn an_alternative_name_that_is_taken_in_the_host_keeps_nobody_from_going() {
     let gone = call.del();
     gone.ok();
     assert_home(&lab);
-    // Before Linux 6.6 both have it.
+    // Before Linux 6.6, both have it.
     let names = lab.host().link("dev0").unwrap()["altnames"].clone();
     assert!(names.as_array().unwrap().contains(&json!("rack7")), "{names}");
 }
 
 #[test]
-fn an_alternative_name_that_is_taken_in_the_container_is_told() {
+fn an_alternative_name_that_exists_in_the_container_is_reported() {
     beyond_reference!("way-home");
     let lab = Lab::new();
     let pod = lab.container("pod");
@@ -258,7 +258,7 @@ fn an_alternative_name_that_is_taken_in_the_container_is_told() {
     if added.exit != Some(0) {
         added.refused(999, "disk0");
     } else {
-        // Before Linux 6.6 nobody minds.
+        // Before Linux 6.6, this is not an error.
         call.del().ok();
     }
     lab.snapshot().assert_same(&before);
@@ -294,7 +294,7 @@ fn a_device_that_cannot_be_set_up_is_home_all_the_same() {
     let call = lab.plugin("host-device").version("1.1.0").config(json!({"device": "dev0"})).on(&pod);
     call.add().ok_result();
     pod.sh("ip link set eth0 down");
-    // A second one with its MAC: the kernel sets only one of them up.
+    // A second macvlan with its MAC: the kernel sets only one of them up.
     lab.host().sh(&macvlan("other"));
     let gone = call.del();
     gone.ok();
@@ -365,7 +365,7 @@ fn after_the_namespace_has_died_the_kernels_name_gives_way_to_its_own() {
 }
 
 #[test]
-fn gc_brings_home_what_died_and_what_is_still_in_a_container() {
+fn gc_returns_devices_of_dead_containers_and_of_existing_ones() {
     beyond_reference!("gc");
     let lab = Lab::new();
     let pod = lab.container("pod");
@@ -418,7 +418,7 @@ fn gc_keeps_the_record_of_a_card_that_is_still_on_its_way() {
     let [pod, way] = ["pod", "way"].map(|id| lab.container(id));
     let call = bare(&lab, &pod);
     call.add().ok_result();
-    // As of a card, which is of no kind.
+    // As for a card, which has no kind.
     lab.host().sh(&format!("sed -i 's/\"kind\": .*/\"kind\": null,/' {RECORD}"));
     pod.sh(&format!("ip link set eth0 netns {}", way.path().display()));
     pod.vanish();
@@ -430,7 +430,7 @@ fn gc_keeps_the_record_of_a_card_that_is_still_on_its_way() {
 }
 
 #[test]
-fn del_and_gc_leave_a_device_at_home_alone_if_its_record_leads_to_the_host() {
+fn del_and_gc_keep_a_device_on_the_host_if_its_record_names_the_hosts_namespace() {
     beyond_reference!("gc");
     for is_gc in [false, true] {
         let lab = Lab::new();
@@ -452,7 +452,7 @@ fn del_and_gc_leave_a_device_at_home_alone_if_its_record_leads_to_the_host() {
 }
 
 #[test]
-fn what_a_dead_container_left_takes_the_device_out_of_no_other_one() {
+fn the_record_of_a_dead_container_does_not_remove_the_device_from_another_one() {
     beyond_reference!("gc");
     let lab = Lab::new();
     let [a, b] = ["a", "b"].map(|id| lab.container(id));
@@ -462,7 +462,7 @@ fn what_a_dead_container_left_takes_the_device_out_of_no_other_one() {
     first.add().ok_result();
     dies(&a, "eth0");
     call.on(&b).config(json!({"name": "second"})).add().ok_result();
-    // As a process's number may.
+    // Like a reused process id.
     lab.host().sh(&format!("ln -sfn {} /run/again", b.path().display()));
     first.gc(&[]).ok();
     first.without("CNI_NETNS").del().ok();
@@ -503,7 +503,7 @@ fn a_name_that_is_taken_is_refused_and_del_leaves_its_owner_alone() {
     let call = bare(&lab, &pod);
     pod.sh("ip link add eth0 type veth peer name other");
     a_taken_name_is_refused(&lab, &call);
-    // As another network's device.
+    // As if it were another network's device.
     pod.sh("ip link del eth0");
     call.add().ok_result();
     a_taken_name_is_refused(&lab, &call.config(json!({"name": "second"})));
@@ -524,7 +524,7 @@ fn a_second_attachment_to_the_same_device_fails_and_takes_nothing_from_the_first
 }
 
 #[test]
-fn check_tells_what_has_changed() {
+fn check_reports_changes() {
     beyond_reference!("way-home");
     let lab = Lab::new();
     let pod = lab.container("pod");
@@ -540,7 +540,7 @@ fn check_tells_what_has_changed() {
 }
 
 #[test]
-fn the_lease_is_given_back_without_a_namespace() {
+fn the_lease_is_released_without_a_namespace() {
     beyond_reference!("way-home");
     let lab = Lab::new();
     let pod = lab.container("pod");
@@ -552,7 +552,7 @@ fn the_lease_is_given_back_without_a_namespace() {
 }
 
 #[test]
-fn second_in_a_chain_it_passes_on_what_the_first_made() {
+fn second_in_a_chain_it_passes_on_the_first_plugins_result() {
     beyond_reference!("prev-result-kept");
     let lab = Lab::new();
     let pod = lab.container("pod");
@@ -579,14 +579,14 @@ fn accept_ra_is_off_before_the_device_is_up() {
     is_deaf_to_routers(&pod);
 }
 
-/// A directory of sysfs as a host with such devices has it.
+/// A sysfs directory as on a host with such devices.
 pub fn sysfs(lab: &Lab, devices: &str) {
     lab.host().sh("mount -t tmpfs none /sys/bus; mount -t tmpfs none /sys/devices");
     lab.host().sh("mkdir -p /sys/bus/pci/devices /sys/bus/pci/drivers /sys/bus/auxiliary/devices");
     lab.host().sh(devices);
 }
 
-/// A PCI device of a driver, with directories below.
+/// A PCI device with a driver, and directories below it.
 pub fn pci_device(address: &str, driver: &str, below: &str) -> String {
     format!(
         "mkdir -p /sys/bus/pci/drivers/{driver} /sys/bus/pci/devices/{address}/{below}
@@ -595,7 +595,7 @@ pub fn pci_device(address: &str, driver: &str, below: &str) -> String {
 }
 
 #[test]
-fn the_device_is_found_by_what_the_configuration_says() {
+fn the_device_is_found_by_every_selector() {
     beyond_reference!("device-id");
     let card = "0000:3b:02.5";
     let sysfs_of = |below| pci_device(card, "ice", below);
@@ -625,7 +625,7 @@ fn the_device_is_found_by_what_the_configuration_says() {
     }
 }
 
-/// As before Linux 5.14, which does not tell where a device is on its bus.
+/// As before Linux 5.14, which does not report a device's bus address.
 #[test]
 fn without_a_record_a_device_whose_container_died_is_found_where_sysfs_shows_it() {
     beyond_reference!("way-home");
@@ -662,7 +662,7 @@ fn a_device_that_a_program_has_stays_where_it_is() {
 }
 
 #[test]
-fn what_cannot_be_found_or_moved_is_explained() {
+fn a_device_that_cannot_be_found_or_moved_is_explained() {
     beyond_reference!("device-id");
     let lab = Lab::new();
     let pod = lab.container("pod");

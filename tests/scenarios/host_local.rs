@@ -1,4 +1,4 @@
-//! host-local, called as a delegate is.
+//! host-local, called like a delegate.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -10,13 +10,13 @@ use serde_json::{Value, json};
 
 use crate::common::{STORE, host_local, ips, leases};
 
-/// A call for a container: host-local never looks at the namespace.
+/// A call for a container. host-local never looks at the namespace.
 fn ipam(lab: &Lab, id: &str, ipam: &Value) -> Call {
     let call = lab.plugin("host-local").config(json!({"type": "bridge", "ipam": ipam}));
     call.env("CNI_CONTAINERID", id).env("CNI_NETNS", "/run/netns/of-nobody")
 }
 
-/// The addresses that some containers get, one after the other.
+/// The addresses of some containers, attached in sequence.
 fn addresses(lab: &Lab, ids: &[&str], conf: &Value) -> Vec<String> {
     let added = ids.iter().map(|id| ipam(lab, id, conf).add().ok_result());
     added.map(|result| ips(&result).join(" ")).collect()
@@ -27,7 +27,7 @@ fn lease(address: &str) -> PathBuf {
 }
 
 #[test]
-fn addresses_are_given_round_robin_and_a_free_one_is_not_given_again_at_once() {
+fn addresses_are_allocated_round_robin_and_a_released_one_is_not_allocated_again_immediately() {
     let lab = Lab::new();
     let conf = host_local(&[&["10.0.0.0/24"]]);
     assert_eq!(addresses(&lab, &["a", "b"], &conf), ["10.0.0.2/24", "10.0.0.3/24"]);
@@ -36,7 +36,7 @@ fn addresses_are_given_round_robin_and_a_free_one_is_not_given_again_at_once() {
 }
 
 #[test]
-fn at_the_end_of_a_range_the_search_goes_on_from_its_start() {
+fn at_the_end_of_a_range_the_search_wraps_around() {
     let lab = Lab::new();
     let conf = host_local(&[&["10.0.0.0/29"]]);
     addresses(&lab, &["a", "b", "c", "d"], &conf);
@@ -164,7 +164,7 @@ fn a_lease_is_a_file_named_by_the_address_that_says_whose_it_is() {
 }
 
 #[test]
-fn the_search_starts_after_the_address_given_last_whoever_wrote_it_down() {
+fn the_search_starts_after_the_last_allocated_address_in_ours_or_the_references_hint() {
     let lab = Lab::new();
     fs::create_dir_all(STORE).unwrap();
     fs::write(lease("last_reserved_ip.0"), "10.0.0.77").unwrap();
@@ -180,7 +180,7 @@ fn ranges_may_come_with_the_call() {
 }
 
 #[test]
-fn an_address_may_be_asked_for_in_three_ways() {
+fn an_address_may_be_requested_in_three_ways() {
     let lab = Lab::new();
     let conf = host_local(&[&["10.0.0.0/24"], &["fd00::/64"]]);
     let by_args = ipam(&lab, "a", &conf).args("IgnoreUnknown=1;K8S_POD_NAME=web;IP=10.0.0.11");
@@ -193,7 +193,7 @@ fn an_address_may_be_asked_for_in_three_ways() {
 }
 
 #[test]
-fn of_addresses_asked_for_in_several_ways_the_last_way_wins() {
+fn the_last_of_several_requests_for_an_address_wins() {
     beyond_reference!("address-precedence");
     let lab = Lab::new();
     let call = ipam(&lab, "a", &host_local(&[&["10.0.0.0/24"]])).args("IP=10.0.0.11");
@@ -227,7 +227,7 @@ fn the_same_interface_asking_twice_is_refused_and_its_lease_named() {
 }
 
 #[test]
-fn del_releases_the_leases_of_its_interface_only_and_as_often_as_asked() {
+fn del_releases_only_the_leases_of_its_interface_and_can_be_repeated() {
     let lab = Lab::new();
     let conf = host_local(&[&["10.0.0.0/24"]]);
     addresses(&lab, &["a", "b"], &conf);
@@ -249,7 +249,7 @@ fn del_needs_the_network_s_name_only() {
 }
 
 #[test]
-fn check_notices_a_lease_that_is_gone() {
+fn check_notices_a_missing_lease() {
     let lab = Lab::new();
     let conf = host_local(&[&["10.0.0.0/24"]]);
     let call = ipam(&lab, "a", &conf);
@@ -260,7 +260,7 @@ fn check_notices_a_lease_that_is_gone() {
 }
 
 #[test]
-fn gc_releases_what_is_not_listed() {
+fn gc_releases_unlisted_leases() {
     beyond_reference!("gc");
     let lab = Lab::new();
     let conf = host_local(&[&["10.0.0.0/24"], &["fd00::/64"]]);
@@ -308,7 +308,7 @@ fn a_full_range_set_is_no_failure_of_status_but_worth_a_word() {
 }
 
 #[test]
-fn status_fails_for_a_full_range_set_where_that_is_asked_for() {
+fn status_fails_for_a_full_range_set_if_configured() {
     beyond_reference!("status");
     let lab = Lab::new();
     let mut conf = host_local(&[&["10.0.0.0/24"], &["fd00::/126"]]);
@@ -328,22 +328,22 @@ fn an_empty_lease_file_does_not_block_its_address() {
     let conf = host_local(&[&["10.0.0.0/24"]]);
     fs::create_dir_all(STORE).unwrap();
     fs::write(lease("10.0.0.2"), "").unwrap();
-    // Other addresses are free: the file is reclaimed, not a stale lease of a full range.
+    // Other addresses are free, so the file is reclaimed as torn, not as a stale lease.
     assert_eq!(addresses(&lab, &["a"], &conf), ["10.0.0.2/24"]);
 
-    // A crash may empty a file whose lease the index knows. Nothing in the directory has changed then.
+    // A crash may empty a file whose lease is in the index. Nothing in the directory has changed then.
     fs::write(lease("10.0.0.2"), "").unwrap();
     let asks = ipam(&lab, "b", &conf).config(json!({"runtimeConfig": {"ips": ["10.0.0.2"]}}));
     assert_eq!(ips(&asks.add().ok_result()), ["10.0.0.2/24"]);
     assert_eq!(fs::read_to_string(lease("10.0.0.2")).unwrap(), "b\r\neth0");
 
-    // Nor does anybody else have to ask for the address: any DEL that reads the leases removes the file.
+    // The address need not be requested again: any DEL that reads the leases removes the file.
     fs::write(lease("10.0.0.9"), "").unwrap();
     ipam(&lab, "of-nobody", &conf).del().ok();
     assert_eq!(leases(), ["10.0.0.2"]);
 }
 
-/// A plugin that is killed while it writes leaves whole files only.
+/// A plugin that is killed while it writes leaves only complete files.
 #[test]
 fn a_kill_at_any_write_leaves_no_empty_lease_file() {
     beyond_reference!("torn-lease");
@@ -379,7 +379,7 @@ fn a_lease_of_old_that_names_the_container_alone_is_released() {
 }
 
 #[test]
-fn leases_added_and_removed_by_hand_count_at_once() {
+fn leases_added_and_removed_manually_count_immediately() {
     let lab = Lab::new();
     let conf = host_local(&[&["10.0.0.0/24"]]);
     addresses(&lab, &["a"], &conf);
@@ -390,7 +390,7 @@ fn leases_added_and_removed_by_hand_count_at_once() {
 }
 
 #[test]
-fn a_hundred_containers_at_once_get_a_hundred_addresses() {
+fn a_hundred_concurrent_containers_get_a_hundred_addresses() {
     let lab = Lab::new();
     let conf = host_local(&[&["10.0.0.0/24"]]);
     let calls: Vec<_> = (0..100).map(|i| ipam(&lab, &format!("c{i}"), &conf)).collect();
@@ -462,7 +462,7 @@ fn with_reset_on_reboot_the_first_add_after_a_reboot_drops_older_leases() {
     assert_eq!(leases(), ["10.0.0.4"]);
 }
 
-/// A dataDir of its own with these mount options.
+/// A separate dataDir with these mount options.
 fn mounted(lab: &Lab, options: &str) -> (PathBuf, Value) {
     let dir = lab.dir().join("leases");
     fs::create_dir_all(&dir).unwrap();
@@ -487,7 +487,7 @@ fn a_read_only_data_dir_is_named_by_add_and_by_status() {
 fn a_disk_that_fills_up_leaves_no_half_allocation_and_can_be_emptied() {
     beyond_reference!("torn-lease");
     let lab = Lab::new();
-    // Room for the directory, two locks, a lease, where to go on from, and one more: not for a second lease.
+    // Room for the directory, two locks, a lease, the hint, and one more file, but not for a second lease.
     let (dir, conf) = mounted(&lab, "nr_inodes=7");
     let call = ipam(&lab, "a", &conf);
     call.add().refused(5, "fd00::2");

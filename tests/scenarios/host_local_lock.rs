@@ -1,5 +1,5 @@
-//! The lock on host-local's leases: who cannot hold it up, and whom it keeps out. In every order of system calls:
-//! `reliability::leases`.
+//! The lock on host-local's leases: which processes cannot block it, and which ones it excludes. `reliability::leases`
+//! tests every order of system calls.
 
 use std::collections::BTreeSet;
 use std::fs::{self, Permissions};
@@ -27,11 +27,11 @@ fn let_all_read(name: &str) {
     fs::set_permissions(file(name), Permissions::from_mode(0o644)).unwrap();
 }
 
-/// Somebody who holds a file's lock, much longer than anything here takes.
+/// A process that holds a file's lock, much longer than any test here.
 struct Holder(Child);
 
 impl Holder {
-    /// A user with no privileges.
+    /// A process of an unprivileged user.
     fn stranger(path: &Path) -> Self {
         let user =
             ["--reuid=65534", "--regid=65534", "--clear-groups", "--inh-caps=-all", "--bounding-set=-all"];
@@ -52,7 +52,7 @@ impl Holder {
         Self(child)
     }
 
-    /// Whoever waits for the lock comes too late for this.
+    /// Asserts that it still holds the lock: a process that waited for it would be too late.
     #[track_caller]
     fn holds_still(&mut self) {
         assert_eq!(self.0.try_wait().unwrap(), None, "somebody has waited for the holder's end");
@@ -66,7 +66,7 @@ impl Drop for Holder {
     }
 }
 
-/// All that host-local does, while a stranger holds something.
+/// Everything that host-local does works while another process holds a lock.
 #[track_caller]
 fn all_goes_on(lab: &Lab, holder: &mut Holder) {
     let (old, new) = (call(lab, "old").version("1.1.0"), call(lab, "new").version("1.1.0"));
@@ -82,7 +82,7 @@ fn all_goes_on(lab: &Lab, holder: &mut Holder) {
 }
 
 #[test]
-fn a_stranger_who_locks_the_network_s_directory_holds_nobody_up() {
+fn an_unrelated_process_that_locks_the_networks_directory_delays_no_command() {
     beyond_reference!("lease-lock");
     let lab = Lab::new();
     call(&lab, "old").add().ok_result();
@@ -91,7 +91,7 @@ fn a_stranger_who_locks_the_network_s_directory_holds_nobody_up() {
 }
 
 #[test]
-fn a_stranger_who_locks_the_directory_holds_up_the_first_command_under_a_new_lock_for_a_while_only() {
+fn an_unrelated_process_that_locks_the_directory_delays_only_the_first_command_with_a_new_lock_file() {
     beyond_reference!("lease-lock");
     let lab = Lab::new();
     call(&lab, "old").add().ok_result();
@@ -111,7 +111,7 @@ fn a_stranger_with_the_references_lock_holds_it_up_but_not_ours() {
     assert_eq!(ips(&added.ok_result()), ["10.0.0.3/24"]);
     let words = format!("another process has held the lock {} for 5 s", file("lock").display());
     assert!(added.stderr.contains(&words), "{added:?}");
-    // One who waited in vain tells the others.
+    // After a timeout, the other processes do not wait either.
     let deleted = call(&lab, "second").del();
     deleted.ok();
     assert_eq!(deleted.stderr, "");
@@ -119,7 +119,7 @@ fn a_stranger_with_the_references_lock_holds_it_up_but_not_ours() {
     all_goes_on(&lab, &mut holder);
     drop(holder);
 
-    // Until it is free again: then it is waited for again.
+    // When it is free again, they wait for it again.
     call(&lab, "third").add().ok_result();
     let mut holder = Holder::stranger(&file("lock"));
     assert!(call(&lab, "third").del().stderr.contains(&words));
@@ -127,7 +127,7 @@ fn a_stranger_with_the_references_lock_holds_it_up_but_not_ours() {
 }
 
 #[test]
-fn a_lock_of_ours_that_others_can_read_is_made_anew() {
+fn a_lock_file_that_other_users_can_read_is_replaced() {
     beyond_reference!("lease-lock");
     let lab = Lab::new();
     call(&lab, "old").add().ok_result();
@@ -137,7 +137,7 @@ fn a_lock_of_ours_that_others_can_read_is_made_anew() {
     assert_eq!(fs::metadata(file(".lock")).unwrap().permissions().mode() & 0o777, 0o600);
 }
 
-/// It creates a lease's file, and then writes into it.
+/// The reference creates a lease file, and then writes its content.
 #[test]
 fn an_empty_file_is_left_alone_while_the_reference_may_be_writing_it() {
     beyond_reference!("lease-lock");
@@ -154,7 +154,7 @@ fn an_empty_file_is_left_alone_while_the_reference_may_be_writing_it() {
     assert_eq!(leases(), ["10.0.0.2", "10.0.0.4"]);
 }
 
-/// What came while the reference could not be kept out is found once it can.
+/// Leases that were added while the reference was not excluded are found later.
 #[test]
 fn leases_of_the_reference_are_found_that_came_while_it_could_not_be_kept_out() {
     beyond_reference!("lease-lock");
@@ -173,7 +173,7 @@ fn leases_of_the_reference_are_found_that_came_while_it_could_not_be_kept_out() 
 }
 
 #[test]
-fn no_address_is_given_twice_by_ours_and_the_reference_while_a_stranger_holds_what_he_can() {
+fn ours_and_the_reference_allocate_no_address_twice_while_an_unprivileged_process_holds_locks() {
     beyond_reference!("lease-lock");
     let lab = Lab::new();
     call(&lab, "first").add().ok_result();

@@ -1,5 +1,5 @@
-//! The same on every host, whatever its kernel lacks: what can work does, and what cannot is told, by STATUS too.
-//! `make test-vm` boots kernels that something is missing in.
+//! The same tests on every host: what its kernel supports works, and everything else is reported, also by STATUS. `make
+//! test-vm` boots kernels that lack something.
 
 use lab::{Call, Chain, Container, Feature, Lab, Netns, Outcome, Snapshot, beyond_reference, tcp_says};
 use serde_json::{Value, json};
@@ -11,7 +11,7 @@ const GATEWAY: &str = "10.1.2.1";
 const HOST: &str = "198.51.100.1";
 const FAR: &str = "198.51.100.2";
 
-/// A host whose administrator uses what works there: without nf_tables, the iptables tools from before.
+/// A host whose administrator uses what works there: without nf_tables, the legacy iptables tools.
 fn host() -> Lab {
     let lab = Lab::new();
     if !Feature::Nftables.is_there() {
@@ -20,7 +20,7 @@ fn host() -> Lab {
     lab
 }
 
-/// Whether any backend can translate addresses here.
+/// Whether any backend can do NAT here.
 fn translates() -> bool {
     Feature::NftNat.is_there() || Feature::IptablesNat.is_there()
 }
@@ -50,7 +50,7 @@ fn alone(lab: &Lab, pod: &Container, config: Value) -> Call {
     lab.plugin(&name).config(config).version("1.1.0").on(pod)
 }
 
-/// STATUS says what ADD comes to, and that is what this host allows.
+/// Asserts that STATUS agrees with ADD, and that both agree with what this host supports.
 #[track_caller]
 fn as_expected(works: bool, add: &Outcome, status: &Outcome) {
     assert_eq!((works, works), (add.succeeded(), status.succeeded()), "{add:#?}\n{status:#?}");
@@ -66,14 +66,14 @@ fn is_forgotten(lab: &Lab, before: &Snapshot) {
     assert!(!is_known(&left), "{left}");
 }
 
-/// Whether something is the container's, or a chain an attachment's own.
+/// Whether a line of the state belongs to the container, or is an attachment's own chain.
 fn is_known(state: &str) -> bool {
     let mut words = state.split(|c: char| !c.is_ascii_alphanumeric() && c != '.');
     words.any(|word| [POD, "pod", "HP", "MQ"].contains(&word))
 }
 
 #[test]
-fn a_host_port_leads_to_its_container_by_whatever_backend_there_is_and_status_agrees() {
+fn a_host_port_works_with_any_available_backend_and_status_agrees() {
     beyond_reference!("status");
     for (keys, works) in [
         (json!({}), translates as fn() -> bool),
@@ -96,7 +96,7 @@ fn a_host_port_leads_to_its_container_by_whatever_backend_there_is_and_status_ag
     }
 }
 
-/// From everywhere: on one bridge, with br_netfilter and without, too.
+/// From everywhere, also on the same bridge with and without br_netfilter.
 fn is_reached(lab: &Lab, pod: &Container, far: &Netns) {
     let other = lab.container("other");
     alone(lab, &other, v4(&json!({}))).add().ok_result();
@@ -114,7 +114,7 @@ fn is_reached(lab: &Lab, pod: &Container, far: &Netns) {
 }
 
 #[test]
-fn containers_are_masqueraded_by_whatever_backend_there_is_and_status_agrees() {
+fn containers_are_masqueraded_by_any_available_backend_and_status_agrees() {
     beyond_reference!("status");
     let lab = host();
     let (pod, far) = (lab.container("pod"), lab.machine("far"));
@@ -132,7 +132,7 @@ fn containers_are_masqueraded_by_whatever_backend_there_is_and_status_agrees() {
 }
 
 #[test]
-fn the_spoof_check_takes_nftables_and_status_says_so_where_there_is_none() {
+fn the_spoof_check_requires_nftables_and_status_reports_if_it_is_missing() {
     beyond_reference!("status");
     let lab = host();
     let pod = lab.container("pod");
@@ -144,7 +144,7 @@ fn the_spoof_check_takes_nftables_and_status_says_so_where_there_is_none() {
 }
 
 #[test]
-fn a_dual_stack_network_attaches_where_there_is_ipv6_and_says_that_it_is_missing_elsewhere() {
+fn a_dual_stack_network_attaches_if_the_kernel_has_ipv6_and_otherwise_the_error_says_so() {
     beyond_reference!("rollback");
     let lab = host();
     let pod = lab.container("pod");
@@ -176,7 +176,7 @@ fn loopback_has_the_addresses_of_the_families_that_there_are() {
 }
 
 #[test]
-fn what_was_never_there_is_removed_on_every_host() {
+fn removing_rules_that_never_existed_succeeds_on_every_host() {
     beyond_reference!("gc");
     let lab = host();
     let pod = lab.container("pod");

@@ -1,4 +1,4 @@
-//! ipvlan with host-local: what it makes on which master, who reaches whom in which mode, and what it leaves.
+//! ipvlan with host-local: the interface on its master, reachability in each mode, and cleanup.
 
 use lab::{Call, Lab, Netns, beyond_reference, needs, tcp_says};
 use serde_json::{Value, json};
@@ -8,7 +8,7 @@ use crate::common::{
     is_deaf_to_routers, is_up, leases, the_chains_interface_is_the_master,
 };
 
-/// Addresses of the network that the host's uplink leads to, where [`Lab::machine`] is .2 and ::2.
+/// Addresses of the network on the host's uplink, in which [`Lab::machine`] is .2 and ::2.
 fn ipam() -> Value {
     json!({"type": "host-local", "ranges": [
         [{"subnet": "198.51.100.0/24", "rangeStart": "198.51.100.100"}],
@@ -21,7 +21,7 @@ fn on_uplink(lab: &Lab) -> Call {
     lab.plugin("ipvlan").config(json!({"master": "uplink", "ipam": ipam()}))
 }
 
-/// A network of its own behind the host's uplink, and a machine there that knows the way.
+/// A separate network behind the host's uplink, and a machine there with a route to it.
 fn behind_the_host(lab: &Lab, mode: &str) -> (Netns, Call) {
     let server = lab.machine("server");
     server.sh("ip route add 10.7.0.0/16 via 198.51.100.1; ip route add fd00:7::/64 via 2001:db8:51::1");
@@ -33,7 +33,7 @@ fn behind_the_host(lab: &Lab, mode: &str) -> (Netns, Call) {
     (server, on_uplink(lab).config(json!({"mode": mode, "ipam": ipam})))
 }
 
-/// A master that nothing is behind, for layer 2.
+/// A master, on layer 2.
 fn on_cable(lab: &Lab) -> Call {
     cable(lab);
     lab.plugin("ipvlan").version("1.1.0").config(json!({"master": "cable"}))
@@ -170,7 +170,7 @@ fn nothing_is_left_after_del_and_a_second_del_is_fine() {
 }
 
 #[test]
-fn del_gives_the_lease_back_where_the_master_or_the_container_is_gone() {
+fn del_releases_the_lease_even_if_the_master_or_the_container_was_deleted() {
     beyond_reference!("ipvlan-del");
     needs!(Ipvlan);
     let lab = Lab::new();
@@ -221,7 +221,7 @@ fn a_second_network_with_another_mode_switches_the_master_and_check_tells() {
 }
 
 #[test]
-fn a_mac_that_is_asked_for_is_ignored_with_a_warning() {
+fn a_requested_mac_is_ignored_with_a_warning() {
     beyond_reference!("ipvlan-mac");
     needs!(Ipvlan);
     let lab = Lab::new();
@@ -280,7 +280,7 @@ fn the_mtu_is_the_masters_or_a_smaller_one_and_check_expects_a_lowered_one() {
 }
 
 #[test]
-fn check_tells_another_master_and_one_that_is_gone() {
+fn check_reports_another_master_and_a_missing_master() {
     beyond_reference!("ipvlan-check");
     needs!(Ipvlan);
     let lab = Lab::new();
@@ -326,7 +326,7 @@ fn without_a_master_it_is_the_link_of_the_default_route() {
 }
 
 #[test]
-fn in_a_chain_the_master_is_what_an_earlier_plugin_made_and_its_result_is_passed_on() {
+fn in_a_chain_the_master_is_an_earlier_plugins_interface_and_its_result_is_passed_on() {
     beyond_reference!("prev-result-kept");
     needs!(Ipvlan);
     let lab = Lab::new();
@@ -335,7 +335,7 @@ fn in_a_chain_the_master_is_what_an_earlier_plugin_made_and_its_result_is_passed
 }
 
 #[test]
-fn in_a_chain_without_ipam_the_addresses_that_nobody_has_are_its_own() {
+fn in_a_chain_without_ipam_unassigned_addresses_belong_to_the_interface() {
     needs!(Ipvlan);
     let lab = Lab::new();
     let pod = lab.container("pod");
@@ -418,7 +418,7 @@ fn a_failed_ipam_plugin_leaves_no_interface() {
 }
 
 #[test]
-fn gc_gives_back_the_leases_of_those_that_are_gone() {
+fn gc_releases_the_leases_of_deleted_containers() {
     beyond_reference!("gc");
     needs!(Ipvlan);
     let lab = Lab::new();
@@ -432,19 +432,19 @@ fn gc_gives_back_the_leases_of_those_that_are_gone() {
 }
 
 #[test]
-fn status_says_that_there_is_no_master() {
+fn status_reports_a_missing_master() {
     beyond_reference!("status");
     let lab = Lab::new();
     let call = on_cable(&lab);
     call.status().ok();
     call.clone().config(json!({"master": "gone"})).status().refused(50, "gone");
-    // An earlier plugin of the chain may make it.
+    // An earlier plugin of the chain may create it.
     call.clone().config(json!({"master": null})).status().ok();
     call.config(json!({"master": "net1", "linkInContainer": true})).status().ok();
 }
 
 #[test]
-fn routers_of_the_masters_network_are_not_listened_to_if_asked() {
+fn router_advertisements_of_the_masters_network_are_ignored_if_configured() {
     beyond_reference!("accept-ra");
     needs!(Ipvlan);
     let lab = Lab::new();
@@ -454,7 +454,7 @@ fn routers_of_the_masters_network_are_not_listened_to_if_asked() {
 }
 
 #[test]
-fn a_kernel_without_ipvlans_is_told_apart_and_nothing_is_left() {
+fn without_ipvlans_in_the_kernel_the_error_says_so_and_nothing_is_left() {
     beyond_reference!("ipvlan-errors");
     if lab::Feature::Ipvlan.is_there() {
         return;

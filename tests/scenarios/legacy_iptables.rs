@@ -1,4 +1,4 @@
-//! Hosts on which others use the legacy variant of iptables, with its tools or without.
+//! Hosts on which other programs use legacy iptables, with its tools or without.
 
 use std::fs;
 
@@ -17,13 +17,13 @@ fn full_chain(lab: &Lab) -> Chain {
     lab.chain(json!({"cniVersion": "1.1.0", "name": "net", "plugins": [bridge, portmap]}))
 }
 
-/// Rules as kube-proxy has them, in both families.
+/// Rules as kube-proxy adds them, in both families.
 const OF_OTHERS: &str = "for tool in iptables-legacy ip6tables-legacy; do
     $tool -t nat -N KUBE-SERVICES; $tool -t nat -A PREROUTING -j KUBE-SERVICES
     $tool -t nat -N CNI-HOSTPORT-DNAT; $tool -t nat -A PREROUTING -j CNI-HOSTPORT-DNAT
 done";
 
-/// As if the package was not installed: what is not a regular file is no tool.
+/// As if the package was not installed: only a regular file is a tool.
 const WITHOUT_TOOLS: &str =
     "for tool in iptables-restore iptables-save iptables-legacy-restore iptables-legacy-save; do
         for family in '' 6; do
@@ -31,7 +31,7 @@ const WITHOUT_TOOLS: &str =
         done
     done; true";
 
-/// What a tool is replaced by, for calls with this PATH: it says that it was started, and fails.
+/// Replaces the tools, for calls with this PATH: they record that they were started, and fail.
 fn fail_tools(lab: &Lab) {
     fs::create_dir(lab.dir().join("failing")).unwrap();
     for family in ["iptables", "ip6tables"] {
@@ -45,7 +45,7 @@ fn fail_tools(lab: &Lab) {
 const FAILING: &str = "/run/lab/failing";
 
 #[test]
-fn beside_legacy_rules_of_others_no_program_is_started() {
+fn with_legacy_rules_of_other_programs_no_program_is_started() {
     beyond_reference!("rules-by-attachment");
     let lab = Lab::new();
     lab.host().sh(OF_OTHERS);
@@ -62,7 +62,7 @@ fn beside_legacy_rules_of_others_no_program_is_started() {
 }
 
 #[test]
-fn without_the_tools_a_del_beside_legacy_rules_of_others_is_complete() {
+fn without_the_tools_a_del_is_complete_in_spite_of_other_programs_legacy_rules() {
     beyond_reference!("rules-by-attachment");
     let lab = Lab::new();
     lab.host().sh(OF_OTHERS);
@@ -77,7 +77,7 @@ fn without_the_tools_a_del_beside_legacy_rules_of_others_is_complete() {
     assert_eq!(lab.host().ruleset(), "");
 }
 
-/// Puts rules of the reference's, in the legacy variant, beside ours in nf_tables.
+/// Adds rules of the reference in legacy iptables, next to Ferrule's in nf_tables.
 fn with_legacy_rules_of_the_reference(lab: &Lab) {
     lab.host().sh("chain=CNI-$(printf netpod | sha512sum | cut -c1-24)
          for tool in iptables-legacy ip6tables-legacy; do
@@ -86,7 +86,7 @@ fn with_legacy_rules_of_the_reference(lab: &Lab) {
 }
 
 #[test]
-fn without_the_tools_a_del_of_what_is_in_the_legacy_tables_warns_and_does_the_rest() {
+fn without_the_tools_a_del_of_legacy_rules_warns_and_removes_the_rest() {
     beyond_reference!("rules-by-attachment");
     let lab = Lab::new();
     let pod = lab.container("pod");
@@ -102,7 +102,7 @@ fn without_the_tools_a_del_of_what_is_in_the_legacy_tables_warns_and_does_the_re
 }
 
 #[test]
-fn a_tool_that_fails_on_rules_of_the_container_is_told_when_the_rest_is_done() {
+fn a_failed_tool_is_reported_after_everything_else_was_removed() {
     beyond_reference!("rules-by-attachment");
     let lab = Lab::new();
     fail_tools(&lab);

@@ -1,4 +1,4 @@
-//! macvlan with host-local: what it makes on which master, who reaches whom, and what it leaves.
+//! macvlan with host-local: the interface on its master, reachability, and cleanup.
 
 use lab::{Call, Lab, beyond_reference, tcp_says};
 use serde_json::{Value, json};
@@ -10,7 +10,7 @@ use crate::common::{
 
 const MAC: &str = "02:00:00:00:00:aa";
 
-/// Addresses of the network that the host's uplink leads to, where [`Lab::machine`] is .2 and ::2.
+/// Addresses of the network on the host's uplink, in which [`Lab::machine`] is .2 and ::2.
 fn ipam() -> Value {
     json!({"type": "host-local", "ranges": [
         [{"subnet": "198.51.100.0/24", "rangeStart": "198.51.100.100"}],
@@ -23,7 +23,7 @@ pub fn on_uplink(lab: &Lab) -> Call {
     lab.plugin("macvlan").config(json!({"master": "uplink", "ipam": ipam()}))
 }
 
-/// A master that nothing is behind, for layer 2.
+/// A master, on layer 2.
 fn on_cable(lab: &Lab) -> Call {
     cable(lab);
     lab.plugin("macvlan").version("1.1.0").config(json!({"master": "cable"}))
@@ -79,7 +79,7 @@ fn nothing_is_left_after_del_and_a_second_del_is_fine() {
 }
 
 #[test]
-fn del_gives_the_lease_back_where_the_master_or_the_container_is_gone() {
+fn del_releases_the_lease_even_if_the_master_or_the_container_was_deleted() {
     let lab = Lab::new();
     lab.machine("server");
     let [a, b] = ["a", "b"].map(|id| lab.container(id));
@@ -148,7 +148,7 @@ fn in_mode_passthru_one_container_has_the_master_and_its_mac() {
 }
 
 #[test]
-fn the_mac_asked_for_nearest_to_the_attachment_counts() {
+fn the_most_specific_requested_mac_is_used() {
     beyond_reference!("mac-ways");
     let lab = Lab::new();
     let pod = lab.container("pod");
@@ -208,7 +208,7 @@ fn a_masters_mtu_that_is_lowered_lowers_the_containers_and_check_expects_it() {
 }
 
 #[test]
-fn the_queue_for_broadcasts_is_as_long_as_asked() {
+fn the_queue_for_broadcasts_has_the_configured_length() {
     beyond_reference!("macvlan-check");
     let lab = Lab::new();
     let pod = lab.container("pod");
@@ -221,7 +221,7 @@ fn the_queue_for_broadcasts_is_as_long_as_asked() {
 }
 
 #[test]
-fn check_tells_a_changed_mode_and_a_master_that_is_gone() {
+fn check_reports_a_changed_mode_and_a_missing_master() {
     let lab = Lab::new();
     let pod = lab.container("pod");
     let call = on_cable(&lab).on(&pod);
@@ -265,7 +265,7 @@ fn without_a_master_it_is_the_link_of_the_default_route() {
 }
 
 #[test]
-fn in_a_chain_the_master_is_what_an_earlier_plugin_made_and_its_result_is_passed_on() {
+fn in_a_chain_the_master_is_an_earlier_plugins_interface_and_its_result_is_passed_on() {
     beyond_reference!("macvlan-chained");
     let lab = Lab::new();
     let pod = lab.container("pod");
@@ -305,7 +305,7 @@ fn a_failed_ipam_plugin_leaves_no_interface() {
 }
 
 #[test]
-fn gc_gives_back_the_leases_of_those_that_are_gone() {
+fn gc_releases_the_leases_of_deleted_containers() {
     beyond_reference!("gc");
     let lab = Lab::new();
     lab.machine("server");
@@ -318,19 +318,19 @@ fn gc_gives_back_the_leases_of_those_that_are_gone() {
 }
 
 #[test]
-fn status_says_that_there_is_no_master() {
+fn status_reports_a_missing_master() {
     beyond_reference!("status");
     let lab = Lab::new();
     let call = on_cable(&lab);
     call.status().ok();
     call.clone().config(json!({"master": "gone"})).status().refused(50, "gone");
-    // An earlier plugin of the chain may make it.
+    // An earlier plugin of the chain may create it.
     call.clone().config(json!({"master": null})).status().ok();
     call.config(json!({"master": "net1", "linkInContainer": true})).status().ok();
 }
 
 #[test]
-fn routers_of_the_masters_network_are_not_listened_to_if_asked() {
+fn router_advertisements_of_the_masters_network_are_ignored_if_configured() {
     beyond_reference!("accept-ra");
     let lab = Lab::new();
     let pod = lab.container("pod");
@@ -340,7 +340,7 @@ fn routers_of_the_masters_network_are_not_listened_to_if_asked() {
 }
 
 #[test]
-fn a_master_that_is_down_is_told_on_the_log() {
+fn a_warning_is_logged_if_the_master_is_down() {
     beyond_reference!("macvlan-errors");
     let lab = Lab::new();
     let pod = lab.container("pod");

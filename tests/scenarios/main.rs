@@ -1,4 +1,4 @@
-//! The scenarios, one module a plugin.
+//! The scenarios, with one module for each plugin.
 #![allow(clippy::expect_used, clippy::unwrap_used, reason = "a missing answer fails the test")]
 
 mod bad_host_ports;

@@ -1,4 +1,4 @@
-//! `cnitool metrics`, and what is made for its metrics.
+//! `cnitool metrics`, with the dashboard and the alerts for its metrics.
 
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
@@ -10,7 +10,7 @@ use serde_json::json;
 use crate::common::host_local;
 
 #[test]
-fn metrics_tell_addresses_attachments_and_what_is_stale() {
+fn metrics_contain_addresses_attachments_and_stale_resources() {
     beyond_reference!("gc");
     let lab = Lab::new();
     let [_stays, goes] = ["stays", "goes"].map(|id| lab.container(id));
@@ -43,7 +43,7 @@ fn metrics_tell_addresses_attachments_and_what_is_stale() {
         text.lines().find_map(|line| line.strip_prefix(r#"cni_stale_oldest_age_seconds{network="net"} "#));
     assert!(oldest.unwrap().parse::<u64>().unwrap() >= 7200, "{text}");
 
-    // The file is replaced as a whole, and node_exporter, which is not root, can read it.
+    // The file is replaced atomically, and node_exporter, which is not root, can read it.
     let file = lab.dir().join("cni.prom");
     fs::write(&file, "old").unwrap();
     tool.says(&format!("metrics --to {}", file.display()));

@@ -1,4 +1,4 @@
-//! A key of the wrong type, whatever plugin and whatever key: ADD refuses it by name, DEL and GC do their work all the same.
+//! A key of the wrong type, for every plugin and key: ADD refuses it by name. DEL and GC work nevertheless.
 
 use std::fs;
 
@@ -9,20 +9,20 @@ use serde_json::{Value, json};
 use crate::common::{host_local, leases};
 use crate::portmap::web;
 
-/// For no key are all of these right.
+/// Each key has a wrong type with at least one of these.
 fn values() -> [Value; 3] {
     [json!(5), json!("word"), json!({"x": 5})]
 }
 
-/// What DEL or GC has done: empty, or what it has left undone.
+/// Checks DEL or GC. Returns what they left, or an empty string.
 type Undone = fn(&Lab, &Container) -> String;
 
-/// A plugin, a call that it serves, and what is to be gone after DEL and GC.
+/// A plugin, a successful call of it, and the check after DEL and GC.
 struct Fixture {
     call: Call,
     after_del: Undone,
     after_gc: Undone,
-    /// Keys with which the delegated plugin, or the result to look at, cannot be found.
+    /// Keys without which the delegate, or the result to read, cannot be found.
     blind: &'static [&'static str],
 }
 
@@ -31,7 +31,7 @@ impl Fixture {
     fn keys(&self, lab: &Lab) -> Vec<String> {
         let schema = lab.cnitool().json(&format!("explain {}", self.call.plugin()));
         let mut keys = vec![];
-        // An IPAM plugin's keys stand in another one's.
+        // An IPAM plugin's keys are in another plugin's configuration.
         let is_ipam = ["dhcp", "host-local", "static"].contains(&self.call.plugin());
         let above = if is_ipam { "ipam." } else { "" };
         collect(&schema["keys"], above, &mut keys);
@@ -51,7 +51,7 @@ impl Fixture {
         keys
     }
 
-    /// A value that ADD refuses as one of the wrong type, by the key's name. None: the plugin does not read the key.
+    /// A value that ADD refuses because of its type, with the key's name. None: the plugin does not read the key.
     fn wrong_value(&self, path: &str) -> Option<Value> {
         values().into_iter().find(|value| {
             let added = mistyped(&self.call, path, value).add();
@@ -61,7 +61,7 @@ impl Fixture {
             }
             let error = added.error();
             let key = path.rsplit('.').next().unwrap();
-            // The object in a list has this key alone.
+            // The object in the list has only this key.
             let named = error.msg.contains(key) || error.msg.contains("missing field");
             assert!(error.code != 6 || named, "{path} = {value}: {error:?}");
             error.code == 6
@@ -85,7 +85,7 @@ impl Fixture {
         faults
     }
 
-    /// Every key.
+    /// Tests every key.
     fn run(&self, lab: &Lab, pod: &Container) {
         let keys = self.keys(lab);
         assert!(keys.len() > 20, "{keys:?}");
@@ -94,7 +94,7 @@ impl Fixture {
     }
 }
 
-/// A new plugin joins by a test that is called as the others are.
+/// A new plugin needs a test, named like the others.
 #[test]
 fn every_plugin_is_tried_with_mistyped_keys() {
     let tests = include_str!("mistyped.rs");
@@ -104,7 +104,7 @@ fn every_plugin_is_tried_with_mistyped_keys() {
     }
 }
 
-/// Paths of a schema's keys, those within lists too.
+/// Collects the paths of a schema's keys, including those in lists.
 fn collect(keys: &Value, above: &str, paths: &mut Vec<String>) {
     for key in keys.as_array().unwrap() {
         let name = key["key"].as_str().unwrap();
@@ -118,7 +118,7 @@ fn collect(keys: &Value, above: &str, paths: &mut Vec<String>) {
     }
 }
 
-/// The call with a value at a path; `key[]` is a list with one object, `key[][]` a list with such a list.
+/// The call with a value at a path. `key[]` is a list with one object, `key[][]` a list with such a list.
 fn mistyped(call: &Call, path: &str, value: &Value) -> Call {
     fn put(place: &mut Value, path: &str, value: &Value) {
         let (step, below) = path.split_once('.').map_or((path, None), |(step, below)| (step, Some(below)));
@@ -144,7 +144,7 @@ fn mistyped(call: &Call, path: &str, value: &Value) -> Call {
     call.clone().config(document)
 }
 
-/// What `tool` shows of these words.
+/// The lines of `tool`'s output that contain these words.
 fn shown(lab: &Lab, tool: &str, words: &[&str]) -> String {
     let text = lab.host().sh(tool);
     text.lines().filter(|line| words.iter().any(|word| line.contains(word))).collect::<Vec<_>>().join("; ")
@@ -183,7 +183,7 @@ fn a_mistyped_key_keeps_no_del_or_gc_of_ptp_from_its_work() {
     Fixture { call, after_del: attachment, after_gc: attachment, blind: LEASED }.run(&lab, &pod);
 }
 
-/// Without the type nobody can say who leased the address.
+/// Without the type, the plugin that leased the address is unknown.
 const LEASED: &[&str] = &["ipam", "ipam.type"];
 
 /// The interface, its lease and its rules.
@@ -388,7 +388,7 @@ fn a_mistyped_key_keeps_no_del_or_gc_of_static_from_its_work() {
     beyond_reference!("lenient-del");
     let lab = Lab::new();
     let pod = lab.container("pod");
-    // It keeps nothing: what they do is to succeed.
+    // It has no state: DEL and GC only have to succeed.
     let undone: Undone = |_, _| String::new();
     let ipam = json!({"type": "static", "addresses": [{"address": "10.1.2.7/24"}]});
     let call = lab.plugin("static").version("1.1.0").config(json!({"ipam": ipam})).on(&pod);
@@ -416,7 +416,7 @@ fn a_mistyped_key_keeps_no_del_or_gc_of_tuning_from_its_work() {
     Fixture { call, after_del: undone, after_gc: backup, blind: &[] }.run(&lab, &pod);
 }
 
-/// What sbr makes goes with DEL. It is in the container alone, and no GC's to remove.
+/// DEL removes everything that sbr creates. It is all in the container, so GC removes nothing.
 #[test]
 fn a_mistyped_key_keeps_no_del_or_gc_of_sbr_from_its_work() {
     beyond_reference!("lenient-del");

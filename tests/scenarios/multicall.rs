@@ -1,4 +1,5 @@
-//! ferrule, all plugins in one executable: by the name of a plugin it is that plugin, and `make install` gives it these names.
+//! ferrule, the executable with all plugins: with a plugin's name it is that plugin, and `make install` creates these
+//! names.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs::{self, File};
@@ -13,7 +14,7 @@ use serde_json::{Value, json};
 
 use crate::common::{dual_stack, host_local, leases};
 
-/// The plugins' names, as ferrule lists them.
+/// The plugins' names, as listed by ferrule.
 fn plugins() -> Vec<String> {
     let listed = Command::new(together().join("ferrule")).arg("--list").output().unwrap();
     let names: Vec<String> = String::from_utf8(listed.stdout).unwrap().lines().map(str::to_owned).collect();
@@ -21,14 +22,14 @@ fn plugins() -> Vec<String> {
     names
 }
 
-/// What a start as someone at a terminal comes to.
+/// The outcome of a start at a terminal.
 fn by_hand(file: &Path, name: &str, arguments: &[&str]) -> (Option<i32>, String, String) {
     let Output { status, stdout, stderr } =
         Command::new(file).arg0(name).args(arguments).env_clear().output().unwrap();
     (status.code(), String::from_utf8(stdout).unwrap(), String::from_utf8(stderr).unwrap())
 }
 
-/// All that a caller sees of a plugin that can do little: its delegates are nowhere.
+/// The answers of a plugin without its delegates.
 fn answers(call: &Call) -> Vec<(Option<i32>, String, String)> {
     let commands =
         ["VERSION", "ADD", "CHECK", "DEL", "GC", "STATUS", "TURN"].map(|command| call.run(command));
@@ -90,7 +91,7 @@ fn a_runtime_that_calls_it_by_no_plugins_name_gets_an_error_that_tells_the_names
     }
 }
 
-/// The closer is started from /proc/self/exe, so it has to find by its name which plugin it is.
+/// The closer is started from /proc/self/exe, so it must select its plugin by its name.
 #[test]
 fn the_closer_that_a_del_starts_is_the_same_plugin() {
     let lab = Lab::new();
@@ -119,7 +120,7 @@ fn the_closer_that_a_del_starts_is_the_same_plugin() {
     assert!(ended, "{trace}");
 }
 
-/// Installs below a directory of the lab's; each file's name below it, and its inode.
+/// Installs below a directory of the lab. Returns each file's name and inode.
 fn installed(below: &Path, split: &str) -> BTreeMap<String, u64> {
     let script = repository().join("scripts/install");
     let run = Command::new(script).arg(below).env("SPLIT", split).output().unwrap();
@@ -130,13 +131,13 @@ fn installed(below: &Path, split: &str) -> BTreeMap<String, u64> {
 }
 
 #[test]
-fn it_is_installed_once_under_every_plugins_name_over_what_is_there_and_runs() {
+fn it_is_installed_once_under_every_plugins_name_and_replaces_running_files() {
     let lab = Lab::new();
     let pod = lab.container("pod");
     let bin = lab.dir().join("root/opt/cni/bin");
     fs::create_dir_all(&bin).unwrap();
     fs::write(bin.join("other"), "another's").unwrap();
-    // One that runs, and so could not be written to.
+    // A running executable, which cannot be written to.
     lab.host().sh(&format!("cp /bin/sleep {}", bin.join("bridge").display()));
     let mut running = Command::new(bin.join("bridge")).arg("600").spawn().unwrap();
 
@@ -167,15 +168,15 @@ fn it_is_installed_once_under_every_plugins_name_over_what_is_there_and_runs() {
     }
 }
 
-/// bridge and host-local of ferrule. `separate`: host-local as a process of its own.
+/// bridge and host-local of ferrule. `separate`: host-local as a process.
 fn delegating(lab: &Lab, separate: bool, pod: &str, ipam: Value) -> Call {
     let conf = json!({"cniVersion": "1.1.0", "bridge": "br0", "isGateway": true, "ipam": ipam});
     let call = lab.plugin("bridge").in_dir(&together()).config(conf).on(&lab.container(pod));
     call.env("FERRULE_SEPARATE_DELEGATES", if separate { "1" } else { "" })
 }
 
-/// What can be told of an answer before and after: the kernel makes MAC addresses at random.
-fn told(outcome: &Outcome) -> (Option<i32>, Value, String) {
+/// The part of an answer that can be compared: the kernel chooses random MAC addresses.
+fn comparable(outcome: &Outcome) -> (Option<i32>, Value, String) {
     let mut answer: Value = serde_json::from_str(&outcome.stdout).unwrap_or_default();
     for interface in answer["interfaces"].as_array_mut().into_iter().flatten() {
         interface.as_object_mut().unwrap().remove("mac");
@@ -183,13 +184,13 @@ fn told(outcome: &Outcome) -> (Option<i32>, Value, String) {
     (outcome.exit, answer, outcome.stderr.clone())
 }
 
-/// A range with one address, its gateway elsewhere (host-local warns of that).
+/// A range with one address and a gateway outside of it. host-local warns about that.
 fn one_address() -> Value {
     let range = json!({"subnet": "10.1.2.0/24", "rangeStart": "10.1.2.7", "rangeEnd": "10.1.2.7", "gateway": "10.9.9.9"});
     json!({"type": "host-local", "ranges": [[range]]})
 }
 
-/// The answers to a container's life, and to what host-local refuses.
+/// The answers during a container's life, and for an ADD that host-local refuses.
 fn life(separate: bool) -> Vec<(Option<i32>, Value, String)> {
     let lab = Lab::new();
     let call = delegating(&lab, separate, "pod", one_address());
@@ -210,7 +211,7 @@ fn life(separate: bool) -> Vec<(Option<i32>, Value, String)> {
     outcomes.push(call.del());
     assert!(leases().is_empty());
     outcomes.push(call.check(&result));
-    outcomes.iter().map(told).collect()
+    outcomes.iter().map(comparable).collect()
 }
 
 #[test]
@@ -228,7 +229,7 @@ fn an_add_that_fails_later_gives_the_address_back_both_ways() {
         let lab = Lab::new();
         let call = delegating(&lab, separate, "pod", host_local(&[&["10.1.2.0/24"]]));
         let before = lab.snapshot();
-        // Nobody gets the result.
+        // The result is not read.
         let mut process = call.clone().env("CNI_COMMAND", "ADD").process();
         let stdout = File::options().write(true).open("/dev/full").unwrap();
         let mut child = process.stdout(stdout).stderr(Stdio::null()).spawn().unwrap();
@@ -240,7 +241,7 @@ fn an_add_that_fails_later_gives_the_address_back_both_ways() {
     }
 }
 
-/// The programs that an ADD with host-local starts, itself included.
+/// The programs that an ADD with host-local starts, including itself.
 fn started(lab: &Lab, call: &Call) -> Vec<String> {
     let trace = lab.dir().join("trace");
     let strace = ["strace", "-f", "-e", "trace=execve", "-o"].map(str::to_owned);
@@ -252,12 +253,12 @@ fn started(lab: &Lab, call: &Call) -> Vec<String> {
 }
 
 #[test]
-fn a_process_is_started_for_host_local_only_if_it_is_another_file_or_asked_for() {
+fn a_process_is_started_for_host_local_only_if_it_is_another_file_or_if_requested() {
     let lab = Lab::new();
     let ipam = || host_local(&[&["10.1.2.0/24"]]);
     assert_eq!(started(&lab, &delegating(&lab, false, "one", ipam())), ["bridge"]);
     assert_eq!(started(&lab, &delegating(&lab, true, "two", ipam())), ["bridge", "host-local"]);
-    // A copy, as an update would leave it beside a bridge that still runs.
+    // A copy, as during an update while bridge runs.
     lab.host().sh(&format!("cp {} {}", quoted(&together().join("host-local")), Lab::plugin_dir().display()));
     let copied =
         delegating(&lab, false, "three", ipam()).env("CNI_PATH", Lab::plugin_dir().to_str().unwrap());

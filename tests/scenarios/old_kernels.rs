@@ -1,5 +1,5 @@
-//! Kernels from Linux 4.18 on, and sandboxes whose filter of system calls knows no newer ones: each call and each socket
-//! option that came later is refused, as these do it, and every command works without.
+//! Kernels since Linux 4.18, and seccomp filters that know no newer system calls. Each newer call and socket option is
+//! refused in the same way, and every command works nevertheless.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -8,8 +8,8 @@ use faults::{Services, Target};
 use lab::{Call, Lab, Outcome, beyond_reference};
 use serde_json::Value;
 
-/// The system calls that have come since Linux 4.18 (`syscall_64.tbl`), as far as a program of any kind may use them, and `statx`
-/// (4.11): container engines from before 2018 refuse it.
+/// The system calls added since Linux 4.18 (`syscall_64.tbl`) that a program may use, and `statx` (4.11), which
+/// container engines from before 2018 refuse.
 const NEWER: [&str; 33] = [
     "statx",
     "cachestat",
@@ -46,15 +46,15 @@ const NEWER: [&str; 33] = [
     "statmount",
 ];
 
-/// What a netlink socket is asked for that came later (4.20). Without it the kernel filters nothing of what it lists.
+/// A newer socket option (4.20). Without it, the kernel does not filter its lists.
 const OPTION: &str = "NETLINK_GET_STRICT_CHK";
 
-/// Where a run is written down.
+/// The trace of a run.
 const TRACE: &str = "/run/lab/plugins/trace";
 
 const COMMANDS: [&str; 5] = ["ADD", "CHECK", "GC", "STATUS", "DEL"];
 
-/// A plugin's commands, one after the other, on the container of a machine of its own.
+/// A plugin's commands in sequence, on a container of a separate machine.
 struct Scene {
     _services: Services,
     _lab: Lab,
@@ -71,7 +71,7 @@ impl Scene {
         Self { _services: services, _lab: lab, call, what: target.title() }
     }
 
-    /// Runs all commands with strace's arguments, and gives the lines of each one's trace.
+    /// Runs all commands with strace's arguments, and returns the lines of each trace.
     fn run(&self, arguments: &[&str]) -> [Vec<String>; COMMANDS.len()] {
         let mut prev = Value::Null;
         COMMANDS.map(|command| {
@@ -84,7 +84,7 @@ impl Scene {
         })
     }
 
-    /// Runs a command in which the nth option of a socket is unknown, between an ADD and a DEL as usual.
+    /// Runs a command between a normal ADD and DEL. The nth setsockopt(2) is refused.
     fn refuse(&self, command: &str, nth: usize) {
         let inject = format!("inject=setsockopt:error=ENOPROTOOPT:when={nth}");
         let refused = traced(&self.call, &["-e", &inject]);

@@ -1,4 +1,5 @@
-//! host-device with real network cards, which do not die with a namespace. `make test-vm` has two, plugged into each other.
+//! host-device with real network cards, which outlive their namespace. `make test-vm` has two that are connected with
+//! each other.
 
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
@@ -7,7 +8,7 @@ use serde_json::{Value, json};
 
 use crate::common::container_interface;
 
-/// A machine that has the one card, and another machine at the other one, with the address 198.51.100.2.
+/// A machine with one card, and another machine with the other one and the address 198.51.100.2.
 struct Fixture {
     lab: Lab,
     pod: Container,
@@ -19,7 +20,7 @@ struct Fixture {
 
 impl Fixture {
     fn new() -> Self {
-        // There is one pair of cards for all tests. One that has failed has given its cards back.
+        // All tests share one pair of cards. A failed test has returned its cards.
         static CARDS: Mutex<()> = Mutex::new(());
         let alone = CARDS.lock().unwrap_or_else(PoisonError::into_inner);
         let lab = Lab::new();
@@ -40,14 +41,14 @@ impl Fixture {
         self.lab.plugin("host-device").version("1.1.0").config(keys).on(&self.pod)
     }
 
-    /// The card is in the host as it was.
+    /// Asserts that the card is in the host as before.
     fn assert_home(&self) {
         let link = self.lab.host().link("nic0").expect("the card is home");
         assert_eq!((&link["address"], &link["ifalias"]), (&json!(self.mac), &json!("rack 7")));
         assert!(link["flags"].as_array().unwrap().contains(&json!("UP")));
     }
 
-    /// The container's namespace dies, and the host is where the kernel puts the card. Under which name it is there.
+    /// Deletes the container's namespace. The kernel moves the card to the host. Returns its name there.
     fn container_dies(&self) -> String {
         self.pod.vanish();
         let name = wait_for(&self.initial, &self.mac);
@@ -56,7 +57,7 @@ impl Fixture {
     }
 }
 
-/// The name of the card with a MAC, as soon as the kernel has it there.
+/// The name of the card with a MAC, as soon as the kernel has moved it.
 fn wait_for(initial: &Netns, mac: &str) -> String {
     let find = || initial.ip("link show").into_iter().find(|link| link["address"] == mac);
     initial.wait_until("a card is there", |_| find().is_some());
@@ -89,7 +90,7 @@ fn the_card_is_found_by_its_address_on_each_bus() {
     let kernel = at.lab.host().sh("readlink -f /sys/class/net/nic0/device");
     let virtio = kernel.trim();
     let pci = virtio.rsplit('/').nth(1).unwrap();
-    for (keys, told) in [
+    for (keys, expected) in [
         (json!({"pciBusID": pci}), json!(pci)),
         (json!({"runtimeConfig": {"deviceID": pci}}), json!(pci)),
         (json!({"kernelpath": virtio}), Value::Null),
@@ -98,7 +99,7 @@ fn the_card_is_found_by_its_address_on_each_bus() {
     ] {
         let call = at.call().config(json!({"device": null})).config(keys);
         let result = call.add().ok_result();
-        assert_eq!(container_interface(&result)["pciID"], told);
+        assert_eq!(container_interface(&result)["pciID"], expected);
         assert!(at.pod.reaches("198.51.100.2"));
         call.del().ok();
         at.assert_home();
@@ -136,7 +137,7 @@ fn a_del_that_is_faster_than_the_kernel_leaves_the_rest_to_gc() {
     let at = Fixture::new();
     at.call().add().ok_result();
     at.pod.vanish();
-    // The host has not got the card yet.
+    // The host does not have the card yet.
     at.call().without("CNI_NETNS").del().ok();
     let name = wait_for(&at.initial, &at.mac);
     at.initial.sh(&format!("ip link set {name} netns host"));

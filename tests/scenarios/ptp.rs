@@ -1,4 +1,4 @@
-//! ptp with host-local: the ways between container and host, and what it leaves.
+//! ptp with host-local: routes between container and host, and cleanup.
 
 use lab::{Container, Lab, beyond_1_1_1, beyond_reference, tcp_says};
 use serde_json::{Value, json};
@@ -7,14 +7,14 @@ use crate::common::{
     container_interface, host_end, host_local, ips, leases, rules_go_without_a_namespace, seen_as,
 };
 
-/// Both families, with the host as the way out.
+/// Both families, with the host as the default gateway.
 fn dual_stack() -> Value {
     let mut ipam = host_local(&[&["10.1.2.0/24"], &["fd00:1:2::/64"]]);
     ipam["routes"] = json!([{"dst": "0.0.0.0/0"}, {"dst": "::/0"}]);
     json!({"ipam": ipam})
 }
 
-/// An IPAM plugin that gives these addresses and routes.
+/// An IPAM plugin that returns these addresses and routes.
 fn fixed(lab: &Lab, ips: &Value, routes: &Value) -> Value {
     let result = json!({"cniVersion": "1.0.0", "ips": ips, "routes": routes});
     lab.fake_plugin("fixed", &format!("[ \"$CNI_COMMAND\" != ADD ] || echo '{result}'"));
@@ -50,7 +50,7 @@ fn the_container_sends_all_to_its_gateway_and_the_host_has_a_route_to_it_alone()
     let pod = lab.container("pod");
     let result = attach(&lab, &pod, dual_stack());
     let routes = pod.routes();
-    for wanted in [
+    for expected in [
         "10.1.2.0/24 via 10.1.2.1 dev eth0",
         "10.1.2.1 dev eth0",
         "default via 10.1.2.1 dev eth0",
@@ -58,13 +58,13 @@ fn the_container_sends_all_to_its_gateway_and_the_host_has_a_route_to_it_alone()
         "fd00:1:2::/64 via fd00:1:2::1 dev eth0",
         "fd00:1:2::1 dev eth0",
     ] {
-        assert!(routes.contains(&wanted.to_owned()), "{wanted}: {routes:?}");
+        assert!(routes.contains(&expected.to_owned()), "{expected}: {routes:?}");
     }
     assert!(!routes.contains(&"10.1.2.0/24 dev eth0".to_owned()), "{routes:?}");
     let end = host_end(&result);
     assert_eq!(lab.host().addresses(end), ["10.1.2.1/32", "fd00:1:2::1/128"]);
-    for wanted in ["10.1.2.2", "fd00:1:2::2"] {
-        assert!(lab.host().routes().contains(&format!("{wanted} dev {end}")), "{:?}", lab.host().routes());
+    for expected in ["10.1.2.2", "fd00:1:2::2"] {
+        assert!(lab.host().routes().contains(&format!("{expected} dev {end}")), "{:?}", lab.host().routes());
     }
 }
 
@@ -86,7 +86,7 @@ fn the_result_names_the_hosts_end_and_the_containers_which_the_addresses_are_of(
 }
 
 #[test]
-fn nothing_is_left_after_del_also_if_the_namespace_is_gone() {
+fn nothing_is_left_after_del_even_if_the_namespace_was_deleted() {
     let lab = Lab::new();
     let [stays, goes] = ["stays", "goes"].map(|id| lab.container(id));
     attach(&lab, &stays, dual_stack());
@@ -189,7 +189,7 @@ fn a_container_without_addresses_gets_a_pair_that_is_up() {
 }
 
 #[test]
-fn what_leaves_the_subnet_leaves_with_the_hosts_address_by_either_backend() {
+fn packets_that_leave_the_subnet_have_the_hosts_address_with_either_backend() {
     for backend in ["nftables", "iptables"] {
         let lab = Lab::new();
         let far = lab.machine("far");
@@ -233,7 +233,7 @@ fn gc_takes_links_rules_and_leases_of_containers_that_are_no_more() {
 }
 
 #[test]
-fn check_names_what_somebody_took_away() {
+fn check_names_a_removed_object() {
     beyond_reference!("ptp-check");
     for (harm, culprit) in [
         ("ip route del 10.1.2.2", "the host's route to 10.1.2.2/32"),
@@ -258,14 +258,14 @@ fn check_names_what_somebody_took_away() {
 }
 
 #[test]
-fn the_mac_is_the_one_asked_for_and_the_mtu_is_of_both_ends() {
+fn the_mac_is_the_requested_one_and_the_mtu_is_set_on_both_ends() {
     beyond_reference!("mac-of-ptp");
     let lab = Lab::new();
     let pod = lab.container("pod");
     let config = json!({"mtu": 1400, "mac": "02:00:00:00:00:01"});
     let call = lab.plugin("ptp").config(dual_stack()).config(config).on(&pod);
-    let asked = call.clone().args("IgnoreUnknown=true;MAC=02:00:00:00:00:02");
-    for (call, mac) in [(call, "02:00:00:00:00:01"), (asked, "02:00:00:00:00:02")] {
+    let requesting = call.clone().args("IgnoreUnknown=true;MAC=02:00:00:00:00:02");
+    for (call, mac) in [(call, "02:00:00:00:00:01"), (requesting, "02:00:00:00:00:02")] {
         let result = call.add().ok_result();
         assert_eq!(pod.link("eth0").unwrap()["address"], mac);
         for (netns, name) in [(lab.host(), host_end(&result)), (&*pod, "eth0")] {
@@ -360,7 +360,7 @@ fn a_del_leaves_an_interface_of_another_kind_or_network_whose_name_it_wanted() {
 }
 
 #[test]
-fn status_says_what_is_missing_for_an_add() {
+fn status_reports_what_an_add_lacks() {
     beyond_1_1_1!("status");
     let lab = Lab::new();
     let call = lab.plugin("ptp").version("1.1.0").config(dual_stack()).config(json!({"ipMasq": true}));
@@ -378,7 +378,7 @@ fn routers_that_the_container_pretends_to_be_are_not_heard_by_the_host() {
 }
 
 #[test]
-fn a_host_that_would_no_longer_hear_its_own_routers_is_told_so_once() {
+fn a_warning_about_ignored_router_advertisements_is_logged_once() {
     beyond_reference!("silenced-routers");
     for (accept_ra, warned) in [("1", true), ("2", false), ("0", false)] {
         let lab = Lab::new();

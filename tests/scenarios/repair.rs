@@ -1,4 +1,4 @@
-//! `cnitool repair`: rules that somebody has flushed come back, and nothing else happens.
+//! `cnitool repair`: flushed rules are restored, and nothing else changes.
 
 mod firewalld;
 mod watching;
@@ -20,13 +20,13 @@ use serde_json::{Value, json};
 
 use crate::common::dual_stack;
 
-/// "Within a second", or within ten where no event comes: several times as long for a busy machine.
+/// One second is promised, or ten if there is no event. This is several times as long, for a busy machine.
 const RESTORED: Duration = Duration::from_secs(60);
 
 const HOST: &str = "198.51.100.1:8080";
 const RESULT: &str = "/var/lib/cni/results/net-pod-eth0";
 
-/// A network with all that there is to repair, by a backend.
+/// A network with everything that can be repaired, by a backend.
 fn pods(backend: &str) -> Value {
     let mut bridge = dual_stack();
     let keys = [("type", json!("bridge")), ("ipMasq", json!(true)), ("ipMasqBackend", json!(backend))];
@@ -37,14 +37,14 @@ fn pods(backend: &str) -> Value {
     json!({"cniVersion": "1.0.0", "name": "net", "plugins": [bridge, portmap]})
 }
 
-/// The tool, with a host port for whatever it attaches.
+/// cnitool, with a host port for each attachment.
 fn tool(lab: &Lab, backend: &str) -> Tool {
     lab.configure("10-net.conflist", &pods(backend));
     let web = json!({"portMappings": [{"hostPort": 8080, "containerPort": 80, "protocol": "tcp"}]});
     lab.cnitool().env("CAP_ARGS", &web.to_string())
 }
 
-/// Makes the legacy tools those that a plugin finds.
+/// Makes the legacy tools the ones that plugins find.
 fn with_legacy_tools(tool: Tool) -> Tool {
     let dir = "/run/lab/tools";
     fs::create_dir(dir).unwrap();
@@ -80,7 +80,7 @@ const FLUSHES: [(&str, bool, &str); 7] = [
     ),
 ];
 
-/// Does what takes something away, beside whoever puts it back: a tool that meets another writer may fail.
+/// Removes rules while `--watch` restores them: a tool fails if another program writes at the same time.
 fn flushes(lab: &Lab, flush: &str) {
     until("it is flushed", || lab.host().try_exec(&["sh", "-ec", flush]).status.success());
 }
@@ -119,7 +119,7 @@ fn after_each_kind_of_flush_host_ports_and_masquerade_work_again_and_check_passe
     }
 }
 
-/// A network whose containers are limited in both directions.
+/// A network whose containers have limits in both directions.
 fn limited() -> Value {
     let mut bridge = dual_stack();
     bridge["type"] = json!("bridge");
@@ -129,7 +129,7 @@ fn limited() -> Value {
     json!({"cniVersion": "1.0.0", "name": "net", "plugins": [bridge, bandwidth]})
 }
 
-/// What takes a container's limits away, as somebody would do it.
+/// Commands that remove a container's limits.
 fn losses_of_limits(lab: &Lab) -> [String; 4] {
     let end = lab.host().sh("ip -o link show type veth");
     let end = end.split([' ', '@']).find(|word| word.starts_with("veth")).unwrap();
@@ -142,7 +142,7 @@ fn losses_of_limits(lab: &Lab) -> [String; 4] {
 }
 
 #[test]
-fn limits_come_back_too_and_what_is_there_stays() {
+fn repair_restores_limits_too_and_keeps_existing_ones() {
     needs!(TrafficControl);
     beyond_reference!("repair");
     let lab = Lab::new();
@@ -166,7 +166,7 @@ fn limits_come_back_too_and_what_is_there_stays() {
 }
 
 #[test]
-fn what_firewall_lets_pass_is_shown_and_comes_back_by_hand_and_to_whoever_watches() {
+fn traffic_allowed_by_firewall_is_shown_and_restored_by_repair_and_by_watch() {
     beyond_reference!("repair");
     let drop = "for tool in iptables-nft ip6tables-nft; do $tool -P FORWARD DROP; done";
     for (backend, flush) in
@@ -190,7 +190,7 @@ fn what_firewall_lets_pass_is_shown_and_comes_back_by_hand_and_to_whoever_watche
         let _server = far.serve_tcp("far", "198.51.100.2:7");
         let passes = || tcp_says(&pod, "198.51.100.2:7").as_deref() == Some("far 10.1.2.2");
         assert!(passes(), "{backend}");
-        // A policy of ACCEPT would hide what is missing.
+        // A policy of ACCEPT would hide missing rules.
         let harm = || flushes(&lab, &format!("{flush}; {drop}"));
         harm();
         assert!(tcp_is_cut_off(&pod, "198.51.100.2:7"), "{flush}");
@@ -211,7 +211,7 @@ fn what_firewall_lets_pass_is_shown_and_comes_back_by_hand_and_to_whoever_watche
 }
 
 #[test]
-fn masquerade_of_ptp_comes_back_too() {
+fn repair_restores_masquerade_of_ptp_too() {
     beyond_reference!("repair");
     for backend in ["nftables", "iptables"] {
         let lab = Lab::new();
@@ -237,7 +237,7 @@ fn of_two_attachments_with_the_same_host_port_the_newer_one_has_it_after_a_repai
     for (backend, loss) in [
         ("nftables", "nft flush ruleset"),
         ("iptables", "nft flush ruleset"),
-        // Only the older one's are missing.
+        // Only the older attachment's rules are missing.
         ("nftables", "nft delete element inet ferrule hairpin4/24 '{ 10.1.2.2 . 10.1.2.0 }'"),
         (
             "iptables",
@@ -261,7 +261,7 @@ fn of_two_attachments_with_the_same_host_port_the_newer_one_has_it_after_a_repai
 }
 
 #[test]
-fn no_rule_is_installed_for_whoever_is_gone_or_is_somebody_else_by_now() {
+fn no_rule_is_installed_for_a_deleted_or_replaced_container() {
     beyond_reference!("repair");
     for (what, happens) in [
         ("its namespace", "umount -l /run/netns/pod; rm /run/netns/pod"),
@@ -303,7 +303,7 @@ fn files_of_the_cache_that_are_damaged_foreign_or_hostile_are_named_and_the_othe
     write("net-huge-eth0", &" ".repeat(5 << 20));
     lab.host()
         .sh("mkfifo /var/lib/cni/results/net-fifo-eth0; ln -s /dev/zero /var/lib/cni/results/net-link-eth0");
-    // What reads well, but is not so.
+    // Valid documents with wrong content.
     let with = |change: &dyn Fn(&mut Value)| {
         let mut bad = good.clone();
         change(&mut bad);
@@ -349,7 +349,7 @@ fn files_of_the_cache_that_are_damaged_foreign_or_hostile_are_named_and_the_othe
     assert!(repaired.succeeded(), "{repaired:#?}");
 }
 
-/// Debian's package. Without CNI_COMMAND it says who it is, whatever its arguments are.
+/// Debian's package. Without CNI_COMMAND, it prints its version, whatever its arguments are.
 #[test]
 fn plugins_of_others_are_named_and_do_nothing() {
     beyond_reference!("repair");
@@ -358,7 +358,7 @@ fn plugins_of_others_are_named_and_do_nothing() {
     lab.fake_plugin("shy", "[ -z \"$CNI_COMMAND\" ] || touch /run/lab/called");
     let tool = tool(&lab, "nftables");
     tool.says("add net pod --container-id pod");
-    // As if the list had one more.
+    // As if the list had one more plugin.
     let mut network = pods("nftables");
     network["plugins"].as_array_mut().unwrap().push(json!({"type": "shy"}));
     fs::write("/run/lab/network", network.to_string()).unwrap();
@@ -378,7 +378,7 @@ fn plugins_of_others_are_named_and_do_nothing() {
 }
 
 #[test]
-fn a_repair_beside_adds_and_dels_leaves_no_rule_of_a_container_that_is_gone() {
+fn a_repair_concurrent_with_adds_and_dels_leaves_no_rules_of_deleted_containers() {
     beyond_reference!("repair");
     for backend in ["nftables", "iptables"] {
         let lab = Lab::new();
@@ -394,7 +394,7 @@ fn a_repair_beside_adds_and_dels_leaves_no_rule_of_a_container_that_is_gone() {
             });
             for pod in &pods {
                 let name = &pod.id;
-                // A flush may take from an ADD what it has just found.
+                // A flush may remove objects that an ADD has just found.
                 tool.run(&format!("add net {name} --container-id {name}"));
                 tool.run(&format!("del net {name} --container-id {name}"));
             }
@@ -406,7 +406,7 @@ fn a_repair_beside_adds_and_dels_leaves_no_rule_of_a_container_that_is_gone() {
     }
 }
 
-/// `cnitool repair --all --watch`, until it is told to end.
+/// `cnitool repair --all --watch`, until it gets a signal.
 pub struct Watching(std::process::Child);
 
 impl Watching {
@@ -420,7 +420,7 @@ impl Watching {
     }
 }
 
-/// A test that fails leaves nobody behind.
+/// Also after a failed test.
 impl Drop for Watching {
     fn drop(&mut self) {
         self.0.kill().ok();
@@ -431,7 +431,7 @@ impl Drop for Watching {
 #[test]
 fn repair_with_watch_restores_rules_after_each_flush_and_ends_at_sigterm() {
     beyond_reference!("repair");
-    // Where no events are sent, it takes 10 seconds: one of that kind will do.
+    // Without events, it takes 10 seconds. One such case is enough.
     for (backend, legacy, flush) in &FLUSHES[..6] {
         let lab = Lab::new();
         let (pod, far) = (lab.container("pod"), lab.machine("far"));
@@ -442,7 +442,7 @@ fn repair_with_watch_restores_rules_after_each_flush_and_ends_at_sigterm() {
         tool.says("add net pod --container-id pod");
         let _server = pod.serve_tcp("pod", "10.1.2.2:80");
         let watching = Watching::start(&tool);
-        // The first may be before it looks for the first time.
+        // The first flush may come before the watcher's first look.
         for _ in 0..2 {
             assert!(answers(&far), "{flush}");
             flushes(&lab, flush);
@@ -454,7 +454,7 @@ fn repair_with_watch_restores_rules_after_each_flush_and_ends_at_sigterm() {
 }
 
 #[test]
-fn whoever_watches_has_limits_back_after_each_removal() {
+fn watch_restores_limits_after_each_removal() {
     needs!(TrafficControl);
     beyond_reference!("repair");
     let lab = Lab::new();
@@ -464,7 +464,7 @@ fn whoever_watches_has_limits_back_after_each_removal() {
     tool.says("add net pod --container-id pod");
     let watching = Watching::start(&tool);
     for loss in losses_of_limits(&lab) {
-        // The first may be before it looks for the first time.
+        // The first flush may come before the watcher's first look.
         for _ in 0..2 {
             flushes(&lab, &loss);
             until_within(RESTORED, "the limits are back", || tool.run("check net --all").succeeded());
@@ -473,9 +473,9 @@ fn whoever_watches_has_limits_back_after_each_removal() {
     assert_eq!(watching.end(), Some(0));
 }
 
-/// kube-proxy writes its rules all the time, in tables of its own and in those that ours may be in.
+/// kube-proxy writes its rules permanently, in its own tables and in those with Ferrule's rules.
 #[test]
-fn whoever_watches_does_nothing_while_others_change_their_rules() {
+fn watch_does_nothing_while_other_programs_change_their_rules() {
     beyond_reference!("repair");
     let lab = Lab::new();
     lab.container("pod");
@@ -495,7 +495,7 @@ fn whoever_watches_does_nothing_while_others_change_their_rules() {
     }
     lab.host().sh("nft delete table inet ferrule");
     until_within(RESTORED, "the rules are back", || tool.run("check net --all").succeeded());
-    // The one for the start may have come so late that it brought them back.
+    // The repair at the start may have been late, and restored them.
     until("it has looked after the loss", || repairs() > 1);
     assert_eq!(watching.end(), Some(0));
     assert_eq!(repairs(), 2, "one for the start, one for the loss");

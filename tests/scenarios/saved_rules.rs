@@ -1,4 +1,4 @@
-//! Rulesets that an administrator saves and restores, with the tools of several releases.
+//! Rulesets that an administrator saves and restores, with tools of several releases.
 
 use std::path::Path;
 
@@ -14,7 +14,7 @@ struct Tools {
 }
 
 impl Tools {
-    /// Those of the machine, and 1.8.7 of Debian 11 if it has been unpacked.
+    /// The machine's tools, and 1.8.7 of Debian 11 if it has been unpacked.
     fn all() -> Vec<Self> {
         let here = Self { release: "the machine's", setup: String::new() };
         let old = unpacked("iptables-bullseye").map(|tree| Self::of_tree("1.8.7", &tree));
@@ -37,7 +37,7 @@ impl Tools {
 
     /// Saves the rules of both families, and restores them.
     fn round_trip(&self, lab: &Lab) {
-        // An alias is known from the next line on.
+        // An alias is defined only from the next line on.
         lab.host().sh(&format!(
             "{}
              iptables-save >/run/lab/saved4
@@ -49,7 +49,7 @@ impl Tools {
     }
 }
 
-/// A bridge, ports and the firewall plugin, whose traffic passes a host that drops what it forwards.
+/// A bridge, ports and the firewall plugin, on a host that drops forwarded packets.
 fn network(lab: &Lab, firewall: Value) -> Chain {
     let mut bridge = dual_stack();
     bridge["type"] = json!("bridge");
@@ -63,7 +63,7 @@ fn network(lab: &Lab, firewall: Value) -> Chain {
     lab.chain(json!({"cniVersion": "1.0.0", "name": "net", "plugins": [bridge, portmap, plugin]}))
 }
 
-/// A network that the containers have nothing to do with. Its machine has 203.0.113.2.
+/// A network without containers. Its machine has 203.0.113.2.
 fn unrelated(lab: &Lab) -> lab::Container {
     let other = lab.container("other");
     lab.host().sh(&format!(
@@ -93,7 +93,7 @@ fn after_iptables_save_and_restore_containers_pass_and_unrelated_networks_do_not
         assert!(tcp_says(&pod, "198.51.100.2:7").is_some(), "{release}");
         assert!(tcp_says(&pod, "[2001:db8:51::2]:7").is_some(), "{release}");
         network.check(&pod, "eth0", &result).iter().for_each(Outcome::ok);
-        // The next attachment finds all that it needs, and the last one takes it away.
+        // The next attachment finds everything that it needs, and the last one removes it.
         let second = lab.container("second");
         let next = network.add(&second, "eth0").ok_result();
         network.check(&second, "eth0", &next).iter().for_each(Outcome::ok);
@@ -104,7 +104,7 @@ fn after_iptables_save_and_restore_containers_pass_and_unrelated_networks_do_not
     }
 }
 
-/// As iptables 1.8.7 leaves the rule of an older version of ours, which has no match that it knows.
+/// iptables 1.8.7 leaves the rule of an older Ferrule version like this: it does not know the match.
 #[test]
 fn a_rule_that_accepts_everything_in_place_of_ours_is_noticed_and_replaced_by_the_next_add() {
     beyond_reference!("firewall-nftables");
@@ -132,7 +132,7 @@ fn a_rule_that_accepts_everything_in_place_of_ours_is_noticed_and_replaced_by_th
     }
 }
 
-/// The rule that older versions of ours installed.
+/// The rule of older Ferrule versions.
 #[test]
 fn a_mark_rule_of_an_older_version_is_replaced_by_add() {
     beyond_reference!("firewall-nftables");
@@ -152,7 +152,7 @@ fn a_mark_rule_of_an_older_version_is_replaced_by_add() {
 }
 
 #[test]
-fn rules_and_chains_of_the_administrator_stay_when_the_last_container_goes() {
+fn rules_and_chains_of_the_administrator_stay_after_the_last_containers_del() {
     beyond_reference!("firewall-nftables");
     for (tool, backend) in
         [("iptables", "nftables"), ("iptables", "iptables"), ("iptables-legacy", "nftables")]
@@ -186,7 +186,7 @@ fn rules_and_chains_of_the_administrator_stay_when_the_last_container_goes() {
     }
 }
 
-/// Those that are added while containers run, in chains that the plugin has created.
+/// Rules that are added while containers run, in chains that the plugin has created.
 #[test]
 fn a_rule_that_an_administrator_adds_to_cni_forward_keeps_the_chain() {
     beyond_reference!("firewall-nftables");
@@ -212,7 +212,7 @@ fn a_rule_that_an_administrator_adds_to_cni_forward_keeps_the_chain() {
     }
 }
 
-/// nft(8) of the machine, and the newest of Debian if it has been unpacked.
+/// The machine's nft(8), and the newest of Debian if it has been unpacked.
 fn nfts() -> Vec<String> {
     let newest = unpacked("nftables-unstable").map(|tree| {
         let tree = quoted(&tree);
@@ -221,7 +221,7 @@ fn nfts() -> Vec<String> {
     [Some("nft".to_owned()), newest].into_iter().flatten().collect()
 }
 
-/// Rules by their expressions, in their order, without handles and counters; and elements, in any order.
+/// Rules by their expressions, in their order, without handles and counters. Elements are sorted.
 fn kernel_state(lab: &Lab, nft: &str) -> [Vec<String>; 2] {
     let listed = lab.host().sh(&format!("{nft} --debug=netlink list ruleset"));
     let text = lab.host().sh(&format!("{nft} -s list ruleset"));
@@ -234,7 +234,7 @@ fn kernel_state(lab: &Lab, nft: &str) -> [Vec<String>; 2] {
 }
 
 #[test]
-fn a_complete_ruleset_that_nft_saved_is_loaded_again_and_is_what_it_was() {
+fn a_ruleset_saved_and_loaded_by_nft_is_unchanged() {
     beyond_reference!("firewall-nftables");
     for nft in nfts() {
         let lab = Lab::new();

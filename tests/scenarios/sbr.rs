@@ -1,11 +1,12 @@
-//! sbr: what comes from an address of an interface leaves by that interface.
+//! sbr: packets from an interface's address leave through that interface.
 
 use lab::{Call, Container, Lab, beyond_1_1_1, beyond_reference, tcp_says};
 use serde_json::{Value, json};
 
 use crate::common::{routing_of, site};
 
-/// A second network of a container, as Multus attaches it: a macvlan with two addresses a family and a default route of its own, and sbr.
+/// A container's second network, as Multus attaches it: a macvlan with two addresses of each family and a default
+/// route, and sbr.
 fn second(n: u8, version: &str) -> Value {
     let subnets = [
         format!("10.{n}.0.0/24"),
@@ -20,12 +21,12 @@ fn second(n: u8, version: &str) -> Value {
     json!({"cniVersion": version, "name": format!("net{n}"), "plugins": [macvlan, {"type": "sbr"}]})
 }
 
-/// A container with eth0 up by hand, of two addresses a family, and sbr's call for it.
+/// A container with a manually configured eth0 with two addresses of each family, and sbr's call for it.
 pub fn by_hand(lab: &Lab) -> (Container, Call) {
     by_hand_in(lab, "1.1.0")
 }
 
-/// As [`by_hand`], in a version.
+/// Like [`by_hand`], in a version.
 pub fn by_hand_in(lab: &Lab, version: &str) -> (Container, Call) {
     let pod = lab.container("pod");
     let result = json!({
@@ -48,13 +49,13 @@ pub fn by_hand_in(lab: &Lab, version: &str) -> (Container, Call) {
 }
 
 #[test]
-fn answers_leave_by_the_interface_that_the_question_came_in_by() {
+fn answers_leave_by_the_interface_on_which_the_request_arrived() {
     beyond_reference!("sbr-gateway");
     let lab = Lab::new();
     let pod = lab.container("pod");
     let bridge = lab.plugin("bridge").on(&pod).config(crate::common::dual_stack());
     bridge.add().ok_result();
-    // The clients of both have one address.
+    // Both clients have the same address.
     let clients = [1, 2].map(|n| site(&lab, n));
     let _server = pod.serve_tcp("pod", "[::]:80");
     let mut results = vec![];
@@ -82,7 +83,7 @@ fn answers_leave_by_the_interface_that_the_question_came_in_by() {
             assert!(answer.starts_with("pod ") && answer.ends_with('2'), "{answer}");
         }
     }
-    // What is not bound to an address goes where it went before.
+    // Packets without a bound source address use the same route as before.
     assert!(pod.sh("ip route get 192.0.2.2").contains("dev eth0"));
     assert!(pod.sh("ip route get 192.0.2.2 from 10.2.0.2").contains("dev net2"));
     let chain = lab.chain(second(1, "1.0.0"));
@@ -107,7 +108,7 @@ fn del_puts_everything_back_that_add_has_moved() {
         assert_ne!(routing_of(&pod), before, "{keys}");
         let after = routing_of(&pod);
         call.check(&result).ok();
-        // Another ADD finds all that the first one has made.
+        // Another ADD finds everything that the first one created.
         call.add().ok_result();
         assert_eq!(routing_of(&pod), after, "{keys}");
         for _ in 0..2 {
@@ -178,7 +179,7 @@ fn a_failed_add_leaves_everything_as_it_was() {
 }
 
 #[test]
-fn the_rules_go_without_the_interface_and_without_the_namespace_there_is_nothing_to_do() {
+fn rules_are_removed_without_the_interface_and_without_the_namespace_del_succeeds() {
     beyond_reference!("sbr-restore");
     let lab = Lab::new();
     let (pod, call) = by_hand(&lab);
@@ -195,7 +196,7 @@ fn the_rules_go_without_the_interface_and_without_the_namespace_there_is_nothing
 }
 
 #[test]
-fn check_tells_what_has_changed() {
+fn check_reports_changes() {
     beyond_reference!("sbr-check");
     let lab = Lab::new();
     let (pod, call) = by_hand(&lab);

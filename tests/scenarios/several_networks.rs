@@ -1,4 +1,4 @@
-//! A pod on several networks at once, as Multus attaches it: eth0 for the cluster, and second networks beside it.
+//! A pod on several networks, as Multus attaches it: eth0 for the cluster, and second networks.
 
 use std::net::Ipv4Addr;
 use std::sync::{Arc, Mutex};
@@ -13,7 +13,7 @@ use crate::common::{dual_stack, host_local, seen_as};
 /// A network of the pod.
 struct Joined {
     ifname: &'static str,
-    /// What the kernel must be able to do.
+    /// The kernel feature that it needs.
     needs: Option<Feature>,
     plugin: Value,
     capabilities: Value,
@@ -38,7 +38,7 @@ impl Joined {
     }
 }
 
-/// In the order of set-up. A plugin joins by an entry.
+/// In the order of attachment. Add new plugins here.
 fn networks() -> Vec<Joined> {
     let bridge = {
         let mut keys = dual_stack();
@@ -72,7 +72,7 @@ fn networks() -> Vec<Joined> {
     all
 }
 
-/// The host has a machine on its uplink, with the addresses of two networks behind it.
+/// A machine on the host's uplink, with the addresses of two networks behind it.
 fn with_machine(lab: &Lab) -> Netns {
     let far = lab.machine("far");
     far.sh("ip addr add 203.0.113.1/32 dev lo; ip addr add 192.0.2.1/32 dev lo");
@@ -85,7 +85,7 @@ fn with_machine(lab: &Lab) -> Netns {
     far
 }
 
-/// Each network leads where it should.
+/// Asserts that each network's traffic takes the right way.
 fn is_attached(lab: &Lab, pod: &Container, far: &Netns) {
     let _server = far.serve_tcp("far", "0.0.0.0:80");
     assert_eq!(seen_as(pod, "203.0.113.1:80"), "198.51.100.1", "eth0 is the way out, masqueraded");
@@ -107,7 +107,7 @@ fn is_attached(lab: &Lab, pod: &Container, far: &Netns) {
     assert!(lab.host().reaches(&own) && pod.reaches("10.9.0.1"), "net2 leads to the host");
 }
 
-/// Runs the plugins, and writes down `COMMAND INTERFACE` of each.
+/// Runs the plugins, and records `COMMAND INTERFACE` of each.
 #[derive(Clone, Debug, Default)]
 struct Recorder(Arc<Mutex<Vec<String>>>);
 
@@ -139,7 +139,7 @@ fn on(container: &Container, networks: &[Joined]) -> Pod {
     networks.iter().fold(pod, |pod, network| pod.join(network.request()))
 }
 
-/// What all containers share stays, and is there before.
+/// Shared objects stay after the first container, so they exist from here on.
 fn settled(lab: &Lab) {
     let first = lab.container("first");
     let pods = pods(&Recorder::default());
@@ -178,7 +178,7 @@ fn a_network_that_fails_takes_the_pod_off_the_others_too() {
     settled(&lab);
     let container = lab.container("pod");
     let mut pod = on_all(&container);
-    // Nobody says its address.
+    // Nothing announces its address.
     let mut last = networks().remove(0);
     (last.ifname, last.plugin["ipam"]) = ("last", json!({"type": "static"}));
     pod = pod.join(last.request());
@@ -189,7 +189,7 @@ fn a_network_that_fails_takes_the_pod_off_the_others_too() {
 }
 
 #[test]
-fn of_a_pod_whose_namespace_is_gone_nothing_is_left_on_any_network() {
+fn nothing_is_left_on_any_network_of_a_pod_whose_namespace_was_deleted() {
     beyond_reference!("nothing-left");
     let lab = Lab::new();
     with_machine(&lab);
@@ -197,7 +197,7 @@ fn of_a_pod_whose_namespace_is_gone_nothing_is_left_on_any_network() {
     let before = lab.snapshot();
     let container = lab.container("pod");
     let mut networks = networks();
-    // A veth, which is the device here, dies with the namespace.
+    // The device here is a veth, which is deleted with its namespace.
     networks.retain(|network| network.plugin["type"] != "host-device");
     let (pods, mut pod) = (pods(&Recorder::default()), on(&container, &networks));
     pods.set_up(&pod).unwrap();

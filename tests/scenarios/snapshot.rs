@@ -1,8 +1,8 @@
-//! What the lab's own comparison sees: whatever it does not see, no scenario can find left.
+//! The lab's comparison of states: no scenario can find a leftover that it does not show.
 
 use lab::Lab;
 
-/// What a command changes, in the words of a snapshot.
+/// The changes by a command, as lines of a snapshot.
 fn changes(lab: &Lab, command: &str) -> String {
     let before = lab.snapshot();
     lab.host().sh(command);
@@ -38,7 +38,7 @@ fn an_address_and_a_route_that_only_the_table_local_has_are_seen() {
 }
 
 #[test]
-fn what_plugins_set_of_link_local_addresses_is_seen_and_what_the_kernel_adds_is_not() {
+fn link_local_addresses_of_plugins_are_in_the_snapshot_and_the_kernels_are_not() {
     let lab = Lab::new();
     lab.host().sh("ip link add v0 type veth peer name v1");
     let before = lab.snapshot();
@@ -61,7 +61,7 @@ fn what_plugins_set_of_link_local_addresses_is_seen_and_what_the_kernel_adds_is_
 }
 
 #[test]
-fn a_rule_that_is_there_a_second_time_is_seen() {
+fn a_duplicate_rule_is_noticed() {
     let lab = Lab::new();
     lab.host().sh("nft 'table inet t { chain c { tcp dport 80 accept; }; }'
                    iptables-legacy -A OUTPUT -p tcp -j ACCEPT");

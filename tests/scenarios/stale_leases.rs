@@ -10,7 +10,7 @@ use serde_json::{Value, json};
 
 use crate::common::{STORE, leases};
 
-/// A network of two addresses. Each test has addresses of its own: they are looked for on the whole machine.
+/// A network with two addresses. Each test uses different addresses, because the whole machine is searched for them.
 fn ipam(net: u8, keys: &Value) -> Value {
     let range = json!({"subnet": format!("10.211.{net}.0/24"), "rangeStart": format!("10.211.{net}.2"), "rangeEnd": format!("10.211.{net}.3")});
     let mut ipam = json!({"type": "host-local", "ranges": [[range]], "staleLeaseAge": 0});
@@ -32,7 +32,7 @@ fn added(lab: &Lab, netns: &str, id: &str) -> Outcome {
     lab.cnitool().run(&format!("add net {netns} --keep --container-id {id}"))
 }
 
-/// Namespaces of other tests may appear and go while this one looks at the machine: then nothing counts as stale.
+/// While this looks at the machine, other tests may create and delete namespaces. Then no lease counts as stale.
 fn retried(add: impl Fn() -> Outcome) -> Outcome {
     let is_unsure = |outcome: &Outcome| {
         ["cannot examine all network namespaces", "the search for stale leases"]
@@ -82,7 +82,7 @@ fn a_full_range_gives_the_address_of_a_container_that_has_exited() {
     assert_eq!(fs::read_to_string(format!("{STORE}/10.211.1.3")).unwrap(), "next\r\neth0");
 }
 
-/// The runtime has removed the file of the namespace, and a process is still in it.
+/// The runtime has deleted the namespace's file, and a process is still in the namespace.
 #[test]
 fn a_container_whose_process_lives_on_keeps_its_address() {
     beyond_reference!("stale-leases");
@@ -93,7 +93,7 @@ fn a_container_whose_process_lives_on_keeps_its_address() {
     let mut process = sleeper(&lab, "hidden");
     hidden.vanish();
     is_full(&add(&lab, "next"));
-    // Its address alone is enough, and so is its name: runtimes name control groups and mounts by containers.
+    // The address is enough, and so is the container's id: runtimes use it in the names of cgroups and mounts.
     lab.host().sh(&format!("nsenter --net=/proc/{}/ns/net ip address flush dev eth0", process.id()));
     lab.host().sh("touch /run/lab/ns; unshare --net=/run/lab/ns true");
     fs::create_dir_all("/run/lab/names").unwrap();
@@ -117,7 +117,7 @@ fn a_lease_that_no_runtime_has_noted_stays() {
     };
     ["a", "b"].iter().for_each(|id| drop(call(id).add().ok_result()));
     call("c").add().refused(999, "no IP addresses available");
-    // Nor one whose note is damaged, or names no namespace.
+    // Nor if its cache file is damaged, or contains no namespace.
     for note in ["{", r#"{"kind": "cniCacheV1", "containerId": "a", "ifName": "eth0", "networkName": "net"}"#]
     {
         fs::create_dir_all("/var/lib/cni/results").unwrap();
@@ -127,7 +127,7 @@ fn a_lease_that_no_runtime_has_noted_stays() {
     assert_eq!(leases(), ["10.211.3.2", "10.211.3.3"]);
 }
 
-/// A runtime starts a container again, whose DEL it did not come to.
+/// A runtime restarts a container without a DEL.
 #[test]
 fn a_container_that_is_started_again_gets_an_address() {
     beyond_reference!("stale-leases");
@@ -139,7 +139,7 @@ fn a_container_that_is_started_again_gets_an_address() {
     assert!(!second.succeeded(), "it is alive: {second:#?}");
     pod.vanish();
     lab.host().wait_until("the pair is gone", |host| host.ip("link show master br0").is_empty());
-    // Another namespace of another name: the runtime has noted the former one.
+    // Another namespace with another name: the cache contains the former one.
     let _pod = lab.container("anew");
     let tries = |keys: &Value| {
         configure(&lab, 4, keys);
@@ -151,7 +151,7 @@ fn a_container_that_is_started_again_gets_an_address() {
     assert_eq!(leases(), ["10.211.4.3"]);
 }
 
-/// At 90 % the ADD starts a process that it does not wait for.
+/// At 90 %, the ADD starts a process without waiting for it.
 #[test]
 fn stale_leases_are_released_in_the_background_before_the_range_is_full() {
     beyond_reference!("stale-leases");
@@ -168,7 +168,7 @@ fn stale_leases_are_released_in_the_background_before_the_range_is_full() {
     assert!(add(&lab, "early8").succeeded());
     assert!(fs::exists(&looked).unwrap());
     let is_released = || !leases().contains(&"10.211.5.5".to_owned());
-    // Other tests' namespaces may come in between, and then the next look is ten minutes later.
+    // Other tests' namespaces may interfere, and then the next search is ten minutes later.
     for _ in 0..10 {
         let deadline = Instant::now() + Duration::from_secs(5);
         while !is_released() && Instant::now() < deadline {
@@ -185,7 +185,7 @@ fn stale_leases_are_released_in_the_background_before_the_range_is_full() {
     assert_eq!(leases().len(), 8);
 }
 
-/// A clock since the start of the host that began a second ago, as after a reboot: of a time namespace.
+/// A boot time clock that started a second ago, as after a reboot, by a time namespace.
 fn after_a_reboot(call: &Call) -> Call {
     let up = fs::read_to_string("/proc/uptime").unwrap();
     let seconds: u64 = up.split('.').next().unwrap().parse().unwrap();
@@ -193,7 +193,7 @@ fn after_a_reboot(call: &Call) -> Call {
     call.clone().under(&["unshare", "--time", "--fork", &offset].map(str::to_owned))
 }
 
-/// No release of the reference marks the boot, nor drops a lease: each lease needs a proof of its own.
+/// No release of the reference records the boot id or drops leases, so each lease needs its own proof.
 #[test]
 fn leases_of_before_a_reboot_are_stale_unless_their_containers_are_seen() {
     beyond_reference!("stale-leases");
@@ -215,7 +215,7 @@ fn leases_of_before_a_reboot_are_stale_unless_their_containers_are_seen() {
         }
         let pod = lab.container(&format!("alive{net}"));
         pod.sh(&format!("ip address add 10.211.{net}.2/24 dev lo"));
-        // With or without a reboot, the reference keeps them all.
+        // With or without a reboot, the reference keeps all leases.
         let refused = after_a_reboot(&call(*net, "next", &json!({}))).by_release(*release).add();
         assert!(refused.stdout.contains("no IP addresses available"), "{refused:#?}");
     }

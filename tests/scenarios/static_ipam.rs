@@ -1,17 +1,17 @@
-//! static: addresses that the configuration or the call names.
+//! static: addresses from the configuration or the call.
 
 use lab::{Call, Lab, beyond_reference};
 use serde_json::{Value, json};
 
 use crate::common::{ips, seen_as};
 
-/// The plugin alone, as a delegate is called. It never looks at the namespace.
+/// Only the plugin, called like a delegate. It never looks at the namespace.
 fn alone(lab: &Lab, ipam: Value) -> Call {
     let call = lab.plugin("static").config(json!({"type": "bridge", "ipam": ipam}));
     call.env("CNI_CONTAINERID", "a").env("CNI_NETNS", "/run/netns/of-nobody")
 }
 
-/// An address of each family, with the gateways that bridge has.
+/// An address of each family, with bridge's gateways.
 fn fixed() -> Value {
     json!({
         "type": "static",
@@ -39,7 +39,7 @@ fn a_container_reaches_another_machine_with_the_addresses_of_the_configuration()
     let call = lab.plugin("bridge").config(json!({"bridge": "br0", "isGateway": true, "ipam": fixed()}));
     let mut other = fixed();
     other["addresses"] = json!([{"address": "10.1.2.8/24"}, {"address": "fd00:1:2::8/64"}]);
-    // The bridge is there before, so that only the attachment can be left.
+    // The bridge exists before, so that only the attachment can be left.
     call.clone().config(json!({"ipam": other})).on(&first).add().ok_result();
     let before = lab.snapshot();
     let call = call.on(&pod);
@@ -85,7 +85,7 @@ fn a_call_may_add_an_address_or_put_its_own_in_the_place_of_all() {
 }
 
 #[test]
-fn a_gateway_of_the_arguments_goes_to_the_addresses_whose_subnet_holds_it() {
+fn a_gateway_in_the_arguments_applies_to_the_addresses_of_its_subnet() {
     let lab = Lab::new();
     let call = alone(&lab, fixed());
     let added = call.clone().args("IP=10.9.0.7/16;GATEWAY=10.9.0.1").add().ok_result();
@@ -97,15 +97,15 @@ fn a_gateway_of_the_arguments_goes_to_the_addresses_whose_subnet_holds_it() {
 }
 
 #[test]
-fn an_address_that_a_call_asks_for_keeps_the_gateway_and_prefix_length_of_its_subnet() {
+fn an_address_requested_by_a_call_has_the_gateway_and_prefix_length_of_its_subnet() {
     // https://github.com/containernetworking/plugins/issues/406
     beyond_reference!("static-gateways");
     let lab = Lab::new();
     let pod = lab.container("pod");
     let mut ipam = fixed();
     ipam["addresses"][1] = json!({"gateway": "fd00:1:2::1"});
-    let asked = json!({"ips": ["10.1.2.9", "fd00:1:2::9/64"]});
-    let keys = json!({"bridge": "br0", "isGateway": true, "ipam": ipam, "runtimeConfig": asked});
+    let requested = json!({"ips": ["10.1.2.9", "fd00:1:2::9/64"]});
+    let keys = json!({"bridge": "br0", "isGateway": true, "ipam": ipam, "runtimeConfig": requested});
     let call = lab.plugin("bridge").config(keys).on(&pod);
     let result = call.add().ok_result();
     assert_eq!(with_gateways(&result), ["10.1.2.9/24 10.1.2.1", "fd00:1:2::9/64 fd00:1:2::1"]);

@@ -1,4 +1,4 @@
-//! `cnitool sysdump`: the archive has what a report needs, and no secret, wherever one is.
+//! `cnitool sysdump`: the archive contains what a report needs, and no secret.
 
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
@@ -8,7 +8,7 @@ use serde_json::{Value, json};
 
 use crate::common::host_local;
 
-/// Every secret has it.
+/// Part of every secret.
 const SECRET: &str = "hunter2";
 
 fn network(more: &Value) -> Value {
@@ -17,7 +17,7 @@ fn network(more: &Value) -> Value {
     json!({"cniVersion": "1.1.0", "name": "net", "plugins": [bridge]})
 }
 
-/// The archive, unpacked: all names with all text.
+/// The unpacked archive: all names with all text.
 fn dump(lab: &Lab, tool: &Tool) -> String {
     lab.host().sh("rm -rf /run/lab/out /run/lab/out.tgz; mkdir /run/lab/out");
     tool.says("sysdump --to /run/lab/out.tgz");
@@ -25,7 +25,7 @@ fn dump(lab: &Lab, tool: &Tool) -> String {
 }
 
 #[test]
-fn the_archive_has_what_a_report_needs_and_its_list_is_shown() {
+fn the_archive_contains_everything_for_a_report_and_its_files_are_listed() {
     let lab = Lab::new();
     let _pod = lab.container("pod");
     lab.configure("10-net.conflist", &network(&json!({"zzqq": 1})));
@@ -68,14 +68,14 @@ fn no_secret_is_in_the_archive_wherever_it_is_planted() {
         "note": format!("-----BEGIN PRIVATE KEY-----\n{SECRET}-8\n-----END PRIVATE KEY-----"),
     });
     lab.configure("10-net.conflist", &network(&plugin));
-    // Files that are no networks: a kubeconfig in YAML and one in JSON, and a configuration that is broken.
+    // Files that are not networks: kubeconfigs in YAML and JSON, and a broken configuration.
     let dir = "/etc/cni/net.d";
     fs::write(format!("{dir}/kubeconfig"), format!("users:\n- user: {{token: {SECRET}-9}}\n")).unwrap();
     let kubeconfig = json!({"clusters": [], "users": [{"user": {"x": format!("{SECRET}-10")}}]});
     fs::write(format!("{dir}/20-kube.json"), kubeconfig.to_string()).unwrap();
     fs::write(format!("{dir}/30-broken.conflist"), format!("{{\"token\": \"{SECRET}-11\"")).unwrap();
     lab.host().sh(&format!("nft 'table inet x {{ comment \"token={SECRET}-12\"; }}'"));
-    // journalctl of this machine has no such lines: a stand-in prints what a runtime logs.
+    // This machine's journalctl has no such lines. A script in its place prints a runtime's log.
     let log = format!(
         "cni: ADD env DB_URL={SECRET}-13 {{\\\\\"token\\\\\":\\\\\"{SECRET}-14\\\\\"}} Authorization: Bearer {SECRET}-15"
     );
@@ -93,7 +93,7 @@ fn no_secret_is_in_the_archive_wherever_it_is_planted() {
     let all = dump(&lab, &tool);
     let leaks: Vec<&str> = all.lines().filter(|line| line.contains(SECRET)).collect();
     assert!(leaks.is_empty(), "{leaks:#?}");
-    // What was around the secrets is there, so that the secrets were met.
+    // The text around the secrets is in the archive, so the secrets were there.
     for kept in [
         "K8S_POD_NAME=web",
         "SERVICE=[removed]",

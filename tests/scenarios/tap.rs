@@ -1,4 +1,4 @@
-//! tap with host-local: a program behind it, by itself and on a bridge, and what the plugin leaves.
+//! tap with host-local: with a program behind it, alone and on a bridge, and cleanup.
 
 use std::net::Ipv4Addr;
 use std::os::fd::AsFd;
@@ -21,7 +21,7 @@ fn tap(lab: &Lab, pod: &Container) -> Call {
     lab.plugin("tap").version("1.1.0").config(json!({"ipam": ipam})).on(pod)
 }
 
-/// For layer 2.
+/// A tap on layer 2.
 fn bare(lab: &Lab, pod: &Container) -> Call {
     tap(lab, pod).config(json!({"ipam": null}))
 }
@@ -52,7 +52,7 @@ fn a_machine_behind_it_answers_and_the_result_is_the_containers_interface() {
 }
 
 #[test]
-fn a_machine_may_have_several_queues_if_asked() {
+fn a_machine_may_have_several_queues_if_configured() {
     beyond_1_1_1!("tap");
     needs!(Tap);
     let lab = Lab::new();
@@ -67,7 +67,7 @@ fn a_machine_may_have_several_queues_if_asked() {
 }
 
 #[test]
-fn its_ipv6_addresses_can_be_used_though_nobody_has_opened_it() {
+fn its_ipv6_addresses_can_be_used_before_a_program_opens_it() {
     beyond_reference!("tap");
     needs!(Tap, Ipv6);
     let lab = Lab::new();
@@ -88,7 +88,7 @@ fn on_a_bridge_of_the_container_the_machine_is_one_of_the_hosts_network() {
     needs!(Tap);
     let lab = Lab::new();
     let pod = lab.container("pod");
-    // The container's way out: a bridge of the host, and inside a bridge that joins it with the tap.
+    // The container's default route: through a bridge of the host, and a bridge in the container that contains the tap.
     let way_out = json!({"bridge": "br0", "isGateway": true, "ipam": host_local(&[&["10.1.2.0/24"]])});
     lab.plugin("bridge").on(&pod).ifname("net1").config(way_out).add().ok_result();
     pod.sh("ip link add inner address 02:00:00:00:00:01 type bridge; ip link set inner up
@@ -144,7 +144,7 @@ fn nothing_is_left_after_del_and_a_second_del_is_fine() {
     let before = lab.snapshot();
     let call = tap(&lab, &a).config(json!({"owner": 1000, "group": 1000, "multiQueue": true}));
     call.add().ok_result();
-    // Also while somebody has it open.
+    // Also while a program has it open.
     let _machine = a.machine_behind("eth0", Some(1), MACHINE);
     for _ in 0..2 {
         call.del().ok();
@@ -155,7 +155,7 @@ fn nothing_is_left_after_del_and_a_second_del_is_fine() {
 }
 
 #[test]
-fn mtu_and_dns_are_as_asked_and_the_mac_asked_for_nearest_to_the_attachment_counts() {
+fn mtu_and_dns_are_as_configured_and_the_most_specific_mac_is_used() {
     beyond_reference!("tap");
     needs!(Tap);
     let lab = Lab::new();
@@ -180,7 +180,7 @@ fn mtu_and_dns_are_as_asked_and_the_mac_asked_for_nearest_to_the_attachment_coun
     }
 }
 
-/// `ip tuntap del` opens the tap, and takes its persistence.
+/// `ip tuntap del` opens the tap, and makes it non-persistent.
 fn can_be_opened_by(pod: &Container, user: u32, group: u32) -> bool {
     let line =
         format!("setpriv --reuid {user} --regid {group} --clear-groups ip tuntap del dev eth0 mode tap");
@@ -188,12 +188,12 @@ fn can_be_opened_by(pod: &Container, user: u32, group: u32) -> bool {
 }
 
 #[test]
-fn its_owner_and_its_group_may_open_it_and_anybody_if_there_are_none() {
+fn its_owner_and_its_group_may_open_it_and_everyone_if_none_is_set() {
     beyond_1_1_1!("tap");
     needs!(Tap);
     let lab = Lab::new();
     let pod = lab.container("pod");
-    // Everybody may open the device: the tap decides.
+    // Everyone may open the device, so the tap's owner decides.
     lab.host()
         .sh("mknod /run/lab/tun c 10 200; chmod 666 /run/lab/tun; mount --bind /run/lab/tun /dev/net/tun");
     for (keys, user, group, opens) in [
@@ -215,7 +215,7 @@ fn its_owner_and_its_group_may_open_it_and_anybody_if_there_are_none() {
 }
 
 #[test]
-fn check_tells_what_has_changed() {
+fn check_reports_changes() {
     beyond_reference!("tap");
     needs!(Tap);
     let lab = Lab::new();
@@ -256,7 +256,7 @@ fn a_name_that_is_taken_is_refused_and_del_leaves_its_owner_alone() {
     pod.sh("ip link del eth0; ip tuntap add dev eth0 mode tap");
     call.add().refused(4, "CNI_IFNAME eth0");
     call.del().ok();
-    // A VPN's, without Ethernet frames.
+    // A VPN's interface, without Ethernet frames.
     pod.sh("ip tuntap add dev eth0 mode tun");
     a_taken_name_is_refused(&lab, &call);
     pod.sh("ip link del eth0");
@@ -312,7 +312,7 @@ fn without_the_device_of_taps_add_and_status_say_so_and_nothing_is_left() {
 }
 
 #[test]
-fn gc_gives_back_the_leases_of_those_that_are_gone() {
+fn gc_releases_the_leases_of_deleted_containers() {
     beyond_reference!("tap");
     needs!(Tap);
     let lab = Lab::new();
@@ -324,7 +324,7 @@ fn gc_gives_back_the_leases_of_those_that_are_gone() {
 }
 
 #[test]
-fn an_selinux_context_is_ignored_where_there_is_none_and_asked_of_the_kernel_where_there_is() {
+fn an_selinux_context_is_set_if_the_host_has_selinux_and_ignored_otherwise() {
     beyond_reference!("tap");
     needs!(Tap);
     if std::fs::exists("/sys/fs/selinux/enforce").unwrap() {
@@ -339,12 +339,12 @@ fn an_selinux_context_is_ignored_where_there_is_none_and_asked_of_the_kernel_whe
     call.del().ok();
     let before = lab.snapshot();
     lab.host().sh("mount -t tmpfs none /sys/fs; mkdir /sys/fs/selinux; echo 1 >/sys/fs/selinux/enforce");
-    // This kernel knows no context at all.
+    // This kernel knows no SELinux context.
     call.add().refused(7, "container_t");
     lab.snapshot().assert_same(&before);
 }
 
-/// What the plugin starts with another SELinux context makes the tap through the device that it was given.
+/// The process with another SELinux context creates the tap through the inherited descriptor.
 #[test]
 fn the_process_that_makes_a_tap_for_the_plugin_leaves_it_to_the_plugin() {
     beyond_reference!("tap");
@@ -365,12 +365,12 @@ fn the_process_that_makes_a_tap_for_the_plugin_leaves_it_to_the_plugin() {
         (json!(true), json!(false))
     );
     drop(tun);
-    // A child that another thread starts just now has it open, too, until it has come as far as to its own program.
+    // A child process that another thread has just started also has it open until its execve(2).
     pod.wait_until("the tap goes with the last who has it open", |pod| pod.link("eth0").is_none());
 }
 
 #[test]
-fn routers_are_not_listened_to_if_asked() {
+fn router_advertisements_are_ignored_if_configured() {
     beyond_reference!("accept-ra");
     needs!(Tap, Ipv6);
     let lab = Lab::new();

@@ -1,4 +1,4 @@
-//! tuning: what it changes about an interface and its namespace, and how all is as before afterwards.
+//! tuning: changes of an interface and its namespace, and their restoration.
 
 use std::fs;
 use std::path::Path;
@@ -11,7 +11,7 @@ use crate::common::dual_stack;
 const BACKUP: &str = "/run/cni/tuning/pod_eth0.json";
 const ALLOWLIST: &str = "/etc/cni/tuning/allowlist.conf";
 
-/// A container with an interface that another plugin might have made.
+/// A container with an interface, as another plugin would create it.
 pub fn wired(lab: &Lab, ifname: &str) -> Container {
     let pod = lab.container("pod");
     lab.host().sh(&format!(
@@ -39,7 +39,7 @@ fn flag(pod: &Netns, name: &str) -> bool {
     eth0(pod, "flags").as_array().unwrap().contains(&json!(name))
 }
 
-/// An attribute: as configured, and as the kernel has it then.
+/// An attribute: the configuration's value, and a check of the kernel's.
 type Attribute = (Value, fn(&Netns) -> bool);
 
 const fn attributes() -> [fn() -> Attribute; 4] {
@@ -52,7 +52,7 @@ const fn attributes() -> [fn() -> Attribute; 4] {
 }
 
 #[test]
-fn each_attribute_is_set_and_given_back() {
+fn each_attribute_is_set_and_restored() {
     for attribute in attributes() {
         let (config, is_set) = attribute();
         let lab = Lab::new();
@@ -68,7 +68,7 @@ fn each_attribute_is_set_and_given_back() {
 }
 
 #[test]
-fn the_queue_length_is_set_and_given_back() {
+fn the_queue_length_is_set_and_restored() {
     beyond_1_1_1!("tuning-after-1.1.1");
     let lab = Lab::new();
     let pod = wired(&lab, "eth0");
@@ -82,7 +82,7 @@ fn the_queue_length_is_set_and_given_back() {
 }
 
 #[test]
-fn what_is_switched_off_is_switched_off_and_given_back_too() {
+fn attributes_are_turned_off_and_restored_too() {
     let lab = Lab::new();
     let pod = wired(&lab, "eth0");
     pod.sh("ip link set eth0 allmulticast on");
@@ -94,7 +94,7 @@ fn what_is_switched_off_is_switched_off_and_given_back_too() {
 }
 
 #[test]
-fn all_attributes_at_once_come_and_go_together() {
+fn all_attributes_are_set_and_restored_together() {
     beyond_1_1_1!("tuning-after-1.1.1");
     let lab = Lab::new();
     let pod = wired(&lab, "eth0");
@@ -110,7 +110,7 @@ fn all_attributes_at_once_come_and_go_together() {
 }
 
 #[test]
-fn only_what_is_changed_is_given_back() {
+fn only_changed_values_are_restored() {
     let lab = Lab::new();
     let pod = wired(&lab, "eth0");
     let call = tuning(&lab, &pod, json!({"mtu": 1400}));
@@ -177,7 +177,7 @@ fn sysctls_are_set_in_the_container_whichever_separator_they_are_written_with() 
 }
 
 #[test]
-fn ifname_stands_for_an_interface_with_a_dot_in_its_name() {
+fn ifname_is_replaced_by_an_interface_name_with_a_dot() {
     beyond_1_1_1!("tuning-after-1.1.1");
     let lab = Lab::new();
     let pod = wired(&lab, "eth0.5");
@@ -204,7 +204,7 @@ fn an_interface_with_a_dot_in_its_name_can_be_named_in_a_key() {
 }
 
 #[test]
-fn what_holds_for_all_interfaces_is_set_before_what_holds_for_one() {
+fn sysctls_for_all_interfaces_are_set_before_those_for_one() {
     beyond_reference!("tuning-order");
     let lab = Lab::new();
     let pod = wired(&lab, "eth0");
@@ -232,7 +232,7 @@ fn an_empty_value_empties_a_list() {
 }
 
 #[test]
-fn arguments_of_the_call_replace_what_the_network_says() {
+fn arguments_of_the_call_replace_those_of_the_network() {
     let lab = Lab::new();
     let pod = wired(&lab, "eth0");
     let config = json!({
@@ -342,7 +342,7 @@ fn a_failed_add_takes_back_all_that_it_changed() {
 }
 
 #[test]
-fn the_backup_goes_with_a_container_that_has_vanished() {
+fn the_backup_is_deleted_with_a_container_whose_namespace_was_deleted() {
     beyond_reference!("tuning-backup");
     let lab = Lab::new();
     let pod = wired(&lab, "eth0");
@@ -360,7 +360,7 @@ fn the_backup_goes_with_a_container_that_has_vanished() {
 }
 
 #[test]
-fn the_backup_goes_with_an_interface_that_is_gone_or_a_file_that_was_cut_short() {
+fn the_backup_is_deleted_if_the_interface_is_missing_or_the_file_is_truncated() {
     beyond_reference!("tuning-backup");
     let lab = Lab::new();
     let pod = wired(&lab, "eth0");
@@ -388,7 +388,7 @@ fn another_directory_may_keep_the_backups() {
 }
 
 #[test]
-fn what_add_would_refuse_is_given_back_by_del() {
+fn del_releases_what_add_would_refuse() {
     beyond_reference!("lenient-del");
     let lab = Lab::new();
     let pod = wired(&lab, "eth0");
@@ -402,7 +402,7 @@ fn what_add_would_refuse_is_given_back_by_del() {
 }
 
 #[test]
-fn two_tunings_of_a_chain_give_back_what_was_before_both() {
+fn two_tunings_of_a_chain_restore_the_values_before_both() {
     beyond_reference!("tuning-chain");
     let lab = Lab::new();
     let pod = wired(&lab, "eth0");
@@ -442,7 +442,7 @@ fn gc_removes_the_stale_backups_of_its_network_only() {
 }
 
 #[test]
-fn check_finds_what_was_changed_since() {
+fn check_finds_changes() {
     let lab = Lab::new();
     let pod = wired(&lab, "eth0");
     let config = json!({
@@ -482,9 +482,9 @@ fn check_takes_no_offence_at_capitals_or_blanks() {
     call.check(&result).ok();
 }
 
-/// What was there is needed for a roll-back, and CHECK must not pass what it has not seen.
+/// A rollback needs the old value, and CHECK must not pass a value that it has not read.
 #[test]
-fn a_sysctl_that_cannot_be_read_just_now_is_neither_set_nor_taken_for_right() {
+fn a_sysctl_that_cannot_be_read_is_neither_set_nor_accepted_by_check() {
     beyond_reference!("rollback");
     let lab = Lab::new();
     let pod = wired(&lab, "eth0");
@@ -499,7 +499,7 @@ fn a_sysctl_that_cannot_be_read_just_now_is_neither_set_nor_taken_for_right() {
     call.under(&unread).check(&result).refused(5, path);
 }
 
-/// The kernel has no words for that: EIO (stable_secret in Documentation/networking/ip-sysctl.rst).
+/// The kernel returns EIO for an unset secret (stable_secret in Documentation/networking/ip-sysctl.rst).
 #[test]
 fn a_secret_that_is_not_set_yet_can_be_set() {
     let lab = Lab::new();
@@ -523,7 +523,7 @@ fn a_sysctl_that_can_only_be_written_is_an_order() {
 }
 
 #[test]
-fn check_is_no_concern_of_who_listens_on_the_interface() {
+fn check_ignores_programs_that_listen_on_the_interface() {
     // https://github.com/containernetworking/plugins/pull/885
     beyond_reference!("tuning-check");
     let lab = Lab::new();

@@ -1,12 +1,12 @@
-//! Two machines with flannel's network over both: each has its own subnet, and a route to the other's as flanneld's backend
-//! host-gw makes it.
+//! Two machines with a flannel network: each has its own subnet, and a route to the other's, as flanneld's backend
+//! host-gw adds it.
 
 use std::fs;
 
 use lab::{Call, Lab, Neighbour, Netns, beyond_reference, tcp_says};
 use serde_json::{Value, json};
 
-/// A pod on a machine, and how it was attached.
+/// A pod on a machine, with its calls for DEL.
 struct Pod {
     netns: Netns,
     flannel: Call,
@@ -14,7 +14,8 @@ struct Pod {
     result: Value,
 }
 
-/// The n-th machine gets a pod with the host port 8080. Its flanneld has the other machine's subnets, of both families, behind its address.
+/// Attaches a pod with host port 8080 on the n-th machine. Its flanneld has routed the other machine's subnets of both
+/// families to that machine.
 fn start(lab: &Lab, n: u8, flanneld_masquerades: bool) -> Pod {
     let other = 3 - n;
     fs::create_dir_all("/run/flannel").unwrap();
@@ -55,7 +56,7 @@ fn at(address: &str, port: u16) -> String {
     if address.contains(':') { format!("[{address}]:{port}") } else { format!("{address}:{port}") }
 }
 
-/// Pods on both reach each other, by their own addresses and by the other machine's host port.
+/// Pods on both reach each other, by their addresses and by the other machine's host port.
 fn reach_each_other(flanneld_masquerades: bool) {
     let lab = Lab::new();
     let second = Neighbour::of(&lab);
@@ -65,7 +66,7 @@ fn reach_each_other(flanneld_masquerades: bool) {
         let to_pod = addresses(&pod);
         (pod, to_pod)
     });
-    // A namespace of the second machine is entered there.
+    // The second machine's namespaces can only be entered there.
     let serving = to_far.clone();
     let (far, servers) = second.run(move |_| {
         let servers: Vec<_> = serving.iter().map(|ip| far.netns.serve_tcp("far", &at(ip, 80))).collect();
@@ -74,7 +75,7 @@ fn reach_each_other(flanneld_masquerades: bool) {
     let own = addresses(&here);
     let machines = [["198.51.100.1", "2001:db8:51::1"], ["198.51.100.2", "2001:db8:51::2"]];
     for family in 0..2 {
-        // Where flanneld does not masquerade, the bridge does: to all that is not its own subnet.
+        // If flanneld does not masquerade, the bridge does, for all destinations outside of its own subnet.
         let seen = if flanneld_masquerades { own[family].as_str() } else { machines[0][family] };
         let direct = tcp_says(&here.netns, &at(&to_far[family], 80));
         assert_eq!(direct, Some(format!("far {seen}")), "by the pod's address");

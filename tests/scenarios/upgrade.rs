@@ -1,4 +1,4 @@
-//! A host changes from the reference to ours, or back, with containers on it.
+//! A host switches from the reference to Ferrule, or back, while containers run.
 
 use std::fs;
 
@@ -24,7 +24,7 @@ impl Who {
     }
 }
 
-/// From each release of the reference that has the plugin to ours, and back: the first one ADDs, the second one takes over.
+/// From each release of the reference with this plugin to Ferrule, and back: the first runs ADD, the second takes over.
 pub fn ways(plugin: &str) -> Vec<[Who; 2]> {
     let both = |release| {
         let theirs = Who::Reference(release);
@@ -33,7 +33,7 @@ pub fn ways(plugin: &str) -> Vec<[Who; 2]> {
     Release::with(plugin).into_iter().flat_map(both).collect()
 }
 
-/// From each release of the reference that has the plugin to ours.
+/// From each release of the reference with this plugin to Ferrule.
 pub fn to_ours(plugin: &str) -> Vec<[Who; 2]> {
     ways(plugin).into_iter().filter(|way| way[1] == Who::Ours).collect()
 }
@@ -45,13 +45,14 @@ fn on_cable(lab: &Lab, plugin: &str, keys: Value) -> Call {
     lab.plugin(plugin).config(json!({"master": "cable", "mtu": 1400, "ipam": ipam})).config(keys)
 }
 
-/// Attaches by one, and looks at it and deletes it by the other.
+/// Attaches with one, and runs CHECK and DEL with the other.
 fn is_taken_over(plugin: &str, keys: &Value) {
     for [old, new] in ways(plugin) {
         let lab = Lab::new();
         let [a, b] = ["a", "b"].map(|id| lab.container(id));
         let call = on_cable(&lab, plugin, keys.clone());
-        // So that only the attachment can be left. A VLAN of a master has one interface.
+        // Shared objects exist before, so that only the attachment can be left. A master has one interface for each
+        // VLAN.
         let beside = if plugin == "vlan" { json!({"vlanId": 200}) } else { json!({}) };
         old.run(&call).config(beside).on(&b).add().ok_result();
         let before = lab.snapshot();
@@ -62,7 +63,7 @@ fn is_taken_over(plugin: &str, keys: &Value) {
     }
 }
 
-/// A device of the host, with what it is plugged into.
+/// A device of the host, with its peer.
 fn host_device(lab: &Lab) -> Call {
     lab.host().sh("ip link add dev0 type veth peer name far0; ip link set far0 up; ip link add dev1 type veth peer name far1");
     lab.plugin("host-device")
@@ -76,13 +77,13 @@ fn a_device_that_the_other_moved_passes_check_and_comes_home() {
         let lab = Lab::new();
         let [a, b] = ["a", "b"].map(|id| lab.container(id));
         let call = host_device(&lab);
-        // So that only the attachment can be left.
+        // Shared objects exist before, so that only the attachment can be left.
         old.run(&call).config(json!({"device": "dev1"})).on(&b).add().ok_result();
         let before = lab.snapshot();
         let result = old.run(&call).on(&a).add().ok_result();
         new.run(&call).on(&a).check(&result).ok();
         new.run(&call).on(&a).del().ok();
-        // The reference does not know our records: GC deletes them.
+        // The reference does not know Ferrule's records. GC deletes them.
         call.gc(&[("b", "eth0")]).ok();
         lab.snapshot().assert_same(&before);
     }
@@ -132,19 +133,19 @@ fn limits_set_by_the_other_pass_check_and_their_ifb_is_deleted() {
         let result = old.run(&call).add().ok_result();
         new.run(&call).check(&result).ok();
         new.run(&call).del().ok();
-        // These go with the link that they are on. The reference leaves them, and of its own ours does not know whose they are.
+        // These are deleted with their link. The reference leaves them, and Ferrule cannot know their owner.
         lab.host().sh("tc qdisc del dev cable root || :; tc qdisc del dev cable clsact || tc qdisc del dev cable ingress || :");
         lab.snapshot().assert_same(&before);
     }
 }
 
 #[test]
-fn rules_and_routes_of_the_others_sbr_pass_check_and_come_back() {
+fn rules_and_routes_of_the_references_sbr_pass_check_and_are_restored() {
     beyond_reference!("sbr-restore");
     for [old, new] in ways("sbr") {
         let lab = Lab::new();
         let (pod, call) = crate::sbr::by_hand_in(&lab, "1.0.0");
-        // A default route that the reference puts in a table looks like one that it has moved there.
+        // A default route that the reference adds to a table looks like one that it has moved there.
         pod.sh("ip -6 route add default via fd00:1::1 dev eth0");
         let (routing, rules) = (routing_of(&pod), pod.sh("ip rule; ip -6 rule"));
         let result = old.run(&call).add().ok_result();
@@ -152,14 +153,14 @@ fn rules_and_routes_of_the_others_sbr_pass_check_and_come_back() {
         new.run(&call).check(&result).ok();
         new.run(&call).del().ok();
         assert_eq!(pod.sh("ip rule; ip -6 rule"), rules);
-        // The reference leaves the routes where they are: ours puts them back also then.
+        // The reference leaves the routes in the table. Ferrule restores them nevertheless.
         call.del().ok();
         assert_eq!(routing_of(&pod), routing);
     }
 }
 
 #[test]
-fn a_vrf_of_the_others_passes_check_and_goes_with_its_last_interface() {
+fn a_vrf_of_the_reference_passes_check_and_is_deleted_with_its_last_interface() {
     needs!(Vrf);
     for [old, new] in ways("vrf") {
         let lab = Lab::new();
@@ -181,7 +182,7 @@ fn an_attachment_made_by_the_other_passes_check_and_is_deleted_to_the_last_lease
         let lab = Lab::new();
         let [a, b] = ["a", "b"].map(|id| lab.container(id));
         let call = lab.plugin("bridge").config(dual_stack());
-        // The bridge is there before, so that only the attachment can be left.
+        // The bridge exists before, so that only the attachment can be left.
         old.run(&call).on(&b).add().ok_result();
         let before = lab.snapshot();
         let result = old.run(&call).on(&a).add().ok_result();
@@ -230,10 +231,10 @@ fn ptp(lab: &Lab) -> Call {
     lab.plugin("ptp").config(json!({"ipam": host_local(&[&["10.1.2.0/24"], &["fd00:1:2::/64"]])}))
 }
 
-/// Attaches by one, and looks at it and deletes it by the other.
+/// Attaches with one, and runs CHECK and DEL with the other.
 fn changes_hands(lab: &Lab, call: &Call, [old, new]: [Who; 2]) {
     let [a, b] = ["a", "b"].map(|id| lab.container(id));
-    // Forwarding and the tables are there before, so that only the attachment can be left.
+    // Forwarding and the tables exist before, so that only the attachment can be left.
     old.run(call).on(&b).add().ok_result();
     let before = lab.snapshot();
     let result = old.run(call).on(&a).add().ok_result();
@@ -351,7 +352,7 @@ fn both_write_the_same_files_but_for_an_index_and_a_lock_that_ours_keep() {
 }
 
 #[test]
-fn attributes_that_the_other_saved_are_given_back() {
+fn attributes_saved_by_the_other_suite_are_restored() {
     for [old, new] in ways("tuning") {
         let lab = Lab::new();
         let pod = wired(&lab, "eth0");

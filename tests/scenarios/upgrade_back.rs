@@ -1,4 +1,5 @@
-//! The way back: what the DELs of the reference leave of an attachment that ours made, and the commands of docs/migrate.md that remove it.
+//! Switching back: what the reference's DEL leaves of a Ferrule attachment, and the commands of docs/migrate.md that
+//! remove it.
 
 use std::fs;
 
@@ -26,7 +27,7 @@ fn plugins(backend: &str) -> Vec<Value> {
     ]
 }
 
-/// The commands that the page lists for the last container's rules.
+/// The commands on the page that remove the last container's rules.
 fn clean_up() -> String {
     let page = fs::read_to_string(repository().join("docs/migrate.md")).unwrap();
     let mut blocks = page.split("```sh example\n").filter_map(|text| text.split("```").next());
@@ -36,7 +37,7 @@ fn clean_up() -> String {
         .to_owned()
 }
 
-/// What the host has of ours.
+/// Everything of Ferrule on the host.
 fn of_ours(lab: &Lab) -> String {
     lab.host().sh("nft list ruleset | grep -i ferrule || :; ls /run/ferrule/localnet 2>/dev/null || :")
 }
@@ -58,7 +59,7 @@ fn rules_that_the_reference_leaves_of_our_attachments_go_by_the_commands_of_the_
                 prev = call(conf).config(json!({"prevResult": prev})).add().ok_result();
             }
             for conf in conflist.iter().rev() {
-                // That of bridge fails where a chain of its own is missing.
+                // The reference's DEL of bridge fails if one of its chains is missing.
                 call(conf).config(json!({"prevResult": prev})).by_release(release).del();
             }
             assert!(pod.link("eth0").is_none() && leases().is_empty(), "{release} removes link and leases");

@@ -1,4 +1,4 @@
-//! Firewall rules of the reference on a host that changes to ours, with containers on it.
+//! The reference's firewall rules on a host that switches to Ferrule, while containers run.
 
 use std::fs;
 
@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 
 use crate::common::{dual_stack, host_local};
 
-/// bridge with masquerade, and portmap, as the reference installs them: by iptables.
+/// bridge with masquerade, and portmap. The reference installs their rules by iptables.
 fn full_chain(lab: &Lab, keys: Value, host_port: u16) -> Chain {
     let mut bridge = dual_stack();
     bridge["type"] = json!("bridge");
@@ -23,7 +23,7 @@ fn full_chain(lab: &Lab, keys: Value, host_port: u16) -> Chain {
     lab.chain(json!({"cniVersion": "1.0.0", "name": "net", "plugins": [bridge, portmap]}))
 }
 
-/// The nat tables of iptables, without what counts and what tells the time.
+/// The nat tables of iptables, without counters and times.
 fn nat(lab: &Lab) -> Vec<String> {
     let saved = lab.host().sh("iptables-save -t nat; ip6tables-save -t nat");
     let lines = saved.lines().filter(|line| !line.starts_with('#'));
@@ -122,7 +122,7 @@ fn on_a_host_without_rules_of_the_reference_no_program_is_started() {
     assert_eq!(fs::read_to_string(started).unwrap_or_default(), "");
 }
 
-/// Programs called `iptables` that are of a variant, in a directory of their own.
+/// A separate directory with the programs `iptables` of a variant.
 fn tools_of(lab: &Lab, variant: &str) -> String {
     let dir = lab.dir().join(variant);
     fs::create_dir(&dir).unwrap();
@@ -139,7 +139,7 @@ fn tools_of(lab: &Lab, variant: &str) -> String {
 }
 
 #[test]
-fn check_takes_what_the_reference_installed_by_either_variant_of_iptables_and_notices_when_it_is_gone() {
+fn check_accepts_the_references_rules_in_either_variant_of_iptables_and_notices_their_removal() {
     beyond_reference!("check-upgrade");
     for (variant, [first, second]) in [
         ("nft", ["iptables -t nat -F CNI-HOSTPORT-DNAT", "ip6tables -t nat -F POSTROUTING"]),
@@ -163,7 +163,8 @@ fn check_takes_what_the_reference_installed_by_either_variant_of_iptables_and_no
     }
 }
 
-/// The chain with nftables for all rules, by release 1.9.1. None: it is not on this machine, and the test counts as skipped.
+/// The chain with nftables for all rules, by release 1.9.1. None: it is not on this machine, and the test counts as
+/// skipped.
 fn by_nftables(lab: &Lab) -> Option<[Chain; 2]> {
     Release::with("tap").first()?;
     let ours = full_chain(lab, json!({"backend": "nftables"}), 8080);
@@ -171,7 +172,7 @@ fn by_nftables(lab: &Lab) -> Option<[Chain; 2]> {
 }
 
 #[test]
-fn check_accepts_what_the_reference_installed_by_nftables_and_notices_when_it_is_gone() {
+fn check_accepts_the_references_nftables_rules_and_notices_their_removal() {
     beyond_reference!("check-upgrade");
     for flushed in
         ["ip6 cni_hostport hostports", "ip cni_hostport prerouting", "ip cni_hostport hostports_all"]
@@ -205,7 +206,7 @@ fn nftables_rules_of_the_reference_are_deleted_by_our_del() {
 }
 
 #[test]
-fn check_takes_a_spoof_check_of_the_reference_and_notices_when_it_is_gone() {
+fn check_accepts_a_spoof_check_of_the_reference_and_notices_its_removal() {
     beyond_reference!("check-upgrade");
     let lab = Lab::new();
     let pod = lab.container("pod");
@@ -216,9 +217,9 @@ fn check_takes_a_spoof_check_of_the_reference_and_notices_when_it_is_gone() {
     call.check(&result).refused(999, "net/pod/eth0");
 }
 
-/// The reference has its rules of `ingressPolicy` in iptables, with any backend.
+/// The reference's rules of `ingressPolicy` are in iptables, with any backend.
 #[test]
-fn check_accepts_an_ingress_policy_of_the_reference_and_notices_when_it_is_gone() {
+fn check_accepts_an_ingress_policy_of_the_reference_and_notices_its_removal() {
     beyond_reference!("check-upgrade");
     if Release::with("tap").is_empty() {
         return;
@@ -248,7 +249,7 @@ fn check_accepts_an_ingress_policy_of_the_reference_and_notices_when_it_is_gone(
     }
 }
 
-/// A network with a policy, on a bridge of its own.
+/// A network with a policy, on a separate bridge.
 fn with_policy(lab: &Lab, name: &str, number: u8) {
     let (v4, v6) = (format!("10.1.{number}.0/24"), format!("fd00:1:{number}::/64"));
     let bridge = json!({
@@ -260,9 +261,9 @@ fn with_policy(lab: &Lab, name: &str, number: u8) {
     lab.configure(&format!("{number}.conflist"), &network);
 }
 
-/// Its rules of `ingressPolicy` name bridges and no attachment.
+/// The reference's rules of `ingressPolicy` contain bridges, but no attachment.
 #[test]
-fn gc_and_repair_leave_an_ingress_policy_of_the_reference_and_repair_installs_ours_where_it_is_lost() {
+fn gc_and_repair_keep_an_ingress_policy_of_the_reference_and_repair_installs_ours_if_it_is_missing() {
     beyond_reference!("check-upgrade");
     if !Release::V1_9_1.is_here() {
         return;

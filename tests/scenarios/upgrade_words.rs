@@ -1,5 +1,5 @@
-//! What the reference's 1.9.1 refuses, ours refuse too, and scripts find its words at the beginning of the message. The tables list every
-//! refusal of its plugins that a configuration provokes.
+//! Ferrule refuses what the reference's 1.9.1 refuses, with the reference's words at the start of the message, for
+//! scripts. The tables list all of its plugins' errors that a configuration can cause.
 
 mod tables;
 
@@ -11,7 +11,7 @@ use serde_json::Value;
 
 use tables::{ACCEPTED, MISSING, OTHER_WORDS, Row, SAME_WORDS, row, rows};
 
-/// Runs ADD on a host of its own: what the reference's ADD leaves behind would make that of ours fail.
+/// Runs ADD on a separate host: the reference's leftovers would make Ferrule's ADD fail.
 fn on_a_host<T>(Row(plugin, keys): &Row, run: impl FnOnce(&Call) -> T) -> T {
     let lab = Lab::new();
     let pod = lab.container("pod");
@@ -19,7 +19,7 @@ fn on_a_host<T>(Row(plugin, keys): &Row, run: impl FnOnce(&Call) -> T) -> T {
     run(&lab.plugin(plugin).on(&pod).config(keys.clone()))
 }
 
-/// The message of the reference's refusal.
+/// The message of the reference's error.
 fn words_of_the_reference(row: &Row) -> String {
     let said = on_a_host(row, |call| call.clone().by_release(Release::V1_9_1).add().stdout);
     let theirs: Value = serde_json::from_str(&said).unwrap();
@@ -27,7 +27,7 @@ fn words_of_the_reference(row: &Row) -> String {
     words.unwrap_or_else(|| panic!("1.9.1 accepts {} {}: {theirs}", row.0, row.1)).to_owned()
 }
 
-/// The message of the reference's refusal, and the error of ours.
+/// The message of the reference's error, and Ferrule's error.
 fn refusals(row: &Row) -> (String, CniError) {
     (words_of_the_reference(row), on_a_host(row, |call| call.add().error()))
 }
@@ -44,7 +44,7 @@ fn messages_of_refusals_begin_with_the_words_of_the_reference() {
 }
 
 #[test]
-fn what_the_reference_refuses_is_refused_with_a_code_of_the_specification() {
+fn configurations_that_the_reference_refuses_are_refused_with_a_code_of_the_specification() {
     if !Release::V1_9_1.is_here() {
         return;
     }
@@ -57,7 +57,7 @@ fn what_the_reference_refuses_is_refused_with_a_code_of_the_specification() {
 }
 
 #[test]
-fn what_the_reference_does_not_find_on_the_host_ours_do_not_find_either() {
+fn objects_that_the_reference_does_not_find_on_the_host_ours_do_not_find_either() {
     if !Release::V1_9_1.is_here() {
         return;
     }
@@ -68,7 +68,7 @@ fn what_the_reference_does_not_find_on_the_host_ours_do_not_find_either() {
 }
 
 #[test]
-fn what_only_the_reference_refuses_is_a_difference_with_an_entry() {
+fn configurations_that_only_the_reference_refuses_have_an_entry_in_the_quirks() {
     if !Release::V1_9_1.is_here() {
         return;
     }
@@ -83,7 +83,7 @@ fn what_only_the_reference_refuses_is_a_difference_with_an_entry() {
     }
 }
 
-/// Both daemons give up after two seconds here.
+/// Both daemons time out after two seconds here.
 #[test]
 fn an_add_that_no_dhcp_server_answers_fails_with_the_words_of_the_reference() {
     if !Release::V1_9_1.is_here() {

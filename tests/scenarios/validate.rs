@@ -1,4 +1,4 @@
-//! `cnitool validate`: what ADD refuses, it reports first. The other way round: see validate_agrees.
+//! `cnitool validate` reports what ADD would refuse. validate_agrees tests the other direction.
 
 use std::fs;
 
@@ -17,7 +17,7 @@ fn bridge(more: Value) -> Value {
     with(json!({"type": "bridge", "bridge": "br0", "ipam": host_local(&[&["10.1.2.0/24"]])}), more)
 }
 
-/// An object with the members of another one, which count more.
+/// An object with the members of another one, which take precedence.
 fn with(mut object: Value, more: Value) -> Value {
     object.as_object_mut().unwrap().extend(more.as_object().unwrap().clone());
     object
@@ -36,7 +36,7 @@ fn reported(outcome: &Outcome) -> Vec<String> {
 }
 
 #[test]
-fn what_add_refuses_for_its_configuration_is_an_error_with_its_place() {
+fn a_configuration_that_add_refuses_is_an_error_with_its_location() {
     let lab = Lab::new();
     lab.container("pod");
     let ipam = |ipam: Value| bridge(json!({"ipam": with(json!({"type": "host-local"}), ipam)}));
@@ -68,7 +68,7 @@ fn what_add_refuses_for_its_configuration_is_an_error_with_its_place() {
 }
 
 #[test]
-fn what_works_less_well_than_meant_is_a_warning() {
+fn settings_that_may_not_work_as_intended_are_a_warning() {
     let lab = Lab::new();
     let portmap = json!({"type": "portmap"});
     for (plugins, words) in [
@@ -125,7 +125,7 @@ fn names_that_are_given_twice_and_ranges_that_overlap_are_found_across_all_netwo
         "warning: range 10.1.2.0/24 overlaps 10.1.0.0/16 of network a in /etc/cni/net.d/10-a.conflist";
     assert_eq!(of_draft(&network("c", "br2", "10.1.2.0/24")), [overlaps]);
     assert_eq!(of_draft(&network("a", "br0", "10.1.2.0/24")), [""; 0], "it will replace the other file");
-    // Segments of their own may have the same addresses.
+    // Separate segments may have the same addresses.
     let macvlan = json!({"type": "macvlan", "master": "lo", "ipam": host_local(&[&["10.1.2.0/24"]])});
     assert_eq!(of_draft(&with(list(json!([macvlan])), json!({"name": "c"}))), [""; 0]);
 

@@ -1,5 +1,5 @@
-//! What `cnitool validate` accepts without a finding, no ADD refuses for its configuration: each key of each plugin's published schema with
-//! each of a list of values.
+//! If `cnitool validate` accepts a configuration without a finding, ADD does not refuse it: each key of each plugin's
+//! published schema, with each of a list of values.
 
 use std::collections::BTreeSet;
 
@@ -12,7 +12,7 @@ use crate::flannel::{flanneld_says, subnet_env};
 
 const FILE: &str = "/etc/cni/net.d/10-net.conflist";
 
-/// Codes of an error that the configuration is to blame for (section 5 of the specification).
+/// Error codes for a wrong configuration (section 5 of the specification).
 const OF_THE_CONFIGURATION: [u64; 4] = [1, 2, 6, 7];
 
 fn ipam() -> Value {
@@ -23,17 +23,18 @@ fn bridge(ipam: Value) -> Value {
     json!({"type": "bridge", "bridge": "br0", "ipam": ipam})
 }
 
-/// A plugin by itself.
+/// Only the plugin.
 fn alone(plugin: Value) -> Vec<Value> {
     vec![plugin]
 }
 
-/// A plugin behind a bridge.
+/// The plugin after a bridge.
 fn chained(plugin: Value) -> Vec<Value> {
     vec![bridge(ipam()), plugin]
 }
 
-/// Tries each key of the plugin, which is the last one of the chain or that one's IPAM plugin. `prepare` runs on the host before each of them.
+/// Tests each key of the plugin, which is the chain's last one or that one's IPAM plugin. `prepare` runs on the host
+/// before each test.
 fn agrees(lab: &Lab, plugin: &str, chain: &[Value], prepare: &str) {
     lab.container("pod");
     let tool = lab.cnitool();
@@ -51,7 +52,7 @@ fn agrees(lab: &Lab, plugin: &str, chain: &[Value], prepare: &str) {
             }
             accepted += 1;
             let added = tool.run("add net pod --output json");
-            // No file tells what is in the container.
+            // No file describes what is in the container.
             let misses_a_link = added.stderr.contains("this link does not exist in namespace /run/netns/pod");
             assert!(
                 added.succeeded() || misses_a_link || !OF_THE_CONFIGURATION.contains(&code(&added)),
@@ -63,7 +64,7 @@ fn agrees(lab: &Lab, plugin: &str, chain: &[Value], prepare: &str) {
     assert!(accepted > 0 && reported > 0, "{plugin}: {accepted} accepted, {reported} reported");
 }
 
-/// The code of an error, which is printed behind what plugins log.
+/// The code of an error, which is printed after the plugin's log.
 fn code(failed: &Outcome) -> u64 {
     let json = failed.stderr.find("{\n").map(|at| &failed.stderr[at..]);
     let error: Value =
@@ -74,7 +75,7 @@ fn code(failed: &Outcome) -> u64 {
 /// The names of a plugin's keys.
 fn members(tool: &Tool, plugin: &str) -> Vec<String> {
     let schema: Value = serde_json::from_str(&tool.says(&format!("schema {plugin}"))).unwrap();
-    // What all plugins have in common is tried with one that has nothing else.
+    // The common keys are tested with the plugin that has no others.
     let common: BTreeSet<&str> = if plugin == "loopback" {
         ["type", "name", "cniVersion", "runtimeConfig", "prevResult"].into()
     } else {
@@ -125,7 +126,7 @@ fn with_member(chain: &[Value], plugin: &str, member: &str, value: &Value) -> Ve
     plugins
 }
 
-/// A bridge of another chain is not in the way.
+/// A bridge of another chain must not interfere.
 const NO_BRIDGE: &str = "ip link del br0 2>/dev/null || true";
 
 #[test]
@@ -144,7 +145,7 @@ fn of_static() {
     agrees(&Lab::new(), "static", &alone(bridge(ipam)), NO_BRIDGE);
 }
 
-/// With a server and the daemon: the configuration is the daemon's, too.
+/// With a server and the daemon, because the daemon uses the configuration too.
 #[test]
 fn of_dhcp() {
     let Some(net) = DhcpNetwork::with(RANGE) else { return };
@@ -168,7 +169,7 @@ fn of_host_device() {
     agrees(&Lab::new(), "host-device", &alone(plugin), device);
 }
 
-/// Tries a plugin that makes an interface on the link `cable`.
+/// Tests a plugin that creates an interface on the link `cable`.
 fn on_a_cable(plugin: &str, more: Value) {
     let lab = Lab::new();
     cable(&lab);

@@ -1,4 +1,4 @@
-//! vlan with host-local: what it makes on which master, whom the tag leads to, and what it leaves.
+//! vlan with host-local: the interface on its master, tagged traffic, and cleanup.
 
 use lab::{Call, Container, Lab, Netns, beyond_reference, needs, tcp_says};
 use serde_json::{Value, json};
@@ -10,7 +10,7 @@ use crate::common::{
 
 const MAC: &str = "02:00:00:00:00:aa";
 
-/// Addresses of the network with the tag, where [`tagged`] is .2 and ::2.
+/// Addresses of the tagged network, in which [`tagged`] is .2 and ::2.
 fn ipam() -> Value {
     json!({"type": "host-local", "ranges": [
         [{"subnet": "203.0.113.0/24", "rangeStart": "203.0.113.100"}],
@@ -18,7 +18,7 @@ fn ipam() -> Value {
     ]})
 }
 
-/// Another machine on the host's uplink, which takes frames with the tag of a link `tagged`.
+/// Another machine on the host's uplink, with tagged frames on a link `tagged`.
 fn tagged(lab: &Lab, link: &str) -> Netns {
     let server = lab.machine("server");
     server.sh(&format!(
@@ -35,20 +35,20 @@ pub fn on_uplink(lab: &Lab) -> Call {
     lab.plugin("vlan").config(json!({"master": "uplink", "vlanId": 100, "ipam": ipam()}))
 }
 
-/// VLAN 100 of a master that nothing is behind, for layer 2.
+/// VLAN 100 of a master, on layer 2.
 fn on_cable(lab: &Lab) -> Call {
     cable(lab);
     lab.plugin("vlan").version("1.1.0").config(json!({"master": "cable", "vlanId": 100}))
 }
 
-/// VLAN 100 of a link in the container that has the name of its interface.
+/// VLAN 100 of a link in the container that has the interface's name.
 fn beside_eth0(lab: &Lab, pod: &Container) -> Call {
     pod.sh("ip link add eth0 type veth peer name other; ip link set eth0 up; ip link set other up");
     lab.plugin("vlan").version("1.1.0").on(pod).config(json!({"vlanId": 100, "linkInContainer": true}))
 }
 
 #[test]
-fn the_container_reaches_who_has_the_same_tag_and_nobody_else() {
+fn the_container_reaches_only_machines_with_the_same_tag() {
     needs!(Vlan);
     let lab = Lab::new();
     let server = tagged(&lab, TAG_100);
@@ -124,7 +124,7 @@ fn nothing_is_left_after_del_and_a_second_del_is_fine() {
 }
 
 #[test]
-fn del_gives_the_lease_back_where_the_master_or_the_container_is_gone() {
+fn del_releases_the_lease_even_if_the_master_or_the_container_was_deleted() {
     beyond_reference!("vlan-del");
     needs!(Vlan);
     let lab = Lab::new();
@@ -181,7 +181,7 @@ fn a_vlan_that_has_an_interface_is_named_with_its_master_and_nothing_is_left() {
 }
 
 #[test]
-fn the_mac_is_the_masters_or_the_one_asked_for_nearest_to_the_attachment() {
+fn the_mac_is_the_masters_or_the_most_specific_requested_one() {
     beyond_reference!("mac-ways");
     needs!(Vlan);
     let lab = Lab::new();
@@ -212,12 +212,12 @@ fn the_mtu_is_the_masters_or_a_smaller_one_and_check_expects_a_lowered_one() {
     b_call.check(&of_b).ok();
     b.sh("ip link set eth0 mtu 1280");
     b_call.check(&of_b).refused(999, "MTU is 1280");
-    // Which has no MTU in its results.
+    // This version has no MTU in its results.
     b_call.version("1.0.0").check(&of_b).refused(999, "MTU is 1280");
 }
 
 #[test]
-fn check_tells_another_id_another_tag_another_master_and_one_that_is_gone() {
+fn check_reports_another_id_another_tag_another_master_and_a_missing_master() {
     beyond_reference!("vlan-check");
     needs!(Vlan);
     let lab = Lab::new();
@@ -255,7 +255,7 @@ fn the_master_may_be_in_the_container() {
 }
 
 #[test]
-fn beside_a_master_that_has_its_name_the_interface_has_the_id_in_its_own() {
+fn if_the_master_has_its_name_the_interfaces_name_contains_the_id() {
     beyond_reference!("vlan-chained");
     needs!(Vlan);
     let lab = Lab::new();
@@ -274,7 +274,7 @@ fn beside_a_master_that_has_its_name_the_interface_has_the_id_in_its_own() {
         call.check(&result).ok();
         pod.sh("ip link set eth0.100 down");
         call.check(&result).refused(999, "eth0.100");
-        // A DEL need not get the result.
+        // A DEL need not have the result.
         call.config(json!({"prevResult": null})).del().ok();
         lab.snapshot().assert_same(&before);
     }
@@ -306,7 +306,7 @@ fn of_a_tag_in_a_tag_del_removes_the_inner_one_only() {
 }
 
 #[test]
-fn a_vlan_that_the_container_made_beside_its_interface_is_its_own() {
+fn a_vlan_that_the_container_created_on_its_interface_is_kept() {
     beyond_reference!("vlan-chained");
     needs!(Vlan);
     let lab = Lab::new();
@@ -334,7 +334,7 @@ fn a_name_that_would_be_too_long_with_the_id_is_refused() {
 }
 
 #[test]
-fn in_a_chain_the_master_is_what_an_earlier_plugin_made_and_its_result_is_passed_on() {
+fn in_a_chain_the_master_is_an_earlier_plugins_interface_and_its_result_is_passed_on() {
     beyond_reference!("vlan-chained");
     needs!(Vlan);
     let lab = Lab::new();
@@ -366,7 +366,7 @@ fn a_failed_ipam_plugin_leaves_no_interface() {
 }
 
 #[test]
-fn gc_gives_back_the_leases_of_those_that_are_gone() {
+fn gc_releases_the_leases_of_deleted_containers() {
     beyond_reference!("gc");
     needs!(Vlan);
     let lab = Lab::new();
@@ -380,7 +380,7 @@ fn gc_gives_back_the_leases_of_those_that_are_gone() {
 }
 
 #[test]
-fn a_master_that_is_missing_or_down_is_told_by_status_and_add() {
+fn status_and_add_report_a_master_that_is_missing_or_down() {
     beyond_reference!("status");
     let lab = Lab::new();
     let pod = lab.container("pod");
@@ -413,7 +413,7 @@ fn an_id_of_0_has_to_be_written_and_makes_a_tag_without_a_vlan() {
 }
 
 #[test]
-fn routers_of_the_vlan_are_not_listened_to_if_asked() {
+fn router_advertisements_of_the_vlan_are_ignored_if_configured() {
     beyond_reference!("accept-ra");
     needs!(Vlan);
     let lab = Lab::new();
@@ -423,7 +423,7 @@ fn routers_of_the_vlan_are_not_listened_to_if_asked() {
 }
 
 #[test]
-fn a_kernel_without_vlans_is_told_apart_and_nothing_is_left() {
+fn without_vlans_in_the_kernel_the_error_says_so_and_nothing_is_left() {
     beyond_reference!("vlan-taken");
     if lab::Feature::Vlan.is_there() {
         return;

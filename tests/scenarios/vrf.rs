@@ -1,4 +1,4 @@
-//! vrf: an interface in a routing domain of its own.
+//! vrf: an interface in a separate routing domain.
 
 use std::collections::BTreeSet;
 use std::thread;
@@ -9,7 +9,7 @@ use serde_json::{Value, json};
 
 use crate::common::{data, routing_of, site_of};
 
-/// A second network of a container: a macvlan with two addresses a family and a default route of its own, in a VRF.
+/// A container's second network: a macvlan with two addresses of each family and a default route, in a VRF.
 fn second(n: u8, vrf: &str, version: &str) -> Value {
     let subnets = ["10.1.0.0/24", "fd00:1::/64", "10.5.0.0/24", "fd00:5::/64"];
     let ranges = subnets.map(|subnet| json!([{"subnet": subnet}]));
@@ -24,7 +24,7 @@ pub fn by_hand(lab: &Lab) -> (Container, Call) {
     by_hand_in(lab, "1.1.0")
 }
 
-/// As [`by_hand`], in a version.
+/// Like [`by_hand`], in a version.
 pub fn by_hand_in(lab: &Lab, version: &str) -> (Container, Call) {
     let pod = lab.container("pod");
     let result = json!({
@@ -91,7 +91,7 @@ fn del_puts_addresses_and_routes_back() {
     needs!(Vrf);
     let lab = Lab::new();
     let (pod, call) = by_hand(&lab);
-    // The kernel's rule for VRFs comes with the first one, and stays.
+    // The kernel adds its rule for VRFs with the first one, and the rule stays.
     pod.sh("ip link add first type vrf table 4242; ip link del first");
     let before = routing_of(&pod);
     let result = call.add().ok_result();
@@ -111,9 +111,10 @@ fn del_puts_addresses_and_routes_back() {
     }
 }
 
-/// The kernel takes routes and IPv6 addresses of an interface that leaves: a DEL that is killed then has put nothing back.
+/// The kernel deletes routes and IPv6 addresses of an interface that leaves a VRF. A DEL that is killed then has not
+/// restored them.
 #[test]
-fn a_del_after_a_killed_one_puts_back_what_the_result_tells_of() {
+fn a_del_after_a_killed_one_restores_the_addresses_and_routes_of_the_result() {
     beyond_reference!("vrf-routes");
     needs!(Vrf);
     let lab = Lab::new();
@@ -130,7 +131,7 @@ fn a_del_after_a_killed_one_puts_back_what_the_result_tells_of() {
 }
 
 #[test]
-fn thirty_interfaces_that_join_and_leave_vrfs_at_once_fail_nobody_and_leave_nothing() {
+fn thirty_interfaces_that_join_and_leave_vrfs_concurrently_cause_no_errors_or_leftovers() {
     beyond_reference!("vrf-routes");
     needs!(Vrf, Dummy);
     let lab = Lab::new();
@@ -201,7 +202,7 @@ fn a_vrf_stays_until_the_last_interface_has_left_and_its_table_is_one_for_all() 
 }
 
 #[test]
-fn check_tells_what_has_changed() {
+fn check_reports_changes() {
     beyond_reference!("vrf-check");
     needs!(Vrf);
     let lab = Lab::new();
@@ -217,13 +218,13 @@ fn check_tells_what_has_changed() {
         pod.sh(harm);
         call.check(&result).refused(999, word);
         call.del().ok();
-        // Whoever takes the interface out of a VRF by hand takes its routes and IPv6 addresses, too.
+        // Removing the interface from a VRF manually also deletes its routes and IPv6 addresses.
         pod.sh("ip route replace default via 10.1.0.1; ip -6 addr replace fd00:1::2/64 dev eth0 nodad");
     }
 }
 
 #[test]
-fn a_kernel_without_vrfs_is_told_apart_and_nothing_has_changed() {
+fn without_vrfs_in_the_kernel_the_error_says_so_and_nothing_has_changed() {
     beyond_reference!("vrf-kernel");
     if lab::Feature::Vrf.is_there() {
         return;

@@ -5,7 +5,7 @@ use serde_json::json;
 
 use crate::common::host_local;
 
-/// What a plugin says on stderr when it is started with nothing at all.
+/// A plugin's stderr when it is started without any input.
 fn said_by(lab: &Lab, plugin: &str) -> String {
     let bare = ["PATH", "CNI_IFNAME", "CNI_PATH"].into_iter().fold(lab.plugin(plugin), Call::without);
     let outcome = bare.stdin("").run_as_is();
@@ -13,7 +13,7 @@ fn said_by(lab: &Lab, plugin: &str) -> String {
     outcome.stderr
 }
 
-/// A version number as Semantic Versioning 2.0.0 has it, with or without a `v`: its core, if it is one.
+/// The core of a version number in Semantic Versioning 2.0.0, with or without a `v`.
 fn semantic(text: &str) -> Option<[u64; 3]> {
     let text = text.strip_prefix('v').unwrap_or(text);
     let (text, build) = text.split_once('+').unwrap_or((text, "0"));
@@ -29,8 +29,8 @@ fn found_by_nomad(stderr: &str) -> Option<[u64; 3]> {
     stderr.split_whitespace().find_map(semantic)
 }
 
-/// nerdctl's `FirewallPluginGEQVersion` (pkg/netutil/cni_plugin_unix.go): a line that begins with the words, of which
-/// the rest is a semantic version. nerdctl asks firewall only.
+/// nerdctl's `FirewallPluginGEQVersion` (pkg/netutil/cni_plugin_unix.go): a line that begins with these words, and
+/// continues with a semantic version. nerdctl only checks firewall.
 fn found_by_nerdctl(stderr: &str, plugin: &str) -> Option<[u64; 3]> {
     let words = format!("CNI {plugin} plugin ");
     stderr.lines().find_map(|line| line.strip_prefix(&words)).and_then(semantic)
@@ -72,7 +72,7 @@ fn the_rules_of_the_three_parsers_are_as_strict_as_theirs() {
     }
 }
 
-/// A call that is refused gets these words and no others, also where a library puts the details behind them.
+/// Asserts that a refused call has exactly this message, also if a library appends the details.
 #[track_caller]
 fn is_told(call: &Call, command: &str, words: &str) {
     let error = call.run(command).error();
@@ -115,20 +115,20 @@ fn an_interface_name_with_a_slash_is_refused_in_known_words() {
     let call = lab.plugin("tuning").on(&pod).ifname("eth/0").config(json!({"prevResult": prev}));
     let error = call.add().error();
     if !under_test().reference {
-        // The library under the reference refuses the name before the plugin can.
+        // The reference's library refuses the name before the plugin can.
         let words = "Interface name (eth/0) contains an invalid character /";
         assert!(error.msg.contains(words), "{error:?}");
     }
 }
 
-/// An ADD of host-local says exactly this, whatever it has to add in the details.
+/// Asserts the exact message of host-local's ADD, whatever its details are.
 #[track_caller]
 fn add_says(call: &Call, words: &str) {
     assert_eq!(call.add().error().msg, words);
 }
 
 #[test]
-fn what_host_local_cannot_give_is_told_in_the_words_that_alerts_look_for() {
+fn host_locals_refusals_have_the_words_that_alerts_search_for() {
     let lab = Lab::new();
     let call = |id: &str, sets: &[&[&str]]| {
         let ipam = lab.plugin("host-local").config(json!({"ipam": host_local(sets)}));

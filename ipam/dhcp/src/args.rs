@@ -1,30 +1,31 @@
-//! The daemon's command line. Its flags are those of the reference's daemon, with one dash or two, and durations as Go writes them.
+//! The daemon's command line. It has the flags of the reference's daemon, with one dash or two, and durations in Go's
+//! syntax.
 
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-/// Where plugins look for the daemon, unless `daemonSocketPath` says otherwise.
+/// Default path of the daemon's socket.
 pub const SOCKET: &str = "/run/cni/dhcp.sock";
 
-/// What the flags say.
+/// The daemon's flags.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Args {
-    /// `-socketpath`. Not used with a socket that systemd passed on.
+    /// `-socketpath`. Ignored if systemd passed a socket.
     pub socket: PathBuf,
-    /// `-hostprefix`: where the host's root directory is mounted, if the daemon is in a container. Empty: it is not.
+    /// `-hostprefix`: where the host's root directory is mounted, if the daemon runs in a container. Otherwise empty.
     pub host_prefix: PathBuf,
-    /// `-pidfile`: where the daemon's number is written. None: nowhere.
+    /// `-pidfile`: the file for the daemon's process id. None: no file.
     pub pid_file: Option<PathBuf>,
-    /// `-timeout`: how long an answer to one packet is waited for at first.
+    /// `-timeout`: timeout for the answer to the first packet.
     pub timeout: Duration,
-    /// `-resendmax`: the longest time between two packets.
+    /// `-resendmax`: the longest interval between two packets.
     pub resend_max: Duration,
-    /// `-resendtimeout`: how long ADD tries in all.
+    /// `-resendtimeout`: timeout of an ADD.
     pub resend_timeout: Duration,
-    /// `-broadcast`: servers are asked to answer by broadcast, always.
+    /// `-broadcast`: ask all servers to answer by broadcast.
     pub broadcast: bool,
-    /// `-adopt`: attachments of libcni's cache that have no lease here are asked for by their addresses.
+    /// `-adopt`: request the addresses of attachments in libcni's cache that have no lease here.
     pub adopt: bool,
 }
 
@@ -44,16 +45,16 @@ impl Default for Args {
 }
 
 impl Args {
-    /// Reads what follows `daemon`.
+    /// Parses the arguments after `daemon`.
     ///
     /// # Errors
-    /// What is wrong, as a sentence.
+    /// The reason, as a sentence.
     pub fn parse(arguments: &[OsString]) -> Result<Self, String> {
         let mut this = Self::default();
         let mut rest = arguments.iter();
         while let Some(argument) = rest.next() {
             let text = argument.to_str().ok_or_else(|| format!("{argument:?} is not UTF-8"))?;
-            // What follows is not read, as by the reference.
+            // Arguments after it are ignored, as by the reference.
             if text == "--" {
                 break;
             }
@@ -85,13 +86,13 @@ impl Args {
     }
 }
 
-/// An empty path is the default one. A relative path is below the working directory.
+/// An empty path means the default. A relative path is relative to the working directory.
 fn socket(value: &str) -> Result<PathBuf, String> {
     let path = if value.is_empty() { SOCKET } else { value };
     std::path::absolute(path).map_err(|e| format!("-socketpath {value:?}: {e}"))
 }
 
-/// An empty path is none.
+/// An empty path means no file.
 fn pid_file(value: &str) -> Result<Option<PathBuf>, String> {
     match PathBuf::from(value) {
         path if path.as_os_str().is_empty() => Ok(None),
@@ -100,7 +101,7 @@ fn pid_file(value: &str) -> Result<Option<PathBuf>, String> {
     }
 }
 
-/// A path of the host as a daemon sees it that has the host's root directory elsewhere.
+/// The path in the daemon's file system of a path of the host. `host_prefix` is the host's root directory there.
 pub fn below(host_prefix: &Path, path: &Path) -> PathBuf {
     match host_prefix.as_os_str().is_empty() {
         true => path.to_owned(),
@@ -108,7 +109,7 @@ pub fn below(host_prefix: &Path, path: &Path) -> PathBuf {
     }
 }
 
-/// As Go's flag package reads it. A boolean's value cannot be an argument of its own.
+/// Parses a boolean as Go's flag package does: its value cannot be a separate argument.
 fn boolean(name: &str, value: Option<&str>) -> Result<bool, String> {
     match value {
         None | Some("1" | "t" | "T" | "true" | "TRUE" | "True") => Ok(true),
@@ -121,9 +122,9 @@ fn boolean(name: &str, value: Option<&str>) -> Result<bool, String> {
 const UNITS: [(&str, f64); 8] =
     [("ns", 1.0), ("us", 1e3), ("µs", 1e3), ("μs", 1e3), ("ms", 1e6), ("s", 1e9), ("m", 60e9), ("h", 3600e9)];
 
-/// None: zero, which stands for the default.
+/// None: zero, which means the default.
 fn duration(name: &str, value: &str) -> Result<Option<Duration>, String> {
-    // Zero alone needs no unit.
+    // Only zero needs no unit.
     let parsed = if value == "0" { Some(0.0) } else { nanoseconds(value) };
     parsed
         .and_then(|nanoseconds| Duration::try_from_secs_f64(nanoseconds / 1e9).ok())
@@ -146,7 +147,7 @@ fn nanoseconds(text: &str) -> Option<f64> {
     Some(sum)
 }
 
-/// What `dhcp daemon -help` prints.
+/// The output of `dhcp daemon -help`.
 pub const HELP: &str = "usage: dhcp daemon [FLAGS]
 
 Manages the DHCP leases of containers: it requests, renews and releases them.
@@ -193,7 +194,7 @@ mod tests {
         }
         let here = std::env::current_dir().unwrap();
         assert_eq!(parse("-socketpath run/dhcp.sock").unwrap().socket, here.join("run/dhcp.sock"));
-        // Not the value of a boolean, as in Go.
+        // In Go, a boolean's value is not a separate argument.
         assert!(parse("-broadcast false").is_err());
     }
 
@@ -205,7 +206,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_flag_is_named() {
+    fn an_unknown_flag_is_named() {
         for (line, culprit) in [
             ("here", "here"),
             ("-sock /a", "-sock"),

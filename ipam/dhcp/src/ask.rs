@@ -16,16 +16,17 @@ use serde_json::Value;
 
 use crate::wire::{self, Op, Request, read_reply};
 
-/// Timeout for requests that need no answer from a server. For the others see [`LONGEST_TRY`].
+/// Timeout for requests that need no answer from a server. Requests for a lease have [`LONGEST_TRY`].
 const REQUEST_TIMEOUT: Duration = Duration::from_secs(60);
 
-/// Timeout for an address. Normally the daemon gives up earlier (-resendtimeout); this limit only prevents that the plugin hangs.
+/// Timeout for a request for a lease. Normally the daemon gives up earlier (`-resendtimeout`). This limit only prevents
+/// the plugin from hanging.
 const LONGEST_TRY: Duration = Duration::from_secs(3600);
 
-/// How often a request to a busy daemon is repeated. The daemon keeps each connection open for at least a second.
+/// How many times a request to a busy daemon is sent. The daemon keeps each connection open for at least a second.
 const TRIES: usize = 60;
 
-/// The most bytes of an answer. A thousand leases have one million.
+/// Maximum size of an answer in bytes. The list of a thousand leases has a million.
 const LARGEST_ANSWER: u64 = 64 << 20;
 
 /// The daemon's answer.
@@ -40,17 +41,18 @@ pub enum DaemonAnswer {
 /// Sends a request, with an open namespace, and waits for the answer.
 ///
 /// # Errors
-/// Code 5: the socket cannot be used. Code 11: the daemon does not answer in time.
+/// Code 5 if the socket cannot be used. Code 11 if the daemon does not answer in time.
 pub fn ask(socket: &Path, request: &Request, netns: Option<BorrowedFd<'_>>) -> Result<DaemonAnswer> {
     for _ in 0..TRIES {
-        if let Some(asked) = ask_once(socket, request, netns)? {
-            return Ok(asked);
+        if let Some(answer) = ask_once(socket, request, netns)? {
+            return Ok(answer);
         }
     }
     Ok(DaemonAnswer::Answered(read_reply(&wire::busy())))
 }
 
-/// None: the daemon has closed the connection before it had the request, in favour of others.
+/// Sends the request once. None: the daemon closed the connection before it read the request, because it has too many
+/// connections.
 fn ask_once(socket: &Path, request: &Request, netns: Option<BorrowedFd<'_>>) -> Result<Option<DaemonAnswer>> {
     let failed = |e: &io::Error| match e.kind() {
         ErrorKind::WouldBlock | ErrorKind::TimedOut => Error::new(
@@ -67,7 +69,7 @@ fn ask_once(socket: &Path, request: &Request, netns: Option<BorrowedFd<'_>>) -> 
     };
     let line = request.line()?;
     match send(&stream, &line, netns) {
-        // It hung up: what it has said before tells why.
+        // The daemon closed the connection. Its answer, if any, contains the reason.
         Err(e) if matches!(e.kind(), ErrorKind::BrokenPipe | ErrorKind::ConnectionReset) => {}
         sent => sent.map_err(|e| failed(&e))?,
     }
@@ -81,7 +83,7 @@ fn ask_once(socket: &Path, request: &Request, netns: Option<BorrowedFd<'_>>) -> 
 /// A connection to the daemon with timeouts for sending and receiving.
 pub(crate) fn open(path: &Path, timeout: Duration) -> io::Result<UnixStream> {
     let socket = socket_with(AddressFamily::UNIX, SocketType::STREAM, SocketFlags::CLOEXEC, None)?;
-    // Also for the connection itself: it waits while the daemon's queue is full.
+    // The send timeout also limits connect(2), which blocks while the daemon's queue is full.
     sockopt::set_socket_timeout(&socket, sockopt::Timeout::Send, Some(REQUEST_TIMEOUT))?;
     sockopt::set_socket_timeout(&socket, sockopt::Timeout::Recv, Some(timeout))?;
     connect(&socket, &SocketAddrUnix::new(path)?)?;
@@ -92,7 +94,7 @@ fn is_nobody(error: &io::Error) -> bool {
     matches!(error.kind(), ErrorKind::NotFound | ErrorKind::NotADirectory | ErrorKind::ConnectionRefused)
 }
 
-/// The descriptor comes with the first bytes.
+/// Sends a line. The descriptor is attached to the first bytes.
 fn send(mut stream: &UnixStream, line: &[u8], netns: Option<BorrowedFd<'_>>) -> io::Result<()> {
     let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
     let mut ancillary = SendAncillaryBuffer::new(&mut space);
@@ -103,7 +105,7 @@ fn send(mut stream: &UnixStream, line: &[u8], netns: Option<BorrowedFd<'_>>) -> 
     stream.write_all(line.get(sent..).unwrap_or_default())
 }
 
-/// The answer's line, or what came of it before the daemon hung up.
+/// The answer's line, or the part that arrived before the daemon closed the connection.
 fn receive(stream: &UnixStream) -> io::Result<Vec<u8>> {
     let (mut answer, mut block) = (Vec::new(), [0; 4096]);
     let mut limited = stream.take(LARGEST_ANSWER);
@@ -112,7 +114,7 @@ fn receive(stream: &UnixStream) -> io::Result<Vec<u8>> {
             Ok(0) => break,
             Ok(count) => answer.extend_from_slice(block.get(..count).unwrap_or_default()),
             Err(e) if e.kind() == ErrorKind::Interrupted => {}
-            // What it said before is told.
+            // The part that arrived before is returned.
             Err(e) if e.kind() == ErrorKind::ConnectionReset => break,
             Err(e) => return Err(e),
         }
@@ -120,7 +122,7 @@ fn receive(stream: &UnixStream) -> io::Result<Vec<u8>> {
     Ok(answer)
 }
 
-/// Code 11: there is no daemon.
+/// Code 11: no daemon listens on the socket.
 pub fn no_daemon(socket: &Path, cause: &io::Error) -> Error {
     Error::io(format!("ask the DHCP daemon on {}", socket.display()), cause)
         .with_code(Code::TryAgainLater)
@@ -130,10 +132,11 @@ pub fn no_daemon(socket: &Path, cause: &io::Error) -> Error {
         )
 }
 
-/// The daemon's answer to a request. That there is no daemon is code 11.
+/// The daemon's answer to a request.
 ///
 /// # Errors
-/// Those of [`ask`], and the daemon's own.
+/// Code 11 if no daemon runs or it does not answer in time. Code 5 if the socket cannot be used. Otherwise the daemon's
+/// own error.
 pub fn answer(socket: &Path, request: &Request, netns: Option<BorrowedFd<'_>>) -> Result<Value> {
     match ask(socket, request, netns)? {
         DaemonAnswer::Answered(answer) => answer,
@@ -151,7 +154,7 @@ mod tests {
     use crate::wire::reply;
 
     #[test]
-    fn a_daemon_that_has_too_many_connections_is_asked_again() {
+    fn a_request_to_a_daemon_with_too_many_connections_is_repeated() {
         let dir = tempfile::tempdir().unwrap();
         let socket = dir.path().join("dhcp.sock");
         let listener = UnixListener::bind(&socket).unwrap();
@@ -160,8 +163,8 @@ mod tests {
                 listener.accept().unwrap().0.write_all(&answer).unwrap();
             }
         });
-        let asked = ask(&socket, &Request::new(Op::List, ""), None).unwrap();
-        assert!(matches!(asked, DaemonAnswer::Answered(Ok(Value::Null))), "{asked:?}");
+        let answer = ask(&socket, &Request::new(Op::List, ""), None).unwrap();
+        assert!(matches!(answer, DaemonAnswer::Answered(Ok(Value::Null))), "{answer:?}");
         daemon.join().unwrap();
     }
 }

@@ -1,4 +1,4 @@
-//! The lifecycle of one lease: from ADD by renewals to its release, the same for both families.
+//! The lifecycle of one lease: from ADD, through renewals, to its release. It is the same for both families.
 
 use std::time::Duration;
 
@@ -17,38 +17,44 @@ use crate::record::{About, Location, Record};
 use crate::terms::Terms;
 use crate::{v4, v6};
 
-/// How long after the start of a lease the plugin may take to put its address on the link.
+/// How long after the start of a lease the plugin may take to put the address on the link.
 pub const JUST_LEASED: Duration = Duration::from_secs(60);
 
-/// How soon the link is looked at again: the kernel tells who listens, but each listener keeps the namespace alive.
+/// Interval between two looks at the link. Events of the kernel would save these looks, but a socket for events keeps
+/// the namespace alive.
 const LOOK: Duration = Duration::from_millis(20);
-/// How long the link may take until it can send: a test for duplicates is a second, after a random delay of up to one.
+/// How long the link may take until it can send. A test for duplicates takes a second, after a random delay of up to a
+/// second.
 const READY: Duration = Duration::from_secs(10);
 
-/// Why a lease of an earlier daemon is released: the ADD that asked for it ended before it had its answer, or failed.
+/// Reason for the release of an earlier daemon's lease: the ADD that requested it failed, or ended before its answer.
 const UNUSED: &str = "no plugin has assigned the address to the interface";
 
-/// An attachment that has a lease in one family, or gets one.
+/// An attachment that has a lease of one family, or requests one.
 #[derive(Debug)]
 pub struct Attached {
     pub key: Key,
     pub about: About,
     lessee: Box<dyn Lessee>,
-    /// The container, until the first lease exists: later it is looked for each time, so that nothing keeps a dead one.
+    /// The container, until the first lease exists. Later its namespace is opened for each exchange, so that the daemon
+    /// does not keep it alive.
     here: Option<Namespace>,
-    /// Who waits for the first lease.
+    /// The plugin that waits for the first lease.
     pub waiter: Waiter,
-    /// The number of the ADD that asked for it. None: it is from a record, or of a plugin that gives no number.
+    /// The random number of the ADD that requested the lease. None: the lease is from a record, or the plugin sent no
+    /// number.
     add: Option<u64>,
-    /// What an earlier ADD for the same interface has. It stays as it is, in memory and on disk, unless this ADD succeeds.
+    /// The lease of an earlier ADD for the same interface. It stays unchanged, in memory and on disk, unless this ADD
+    /// succeeds.
     pub earlier: Option<Box<Self>>,
     /// A message that waits until the link can send it, and since when.
     unsent: Option<(Message, Time)>,
-    /// Until when the address may come to the link, to get its lifetimes.
+    /// Until when the daemon waits for the address to appear on the link, to set its lifetimes.
     untimed: Option<Time>,
-    /// When the link is looked at for either, and how long after the last time.
+    /// When the link is looked at next for `unsent` and `untimed`, and the interval.
     looks: Option<(Time, Duration)>,
-    /// An earlier daemon wrote the record, and may have answered nobody: if the link does not have the address by then, it is released.
+    /// Set for a record of an earlier daemon, which may have exited before it answered the plugin. If the link does not
+    /// have the address by then, the lease is released.
     unused_at: Option<Time>,
 }
 
@@ -70,14 +76,14 @@ pub enum Outcome {
     Unchanged,
     /// The first lease.
     First(AddResult),
-    /// There is no lease, or nobody uses it: an address that a server has allocated must be released.
+    /// There is no lease, or no interface uses it. If a server has allocated an address, it must be released.
     Failed(Error),
     /// The container or its interface has been deleted.
     Gone(String),
 }
 
 impl Attached {
-    /// Asks for a first lease, in a container that is open.
+    /// Requests a first lease, in an open container.
     pub fn acquire(
         key: Key,
         about: About,
@@ -91,7 +97,7 @@ impl Attached {
         Self { here: Some(here), waiter, add, ..Self::new(key, about, lessee) }
     }
 
-    /// Continues with a lease, or asks again if it was lost.
+    /// Continues with the lease of a record, or requests a new one if it was lost.
     pub fn resume(key: Key, record: Record, host: &Host) -> Self {
         let Record { about, terms, .. } = record;
         let lessee = resume(terms, &about, host);
@@ -114,25 +120,25 @@ impl Attached {
         }
     }
 
-    /// Takes up a record of an earlier daemon, at its place.
+    /// Takes over an earlier daemon's record, with its interface.
     ///
     /// # Errors
-    /// The place cannot be used, or nobody uses the lease.
+    /// The interface cannot be used, or the lease is not in use.
     pub fn carry_on(&mut self, host: &Host, found: &OpenInterface) -> Result<(), NotFound> {
         let (Some(address), Some(since)) = (self.lessee.address(), self.lessee.since()) else {
             return Ok(self.write(host)?);
         };
         if self.about.on_link != Some(address) {
-            // The daemon ended while it put the address on the link.
+            // The earlier daemon exited while it put the address on the link.
             return self.put_on_link(host, found);
         }
         let addresses = found.namespace.nl.addresses(Some(&found.link))?;
         let (now, is_there) = (Time::now(), has(&addresses, address.ip()));
         match (is_there, self.about.seen) {
-            // The kernel deletes IPv6 addresses when the link goes down.
+            // The kernel deletes IPv6 addresses when the link is set down.
             (_, true) if address.is_ipv6() => return self.put_on_link(host, found),
             (true, _) => {}
-            // The kernel has deleted the address, and the client asks for another one.
+            // The kernel has deleted the address. The client requests another one.
             (false, true) if self.lessee.ends_within(now, LAST) => {}
             (false, true) => {
                 return Err(NotFound::Unused(format!("address {address} is not on {}", found.link.name)));
@@ -146,23 +152,23 @@ impl Attached {
         Ok(())
     }
 
-    /// The lease that the container uses: that of the earlier ADD, until this one has its own.
+    /// The lease that the container uses: the earlier ADD's lease until this ADD has its own.
     pub fn in_use(&self) -> &Self {
         self.earlier.as_deref().filter(|_| self.waiter != Waiter::Nobody).unwrap_or(self)
     }
 
-    /// Whether an ADD asked for this lease. One without a number asked for none.
+    /// Whether the ADD with this number requested the lease. Always false for a lease without a number.
     pub fn is_of(&self, add: u64) -> bool {
         self.add == Some(add)
     }
 
-    /// What an earlier ADD has, if this one got another address. If both have the same one, the newer lease of it stays.
+    /// The earlier ADD's lease, if it has another address. If both have the same address, the newer lease stays.
     pub fn take_other_earlier(&mut self) -> Option<Self> {
         self.add = None;
         self.earlier.take().filter(|earlier| earlier.address() != self.address()).map(|earlier| *earlier)
     }
 
-    /// Whether an ADD at a place is a second one for the interface that has this lease.
+    /// Whether an ADD at this location is a second ADD for the interface of this lease.
     pub fn is_live_at(&self, location: &Location) -> bool {
         self.waiter == Waiter::Nobody
             && self.address().is_some()
@@ -174,7 +180,7 @@ impl Attached {
         self.lessee.address()
     }
 
-    /// What the client is at.
+    /// The client's state.
     pub fn state(&self) -> State {
         self.lessee.state()
     }
@@ -184,7 +190,7 @@ impl Attached {
         &*self.lessee
     }
 
-    /// For `dhcp list`. Times are in seconds from now.
+    /// The entry in `dhcp list`. Times are in seconds from now.
     pub fn describe(&self) -> Value {
         let mut entry = json!({
             "network": self.about.network,
@@ -213,7 +219,7 @@ impl Attached {
         [self.lessee.deadline(), looks, self.unused_at].into_iter().flatten().min()
     }
 
-    /// Does what is due.
+    /// Does all that is due.
     pub fn tick(&mut self, host: &Host) -> Outcome {
         let now = Time::now();
         let looked = match self.looks {
@@ -234,7 +240,7 @@ impl Attached {
         self.act(host, actions)
     }
 
-    /// Takes what has arrived.
+    /// Processes the received packets.
     pub fn receive(&mut self, host: &Host) -> Outcome {
         for _ in 0..AT_ONCE {
             match self.lessee.receive(Time::now()) {
@@ -243,7 +249,7 @@ impl Attached {
                     other => return other,
                 },
                 Ok(None) => break,
-                // The interface is down, or has been deleted: the next message finds out.
+                // The interface is down or has been deleted. The next message finds out which.
                 Err(_) => self.lessee.close(host),
             }
         }
@@ -257,7 +263,7 @@ impl Attached {
             return Outcome::Failed(Error::new(Code::TryAgainLater, "the plugin no longer waits for it"));
         }
         let mut outcome = Outcome::Unchanged;
-        // A client that fails releases the address that it may have: that of the earlier ADD.
+        // If this ADD fails, its client must not release the earlier ADD's address.
         let is_silent = match self.waiter {
             Waiter::Cancelled => !self.state().is_releasing,
             _ => fails && self.earlier.is_some(),
@@ -286,7 +292,7 @@ impl Attached {
         match not_found {
             NotFound::Gone(what) => Outcome::Gone(what),
             NotFound::Unused(what) => Outcome::Failed(Error::new(Code::Internal, what)),
-            // As a message that is lost, as long as there is a lease.
+            // Treated as a lost message, as long as there is a lease.
             NotFound::Missing(what) if self.address().is_some() => self.logged(&what),
             NotFound::Missing(what) => Outcome::Gone(what),
             NotFound::Failed(e) if self.waiter != Waiter::Nobody => Outcome::Failed(e),
@@ -311,12 +317,12 @@ impl Attached {
     }
 
     fn send(&mut self, host: &Host, message: Message) -> Result<(), NotFound> {
-        // The link is waited for since the first message that it could not send.
+        // The timeout starts with the first message that the link could not send.
         let since = self.unsent.take().map_or_else(Time::now, |(_, since)| since);
         self.send_since(host, message, since)
     }
 
-    /// Sends a message, if the link is ready; else that is looked at again soon.
+    /// Sends a message if the link is ready. Otherwise it is tried again soon.
     fn send_since(&mut self, host: &Host, message: Message, since: Time) -> Result<(), NotFound> {
         if self.lessee.needs_socket(&message) {
             let found = self.found(host)?;
@@ -328,7 +334,7 @@ impl Attached {
             }
         }
         if let Err(e) = self.lessee.send(&self.about, message) {
-            // As a message that is lost. The socket is opened again for the next one.
+            // Treated as a lost message. The socket is opened again for the next one.
             self.lessee.close(host);
             log(&self.key, &e.to_string());
         }
@@ -359,7 +365,7 @@ impl Attached {
             .into())
     }
 
-    /// Looks at the link for what waits.
+    /// Looks at the link for what is pending.
     fn look(&mut self, host: &Host, now: Time) -> Result<(), NotFound> {
         let Some((_, gap)) = self.looks.take() else { return Ok(()) };
         let sent = match self.unsent.take() {
@@ -367,7 +373,7 @@ impl Attached {
             None => Ok(()),
         };
         let timed = self.time_address(host, now);
-        // What failed is tried again, too: an address without its lifetimes would stay when its lease has ended.
+        // A failure is retried too: without lifetimes, the address would stay after the end of the lease.
         if self.untimed.is_some() {
             let gap = gap * 2;
             self.looks = self.looks.or(Some((now + gap, gap)));
@@ -375,7 +381,7 @@ impl Attached {
         sent.and(timed)
     }
 
-    /// Sets the lifetimes of the address, if it waits for them and is on the link.
+    /// Sets the lifetimes of the address if they are pending and the address is on the link.
     fn time_address(&mut self, host: &Host, now: Time) -> Result<(), NotFound> {
         let Some(until) = self.untimed else { return Ok(()) };
         if now >= until {
@@ -392,7 +398,7 @@ impl Attached {
         (self.untimed, self.looks) = (Some(now + JUST_LEASED), Some((now + LOOK, LOOK)));
     }
 
-    /// Whether the address has come to the link, and has its lifetimes. One that another host has is declined.
+    /// Whether the address is on the link and has its lifetimes. If another host has it, it is declined.
     fn is_settled(&mut self, host: &Host, found: &OpenInterface) -> Result<bool, NotFound> {
         let Some(address) = self.address() else { return Ok(true) };
         let addresses = found.namespace.nl.addresses(Some(&found.link))?;
@@ -410,8 +416,8 @@ impl Attached {
         Ok(true)
     }
 
-    /// Has the kernel delete the address when the lease ends, also if no daemon runs then. The kernel counts whole seconds: it deletes the address within
-    /// the lease's last second.
+    /// Sets the address's lifetimes, so that the kernel deletes it when the lease ends, also if no daemon runs. The
+    /// kernel counts whole seconds: it deletes the address within the lease's last second.
     fn set_lifetimes(&self, found: &OpenInterface, mut address: Address) -> Result<()> {
         let now = Time::now();
         let left = |end: Option<Time>| {
@@ -423,13 +429,14 @@ impl Attached {
         }
         [address.preferred, address.valid] = lifetimes;
         if address.net.is_ipv6() {
-            // A route to itself leads nowhere, and kernels let it expire at a wrong time when lifetimes change.
+            // A route to the address itself is useless, and kernels let it expire at the wrong time when lifetimes
+            // change.
             address.flags |= uapi::IFA_F_NOPREFIXROUTE;
         }
         Ok(found.namespace.nl.set_lifetimes(&found.link, &address)?)
     }
 
-    /// The link has had the address.
+    /// Records that the address was on the link.
     fn note_seen(&mut self, host: &Host) -> Result<(), NotFound> {
         self.unused_at = None;
         if !std::mem::replace(&mut self.about.seen, true) {
@@ -438,7 +445,7 @@ impl Attached {
         Ok(())
     }
 
-    /// The time is over in which the address may come to the link.
+    /// Called when the time for the address to appear on the link is over.
     fn find_use(&mut self, host: &Host) -> Result<(), NotFound> {
         self.unused_at = None;
         let (found, address) = (self.found(host)?, self.address());
@@ -457,7 +464,8 @@ impl Attached {
         host.store.write(&self.key, &Record::new(self.about.clone(), self.lessee.terms()))
     }
 
-    /// The address of the first lease is put on the link by the plugin that asked; a later one by the daemon.
+    /// Handles a new or renewed lease. The plugin puts the address of the first lease on the link, the daemon that of
+    /// later leases.
     fn bound(&mut self, host: &Host, line: &str) -> Result<Outcome, NotFound> {
         log(&self.key, line);
         if self.waiter != Waiter::Nobody {
@@ -475,9 +483,9 @@ impl Attached {
         let found = self.found(host)?;
         let there = found.namespace.nl.addresses(Some(&found.link))?;
         let is_missing = self.address().is_some_and(|address| !has(&there, address.ip()));
-        // The plugin that asked is about to put it there.
+        // The plugin is about to put it on the link.
         let is_plugins = is_missing && !self.about.seen && self.about.on_link == self.address();
-        // Also where nothing can be written, such as on a full disk: the kernel deletes an address whose lifetime is not renewed.
+        // Also if the disk is full: the kernel deletes an address whose lifetime is not extended.
         if !is_plugins {
             match is_missing || self.lessee.is_outdated(self.about.on_link) {
                 true => self.put_on_link(host, &found)?,
@@ -487,12 +495,12 @@ impl Attached {
         Ok(written.map(|()| Outcome::Unchanged)?)
     }
 
-    /// Puts the lease in the place of what was on the link before.
+    /// Replaces the link's old address by the lease's.
     fn put_on_link(&mut self, host: &Host, found: &OpenInterface) -> Result<(), NotFound> {
         let put = self.lessee.put_on_link(self.about.on_link, found);
         self.look_at_address(Time::now());
         self.unused_at = None;
-        // The address is on the link also if a route is refused.
+        // The address is on the link even if a route is refused.
         let address = self.address().filter(|_| self.about.on_link != self.address() || !self.about.seen);
         if let Some(address) = address
             && has(&found.namespace.nl.addresses(Some(&found.link))?, address.ip())
@@ -504,12 +512,13 @@ impl Attached {
         Ok(put?)
     }
 
-    /// The address goes off the link. With IPv4 the link is set down, too: nothing of the container's leaves by it any more. It comes up with the
-    /// next message. With a lease for IPv6 it stays up: the kernel deletes addresses that have lifetimes when a link goes down.
+    /// Removes the address from the link. With IPv4, the link is also set down, so that the container sends nothing
+    /// more. The next message sets it up again. With an IPv6 lease it stays up, because the kernel deletes addresses
+    /// with lifetimes when a link goes down.
     fn lost(&mut self, host: &Host, why: &str) -> Result<(), NotFound> {
         let address = self.about.on_link.map(|net| net.to_string()).unwrap_or_default();
         log(&self.key, &format!("lost {address}: {why}"));
-        // It goes off the link also where nothing can be written, such as on a full disk.
+        // The address is removed also if nothing can be written, for example on a full disk.
         let written = self.write(host);
         let found = self.found(host)?;
         self.lessee.close(host);
@@ -526,14 +535,14 @@ impl Attached {
         Ok(self.write(host)?)
     }
 
-    /// Releases the lease, if there is one. Its file says so first and goes last: after a kill in between nobody renews it, and it is released
-    /// once more.
+    /// Releases the lease, if any. The lease file is marked before the message is sent and deleted afterwards. After a
+    /// kill in between, no daemon renews the lease, and the next one sends the release again.
     ///
     /// # Errors
-    /// Code 5: its file cannot be removed, and it is kept.
+    /// Code 5 if the file cannot be removed. The lease is kept.
     pub fn release(mut self, host: &Host) -> Result<Sent, (Box<Self>, Error)> {
         self.about.releasing = true;
-        // Where nothing can be written, such as on a full disk, a file may still be removed.
+        // If nothing can be written, for example on a full disk, a file may still be removed.
         let noted = self.address().is_some() && self.write(host).is_ok();
         if !noted && let Err(e) = host.store.remove(&self.key) {
             self.about.releasing = false;
@@ -554,12 +563,12 @@ impl Attached {
                 ),
             }
         }
-        // If that fails, the next start, or a DEL, removes it.
+        // If the removal fails, the next start or a DEL removes the file.
         self.remove(host);
         Ok(departing)
     }
 
-    /// Drops the lease: there is nothing left that could use it, or release it.
+    /// Drops the lease without a message: nothing can use it or release it any more.
     pub fn drop_because(mut self, host: &Host, why: &str) {
         log(&self.key, &format!("dropped: {why}"));
         self.lessee.close(host);

@@ -1,16 +1,16 @@
-//! Closes sockets on a thread of its own: to close one of the kind packet(7) takes a grace period of the kernel.
+//! Closes packet sockets in a separate thread, because close(2) of one waits for an RCU grace period (packet(7)).
 
 use std::sync::mpsc::{self, Sender};
 use std::thread;
 
 use dhcp_client::Link;
 
-/// The thread.
+/// Handle of the thread.
 #[derive(Debug)]
 pub struct Closer(Option<Sender<Link>>);
 
 impl Closer {
-    /// Starts the thread. If that fails, the caller's thread closes the sockets.
+    /// Starts the thread. If that fails, sockets are closed in the caller's thread.
     pub fn start() -> Self {
         let (sender, links) = mpsc::channel();
         let thread = thread::Builder::new().name("closer".to_owned()).stack_size(64 << 10);
@@ -18,9 +18,9 @@ impl Closer {
         Self(started.ok().map(|_| sender))
     }
 
-    /// Closes a socket, some time soon.
+    /// Closes a socket later, in the thread.
     pub fn close(&self, link: Link) {
-        // One that cannot be sent comes back, and is closed here.
+        // A socket that cannot be sent to the thread is dropped, and so closed, here.
         drop(self.0.as_ref().map(|sender| sender.send(link)));
     }
 }

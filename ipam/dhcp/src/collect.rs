@@ -1,4 +1,4 @@
-//! COLLECT: releases the leases of the given attachments. It needs only the operations list and release of the daemon.
+//! COLLECT: releases the leases of the given attachments. It uses only the daemon's operations list and release.
 
 use std::net::IpAddr;
 use std::path::Path;
@@ -10,16 +10,16 @@ use crate::ask::{DaemonAnswer, ask};
 use crate::offline;
 use crate::wire::{Op, Request};
 
-/// What a lease is called in a list of things. Its name is the address, if there is one yet.
+/// A lease as listed by `cnitool gc`. Its name is the address, if it has one yet.
 pub fn lease(container: &str, ifname: &str, netns: &Path, address: Option<IpAddr>) -> Thing {
     let name = address.map(|ip| ip.to_string()).unwrap_or_default();
     Thing { address, ..Thing::new("dhcp lease", name).of(container, ifname).netns(netns) }
 }
 
-/// Releases the leases that the scope takes, one attachment after the other.
+/// Releases the leases in the scope, one attachment after the other.
 ///
 /// # Errors
-/// What could not be listed or released.
+/// The leases that could not be listed or released.
 pub fn by_attachment(socket: &Path, call: &Gc) -> Result<()> {
     let listed = match ask(socket, &Request::new(Op::List, &call.net.name), None)? {
         DaemonAnswer::Answered(answer) => answer?,
@@ -38,10 +38,10 @@ pub fn by_attachment(socket: &Path, call: &Gc) -> Result<()> {
     failures.into_result()
 }
 
-/// Releases what an attachment has: the daemon does, or, where none runs, this process.
+/// Releases an attachment's leases: through the daemon, or in this process if no daemon runs.
 ///
 /// # Errors
-/// What could not be released.
+/// The leases that could not be released.
 pub fn release(socket: &Path, network: &NetworkName, at: &Attachment) -> Result<()> {
     match ask(socket, &Request::about(Op::Release, network, at), None)? {
         DaemonAnswer::Answered(answer) => answer.map(drop),

@@ -1,4 +1,4 @@
-//! The configuration as checked. No I/O.
+//! The configuration after all checks. No I/O.
 
 use std::path::PathBuf;
 
@@ -15,31 +15,31 @@ use crate::key::Family;
 pub struct Conf {
     /// `daemonSocketPath`.
     pub socket: PathBuf,
-    /// `family`: which addresses are asked for.
+    /// `family`: the requested address families.
     pub family: Families,
-    /// `priority`: the metric of all routes. None: the kernel's.
+    /// `priority`: the metric of all routes. None: the kernel's default.
     pub priority: Option<u32>,
     /// `provide`: options to send to servers.
     pub provide: Vec<Provide>,
-    /// `request`: options that servers are asked for.
+    /// `request`: options to request from servers.
     pub request: Vec<Number>,
     /// Those of `request` without which an ADD fails.
     pub required: Vec<Number>,
-    /// Of `request`: what is asked for by default is left out.
+    /// Of `request`: the default options are not requested.
     pub skip_default: bool,
-    /// All of it, which the daemon gets.
+    /// The whole configuration as written, for the daemon.
     pub written: Value,
 }
 
-/// Which addresses are asked for.
+/// The requested address families.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Families {
-    /// By DHCP.
+    /// IPv4, by DHCP.
     #[default]
     V4,
-    /// By DHCPv6.
+    /// IPv6, by DHCPv6.
     V6,
-    /// By both. Both have to come.
+    /// Both. ADD needs a lease of each.
     Both,
 }
 
@@ -63,13 +63,13 @@ impl Families {
     }
 }
 
-/// An option that is sent.
+/// An option to send.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Provide {
     pub option: Number,
     /// Its value, as bytes.
     pub value: Option<Vec<u8>>,
-    /// The key of `CNI_ARGS` that has another one.
+    /// The key of `CNI_ARGS` whose value is preferred.
     pub from_arg: Option<String>,
 }
 
@@ -141,7 +141,7 @@ impl TryFrom<AsWritten> for Conf {
 }
 
 impl RawIpam {
-    /// Options have other numbers in DHCPv6, and it gives no routes.
+    /// DHCPv6 has other option numbers and no routes, so the keys for IPv4 are errors.
     fn refuse_v4_keys(&self) -> Result<()> {
         let there = [
             ("priority", self.priority.is_some()),
@@ -157,7 +157,7 @@ impl RawIpam {
     }
 }
 
-/// The daemon's socket. None named: where it is by default.
+/// The daemon's socket. Empty: the default path.
 fn socket(path: PathBuf) -> Result<PathBuf> {
     match path.as_os_str().is_empty() {
         true => Ok(SOCKET.into()),
@@ -168,13 +168,13 @@ fn socket(path: PathBuf) -> Result<PathBuf> {
     }
 }
 
-/// The daemon's socket for DEL and GC, which go on without a key that makes no sense.
+/// The daemon's socket for DEL and GC. A malformed key is ignored.
 pub fn socket_as_written(written: &AsWritten) -> PathBuf {
     let path: PathBuf = written.key(&["ipam", "daemonSocketPath"]).unwrap_or_default();
     socket(path).unwrap_or_else(|_| SOCKET.into())
 }
 
-/// Longest value of an option to send, in bytes.
+/// Maximum length of an option's value, in bytes.
 const LONGEST: usize = 255;
 
 impl RawProvide {
@@ -198,11 +198,11 @@ fn bytes(option: Number, text: &str) -> Result<Vec<u8>, String> {
 }
 
 impl Conf {
-    /// The options to send for an attachment: `CNI_ARGS` first, else the configuration's value. One that has neither is left out.
-    /// With `skipDefault` the list of what is asked for is one of them.
+    /// The options to send for an attachment. A value in `CNI_ARGS` is preferred to the configuration's. An option
+    /// without either is left out. With `skipDefault`, the list of requested options is included.
     ///
     /// # Errors
-    /// Code 4: an argument makes no value of its option.
+    /// Code 4 if an argument is not a valid value of its option.
     pub fn provided(&self, args: &CniArgs) -> Result<Vec<(Number, Vec<u8>)>> {
         let mut all = Vec::new();
         for Provide { option, value, from_arg } in &self.provide {
@@ -250,9 +250,9 @@ mod tests {
         assert_eq!((conf.priority, conf.skip_default), (Some(100), true));
         assert_eq!((&conf.request[..], &conf.required[..]), (&[42, 26][..], &[26][..]));
         let provided = |args| conf.provided(&CniArgs::parse(args).unwrap()).unwrap();
-        let asked = (55, vec![42, 26]);
-        assert_eq!(provided(""), [(12, b"a".to_vec()), asked.clone()]);
-        assert_eq!(provided("CLASS=b;OTHER=c"), [(12, b"a".to_vec()), (60, b"b".to_vec()), asked]);
+        let requested = (55, vec![42, 26]);
+        assert_eq!(provided(""), [(12, b"a".to_vec()), requested.clone()]);
+        assert_eq!(provided("CLASS=b;OTHER=c"), [(12, b"a".to_vec()), (60, b"b".to_vec()), requested]);
     }
 
     #[test]
@@ -266,7 +266,7 @@ mod tests {
     }
 
     #[test]
-    fn what_makes_no_sense_is_named() {
+    fn invalid_values_are_named() {
         for (ipam, code, culprit) in [
             (json!({"daemonSocketPath": "dhcp.sock"}), 7, "daemonSocketPath"),
             (json!({"daemonSocketPath": 5}), 6, "daemonSocketPath"),

@@ -56,7 +56,7 @@ fn run(mut args: Args) -> Result<()> {
     size_limit::block_signal();
     let signals = signals()?;
     raise_descriptors();
-    // DEL without a daemon looks for the leases beside the socket that the configuration names.
+    // DEL without a daemon looks for the leases next to the socket that the configuration names.
     let (passed, path) = listener::passed().unzip();
     path.flatten().into_iter().for_each(|path| args.socket = path);
     let host = Host::new(args);
@@ -82,12 +82,13 @@ fn run(mut args: Args) -> Result<()> {
     served
 }
 
-/// Only now another daemon may have the leases.
+/// Until now, no other daemon may use the leases.
 fn unlock(lock: File) {
     drop(lock);
 }
 
-/// SIGTERM and SIGINT, which end the daemon, as a descriptor. They are blocked in threads that are started from here on, too.
+/// A descriptor for SIGTERM and SIGINT, which end the daemon. They are also blocked in all threads that are started
+/// later.
 fn signals() -> Result<SignalFd> {
     let mut ends = SigSet::empty();
     ends.add(Signal::SIGTERM);
@@ -96,7 +97,7 @@ fn signals() -> Result<SignalFd> {
     Ok(SignalFd::with_flags(&ends, SfdFlags::SFD_CLOEXEC | SfdFlags::SFD_NONBLOCK)?)
 }
 
-/// An ADD takes five descriptors while it lasts, and a service has 1024 by default.
+/// Raises the limit of open files. An ADD needs five descriptors, and services have 1024 by default.
 fn raise_descriptors() {
     let Rlimit { maximum, .. } = getrlimit(Resource::Nofile);
     setrlimit(Resource::Nofile, Rlimit { current: maximum, maximum }).ok();

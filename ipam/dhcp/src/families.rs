@@ -1,4 +1,4 @@
-//! ADD and CHECK for each family that the configuration names: a request to the daemon for each, at the same time.
+//! ADD and CHECK for each requested address family. The requests to the daemon are concurrent.
 
 use std::os::fd::{AsFd, BorrowedFd};
 use std::path::Path;
@@ -17,10 +17,11 @@ use crate::conf::Conf;
 use crate::key::Family;
 use crate::wire::{Op, Request};
 
-/// Asks for the addresses, and waits for all of them.
+/// Requests the addresses, and waits for all of them.
 ///
 /// # Errors
-/// The first family that fails. The other one is not waited for: the caller releases it, or the daemon when this process has ended.
+/// The first error. The other family is not waited for: the caller, or the daemon after the end of this process,
+/// releases its lease.
 pub fn acquire(conf: &Conf, request: &Request, netns: &NetNs) -> Result<AddResult> {
     match conf.family.list() {
         [family] => one(&conf.socket, &request.clone().of(*family), netns.as_fd()),
@@ -33,13 +34,13 @@ fn one(socket: &Path, request: &Request, netns: BorrowedFd<'_>) -> Result<AddRes
     AddResult::from_json(&result, Version::LATEST).context(|| "the DHCP daemon's answer")
 }
 
-/// Each family has a thread, which outlives this if the other one's request fails.
+/// Requests both families, each in a thread. If one request fails, the other one's thread may outlive this function.
 fn both(socket: &Path, requests: [Request; 2], netns: &NetNs) -> Result<AddResult> {
     let (says, answers) = mpsc::channel();
     for (location, request) in requests.into_iter().enumerate() {
         let (says, socket) = (says.clone(), socket.to_owned());
         let netns = netns.as_fd().try_clone_to_owned().context(|| "keep the container's namespace open")?;
-        // Nobody listens any more if the other one has failed.
+        // If the other request has failed, the channel has no receiver.
         thread::spawn(move || says.send((location, one(&socket, &request, netns.as_fd()))).ok());
     }
     drop(says);
@@ -53,7 +54,7 @@ fn both(socket: &Path, requests: [Request; 2], netns: &NetNs) -> Result<AddResul
     }
 }
 
-/// One result of two: IPv4 first.
+/// The combined result, IPv4 first.
 fn joined(v4: AddResult, v6: AddResult) -> AddResult {
     let mut search = v4.dns.search;
     search.extend(v6.dns.search.into_iter().filter(|domain| !search.contains(domain)).collect::<Vec<_>>());
@@ -66,10 +67,10 @@ fn joined(v4: AddResult, v6: AddResult) -> AddResult {
     }
 }
 
-/// The addresses that the daemon has leased for an attachment.
+/// An attachment's leased addresses.
 ///
 /// # Errors
-/// Code 999: one is not leased.
+/// Code 999 if a family has no lease.
 pub fn leased(call: &Check<Conf>) -> Result<Vec<IpNetwork>> {
     let socket = &call.conf.socket;
     let request = Request::about(Op::Check, &call.net.name, &call.attachment);
@@ -82,7 +83,7 @@ fn address(lease: &Value) -> Result<IpNetwork> {
         .map_err(|e| Error::new(Code::Internal, format!("the DHCP daemon's answer: address {e}")))
 }
 
-/// Why a leased address cannot be used, among those of a link. None: it can.
+/// Why a leased address on the link cannot be used. None: it can.
 pub fn trouble(leased: IpNetwork, there: &[Address]) -> Option<&'static str> {
     match there.iter().find(|address| address.net == leased) {
         None => Some("is missing"),
@@ -107,7 +108,7 @@ mod tests {
     use super::*;
     use crate::wire::reply;
 
-    /// A daemon that has an error for one family, and lets the other one wait.
+    /// A daemon that refuses one family, and does not answer the request for the other.
     fn refuse_one(listener: &UnixListener, refuses_v6: bool) {
         let mut waiting = Vec::new();
         for _ in 0..2 {
@@ -138,7 +139,7 @@ mod tests {
             let netns = NetNs::open(Path::new("/proc/self/ns/net")).unwrap();
             let (says, ended) = mpsc::channel();
             thread::spawn(move || says.send(acquire(&conf, &request, &netns)).ok());
-            // It does not wait for the other one.
+            // The other family is not waited for.
             let result = ended.recv_timeout(Duration::from_secs(600)).unwrap();
             assert_eq!(result.unwrap_err().msg(), "no server");
         }

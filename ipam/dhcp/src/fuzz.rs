@@ -1,4 +1,4 @@
-//! Hostile input: what the fuzz target feeds to this plugin, and what must hold whatever it is.
+//! Fuzzing: conditions that hold for any input.
 
 use cni::{AsWritten, CniArgs, json};
 
@@ -7,7 +7,7 @@ use crate::key::Key;
 use crate::record::Record;
 use crate::wire::{Request, read_reply};
 
-/// A configuration, and behind a line that is `--`, `CNI_ARGS`: every option that is sent fits into a message.
+/// The input is a configuration, a line `--`, and `CNI_ARGS`. Every option that is sent fits into a message.
 pub fn configuration(input: &[u8]) {
     let text = String::from_utf8_lossy(input);
     let (document, args) = text.split_once("\n--\n").unwrap_or((&text, ""));
@@ -21,7 +21,7 @@ pub fn configuration(input: &[u8]) {
     assert!(provided.iter().all(|(option, value)| (1..=254).contains(option) && value.len() <= 255));
 }
 
-/// What comes by the socket, from either side, or is read from a file: an attachment's names are none that could be a path.
+/// The input is a line on the socket, from either side, or a file. No attachment's name can be a path.
 pub fn wire(input: &[u8]) {
     read_reply(input).ok();
     if let Ok(request) = Request::read(input)

@@ -1,4 +1,4 @@
-//! Context of all leases: the daemon's flags, its timing and its store.
+//! What all leases share: the daemon's flags, its timing and its store.
 
 use std::path::PathBuf;
 
@@ -8,7 +8,7 @@ use crate::args::{Args, below};
 use crate::closer::Closer;
 use crate::store::Store;
 
-/// The daemon's host, or that of a plugin which releases leases while no daemon runs.
+/// The daemon's host, or the host of a plugin that releases leases while no daemon runs.
 #[derive(Debug)]
 pub struct Host {
     pub args: Args,
@@ -18,7 +18,7 @@ pub struct Host {
 }
 
 impl Host {
-    /// As the flags say.
+    /// The host for the daemon's flags.
     pub fn new(args: Args) -> Self {
         let Args { timeout, resend_max, resend_timeout, .. } = args;
         let timing = Timing { timeout, resend_max, resend_timeout };
@@ -26,7 +26,7 @@ impl Host {
         Self { args, timing, store, closer: Closer::start() }
     }
 
-    /// The path of the daemon's socket, as this process sees it.
+    /// The path of the daemon's socket in this process's file system.
     pub fn socket(&self) -> PathBuf {
         below(&self.args.host_prefix, &self.args.socket)
     }

@@ -19,10 +19,10 @@ pub enum Family {
 }
 
 impl Family {
-    /// Both.
+    /// Both families.
     pub const ALL: [Self; 2] = [Self::V4, Self::V6];
 
-    /// What the names of record files end with.
+    /// Suffix of the family's record files.
     fn end(self) -> &'static str {
         match self {
             Self::V4 => ".json",
@@ -31,7 +31,7 @@ impl Family {
     }
 }
 
-/// An attachment, as `CONTAINER/NETWORK/IFNAME`, and a family. No name has a slash in it.
+/// An attachment, as `CONTAINER/NETWORK/IFNAME`, and a family. None of the names contains a slash.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Key {
     attachment: String,
@@ -39,7 +39,7 @@ pub struct Key {
 }
 
 impl Key {
-    /// That of an attachment.
+    /// The key of an attachment.
     pub fn new(network: &NetworkName, at: &Attachment, family: Family) -> Self {
         Self { attachment: format!("{}/{network}/{}", at.container, at.ifname), family }
     }
@@ -47,7 +47,7 @@ impl Key {
     /// Checks the names of an attachment.
     ///
     /// # Errors
-    /// The name that is not valid.
+    /// The invalid name.
     pub fn parse(network: &str, container: &str, ifname: &str, family: Family) -> Result<Self, String> {
         let network = NetworkName::parse(network).map_err(|e| format!("network {e}"))?;
         let container = ContainerId::parse(container).map_err(|e| format!("containerId {e}"))?;
@@ -55,12 +55,12 @@ impl Key {
         Ok(Self::new(&network, &Attachment { container, ifname }, family))
     }
 
-    /// The same attachment in another family.
+    /// The same attachment with another family.
     pub fn of(&self, family: Family) -> Self {
         Self { family, ..self.clone() }
     }
 
-    /// The attachment, for errors, with the family where that is IPv6.
+    /// The attachment, for errors. For IPv6, with the family.
     pub fn with_family(&self) -> String {
         match self.family {
             Family::V4 => self.attachment.clone(),
@@ -68,13 +68,13 @@ impl Key {
         }
     }
 
-    /// The client's identifier (option 61): of type 0, as the reference's. Servers have reservations on it.
+    /// The client identifier (option 61), of type 0 and equal to the reference's: servers may have reservations for it.
     pub fn client_id(&self) -> Vec<u8> {
         let name = self.attachment.as_bytes().iter().take(LONGEST_NAME);
         std::iter::once(&0).chain(name).copied().collect()
     }
 
-    /// The name of the record's file: the first half of a digest of the attachment, and an end for each family.
+    /// The name of the record file: the first half of a digest of the attachment, and the family's suffix.
     pub fn file(&self) -> String {
         let digest = Sha256::digest(self.attachment.as_bytes());
         let hex: String = digest.iter().take(16).map(|byte| format!("{byte:02x}")).collect();
@@ -82,7 +82,7 @@ impl Key {
     }
 }
 
-/// Bytes of a client's identifier behind its type.
+/// Maximum length of a client identifier without its type, in bytes.
 const LONGEST_NAME: usize = 254;
 
 impl fmt::Display for Key {

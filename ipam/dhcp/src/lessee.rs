@@ -15,18 +15,19 @@ use crate::location::{NotFound, OpenInterface};
 use crate::record::About;
 use crate::terms::Terms;
 
-/// How many packets are taken before others have their turn: any host on the link can send to the port, and never stop.
+/// How many packets one client reads in a turn. Any host on the link can send to the port without end, and the other
+/// clients need their turns.
 pub const AT_ONCE: usize = 64;
 
-/// The kernel counts the lifetimes of addresses in whole seconds: it deletes an address within this time before its lease ends.
+/// The kernel counts lifetimes in whole seconds: it deletes an address up to this long before the end of its lease.
 pub const LAST: Duration = Duration::from_secs(1);
 
-/// What the owner of a [`Lessee`] has to do.
+/// Requests of a [`Lessee`] to its owner.
 #[derive(Debug)]
 pub enum Action {
     /// Send a message.
     Send(Message),
-    /// There is a lease now: a first one, or the same with other times, or of another address. With a line for the log.
+    /// There is a new lease, a renewed one, or one of another address. With a line for the log.
     Bound(String),
     /// The address may no longer be used, for this reason.
     Lost(String),
@@ -34,40 +35,40 @@ pub enum Action {
     Failed(Error),
 }
 
-/// A message, and how it is sent. None: to all servers, as DHCPv6 does.
+/// A message and its destination. None: all servers, as in DHCPv6.
 #[derive(Debug)]
 pub struct Message {
     pub to: Option<To>,
     pub bytes: Vec<u8>,
 }
 
-/// What a client is at.
+/// The state of a client.
 #[derive(Debug)]
 pub struct State {
-    /// As the RFCs name it.
+    /// Its name in the RFCs.
     pub name: String,
-    /// It has a lease that servers extend.
+    /// The client has a lease that servers extend.
     pub is_served: bool,
-    /// A server may answer with a lease that nobody knows of yet.
+    /// A server may still grant a lease to the client.
     pub may_be_granted: bool,
-    /// What is sent from now on releases an address.
+    /// All further messages release an address.
     pub is_releasing: bool,
 }
 
-/// The client of one attachment in one family.
+/// The client of one attachment and family.
 pub trait Lessee: Debug {
-    /// As it is kept on disk, with the lease.
+    /// Configuration and lease, for the record.
     fn terms(&self) -> Terms;
-    /// For `dhcp list`.
+    /// Adds its part to an entry of `dhcp list`.
     fn describe(&self, entry: &mut Value);
     fn state(&self) -> State;
     /// The lease's address.
     fn address(&self) -> Option<IpNetwork>;
-    /// When the lease began.
+    /// The start of the lease.
     fn since(&self) -> Option<Time>;
-    /// When the address is no longer preferred, and when it may no longer be used. None: never.
+    /// The ends of the preferred lifetime and of the valid lifetime. None: unlimited.
     fn ends(&self) -> [Option<Time>; 2];
-    /// Whether the address may no longer be used after this time.
+    /// Whether the valid lifetime ends within this time.
     fn ends_within(&self, now: Time, time: Duration) -> bool {
         let [_, end] = self.ends();
         end.is_some_and(|end| end <= now + time)
@@ -80,25 +81,25 @@ pub trait Lessee: Debug {
     fn tick(&mut self, now: Time) -> Vec<Action>;
     /// The plugin no longer waits for a lease. The client waits a little longer for an answer, to release its address.
     fn cancel(&mut self, _now: Time) {}
-    /// Whether a server has given an address, or may have.
+    /// Whether a server has allocated an address, or may have.
     fn holds(&self) -> bool;
 
-    /// Open while an answer is waited for.
+    /// The socket, if it is open: only while the client waits for an answer.
     fn socket(&self) -> Option<BorrowedFd<'_>>;
-    /// Takes a packet. None: there is none.
+    /// Receives a packet. None: there is none.
     ///
     /// # Errors
-    /// The interface is down, or has gone.
+    /// If the interface is down or was deleted.
     fn receive(&mut self, now: Time) -> Result<Option<Vec<Action>>>;
-    /// Closes the socket, unless an answer is waited for.
+    /// Closes the socket unless the client waits for an answer.
     fn close_idle(&mut self, host: &Host, now: Time);
     fn close(&mut self, host: &Host);
-    /// Whether a message needs another socket.
+    /// Whether the message needs another socket than the open one.
     fn needs_socket(&self, message: &Message) -> bool;
-    /// Opens the socket for a message. False: the link is not ready.
+    /// Opens the socket for a message. Returns false if the link is not ready.
     ///
     /// # Errors
-    /// What the kernel refuses. The lease is not used.
+    /// If the kernel refuses. The lease is not used.
     fn open(
         &mut self,
         host: &Host,
@@ -107,49 +108,51 @@ pub trait Lessee: Debug {
         message: &Message,
     ) -> Result<bool, NotFound>;
     /// # Errors
-    /// What the kernel refuses.
+    /// If the kernel refuses.
     fn send(&mut self, about: &About, message: Message) -> Result<()>;
 
-    /// Whether the link, lifetimes apart, is not as the lease says.
+    /// Whether the link differs from the lease. Lifetimes are not compared.
     fn is_outdated(&self, on_link: Option<IpNetwork>) -> bool;
-    /// A first lease: its address is the plugin's to put on the link, the rest is the daemon's. A line for the log, if something is missing.
+    /// Sets up the link for a first lease, except for its address, which the plugin adds. Returns a line for the log if
+    /// an option is missing.
     ///
     /// # Errors
-    /// What the kernel refuses.
+    /// If the kernel refuses.
     fn take_first(&mut self, about: &About, found: &OpenInterface) -> Result<Option<String>>;
-    /// Puts the lease in the place of what was on the link before.
+    /// Replaces the link's old address by the lease's.
     ///
     /// # Errors
-    /// What the kernel refuses.
+    /// If the kernel refuses.
     fn put_on_link(&mut self, on_link: Option<IpNetwork>, found: &OpenInterface) -> Result<()>;
-    /// Another host has the address, as the kernel found (IPv6 only).
+    /// Another host has the address, as the kernel reported (IPv6 only).
     fn decline(&mut self, _now: Time) {}
 
-    /// Sends the message that releases the address, with a line for the log. None: there is nothing to wait for.
+    /// Sends the message that releases the address. Returns a line for the log, and the message while it must be waited
+    /// for.
     ///
     /// # Errors
-    /// What the kernel refuses.
+    /// If the kernel refuses.
     fn release(&mut self, about: &About, found: &OpenInterface) -> Result<(String, Sent)>;
 }
 
-/// A message on its way that releases an address.
+/// A message that releases an address and is being sent.
 pub trait Departing: Debug {
-    /// How long it may take.
+    /// How long sending may take.
     fn timeout(&self) -> Duration;
-    /// Whether nothing is left to wait for.
+    /// Whether it was sent, or no longer needs to be waited for.
     fn is_done(&mut self) -> bool;
     fn close(self: Box<Self>, closer: &Closer);
 }
 
-/// What is on its way. None: nothing is left to wait for.
+/// A message that is being sent. None: there is nothing to wait for.
 pub type Sent = Option<Box<dyn Departing>>;
 
-/// How long messages may take that release addresses.
+/// How long sending these messages may take.
 pub fn timeout(departing: &[Box<dyn Departing>]) -> Duration {
     departing.iter().map(|one| one.timeout()).max().unwrap_or_default()
 }
 
-/// A lease for the log: `renewed ADDRESS for 120 s`.
+/// A lease as it is logged: `renewed ADDRESS for 120 s`.
 pub fn described<A: PartialEq + Display>(
     address: A,
     before: Option<A>,
@@ -163,7 +166,7 @@ pub fn described<A: PartialEq + Display>(
     }
 }
 
-/// How many seconds are left.
+/// The number of seconds left.
 pub fn left(time: Option<Time>) -> Option<u64> {
     time.map(|time| time.after(Time::now()).as_secs())
 }

@@ -1,4 +1,5 @@
-//! dhcp: addresses from DHCP servers. The plugin asks its daemon, which speaks with servers for as long as the container lives.
+//! dhcp: addresses from DHCP servers. The plugin sends requests to its daemon, which obtains leases and renews them
+//! while the container runs.
 
 mod args;
 mod ask;
@@ -58,7 +59,7 @@ impl Plugin for Dhcp {
             config: conf.written.clone(),
             ..Request::about(Op::Acquire, network, at)
         };
-        // A lease of an earlier ADD for the same interface stays.
+        // Releases only this ADD's lease: a lease of an earlier ADD for the same interface stays.
         let (socket, release) =
             (conf.socket.clone(), Request { add, ..Request::about(Op::Release, network, at) });
         undo.push(move || match ask(&socket, &release, None)? {

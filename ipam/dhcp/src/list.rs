@@ -1,4 +1,4 @@
-//! `dhcp list`: the daemon's leases, for people and for programs.
+//! `dhcp list`: the daemon's leases, as a table or as JSON.
 
 use std::ffi::OsString;
 use std::fmt::Write;
@@ -74,7 +74,7 @@ fn table(leases: &Value) -> String {
     for row in &rows {
         let widths = (0..COLUMNS.len()).map(|n| rows.iter().map(|row| row[n].len()).max().unwrap_or(0));
         let line: String = row.iter().zip(widths).map(|(cell, width)| format!("{cell:width$}  ")).collect();
-        // Writing to a String does not fail.
+        // Writing to a String cannot fail.
         writeln!(text, "{}", line.trim_end()).ok();
     }
     text

@@ -1,4 +1,4 @@
-//! Location of an attachment: its namespace and its link. It is checked again for each use.
+//! Location of an attachment: its namespace and its link. It is checked at each use.
 
 use std::fmt;
 use std::net::IpAddr;
@@ -12,7 +12,7 @@ use netns::NetNs;
 use crate::args::below;
 use crate::record::Location;
 
-/// The interface of an attachment, and its open namespace.
+/// The interface of an attachment, with its open namespace.
 #[derive(Debug)]
 pub struct OpenInterface {
     pub namespace: Namespace,
@@ -22,13 +22,14 @@ pub struct OpenInterface {
 /// Why the interface is not available.
 #[derive(Debug)]
 pub enum NotFound {
-    /// The interface has been deleted, or the namespace: another one is at its path.
+    /// The interface or the namespace has been deleted. Another namespace may be at the path.
     Gone(String),
-    /// There is no namespace at the path. The container has been deleted, or the daemon runs in a mount namespace that does not have the path.
+    /// The path does not exist. Either the container has been deleted, or the daemon runs in a mount namespace without
+    /// this path.
     Missing(String),
-    /// The lease's address is not on the link: nobody uses it.
+    /// The lease's address is not on the link, so the lease is not in use.
     Unused(String),
-    /// It cannot be looked at now.
+    /// The kernel reported an error.
     Failed(Error),
 }
 
@@ -50,7 +51,7 @@ impl<E: Into<Error>> From<E> for NotFound {
 /// Opens the interface at a location.
 ///
 /// # Errors
-/// If no namespace or another one is at its path, if the link has been deleted, or if either cannot be looked at.
+/// If the path does not exist or is another namespace, if the link has been deleted, or if the kernel reports an error.
 pub fn find(location: &Location, if_name: &str, host_prefix: &Path) -> Result<OpenInterface, NotFound> {
     let path = below(host_prefix, &location.netns);
     let gone = |what: String| Err(NotFound::Gone(what));
@@ -61,7 +62,7 @@ pub fn find(location: &Location, if_name: &str, host_prefix: &Path) -> Result<Op
         return gone(format!("{} is now another network namespace", path.display()));
     }
     let namespace = Namespace::of(netns)?;
-    // The index identifies the interface. Its hardware address may change: by tuning, or with the master of an ipvlan.
+    // The index identifies the interface. Its hardware address may change: by tuning, or with an ipvlan's master.
     match namespace.nl.link_by_index(location.index)? {
         Some(link) => Ok(OpenInterface { namespace, link }),
         None => gone(format!("link {if_name} in {namespace} has been deleted")),
@@ -90,7 +91,7 @@ impl OpenInterface {
     }
 }
 
-/// Whether a link has an address, whatever its prefix length is.
+/// Whether a link has an address, with any prefix length.
 pub fn has(addresses: &[Address], address: IpAddr) -> bool {
     addresses.iter().any(|one| one.net.ip() == address)
 }

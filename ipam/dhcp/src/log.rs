@@ -1,4 +1,4 @@
-//! The daemon's log: lines on stderr. A log that nobody reads, or that is on a full disk, never holds the daemon up.
+//! The daemon's log: lines on stderr. The daemon never waits for a full pipe or disk.
 
 use std::fmt::Display;
 use std::io::{self, Write};
@@ -7,18 +7,18 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
-/// The longest line in bytes. A pipe that poll(2) reports as writable has room for it (PIPE_BUF).
+/// Maximum length of a line in bytes. A pipe that poll(2) reports as writable has room for it (PIPE_BUF).
 const LONGEST: usize = 4096;
 
-/// How many lines could not be written since the last one that could.
+/// The number of lines lost since the last written one.
 static LOST: AtomicUsize = AtomicUsize::new(0);
 
-/// Writes a line about an attachment.
+/// Logs a line about an attachment.
 pub fn log(about: impl Display, what: &str) {
     say(&format!("{about}: {what}"));
 }
 
-/// Writes a line. One that would have to wait is lost, and counted.
+/// Logs a line. If writing it would block, it is lost, and counted.
 pub fn say(text: &str) {
     let lost = LOST.swap(0, Ordering::Relaxed);
     let note =

@@ -1,4 +1,4 @@
-//! DEL and GC while no daemon runs: the plugin itself releases the leases on disk.
+//! DEL and GC without a daemon: the plugin itself releases the leases on disk.
 
 use std::fs::File;
 use std::path::Path;
@@ -16,16 +16,16 @@ use crate::key::{Family, Key};
 use crate::lessee::{Departing, Sent, timeout};
 use crate::record::{About, Record};
 
-/// How long other plugins are waited for that release leases. One takes milliseconds.
+/// Timeout for the lock while other plugins release leases. One release takes milliseconds.
 const LOCK_TIMEOUT: Duration = Duration::from_secs(30);
 
-/// So many messages leave at a time: each has a socket.
+/// Maximum number of messages that are sent at a time, because each has a socket.
 const AT_ONCE: usize = 100;
 
-/// Releases the leases of an attachment that are on disk.
+/// Releases an attachment's leases on disk.
 ///
 /// # Errors
-/// Code 5: its file cannot be removed. Code 11: a daemon has just started.
+/// Code 5 if a lease file cannot be removed. Code 11 if a daemon has just started.
 pub fn release(socket: &Path, network: &NetworkName, at: &Attachment) -> Result<()> {
     let host = host(socket);
     if !host.store.path().is_dir() {
@@ -38,18 +38,18 @@ pub fn release(socket: &Path, network: &NetworkName, at: &Attachment) -> Result<
         let released = match host.store.read(&key) {
             Ok(Some(record)) => release_record(&host, key, record),
             Ok(None) => Ok(None),
-            // Whatever it is, it is of this attachment.
+            // Unreadable, but the file belongs to this attachment.
             Err(_) => host.store.remove(&key).map(|()| None),
         };
         departing.extend(failures.note(released).flatten());
     }
-    // Where a server has gone, its message waits: others need not.
+    // The message to a server that is down waits for the server. Other plugins need not wait.
     drop(held);
     failures.note(wait_until_done(&mut departing));
     failures.into_result()
 }
 
-/// Releases the leases on disk of a network that are of no valid attachment.
+/// Releases a network's leases on disk whose attachments are not valid.
 ///
 /// # Errors
 /// Code 5 if a lease file cannot be removed. Code 11 if a daemon has just started.
@@ -102,7 +102,7 @@ fn release_record(host: &Host, key: Key, record: Record) -> Result<Sent> {
     Attached::resume(key, record, host).release(host).map_err(|(_, e)| e)
 }
 
-/// The process ends soon, and its sockets with it: messages are to have left by then.
+/// Waits until all messages were sent. The process exits soon, and its sockets are closed then.
 fn wait_until_done(departing: &mut Vec<Box<dyn Departing>>) -> Result<()> {
     Retry::new(timeout(departing)).wait_for(|| {
         departing.retain_mut(|one| !one.is_done());

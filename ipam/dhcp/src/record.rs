@@ -9,18 +9,18 @@ use serde_json::{Value, json};
 use crate::key::{Family, Key};
 use crate::terms::{Terms, V4, V6};
 
-/// The version of the file.
+/// The version of the file format.
 const VERSION: u32 = 2;
 
-/// An attachment and its lease in one family.
+/// An attachment and its lease of one family.
 #[derive(Clone, Debug, Serialize)]
 pub struct Record {
-    /// The version of the file.
+    /// The version of the file format.
     v: u32,
     /// The attachment and its link.
     #[serde(flatten)]
     pub about: About,
-    /// The family, the client and the lease.
+    /// The family, the client's configuration, and the lease.
     #[serde(flatten)]
     pub terms: Terms,
 }
@@ -35,16 +35,17 @@ pub struct About {
     pub container_id: String,
     /// The interface's name.
     pub if_name: String,
-    /// Where the container is.
+    /// The container's namespace and the link.
     #[serde(rename = "place")]
     pub location: Location,
-    /// The lease is being released. A daemon that finds it so after a kill releases it once more, and never uses it.
+    /// The lease is being released. A daemon that finds this after a kill sends the release again, and never uses the
+    /// lease.
     #[serde(default)]
     pub releasing: bool,
-    /// The link has had the address. Until then the plugin that asked is to put it there.
+    /// The address was on the link at some time. Before that, the plugin is about to put it there.
     #[serde(default)]
     pub seen: bool,
-    /// The address that the link has by this lease. It differs from the lease's while that is put on the link.
+    /// The lease's address as it is on the link. It differs from the new lease's address while the daemon replaces it.
     #[serde(with = "as_text")]
     pub on_link: Option<IpNetwork>,
 }
@@ -55,23 +56,23 @@ pub struct About {
 pub struct Location {
     /// The path of the container's namespace, on the host.
     pub netns: PathBuf,
-    /// The numbers of the namespace's device and inode.
+    /// The namespace's device and inode numbers.
     pub netns_id: (u64, u64),
     /// The link's index.
     pub index: u32,
-    /// The hardware address that the link had last.
+    /// The link's last known hardware address.
     pub mac: [u8; 6],
 }
 
 impl Location {
-    /// Whether both are of the same interface.
+    /// Whether both locations are the same interface.
     pub fn is_same_link(&self, other: &Self) -> bool {
         (self.netns_id, self.index) == (other.netns_id, other.index)
     }
 }
 
 impl About {
-    /// An attachment that has no lease yet.
+    /// An attachment without a lease.
     pub fn new(network: &str, container: &str, ifname: &str, location: Location) -> Self {
         Self {
             network: network.to_owned(),
@@ -86,12 +87,12 @@ impl About {
 }
 
 impl Record {
-    /// As it is written.
+    /// The record of an attachment.
     pub fn new(about: About, terms: Terms) -> Self {
         Self { v: VERSION, about, terms }
     }
 
-    /// Reads a file of this release or of an earlier one. None: it is something else.
+    /// Parses a file of this release or an earlier one. None: it is not a record.
     pub fn read(bytes: &[u8]) -> Option<Self> {
         let record = upgraded(serde_json::from_slice(bytes).ok()?);
         if record["v"] != VERSION {
@@ -105,7 +106,7 @@ impl Record {
         Some(Self::new(about, terms))
     }
 
-    /// What it is found by. None: it has names that no attachment has.
+    /// The record's key. None: a name is invalid.
     pub fn key(&self) -> Option<Key> {
         let family = match self.terms {
             Terms::V4(_) => Family::V4,
@@ -116,7 +117,7 @@ impl Record {
     }
 }
 
-/// A record of version 1 had no family, and another word for `releasing`.
+/// Converts a record of version 1, which had no family and another name for `releasing`.
 fn upgraded(mut record: Value) -> Value {
     if record["v"] == 1 {
         let family = if record["identity"].is_null() { Family::V4 } else { Family::V6 };
@@ -147,7 +148,7 @@ mod as_text {
 mod tests {
     use super::*;
 
-    /// As the first release of the daemon wrote them, with dnsmasq as the server.
+    /// Records as the first release of the daemon wrote them, with dnsmasq as the server.
     const OLD: [&[u8]; 2] = [include_bytes!("record/v1.json"), include_bytes!("record/v1.v6.json")];
 
     #[test]
@@ -161,7 +162,7 @@ mod tests {
             assert_eq!((key.to_string(), key.file()), ("pod/net/eth0".to_owned(), file.to_owned()));
             assert_eq!(about.on_link.unwrap().to_string(), address);
             assert!(about.location.index == 2 && !about.releasing && !about.seen);
-            // What is written in their place is the same.
+            // Rewriting a record loses nothing.
             let written = serde_json::to_vec(record).unwrap();
             assert_eq!(Record::read(&written).unwrap().key(), Some(key));
             let [old, new] = [record, &Record::read(&written).unwrap()].map(|one| json!(one));

@@ -13,10 +13,10 @@ use system::file::{self, AtomicFile, is_temporary, missing_is_fine};
 use crate::key::Key;
 use crate::record::Record;
 
-/// The most bytes of a file. Options that a server sends have a few hundred.
+/// Maximum size of a file in bytes. Options from a server have a few hundred.
 const LARGEST: u64 = 256 << 10;
 
-/// The file that the daemon holds locked as long as it lives.
+/// The file that the daemon keeps locked while it runs.
 const LOCK: &str = "lock";
 
 /// The directory of leases.
@@ -26,7 +26,7 @@ pub struct Store {
 }
 
 impl Store {
-    /// That of the daemon on a socket: the socket's path without `.sock`. The file system is not looked at.
+    /// The store of the daemon on a socket: the socket's path without `.sock`. Does not access the file system.
     pub fn for_socket(socket: &Path) -> Self {
         let name = socket.file_name().unwrap_or_default().to_string_lossy();
         let dir = name.strip_suffix(".sock").map_or_else(|| format!("{name}.leases"), str::to_owned);
@@ -76,7 +76,7 @@ impl Store {
         tried
     }
 
-    /// Writes a record, over an earlier one.
+    /// Writes a record. It replaces an earlier one.
     ///
     /// # Errors
     /// Code 5 if the record cannot be written.
@@ -104,7 +104,7 @@ impl Store {
     /// The record of an attachment.
     ///
     /// # Errors
-    /// Code 5; code 6 for what is no record.
+    /// Code 5 if the file cannot be read. Code 6 if it is not a record.
     pub fn read(&self, key: &Key) -> Result<Option<Record>> {
         self.read_file(&key.file())
     }
@@ -126,10 +126,10 @@ impl Store {
         })
     }
 
-    /// All records, and why others cannot be read.
+    /// All readable records, and the errors of the others.
     ///
     /// # Errors
-    /// Code 5: the directory cannot be read.
+    /// Code 5 if the directory cannot be read.
     pub fn all(&self) -> Result<(Vec<Record>, Vec<Error>)> {
         let (mut records, mut errors) = (Vec::new(), Vec::new());
         for name in self.names()?.iter().filter(|name| name.ends_with(".json")) {
@@ -141,10 +141,10 @@ impl Store {
         Ok((records, errors))
     }
 
-    /// Removes what kills have left of files, for whom has the lock. What could not be removed.
+    /// Removes temporary files of killed processes. The caller holds the lock. Returns the failures.
     ///
     /// # Errors
-    /// Code 5: the directory cannot be read.
+    /// Code 5 if the directory cannot be read.
     pub fn tidy(&self) -> Result<Vec<Error>> {
         let names = self.names()?;
         let left = names.iter().filter(|name| is_temporary(name));

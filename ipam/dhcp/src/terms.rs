@@ -1,4 +1,4 @@
-//! Configuration and lease of a client, for each address family.
+//! Configuration and lease of a client, by address family.
 
 use std::fs;
 use std::path::Path;
@@ -14,13 +14,13 @@ use crate::args::below;
 use crate::conf::Conf;
 use crate::key::Key;
 
-/// The number of the one address that a client asks for (IAID): the DUID is the attachment's own already.
+/// The IAID of the only requested address. It is constant, because each attachment has its own DUID.
 const IAID: u32 = 1;
 
-/// The hexadecimal digits of a machine-id(5).
+/// The number of hexadecimal digits in machine-id(5).
 const MACHINE_ID: usize = 32;
 
-/// What a family knows of its client, with the lease. No lease: it was lost, and another one is being asked for.
+/// A client's configuration and lease. Without a lease, it was lost, and the client requests a new one.
 #[derive(Clone, Debug, Serialize)]
 #[serde(tag = "family")]
 pub enum Terms {
@@ -30,27 +30,27 @@ pub enum Terms {
     V6(V6),
 }
 
-/// The terms of a lease for IPv4.
+/// Configuration and lease of a client for IPv4.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct V4 {
     /// The metric of all routes. None: the kernel's.
     pub priority: Option<u32>,
-    /// Whether the server's MTU is put on the link.
+    /// Whether the server's MTU is set on the link.
     pub sets_mtu: bool,
-    /// What the client asks for.
-    pub asks: Asks,
-    /// None: it was lost, and another one is being asked for.
+    /// The client's configuration.
+    pub asks: ClientConf,
+    /// None: the lease was lost, and the client requests a new one.
     pub lease: Option<Lease>,
 }
 
 impl V4 {
-    /// Those of an attachment that has no lease yet.
+    /// Configuration for an attachment without a lease.
     ///
     /// # Errors
-    /// Code 4: an argument is no value of its option.
+    /// Code 4 if an argument is not a valid value of its option.
     pub fn new(key: &Key, conf: &Conf, args: &CniArgs, broadcast: bool) -> Result<Self> {
-        let asks = Asks {
+        let asks = ClientConf {
             client_id: key.client_id(),
             broadcast,
             provide: conf.provided(args)?,
@@ -62,35 +62,36 @@ impl V4 {
     }
 }
 
-/// [`dhcp_client::Identity`] without the hardware address, which is the link's.
+/// [`dhcp_client::Identity`] without the hardware address, which is read from the link.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
-pub struct Asks {
+pub struct ClientConf {
     /// Option 61.
     pub client_id: Vec<u8>,
-    /// Whether servers are asked to answer by broadcast.
+    /// Whether servers should answer by broadcast.
     pub broadcast: bool,
     /// Options to send.
     pub provide: Vec<(Number, Vec<u8>)>,
-    /// Options to ask for.
+    /// Options to request.
     pub request: Vec<Number>,
-    /// Those that have to come.
+    /// Options that are required.
     pub required: Vec<Number>,
 }
 
-/// The terms of a lease for IPv6.
+/// Configuration and lease of a client for IPv6.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct V6 {
-    /// It is on disk so that another release of the daemon asks as the same client.
+    /// Stored, so that later releases of the daemon use the same identifiers.
     pub identity: Identity,
-    /// None: it was lost, and another one is being asked for.
+    /// None: the lease was lost, and the client requests a new one.
     pub lease: Option<v6::Lease>,
 }
 
 impl V6 {
-    /// The client is the attachment on its host: container, network and interface. A restart of the daemon, or another ADD for the same attachment, asks
-    /// as the same client. Containers that share a hardware address (ipvlan), or have the same name on two hosts, are other clients.
+    /// The client is the attachment on its host: container, network and interface. After a restart of the daemon, or
+    /// with another ADD for the same attachment, it is the same client. Containers that share a hardware address
+    /// (ipvlan), or have the same id on two hosts, are different clients.
     pub fn new(key: &Key, host: &str) -> Self {
         let digest: [u8; 32] = Sha256::digest(format!("{host}/{key}")).into();
         let (half, _) = digest.as_chunks::<16>();
@@ -98,7 +99,7 @@ impl V6 {
     }
 }
 
-/// What tells this host from others. Where it has no machine-id(5), it is the number of its start: no lease on disk outlives that either.
+/// Identifies this host: its machine-id(5), otherwise its boot id. No lease on disk outlives a boot.
 pub fn host_id(host_prefix: &Path) -> String {
     let read = |path: &Path| fs::read_to_string(path).unwrap_or_default().trim().to_owned();
     let machine = read(&below(host_prefix, Path::new("/etc/machine-id")));
@@ -126,7 +127,7 @@ mod tests {
         let (one, other) = (host(&format!("{}\n", "1".repeat(32))), host(&"2".repeat(32)));
         assert_eq!(V6::new(&key, &one), V6::new(&key, &"1".repeat(32)));
         assert_ne!(V6::new(&key, &one), V6::new(&key, &other));
-        // A host that has no id yet.
+        // A host without a machine-id.
         let started = fs::read_to_string("/proc/sys/kernel/random/boot_id").unwrap();
         assert_eq!([host("uninitialized\n"), host("")], [started.trim(), started.trim()]);
     }

@@ -1,4 +1,4 @@
-//! IPv4: the client of DHCP (RFC 2131), and what its lease puts on the link.
+//! IPv4: a DHCP client (RFC 2131), and the address, routes and MTU of its lease on the link.
 
 use std::os::fd::{AsFd, BorrowedFd};
 use std::time::Duration;
@@ -16,25 +16,25 @@ use crate::host::Host;
 use crate::lessee::{self, Departing, LAST, Message, Sent, described, left};
 use crate::location::{NotFound, OpenInterface, has};
 use crate::record::About;
-use crate::terms::{Asks, Terms, V4};
+use crate::terms::{ClientConf, Terms, V4};
 
 /// The client of one attachment.
 #[derive(Debug)]
 pub struct Lessee {
-    /// With the lease that is on the link, or that a plugin is to put there.
+    /// With the lease that is on the link, or that a plugin is about to put there.
     terms: V4,
     client: Client,
     link: Option<Link>,
 }
 
 impl Lessee {
-    /// Asks for a first lease.
+    /// Requests a first lease.
     pub fn acquire(terms: V4, about: &About, timing: Timing, now: Time, random: Random) -> Self {
         let client = Client::acquire(identity(&terms, about), timing, now, random);
         Self { terms, client, link: None }
     }
 
-    /// Continues with a lease, or asks again if it was lost.
+    /// Continues with a lease, or requests a new one if it was lost.
     pub fn resume(terms: V4, about: &About, timing: Timing, now: Time, random: Random) -> Self {
         let identity = identity(&terms, about);
         let client = match (terms.lease.clone(), about.on_link) {
@@ -65,13 +65,14 @@ impl Lessee {
         }
     }
 
-    /// The lease is on the link from now on, with its MTU.
+    /// The lease is on the link now. Sets its MTU.
     fn take_mtu(&mut self, found: &OpenInterface) -> Result<()> {
         self.terms.lease = self.client.lease().cloned();
         self.terms.lease.as_ref().map_or(Ok(()), |lease| self.set_mtu(found, lease))
     }
 
-    /// As with the reference, an ADD succeeds without an option that is only requested.
+    /// A line for the log about missing options. As with the reference, an ADD succeeds without an option that is not
+    /// required.
     fn missing(&self, about: &About) -> Option<String> {
         let lease = self.client.lease()?;
         let missing = identity(&self.terms, about).missing(&lease.options);
@@ -92,7 +93,7 @@ impl Lessee {
 }
 
 fn identity(terms: &V4, about: &About) -> Identity {
-    let Asks { client_id, broadcast, provide, request, required } = terms.asks.clone();
+    let ClientConf { client_id, broadcast, provide, request, required } = terms.asks.clone();
     Identity { mac: about.location.mac, client_id, broadcast, provide, request, required }
 }
 
@@ -195,7 +196,7 @@ impl lessee::Lessee for Lessee {
             about.location.mac = mac.bytes();
             self.client.set_mac(mac.bytes());
         }
-        // Before there is a lease, a message to one server releases what that has given, and is broadcast.
+        // Without a lease, a message to one server releases its address, and is broadcast.
         if let (To::Server { .. }, Some(address)) = (to, about.on_link) {
             let known = [Some(address.ip()), self.address().map(|net| net.ip())];
             let addresses = found.namespace.nl.addresses(Some(&found.link))?;
@@ -249,11 +250,11 @@ impl lessee::Lessee for Lessee {
     }
 }
 
-/// A message on its way, which nobody answers.
+/// A message that is being sent and needs no answer.
 #[derive(Debug)]
 struct Leaving(Link);
 
-/// How long it may take to leave: the neighbour that it goes to is asked for its hardware address first.
+/// Timeout for sending. The kernel may have to resolve the receiver's hardware address first.
 const LEAVING: Duration = Duration::from_secs(1);
 
 impl Departing for Leaving {

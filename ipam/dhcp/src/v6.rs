@@ -1,4 +1,4 @@
-//! IPv6: the client of DHCPv6 (RFC 8415), and its address on the link.
+//! IPv6: a DHCPv6 client (RFC 8415), and its address on the link.
 
 use std::net::Ipv6Addr;
 use std::os::fd::{AsFd, BorrowedFd};
@@ -17,8 +17,8 @@ use crate::location::{NotFound, OpenInterface};
 use crate::record::About;
 use crate::terms::{Terms, V6};
 
-/// How long the server's answer to a RELEASE is waited for: the message is sent three times (RFC 8415, section 18.2.7), which is once less than that section
-/// has it, as a DEL waits meanwhile. The link goes with it.
+/// Timeout for the server's answer to a RELEASE. The message is sent three times, once less than in RFC 8415, section
+/// 18.2.7: a DEL waits for it, and the link is deleted afterwards.
 const RELEASING: Duration = Duration::from_secs(4);
 
 /// The client of one attachment.
@@ -30,13 +30,13 @@ pub struct Lessee {
 }
 
 impl Lessee {
-    /// Asks for a first lease.
+    /// Requests a first lease.
     pub fn acquire(terms: V6, timing: Timing, now: Time, random: Random) -> Self {
         let client = Client::acquire(terms.identity.clone(), timing.resend_timeout, now, random);
         Self { terms, client, link: None }
     }
 
-    /// Continues with a lease, or asks again if it was lost.
+    /// Continues with a lease, or requests a new one if it was lost.
     pub fn resume(terms: V6, about: &About, now: Time, random: Random) -> Self {
         let identity = terms.identity.clone();
         let hint =
@@ -196,8 +196,8 @@ impl lessee::Lessee for Lessee {
         self.client.decline(true, now);
     }
 
-    /// The address goes off the link before its server may give it to another (RFC 8415, section 18.2.7). One that another host has is
-    /// declined: its server must not give it to anybody.
+    /// Removes the address from the link before the server may allocate it again (RFC 8415, section 18.2.7). An address
+    /// that another host has is declined, so that the server does not allocate it.
     fn release(&mut self, about: &About, found: &OpenInterface) -> Result<(String, lessee::Sent)> {
         let (now, Some(address)) = (Time::now(), self.client.held()) else {
             return Ok(("has no address".to_owned(), None));
@@ -227,7 +227,7 @@ impl lessee::Lessee for Lessee {
     }
 }
 
-/// A client that releases its lease, until its server confirms that.
+/// A client that releases its lease, until the server confirms this.
 #[derive(Debug)]
 struct Departing {
     client: Client,
@@ -241,7 +241,7 @@ impl lessee::Departing for Departing {
 
     fn close(self: Box<Self>, _closer: &Closer) {}
 
-    /// Sends the message again, if that is due. Whether the server has confirmed it, or cannot any more.
+    /// Sends the message again if that is due. Returns whether the server has confirmed it, or cannot any more.
     fn is_done(&mut self) -> bool {
         for action in self.client.tick(Time::now()) {
             let has_ended = match action {

@@ -1,4 +1,4 @@
-//! The protocol between plugin and daemon: one line of JSON in each direction (docs/dhcp.md, "The wire").
+//! The protocol between plugin and daemon: one line of JSON in each direction (docs/dhcp.md, "The socket's protocol").
 
 use std::path::PathBuf;
 
@@ -8,29 +8,29 @@ use serde_json::{Value, json};
 
 use crate::key::Family;
 
-/// The version of the wire.
+/// The protocol's version.
 pub const VERSION: u32 = 1;
-/// The version of a request that is about IPv6, which a daemon that knows only IPv4 must not take for one about IPv4.
+/// The version of a request for IPv6. A daemon that supports only IPv4 must refuse it.
 const VERSION_V6: u32 = 2;
 
-/// The most bytes of a request. A GC of ten thousand attachments has two million.
+/// Maximum size of a request in bytes. A GC of ten thousand attachments has two million.
 pub const LARGEST_REQUEST: usize = 4 << 20;
 
-/// What the daemon is to do.
+/// The operation of a request.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Op {
-    /// Get an address for an attachment, and keep it.
+    /// Obtain a lease for an attachment, and renew it.
     Acquire,
-    /// Is the attachment's lease known, and its address on the link?
+    /// Check that the attachment has a lease, and that its address is on the link.
     Check,
-    /// Give the attachment's address back.
+    /// Release the attachment's leases.
     Release,
-    /// Give all addresses of a network back but those of the valid attachments.
+    /// Release all leases of a network except those of the valid attachments.
     Gc,
-    /// Could an address be got now?
+    /// Check whether the daemon can obtain leases.
     Status,
-    /// Tell all leases.
+    /// List all leases.
     #[default]
     List,
 }
@@ -43,26 +43,27 @@ fn is_default(family: &Family) -> bool {
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Request {
-    /// The version of the wire.
+    /// The protocol's version.
     pub v: u32,
     /// What to do.
     pub op: Op,
-    /// With acquire and check.
+    /// The address family, with acquire and check.
     #[serde(default, skip_serializing_if = "is_default")]
     pub family: Family,
-    /// The number of an ADD, with acquire. With release: only what this ADD has leased, so that a lease of an earlier ADD stays.
+    /// The random number of an ADD, with acquire. With release: release only the leases of this ADD, so that a lease of
+    /// an earlier ADD stays.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub add: Option<u64>,
     /// The network's name.
     #[serde(default)]
     pub network: String,
-    /// The container's id. With operations on one attachment, as the next one.
+    /// The container's id, in operations on one attachment.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub container_id: String,
     /// The interface in the container.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub if_name: String,
-    /// The path of the container's namespace, which comes along as an open descriptor with acquire.
+    /// The path of the container's namespace. With acquire, the request also carries an open descriptor of it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub netns: Option<PathBuf>,
     /// `CNI_ARGS`.
@@ -77,12 +78,12 @@ pub struct Request {
 }
 
 impl Request {
-    /// One about a network.
+    /// A request about a network.
     pub fn new(op: Op, network: &str) -> Self {
         Self { v: VERSION, op, network: network.to_owned(), ..Self::default() }
     }
 
-    /// One about an attachment.
+    /// A request about an attachment.
     pub fn about(op: Op, network: &str, at: &cni::Attachment) -> Self {
         Self {
             container_id: at.container.to_string(),
@@ -91,17 +92,17 @@ impl Request {
         }
     }
 
-    /// The same about a family.
+    /// The same request for a family.
     #[must_use]
     pub fn of(self, family: Family) -> Self {
         let v = if family == Family::V6 { VERSION_V6 } else { VERSION };
         Self { v, family, ..self }
     }
 
-    /// Reads a line that a plugin sent.
+    /// Parses a plugin's line.
     ///
     /// # Errors
-    /// Code 6 for what is no request, 11 for one of another version of the wire.
+    /// Code 6 if it is not a request. Code 11 if it has another version.
     pub fn read(line: &[u8]) -> Result<Self> {
         let value = cni::json::parse(line, "the request")?;
         let newest = if value["family"] == "ipv6" { VERSION_V6 } else { VERSION };
@@ -109,10 +110,10 @@ impl Request {
         serde_json::from_value(value).map_err(|e| Error::new(Code::Decoding, format!("the request: {e}")))
     }
 
-    /// As it is sent.
+    /// The request as a line.
     ///
     /// # Errors
-    /// None that a request can cause.
+    /// If serde_json fails, which no request causes.
     pub fn line(&self) -> Result<Vec<u8>> {
         let mut line = serde_json::to_vec(self)?;
         line.push(b'\n');
@@ -120,7 +121,7 @@ impl Request {
     }
 }
 
-/// The daemon's answer: what was asked for, or why not.
+/// The daemon's answer as a line.
 pub fn reply(outcome: &Result<Value>) -> Vec<u8> {
     let value = match outcome {
         Ok(result) => json!({"v": VERSION, "result": result}),
@@ -131,7 +132,7 @@ pub fn reply(outcome: &Result<Value>) -> Vec<u8> {
     format!("{value}\n").into_bytes()
 }
 
-/// What the daemon says when it closes a connection that has sent no whole request, while others wait to be accepted.
+/// The daemon's answer when it closes a connection without a complete request, because others wait to be accepted.
 pub fn busy() -> Vec<u8> {
     let error = Error::new(Code::TryAgainLater, "the DHCP daemon has too many connections")
         .detail("it closed this one: it did not receive a complete request in time");
@@ -154,10 +155,10 @@ struct Failed {
     details: String,
 }
 
-/// What the daemon's answer says.
+/// Parses the daemon's answer.
 ///
 /// # Errors
-/// The daemon's own, or code 11 if the answer is not from a daemon of this version.
+/// The daemon's error, or code 11 if the answer is not from a daemon of this version.
 pub fn read_reply(line: &[u8]) -> Result<Value> {
     if is_http(line) {
         return Err(Error::new(
@@ -204,18 +205,18 @@ fn refuse_other_version(value: &Value, whose: &str, newest: u32) -> Result<()> {
     }
 }
 
-/// What the reference's plugin begins with: `CONNECT /_goRPC_ HTTP/1.0`.
+/// Start of a request by the reference's plugin: `CONNECT /_goRPC_ HTTP/1.0`.
 const GO_PLUGIN: &[u8] = b"CONNECT ";
 
-/// The answer for the reference's plugin, which prints all of it except the protocol.
+/// The answer to the reference's plugin, which prints it without the protocol.
 pub const TO_GO_PLUGIN: &[u8] = b"HTTP/1.0 426 Ferrule daemon\r\n\r\n";
 
-/// Whether what has come so far is a plugin of the reference's, which waits for an answer.
+/// Whether the received bytes are from the reference's plugin, which waits for an answer.
 pub fn is_go_plugin(received: &[u8]) -> bool {
     received.starts_with(GO_PLUGIN)
 }
 
-/// What a daemon of the reference's says to a request.
+/// Whether the answer is from the reference's daemon.
 fn is_http(line: &[u8]) -> bool {
     line.starts_with(b"HTTP/")
 }
@@ -225,7 +226,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn an_answer_says_what_was_asked_for_or_why_not() {
+    fn an_answer_contains_the_result_or_the_error() {
         let error = Error::new(Code::TryAgainLater, "no answer").detail("later");
         assert_eq!(read_reply(&reply(&Ok(json!({"a": 1})))).unwrap(), json!({"a": 1}));
         assert_eq!(read_reply(&reply(&Ok(Value::Null))).unwrap(), Value::Null);
@@ -233,7 +234,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_answer_says_what_to_restart() {
+    fn an_invalid_answer_says_what_to_restart() {
         for (line, code, culprit) in [
             ("HTTP/1.1 400 Bad Request\r\n", 11, "cni-dhcp.service"),
             ("", 11, "hung up"),
@@ -249,7 +250,7 @@ mod tests {
     }
 
     #[test]
-    fn a_request_comes_as_it_was_sent_and_what_is_none_is_refused() {
+    fn a_request_is_parsed_as_it_was_sent_and_anything_else_is_refused() {
         let mut request = Request::new(Op::Gc, "net");
         request.valid.push(("a".to_owned(), "eth0".to_owned()));
         let read = Request::read(&request.line().unwrap()).unwrap();

@@ -1,5 +1,4 @@
-//! Which addresses an attachment gets: one of each range set. Decided here, on a view of the leases, before any is
-//! written.
+//! Chooses an attachment's addresses, one of each range set, from a view of the leases, before any lease is written.
 
 use std::net::IpAddr;
 
@@ -7,28 +6,28 @@ use cni::{Code, Error, Result, ResultExt};
 
 use crate::range::RangeSet;
 
-/// What must be known of the leases to choose an address.
+/// The view of the leases that is needed to choose an address.
 pub trait Leases {
-    /// The address that was last allocated from a range set, if known.
+    /// The last address allocated from a range set, if known.
     fn last_reserved(&self, set: usize) -> Option<IpAddr>;
 
     /// Whether an address is leased.
     ///
     /// # Errors
-    /// What kept the answer from being found.
+    /// The reason why it is unknown.
     fn is_taken(&self, ip: IpAddr) -> Result<bool>;
 
-    /// Who holds the lease of an address, in words.
+    /// The holder of an address, for messages.
     fn holder(&self, ip: IpAddr) -> String;
 }
 
-/// Finds the address that is asked for in each range set. The sources come with the weakest first: where two ask for
-/// an address of the same range set, the later one wins.
+/// Finds the requested address of each range set. If two sources request an address of the same range set, the later
+/// source has precedence.
 ///
 /// # Errors
-/// Code 7 for an address that no range set can give, and for two of one range set in the same source.
+/// Code 7 for an address that is in no range set, and for two addresses of one range set in the same source.
 pub fn requests(sets: &[RangeSet], sources: &[&[IpAddr]]) -> Result<Vec<Option<IpAddr>>> {
-    let mut wanted = vec![None; sets.len()];
+    let mut requested = vec![None; sets.len()];
     let mut outside = Vec::new();
     for source in sources {
         let mut here: Vec<Option<IpAddr>> = vec![None; sets.len()];
@@ -41,11 +40,11 @@ pub fn requests(sets: &[RangeSet], sources: &[&[IpAddr]]) -> Result<Vec<Option<I
                 },
             }
         }
-        for (wanted, here) in wanted.iter_mut().zip(here) {
-            *wanted = here.or(*wanted);
+        for (requested, here) in requested.iter_mut().zip(here) {
+            *requested = here.or(*requested);
         }
     }
-    if outside.is_empty() { Ok(wanted) } else { Err(all_outside(&outside, sets)) }
+    if outside.is_empty() { Ok(requested) } else { Err(all_outside(&outside, sets)) }
 }
 
 /// The range set that contains a requested address.
@@ -65,7 +64,7 @@ fn set_of(sets: &[RangeSet], ip: IpAddr) -> Result<Option<usize>> {
     Err(error.context(failed_for(index)))
 }
 
-// Monitoring, scripts and the tests of other projects look for the reference's words, so these have them:
+// The reference's words, because monitoring, scripts and the tests of other projects search for them:
 // docs/reference-quirks.md#words.
 
 fn failed_for(set: usize) -> String {
@@ -92,20 +91,20 @@ fn both_asked(one: IpAddr, other: IpAddr, set: &RangeSet) -> Error {
     ))
 }
 
-/// The refusal of a second address for an attachment that has one of this range set.
+/// The error for a second address, if the attachment already has one of this range set.
 pub fn duplicate(set: usize, ip: IpAddr, container: &str) -> Error {
     Error::config(format!("{ip} has been allocated to {container}, duplicate allocation is not allowed"))
         .context(failed_for(set))
 }
 
-/// Chooses an address from each range set: the requested one, else the next free one after the last allocated one.
+/// Chooses an address of each range set: the requested one, otherwise the next free one after the last allocated one.
 ///
 /// # Errors
 /// Code 999 if a requested address is taken, or a range set is exhausted.
-pub fn choose(sets: &[RangeSet], wanted: &[Option<IpAddr>], leases: &impl Leases) -> Result<Vec<IpAddr>> {
-    let each = sets.iter().zip(wanted).enumerate();
-    each.map(|(index, (set, wanted))| {
-        let chosen = match wanted {
+pub fn choose(sets: &[RangeSet], requested: &[Option<IpAddr>], leases: &impl Leases) -> Result<Vec<IpAddr>> {
+    let each = sets.iter().zip(requested).enumerate();
+    each.map(|(index, (set, requested))| {
+        let chosen = match requested {
             Some(ip) => take(*ip, set, leases),
             None => next_free(set, leases.last_reserved(index), leases),
         };
@@ -131,7 +130,7 @@ fn next_free(set: &RangeSet, last: Option<IpAddr>, leases: &impl Leases) -> Resu
     Err(exhausted(set))
 }
 
-/// The error of a range set without a free address.
+/// The error for a range set without a free address.
 pub fn exhausted(set: &RangeSet) -> Error {
     Error::new(Code::Internal, format!("no IP addresses available in range set: {set}")).detail(format!(
         "all {} addresses are leased; widen the range, or run `cnitool gc NETWORK` to release stale leases",
@@ -208,8 +207,8 @@ mod tests {
     #[test]
     fn a_requested_address_is_given_from_its_own_set_and_the_others_choose() {
         let sets = sets(&["10.0.0.0/24", "fd00::/64"]);
-        let wanted = requests(&sets, &[&[ip("fd00::77")]]).unwrap();
-        assert_eq!(choose(&sets, &wanted, &Fake::default()).unwrap(), [ip("10.0.0.2"), ip("fd00::77")]);
+        let requested = requests(&sets, &[&[ip("fd00::77")]]).unwrap();
+        assert_eq!(choose(&sets, &requested, &Fake::default()).unwrap(), [ip("10.0.0.2"), ip("fd00::77")]);
     }
 
     #[test]
@@ -251,7 +250,8 @@ mod tests {
     }
 
     proptest! {
-        /// Random allocations and releases: no address is allocated twice, and no request fails while an address is free.
+        /// Random allocations and releases. No address is allocated twice, and no request fails while an address is
+        /// free.
         #[test]
         fn a_pool_gives_each_address_once_and_is_exhausted_only_when_all_are_taken(
             steps in prop::collection::vec(0usize..20, 1..80),

@@ -1,5 +1,5 @@
-//! The configuration: as written ([`RawConf`]) and as checked ([`Conf`]). DEL and GC look at [`likely_data_dir`] only: whatever
-//! else is wrong with it, leases are released. No I/O.
+//! The configuration: as written ([`RawConf`]) and after all checks ([`Conf`]). DEL and GC read only
+//! [`likely_data_dir`], so that they release leases whatever else is wrong with it. No I/O.
 
 use std::net::IpAddr;
 use std::path::PathBuf;
@@ -11,22 +11,23 @@ use serde::{Deserialize, Deserializer, de::Error as _};
 
 use crate::range::{Range, RangeSet, Spec};
 
-/// Where the reference keeps leases.
+/// The reference's data directory.
 const DATA_DIR: &str = "/var/lib/cni/networks";
 
-/// How many seconds old a lease must be to be stale: longer than any ADD takes, of which a lease is the first trace.
+/// Default minimum age of a stale lease in seconds. No ADD takes longer, and the lease is the first thing that an ADD
+/// writes.
 const STALE_LEASE_AGE: u64 = 600;
 
-/// `ipam.dataDir`, the directory of the networks' directories of leases.
+/// `ipam.dataDir`: contains a directory of leases for each network.
 ///
 /// # Errors
-/// Code 6 if it is no text, 7 if it cannot be a path.
+/// Code 6 if it is not a string. Code 7 if it cannot be a path.
 pub fn data_dir(written: &AsWritten) -> Result<PathBuf> {
     let dir = written.member("ipam").and_then(|ipam| json::member(ipam, "dataDir"));
     json::directory(dir, "ipam.dataDir", DATA_DIR)
 }
 
-/// The same for DEL and GC, which do what they can: a value that is not a directory is logged, and the default is used.
+/// `dataDir` for DEL and GC. An invalid value is logged, and the default is used.
 pub fn likely_data_dir(written: &AsWritten) -> PathBuf {
     data_dir(written).unwrap_or_else(|e| {
         cni::warn(&format!("{}; the default directory {DATA_DIR} is used instead", e.msg()));
@@ -34,34 +35,36 @@ pub fn likely_data_dir(written: &AsWritten) -> PathBuf {
     })
 }
 
-/// The configuration as checked.
+/// The configuration after all checks.
 #[derive(Debug)]
 pub struct Conf {
     pub data_dir: PathBuf,
-    /// An attachment gets one address of each: those of the runtime come first, then the old form's, then `ranges`.
+    /// The range sets. An attachment gets one address of each: first of the runtime's, then of the old form's, then of
+    /// `ranges`.
     pub sets: Vec<RangeSet>,
     pub routes: Vec<Route>,
-    /// A file to take the result's DNS settings from.
+    /// A file in the format of resolv.conf(5), for the result's DNS settings.
     pub resolv_conf: Option<PathBuf>,
     /// `args.cni.ips`.
     pub args_ips: Vec<IpAddr>,
     /// `runtimeConfig.ips`.
     pub runtime_ips: Vec<IpAddr>,
-    /// Whether the first ADD after a reboot drops all leases. Unless false, those from before a reboot are stale.
+    /// Whether the first ADD after a reboot drops all leases. Unless it is false, leases from before a reboot are
+    /// stale.
     pub reset_on_reboot: Option<bool>,
     /// Whether stale leases are released when a range set is full. Default: true.
     pub reuse_stale_leases: bool,
-    /// How many seconds a stale lease is at least old. Default: 600.
+    /// Minimum age of a stale lease in seconds. Default: 600.
     pub stale_lease_age: u64,
-    /// STATUS says 50 when a range set is full. Default: false.
+    /// Whether STATUS fails with code 50 if a range set is full. Default: false.
     pub status_fails_when_full: bool,
 }
 
 impl Conf {
-    /// Checks that the version can express an address from each range set.
+    /// Checks that the result's version has room for an address of each range set.
     ///
     /// # Errors
-    /// Code 7 if the version allows one address of each family, and the range sets have more.
+    /// Code 7 if the version allows only one address of each family, and there are more range sets.
     pub fn check_fits(&self, version: Version) -> Result<()> {
         version.check_fits(self.sets.iter().map(RangeSet::is_ipv4))
     }
@@ -78,7 +81,7 @@ struct RawConf {
 #[derive(Default, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 struct RawIpam {
-    // The old form: one range.
+    // The old form, with one range.
     subnet: Option<Cidr>,
     #[serde(with = "addr::optional_ip")]
     range_start: Option<IpAddr>,
@@ -134,7 +137,7 @@ struct CniArgs {
 #[derive(Deserialize)]
 struct Cidr(#[serde(with = "addr::cidr")] IpNetwork);
 
-/// `10.0.0.5`, or `10.0.0.5/24`, whose prefix length means nothing here: the range's counts.
+/// `10.0.0.5`, or `10.0.0.5/24`. The prefix length is ignored: the range's is used.
 struct Host(IpAddr);
 
 impl<'de> Deserialize<'de> for Host {
@@ -145,7 +148,7 @@ impl<'de> Deserialize<'de> for Host {
     }
 }
 
-/// `10.0.0.5`, or all of `10.0.0.0/28`.
+/// `10.0.0.5`, or the whole of `10.0.0.0/28`.
 struct Block(IpNetwork);
 
 impl<'de> Deserialize<'de> for Block {
@@ -201,7 +204,7 @@ impl TryFrom<AsWritten> for Conf {
     }
 }
 
-/// A gateway that is not on the container's link is of no use to a route; without one it does no harm.
+/// A route needs a gateway on the container's link. Without such routes, any gateway is accepted.
 fn check_gateways(sets: &[RangeSet], routes: &[Route]) -> Result<()> {
     for Range { subnet, gateway, .. } in sets.iter().flat_map(RangeSet::without_gateway) {
         let needs = |route: &&Route| route.gw.is_none() && route.dst.is_ipv4() == subnet.is_ipv4();
@@ -216,7 +219,7 @@ fn check_gateways(sets: &[RangeSet], routes: &[Route]) -> Result<()> {
     Ok(())
 }
 
-/// Checks range sets, each with the key that it was written under.
+/// Checks range sets, each with the configuration's key.
 fn range_sets(written: Vec<(String, Vec<RawRange>)>, exclude: &[Block]) -> Result<Vec<RangeSet>> {
     if written.is_empty() {
         return Err(Error::config("ipam.ranges is missing or empty")
@@ -273,7 +276,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_left_out_has_defaults() {
+    fn missing_keys_have_defaults() {
         let conf =
             conf(json!({ "ipam": { "subnet": "10.0.0.0/24", "dataDir": "", "resolvConf": "" } })).unwrap();
         assert_eq!(conf.data_dir, PathBuf::from("/var/lib/cni/networks"));

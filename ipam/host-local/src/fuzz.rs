@@ -1,4 +1,4 @@
-//! Hostile input: what the fuzz targets feed to this plugin, and what must hold whatever it is.
+//! Fuzzing: conditions that hold for any input.
 
 #![allow(clippy::unwrap_used, reason = "a fuzz target ends with a panic")]
 
@@ -15,8 +15,8 @@ use crate::range::RangeSet;
 use crate::resolv;
 use crate::store::{self, Store};
 
-/// The configuration: each range set has addresses to give, all of them in its subnets and none a gateway's, no two
-/// sets share one, and what is asked for is given from where it belongs.
+/// A configuration. Each range set has free addresses, all in its subnets, and none is a gateway. Two range sets have
+/// no address in common. A requested address is allocated from its own range set.
 pub fn configuration(input: &[u8]) {
     let Ok(document) = json::parse(input, "it") else { return };
     let written = AsWritten::from(document);
@@ -33,8 +33,8 @@ pub fn configuration(input: &[u8]) {
         assert_eq!(next, few.get(1).copied().unwrap_or(few[0]));
     }
     let sets = conf.sets.as_slice();
-    if let Ok(wanted) = allocator::requests(sets, &[&conf.args_ips, &conf.runtime_ips]) {
-        let ips = allocator::choose(sets, &wanted, &Free).unwrap();
+    if let Ok(requested) = allocator::requests(sets, &[&conf.args_ips, &conf.runtime_ips]) {
+        let ips = allocator::choose(sets, &requested, &Free).unwrap();
         sets.iter().zip(&ips).for_each(|(set, ip)| may_give(set, *ip));
         assert!(conf.runtime_ips.iter().all(|ip| ips.contains(ip)));
         assert!(conf.check_fits(Version::V0_2_0).is_err() || ips.len() <= 2);
@@ -47,7 +47,7 @@ fn may_give(set: &RangeSet, ip: IpAddr) {
     assert_eq!(range.subnet.is_ipv4(), set.is_ipv4());
 }
 
-/// Nothing is leased.
+/// A view in which no address is leased.
 struct Free;
 
 impl Leases for Free {
@@ -62,8 +62,8 @@ impl Leases for Free {
     }
 }
 
-/// The files of a network's directory: whatever they are, an address is given that no file holds, is found again and
-/// released; GC leaves no lease; nothing outside of the directory is touched. `scratch` is a directory to do it in.
+/// The files of a network's directory. An address without a valid lease file is allocated, found and released. GC
+/// leaves no lease. No file outside of the directory is changed. `scratch` is a temporary directory.
 pub fn store(scratch: &Path, input: &[u8]) {
     let network = NetworkName::parse("net").unwrap();
     let at =
@@ -98,7 +98,7 @@ pub fn store(scratch: &Path, input: &[u8]) {
         store.release(ours).unwrap();
         assert!(!held(ips[0]));
     }
-    // A mark that is no file is refused.
+    // It fails if the boot mark is not a regular file.
     if store.reset_after_reboot().is_ok() {
         store.reset_after_reboot().unwrap();
     }
@@ -112,7 +112,7 @@ pub fn store(scratch: &Path, input: &[u8]) {
     assert_eq!(fs::read_dir(scratch).unwrap().count(), 2);
 }
 
-/// As [`store::lease`] has it: another form of an address is the name of no lease.
+/// As in [`store::lease`]: only the canonical form of an address is a lease's name.
 fn is_lease(name: &str) -> bool {
     name.parse::<IpAddr>().is_ok_and(|ip| ip.to_string() == name && ip.to_canonical() == ip)
 }

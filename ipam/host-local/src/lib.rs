@@ -1,4 +1,4 @@
-//! host-local: addresses from ranges in the configuration, leases on the host's disk.
+//! host-local: allocates addresses from ranges in the configuration, with leases on the host's disk.
 
 mod allocator;
 mod conf;
@@ -39,11 +39,12 @@ impl Plugin for HostLocal {
         let conf = &call.conf;
         conf.check_fits(call.net.version)?;
         let dns = conf.resolv_conf.as_deref().map(resolv::read).transpose()?.unwrap_or_default();
-        let asked = call.args.ip()?;
+        let in_args = call.args.ip()?;
         for Range { subnet, gateway, .. } in conf.sets.iter().flat_map(RangeSet::without_gateway) {
             cni::warn(&format!("gateway {gateway} is not in subnet {subnet}, so containers cannot reach it"));
         }
-        let wanted = allocator::requests(&conf.sets, &[asked.as_slice(), &conf.args_ips, &conf.runtime_ips])?;
+        let requested =
+            allocator::requests(&conf.sets, &[in_args.as_slice(), &conf.args_ips, &conf.runtime_ips])?;
 
         let mut store = Store::create(&conf.data_dir, &call.net.name)?;
         if conf.reset_on_reboot == Some(true) {
@@ -51,13 +52,13 @@ impl Plugin for HostLocal {
         } else {
             store.forget_boot()?
         }
-        let mut chosen = choose(&mut store, call, &wanted);
+        let mut chosen = choose(&mut store, call, &requested);
         if chosen.is_err() && conf.reuse_stale_leases {
             drop(store);
             let has_room = reuse(call).run();
             store = Store::create(&conf.data_dir, &call.net.name)?;
             if has_room {
-                chosen = choose(&mut store, call, &wanted);
+                chosen = choose(&mut store, call, &requested);
             }
         }
         let ips = chosen?;
@@ -152,13 +153,13 @@ fn reuse(call: &Add<Conf>) -> reuse::Request {
     }
 }
 
-/// An address of each range set.
-fn choose(store: &mut Store, call: &Add<Conf>, wanted: &[Option<IpAddr>]) -> Result<Vec<IpAddr>> {
+/// Chooses an address of each range set.
+fn choose(store: &mut Store, call: &Add<Conf>, requested: &[Option<IpAddr>]) -> Result<Vec<IpAddr>> {
     refuse_second(store, call)?;
-    allocator::choose(&call.conf.sets, wanted, store)
+    allocator::choose(&call.conf.sets, requested, store)
 }
 
-/// An attachment has one lease of a range set, which only its DEL ends (containernetworking/plugins#328).
+/// An attachment has at most one lease of a range set, and only its DEL releases it (containernetworking/plugins#328).
 fn refuse_second(store: &mut Store, call: &Add<Conf>) -> Result<()> {
     let (leases, _) = store.leases_of(&call.attachment)?;
     let held = leases.iter().find_map(|lease| {
@@ -178,7 +179,7 @@ fn report(set: &RangeSet, ip: IpAddr) -> Option<IpConfig> {
     Some(IpConfig::new(address, Some(range.gateway)))
 }
 
-/// Releases those leases of an attachment that are meant. Where there are none all is well.
+/// Releases the selected leases of an attachment. Succeeds if there are none.
 fn release(
     data_dir: &Path,
     network: &NetworkName,

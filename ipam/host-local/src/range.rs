@@ -1,11 +1,11 @@
-//! Ranges of addresses, and sets of them. Pure: what is leased is not known here.
+//! Address ranges, and sets of them. They know nothing about leases.
 
 use std::fmt;
 use std::net::IpAddr;
 
 use ipnetwork::IpNetwork;
 
-/// Addresses of one family that follow each other, as numbers. Both ends belong to it.
+/// Consecutive addresses of one family, as numbers. Both ends are included.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Span {
     first: u128,
@@ -29,17 +29,17 @@ impl Span {
         (self.last - self.first).saturating_add(1)
     }
 
-    /// The part of it above a number.
+    /// The part above a number.
     fn above(self, n: u128) -> Option<Self> {
         (self.last > n).then(|| Self { first: self.first.max(n + 1), last: self.last })
     }
 
-    /// The part of it up to a number, and the number.
+    /// The part up to and including a number.
     fn up_to(self, n: u128) -> Option<Self> {
         (self.first <= n).then(|| Self { first: self.first, last: self.last.min(n) })
     }
 
-    /// The parts of the range that remain without the holes, ascending.
+    /// The parts that remain without the holes, ascending.
     fn without(self, mut holes: Vec<Span>) -> Vec<Self> {
         holes.sort_unstable_by_key(|hole| hole.first);
         let (mut pieces, mut rest) = (Vec::new(), Some(self));
@@ -60,7 +60,7 @@ fn number(ip: IpAddr) -> u128 {
     }
 }
 
-/// The address of that number, in the family of `like`.
+/// The address with this number, in the family of `like`.
 fn address(n: u128, like: IpAddr) -> IpAddr {
     match like {
         IpAddr::V4(_) => IpAddr::V4((n as u32).into()),
@@ -68,7 +68,7 @@ fn address(n: u128, like: IpAddr) -> IpAddr {
     }
 }
 
-/// A range as the configuration writes it.
+/// A range as written in the configuration.
 #[derive(Clone, Debug)]
 pub struct Spec {
     pub subnet: IpNetwork,
@@ -78,22 +78,22 @@ pub struct Spec {
     pub exclude: Vec<IpNetwork>,
 }
 
-/// A part of a subnet that addresses are taken from.
+/// A part of a subnet, from which addresses are allocated.
 #[derive(Clone, Debug)]
 pub struct Range {
     pub subnet: IpNetwork,
     pub gateway: IpAddr,
     whole: Span,
-    /// What may be handed out, ascending: the whole without network, broadcast, gateway and excluded addresses.
+    /// The addresses that may be allocated, ascending: without network, broadcast, gateway and excluded addresses.
     usable: Vec<Span>,
 }
 
 impl Range {
-    /// Checks a range and fills in what was left out: it begins at the subnet's first address, ends at its last
-    /// one (IPv4: the one before broadcast), and the gateway is the subnet's first address.
+    /// Checks a range and sets the defaults. It starts at the subnet's first address and ends at its last one (IPv4:
+    /// before the broadcast address). The gateway is the subnet's first address.
     ///
     /// # Errors
-    /// What is wrong with it.
+    /// The reason why it is invalid.
     pub fn new(spec: &Spec) -> Result<Self, String> {
         let subnet = spec.subnet;
         let all = Span::of(subnet);
@@ -127,8 +127,7 @@ impl Range {
         self.whole.without(holes)
     }
 
-    /// Whether the gateway is on the container's link: in the subnet, or link-local, which is on every link. Otherwise it
-    /// cannot be a next hop.
+    /// Whether the gateway is on the container's link: in the subnet, or link-local. Otherwise it cannot be a next hop.
     pub fn reaches_gateway(&self) -> bool {
         let link_local = match self.gateway {
             IpAddr::V4(ip) => ip.is_link_local(),
@@ -137,17 +136,17 @@ impl Range {
         self.subnet.contains(self.gateway) || (link_local && self.gateway.is_ipv4() == self.subnet.is_ipv4())
     }
 
-    /// Whether the address is in the range. It may be one that is never allocated.
+    /// Whether the address is in the range, even if it is never allocated.
     pub fn contains(&self, ip: IpAddr) -> bool {
         ip.is_ipv4() == self.subnet.is_ipv4() && self.whole.contains(number(ip))
     }
 
-    /// Whether the address may be handed out.
+    /// Whether the address may be allocated.
     pub fn may_lease(&self, ip: IpAddr) -> bool {
         self.contains(ip) && self.usable.iter().any(|span| span.contains(number(ip)))
     }
 
-    /// Whether an address is in both.
+    /// Whether the ranges have an address in common.
     pub fn overlaps(&self, other: &Self) -> bool {
         self.subnet.is_ipv4() == other.subnet.is_ipv4()
             && self.whole.first <= other.whole.last
@@ -155,7 +154,7 @@ impl Range {
     }
 }
 
-/// `10.0.0.50-10.0.0.99 of 10.0.0.0/24`; a subnet alone if all of it is meant.
+/// `10.0.0.50-10.0.0.99 of 10.0.0.0/24`, or only the subnet if the range is all of it.
 impl fmt::Display for Range {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         if self.whole != default_span(self.subnet) {
@@ -166,7 +165,7 @@ impl fmt::Display for Range {
     }
 }
 
-/// All but the network address and, in IPv4, broadcast.
+/// All addresses but the network address and, for IPv4, the broadcast address.
 fn default_span(subnet: IpNetwork) -> Span {
     let Span { first, last } = Span::of(subnet);
     Span { first: first + 1, last: if subnet.is_ipv4() { last - 1 } else { last } }
@@ -176,15 +175,15 @@ fn inside(subnet: IpNetwork, key: &str, ip: IpAddr) -> Result<u128, String> {
     if subnet.contains(ip) { Ok(number(ip)) } else { Err(format!("{key} {ip} is not in subnet {subnet}")) }
 }
 
-/// Ranges of one family, which give one address together. Never empty.
+/// Ranges of one family, from which one address is allocated. Never empty.
 #[derive(Clone, Debug)]
 pub struct RangeSet(Vec<Range>);
 
 impl RangeSet {
-    /// Puts ranges together.
+    /// A set of ranges.
     ///
     /// # Errors
-    /// What keeps them from being a set.
+    /// The reason why they cannot be a set.
     pub fn new(ranges: Vec<Range>) -> Result<Self, String> {
         let Some(first) = ranges.first() else { return Err("the range set is empty".into()) };
         if let Some(other) = ranges.iter().find(|r| r.subnet.is_ipv4() != first.subnet.is_ipv4()) {
@@ -222,23 +221,23 @@ impl RangeSet {
         self.0.iter().find(|r| r.contains(ip))
     }
 
-    /// Whether all ranges are IPv4 ranges; else all are IPv6 ranges.
+    /// Whether it is a set of IPv4 ranges. Otherwise it is of IPv6.
     pub fn is_ipv4(&self) -> bool {
         self.0.iter().all(|r| r.subnet.is_ipv4())
     }
 
-    /// A range of the one and a range of the other set that have an address in common.
+    /// A range of this set and a range of the other set that overlap.
     pub fn overlap<'a>(&'a self, other: &'a Self) -> Option<(&'a Range, &'a Range)> {
         self.0.iter().find_map(|a| other.0.iter().find(|b| a.overlaps(b)).map(|b| (a, b)))
     }
 
-    /// How many addresses may be handed out.
+    /// The number of addresses that may be allocated.
     pub fn capacity(&self) -> u128 {
         self.0.iter().flat_map(|r| &r.usable).fold(0, |sum: u128, span| sum.saturating_add(span.len()))
     }
 
-    /// Every address that may be handed out, once, beginning after the given one and wrapping round to it.
-    /// Without one, or with one of no range, beginning with the first.
+    /// All addresses that may be allocated, starting after the given one and wrapping around to it. Without one, or if
+    /// it is in no range, they start with the first.
     pub fn candidates(&self, after: Option<IpAddr>) -> impl Iterator<Item = IpAddr> {
         let start = after.and_then(|ip| Some((self.0.iter().position(|r| r.contains(ip))?, number(ip))));
         let (mut soon, mut late) = (Vec::new(), Vec::new());
@@ -260,7 +259,7 @@ impl RangeSet {
     }
 }
 
-/// `10.0.0.50-10.0.0.99,10.0.1.1-10.0.1.254`: the first and last address of each range, as the reference writes it.
+/// `10.0.0.50-10.0.0.99,10.0.1.1-10.0.1.254`: the first and last address of each range, in the reference's format.
 impl fmt::Display for RangeSet {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let ends = |Range { subnet, whole, .. }: &Range| {
@@ -294,7 +293,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_left_out_gets_the_defaults_of_the_reference() {
+    fn missing_keys_have_the_references_defaults() {
         let v4 = Range::new(&spec("10.1.2.0/24")).unwrap();
         assert_eq!(v4.whole, Span { first: number(ip("10.1.2.1")), last: number(ip("10.1.2.254")) });
         assert_eq!((v4.to_string().as_str(), v4.gateway), ("10.1.2.0/24", ip("10.1.2.1")));
@@ -328,7 +327,7 @@ mod tests {
     }
 
     #[test]
-    fn the_round_goes_on_after_the_last_address_through_all_ranges_and_back_to_it() {
+    fn the_search_starts_after_the_last_address_and_wraps_through_all_ranges() {
         let narrow = |subnet: &str, first: &str, last: &str| Spec {
             first: Some(ip(first)),
             last: Some(ip(last)),
@@ -417,7 +416,7 @@ mod tests {
     }
 
     proptest! {
-        /// The model: all addresses in order, filtered one by one, rotated.
+        /// The model: all addresses in order, filtered one by one, then rotated.
         #[test]
         fn candidates_are_those_of_a_simple_model(
             ends in prop::collection::vec((0u8..64, 0u8..64), 1..4),

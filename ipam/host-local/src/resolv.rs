@@ -1,23 +1,24 @@
-//! DNS settings from a file in the form of resolv.conf(5).
+//! DNS settings from a file in the format of resolv.conf(5).
 
 use std::path::Path;
 
 use cni::{Dns, Error, Result};
 use system::file;
 
-/// Bytes. The resolver of libc takes no more than a few lines into account.
+/// Maximum size in bytes. libc's resolver uses only a few lines.
 const LARGEST: u64 = 1 << 20;
 
 /// Reads a file.
 ///
 /// # Errors
-/// Code 5 if it cannot be read.
+/// Code 5 if the file cannot be read.
 pub fn read(path: &Path) -> Result<Dns> {
     let failed = |e| Error::io(format!("read resolvConf {}", path.display()), &e);
     file::read(path, LARGEST).map(|bytes| parse(&String::from_utf8_lossy(&bytes))).map_err(failed)
 }
 
-/// Takes what the result has room for. As in the reference, several `search` lines add up and the last `domain` wins.
+/// Parses the settings that a result can contain. As in the reference, several `search` lines are combined, and the
+/// last `domain` is used.
 fn parse(text: &str) -> Dns {
     let mut dns = Dns::default();
     for line in text.lines() {

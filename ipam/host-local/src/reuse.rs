@@ -1,8 +1,7 @@
-//! Stale leases are released by host-local itself when a range set has no free address, and in the background when it is nearly
-//! full.
+//! Releases stale leases: during an ADD if a range set has no free address, and in the background if it is nearly full.
 //!
-//! The search for live containers reads what containers control: a hostile one can let it wait for ever. So it is done by a
-//! process of its own, with a deadline, and without the lock of the leases.
+//! The search for live containers reads data that containers control, and a hostile container can block it. So it runs
+//! in a separate process with a timeout, without the lock of the leases.
 
 mod proof;
 
@@ -20,32 +19,32 @@ use system::child::{self, Limits};
 
 use crate::store::{Aged, Store};
 
-/// The only argument of the process.
+/// The process's only argument.
 const ARGUMENT: &str = "release-stale-leases";
 
-/// How long an ADD waits for it.
+/// Timeout of the search during an ADD.
 const TIMEOUT: Duration = Duration::from_secs(5);
 
-/// How long it may run in the background.
+/// Timeout of the search in the background.
 const LIFETIME: Duration = Duration::from_secs(60);
 
-/// Which leases may be released.
+/// The leases that may be released.
 #[derive(Debug, Deserialize, Serialize)]
 pub struct Request {
-    /// Where the leases of all networks are.
+    /// The directory with the leases of all networks.
     pub data_dir: PathBuf,
     /// The network.
     pub network: String,
-    /// How many seconds a lease is at least old.
+    /// Minimum age of the leases in seconds.
     pub age: u64,
-    /// Whether containers of before the last start of the host are dead.
+    /// Whether leases from before the last boot are stale.
     pub reboot: bool,
-    /// The container that ADD is called for.
+    /// The container of the running ADD.
     pub container: String,
 }
 
 impl Request {
-    /// Releases stale leases. Whether there were any. The caller does not hold the lock.
+    /// Releases stale leases. Returns whether there were any. The caller must not hold the lock.
     pub fn run(&self) -> bool {
         let Ok(request) = serde_json::to_vec(self) else { return false };
         let limits = Limits { bytes: 1, time: Some(TIMEOUT), group: true };
@@ -59,12 +58,12 @@ impl Request {
         }
     }
 
-    /// The same in the background: nobody waits for it.
+    /// Releases stale leases in the background.
     pub fn start(&self) {
         let Ok(request) = serde_json::to_vec(self) else { return };
         let mut command = command();
         command.stdin(Stdio::piped()).stdout(Stdio::null()).stderr(Stdio::null());
-        // The next ADD tries again.
+        // If starting fails, the next ADD tries again.
         if let Ok(mut child) = child::spawn(&mut command)
             && let Some(mut stdin) = child.stdin.take()
         {
@@ -72,7 +71,7 @@ impl Request {
         }
     }
 
-    /// Two looks at the leases, and in between one at the host: only what has not changed is released.
+    /// Reads the leases before and after looking at the host. Only leases that have not changed are released.
     fn release(&self) -> Result<bool> {
         let Ok(network) = NetworkName::parse(&self.network) else { return Ok(false) };
         let Some(store) = Store::open(&self.data_dir, &network)? else { return Ok(false) };
@@ -94,15 +93,15 @@ impl Request {
     }
 }
 
-/// A copy of this process, without its environment: `CNI_CONTAINERID` in it would tell of a call.
+/// A copy of this process with an empty environment: with `CNI_CONTAINERID`, it would look like a plugin call.
 fn command() -> Command {
     let mut command = Command::new("/proc/self/exe");
-    // An executable of many plugins finds by this name which one it is.
+    // The multicall executable selects the plugin by this name.
     command.arg0("host-local").arg(ARGUMENT).env_clear().current_dir("/");
     command
 }
 
-/// Whether this process is that copy; then it has done its work when this returns.
+/// Runs the search if this process is that copy.
 pub fn serve(arguments: &[OsString]) -> Option<ExitCode> {
     if arguments != [OsStr::new(ARGUMENT)] {
         return None;
@@ -124,13 +123,14 @@ pub fn serve(arguments: &[OsString]) -> Option<ExitCode> {
     })
 }
 
-/// One byte: there is room now.
+/// Writes one byte to stdout: an address is free now.
 fn answer() -> ExitCode {
     std::io::stdout().write_all(b"+").ok();
     ExitCode::SUCCESS
 }
 
-/// In the log of the runtime, and in the host's (RFC 3164: daemon, notice): the runtime does not listen to one in the background.
+/// Logs to stderr and to syslog (RFC 3164: daemon, notice), because the runtime does not read stderr of a process in
+/// the background.
 fn log(network: &NetworkName, Aged { lease, .. }: &Aged, why: &str) {
     let text = format!("network {network}: stale lease {} of {} is released: {why}", lease.ip, lease.owner);
     cni::warn(&text);
@@ -139,6 +139,6 @@ fn log(network: &NetworkName, Aged { lease, .. }: &Aged, why: &str) {
         socket.set_nonblocking(true)?;
         socket.send_to(line.as_bytes(), "/dev/log")
     });
-    // There may be no such log.
+    // The host may have no syslog.
     sent.ok();
 }

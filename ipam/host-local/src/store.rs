@@ -1,5 +1,6 @@
-//! The leases of a network on disk, in the reference's format: one file for each address in the directory DATADIR/NETWORK,
-//! `last_reserved_ip.N` for range set N, and `lock`, held with flock(2) during each read or change, see [`lock`].
+//! The leases of a network on disk, in the reference's format: one file for each address in the directory
+//! DATADIR/NETWORK, `last_reserved_ip.N` for range set N, and `lock`, which is locked with flock(2) during each read or
+//! change, see [`lock`].
 //!
 //! - *Leases are written atomically*: under a temporary name, `.new.*`, and then renamed. The next run that reads all leases removes
 //!   unfinished files of killed processes. Nothing calls fsync: after a power failure the containers no longer exist either. Their
@@ -36,25 +37,25 @@ use lock::Lock;
 pub use status::{NEARLY_FULL, check as status};
 
 const BOOT: &str = ".boot_id";
-/// When the last search for stale leases in the background was started.
+/// Its modification time is the start of the last search for stale leases in the background.
 const LOOKED: &str = ".looked";
-/// How long none follows it.
+/// Minimum interval between two such searches.
 const LOOK_PAUSE: Duration = Duration::from_secs(600);
 const LAST_RESERVED: &str = "last_reserved_ip.";
-/// Bytes of either, and some more: an editor may have added a line's end.
+/// Maximum size of the boot mark or hint in bytes. An editor may have added a line end.
 const LONGEST_MARK: u64 = 100;
 
 /// A network's leases, locked until this is dropped.
 #[derive(Debug)]
 pub struct Store {
     dir: Directory,
-    /// None: not every lease is known to have an entry.
+    /// None: it may lack entries of some leases.
     index: Option<Index>,
     changed: bool,
     lock: Lock,
 }
 
-/// A lease, and when its file was made or changed.
+/// A lease, and when its file was last changed.
 #[derive(Clone, Debug)]
 pub struct Aged {
     pub lease: Lease,
@@ -62,20 +63,20 @@ pub struct Aged {
     stamp: Stamp,
 }
 
-/// What went wrong with single files.
+/// Errors of single files.
 #[derive(Debug, Default)]
-pub struct Trouble {
+pub struct FileErrors {
     /// Files that could not be read. They may be leases of any container.
     pub unread: Failures,
-    /// Those that could not be removed, or are no files.
+    /// Files that could not be removed, or are not regular files.
     pub others: Failures,
 }
 
-impl Trouble {
-    /// All of it.
+impl FileErrors {
+    /// All errors as one.
     ///
     /// # Errors
-    /// What went wrong with any file.
+    /// The errors of all files.
     pub fn into_result(mut self) -> Result<()> {
         self.others.note(self.unread.into_result());
         self.others.into_result()
@@ -83,10 +84,10 @@ impl Trouble {
 }
 
 impl Store {
-    /// Locks a network's leases. The directory is made if there is none.
+    /// Locks a network's leases. Creates the directory if it does not exist.
     ///
     /// # Errors
-    /// Code 5: what failed on which file.
+    /// Code 5 if a file operation fails.
     pub fn create(data_dir: &Path, network: &NetworkName) -> Result<Self> {
         let mut doubts = 0..3;
         loop {
@@ -94,14 +95,15 @@ impl Store {
                 return Ok(store);
             }
             let made = Directory::create(&Directory::path_of(data_dir, network));
-            // Other processes may create and remove it concurrently. A permanent obstacle is found at each attempt.
+            // Other processes may create and remove the directory concurrently, so retry. A permanent error would occur
+            // at each attempt.
             if doubts.next().is_none() {
                 made?;
             }
         }
     }
 
-    /// Locks a network's leases. None if there is no directory of them.
+    /// Locks a network's leases. None if the directory does not exist.
     ///
     /// # Errors
     /// Code 5 if the directory cannot be opened, locked or read.
@@ -112,13 +114,13 @@ impl Store {
         Ok(Some(Self { dir, index, changed: false, lock }))
     }
 
-    /// The leases of an attachment, by address. If there are none: those of its container that name no interface.
-    /// Also returns the errors of files that may be such leases.
+    /// The attachment's leases, by address. If there are none, the leases of its container without an interface. Also
+    /// returns the errors of files that may be such leases.
     ///
-    /// The index is believed if it knows of none. It does not know of a lease that was overwritten in place.
+    /// If the index has no entry, there is no lease. A lease file that was overwritten in place is not found.
     ///
     /// # Errors
-    /// Code 5: what failed on which file.
+    /// Code 5 if a file cannot be read.
     pub fn leases_of(&mut self, at: &Attachment) -> Result<(Vec<Lease>, Failures)> {
         let owners = Owner::all_of(at);
         match self.indexed(&owners) {
@@ -127,10 +129,10 @@ impl Store {
         }
     }
 
-    /// The same, and if the index knows of none, every lease is read: so that none is left when its attachment goes.
+    /// Like [`Store::leases_of`], but reads all leases if the index has no entry, so that DEL misses no lease.
     ///
     /// # Errors
-    /// Code 5: what failed on which file.
+    /// Code 5 if a file cannot be read.
     pub fn every_lease_of(&mut self, at: &Attachment) -> Result<(Vec<Lease>, Failures)> {
         let owners = Owner::all_of(at);
         match self.indexed(&owners).filter(|found| !found.is_empty()) {
@@ -139,7 +141,7 @@ impl Store {
         }
     }
 
-    /// Asks the index. None if it cannot say.
+    /// The leases according to the index. None if it is incomplete or damaged.
     fn indexed(&self, owners: &[Owner]) -> Option<Vec<Lease>> {
         let index = self.index.as_ref()?;
         let mut found = Vec::new();
@@ -153,37 +155,38 @@ impl Store {
         Some(found)
     }
 
-    /// Reads every lease.
+    /// Reads all leases, and returns those of the owners.
     fn search(&mut self, owners: &[Owner]) -> Result<(Vec<Lease>, Failures)> {
         let mut found = Vec::new();
-        let trouble = self.retain(|ip, owner| {
+        let errors = self.retain(|ip, owner| {
             if owners.contains(owner) {
                 found.push(Lease { ip, owner: owner.clone() });
             }
             true
         })?;
-        Ok((Owner::most_exact(found), trouble.unread))
+        Ok((Owner::most_exact(found), errors.unread))
     }
 
-    /// Reads all leases, releases those that are not kept, removes unfinished files of crashes, and rebuilds the index.
+    /// Reads all leases, releases those that `keep` does not accept, removes unfinished files of killed processes, and
+    /// rebuilds the index.
     ///
     /// # Errors
-    /// Code 5 if the directory cannot be read. The value: what went wrong with single files.
-    pub fn retain(&mut self, mut keep: impl FnMut(IpAddr, &Owner) -> bool) -> Result<Trouble> {
+    /// Code 5 if the directory cannot be read. Errors of single files are returned as the value.
+    pub fn retain(&mut self, mut keep: impl FnMut(IpAddr, &Owner) -> bool) -> Result<FileErrors> {
         (self.index, self.changed) = (None, true);
         let names = self.dir.names()?;
-        let mut trouble = Trouble::default();
+        let mut errors = FileErrors::default();
         for name in names.iter().filter(|name| is_temporary(name)) {
-            trouble.others.note(self.dir.remove(name));
+            errors.others.note(self.dir.remove(name));
         }
         let ips: Vec<IpAddr> = names.iter().filter_map(|name| lease::address(name)).collect();
         let mut index = Index::begin(&self.dir, ips.len()).ok();
         for ip in ips {
             let owner = match self.dir.read(ip) {
-                Ok(content) => trouble.others.note(self.settle(ip, content, &mut keep)),
+                Ok(content) => errors.others.note(self.settle(ip, content, &mut keep)),
                 Err(e) => {
                     let path = self.dir.lease(ip);
-                    trouble.unread.note::<Option<Owner>, _>(Err(Error::io(
+                    errors.unread.note::<Option<Owner>, _>(Err(Error::io(
                         format!("read lease {}", path.display()),
                         &e,
                     )))
@@ -196,13 +199,13 @@ impl Store {
             }
         }
         self.index = index;
-        Ok(trouble)
+        Ok(errors)
     }
 
-    /// Visits all leases. Nothing is changed.
+    /// Visits all leases without a change.
     ///
     /// # Errors
-    /// Code 5: what could not be read. The other leases are visited.
+    /// Code 5 if files cannot be read. All other leases are visited.
     pub fn each(&self, mut visit: impl FnMut(IpAddr, &Owner)) -> Result<()> {
         let mut failures = Failures::new();
         for ip in self.dir.names()?.iter().filter_map(|name| lease::address(name)) {
@@ -215,7 +218,7 @@ impl Store {
         failures.into_result()
     }
 
-    /// All leases, with their ages. Files that cannot be read are none.
+    /// All leases, with their ages. Unreadable files are left out.
     ///
     /// # Errors
     /// Code 5 if the directory cannot be read.
@@ -228,7 +231,7 @@ impl Store {
         Ok(self.dir.addresses()?.into_iter().filter_map(aged).collect())
     }
 
-    /// Releases a lease whose file is the one that was seen before. Whether it was.
+    /// Releases a lease if its file has not changed since it was read. Returns whether it did.
     ///
     /// # Errors
     /// Code 5 if the file cannot be removed.
@@ -240,7 +243,7 @@ impl Store {
         Ok(is_same)
     }
 
-    /// Whether a range set may be nearly full. The index alone is asked: that costs nothing, and each attachment has an address of
+    /// Whether a range set may be nearly full. Uses only the index: that is fast, and each attachment has an address of
     /// every range set.
     pub fn is_nearly_full(&self, sets: &[RangeSet]) -> bool {
         let Some(index) = &self.index else { return false };
@@ -248,7 +251,7 @@ impl Store {
         sets.iter().any(|set| leased >= set.capacity().saturating_mul(NEARLY_FULL) / 100)
     }
 
-    /// Whether it is time to search for stale leases in the background. If so, it is noted.
+    /// Whether a search for stale leases in the background is due. If so, its start is recorded.
     pub fn may_look_for_stale(&mut self) -> bool {
         let last = self.dir.modified(LOOKED);
         let is_time = last.is_none_or(|last| last.elapsed().map_or(true, |age| age > LOOK_PAUSE));
@@ -259,7 +262,7 @@ impl Store {
         false
     }
 
-    /// Keeps a lease, and gives its owner, or removes it.
+    /// Keeps a lease and returns its owner, or removes it.
     fn settle(
         &self,
         ip: IpAddr,
@@ -268,7 +271,7 @@ impl Store {
     ) -> Result<Option<Owner>> {
         match content {
             Content::Lease(owner) if keep(ip, &owner) => Ok(Some(owner)),
-            // Somebody may be writing it.
+            // The reference may be writing it.
             Content::Torn if !self.lock.is_whole() => Ok(None),
             Content::Lease(_) | Content::Torn => self.dir.remove(&ip.to_string()).map(|_| None),
             Content::NotAFile => {
@@ -278,10 +281,10 @@ impl Store {
         }
     }
 
-    /// Writes leases for an attachment, all of them or none. `ips` has one address of each range set.
+    /// Writes leases for an attachment, all or none. `ips` contains one address of each range set.
     ///
     /// # Errors
-    /// Code 5: what failed on which file. 11 if others have leased an address in this moment, past the lock.
+    /// Code 5 if a file cannot be written. Code 11 if another program has just leased an address without the lock.
     pub fn reserve(&mut self, at: &Attachment, ips: &[IpAddr]) -> Result<()> {
         self.changed = true;
         let mut written = Vec::new();
@@ -290,8 +293,8 @@ impl Store {
             self.write(&lease)?;
             note(&mut self.index, |index| index.insert(&lease.owner.content(), ip));
             written.push(lease);
-            // In place: torn, this hint costs one turn of the round at most, while a rename over it makes ext4 write it
-            // to the disk at once (auto_da_alloc), which takes longer than all the rest of an ADD.
+            // In place: if this hint is torn, only the order of allocation suffers. A rename over an existing file
+            // makes ext4 write it to the disk immediately (auto_da_alloc), which takes longer than the rest of an ADD.
             self.dir.write_in_place(&format!("{LAST_RESERVED}{set}"), &ip.to_string())
         });
         outcome.map_err(|error| {
@@ -305,7 +308,7 @@ impl Store {
         if self.dir.write_once(&name, &content)? {
             return Ok(());
         }
-        // A torn file is in the way, and goes.
+        // A torn file has this name. Remove it.
         if !self.is_taken(lease.ip)? {
             self.dir.remove(&name)?;
             if self.dir.write_once(&name, &content)? {
@@ -317,28 +320,28 @@ impl Store {
             .detail("another process wrote that lease without holding the lock"))
     }
 
-    /// Releases a lease that was found or written under this lock.
+    /// Releases a lease that was read or written under this lock.
     ///
     /// # Errors
-    /// Code 5: what failed on which file.
+    /// Code 5 if a file cannot be removed.
     pub fn release(&mut self, lease: &Lease) -> Result<()> {
         self.changed |= self.dir.remove(&lease.ip.to_string())?;
         note(&mut self.index, |index| index.remove(&lease.owner.content(), lease.ip));
         Ok(())
     }
 
-    /// Drops all leases if they were made before this boot: no container of then is alive.
+    /// Drops all leases if they are from before this boot.
     ///
-    /// What is not known to be from before is kept: on the first call there is no mark of a boot yet.
+    /// Leases without a boot mark are kept, for example at the first call.
     ///
     /// # Errors
-    /// Code 5: what failed on which file.
+    /// Code 5 if a file operation fails.
     pub fn reset_after_reboot(&mut self) -> Result<()> {
         let this_boot = boot::id().map_err(|e| Error::io("read the kernel's boot id", &e))?;
         let path = self.dir.path(BOOT);
         match self.dir.content(BOOT, LONGEST_MARK) {
             Ok(mark) if mark == this_boot => return Ok(()),
-            // A mark that was damaged says nothing.
+            // A damaged mark is ignored.
             Ok(mark) if !boot::is_id(&mark) => {}
             Ok(_) => self.retain(|_, _| false)?.into_result()?,
             Err(e) if matches!(e.kind(), ErrorKind::NotFound | ErrorKind::FileTooLarge) => {}
@@ -348,18 +351,18 @@ impl Store {
         self.dir.write(BOOT, &String::from_utf8_lossy(&this_boot))
     }
 
-    /// Forgets which boot the leases are of: from now on leases are made that [`Store::reset_after_reboot`] would not
-    /// know of.
+    /// Removes the boot mark, because [`Store::reset_after_reboot`] would not know about the leases that are created
+    /// from now on.
     ///
     /// # Errors
-    /// Code 5: what failed on which file.
+    /// Code 5 if the file cannot be removed.
     pub fn forget_boot(&mut self) -> Result<()> {
         self.changed |= self.dir.remove(BOOT)?;
         Ok(())
     }
 }
 
-/// Changes the index. If that fails it knows too little, and is given up.
+/// Changes the index. If that fails, the index is incomplete, and is dropped.
 fn note(index: &mut Option<Index>, change: impl FnOnce(&mut Index) -> io::Result<()>) {
     if index.as_mut().is_some_and(|index| change(index).is_err()) {
         *index = None;
@@ -373,7 +376,7 @@ impl Leases for Store {
     }
 
     fn is_taken(&self, ip: IpAddr) -> Result<bool> {
-        // Without the whole lock, an empty file may be one that is being written.
+        // Without the whole lock, the reference may be writing an empty file.
         if self.lock.is_whole() { self.dir.is_taken(ip) } else { self.dir.is_there(ip) }
     }
 
@@ -389,8 +392,8 @@ impl Leases for Store {
     }
 }
 
-/// The seal is the last change, whatever came before it, and the lock is released only then. Without a seal the next
-/// one makes the index anew, so a failure here needs no report.
+/// The seal is always the last change, before the lock is released. A failure needs no report: without a seal, the next
+/// process rebuilds the index.
 impl Drop for Store {
     fn drop(&mut self) {
         let sealable = self.changed && self.lock.is_whole();

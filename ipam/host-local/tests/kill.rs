@@ -1,4 +1,4 @@
-//! The plugin killed at any instant: the store must stay whole, and the next one find its way.
+//! Kills the plugin at random times. The store must stay consistent, and the next process must work.
 #![allow(clippy::expect_used, clippy::unwrap_used, reason = "tests")]
 
 use std::collections::BTreeSet;
@@ -41,7 +41,7 @@ fn run(data_dir: &Path, command: &str, container: &str) -> Output {
     output
 }
 
-/// Waits busily: a sleep is too coarse for what takes some hundred microseconds.
+/// A busy wait, because a sleep is too coarse for some hundred microseconds.
 fn kill_after(mut child: Child, instant: Duration) {
     let began = Instant::now();
     while began.elapsed() < instant {
@@ -51,7 +51,7 @@ fn kill_after(mut child: Child, instant: Duration) {
     child.wait().unwrap();
 }
 
-/// The owners of the lease files, all of which must be whole.
+/// The owners of the lease files. All files must be complete.
 fn owners(data_dir: &Path) -> Vec<String> {
     let files = fs::read_dir(data_dir.join("net")).unwrap().map(|entry| entry.unwrap().path());
     let leases = files.filter(|path| path.file_name().unwrap().to_str().unwrap().parse::<IpAddr>().is_ok());

@@ -150,7 +150,7 @@ mod tests {
         let args = json!({"cni": {"ips": ["10.0.0.7/24"]}});
         let runtime = json!({"ips": ["10.0.0.8/24", "fd00::8/64"]});
         let written = ["10.0.0.5/24 via 10.0.0.1", "fd00::5/64 via fe80::1"];
-        for (document, wanted) in [
+        for (document, expected) in [
             (json!({"ipam": {"addresses": two()}}), [&written[..], &["10.0.0.6/24 via 10.0.0.1"]].concat()),
             (json!({"ipam": {"addresses": two()}, "args": args}), vec!["10.0.0.7/24 via 10.0.0.1"]),
             (
@@ -159,18 +159,18 @@ mod tests {
             ),
             (json!({}), vec!["10.0.0.6/24"]),
         ] {
-            assert_eq!(given(document.clone(), "IP=10.0.0.6/24").unwrap(), wanted, "{document}");
+            assert_eq!(given(document.clone(), "IP=10.0.0.6/24").unwrap(), expected, "{document}");
         }
     }
 
     #[test]
-    fn what_a_call_does_not_say_is_as_in_the_entry_whose_subnet_holds_the_address() {
+    fn missing_values_of_a_call_come_from_the_entry_whose_subnet_contains_the_address() {
         let ask = |ip: &str| {
             let lone = json!({"gateway": "10.1.0.1"});
             let entries = json!([two()[0], two()[1], {"address": "10.2.0.9/16"}, lone]);
             given(json!({"ipam": {"addresses": entries}, "runtimeConfig": {"ips": [ip]}}), "")
         };
-        for (requested, wanted) in [
+        for (requested, expected) in [
             ("10.0.0.7", "10.0.0.7/24 via 10.0.0.1"),
             ("10.0.0.7/16", "10.0.0.7/16 via 10.0.0.1"),
             ("10.0.0.129/25", "10.0.0.129/25"),
@@ -179,7 +179,7 @@ mod tests {
             ("10.2.0.7", "10.2.0.7/16"),
             ("10.3.0.7/24", "10.3.0.7/24"),
         ] {
-            assert_eq!(ask(requested).unwrap(), [wanted]);
+            assert_eq!(ask(requested).unwrap(), [expected]);
         }
         for (requested, culprit) in [("10.1.0.7", "got: '10.1.0.7'"), ("fd01::7", "got: 'fd01::7'")] {
             let error = ask(requested).unwrap_err();
@@ -188,7 +188,7 @@ mod tests {
     }
 
     #[test]
-    fn the_gateway_of_the_arguments_goes_to_each_address_whose_subnet_holds_it() {
+    fn the_gateway_in_the_arguments_applies_to_each_address_of_its_subnet() {
         let entries = json!([two()[0], {"address": "10.0.0.6/24"}, {"address": "10.1.0.6/24"}]);
         let document = json!({"ipam": {"addresses": entries}});
         assert_eq!(

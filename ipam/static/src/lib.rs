@@ -44,10 +44,10 @@ fn is_reported(ip: &IpConfig, prev: &AddResult) -> Result<()> {
         return Err(Error::new(Code::Internal, format!("address {address} is missing in prevResult")));
     };
     match ip.gateway {
-        Some(wanted) if reported.gateway != Some(wanted) => {
+        Some(expected) if reported.gateway != Some(expected) => {
             let has =
                 reported.gateway.map_or("no gateway".to_owned(), |gateway| format!("gateway {gateway}"));
-            let what = format!("address {address} has {has} in prevResult, expected {wanted}");
+            let what = format!("address {address} has {has} in prevResult, expected {expected}");
             Err(Error::new(Code::Internal, what))
         }
         _ => Ok(()),

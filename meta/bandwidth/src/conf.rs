@@ -8,7 +8,7 @@ use crate::limit::Limit;
 /// Default of `latencyMs`, the reference's fixed value.
 const LATENCY_MS: i64 = 25;
 
-/// Maximum of `latencyMs`: a sender has repeated the packet by then.
+/// Maximum of `latencyMs`: a sender retransmits the packet before that.
 const MOST_LATENCY_MS: i64 = 10_000;
 
 /// Rates and bursts, at the top or in `runtimeConfig.bandwidth`: bits per second, and bits.
@@ -171,7 +171,7 @@ mod tests {
     }
 
     #[test]
-    fn what_the_network_says_counts_as_a_whole() {
+    fn the_networks_limits_replace_the_runtimes_as_a_whole() {
         let of_the_call =
             json!({"ingressRate": 8000, "ingressBurst": 8000, "egressRate": 80, "egressBurst": 80});
         let both =
@@ -184,7 +184,7 @@ mod tests {
     }
 
     #[test]
-    fn what_makes_no_sense_is_refused_by_its_key() {
+    fn invalid_values_are_refused_by_key() {
         for (document, code, words) in [
             (json!({"ingressRate": 8}), 7, "ingressRate 8 needs ingressBurst"),
             (json!({"egressBurst": 8}), 7, "egressBurst 8 needs egressRate"),

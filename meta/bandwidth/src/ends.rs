@@ -25,7 +25,7 @@ impl Ends {
     /// Finds both ends for an ADD.
     ///
     /// # Errors
-    /// Code 4 if the container's interface does not exist, 7 if a limit has no end where it could apply.
+    /// Code 4 if the container's interface does not exist. Code 7 if a limit applies to no link.
     pub fn of_chain(conf: &Conf, netns: &Path, at: &Attachment) -> Result<Self> {
         let sandbox = Namespace::open(netns)?;
         let container = sandbox.chained_interface(&at.ifname)?;
@@ -35,7 +35,7 @@ impl Ends {
     /// Finds both ends again.
     ///
     /// # Errors
-    /// Code 7 if a limit has no end where it could apply.
+    /// Code 7 if a limit applies to no link.
     pub fn find(conf: &Conf, netns: &Path, at: &Attachment) -> Result<Self> {
         let sandbox = Namespace::open(netns)?;
         let container = sandbox.link(&at.ifname)?;

@@ -189,7 +189,7 @@ mod tests {
     }
 
     #[test]
-    fn an_alias_says_whose_it_is_and_whether_the_place_of_filters_goes_with_it() {
+    fn an_alias_names_the_owner_and_whether_clsact_is_deleted_with_the_ifb() {
         let (network, at) = (NetworkName::parse("net").unwrap(), attachment("c1", "eth0"));
         let ifb = Ifb { network: &network, at: &at };
         let with = |alias: &str| Link { alias: alias.into(), ..Link::default() };

@@ -85,7 +85,7 @@ impl Plugin for Bandwidth {
         let mut failures = Failures::new();
         let unled = failures.note(redirect::remove_everywhere(&host, &stale));
         let unshaped = failures.note(ends::unshape_stale(&host, call, &ends, &stale));
-        // As in DEL.
+        // As in DEL: otherwise a filter may still lead to an ifb.
         if unled.and(unshaped).is_some() {
             for ifb in &stale {
                 failures.note(host.nl.delete_link(ifb));

@@ -45,8 +45,9 @@ impl Limit {
     pub fn verify(&self, link: &Link, mtu: u32, latency_ms: u32, found: &Tbf) -> Result<()> {
         verify::same(link, "rate (bytes per second)", self.rate, found.rate)?;
         // The reference does not raise a burst.
-        let wanted = [self.of(mtu), *self].map(|limit| (limit, limit.tbf(latency_ms).limit));
-        let (limit, bytes) = wanted.into_iter().find(|(_, bytes)| *bytes == found.limit).unwrap_or(wanted[0]);
+        let expected = [self.of(mtu), *self].map(|limit| (limit, limit.tbf(latency_ms).limit));
+        let (limit, bytes) =
+            expected.into_iter().find(|(_, bytes)| *bytes == found.limit).unwrap_or(expected[0]);
         verify::same(link, "limit of what waits (bytes)", bytes, found.limit)?;
         if limit.has_ticks(found.ticks) {
             return Ok(());
@@ -58,9 +59,9 @@ impl Limit {
     /// Whether the kernel's number is that of the burst. The kernel reports the lower 32 bits and rounds, and the reference rounds to
     /// microseconds.
     fn has_ticks(&self, found: u32) -> bool {
-        let wanted = Tbf::ticks_of(self.rate, self.burst);
-        let tolerated = 16 + (wanted >> 24);
-        let lost = (wanted as u32).wrapping_sub(found);
+        let expected = Tbf::ticks_of(self.rate, self.burst);
+        let tolerated = 16 + (expected >> 24);
+        let lost = (expected as u32).wrapping_sub(found);
         u128::from(lost.min(lost.wrapping_neg())) <= tolerated
     }
 }
@@ -90,7 +91,7 @@ mod tests {
     }
 
     #[test]
-    fn a_burst_that_ticks_cannot_tell_is_told_in_bytes() {
+    fn a_burst_that_does_not_fit_into_ticks_is_passed_in_bytes() {
         // kubelet's burst at 1 Mbit/s takes 2147 s; a packet at 1 Gbit/s takes 12.1 microseconds.
         for (rate, burst) in [(125_000, (1 << 28) - 1), (125_000_000, 1514), (u64::MAX / 8, 1514)] {
             let tbf = Limit { rate, burst }.tbf(25);
@@ -100,7 +101,7 @@ mod tests {
     }
 
     #[test]
-    fn check_takes_what_the_kernel_rounds_and_cuts_off() {
+    fn check_accepts_rounded_and_truncated_values_of_the_kernel() {
         let (rate, burst) = (125_000, (1 << 28) - 1);
         let limit = Limit { rate, burst };
         let all = Tbf::ticks_of(rate, burst);

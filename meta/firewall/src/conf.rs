@@ -180,7 +180,7 @@ mod tests {
             ],
         });
         let result = AddResult::from_json(&result, cni::Version::LATEST).unwrap();
-        let wanted = ["10.1.0.6", "10.1.0.5", "fd00::5"].map(|text| text.parse::<IpAddr>().unwrap());
-        assert_eq!(addresses(&result), wanted);
+        let expected = ["10.1.0.6", "10.1.0.5", "fd00::5"].map(|text| text.parse::<IpAddr>().unwrap());
+        assert_eq!(addresses(&result), expected);
     }
 }

@@ -117,7 +117,7 @@ mod tests {
     }
 
     #[test]
-    fn what_flannel_sets_itself_may_not_be_given() {
+    fn keys_that_flannel_sets_itself_are_refused() {
         for (delegate, code, word) in [
             (json!({"name": "x"}), 7, "delegate.name"),
             (json!({"IPAM": {}}), 7, "delegate.ipam"),
@@ -132,7 +132,7 @@ mod tests {
     }
 
     #[test]
-    fn del_goes_by_what_is_of_the_right_type() {
+    fn del_uses_only_keys_of_the_right_type() {
         let written =
             json!({"delegate": {"type": 5, "bridge": "br0"}, "ipam": 7, "dataDir": [], "subnetFile": "/x"});
         let conf = Conf::leniently(&AsWritten::from(written));

@@ -147,7 +147,7 @@ mod tests {
     }
 
     #[test]
-    fn a_bridge_gets_what_flanneld_says() {
+    fn a_bridge_is_configured_with_the_values_of_flanneld() {
         let made = made_of(json!({"delegate": {"hairpinMode": true, "isDefaultGateway": true}}));
         assert_eq!(
             made,
@@ -164,7 +164,7 @@ mod tests {
     }
 
     #[test]
-    fn what_the_configuration_says_counts_more_than_what_flanneld_says() {
+    fn the_configurations_values_are_preferred_to_flannelds() {
         let made = made_of(json!({
             "delegate": {"Type": "ptp", "ipMasq": true, "MTU": 1400},
             "ipam": {"type": "other", "ranges": 7, "dataDir": "/d", "routes": [{"dst": "10.0.0.0/8"}]},

@@ -110,7 +110,7 @@ mod tests {
         "FLANNEL_NETWORK=10.42.0.0/16\nFLANNEL_SUBNET=10.42.1.1/24\nFLANNEL_MTU=1450\nFLANNEL_IPMASQ=true\n";
 
     #[test]
-    fn what_is_missing_is_named_all_at_once() {
+    fn all_missing_values_are_named_in_one_error() {
         let error = Subnet::parse("FLANNEL_SUBNET=10.42.1.1/24\nFLANNEL_MTU=\n").unwrap_err();
         assert!(error.code() == 11 && error.details().contains("that flanneld is running"), "{error:?}");
         assert_eq!(

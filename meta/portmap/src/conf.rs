@@ -147,12 +147,12 @@ fn mark(raw: &RawConf) -> Result<Mark> {
 
 /// The backend that all options agree on.
 fn backend(raw: &RawConf, mark: &Mark, conditions: &Conditions) -> Result<Option<Backend>> {
-    let asked = raw.backend.as_deref().map(str::parse).transpose().map_err(Error::config)?;
-    let asked = asked.map(|backend| ("backend", backend));
+    let by_key = raw.backend.as_deref().map(str::parse).transpose().map_err(Error::config)?;
+    let by_key = by_key.map(|backend| ("backend", backend));
     let by_mark = matches!(mark, Mark::Chain(_)).then_some(("externalSetMarkChain", Backend::Iptables));
     let conditions_key = if raw.conditions_v4.is_empty() { "conditionsV6" } else { "conditionsV4" };
     let by_conditions = conditions.backend().map(|backend| (conditions_key, backend));
-    let wishes: Vec<_> = [asked, by_mark, by_conditions].into_iter().flatten().collect();
+    let wishes: Vec<_> = [by_key, by_mark, by_conditions].into_iter().flatten().collect();
     match wishes.iter().find(|wish| wish.1 != wishes[0].1) {
         Some((key, other)) => {
             let (first, backend) = wishes[0];
@@ -234,13 +234,13 @@ mod tests {
         let read =
             mapped(json!({"HostPort": 8080, "ContainerPort": 80, "Protocol": "TCP", "HostIP": ""})).unwrap();
         let port = |number| NonZeroU16::new(number).unwrap();
-        let wanted = HostPort {
+        let expected = HostPort {
             protocol: netfilter::Protocol::Tcp,
             host_ip: None,
             host_port: port(8080),
             container_port: port(80),
         };
-        assert_eq!(read.mappings, [wanted]);
+        assert_eq!(read.mappings, [expected]);
     }
 
     #[test]

@@ -67,8 +67,8 @@ impl Admission {
     ) -> Result<()> {
         for local in [IpAddr::V4(Ipv4Addr::LOCALHOST), IpAddr::V6(Ipv6Addr::LOCALHOST)] {
             let container = ports.addresses.iter().map(|a| a.ip()).find(|ip| ip.is_ipv4() == local.is_ipv4());
-            let asked = ports.mappings.iter().any(|mapping| includes(mapping.host_ip, local));
-            let Some(container) = container.filter(|_| asked) else { continue };
+            let is_mapped = ports.mappings.iter().any(|mapping| includes(mapping.host_ip, local));
+            let Some(container) = container.filter(|_| is_mapped) else { continue };
             match (host.nl.route_get(container)?, local) {
                 (None, _) => {}
                 (Some(link), IpAddr::V4(_)) => self.admit_v4(host, &link, owner, undo)?,
@@ -185,7 +185,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn only_ports_of_loopback_or_of_all_addresses_are_asked_for_there() {
+    fn only_ports_of_loopback_or_of_all_addresses_are_mapped_there() {
         let ip = |text: &str| Some(text.parse().unwrap());
         for (host_ip, v4, v6) in [
             (None, true, true),
@@ -196,8 +196,8 @@ mod tests {
             (ip("::1"), false, true),
             (ip("2001:db8::1"), false, false),
         ] {
-            let asked = [ip("127.0.0.1"), ip("::1")].map(|local| includes(host_ip, local.unwrap()));
-            assert_eq!(asked, [v4, v6], "{host_ip:?}");
+            let is_mapped = [ip("127.0.0.1"), ip("::1")].map(|local| includes(host_ip, local.unwrap()));
+            assert_eq!(is_mapped, [v4, v6], "{host_ip:?}");
         }
     }
 }

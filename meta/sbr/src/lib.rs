@@ -89,8 +89,8 @@ impl Plugin for Sbr {
 /// Addresses of the interface, or, if it no longer exists, its addresses in ADD's result.
 fn addresses(call: &Del, sandbox: &Namespace, link: Option<&Link>) -> Result<Vec<IpAddr>> {
     let ifname = &call.attachment.ifname;
-    let told = call.net.prev_result.iter().flat_map(|result| tables::addresses_of(result, ifname));
-    let mut addresses: Vec<IpAddr> = told.collect();
+    let in_result = call.net.prev_result.iter().flat_map(|result| tables::addresses_of(result, ifname));
+    let mut addresses: Vec<IpAddr> = in_result.collect();
     if let Some(link) = link {
         addresses.extend(sandbox.nl.addresses(Some(link))?.iter().map(|address| address.net.ip()));
     }

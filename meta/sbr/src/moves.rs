@@ -98,9 +98,9 @@ fn claims(net: IpNetwork, route: &Route) -> bool {
 }
 
 /// Whether an existing route equals a wanted one, whose metric may be the kernel's default.
-fn is_alike(one: &Route, wanted: &Route) -> bool {
+fn is_alike(one: &Route, expected: &Route) -> bool {
     let of = |route: &Route| (route.dst.network(), route.dst.prefix(), route.gateway, route.link, route.tos);
-    of(one) == of(wanted) && wanted.priority.is_none_or(|metric| one.priority == Some(metric))
+    of(one) == of(expected) && expected.priority.is_none_or(|metric| one.priority == Some(metric))
 }
 
 /// Removes the link's routes from the main table. With `hints`, routes to the subnets of its addresses stay, with the address as preferred
@@ -209,7 +209,7 @@ mod tests {
     }
 
     #[test]
-    fn a_route_goes_to_the_tables_of_the_addresses_that_can_use_it() {
+    fn a_route_is_moved_to_the_tables_of_the_addresses_that_can_use_it() {
         let main = [
             route("10.1.0.0/24", "", "10.1.0.2"),
             route("10.9.0.0/16", "10.1.0.1", ""),
@@ -236,7 +236,7 @@ mod tests {
     }
 
     #[test]
-    fn what_no_address_can_claim_is_not_lost() {
+    fn routes_that_belong_to_no_address_are_kept() {
         let main = [route("169.254.1.1/32", "", ""), route("0.0.0.0/0", "169.254.1.1", "")];
         assert_eq!(moved(&["10.1.0.2/32"], &main), ["169.254.1.1/32", "0.0.0.0/0"]);
     }

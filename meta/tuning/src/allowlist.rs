@@ -106,7 +106,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_pattern_is_named_when_it_is_needed() {
+    fn an_invalid_pattern_is_named_when_it_is_needed() {
         permitted("somaxconn\n[", "net.core.somaxconn").unwrap();
         let error = permitted("[\nsomaxconn", "net.core.somaxconn").unwrap_err();
         assert!(error.msg().contains("\"[\""), "{error}");

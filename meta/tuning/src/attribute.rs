@@ -138,8 +138,8 @@ mod tests {
     #[test]
     fn a_link_without_an_ethernet_address_has_nothing_to_save() {
         let none = Link { name: "tun0".into(), ..Link::default() };
-        let wanted = Attribute::Mac(Mac::new([2, 0, 0, 0, 0, 7]));
-        assert_eq!(wanted.of(&none), None);
-        assert!(wanted.verify(&none).unwrap_err().msg().contains("mac is none"));
+        let expected = Attribute::Mac(Mac::new([2, 0, 0, 0, 0, 7]));
+        assert_eq!(expected.of(&none), None);
+        assert!(expected.verify(&none).unwrap_err().msg().contains("mac is none"));
     }
 }

@@ -152,7 +152,7 @@ mod tests {
     ];
 
     #[test]
-    fn what_is_kept_is_what_is_restored() {
+    fn saved_values_are_restored() {
         let dir = tempfile::tempdir().unwrap();
         let backup = Backup::new(&dir.path().join("tuning"), &net(), &at("c"));
         assert_eq!(load(&backup).unwrap(), None);
@@ -166,7 +166,7 @@ mod tests {
     }
 
     #[test]
-    fn what_the_reference_kept_is_understood_and_ours_has_the_same_members() {
+    fn files_of_the_reference_are_read_and_ours_have_the_same_members() {
         let theirs = br#"{
  "mac": "02:00:00:00:00:07",
  "promisc": false,
@@ -200,7 +200,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_left_of_another_namespace_has_no_say() {
+    fn rules_in_another_namespace_are_ignored() {
         let left = saved("/old", &[Attribute::Mtu(9000)]);
         let new = saved("/new", &[Attribute::Mtu(1500)]);
         assert_eq!(new.clone().after(left), new);

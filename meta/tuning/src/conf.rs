@@ -171,7 +171,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_left_out_or_means_nothing_changes_nothing() {
+    fn missing_or_empty_keys_change_nothing() {
         for document in [
             json!({}),
             json!({ "mac": "", "promisc": false, "mtu": 0, "dataDir": "", "runtimeConfig": { "mac": "" } }),

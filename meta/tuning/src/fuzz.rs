@@ -63,12 +63,12 @@ pub fn backups(scratch: &Path, input: &[u8]) {
     backup::save(&backup, saved, &mut undo).unwrap();
     undo.commit();
     let restored = backup::load(&backup).unwrap().unwrap().attributes();
-    let wanted = |attribute: &Attribute| {
+    let expected = |attribute: &Attribute| {
         restored
             .iter()
             .any(|one| one.to_string().split(' ').next() == attribute.to_string().split(' ').next())
     };
-    assert!(now.iter().all(wanted));
+    assert!(now.iter().all(expected));
     let said = earlier.map(|saved| saved.attributes()).unwrap_or_default();
     assert!(restored.iter().all(|attribute| now.contains(attribute) || said.contains(attribute)));
 

@@ -35,20 +35,20 @@ impl Plugin for Tuning {
         let (conf, sandbox) = (&call.conf, Namespace::open(&call.netns)?);
         allowlist::permit(&conf.sysctls)?;
         sysctl::refuse_same(&conf.sysctls, &call.attachment.ifname)?;
-        let wanted = conf.attributes(&call.args)?;
+        let requested = conf.attributes(&call.args)?;
         let mut result = call.net.prev_result.clone().unwrap_or_default();
-        report(&wanted, &mut result, &call.attachment.ifname);
+        report(&requested, &mut result, &call.attachment.ifname);
 
         for sysctl in &conf.sysctls {
             sysctl.set(&sandbox, &call.attachment.ifname, undo)?;
         }
-        if !wanted.is_empty() {
+        if !requested.is_empty() {
             let link = sandbox.chained_interface(&call.attachment.ifname)?;
-            let before = wanted.iter().filter_map(|attribute| attribute.of(&link));
+            let before = requested.iter().filter_map(|attribute| attribute.of(&link));
             let saved = Saved::new(before, &call.net.name, &call.netns);
             let backup = Backup::new(&conf.data_dir, &call.net.name, &call.attachment);
             backup::save(&backup, saved, undo)?;
-            for attribute in &wanted {
+            for attribute in &requested {
                 attribute.set(&sandbox, &link, undo)?;
             }
         }
@@ -77,10 +77,10 @@ impl Plugin for Tuning {
 
     fn check(call: &Check<Conf>) -> Result<()> {
         let sandbox = Namespace::open(&call.netns)?;
-        let wanted = call.conf.attributes(&call.args)?;
-        if !wanted.is_empty() {
+        let requested = call.conf.attributes(&call.args)?;
+        if !requested.is_empty() {
             let link = sandbox.link(&call.attachment.ifname)?;
-            wanted.iter().try_for_each(|attribute| attribute.verify(&link))?;
+            requested.iter().try_for_each(|attribute| attribute.verify(&link))?;
         }
         call.conf.sysctls.iter().try_for_each(|sysctl| sysctl.verify(&sandbox, &call.attachment.ifname))
     }
@@ -96,11 +96,11 @@ impl Plugin for Tuning {
 
 /// Writes the new attributes into the result, if it lists the interface. Many plugins list only the host's end, and some do not name the
 /// container's namespace.
-fn report(wanted: &[Attribute], result: &mut AddResult, ifname: &IfName) {
+fn report(requested: &[Attribute], result: &mut AddResult, ifname: &IfName) {
     let in_container = result.container_interface(ifname).is_some();
     let is_it = |one: &&mut Interface| one.name == **ifname && (one.sandbox.is_some() || !in_container);
     let Some(interface) = result.interfaces.iter_mut().find(is_it) else { return };
-    for attribute in wanted {
+    for attribute in requested {
         match attribute {
             Attribute::Mac(mac) => interface.mac = Some(mac.to_string()),
             Attribute::Mtu(mtu) => interface.mtu = Some(*mtu),

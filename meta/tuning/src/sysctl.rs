@@ -162,7 +162,7 @@ mod tests {
     }
 
     #[test]
-    fn ifname_stands_for_the_interface_whatever_that_is_called() {
+    fn ifname_is_replaced_by_any_name_of_the_interface() {
         for key in ["net.ipv4.conf.IFNAME.arp_filter", "net/ipv4/conf/IFNAME/arp_filter"] {
             assert_eq!(path(key, "eth0"), "ipv4/conf/eth0/arp_filter");
             assert_eq!(path(key, "eth0.100"), "ipv4/conf/eth0.100/arp_filter");
@@ -209,7 +209,7 @@ mod tests {
     }
 
     #[test]
-    fn what_holds_for_all_ranks_before_what_holds_for_one() {
+    fn sysctls_for_all_interfaces_rank_before_those_for_one() {
         let mut keys =
             ["net.ipv4.conf.IFNAME.forwarding", "net.ipv4.conf.all.forwarding", "net.ipv4.ip_forward"]
                 .map(|key| Key::parse(key).unwrap());

@@ -89,11 +89,11 @@ pub fn provide(sandbox: &Namespace, conf: &Conf, undo: &mut Undo) -> Result<Vrf>
 pub fn has_table(vrf: &Vrf, table: Option<u32>) -> Result<()> {
     match table.filter(|table| *table != vrf.table) {
         None => Ok(()),
-        Some(wanted) => Err(Error::config(format!(
+        Some(requested) => Err(Error::config(format!(
             "VRF {} already exist with different routing table {}",
             vrf.link.name, vrf.table
         ))
-        .detail(format!("the configuration requests table {wanted}"))
+        .detail(format!("the configuration requests table {requested}"))
         .detail("set the same table in all networks that share the VRF, or remove the key in all of them")),
     }
 }

@@ -36,21 +36,21 @@ pub fn assign(host: &Namespace, bridge: &Link, leases: &AddResult, conf: &Conf) 
         return Ok(None);
     }
     let own = |ip: &IpConfig| IpNetwork::new(ip.gateway?, ip.address.prefix()).ok();
-    let wanted: Vec<IpNetwork> = leases.ips.iter().filter_map(own).collect();
+    let requested: Vec<IpNetwork> = leases.ips.iter().filter_map(own).collect();
     let vlan_gateway = match conf.vlans.as_ref().filter(|vlans| vlans.access) {
         Some(vlans) => {
             // Held until the addresses are set, because the DEL of the last user checks them.
             let _lock = vlan::lock()?;
             let gateway = vlan::ensure_gateway(host, bridge, vlans.native)?;
-            ensure_addresses(host, &gateway, &wanted, conf)?;
+            ensure_addresses(host, &gateway, &requested, conf)?;
             Some(gateway)
         }
         None => {
-            ensure_addresses(host, bridge, &wanted, conf)?;
+            ensure_addresses(host, bridge, &requested, conf)?;
             None
         }
     };
-    forwarding::enable(host, &wanted)?;
+    forwarding::enable(host, &requested)?;
     Ok(vlan_gateway)
 }
 
@@ -77,7 +77,7 @@ fn default_destination(v4: bool) -> Result<IpNetwork> {
     Ok(IpNetwork::new(ip, 0)?)
 }
 
-fn ensure_addresses(host: &Namespace, link: &Link, wanted: &[IpNetwork], conf: &Conf) -> Result<()> {
+fn ensure_addresses(host: &Namespace, link: &Link, requested: &[IpNetwork], conf: &Conf) -> Result<()> {
     // Addresses with a narrower scope do not conflict with a gateway's.
     let present: Vec<IpNetwork> = host
         .nl
@@ -86,8 +86,8 @@ fn ensure_addresses(host: &Namespace, link: &Link, wanted: &[IpNetwork], conf: &
         .filter(|a| a.scope == uapi::RT_SCOPE_UNIVERSE)
         .map(|a| a.net)
         .collect();
-    for &net in wanted.iter().filter(|net| !present.contains(net)) {
-        for &other in present.iter().filter(|other| !wanted.contains(other) && conflicts(**other, net)) {
+    for &net in requested.iter().filter(|net| !present.contains(net)) {
+        for &other in present.iter().filter(|other| !requested.contains(other) && conflicts(**other, net)) {
             if !conf.force_address {
                 return Err(Error::config(format!(
                     "bridge {} has address {other} already, not {net}",

@@ -147,13 +147,13 @@ pub fn configure(host: &Namespace, port: &Link, conf: &Conf) -> Result<()> {
 
 /// Adds a port to these VLANs and removes it from all others.
 pub fn set_vlans(host: &Namespace, port: &Link, vlans: &Vlans) -> Result<()> {
-    let wanted = memberships(vlans);
+    let requested = memberships(vlans);
     if !vlans.keep_default {
-        for other in host.nl.vlans_of(port)?.iter().filter(|vlan| !wanted.contains(vlan)) {
+        for other in host.nl.vlans_of(port)?.iter().filter(|vlan| !requested.contains(vlan)) {
             host.nl.delete_vlan(port, other)?;
         }
     }
-    for vlan in &wanted {
+    for vlan in &requested {
         host.nl.add_vlan(port, vlan)?;
     }
     Ok(())
@@ -181,10 +181,10 @@ pub fn verify(
     if port.master != Some(bridge.index) {
         return Err(shared::differs(&port, "bridge", &bridge.name, "another one, or none"));
     }
-    for (mode, wanted, is) in
+    for (mode, requested, is) in
         [("hairpin mode", call.conf.hairpin, port.hairpin), ("isolation", call.conf.isolated, port.isolated)]
     {
-        if wanted && is == Some(false) {
+        if requested && is == Some(false) {
             return Err(shared::differs(&port, mode, "on", "off"));
         }
     }

@@ -49,7 +49,7 @@ impl Conf {
         };
         verify::same(link, "mode", self.mode, mode)?;
         match (self.broadcast_queue, broadcast_queue) {
-            (Some(wanted), Some(found)) => verify::same(link, "bcqueuelen", wanted, found),
+            (Some(expected), Some(found)) => verify::same(link, "bcqueuelen", expected, found),
             _ => Ok(()),
         }
     }

@@ -65,10 +65,12 @@ impl Plugin for Macvlan {
 }
 
 /// Warns about settings that have no effect or may not work.
-fn warn(master: &Link, wanted: Option<Mac>, link: &Link) {
-    if let (Some(wanted), Some(mac)) = (wanted.filter(|wanted| link.mac != Some(*wanted)), link.mac) {
+fn warn(master: &Link, requested: Option<Mac>, link: &Link) {
+    if let (Some(requested), Some(mac)) =
+        (requested.filter(|requested| link.mac != Some(*requested)), link.mac)
+    {
         cni::warn(&format!(
-            "the interface's MAC is {mac}, not {wanted}: in mode passthru it is the master's"
+            "the interface's MAC is {mac}, not {requested}: in mode passthru it is the master's"
         ));
     }
     // The name comes from the kernel, so it is not a path.

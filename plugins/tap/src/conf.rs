@@ -47,10 +47,10 @@ impl Conf {
         let Some(LinkKind::Tun(found)) = link.kind else { return verify::of_kind(link, crate::KIND) };
         let name = |id: Option<u32>| id.map_or("none".to_owned(), |id| id.to_string());
         // For user or group 0, a tap of the reference may have none.
-        let is_root_of_reference = |wanted| wanted == Some(0) && !ownership::is_owned(link);
-        let same_id = |key, wanted, found: Option<u32>| match found {
-            None if is_root_of_reference(wanted) => Ok(()),
-            found => verify::same(link, key, name(wanted), name(found)),
+        let is_root_of_reference = |expected| expected == Some(0) && !ownership::is_owned(link);
+        let same_id = |key, expected, found: Option<u32>| match found {
+            None if is_root_of_reference(expected) => Ok(()),
+            found => verify::same(link, key, name(expected), name(found)),
         };
         let TunKind { tap, owner, group, multi_queue, persistent } = found;
         verify::same(link, "tap", true, tap)?;

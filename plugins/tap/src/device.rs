@@ -39,8 +39,8 @@ pub fn create(sandbox: &Namespace, call: &Add<Conf>, mac: Option<Mac>, bridge: O
         Some(context) if label::is_enabled() => {
             label::create(&tun, &at.ifname, conf.multi_queue, context)?;
         }
-        asked => {
-            if asked.is_some() {
+        context => {
+            if context.is_some() {
                 cni::warn("selinuxContext is ignored: this host has no SELinux");
             }
             tun.create(&at.ifname, conf.multi_queue)?;

@@ -122,7 +122,7 @@ mod tests {
     }
 
     #[test]
-    fn a_key_that_nobody_reads_is_refused_by_name_unless_told_otherwise() {
+    fn an_unknown_key_is_refused_by_name_unless_unknown_keys_are_allowed() {
         let error = CniArgs::parse("IPP=10.0.0.1").unwrap().refuse_unknown().unwrap_err();
         assert_eq!(error.code(), 4);
         assert!(error.msg().ends_with("IPP"), "{error}");
@@ -131,7 +131,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_pair_or_no_address_is_refused() {
+    fn a_malformed_pair_or_address_is_refused() {
         assert!(CniArgs::parse("IP").is_err());
         assert!(CniArgs::parse("=x").is_err());
         assert!(CniArgs::parse("IP=ten").unwrap().ip().is_err());

@@ -615,7 +615,7 @@ mod tests {
     }
 
     #[test]
-    fn a_namespace_is_told_from_its_own_a_file_and_nothing() {
+    fn a_namespace_is_distinguished_from_the_own_one_a_file_and_a_missing_path() {
         let with = |netns: &str, more: &[(&str, &str)]| {
             let mut vars = vec![("CNI_COMMAND", "ADD"), ("CNI_CONTAINERID", "c"), ("CNI_IFNAME", "eth0")];
             vars.extend([("CNI_PATH", "/x"), ("CNI_NETNS", netns)]);
@@ -673,7 +673,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_configuration_is_refused() {
+    fn an_invalid_configuration_is_refused() {
         assert_eq!(document(&serde_json::json!([])).err().unwrap().code(), 6);
         assert_eq!(document(&serde_json::json!({ "cniVersion": 1 })).err().unwrap().code(), 6);
         assert_eq!(document(&serde_json::json!({ "CNIVersion": "7.0.0" })).err().unwrap().code(), 1);

@@ -286,7 +286,7 @@ mod tests {
     }
 
     #[test]
-    fn a_cause_that_the_message_already_tells_is_not_told_twice() {
+    fn a_cause_in_the_message_is_not_repeated() {
         #[derive(Debug)]
         struct Outer(io::Error);
         impl Display for Outer {
@@ -316,7 +316,7 @@ mod tests {
     }
 
     #[test]
-    fn a_text_that_quotes_megabytes_is_told_short() {
+    fn a_message_that_quotes_megabytes_is_shortened() {
         let json = Error::config("é".repeat(1 << 20)).to_json(Version::LATEST);
         assert!(json.len() < 20_000 && json.contains("... (2097152 bytes)"), "{} bytes", json.len());
     }

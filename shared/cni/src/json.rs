@@ -486,7 +486,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_mistyped_is_taken_for_left_out_by_those_who_must_do_what_they_can() {
+    fn del_and_gc_treat_mistyped_keys_as_missing() {
         let value = json!({ "Inner": { "hostPort": "80", "protocol": "udp" } });
         assert_eq!(lenient::<u16>(&value, &["inner", "hostPort"]), None);
         assert_eq!(lenient::<Protocol>(&value, &["inner", "protocol"]), Some(Protocol::Udp));
@@ -513,7 +513,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_json_is_told_with_line_and_column() {
+    fn invalid_json_is_reported_with_line_and_column() {
         let error = parse(b"{\n \"a\": 1,\n}", "the configuration on stdin").unwrap_err();
         assert_eq!(error.code(), 6);
         assert!(error.msg().contains("line 3 column 1"), "{error}");

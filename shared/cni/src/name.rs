@@ -151,7 +151,7 @@ mod tests {
     }
 
     #[test]
-    fn a_wrong_interface_name_is_told_in_the_words_that_callers_know() {
+    fn an_invalid_interface_name_is_reported_in_the_references_words() {
         for (bad, words) in [
             ("eth/0", "Interface name (eth/0) contains an invalid character /"),
             ("eth:0", "Interface name (eth:0) contains an invalid character :"),
@@ -165,7 +165,7 @@ mod tests {
     }
 
     #[test]
-    fn a_plugin_type_can_not_leave_the_plugin_directories() {
+    fn a_plugin_type_cannot_leave_the_plugin_directories() {
         assert!(PluginType::parse("host-local").is_ok());
         for bad in ["", "..", "../../bin/sh", "/bin/sh", "a\0b"] {
             assert!(PluginType::parse(bad).is_err(), "{bad}");

@@ -181,7 +181,7 @@ mod tests {
     use crate::{ContainerId, IfName};
 
     #[test]
-    fn a_thing_that_nobody_can_be_named_for_is_removed_by_its_own_name_only() {
+    fn an_object_without_a_known_owner_is_removed_only_by_its_own_name() {
         let of_nobody = || Thing::new("link", "veth1");
         assert!(!Scope::only(attachments(&[])).takes_hashed(of_nobody(), |_| false));
         let named = Scope::only(attachments(&[])).and_named(["veth1".to_owned()]);
@@ -211,7 +211,7 @@ mod tests {
     }
 
     #[test]
-    fn with_stale_attachments_whoever_is_not_listed_keeps_everything() {
+    fn with_stale_attachments_unlisted_attachments_keep_everything() {
         let scope = Scope::only(attachments(&["gone"]));
         assert!(scope.takes(link("gone")) && !scope.takes(link("new")));
         assert!(!scope.takes(Thing::new("link", "of nobody")));

@@ -17,7 +17,8 @@ use request::Transaction;
 
 use crate::{Kind, Lease, Message, Random, Time, options};
 
-/// The states of RFC 2131, figure 5, and one for a client that has given up. INIT is the moment before SELECTING.
+/// The states of RFC 2131, figure 5, and a state for a client that has given up. There is no INIT, because the client
+/// sends immediately.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[expect(missing_docs, reason = "the names of RFC 2131")]
 pub enum State {
@@ -30,20 +31,21 @@ pub enum State {
     Failed,
 }
 
-/// What the reference says when no server has answered: alerts look for these words.
+/// The reference's message when no server answers. Alerts search for it.
 const NO_MORE_TRIES: &str = "error calling DHCP.Allocate: no more tries";
 
-/// How often a message is sent in quick succession.
+/// The number of DISCOVERs at the short interval.
 const FAST_SENDS: u32 = 4;
-/// The time between those, give or take a second.
+/// The short interval, ±1 s.
 const FAST: Duration = Duration::from_secs(2);
-/// The first longer time; it doubles from then on.
+/// The first longer interval. It doubles with each message.
 const SLOW: Duration = Duration::from_secs(4);
-/// The shortest time between two renewals (RFC 2131, section 4.4.5).
+/// The minimum interval between two renewals (RFC 2131, section 4.4.5).
 const EXTEND_AGAIN: Duration = Duration::from_secs(60);
-/// A lease of a few minutes is renewed more often than that: a lost packet must not cost the address.
+/// A lease of a few minutes is renewed at shorter intervals: this many times, so that one lost packet does not cost the
+/// address.
 const EXTENSIONS: u32 = 4;
-/// The shortest time between two renewals of any lease.
+/// The minimum interval between two renewals of any lease.
 const EXTEND_SOONEST: Duration = Duration::from_secs(1);
 
 /// The client of one interface.
@@ -54,22 +56,22 @@ pub struct Client {
     random: Random,
     phase: Phase,
     xid: u32,
-    /// When the acquisition or renewal began.
+    /// Start of the acquisition or renewal.
     began: Time,
-    /// As long as a socket is needed, until when.
+    /// Until when the socket is needed, if it is.
     listens_until: Option<Time>,
     /// The DISCOVERs since the last lease.
     discovers: Sends,
-    /// What the last DISCOVER said how long the client has been asking, in seconds. The REQUEST of what is offered says the same.
+    /// The field `secs` of the last DISCOVER. The REQUEST for the offer repeats it.
     discover_secs: u16,
-    /// An address that the container had.
+    /// An address that the container had before.
     hint: Option<Ipv4Addr>,
     lease: Option<Lease>,
-    /// What a server was asked for and gave no answer to. It may have noted it.
+    /// An offer whose REQUEST had no answer. The server may have allocated the address.
     unanswered: Option<Offer>,
-    /// For an acquisition that somebody waits for: when it has failed.
+    /// Timeout of an acquisition that an ADD waits for.
     gives_up: Option<Time>,
-    /// What was wrong with a server's offer, for whom waits.
+    /// Why a server's offer was not accepted, for the error of the ADD.
     refused: Option<String>,
 }
 
@@ -85,26 +87,26 @@ enum Phase {
         exchange: Exchange,
     },
     Bound,
-    /// RENEWING and REBINDING: when what was last sent was sent, and when to send again.
+    /// RENEWING and REBINDING: when the last REQUEST was sent, and when the next one is due.
     Extending {
         state: State,
-        asked: Time,
+        sent_at: Time,
         again: Time,
     },
     Failed,
 }
 
-/// A REQUEST, sent again until there is an answer.
+/// A REQUEST, repeated until there is an answer.
 #[derive(Clone, Copy, Debug)]
 struct Exchange {
     /// When it was first sent.
-    asked: Option<Time>,
+    sent_at: Option<Time>,
     sends: Sends,
-    /// When it has failed.
+    /// Its timeout.
     until: Time,
 }
 
-/// How often a message was sent, and when it is due again.
+/// How many times a message was sent, and when it is due again.
 #[derive(Clone, Copy, Debug)]
 struct Sends {
     count: u32,
@@ -112,12 +114,12 @@ struct Sends {
 }
 
 impl Sends {
-    /// Nothing was sent, and the first is due.
+    /// Nothing was sent yet. The first message is due.
     fn none(now: Time) -> Self {
         Self { count: 0, due: now }
     }
 
-    /// One more was sent. The next is due 2±1 s later, four times, then 4±1, 8±1, up to the longest time.
+    /// Counts a message. The next one is due after 2±1 s, four times, then after 4±1, 8±1, up to `longest`.
     fn sent(&mut self, now: Time, longest: Duration, random: &mut Random) {
         self.count = self.count.saturating_add(1);
         let gap = match self.count.checked_sub(FAST_SENDS + 1) {
@@ -129,20 +131,20 @@ impl Sends {
 }
 
 impl Client {
-    /// Asks for any address (INIT). The first [`Client::tick`] sends.
+    /// Requests any address (INIT). The first [`Client::tick`] sends.
     pub fn acquire(identity: Identity, timing: Timing, now: Time, random: Random) -> Self {
         let mut this = Self::new(identity, timing, now, random);
         this.gives_up = Some(now + timing.resend_timeout);
         this
     }
 
-    /// Asks for any address for a container that had one (INIT). It never fails.
+    /// Requests an address for a container that lost its lease (INIT). Never fails.
     pub fn ask_again(identity: Identity, timing: Timing, now: Time, random: Random) -> Self {
         Self::new(identity, timing, now, random)
     }
 
-    /// Asks for an address that the container already has, of which no lease is known (INIT-REBOOT): what another daemon had leased. It
-    /// never fails: if no server confirms the address, any address is asked for.
+    /// Requests an address that the container already has from another daemon (INIT-REBOOT). Never fails: if no server
+    /// confirms the address, any address is requested.
     pub fn reboot(identity: Identity, timing: Timing, address: Ipv4Addr, now: Time, random: Random) -> Self {
         let mut this = Self::new(identity, timing, now, random);
         this.hint = Some(address);
@@ -150,8 +152,8 @@ impl Client {
         this
     }
 
-    /// Carries on with a lease: BOUND, RENEWING or REBINDING, as the clock says. One that is past is lost at the first
-    /// [`Client::tick`]. It never fails.
+    /// Continues with a lease: BOUND, RENEWING or REBINDING, according to its times. An expired lease is lost at the
+    /// first [`Client::tick`]. Never fails.
     pub fn resume(identity: Identity, timing: Timing, lease: Lease, now: Time, random: Random) -> Self {
         let mut this = Self::new(identity, timing, now, random);
         this.lease = Some(lease);
@@ -179,15 +181,15 @@ impl Client {
     }
 
     fn exchange(&self, now: Time) -> Exchange {
-        Exchange { asked: None, sends: Sends::none(now), until: now + self.timing.timeout }
+        Exchange { sent_at: None, sends: Sends::none(now), until: now + self.timing.timeout }
     }
 
-    /// The link has this hardware address from now on. The client's identifier stays.
+    /// Sets the link's new hardware address. The client identifier stays the same.
     pub fn set_mac(&mut self, mac: [u8; 6]) {
         self.identity.mac = mac;
     }
 
-    /// When [`Client::tick`] has to be called next. None: only a packet changes anything.
+    /// When [`Client::tick`] has to be called next. None: only a packet changes the state.
     pub fn deadline(&self) -> Option<Time> {
         let lease = self.lease.as_ref();
         let due = match self.phase {
@@ -195,7 +197,7 @@ impl Client {
             Phase::Requesting { exchange, .. } | Phase::Rebooting { exchange, .. } => {
                 Some(exchange.sends.due.min(exchange.until))
             }
-            // The times of a lease from disk may be in any order.
+            // The times of a lease from disk may be out of order.
             Phase::Bound => lease.and_then(|lease| earliest([lease.renew, lease.rebind, lease.expiry])),
             Phase::Extending { state: State::Renewing, again, .. } => earliest([
                 Some(again),
@@ -208,30 +210,30 @@ impl Client {
         earliest([due, self.listens_until, self.gives_up])
     }
 
-    /// Whether a socket must be open now. As long as it is not, nothing of this client keeps the container's namespace.
-    /// [`Client::deadline`] is not later than the moment at which this changes.
+    /// Whether the socket must be open now. While it is closed, the client does not keep the container's namespace
+    /// alive. The result does not change before [`Client::deadline`].
     pub fn awaits_packets(&self, now: Time) -> bool {
         self.listens_until.is_some_and(|until| now < until)
     }
 
-    /// Does what is due. May be called at any time.
+    /// Does all that is due. May be called at any time.
     pub fn tick(&mut self, now: Time) -> Vec<Action> {
         let mut actions = Vec::new();
         if !self.awaits_packets(now) {
             self.listens_until = None;
         }
         if self.gives_up.is_some_and(|end| now >= end) {
-            // A server that was asked may have agreed.
+            // The server may have allocated the address although its answer was lost.
             actions.extend(self.clone().release());
             self.fail(&mut actions);
         }
-        // Each turn but the last moves on to another state.
+        // Each iteration but the last enters another state.
         while self.has_ended(now, &mut actions) {}
-        self.send_what_is_due(now, &mut actions);
+        self.send_due_messages(now, &mut actions);
         actions
     }
 
-    /// Leaves a state whose time is over. Says whether there was one.
+    /// Leaves the current state if its time is over. Returns whether it did.
     fn has_ended(&mut self, now: Time, actions: &mut Vec<Action>) -> bool {
         let is_past = |moment: Option<Time>| moment.is_some_and(|moment| now >= moment);
         let lease = self.lease.as_ref();
@@ -242,7 +244,7 @@ impl Client {
                 if let Phase::Requesting { offer, .. } = self.phase {
                     self.unanswered = Some(offer);
                 }
-                // A late answer counts from what was asked for now, not from what is asked for next.
+                // A new transaction, so that a late answer is not taken for an answer to the next request.
                 self.xid = self.random.xid();
                 self.phase = Phase::Selecting;
                 self.discovers.due = self.discovers.due.max(now);
@@ -267,10 +269,10 @@ impl Client {
         if matches!(self.phase, Phase::Bound) {
             self.began = now;
         }
-        self.phase = Phase::Extending { state, asked: now, again: now };
+        self.phase = Phase::Extending { state, sent_at: now, again: now };
     }
 
-    /// The lease's address may no longer be used: back to INIT.
+    /// The lease's address may no longer be used. Back to INIT.
     fn lose(&mut self, reason: Reason, now: Time, actions: &mut Vec<Action>) {
         let lost = self.lease.take();
         self.hint = lost.filter(|_| reason == Reason::Expired).map(|lease| lease.address);
@@ -296,7 +298,7 @@ impl Client {
         (self.phase, self.listens_until, self.gives_up) = (Phase::Failed, None, None);
     }
 
-    fn send_what_is_due(&mut self, now: Time, actions: &mut Vec<Action>) {
+    fn send_due_messages(&mut self, now: Time, actions: &mut Vec<Action>) {
         let from = Ipv4Addr::UNSPECIFIED;
         let transaction = self.transaction(now);
         let (to, message) = match &mut self.phase {
@@ -325,12 +327,13 @@ impl Client {
         actions.push(Action::Send { to, message });
     }
 
-    /// Sends a REQUEST for more time, in a transaction of its own: the lease that an ACK gives begins when that REQUEST was sent. The
-    /// next REQUEST follows after half of the remaining time: at least a minute, or a quarter of the whole time if that is shorter.
+    /// Sends a REQUEST to extend the lease, as a new transaction: the lease begins when that REQUEST was sent. The next
+    /// REQUEST follows after half of the remaining time, but not before a minute, or a quarter of the whole time if
+    /// that is shorter.
     fn extend(&mut self, now: Time) -> Option<(To, Vec<u8>)> {
         self.xid = self.random.xid();
         let transaction = self.transaction(now);
-        let (lease, Phase::Extending { state, asked, again }) = (self.lease.as_ref()?, &mut self.phase)
+        let (lease, Phase::Extending { state, sent_at, again }) = (self.lease.as_ref()?, &mut self.phase)
         else {
             return None;
         };
@@ -342,7 +345,7 @@ impl Client {
         let until_end = |from: Time| end.map_or(Duration::ZERO, |end| end.since(from));
         let shortest = until_end(begin.unwrap_or(now)) / EXTENSIONS;
         let gap = (until_end(now) / 2).max(shortest.clamp(EXTEND_SOONEST, EXTEND_AGAIN));
-        (*asked, *again) = (now, now + gap);
+        (*sent_at, *again) = (now, now + gap);
         Some((to, request::extend(&self.identity, transaction, from)))
     }
 
@@ -363,20 +366,22 @@ impl Client {
         match (message.kind(), self.phase) {
             (Some(Kind::Offer), Phase::Selecting) => self.take_offer(&message, now),
             (Some(Kind::Ack), Phase::Requesting { offer, exchange }) if is_from(&message, offer.server) => {
-                self.take_ack(message, exchange.asked.unwrap_or(now), now, &mut actions);
+                self.take_ack(message, exchange.sent_at.unwrap_or(now), now, &mut actions);
             }
             (Some(Kind::Ack), Phase::Rebooting { exchange, .. }) => {
-                self.take_ack(message, exchange.asked.unwrap_or(now), now, &mut actions);
+                self.take_ack(message, exchange.sent_at.unwrap_or(now), now, &mut actions);
             }
-            (Some(Kind::Ack), Phase::Extending { state, asked, .. }) if self.may_extend(state, &message) => {
-                self.take_ack(message, asked, now, &mut actions);
+            (Some(Kind::Ack), Phase::Extending { state, sent_at, .. })
+                if self.may_extend(state, &message) =>
+            {
+                self.take_ack(message, sent_at, now, &mut actions);
             }
             (Some(Kind::Nak), phase) => self.take_nak(&message, phase, now, &mut actions),
             _ => {}
         }
         // Send the answer to the packet immediately. Nothing else is due, although a deadline may have passed.
         if !actions.iter().any(|action| matches!(action, Action::Bound(_) | Action::Failed(_))) {
-            self.send_what_is_due(now, &mut actions);
+            self.send_due_messages(now, &mut actions);
         }
         actions
     }
@@ -391,7 +396,7 @@ impl Client {
             && client_id.is_none_or(|client_id| client_id == self.identity.client_id())
     }
 
-    /// In RENEWING the server that gave the lease is asked, in REBINDING any.
+    /// RENEWING accepts only the lease's server, REBINDING any server.
     fn may_extend(&self, state: State, message: &Message) -> bool {
         state == State::Rebinding || self.lease.as_ref().is_some_and(|lease| is_from(message, lease.server))
     }
@@ -403,7 +408,7 @@ impl Client {
             return;
         };
         if !self.accepts_options(message, "offered") {
-            // Another server may have what is missing, but nobody has to wait long for it.
+            // Another server may send the missing option. The next DISCOVER need not wait long.
             let soon = now + self.timing.timeout;
             self.gives_up = self.gives_up.map(|end| end.min(soon));
             return;
@@ -425,13 +430,13 @@ impl Client {
         false
     }
 
-    /// BOUND.
-    fn take_ack(&mut self, message: Message, asked: Time, now: Time, actions: &mut Vec<Action>) {
+    /// Enters BOUND.
+    fn take_ack(&mut self, message: Message, sent_at: Time, now: Time, actions: &mut Vec<Action>) {
         let is_complete = self.accepts_options(&message, "gave");
-        if let Some(server) = self.ended_by(&message, asked, now) {
+        if let Some(server) = self.ended_by(&message, sent_at, now) {
             return self.lose(Reason::Ended { server }, now, actions);
         }
-        let lease = answer::lease(message, asked, &mut self.random);
+        let lease = answer::lease(message, sent_at, &mut self.random);
         let Some(lease) = lease.filter(|lease| lease.expiry.is_none_or(|expiry| now < expiry)) else {
             return;
         };
@@ -445,18 +450,19 @@ impl Client {
         actions.push(Action::Bound(lease));
     }
 
-    /// The server that ends the lease by an ACK: its time is over, or too short to use.
-    fn ended_by(&self, message: &Message, asked: Time, now: Time) -> Option<Ipv4Addr> {
+    /// The server that ended the lease: its ACK has a lease time that is over, or too short.
+    fn ended_by(&self, message: &Message, sent_at: Time, now: Time) -> Option<Ipv4Addr> {
         let lease = self.lease.as_ref()?;
-        (message.yiaddr == lease.address && answer::is_over(message, asked, now))
+        (message.yiaddr == lease.address && answer::is_over(message, sent_at, now))
             .then(|| answer::server(message))?
     }
 
-    /// A refusal of what was asked for; back to INIT. In SELECTING nothing was asked for.
+    /// Handles a NAK: back to INIT. In SELECTING, it is ignored, because nothing was requested.
     fn take_nak(&mut self, message: &Message, phase: Phase, now: Time, actions: &mut Vec<Action>) {
         let server = answer::server(message);
         match phase {
-            // The next DISCOVER waits for its turn: a server that offers what it then refuses would be asked without end.
+            // The next DISCOVER keeps its interval. Otherwise a server that offers an address and then refuses it would
+            // cause an endless loop.
             Phase::Requesting { offer, .. } if server == Some(offer.server) => {
                 (self.hint, self.unanswered) = (None, None);
                 self.phase = Phase::Selecting;
@@ -508,7 +514,7 @@ impl Client {
 
 impl Exchange {
     fn send(&mut self, now: Time, longest: Duration, random: &mut Random) {
-        self.asked.get_or_insert(now);
+        self.sent_at.get_or_insert(now);
         self.sends.sent(now, longest, random);
     }
 }

@@ -1,4 +1,4 @@
-//! IPv4 and UDP around a message (RFC 791, RFC 768), for packet sockets, and the filter of those.
+//! IPv4 and UDP headers of a message on a packet socket (RFC 791, RFC 768), and the socket's filter.
 
 use std::net::Ipv4Addr;
 
@@ -11,10 +11,10 @@ const IP_HEADER: usize = 20;
 const UDP_HEADER: usize = 8;
 const UDP: u8 = 17;
 const TTL: u8 = 64;
-/// Offset, in units of eight bytes, and the flag that more fragments follow.
+/// Fragment offset, in units of eight bytes, and the flag "more fragments".
 const FRAGMENT: u16 = 0x3fff;
 
-/// A packet from the client's port to the servers'.
+/// A packet from the client's port to the server's port.
 pub(crate) fn wrap(from: Ipv4Addr, to: Ipv4Addr, message: &[u8]) -> Vec<u8> {
     let length = |headers: usize| u16::try_from(headers + message.len()).unwrap_or(u16::MAX);
     let mut packet = vec![0; IP_HEADER + UDP_HEADER];
@@ -31,7 +31,7 @@ pub(crate) fn wrap(from: Ipv4Addr, to: Ipv4Addr, message: &[u8]) -> Vec<u8> {
     udp[4..6].copy_from_slice(&length(UDP_HEADER).to_be_bytes());
     packet.extend_from_slice(message);
     let checksum = match !sum(&packet[IP_HEADER..], pseudo_header(&packet)) {
-        // Zero stands for no checksum.
+        // Zero means that there is no checksum.
         0 => u16::MAX,
         other => other,
     };
@@ -39,14 +39,14 @@ pub(crate) fn wrap(from: Ipv4Addr, to: Ipv4Addr, message: &[u8]) -> Vec<u8> {
     packet
 }
 
-/// The payload of a packet to the client's port. None: it is none, is a fragment, or was damaged on its way.
+/// The payload of a packet to the client's port. None: it is another packet, a fragment, or damaged.
 pub(crate) fn unwrap(packet: &[u8]) -> Option<&[u8]> {
     let header = usize::from(packet.first()? & 0xf) * 4;
     if packet[0] >> 4 != 4 || header < IP_HEADER {
         return None;
     }
     let length = usize::from(u16_at(packet, 2)?);
-    // What is behind it pads a short frame.
+    // The rest is padding of a short frame.
     let packet = packet.get(..length)?;
     let is_fragment = u16_at(packet, 6)? & FRAGMENT != 0;
     if packet.len() < header + UDP_HEADER
@@ -64,22 +64,22 @@ pub(crate) fn unwrap(packet: &[u8]) -> Option<&[u8]> {
     udp.get(UDP_HEADER..)
 }
 
-/// Whether a datagram's checksum is right, absent, or partial: between two ends of a veth there is only the sum of the pseudo-header, since
-/// hardware would do the rest (Documentation/networking/checksum-offloads.rst).
+/// Whether a datagram's checksum is correct, absent, or partial. Between the ends of a veth pair it contains only the
+/// sum of the pseudo-header, because hardware would add the rest (Documentation/networking/checksum-offloads.rst).
 fn is_whole(packet: &[u8], udp: &[u8]) -> bool {
     let pseudo = pseudo_header(&[&packet[..IP_HEADER], udp].concat());
     let checksum = u16_at(udp, 6).unwrap_or(0);
     checksum == 0 || sum(udp, pseudo) == u16::MAX || checksum == sum(&[], pseudo)
 }
 
-/// The sum of the addresses, the protocol and the length of a packet whose header has no options.
+/// The sum of the pseudo-header, of a packet without IP options.
 fn pseudo_header(packet: &[u8]) -> u32 {
     let addresses = u32::from(sum(&packet[12..20], 0));
     let length = u32::try_from(packet.len() - IP_HEADER).unwrap_or(0);
     addresses + u32::from(UDP) + length
 }
 
-/// The sum of RFC 1071, begun with a value.
+/// The sum of RFC 1071, starting with a value.
 fn sum(bytes: &[u8], begin: u32) -> u16 {
     let (pairs, rest) = bytes.as_chunks::<2>();
     let mut sum = pairs.iter().fold(begin, |sum, pair| sum + u32::from(u16::from_be_bytes(*pair)));
@@ -96,10 +96,10 @@ fn u16_at(bytes: &[u8], at: usize) -> Option<u16> {
     bytes.get(at..at + 2).and_then(|bytes| bytes.try_into().ok()).map(u16::from_be_bytes)
 }
 
-// The instructions that are used, of linux/bpf_common.h.
+// The BPF instructions used here, from linux/bpf_common.h.
 const LOAD_BYTE: u16 = 0x30;
 const LOAD_HALF: u16 = 0x28;
-/// Into X: four times the low half of a byte, which is how long an IPv4 header is.
+/// Loads the length of the IPv4 header into X: four times the low half of a byte.
 const LOAD_HEADER_LENGTH: u16 = 0xb1;
 const LOAD_BYTE_BEHIND_X: u16 = 0x50;
 const LOAD_HALF_BEHIND_X: u16 = 0x48;
@@ -108,19 +108,19 @@ const IF_EQUAL: u16 = 0x15;
 const IF_ANY_BIT: u16 = 0x45;
 const RETURN: u16 = 0x06;
 
-/// Lets nothing through.
+/// A filter that drops everything.
 pub(crate) fn nothing() -> Vec<Instruction> {
     vec![Instruction { code: RETURN, if_true: 0, if_false: 0, operand: 0 }]
 }
 
-/// Lets through what can be an answer to a message: of a server, to port 68, with the message's transaction and hardware address. Traffic that is not DHCP wakes
-/// nobody.
+/// A filter that accepts only possible answers to a message: from a server, to port 68, with the message's transaction
+/// id and hardware address. Other traffic does not wake the daemon.
 pub(crate) fn answers_to(message: &[u8]) -> Vec<Instruction> {
     let word =
         |at: usize| message.get(at..at + 4).and_then(|b| b.try_into().ok()).map_or(0, u32::from_be_bytes);
     let (xid, mac, mac_end) = (word(4), word(28), word(32) >> 16);
     let udp = UDP_HEADER as u32;
-    // Each is what is loaded, and what it has to be.
+    // Each test is an instruction that loads a value, and the expected value.
     let tests = [
         (LOAD_BYTE, 9, UDP.into()),
         (LOAD_HALF_BEHIND_X, 2, CLIENT_PORT.into()),
@@ -131,16 +131,16 @@ pub(crate) fn answers_to(message: &[u8]) -> Vec<Instruction> {
     ];
     let load = |code, operand| Instruction { code, if_true: 0, if_false: 0, operand };
     let mut program = vec![load(LOAD_HEADER_LENGTH, 0), load(LOAD_HALF, 6)];
-    // The end that drops is behind the rest: each test knows how far that is.
+    // The instruction that drops is the last one. Each test contains the distance to it.
     let rest = 2 * tests.len() as u8;
     program.push(Instruction { code: IF_ANY_BIT, if_true: rest + 1, if_false: 0, operand: FRAGMENT.into() });
-    for (passed, (code, operand, wanted)) in (1..).zip(tests) {
+    for (passed, (code, operand, expected)) in (1..).zip(tests) {
         program.push(load(code, operand));
         program.push(Instruction {
             code: IF_EQUAL,
             if_true: 0,
             if_false: rest - 2 * passed + 1,
-            operand: wanted,
+            operand: expected,
         });
     }
     program.push(load(RETURN, u32::MAX));
@@ -154,7 +154,7 @@ mod tests {
 
     const FROM: Ipv4Addr = Ipv4Addr::new(10, 0, 0, 1);
 
-    /// As a server sends it: the ports the other way.
+    /// A server's packet: the ports are swapped.
     fn answer(payload: &[u8]) -> Vec<u8> {
         let mut packet = wrap(FROM, Ipv4Addr::BROADCAST, payload);
         packet[20..24].copy_from_slice(&[0, 67, 0, 68]);
@@ -162,7 +162,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_wrapped_is_found_again_with_and_without_padding() {
+    fn a_wrapped_message_is_unwrapped_with_and_without_padding() {
         for payload in [&b"odd"[..], b"even", b""] {
             let mut packet = answer(payload);
             assert_eq!(unwrap(&packet), Some(payload));
@@ -173,7 +173,7 @@ mod tests {
 
     #[test]
     fn a_packet_has_the_header_and_the_checksum_of_the_rfc() {
-        // The words of the header, summed by hand: 4500 + 001f + 4011 + 0a00 + 0001 = 8f31.
+        // The words of the header: 4500 + 001f + 4011 + 0a00 + 0001 = 8f31.
         let packet = wrap(FROM, Ipv4Addr::BROADCAST, b"abc");
         assert_eq!(packet[..12], [0x45, 0, 0, 31, 0, 0, 0, 0, 64, 17, 0x70, 0xce]);
         assert_eq!(packet[20..26], [0, 68, 0, 67, 0, 11]);
@@ -207,7 +207,7 @@ mod tests {
         assert_eq!(unwrap(&with_options), None);
     }
 
-    /// What the kernel does with a program.
+    /// Runs a filter as the kernel does.
     fn run(program: &[Instruction], packet: &[u8]) -> u32 {
         let (mut at, mut a, mut x) = (0, 0_u32, 0);
         loop {
@@ -223,7 +223,7 @@ mod tests {
                 LOAD_WORD_BEHIND_X => word(x + operand),
                 _ => Some(a),
             };
-            // A load beyond the end drops the packet.
+            // A load beyond the end of the packet drops it.
             let Some(loaded) = loaded else { return 0 };
             a = loaded;
             at += 1 + match code {

@@ -1,4 +1,4 @@
-//! Hostile input: what the fuzz target feeds to this crate, and what must hold whatever it is.
+//! Fuzzing: conditions that hold for any input.
 
 #![allow(clippy::unwrap_used, reason = "a fuzz target ends with a panic")]
 
@@ -10,16 +10,16 @@ use crate::{Action, Client, Identity, Message, Random, State, Time, Timing, data
 
 const MAC: [u8; 6] = [2, 0, 0, 0, 0, 1];
 
-/// The most that happens to a client.
+/// Maximum number of events for a client.
 const MOST: usize = 64;
 
-/// A packet as it arrives: what is read of it is written the same, and each option can be shown on one line.
+/// A packet. Decoding and encoding are inverse, and each option can be displayed on one line.
 pub fn packet(input: &[u8]) {
     if let Some(payload) = datagram::unwrap(input) {
         assert!(payload.len() + 28 <= input.len());
     }
     let Some(mut message) = Message::decode(input) else { return };
-    // What overloaded once is in the options now.
+    // The overloaded fields are in the options now.
     message.options.set(options::OVERLOAD, [0]);
     assert_eq!(Message::decode(&message.encode()), Some(message.clone()));
     for (number, value) in message.options.iter() {
@@ -27,9 +27,9 @@ pub fn packet(input: &[u8]) {
     }
 }
 
-/// The state machine: each line is the time that passes in seconds (two bytes), how an answer is to fit
-/// (a byte), and what a server sends, without what is put right. Whatever that is, a lease has an address that a host can have and times in order, nothing is used after its end,
-/// and nothing is sent without end.
+/// The state machine. Each line of the input is the elapsed seconds (two bytes), which fields to correct (a byte), and
+/// a server's message. A lease must have an address that a host can have, and its times in order. It must not be used
+/// after its end, and the client must not send endlessly.
 pub fn client(input: &[u8]) {
     let identity = Identity {
         mac: MAC,
@@ -56,7 +56,8 @@ pub fn client(input: &[u8]) {
     }
 }
 
-/// Puts right what an answer repeats, as the bits of `fit` say: without it nothing would get far.
+/// Corrects the fields that an answer repeats, as selected by the bits of `fit`. Otherwise nearly every answer would be
+/// ignored.
 fn fit_to(packet: &mut [u8], fit: u8, request: Option<&Message>) {
     let Some((request, header)) = request.zip(packet.get_mut(..240)) else { return };
     let fields: [(std::ops::Range<usize>, Vec<u8>); 4] = [
@@ -120,7 +121,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn seeds_with_some_bytes_changed_are_borne(
+        fn changed_bytes_in_seeds_cause_no_panic(
             which in any::<prop::sample::Index>(),
             changes in prop::collection::vec((any::<prop::sample::Index>(), any::<u8>()), 1..8),
         ) {

@@ -19,12 +19,12 @@ use nix::sys::socket::{
 use crate::To;
 use crate::datagram::{self, CLIENT_PORT, SERVER_PORT};
 
-/// The longest packet that is read, in bytes: larger ones are no answers to a client that says how long they may be.
+/// Maximum length of a received packet in bytes. Answers are shorter, because the client sends its limit.
 const LONGEST: usize = 4096;
 
-/// A socket to send messages by and to receive their answers. It keeps the container's namespace alive, so it is closed when
-/// [`crate::Client::awaits_packets`] says so. To close one for broadcasts takes a grace period of the kernel, some 15 ms: a loop that
-/// serves others should have another thread drop it.
+/// A socket to send messages and receive their answers. It keeps the container's namespace alive, so close it as soon
+/// as [`crate::Client::awaits_packets`] returns false. Closing a packet socket waits for an RCU grace period of about
+/// 15 ms. A loop that serves others should drop it in another thread.
 #[derive(Debug)]
 pub struct Link {
     interface: String,
@@ -34,18 +34,19 @@ pub struct Link {
 
 #[derive(Debug)]
 enum Way {
-    /// To all on the link, whatever addresses it has.
+    /// Broadcast on the link, from any source address.
     Broadcast(PacketSocket),
-    /// By the container's routes, from an address that it has.
+    /// Unicast by the container's routes, from an address that the container has.
     Routed(UdpSocket),
 }
 
 impl Link {
-    /// Opens the socket that a message needs: a packet socket (packet(7)) for broadcasts, else a UDP socket. A message to one server is
-    /// broadcast, too, if the container does not have the source address, or if a program in the container has bound port 68.
+    /// Opens the socket that a message needs: a packet socket (packet(7)) for broadcasts, otherwise a UDP socket. A
+    /// message to one server is also broadcast if the container does not have the source address, or if a program in
+    /// the container has bound port 68.
     ///
     /// # Errors
-    /// If the namespace cannot be entered, has no such interface, or has no room for a socket.
+    /// If the namespace cannot be entered, the interface does not exist, or the kernel cannot create the socket.
     pub fn open(namespace: &NetNs, interface: &str, to: To) -> Result<Self> {
         let opened = namespace.enter(|| {
             let index = if_nametoindex(interface)?;
@@ -63,7 +64,7 @@ impl Link {
         Ok(Self { interface: interface.to_owned(), index, way })
     }
 
-    /// Whether a message of that way can be sent by this socket. If not, another one has to be opened.
+    /// Whether this socket can send to the destination. Otherwise open another one.
     pub fn fits(&self, to: To) -> bool {
         match self.way {
             Way::Broadcast(_) => matches!(to, To::Broadcast { .. }),
@@ -71,10 +72,10 @@ impl Link {
         }
     }
 
-    /// Sends a message. Does not block. From then on what arrives is for its transaction.
+    /// Sends a message without blocking. From then on, the socket receives only answers to its transaction.
     ///
     /// # Errors
-    /// If the kernel refuses: the interface is down or has gone, or there is no route.
+    /// If the interface is down or was deleted, or there is no route.
     pub fn send(&self, to: To, message: &[u8]) -> Result<()> {
         let sent = match (&self.way, to) {
             (Way::Broadcast(socket), To::Broadcast { from } | To::Server { from, .. }) => {
@@ -89,7 +90,8 @@ impl Link {
         sent.context(|| format!("send a DHCP message on {}", self.interface))
     }
 
-    /// The source is chosen by the message, not by the socket: one that is bound to an address gets no broadcasts, and refusals are broadcast.
+    /// Sets the source in the message, not in the socket: a socket bound to an address receives no broadcasts, and a
+    /// NAK is broadcast.
     fn route(&self, socket: &UdpSocket, from: Ipv4Addr, to: Ipv4Addr, message: &[u8]) -> std::io::Result<()> {
         let source = libc::in_pktinfo {
             ipi_ifindex: self.index as libc::c_int,
@@ -102,11 +104,11 @@ impl Link {
         Ok(())
     }
 
-    /// The payload of the next datagram to port 68, if one has arrived. It is empty if the packet is malformed: any host on the link
-    /// can send such packets without end, so the caller has to count them. Does not block.
+    /// The payload of the next datagram to port 68, if one has arrived. It is empty if the packet is malformed. Any
+    /// host on the link can send such packets endlessly, so the caller has to count them. Does not block.
     ///
     /// # Errors
-    /// If the interface is down, or has gone.
+    /// If the interface is down or was deleted.
     pub fn receive(&self) -> Result<Option<Vec<u8>>> {
         let mut buffer = [0; LONGEST];
         let received = match &self.way {
@@ -129,7 +131,8 @@ impl AsFd for Link {
     }
 }
 
-/// Whether the namespace has the address. To bind a socket to it does not tell: in a namespace that never had an address the kernel binds to any.
+/// Whether the namespace has the address. bind(2) would not tell: in a namespace that never had an address, it accepts
+/// any.
 fn has_address(address: Ipv4Addr) -> bool {
     let is_it = |one: &InterfaceAddress| {
         one.address.as_ref().and_then(|given| given.as_sockaddr_in()).map(SockaddrIn::ip) == Some(address)
@@ -145,7 +148,7 @@ fn udp_if_free(interface: &str) -> std::io::Result<Option<UdpSocket>> {
     }
 }
 
-/// A socket that hears what arrives on the interface for a client. Another client in the container may have one of its own.
+/// A UDP socket for the interface's port 68. Another client in the container may have one too.
 fn udp(interface: &str) -> std::io::Result<UdpSocket> {
     let flags = SockFlag::SOCK_CLOEXEC | SockFlag::SOCK_NONBLOCK;
     let fd = socket(AddressFamily::Inet, SockType::Datagram, flags, None)?;
@@ -156,11 +159,11 @@ fn udp(interface: &str) -> std::io::Result<UdpSocket> {
     Ok(fd.into())
 }
 
-/// What has arrived at a socket that does not block, if anything.
+/// The next datagram of a non-blocking socket, if any.
 pub(crate) fn receive<'a>(socket: &UdpSocket, buffer: &'a mut [u8]) -> std::io::Result<Option<&'a [u8]>> {
     match socket.recv(buffer) {
         Ok(length) => Ok(buffer.get(..length)),
-        // A server that has gone is said so by ICMP: as if it were silent.
+        // An ICMP error means that the server is down. It is treated as no answer.
         Err(e)
             if matches!(
                 Errno::from_raw(e.raw_os_error().unwrap_or(0)),

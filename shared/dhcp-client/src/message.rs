@@ -5,10 +5,10 @@ use std::net::Ipv4Addr;
 use crate::Options;
 use crate::options::{self, Number};
 
-/// The length of the fields before the options, with the cookie that says that options follow.
+/// The length of the fields before the options, with the magic cookie.
 const HEADER: usize = 240;
 const COOKIE: [u8; 4] = [99, 130, 83, 99];
-/// BOOTP's shortest message: relays and servers may drop a shorter one.
+/// The minimum size of a BOOTP message. Relays and servers may drop shorter ones.
 const SHORTEST: usize = 300;
 /// Ethernet's hardware type.
 const ETHERNET: u8 = 1;
@@ -20,7 +20,7 @@ const FILE: std::ops::Range<usize> = 108..236;
 const PAD: Number = 0;
 const END: Number = 255;
 
-/// The kind of a message (option 53).
+/// The message type (option 53).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[repr(u8)]
 #[expect(missing_docs, reason = "the names of RFC 2131")]
@@ -52,7 +52,7 @@ impl Kind {
     }
 }
 
-/// A message. What a client neither says nor needs to know is left out.
+/// A message. Fields that a client neither sends nor reads are omitted.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Message {
     /// Whether it is from a server.
@@ -61,29 +61,29 @@ pub struct Message {
     pub xid: u32,
     /// Seconds since the client began.
     pub secs: u16,
-    /// Whether the client asks for replies by broadcast.
+    /// The broadcast flag.
     pub broadcast: bool,
-    /// The client's address, if it has one that it can be reached by.
+    /// The client's address, if it can receive packets at it.
     pub ciaddr: Ipv4Addr,
-    /// The address that the server gives.
+    /// The address that the server allocates.
     pub yiaddr: Ipv4Addr,
-    /// The relay that it came through.
+    /// The relay agent's address.
     pub giaddr: Ipv4Addr,
     /// The client's hardware address, which a reply repeats.
     pub mac: [u8; 6],
-    /// The options, whichever fields they were in.
+    /// The options, from all fields.
     pub options: Options,
 }
 
-/// Puts a hardware address into a message that is encoded already (`chaddr`): that of the link which sends it.
+/// Sets the hardware address (`chaddr`) of an encoded message to the sending link's.
 pub fn set_mac(message: &mut [u8], mac: [u8; 6]) {
     message.get_mut(28..34).into_iter().for_each(|chaddr| chaddr.copy_from_slice(&mac));
 }
 
 impl Message {
-    /// Reads a message. Options that are malformed are passed over, and so is all that is behind one whose length does not fit.
+    /// Decodes a message. Malformed options are ignored. An option with a wrong length ends the options of its field.
     ///
-    /// None: it is no BOOTP message over Ethernet with DHCP's options.
+    /// None: it is not a DHCP message over Ethernet.
     pub fn decode(bytes: &[u8]) -> Option<Self> {
         let header = bytes.get(..HEADER)?;
         let [op, hardware, length, _hops, ..] = *header else { return None };
@@ -93,7 +93,8 @@ impl Message {
         }
         let mut options = Options::default();
         read_options(&bytes[HEADER..], &mut options);
-        // RFC 3396, section 5: the parts of an option go on in `file`, then in `sname`. Those two cannot overload again.
+        // RFC 3396, section 5: an option may continue in `file`, then in `sname`. These two fields cannot be overloaded
+        // again.
         let overload = options.get(options::OVERLOAD).and_then(|value| value.first().copied()).unwrap_or(0);
         if overload & 1 != 0 {
             read_options(&header[FILE], &mut options);
@@ -115,7 +116,7 @@ impl Message {
         })
     }
 
-    /// Writes it, its kind as the first option.
+    /// Encodes the message. The message type is the first option.
     pub fn encode(&self) -> Vec<u8> {
         let mut bytes = vec![0; HEADER];
         bytes[..4].copy_from_slice(&[if self.is_reply { 2 } else { 1 }, ETHERNET, 6, 0]);
@@ -141,7 +142,7 @@ impl Message {
         bytes
     }
 
-    /// Its kind. None: it has none, or one that RFC 2131 does not have.
+    /// The message type. None: it is missing, or not in RFC 2131.
     pub fn kind(&self) -> Option<Kind> {
         match self.options.get(options::MESSAGE_TYPE) {
             Some(&[number]) => Kind::from_number(number),
@@ -150,12 +151,12 @@ impl Message {
     }
 }
 
-/// `N` bytes of a header that is long enough.
+/// `N` bytes of the header, which must be long enough.
 fn array<const N: usize>(header: &[u8], at: usize) -> [u8; N] {
     header.get(at..at + N).and_then(|bytes| bytes.try_into().ok()).unwrap_or([0; N])
 }
 
-/// Reads the options of one field. The later parts of an option are appended to it (RFC 3396).
+/// Decodes the options of one field. Further parts of an option are appended to it (RFC 3396).
 fn read_options(mut field: &[u8], options: &mut Options) {
     loop {
         field = match *field {
@@ -170,7 +171,7 @@ fn read_options(mut field: &[u8], options: &mut Options) {
     }
 }
 
-/// Writes an option, in parts if it is long.
+/// Encodes an option. A long one is split.
 fn write_option(bytes: &mut Vec<u8>, number: Number, value: &[u8]) {
     let mut write = |part: &[u8]| {
         bytes.extend([number, u8::try_from(part.len()).unwrap_or(u8::MAX)]);
@@ -188,7 +189,7 @@ mod tests {
 
     use super::*;
 
-    /// An OFFER, byte by byte: BOOTREPLY over Ethernet, yiaddr 10.0.0.7, chaddr 02:42:ac:11:00:02, with these options.
+    /// A hand-written OFFER: BOOTREPLY over Ethernet, yiaddr 10.0.0.7, chaddr 02:42:ac:11:00:02, with these options.
     fn offer(options: &[u8]) -> Vec<u8> {
         let mut bytes = vec![0; HEADER];
         bytes[..8].copy_from_slice(&[2, 1, 6, 0, 0xde, 0xad, 0xbe, 0xef]);
@@ -216,8 +217,8 @@ mod tests {
     }
 
     #[test]
-    fn pads_and_what_is_behind_the_end_are_passed_over_and_so_is_what_does_not_fit() {
-        for (options, wanted) in [
+    fn padding_data_after_the_end_and_options_that_do_not_fit_are_ignored() {
+        for (options, expected) in [
             (&[0, 0, 53, 1, 2, 0, 255, 3, 4, 1, 2, 3, 4][..], vec![(53, vec![2])]),
             (&[53, 1, 2], vec![(53, vec![2])]),
             (&[53, 1, 2, 3], vec![(53, vec![2])]),
@@ -225,21 +226,21 @@ mod tests {
             (&[12, 0, 53, 1, 2], vec![(12, vec![]), (53, vec![2])]),
             (&[], vec![]),
         ] {
-            assert_eq!(options_of(&offer(options)), wanted, "{options:?}");
+            assert_eq!(options_of(&offer(options)), expected, "{options:?}");
         }
     }
 
     #[test]
     fn options_in_the_fields_for_names_are_read_and_parts_are_put_together() {
-        // RFC 3396: the parts in the options, then in file, then in sname.
+        // RFC 3396: the parts in options, then in `file`, then in `sname`.
         let whole = |overload: u8| {
             let mut bytes = offer(&[52, 1, overload, 15, 2, b'a', b'b', 255]);
             bytes[FILE][..6].copy_from_slice(&[15, 2, b'c', b'd', 255, 9]);
             bytes[SNAME][..8].copy_from_slice(&[15, 1, b'e', 52, 1, 3, 0, 255]);
             Message::decode(&bytes).unwrap().options.get(15).unwrap().to_vec()
         };
-        for (overload, wanted) in [(0, &b"ab"[..]), (1, b"abcd"), (2, b"abe"), (3, b"abcde")] {
-            assert_eq!(whole(overload), wanted);
+        for (overload, expected) in [(0, &b"ab"[..]), (1, b"abcd"), (2, b"abe"), (3, b"abcde")] {
+            assert_eq!(whole(overload), expected);
         }
     }
 
@@ -253,7 +254,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_message_of_ours_is_none() {
+    fn other_messages_are_not_parsed() {
         let good = offer(&[53, 1, 2, 255]);
         for (at, value) in [(0, 0), (0, 3), (1, 6), (2, 16), (236, 0), (239, 0)] {
             let mut bytes = good.clone();
@@ -270,7 +271,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn arbitrary_options_never_panic_and_what_was_read_is_written_the_same(
+        fn arbitrary_options_never_panic_and_are_encoded_as_they_were_decoded(
             options in proptest::collection::vec(any::<u8>(), 0..700),
             fields in proptest::collection::vec(any::<u8>(), 192),
             overload in 0..=4_u8,
@@ -278,7 +279,7 @@ mod tests {
             let mut bytes = offer(&[&[52, 1, overload], &options[..]].concat());
             bytes[SNAME.start..FILE.end].copy_from_slice(&fields);
             let mut message = Message::decode(&bytes).unwrap();
-            // What overloaded once is in the options now.
+            // The overloaded fields are in the options now.
             message.options.set(options::OVERLOAD, [0]);
             prop_assert_eq!(Message::decode(&message.encode()).unwrap(), message);
         }

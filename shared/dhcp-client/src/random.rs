@@ -1,15 +1,15 @@
-//! Numbers that nobody on the network should foresee, and that a test can repeat.
+//! Random numbers. A test can repeat them.
 
 use std::time::Duration;
 
 use rustix::rand::{GetRandomFlags, getrandom};
 
-/// A small generator (SplitMix64). It spreads retransmissions and picks transaction ids; no secret depends on it.
+/// A small generator (SplitMix64) for retransmission intervals and transaction ids. No secret depends on it.
 #[derive(Clone, Debug)]
 pub struct Random(u64);
 
 impl Random {
-    /// A generator that gives the same numbers for the same seed.
+    /// A generator with a fixed seed.
     pub const fn seeded(seed: u64) -> Self {
         Self(seed)
     }
@@ -17,7 +17,7 @@ impl Random {
     /// A generator that the kernel seeds.
     pub fn from_kernel() -> Self {
         let mut seed = [0; 8];
-        // An early boot without entropy is no reason to have no address: the clock and the process differ, too.
+        // If the kernel has no entropy early at boot, the clock and the process id are the seed.
         if getrandom(&mut seed, GetRandomFlags::NONBLOCK).is_err() {
             let clock = crate::Time::now().since(crate::Time::default()).as_nanos().to_ne_bytes();
             seed.copy_from_slice(&clock[..8]);
@@ -39,7 +39,7 @@ impl Random {
         (self.number() >> 32) as u32
     }
 
-    /// A time within a second of another one, at either side.
+    /// A duration ±1 s.
     pub fn around(&mut self, span: Duration) -> Duration {
         (span + Duration::from_millis(self.number() % 2001)).saturating_sub(Duration::from_secs(1))
     }

@@ -8,15 +8,16 @@ use ipnetwork::{IpNetwork, Ipv4Network};
 use crate::options::{self, ClasslessRoute};
 use crate::{Lease, Options};
 
-/// The scope of a route whose destination is on the link (`RT_SCOPE_LINK` in linux/rtnetlink.h).
+/// The scope of a route to a destination on the link (`RT_SCOPE_LINK` in linux/rtnetlink.h).
 const SCOPE_LINK: u8 = 253;
-/// The smallest MTU of IPv4 in bytes (RFC 2132, section 5.1).
+/// The minimum MTU of IPv4 in bytes (RFC 2132, section 5.1).
 const SMALLEST_MTU: u16 = 68;
 
-/// The result of an ADD: the address, its gateway (the first router), routes, and what is for the resolver. The priority is the metric
-/// of all routes; the lowest wins.
+/// The result of an ADD: the address, its gateway (the first router), routes and DNS. `priority` is the metric of all
+/// routes.
 ///
-/// Routes are those of option 121 alone, if there are any (RFC 3442). Else they are those of option 33, and a default route by the first router.
+/// The routes are those of option 121, if there are any (RFC 3442). Otherwise they are those of option 33, and a
+/// default route to the first router.
 pub fn of_lease(lease: &Lease, priority: Option<u32>) -> AddResult {
     let gateway = first_router(&lease.options);
     let address = network(lease.address, lease.prefix);
@@ -29,14 +30,14 @@ pub fn of_lease(lease: &Lease, priority: Option<u32>) -> AddResult {
     }
 }
 
-/// The MTU that the server gives the link, in bytes (option 26). One that IPv4 does not permit is none.
+/// The link's MTU in bytes (option 26). Invalid values are ignored.
 pub fn mtu(lease: &Lease) -> Option<u32> {
     let value = lease.options.get(options::INTERFACE_MTU)?;
     let mtu = u16::from_be_bytes(value.try_into().ok()?);
     (mtu >= SMALLEST_MTU).then_some(mtu.into())
 }
 
-/// The first router that a host can be.
+/// The first router with an address that a host can have.
 fn first_router(options: &Options) -> Option<Ipv4Addr> {
     options.addresses(options::ROUTERS).into_iter().find(|router| options::is_unicast(*router))
 }
@@ -57,7 +58,8 @@ fn routes(options: &Options) -> Vec<ClasslessRoute> {
     routes
 }
 
-/// A route that the kernel can use. A destination within 127.0.0.0/8, 224.0.0.0/4 or of all hosts is none, and the next hop is one host.
+/// A route that the kernel accepts. A destination in 127.0.0.0/8 or 224.0.0.0/4, or the broadcast address, is not, and
+/// the next hop must be a host.
 fn in_cni(route: ClasslessRoute, priority: Option<u32>) -> Option<Route> {
     let ClasslessRoute { destination, prefix, router } = route;
     let on_link = router.is_unspecified();
@@ -71,12 +73,12 @@ fn in_cni(route: ClasslessRoute, priority: Option<u32>) -> Option<Route> {
     Some(Route { gw, scope, priority, ..Route::to(network(destination, prefix)?) })
 }
 
-/// Name servers (option 6), the domain (15), and where short names are searched (119). What is no name does not get into a resolver's file.
+/// Name servers (option 6), domain (15) and search domains (119). Invalid names are left out of the resolver's file.
 fn dns(options: &Options) -> Dns {
     let servers =
         options.addresses(options::DNS_SERVERS).into_iter().filter(|server| !server.is_unspecified());
     let domain = options::text(options.get(options::DOMAIN_NAME).unwrap_or_default());
-    // Many servers give a list of domains there, since there was no other option for it.
+    // Many servers send several domains there, because there used to be no option for it.
     let is_name = |word: &&str| word.bytes().all(options::is_of_a_name);
     let mut domains = domain.split_ascii_whitespace().filter(is_name).map(str::to_owned);
     let mut search = options::domains(options.get(options::DOMAIN_SEARCH).unwrap_or_default());
@@ -132,7 +134,7 @@ mod tests {
     const CLASSFUL: (u8, &[u8]) = (33, &[192, 168, 1, 0, 10, 0, 0, 3]);
 
     #[test]
-    fn the_gateway_is_the_first_router_and_a_default_route_leads_there() {
+    fn the_gateway_is_the_first_router_and_the_default_routes_next_hop() {
         let result = of_lease(&lease(&[(3, &[0, 0, 0, 0, 10, 0, 0, 1])]), None);
         assert_eq!(result.ips[0].address.to_string(), "10.0.0.7/24");
         assert_eq!(result.ips[0].gateway, Some(Ipv4Addr::new(10, 0, 0, 1).into()));
@@ -145,18 +147,18 @@ mod tests {
     fn classless_routes_take_the_place_of_all_others() {
         let classless =
             [24, 10, 1, 1, 10, 0, 0, 9, 16, 10, 2, 0, 0, 0, 0, 4, 224, 10, 0, 0, 1, 0, 127, 0, 0, 1];
-        let wanted = ["10.1.1.0/24 via 10.0.0.9", "10.2.0.0/16 on link"];
-        assert_eq!(routes_of(&[ROUTER, CLASSFUL, (121, &classless)]), wanted);
-        // One that is malformed from the start says nothing.
+        let expected = ["10.1.1.0/24 via 10.0.0.9", "10.2.0.0/16 on link"];
+        assert_eq!(routes_of(&[ROUTER, CLASSFUL, (121, &classless)]), expected);
+        // A malformed option is treated as missing.
         assert_eq!(routes_of(&[ROUTER, (121, &[99])]), ["0.0.0.0/0 via 10.0.0.1"]);
     }
 
-    /// Two halves of IPv4 take the place of a default route that somebody else has, as VPNs have it.
+    /// VPNs replace the default route by routes to the two halves of IPv4.
     #[test]
     fn classless_routes_may_be_wider_than_any_class() {
         let halves = [1, 0, 10, 0, 0, 1, 1, 128, 10, 0, 0, 1, 8, 0, 10, 0, 0, 1, 4, 240, 10, 0, 0, 1];
-        let wanted = ["0.0.0.0/1", "128.0.0.0/1", "0.0.0.0/8", "240.0.0.0/4"];
-        assert_eq!(routes_of(&[(121, &halves)]), wanted.map(|route| format!("{route} via 10.0.0.1")));
+        let expected = ["0.0.0.0/1", "128.0.0.0/1", "0.0.0.0/8", "240.0.0.0/4"];
+        assert_eq!(routes_of(&[(121, &halves)]), expected.map(|route| format!("{route} via 10.0.0.1")));
         let nowhere = [
             8, 127, 10, 0, 0, 1, 4, 224, 10, 0, 0, 1, 32, 255, 255, 255, 255, 10, 0, 0, 1, 8, 10, 224, 0, 0,
             1,
@@ -186,8 +188,8 @@ mod tests {
     fn the_mtu_is_one_that_ipv4_permits() {
         let values: [(&[u8], _); 4] =
             [(&[5, 120], Some(1400)), (&[0, 67], None), (&[1], None), (&[0, 68], Some(68))];
-        for (value, wanted) in values {
-            assert_eq!(mtu(&lease(&[(26, value)])), wanted);
+        for (value, expected) in values {
+            assert_eq!(mtu(&lease(&[(26, value)])), expected);
         }
         assert_eq!(mtu(&lease(&[])), None);
     }

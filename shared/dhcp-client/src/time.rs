@@ -7,30 +7,30 @@ use std::time::Duration;
 use rustix::time::{ClockId, clock_gettime};
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
-/// A moment: the time since the machine's start, with the time that it was suspended (`CLOCK_BOOTTIME`, clock_gettime(2)). Nobody sets this clock.
-/// On disk it is a number of milliseconds.
+/// A time since boot, including suspend (`CLOCK_BOOTTIME`, clock_gettime(2)). This clock cannot be set. On disk it is a
+/// number of milliseconds.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Time(Duration);
 
 impl Time {
-    /// The present.
+    /// The current time.
     pub fn now() -> Self {
         let now = clock_gettime(ClockId::Boottime);
         let seconds = u64::try_from(now.tv_sec).unwrap_or(0);
         Self(Duration::new(seconds, u32::try_from(now.tv_nsec).unwrap_or(0)))
     }
 
-    /// A moment, as a time since the start.
+    /// A time, as the duration since boot.
     pub const fn since_boot(elapsed: Duration) -> Self {
         Self(elapsed)
     }
 
-    /// The time from an earlier moment to this one. Zero if that one is later.
+    /// The duration since an earlier time. Zero if that time is later.
     pub fn since(self, earlier: Self) -> Duration {
         self.0.saturating_sub(earlier.0)
     }
 
-    /// The time from now to this moment. Zero if it is past.
+    /// The duration from `now` to this time. Zero if this time has passed.
     pub fn after(self, now: Self) -> Duration {
         self.since(now)
     }

@@ -1,5 +1,5 @@
-//! Two days of many containers, in simulated time, with servers and a network that fail at random: every promise of RFC 2131's state
-//! table holds all the while.
+//! Two days of many containers, in simulated time. Servers and the network fail at random. All conditions of RFC 2131's
+//! state table hold.
 #![allow(clippy::unwrap_used, reason = "tests")]
 
 use std::cmp::Reverse;
@@ -14,11 +14,11 @@ use dhcp_client::{
 const CLIENTS: usize = 200;
 const HOURS: u64 = 48;
 const NOBODY: Ipv4Addr = Ipv4Addr::UNSPECIFIED;
-/// They share what they know, as a pair for failover does.
+/// They share their bindings, like a failover pair.
 const SERVERS: [Ipv4Addr; 2] = [Ipv4Addr::new(10, 0, 0, 1), Ipv4Addr::new(10, 0, 0, 2)];
-/// How long a server keeps an address for a client that it offered it to.
+/// How long a server reserves an offered address.
 const OFFERED: Duration = Duration::from_secs(60);
-/// In the last hours all is well.
+/// Nothing fails after this time.
 const CALM: Duration = Duration::from_secs((HOURS - 3) * 3600);
 
 fn seconds(count: u64) -> Duration {
@@ -29,17 +29,17 @@ fn chance(random: &mut Random, percent: u64) -> bool {
     random.number() % 100 < percent
 }
 
-/// What the servers know.
+/// The servers' bindings.
 #[derive(Default)]
 struct Servers {
-    /// Whose an address is, and until when nobody else may get it.
+    /// The client of each address, and until when no other client may get it.
     bindings: BTreeMap<Ipv4Addr, (usize, Time)>,
-    /// Clients that are to be refused, or moved to another address.
+    /// Clients that are refused, or moved to another address.
     moved: HashMap<usize, Ipv4Addr>,
 }
 
 impl Servers {
-    /// An address for a client: the one that it has, else one that is free.
+    /// An address for a client: its own, otherwise a free one.
     fn address_for(&mut self, client: usize, now: Time) -> Ipv4Addr {
         let avoided = self.moved.get(&client).copied();
         let is_its = |address: &Ipv4Addr, owner: usize| owner == client && Some(*address) != avoided;
@@ -56,7 +56,7 @@ impl Servers {
         *binding = (client, if binding.0 == client { binding.1.max(until) } else { until });
     }
 
-    /// What the server with an identifier answers.
+    /// The answer of the server with this identifier.
     fn answer(
         &mut self,
         server: Ipv4Addr,
@@ -117,14 +117,14 @@ fn reply(server: Ipv4Addr, request: &Message, kind: Kind, yiaddr: Ipv4Addr, leng
     Message { is_reply: true, yiaddr, ciaddr: NOBODY, options: all, ..request.clone() }
 }
 
-/// What can happen to a client.
+/// Events of a client.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 enum Event {
     Tick,
     Packet(Vec<u8>),
-    /// The container goes, and another one comes in its place.
+    /// The container is deleted, and another one is created.
     Replace,
-    /// The daemon starts again.
+    /// The daemon restarts.
     Restart,
 }
 
@@ -136,11 +136,11 @@ struct World {
     queue: BinaryHeap<Reverse<(Time, usize, Event)>>,
     /// The container that uses an address.
     holders: HashMap<Ipv4Addr, usize>,
-    /// When each client is to be called next: one time, whatever was said before.
+    /// When each client is to be called next.
     due: Vec<Time>,
-    /// When each client sent lately.
+    /// When each client sent recently.
     sends: Vec<Vec<Time>>,
-    /// How many packets of 100 get lost, and who is silent.
+    /// How many of 100 packets are lost, and which servers are down.
     loss: u64,
     silent: [bool; 2],
     seen: BTreeMap<String, u64>,
@@ -237,7 +237,7 @@ impl World {
             Event::Tick => (client.tick(now), "tick".to_owned()),
             Event::Packet(bytes) => {
                 let kind = Message::decode(&bytes).unwrap().kind().unwrap();
-                // Without a socket there is nobody to hear it.
+                // Without a socket, the packet is lost.
                 let heard = if client.awaits_packets(now) { client.receive(now, &bytes) } else { Vec::new() };
                 (heard, format!("{kind:?}"))
             }
@@ -261,11 +261,11 @@ impl World {
         self.call_at(number, self.now);
     }
 
-    /// What is on disk is all that is left.
+    /// Restarts with the lease on disk.
     fn restart(&mut self, number: usize) {
         let Some(lease) = self.clients[number].lease() else { return self.replace(number) };
         let lease: Lease = serde_json::from_str(&serde_json::to_string(lease).unwrap()).unwrap();
-        // It was down for a while: what came in that time nobody heard, and nobody took an address off.
+        // The daemon was down for a while: packets were lost, and no address was removed.
         let later = self.now + seconds(self.random.number() % 1200);
         if lease.expiry.is_some_and(|expiry| expiry <= later) {
             self.holders.remove(&lease.address);
@@ -297,7 +297,7 @@ impl World {
         }
     }
 
-    /// No two containers have one address, and none has one for longer than a server gave it.
+    /// No two containers have the same address, and no container has one longer than granted.
     fn hold(&mut self, number: usize, lease: &Lease) {
         self.holders.retain(|_, holder| *holder != number);
         assert_eq!(
@@ -333,7 +333,7 @@ impl World {
                 let (_, from) = lease.unwrap();
                 to == To::Broadcast { from } && message.ciaddr == from && asks == (false, false, false)
             }
-            // What a server gave no answer to. Nobody answers this.
+            // The release of an offer whose REQUEST had no answer. It has no answer either.
             (State::Failed, Kind::Release) => {
                 matches!(to, To::Server { from, .. } if message.ciaddr == from)
                     && asks == (false, false, true)
@@ -345,7 +345,7 @@ impl World {
         assert_eq!(message.options.get(options::CLIENT_ID), Some(&identity(number).client_id[..]));
     }
 
-    /// The network, with what it does to packets both ways.
+    /// The network, with losses in both directions.
     fn send(&mut self, number: usize, to: To, message: &[u8], surely: bool) {
         let request = Message::decode(message).unwrap();
         for (index, server) in SERVERS.into_iter().enumerate() {
@@ -419,8 +419,8 @@ fn is_allowed(before: State, event: &str, after: State) -> bool {
 fn two_days_of_two_hundred_leases_with_servers_that_fail_keep_every_promise() {
     let mut world = World::new(2131);
     world.run();
-    // All that may happen has happened, so that the test means something.
-    for wanted in [
+    // Every kind of event has happened, so that the test means something.
+    for expected in [
         "Selecting -> Requesting by Offer",
         "Requesting -> Bound by Ack",
         "Requesting -> Selecting by tick",
@@ -434,6 +434,6 @@ fn two_days_of_two_hundred_leases_with_servers_that_fail_keep_every_promise() {
         "Bound -> Bound by Ack",
         "Requesting -> Requesting by Offer",
     ] {
-        assert!(world.seen.contains_key(wanted), "{wanted}: {:#?}", world.seen);
+        assert!(world.seen.contains_key(expected), "{expected}: {:#?}", world.seen);
     }
 }

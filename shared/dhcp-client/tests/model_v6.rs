@@ -1,5 +1,5 @@
-//! Two days of many containers, in simulated time, with two servers and a network that fail at random: what RFC 8415 promises of
-//! addresses holds all the while.
+//! Two days of many containers, in simulated time, with two servers. Servers and the network fail at random. All
+//! conditions of RFC 8415 for addresses hold.
 #![allow(clippy::unwrap_used, reason = "tests")]
 
 use std::cmp::Reverse;
@@ -12,9 +12,9 @@ use dhcp_client::{Random, Time};
 
 const CLIENTS: usize = 30;
 const HOURS: u64 = 48;
-/// In the last hours all is well.
+/// Nothing fails after this time.
 const CALM: Duration = Duration::from_secs((HOURS - 6) * 3600);
-/// The servers' DUIDs. They share what they know.
+/// The servers' DUIDs. The servers share their bindings.
 const SERVERS: [&[u8]; 2] = [b"server-one", b"server-two"];
 
 const CLIENT_ID: u16 = 1;
@@ -37,9 +37,9 @@ fn identity(client: usize) -> Identity {
 enum Event {
     Tick,
     Packet(Vec<u8>),
-    /// The container goes, and another one comes in its place.
+    /// The container is deleted, and another one is created.
     Replace,
-    /// The daemon starts again, with the lease on disk.
+    /// The daemon restarts with the lease on disk.
     Restart,
 }
 
@@ -49,9 +49,9 @@ struct World {
     clients: Vec<Client>,
     /// The leases on disk.
     disk: Vec<Option<Lease>>,
-    /// Whose an address is for the servers, and until when.
+    /// The client of each address for the servers, and until when.
     bindings: BTreeMap<Ipv6Addr, (usize, Time)>,
-    /// Who uses an address.
+    /// The container that uses an address.
     holders: HashMap<Ipv6Addr, usize>,
     queue: BinaryHeap<Reverse<(Time, usize, Event)>>,
     due: Vec<Time>,
@@ -96,7 +96,7 @@ impl World {
                 Action::Failed(e) => panic!("{e}"),
             }
         }
-        // The right to an address ends in time.
+        // Leases end in time.
         if let Some(lease) = self.clients[client].lease() {
             assert!(lease.expiry.is_none_or(|end| self.now < end), "client {client} uses what has expired");
             assert_eq!(self.holders.get(&lease.address), Some(&client));
@@ -137,7 +137,7 @@ impl World {
         }
         let is_its = |(_, (owner, _)): &(&Ipv6Addr, &(usize, Time))| *owner == client;
         let its = self.bindings.iter().find(is_its).map(|(address, _)| *address);
-        let asked_for = wanted(request);
+        let asked_for = requested(request);
         let mut options =
             Options::default().with(SERVER_ID, server).with(CLIENT_ID, identity(client).duid.bytes());
         let kind = match request.kind {
@@ -171,7 +171,7 @@ impl World {
         Some(Message { kind, xid: request.xid, options })
     }
 
-    /// The IA_NA of what a client gets: what it has, else what is free.
+    /// The IA_NA for a client: with its own address, otherwise a free one.
     fn give(&mut self, client: usize, its: Option<Ipv6Addr>) -> Vec<u8> {
         let now = self.now;
         let is_free = |address: &Ipv6Addr| self.bindings.get(address).is_none_or(|(_, until)| *until < now);
@@ -234,14 +234,14 @@ impl World {
     }
 }
 
-/// The address that a message is about.
-fn wanted(request: &Message) -> Option<Ipv6Addr> {
+/// The address in a message.
+fn requested(request: &Message) -> Option<Ipv6Addr> {
     let options = Options::decode(request.options.get(IA_NA)?.get(12..)?)?;
     let octets: [u8; 16] = options.get(IA_ADDR)?.get(..16)?.try_into().ok()?;
     Some(octets.into())
 }
 
-/// An IA_NA that has a status and nothing else.
+/// An IA_NA with only a status.
 fn status(number: u16) -> Vec<u8> {
     [&[0, 0, 0, 1][..], &[0; 8], &Options::default().with(STATUS, number.to_be_bytes()).encode()].concat()
 }

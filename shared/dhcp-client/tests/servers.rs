@@ -1,4 +1,5 @@
-//! The client and its sockets against a real server, dnsmasq. The clock is the tests': a renewal is due when they say so.
+//! The client and its sockets with a real server, dnsmasq. The tests provide the clock: a renewal is due when they say
+//! so.
 #![allow(clippy::expect_used, clippy::unwrap_used, reason = "tests")]
 
 use std::fs::{self, File};
@@ -14,12 +15,12 @@ use lab::{Container, Lab};
 use netns::NetNs;
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 
-/// A bound against hanging, in milliseconds.
+/// Only prevents a hanging test. In milliseconds.
 const TIMEOUT: i32 = 600_000;
-/// How long an answer is waited for before what was sent is sent again: it may have been lost while the link came up.
+/// How long an answer is waited for before the message is sent again. It may have been lost while the link came up.
 const AGAIN: u16 = 5_000;
 
-/// dnsmasq at one end of a veth whose other end is the container's.
+/// dnsmasq at one end of a veth pair. The other end is in the container.
 struct Server {
     process: Child,
     log: String,
@@ -87,7 +88,7 @@ fn identity(pod: &Container) -> Identity {
     }
 }
 
-/// Sends what is to be sent, and gives the client what comes back, until something has come of it.
+/// Sends the messages of the actions, and passes the answers to the client, until there is a result.
 fn exchange(pod: &Container, client: &mut Client, now: Time, mut actions: Vec<Action>) -> Vec<Action> {
     let namespace = NetNs::open(pod.path()).unwrap();
     let mut link: Option<Link> = None;
@@ -137,8 +138,8 @@ fn acquire(pod: &Container, identity: &Identity, now: Time) -> (Client, Lease) {
     (client, lease)
 }
 
-/// The client says that it needs the address no more, and the server knows the lease that is meant.
-fn is_given_back(pod: &Container, server: &Server, client: Client, lease: &Lease) {
+/// The client releases its address, and the server deletes the lease.
+fn is_released(pod: &Container, server: &Server, client: Client, lease: &Lease) {
     let Some(Action::Send { to, message }) = client.release() else { panic!("there is a lease") };
     let namespace = NetNs::open(pod.path()).unwrap();
     Link::open(&namespace, "eth0", to).unwrap().send(to, &message).unwrap();
@@ -171,17 +172,17 @@ fn a_real_server_gives_extends_and_takes_back() {
         assert_eq!((extended.address, extended.since), (lease.address, now));
     }
 
-    is_given_back(&pod, &server, client, &lease);
+    is_released(&pod, &server, client, &lease);
 }
 
 #[test]
-fn an_address_that_was_never_put_on_the_link_is_given_back_by_broadcast() {
+fn an_address_that_was_never_on_the_link_is_released_by_broadcast() {
     let lab = Lab::new();
     let pod = lab.container("pod");
     let server = Server::start(&lab, &pod, &[POOL, NTP]);
     let (client, lease) = acquire(&pod, &identity(&pod), Time::now());
     pod.sh("ip addr flush dev eth0");
-    is_given_back(&pod, &server, client, &lease);
+    is_released(&pod, &server, client, &lease);
 }
 
 #[test]
@@ -192,7 +193,7 @@ fn a_server_that_now_has_another_subnet_refuses_and_gives_a_new_address() {
     let (mut client, old) = acquire(&pod, &identity(&pod), Time::now());
     drop(server);
     fs::remove_file("/run/lab/leases").ok();
-    // The old address stays, so that the server is still reached.
+    // The old address stays, so that the server can still be reached.
     lab.host().sh("ip addr add 10.9.0.1/24 dev srv");
     let _server = Server::serve(&["--dhcp-range=10.9.0.50,10.9.0.60,1h", NTP]);
     let now = old.renew.unwrap();
@@ -219,7 +220,7 @@ fn an_address_of_a_lease_that_is_not_known_is_confirmed_by_init_reboot() {
 }
 
 #[test]
-fn what_is_not_an_answer_of_the_transaction_wakes_nobody() {
+fn other_packets_than_answers_of_the_transaction_are_filtered() {
     let lab = Lab::new();
     let pod = lab.container("pod");
     lab.host().sh(&format!(
@@ -246,7 +247,7 @@ fn what_is_not_an_answer_of_the_transaction_wakes_nobody() {
     }
     let mut fds = [PollFd::new(link.as_fd(), PollFlags::POLLIN)];
     assert_eq!(poll(&mut fds, PollTimeout::try_from(TIMEOUT).unwrap()).unwrap(), 1);
-    // The last one was sent last, and is the only one.
+    // Only the newest message has arrived.
     assert_eq!(link.receive().unwrap(), Some(offer.encode()));
     assert_eq!(link.receive().unwrap(), None);
 
@@ -257,7 +258,7 @@ fn what_is_not_an_answer_of_the_transaction_wakes_nobody() {
     assert!(nowhere.unwrap_err().msg().contains("eth9"));
 }
 
-/// Any host on the link can send such packets, and never stop.
+/// Any host on the link can send such packets endlessly.
 #[test]
 fn a_packet_with_a_wrong_checksum_counts_as_one_that_arrived() {
     let lab = Lab::new();
@@ -285,7 +286,7 @@ fn a_packet_with_a_wrong_checksum_counts_as_one_that_arrived() {
     assert_eq!(link.receive().unwrap(), None);
 }
 
-/// A server's datagram in IPv4 and UDP.
+/// A server's datagram with IPv4 and UDP headers.
 fn with_wrong_checksum(payload: &[u8]) -> Vec<u8> {
     let length = |headers: usize| u16::try_from(headers + payload.len()).unwrap().to_be_bytes();
     let ([a, b], [c, d]) = (length(28), length(8));
@@ -293,13 +294,14 @@ fn with_wrong_checksum(payload: &[u8]) -> Vec<u8> {
     [&ip[..], &[0, 67, 0, 68, c, d, 0xbe, 0xef], payload].concat()
 }
 
-/// A program that has the port for itself hears the server's answer, and we do not: a message to one server is sent past it.
+/// A program that has bound the port receives the server's answer instead of the client. The release does not use the
+/// port.
 #[test]
-fn an_address_is_given_back_also_while_a_program_in_the_container_has_the_port() {
+fn an_address_is_released_even_while_a_program_in_the_container_has_the_port() {
     let lab = Lab::new();
     let pod = lab.container("pod");
     let server = Server::start(&lab, &pod, &[POOL, NTP]);
     let (client, lease) = acquire(&pod, &identity(&pod), Time::now());
     let _bound = pod.netns.run(|| UdpSocket::bind("0.0.0.0:68").unwrap());
-    is_given_back(&pod, &server, client, &lease);
+    is_released(&pod, &server, client, &lease);
 }

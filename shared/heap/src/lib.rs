@@ -300,7 +300,7 @@ mod tests {
 
     #[test]
     #[allow(unsafe_code)]
-    fn the_last_block_grows_in_place_and_is_given_back() {
+    fn the_last_block_grows_in_place_and_is_freed() {
         static ARENA: Arena = Arena::new();
         let layout = Layout::from_size_align(96, 8).unwrap();
         // SAFETY: blocks are used within their layouts and not after they are freed.

@@ -27,7 +27,7 @@ pub(crate) fn mac_taken(link: &Link, cause: netlink::Error) -> Error {
 pub(crate) fn prepare(sandbox: &Namespace, link: &Link, conf: &InterfaceConf, v6: bool) -> Result<()> {
     let digit = |on| if on { "1" } else { "0" };
     let accept_ra = conf.accept_ra.map(digit);
-    let wanted = [
+    let requested = [
         ("ipv4", "arp_notify", Some("1")),
         ("ipv6", "ndisc_notify", Some("1")),
         ("ipv6", "accept_dad", Some(digit(conf.enable_dad))),
@@ -36,10 +36,10 @@ pub(crate) fn prepare(sandbox: &Namespace, link: &Link, conf: &InterfaceConf, v6
         ("ipv6", "accept_ra", accept_ra),
         ("ipv6", "autoconf", accept_ra),
     ];
-    let wanted = wanted.iter().filter_map(|(family, key, value)| {
+    let requested = requested.iter().filter_map(|(family, key, value)| {
         value.map(|value| (format!("{family}/conf/{}/{key}", link.name), value))
     });
-    let pairs: Vec<_> = wanted.collect();
+    let pairs: Vec<_> = requested.collect();
     let pairs: Vec<_> = pairs.iter().map(|(key, value)| (key.as_str(), *value)).collect();
     sandbox.try_sysctls(&pairs)
 }
@@ -91,10 +91,10 @@ pub fn enable_ipv6(sandbox: &Namespace, link: &Link) -> Result<bool> {
 pub(crate) fn add_route(
     sandbox: &Namespace,
     link: &Link,
-    wanted: &cni::Route,
+    requested: &cni::Route,
     own: &[&IpConfig],
 ) -> Result<()> {
-    let route = kernel_route(link, wanted, own);
+    let route = kernel_route(link, requested, own);
     let via_link = route.gateway.is_some_and(|gateway| !own.iter().any(|ip| ip.address.contains(gateway)));
     match sandbox.nl.add_route(&route) {
         Ok(()) => Ok(()),
@@ -111,17 +111,17 @@ pub(crate) fn add_route(
 }
 
 /// Converts a route of a result. Without a next hop, it uses the gateway of its family, unless its scope excludes a gateway.
-pub(crate) fn kernel_route(link: &Link, wanted: &cni::Route, own: &[&IpConfig]) -> netlink::Route {
-    let on_link = wanted.scope.is_some_and(|scope| scope != uapi::RT_SCOPE_UNIVERSE);
+pub(crate) fn kernel_route(link: &Link, requested: &cni::Route, own: &[&IpConfig]) -> netlink::Route {
+    let on_link = requested.scope.is_some_and(|scope| scope != uapi::RT_SCOPE_UNIVERSE);
     netlink::Route {
-        gateway: wanted.gw.or_else(|| gateway(own, wanted.dst.is_ipv4()).filter(|_| !on_link)),
+        gateway: requested.gw.or_else(|| gateway(own, requested.dst.is_ipv4()).filter(|_| !on_link)),
         link: Some(link.index),
-        table: wanted.table,
-        scope: wanted.scope,
-        priority: wanted.priority,
-        mtu: wanted.mtu,
-        advmss: wanted.advmss,
-        ..netlink::Route::to(wanted.dst)
+        table: requested.table,
+        scope: requested.scope,
+        priority: requested.priority,
+        mtu: requested.mtu,
+        advmss: requested.advmss,
+        ..netlink::Route::to(requested.dst)
     }
 }
 

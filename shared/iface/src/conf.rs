@@ -246,13 +246,13 @@ mod tests {
 
     #[test]
     fn an_mtu_is_given_or_taken_from_the_default_route() {
-        for (members, wanted) in [
+        for (members, expected) in [
             (&[][..], VethMtu::Kernel),
             (&[r#""mtu": 0"#], VethMtu::Kernel),
             (&[r#""mtu": 9000"#], VethMtu::Bytes(9000)),
             (&[r#""mtuFromDefaultRoute": true"#], VethMtu::DefaultRoute),
         ] {
-            assert_eq!(VethMtu::read(&document(members)).unwrap(), wanted, "{members:?}");
+            assert_eq!(VethMtu::read(&document(members)).unwrap(), expected, "{members:?}");
         }
         for (members, code) in [
             (&[r#""mtu": 1400"#, r#""mtuFromDefaultRoute": true"#][..], 7),

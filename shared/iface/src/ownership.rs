@@ -123,7 +123,7 @@ mod tests {
         let scope = Scope::all_but([kept.clone()].into_iter().collect());
         let kept_name = name("veth", &net, &kept);
         let unfinished = group(&net);
-        for (name, alias, group, wanted) in [
+        for (name, alias, group, expected) in [
             ("veth1", "cni net gone eth0", 0, true),
             ("veth1", "cni net kept eth1", 0, true),
             ("veth1", "cni net kept eth0", 0, false),
@@ -135,7 +135,7 @@ mod tests {
         ] {
             let link = link(name, alias, group);
             let is_taken = is_taken(&link, &net, &scope, |at| super::name("veth", &net, at) == link.name);
-            assert_eq!(is_taken, wanted, "{name} {alias:?} {group}");
+            assert_eq!(is_taken, expected, "{name} {alias:?} {group}");
         }
     }
 }

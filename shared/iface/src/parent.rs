@@ -130,13 +130,13 @@ impl Parent {
     ///
     /// # Errors
     /// Code 7 if it is more than the parent's.
-    pub fn mtu(&self, wanted: Option<u32>) -> Result<Option<u32>> {
+    pub fn mtu(&self, requested: Option<u32>) -> Result<Option<u32>> {
         let Link { name, mtu: most, .. } = &self.link;
-        match wanted {
+        match requested {
             Some(mtu) if mtu > *most => {
                 Err(Error::config(format!("mtu {mtu} is more than {most}, the MTU of its master {name}")))
             }
-            wanted => Ok(wanted),
+            requested => Ok(requested),
         }
     }
 }

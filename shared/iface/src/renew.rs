@@ -17,16 +17,16 @@ pub fn replace(sandbox: &Namespace, link: &Link, old: &AddResult, new: &AddResul
         let own: Vec<&IpConfig> = result.ips.iter().collect();
         result.routes.iter().map(|route| apply::kernel_route(link, &at_home(route), &own)).collect::<Vec<_>>()
     };
-    let (routes, wanted) = (kernel(old), kernel(new));
-    for route in routes.iter().filter(|route| !wanted.contains(route)) {
+    let (routes, expected) = (kernel(old), kernel(new));
+    for route in routes.iter().filter(|route| !expected.contains(route)) {
         sandbox.nl.delete_route(route)?;
     }
     // Delete old addresses first: with the first address of a subnet, the kernel also deletes later ones.
-    for address in old.addresses().filter(|address| !new.addresses().any(|wanted| wanted == *address)) {
+    for address in old.addresses().filter(|address| !new.addresses().any(|expected| expected == *address)) {
         sandbox.nl.delete_address(link, address)?;
     }
     let there = sandbox.nl.addresses(Some(link))?;
-    for address in new.addresses().filter(|wanted| !there.iter().any(|address| address.net == *wanted)) {
+    for address in new.addresses().filter(|expected| !there.iter().any(|address| address.net == *expected)) {
         apply::add_address(sandbox, link, address, false, true)?;
     }
     sandbox.nl.set_up(link)?;

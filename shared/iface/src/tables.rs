@@ -131,13 +131,13 @@ pub fn restore(sandbox: &Namespace, link: &Link, route: &Route) -> netlink::Resu
 
 /// Whether a route has the destination and gateway of another one. IPv6 routes of one metric are listed as one multipath route: any next
 /// hop through the wanted link matches.
-pub(crate) fn is_same_way(route: &Route, wanted: &Route) -> bool {
-    let is_wanted = |hop: &NextHop| Some(hop.link) == wanted.link && hop.gateway == wanted.gateway;
+pub(crate) fn is_same_way(route: &Route, expected: &Route) -> bool {
+    let is_expected = |hop: &NextHop| Some(hop.link) == expected.link && hop.gateway == expected.gateway;
     let by_gateway = match route.hops.is_empty() {
-        true => route.gateway == wanted.gateway,
-        false => route.hops.iter().any(is_wanted),
+        true => route.gateway == expected.gateway,
+        false => route.hops.iter().any(is_expected),
     };
-    is_same_net(route.dst, wanted.dst) && by_gateway
+    is_same_net(route.dst, expected.dst) && by_gateway
 }
 
 fn is_same_net(one: IpNetwork, other: IpNetwork) -> bool {
@@ -149,8 +149,8 @@ pub fn report(result: &mut AddResult, link: &Link, moved: &[Route]) {
     let ips: Vec<IpConfig> = result.ips_of(&link.name).cloned().collect();
     let own: Vec<&IpConfig> = ips.iter().collect();
     for listed in &mut result.routes {
-        let wanted = apply::kernel_route(link, listed, &own);
-        if let Some(found) = moved.iter().find(|route| is_same_way(route, &wanted)) {
+        let expected = apply::kernel_route(link, listed, &own);
+        if let Some(found) = moved.iter().find(|route| is_same_way(route, &expected)) {
             listed.table = found.table;
         }
     }
@@ -169,10 +169,10 @@ pub fn lost(sandbox: &Namespace, link: &Link, table: u32, result: &AddResult) ->
         .routes
         .iter()
         .filter(|route| route.table.is_none_or(|of| [table, uapi::RT_TABLE_MAIN].contains(&of)));
-    let wanted = listed
+    let expected = listed
         .map(|route| Route { table: Some(uapi::RT_TABLE_MAIN), ..apply::kernel_route(link, route, &own) });
-    let own = wanted.filter(|wanted| wanted.gateway.is_some_and(is_own));
-    Ok(own.filter(|wanted| !main.iter().any(|route| is_same_way(route, wanted))).collect())
+    let own = expected.filter(|expected| expected.gateway.is_some_and(is_own));
+    Ok(own.filter(|expected| !main.iter().any(|route| is_same_way(route, expected))).collect())
 }
 
 /// Addresses of a container's interface in a result.

@@ -93,10 +93,10 @@ pub fn up(link: &Link) -> Result<()> {
 pub fn interface(namespace: &Namespace, expected: &Interface) -> Result<Link> {
     let link = namespace.link(&expected.name)?;
     let mac = link.address().map(|address| address.to_string()).unwrap_or_default();
-    if let Some(wanted) = expected.mac.as_deref().filter(|m| !m.eq_ignore_ascii_case(&mac)) {
-        return Err(differs(&link, "MAC", wanted, &mac));
+    if let Some(expected) = expected.mac.as_deref().filter(|m| !m.eq_ignore_ascii_case(&mac)) {
+        return Err(differs(&link, "MAC", expected, &mac));
     }
-    expected.mtu.map_or(Ok(()), |wanted| same(&link, "MTU", wanted, link.mtu))?;
+    expected.mtu.map_or(Ok(()), |expected| same(&link, "MTU", expected, link.mtu))?;
     Ok(link)
 }
 
@@ -114,10 +114,11 @@ pub fn addresses_and_routes<C>(sandbox: &Namespace, link: &Link, call: &Check<C>
     }
     let says_tables = call.net.version >= Version::V1_1_0;
     let routes = sandbox.nl.routes(RouteFilter { link: Some(link.index), table: None })?;
-    for wanted in &prev.routes {
-        let kernel = apply::kernel_route(link, wanted, &own);
-        if !has(&routes, &kernel, says_tables) && !is_on_another(sandbox, link, prev, wanted, says_tables)? {
-            return Err(missing(&format!("route to {}", wanted.dst), link));
+    for expected in &prev.routes {
+        let kernel = apply::kernel_route(link, expected, &own);
+        if !has(&routes, &kernel, says_tables) && !is_on_another(sandbox, link, prev, expected, says_tables)?
+        {
+            return Err(missing(&format!("route to {}", expected.dst), link));
         }
     }
     Ok(())
@@ -129,14 +130,14 @@ fn is_on_another(
     sandbox: &Namespace,
     link: &Link,
     prev: &AddResult,
-    wanted: &Route,
+    expected: &Route,
     says_tables: bool,
 ) -> Result<bool> {
     for other in prev.interfaces.iter().filter(|i| i.sandbox.is_some() && i.name != link.name) {
         let Some(other) = sandbox.nl.link(&other.name)? else { continue };
         let own: Vec<_> = prev.ips_of(&other.name).collect();
         let routes = sandbox.nl.routes(RouteFilter { link: Some(other.index), table: None })?;
-        if has(&routes, &apply::kernel_route(&other, wanted, &own), says_tables) {
+        if has(&routes, &apply::kernel_route(&other, expected, &own), says_tables) {
             return Ok(true);
         }
     }
@@ -172,8 +173,9 @@ pub fn is_attached<C>(call: &Check<C>) -> Result<()> {
         return gone(format!("interface {} no longer exists", at.ifname));
     };
     let mac = link.mac.map(|mac| mac.to_string()).unwrap_or_default();
-    let wanted = call.prev_result.container_interface(&at.ifname);
-    if wanted.and_then(|it| it.mac.as_deref()).is_some_and(|wanted| !wanted.eq_ignore_ascii_case(&mac)) {
+    let expected = call.prev_result.container_interface(&at.ifname);
+    if expected.and_then(|it| it.mac.as_deref()).is_some_and(|expected| !expected.eq_ignore_ascii_case(&mac))
+    {
         return gone(format!("interface {} has a different MAC address, {mac},", at.ifname));
     }
     let addresses = sandbox.nl.addresses(Some(&link))?;
@@ -183,14 +185,14 @@ pub fn is_attached<C>(call: &Check<C>) -> Result<()> {
     }
 }
 
-fn has(routes: &[netlink::Route], wanted: &netlink::Route, says_tables: bool) -> bool {
-    let same_number = |is: Option<u32>, wanted: Option<u32>| wanted.is_none() || is == wanted;
+fn has(routes: &[netlink::Route], expected: &netlink::Route, says_tables: bool) -> bool {
+    let same_number = |is: Option<u32>, expected: Option<u32>| expected.is_none() || is == expected;
     routes.iter().any(|route| {
-        tables::is_same_way(route, wanted)
-            && (!says_tables || route.table == wanted.table.or(Some(uapi::RT_TABLE_MAIN)))
-            && same_number(route.priority, wanted.priority)
-            && same_number(route.mtu, wanted.mtu)
-            && same_number(route.advmss, wanted.advmss)
+        tables::is_same_way(route, expected)
+            && (!says_tables || route.table == expected.table.or(Some(uapi::RT_TABLE_MAIN)))
+            && same_number(route.priority, expected.priority)
+            && same_number(route.mtu, expected.mtu)
+            && same_number(route.advmss, expected.advmss)
     })
 }
 
@@ -198,16 +200,19 @@ fn has(routes: &[netlink::Route], wanted: &netlink::Route, says_tables: bool) ->
 ///
 /// # Errors
 /// If it differs.
-pub fn same<T: PartialEq + Display>(link: &Link, property: &str, wanted: T, found: T) -> Result<()> {
-    if wanted == found {
+pub fn same<T: PartialEq + Display>(link: &Link, property: &str, expected: T, found: T) -> Result<()> {
+    if expected == found {
         return Ok(());
     }
-    Err(differs(link, property, &wanted.to_string(), &found.to_string()))
+    Err(differs(link, property, &expected.to_string(), &found.to_string()))
 }
 
 /// The error for a property that differs.
-pub fn differs(link: &Link, property: &str, wanted: &str, found: &str) -> Error {
-    Error::new(Code::Internal, format!("link {}: {property} is {found}, but ADD left it {wanted}", link.name))
+pub fn differs(link: &Link, property: &str, expected: &str, found: &str) -> Error {
+    Error::new(
+        Code::Internal,
+        format!("link {}: {property} is {found}, but ADD left it {expected}", link.name),
+    )
 }
 
 fn missing(what: &str, link: &Link) -> Error {

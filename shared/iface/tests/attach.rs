@@ -49,7 +49,7 @@ fn a_link_without_leases_is_set_up_and_nothing_else() {
 }
 
 #[test]
-fn addresses_and_routes_are_there_and_the_addresses_are_announced_and_stay() {
+fn addresses_and_routes_exist_and_the_addresses_are_announced_and_permanent() {
     lab(|lab| {
         let leases = leases(
             &[("10.1.0.2/24", Some("10.1.0.1")), ("fd00::2/64", Some("fd00::1"))],
@@ -57,8 +57,8 @@ fn addresses_and_routes_are_there_and_the_addresses_are_announced_and_stay() {
         );
         let link = configured(lab, &InterfaceConf::default(), &leases);
         let addresses = lab.sandbox.nl.addresses(Some(&link)).unwrap();
-        for wanted in leases.addresses() {
-            assert!(addresses.iter().any(|a| a.net == wanted && !a.tentative), "{wanted}");
+        for expected in leases.addresses() {
+            assert!(addresses.iter().any(|a| a.net == expected && !a.tentative), "{expected}");
         }
         assert_eq!(routes(lab, &link), ["0.0.0.0/0", "10.1.0.0/24", "fd00::/64", "fd01::/64"]);
         for key in
@@ -72,7 +72,7 @@ fn addresses_and_routes_are_there_and_the_addresses_are_announced_and_stay() {
 
 #[test]
 fn router_advertisements_are_refused_or_accepted_as_the_configuration_says() {
-    for (json, wanted) in
+    for (json, expected) in
         [(r#"{"acceptRa": false}"#, Some("0")), (r#"{"acceptRa": true}"#, Some("1")), ("{}", None)]
     {
         lab(move |lab| {
@@ -81,7 +81,7 @@ fn router_advertisements_are_refused_or_accepted_as_the_configuration_says() {
             configured(lab, &conf(json), &AddResult::default());
             for (key, default) in ["accept_ra", "autoconf"].into_iter().zip(default) {
                 let is = lab.sandbox.sysctl(&format!("ipv6/conf/eth0/{key}")).unwrap();
-                assert_eq!(is, wanted.unwrap_or(&default), "{json}: {key}");
+                assert_eq!(is, expected.unwrap_or(&default), "{json}: {key}");
             }
         });
     }

@@ -1,9 +1,9 @@
-//! What installs rules.
+//! The backends: nftables and iptables.
 
 use std::fmt;
 use std::str::FromStr;
 
-/// What installs rules (the keys `backend` and `ipMasqBackend`).
+/// A backend that installs rules (the keys `backend` and `ipMasqBackend`).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Backend {
     /// nf_tables, over netlink.

@@ -1,15 +1,15 @@
-//! The name of an iptables chain, as a configuration gives it.
+//! Name of an iptables chain in a configuration.
 
-/// The name of an iptables chain.
+/// A valid name of an iptables chain.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ChainName(String);
 
 impl ChainName {
-    /// Checks the name: 1 to 28 printable characters, no white space, no quotes, not beginning with `-` or
-    /// `!` (as iptables(8) itself checks it).
+    /// Checks a name, as iptables(8) does: 1 to 28 printable characters, no white space, no quotes, and no `-` or `!`
+    /// at the start.
     ///
     /// # Errors
-    /// What is wrong with it.
+    /// The reason why it is invalid.
     pub fn parse(text: &str) -> Result<Self, String> {
         let plain = |c: char| c.is_ascii_graphic() && !matches!(c, '"' | '\'' | '\\' | ':' | '#');
         if text.is_empty() || text.len() > 28 || !text.chars().all(plain) || text.starts_with(['-', '!']) {

@@ -1,7 +1,7 @@
-//! Connections that the kernel tracks, flushed where they outlive what they led to.
+//! Connection tracking: flushes UDP flows whose destination has changed.
 //!
-//! A UDP flow that goes on keeps its entry for ever: after its container was replaced it would lead into the
-//! void.
+//! While a client sends, the kernel keeps the entry of its UDP flow forever. After the container was replaced, the
+//! entry would lead nowhere.
 
 mod pattern;
 
@@ -15,18 +15,18 @@ use nix::errno::Errno;
 use crate::ruleset::UdpPort;
 use pattern::{Direction, HEADER, IPCTNL_MSG_CT_DELETE, IPCTNL_MSG_CT_GET, Pattern, identity, message};
 
-/// The scope of addresses that hold on their link only.
+/// The scope of link-local addresses.
 const RT_SCOPE_LINK: u8 = 253;
 
-/// The most times that the kernel is to walk through its table of connections, 0.2 ms each.
+/// Maximum number of times that the kernel walks its table of connections. One walk takes 0.2 ms.
 const WALKS_MAX: usize = 16;
 
-/// Where the UDP flows were led to by rules that are removed.
+/// Destinations of UDP flows, according to removed rules.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Targets {
-    /// The containers' addresses, as far as rules name them.
+    /// The containers' addresses that the rules contain.
     pub(crate) addresses: BTreeSet<IpAddr>,
-    /// Whether rules are the reference's, which name no addresses.
+    /// Whether some rules are the reference's, which contain no addresses.
     pub(crate) are_unnamed: bool,
 }
 
@@ -39,8 +39,8 @@ impl Targets {
 /// Flushes the UDP flows to targets.
 pub(crate) type Flush<'a> = &'a dyn Fn(&Targets);
 
-/// Flushes the UDP flows to ports of this host that are newly mapped: they may lead to an older container, or
-/// to the host itself. What passes through this host to the same port of others is left alone.
+/// Flushes the UDP flows to newly mapped ports of this host: they may lead to an older container, or to the host
+/// itself. Flows that are forwarded to the same port of other hosts are kept.
 pub(crate) fn flush_mapped(socket: &Socket, ports: &[UdpPort]) -> Result<(), RequestError> {
     let mut own = None;
     let mut patterns = Vec::new();
@@ -64,7 +64,7 @@ pub(crate) fn flush_mapped(socket: &Socket, ports: &[UdpPort]) -> Result<(), Req
     flush_all(socket, patterns)
 }
 
-/// Flushes the UDP flows that led to containers' addresses.
+/// Flushes the UDP flows to containers' addresses.
 pub(crate) fn flush_containers<'a>(
     socket: &Socket,
     addresses: impl IntoIterator<Item = &'a IpAddr>,
@@ -79,7 +79,7 @@ pub(crate) fn flush_containers<'a>(
     flush_all(socket, addresses.into_iter().map(answering).collect())
 }
 
-/// The addresses of this host that hosts beyond the next router may use, and those of its loopback.
+/// This host's addresses with global scope, and its loopback addresses.
 fn own_addresses() -> Vec<IpAddr> {
     let addresses = Netlink::open().and_then(|netlink| netlink.addresses(None)).unwrap_or_default();
     addresses
@@ -89,7 +89,7 @@ fn own_addresses() -> Vec<IpAddr> {
         .collect()
 }
 
-/// The kernel's filter cannot be asked for an address of IPv6: it takes all others for it (up to Linux 6.18 at least;
+/// The kernel's filter cannot match an IPv6 address: it matches all others instead (at least up to Linux 6.18;
 /// `ctnetlink_filter_match_tuple` in nf_conntrack_netlink.c).
 fn flush_all(socket: &Socket, patterns: Vec<Pattern>) -> Result<(), RequestError> {
     let (v4, mut listed): (Vec<Pattern>, Vec<Pattern>) =
@@ -102,14 +102,13 @@ fn flush_all(socket: &Socket, patterns: Vec<Pattern>) -> Result<(), RequestError
     flush_one_by_one(socket, &listed)
 }
 
-/// Lets the kernel look for them and flush them (Linux 6.8); before, they are listed and flushed one by
-/// one, which takes much longer: the kernel locks each of its thousands of buckets then, empty as most of
-/// them are.
+/// Lets the kernel find and flush them (Linux 6.8). Older kernels list them, and each is flushed separately. That takes
+/// much longer, because the kernel locks each of its thousands of buckets, most of which are empty.
 fn flush(socket: &Socket, pattern: &Pattern) -> Result<(), RequestError> {
     let mut delete = message(IPCTNL_MSG_CT_DELETE, pattern.family);
     pattern.write(&mut delete);
     match socket.request(delete, |_, _| {}) {
-        // An older kernel takes the pattern for one connection, and asks for the rest of its tuple.
+        // An older kernel treats the pattern as one connection, and its tuple as incomplete.
         Err(refusal) if refusal.errno() == Some(Errno::EINVAL) => {
             flush_one_by_one(socket, std::slice::from_ref(pattern))
         }
@@ -124,7 +123,7 @@ fn flush_one_by_one(socket: &Socket, patterns: &[Pattern]) -> Result<(), Request
         match &of_family[..] {
             [] => continue,
             [pattern] => pattern.write(&mut get),
-            // One walk for all of them: each would be one otherwise.
+            // One walk for all patterns. Otherwise each would need one.
             [first, ..] => Pattern { from: None, to: None, port: None, ..**first }.write(&mut get),
         }
         let found = socket.dump(get, |_, payload| {
@@ -132,7 +131,7 @@ fn flush_one_by_one(socket: &Socket, patterns: &[Pattern]) -> Result<(), Request
             of_family.iter().any(|pattern| pattern.fits(connection)).then(|| identity(connection))
         });
         let found = match found {
-            // There is no conntrack to talk to.
+            // The kernel has no connection tracking.
             Err(refusal) if refusal.errno() == Some(Errno::EINVAL) => return Ok(()),
             other => other?,
         };
@@ -158,7 +157,7 @@ mod tests {
     use super::pattern::{CTA_IP_V6_DST, CTA_TUPLE_IP, CTA_TUPLE_ORIG};
     use super::*;
 
-    /// The host's own namespace is never touched. Other addresses than loopback's stand for somebody else.
+    /// In a new namespace: the tests never touch the host's. Addresses outside of loopback are other hosts'.
     fn tracked_flows(to: &[&str]) -> Socket {
         unshare(CloneFlags::CLONE_NEWNET).unwrap();
         let run = |words: &[&str]| {
@@ -168,7 +167,7 @@ mod tests {
         run(&["ip", "route", "add", "local", "fd00::/64", "dev", "lo"]);
         let rules = "table inet t { chain c { type filter hook output priority 0; ct state new counter; }; }";
         run(&["nft", rules]);
-        // A busy machine is to find them all.
+        // Long enough on a busy machine.
         std::fs::write("/proc/sys/net/netfilter/nf_conntrack_udp_timeout", "86400").unwrap();
         for to in to {
             let from = if to.starts_with('[') { "[::1]:0" } else { "127.0.0.1:0" };
@@ -181,7 +180,7 @@ mod tests {
         socket.dump(message(IPCTNL_MSG_CT_GET, Family::V4), |_, _| Some(())).unwrap().len()
     }
 
-    /// The addresses that connections of IPv6 are to.
+    /// The destinations of all IPv6 connections.
     fn left_to(socket: &Socket) -> Vec<IpAddr> {
         let to = |payload: &[u8]| {
             let tuple = Attributes::of(Attributes::after(HEADER, payload).get(CTA_TUPLE_ORIG)?);
@@ -192,7 +191,7 @@ mod tests {
         left
     }
 
-    /// The kernel's own filter takes every IPv6 address but the one that is asked for.
+    /// The kernel's own filter matches every IPv6 address but the requested one.
     #[test]
     fn connections_of_another_container_are_left_alone_over_ipv6_too() {
         let servers = ["[fd00::1]:53", "[fd00::2]:53", "[fd00::3]:53", "[fd00::4]:53", "[::1]:53"];

@@ -1,4 +1,4 @@
-//! The installation of rules by one of the engines.
+//! Installing and checking rules through one of the engines.
 
 use std::cell::{LazyCell, RefCell};
 
@@ -18,7 +18,7 @@ use crate::{conntrack, iptables};
 #[derive(Debug)]
 pub struct Firewall {
     engine: Engine,
-    /// Whether the configuration names the backend.
+    /// Whether the configuration chose the backend.
     is_explicit: bool,
 }
 
@@ -39,7 +39,8 @@ impl Firewall {
             Some(Backend::Nftables) => nftables()?,
             Some(Backend::Iptables) => iptables().code(Code::UnsupportedField)?,
             None => match nftables() {
-                // Only then: where nftables is only not permitted, nobody expects rules of the other backend.
+                // Only in this case. If the process lacks permission for nftables, rules of the other backend would be
+                // unexpected.
                 Err(without) if without.code() == Code::UnsupportedField as u32 => {
                     iptables().map_err(|e| without.with_code(Code::Internal).detail(e.msg()))?
                 }
@@ -49,11 +50,11 @@ impl Firewall {
         Ok(Self { engine, is_explicit: choice.is_some() })
     }
 
-    /// Whether rules of a kind could be installed now, and those that attachments share are unchanged (STATUS). It takes some
-    /// microseconds; a grace period until the first rules are installed by nftables.
+    /// STATUS: whether rules of a kind could be installed, and shared rules are unchanged. Takes some microseconds.
+    /// Before nftables rules are installed for the first time, it takes a grace period.
     ///
     /// # Errors
-    /// Code 50 if not.
+    /// Code 50 if rules cannot be installed, or a shared rule was changed.
     pub fn available(choice: Option<Backend>, kind: Kind) -> Result<()> {
         let firewall = Self::open(choice).code(Code::NotAvailable)?;
         let nft = match &firewall.engine {
@@ -80,7 +81,7 @@ impl Firewall {
         Nft::open().is_ok()
     }
 
-    /// The backend that was chosen.
+    /// The backend in use.
     pub fn backend(&self) -> Backend {
         match self.engine {
             Engine::Nftables(_) => Backend::Nftables,
@@ -88,17 +89,18 @@ impl Firewall {
         }
     }
 
-    /// Installs an attachment's rules, in place of those of the same kind that it may have. A newer mapping
-    /// of a host port replaces an older attachment's, and UDP flows to it are flushed. The spoof check is
-    /// always nftables'.
+    /// Installs an attachment's rules, replacing its rules of the same kind. A newer mapping of a host port takes
+    /// precedence over another attachment's, and UDP flows to the port are flushed. The spoof check always uses
+    /// nftables.
     ///
     /// # Errors
-    /// Code 7 if the backend cannot do what the rules ask for; else what was refused. Nothing is changed
+    /// Code 7 if the backend does not support the rules. Otherwise the tool's or the kernel's error. Nothing is changed
     /// then.
     pub fn install(&self, owner: &Owner, rules: &dyn Rules, undo: &mut Undo) -> Result<()> {
         self.admit(rules)?;
         let (owned, kind) = (owner.clone(), rules.kind());
-        // Before the change: iptables makes one for each family, and nftables' may be made though its answer was lost.
+        // Registered before the change. iptables makes one change for each family, and an nftables change may succeed
+        // although its answer is lost.
         undo.push(move || Removal::start().remove(&owned, &[kind]));
         let in_nftables = rules.nftables();
         match (&self.engine, rules.iptables()) {
@@ -111,7 +113,8 @@ impl Firewall {
         self.flush(&in_nftables)
     }
 
-    /// Completes an installation by nftables: falls back to iptables where the kernel lacks something, and opens the legacy tables.
+    /// Completes an installation by nftables: falls back to iptables if the kernel lacks a part, and opens the legacy
+    /// tables.
     fn finish(
         &self,
         (owner, rules): OwnedRules<'_>,
@@ -131,7 +134,8 @@ impl Firewall {
         Ok(())
     }
 
-    /// For each attachment, whether its rules are as they were installed: by us, or by the reference. The ruleset is listed once.
+    /// For each attachment, whether its rules are as Ferrule or the reference installed them. The ruleset is listed
+    /// once.
     pub(crate) fn are_installed(&self, all: &[OwnedRules<'_>]) -> Vec<bool> {
         let mut installed = vec![false; all.len()];
         let (by_iptables, by_nft): (Vec<_>, Vec<_>) =
@@ -152,7 +156,7 @@ impl Firewall {
         installed
     }
 
-    /// Installs the rules of attachments, of the oldest first, in place of those that they may have. An answer for each.
+    /// Installs the rules of attachments, oldest first, replacing their existing ones. Returns a result for each.
     pub(crate) fn install_all(&self, all: &[OwnedRules<'_>]) -> Vec<Result<()>> {
         let mut outcomes: Vec<Result<()>> = all.iter().map(|(_, rules)| self.admit(*rules)).collect();
         let admitted = (0..all.len()).filter(|of| outcomes[*of].is_ok());
@@ -177,11 +181,11 @@ impl Firewall {
         self.backend() == Backend::Iptables && rules.iptables().is_some()
     }
 
-    /// Whether an attachment's rules are as they were installed: by us, or by the reference. A host port
-    /// that a newer attachment has taken is a warning.
+    /// Checks that an attachment's rules are as Ferrule or the reference installed them. If a newer attachment has one
+    /// of its host ports, this is a warning.
     ///
     /// # Errors
-    /// Code 999, with what is missing.
+    /// Code 999, with the missing rule.
     pub fn check(&self, owner: &Owner, rules: &dyn Rules) -> Result<()> {
         for port in self.taken(owner, rules)? {
             cni::warn(&format!(
@@ -191,10 +195,10 @@ impl Firewall {
         Ok(())
     }
 
-    /// As [`Firewall::check`]. Returns the host ports that a newer attachment has taken, as `HOLDER has it now: RULE`.
+    /// Like [`Firewall::check`]. Returns the host ports that a newer attachment has, as `HOLDER has it now: RULE`.
     ///
     /// # Errors
-    /// Code 999, with what is missing.
+    /// Code 999, with the missing rule.
     pub fn taken(&self, owner: &Owner, rules: &dyn Rules) -> Result<Vec<String>> {
         let (kind, in_iptables) = (rules.kind(), rules.iptables());
         let own = match (&self.engine, in_iptables) {
@@ -218,11 +222,12 @@ impl Firewall {
         own.map(|waiting| if kind.properties.redirects { waiting } else { Vec::new() })
     }
 
-    /// The chains of other programs that still drop packets forwarded to and from a container: only their owners can open them. Empty if
-    /// the kernel has no nf_tables. With iptables packets have no mark, so no rule by mark opens a chain.
+    /// Other programs' chains that still drop packets forwarded to and from a container. Only their owners can open
+    /// them. Empty if the kernel has no nf_tables. With iptables, packets have no mark, so no rule can open such a
+    /// chain.
     ///
     /// # Errors
-    /// If the kernel does not list them.
+    /// If the kernel does not list the chains.
     pub fn blocking_chains(&self, bit: u8, families: &[Family]) -> Result<Vec<BlockingChain>> {
         let bit = Some(bit).filter(|_| self.backend() == Backend::Nftables);
         let found = self.engine.nft(|nft| {
@@ -236,11 +241,11 @@ impl Firewall {
         Ok(blocking)
     }
 
-    /// The base chains of others in nf_tables that drop every forwarded packet which none of their rules accepts, as `nft list
-    /// chain` takes them: `ip filter FORWARD`. Empty where the kernel has no nf_tables.
+    /// Other programs' base chains in nf_tables that drop all forwarded packets except those that one of their rules
+    /// accepts. As arguments of `nft list chain`: `ip filter FORWARD`. Empty if the kernel has no nf_tables.
     ///
     /// # Errors
-    /// If the kernel does not list them.
+    /// If the kernel does not list the chains.
     pub fn dropping_chains(&self) -> Result<Vec<String>> {
         let list =
             |nft: &Nft| nft.dropping_chains().map_err(|r| r.during("list", "the chains of nf_tables").into());
@@ -250,10 +255,10 @@ impl Firewall {
         }
     }
 
-    /// The nf_tables rules of an attachment, for people: lines such as `map tcp 8080 to 10.1.0.5:80`.
+    /// An attachment's nf_tables rules for display: lines such as `map tcp 8080 to 10.1.0.5:80`.
     ///
     /// # Errors
-    /// If the kernel does not list them.
+    /// If the kernel does not list the rules.
     pub fn describe(&self, owner: &Owner) -> Result<Vec<String>> {
         let all = self.engine.nft(|nft| Kind::ALL.iter().map(|kind| nft.describe(owner, *kind)).collect());
         all.map(|lines: Vec<Vec<String>>| lines.concat())
@@ -262,14 +267,14 @@ impl Firewall {
     fn admit(&self, rules: &dyn Rules) -> Result<()> {
         let here = self.backend();
         match rules.backend() {
-            Some(wanted) if wanted != here => Err(Error::config(format!(
-                "the conditions or marks work with {wanted} only, but the backend is {here}"
+            Some(expected) if expected != here => Err(Error::config(format!(
+                "the conditions or marks work with {expected} only, but the backend is {here}"
             ))),
             _ => Ok(()),
         }
     }
 
-    /// Flushes the UDP flows to the ports that are newly mapped.
+    /// Flushes the UDP flows to newly mapped ports.
     fn flush(&self, rules: &NftablesRules) -> Result<()> {
         let ports: Vec<UdpPort> = rules.records.iter().filter_map(|record| record.udp).collect();
         let flushed = match &self.engine {
@@ -285,7 +290,7 @@ impl Firewall {
 }
 
 impl Engine {
-    /// Does something by nftables, whichever backend was chosen.
+    /// Runs a task with nftables, whichever backend is in use.
     fn nft<T>(&self, task: impl FnOnce(&Nft) -> Result<T>) -> Result<T> {
         match self {
             Self::Nftables(nft) => task(nft),
@@ -296,7 +301,7 @@ impl Engine {
     }
 }
 
-/// Stores the answers of `look` about the attachments at some places. After an error they stay as they are.
+/// Stores the results of `look` for the attachments at these indexes. After an error, they keep their values.
 fn note<'a>(
     installed: &mut [bool],
     places: &[usize],
@@ -316,11 +321,11 @@ fn iptables_rules(all: &[OwnedRules<'_>]) -> Result<Vec<bool>> {
     iptables::repair::are_installed(all)
 }
 
-/// The search for rules that the reference installed, by whichever of its backends, and in whichever variant of iptables.
+/// Looks for the reference's rules, of both its backends and of both variants of iptables.
 struct Reference {
-    /// Opened when it is first needed. None: the kernel has no nf_tables.
+    /// Opened on first use. None: the kernel has no nf_tables.
     nft: LazyCell<Option<Nft>>,
-    /// The kinds that were looked for, and whether the host has any rules of the reference for them.
+    /// The kinds that were looked for, and whether the host has any of the reference's rules of that kind.
     kinds: RefCell<Vec<(Kind, bool)>>,
 }
 
@@ -331,7 +336,8 @@ impl Default for Reference {
 }
 
 impl Reference {
-    /// Whether the host may have rules of a kind, of any attachment. Most hosts have none: thousands of attachments are not looked for then.
+    /// Whether the host may have any of the reference's rules of a kind. Most hosts have none, so that thousands of
+    /// attachments need not be checked.
     fn has_any(&self, kind: Kind) -> bool {
         if let Some((_, has_any)) = self.kinds.borrow().iter().find(|(known, _)| *known == kind) {
             return *has_any;
@@ -354,7 +360,7 @@ impl Reference {
     }
 }
 
-/// Installs by iptables what the kernel lacks something for in nf_tables.
+/// Installs rules by iptables, because the kernel lacks a part of nf_tables.
 fn fall_back(owner: &Owner, kind: Kind, rules: &dyn IptablesRules, lack: &Error) -> Result<()> {
     let iptables = Iptables::open().map_err(|e| lack.clone().with_code(Code::Internal).detail(e.msg()))?;
     cni::warn(&format!("nftables cannot install the {kind}, so iptables does: {lack}"));
@@ -365,7 +371,7 @@ fn nftables() -> Result<Engine> {
     open_nft("load the kernel module nf_tables, or set the backend to iptables").map(Engine::Nftables)
 }
 
-/// Opens nf_tables. Where the kernel has none, the error says what to do.
+/// Opens nf_tables. If the kernel has none, the error contains the remedy.
 fn open_nft(remedy: &str) -> Result<Nft> {
     let nft = Nft::open().map_err(|r| r.during("open", "nf_tables"));
     nft.map_err(|e| match e {

@@ -1,5 +1,4 @@
-//! Hostile input: what the fuzz target feeds to this crate, and what must hold whatever it is. Its seeds, in
-//! fuzz/corpus, are replayed by an ordinary test.
+//! Fuzzing: conditions that hold for any input. A unit test replays the seeds in fuzz/corpus.
 
 #![allow(clippy::unwrap_used, reason = "a fuzz target ends with a panic")]
 
@@ -10,17 +9,19 @@ use crate::kinds::PortForward as Forward;
 use crate::{ChainName, Conditions, HostPort, HostPorts, Mark, Masquerade, Owner, Rules, SourceNat};
 use crate::{iptables, nft};
 
-/// Host ports and what is installed already. A line is a word and its value: `network`, `container` and `ifname` say
-/// whose they are, `address` where they lead to, `map` as the record of a mapping, `4` and `6` a condition's word,
-/// `bit` and `chain` the mark; `-` ends the conditions, and what iptables-save would list follows.
+/// Host ports, with existing rules. Each line of the input is a word and its value. `network`, `container` and `ifname`
+/// identify the attachment, `address` is the container's, `map` is a mapping in the format of a record, `4` and `6` are
+/// words of a condition, `bit` and `chain` set the mark. After `-`, the conditions end and the output of iptables-save
+/// follows.
 ///
 /// # Panics
-/// If a script for iptables-restore has more than was meant in it, or a record does not read back.
+/// If a script for iptables-restore contains unexpected lines, or a record is not parsed back as it was.
 pub fn rules(input: &[u8]) {
     let text = String::from_utf8_lossy(input);
-    let (wanted, saved) = text.split_once("\n-\n").unwrap_or((&text, ""));
-    let values =
-        |key: &'static str| wanted.lines().filter_map(move |line| line.strip_prefix(key)?.strip_prefix(' '));
+    let (expected, saved) = text.split_once("\n-\n").unwrap_or((&text, ""));
+    let values = |key: &'static str| {
+        expected.lines().filter_map(move |line| line.strip_prefix(key)?.strip_prefix(' '))
+    };
     let value = |key, default| values(key).next().unwrap_or(default);
     let words = |key| values(key).map(str::to_owned).collect::<Vec<String>>();
     let Ok(conditions) = Conditions::parse(&words("4"), &words("6")) else { return };
@@ -37,7 +38,7 @@ pub fn rules(input: &[u8]) {
     let mappings: Vec<HostPort> = values("map").filter_map(mapping).collect();
     let addresses: Vec<IpNetwork> =
         values("address").filter_map(|text| cni::addr::parse_cidr(text).ok()).collect();
-    let source_nat = [SourceNat::None, SourceNat::Hairpin, SourceNat::All][wanted.len() % 3];
+    let source_nat = [SourceNat::None, SourceNat::Hairpin, SourceNat::All][expected.len() % 3];
     let masquerade = Masquerade { addresses: addresses.clone() };
     let ports = HostPorts { addresses, mappings, source_nat, mark, conditions };
     for rules in [&masquerade as &dyn Rules, &ports] {

@@ -1,8 +1,7 @@
-//! The iptables backend: one call of iptables-restore a family and change.
+//! The iptables backend: one call of iptables-restore for each family and change.
 //!
-//! An ADD assumes that what all attachments share is there, and lets the tool check it in the same call; only
-//! if it is not, or the attachment has rules already, the rules are listed, under a lock, and the difference
-//! is made.
+//! An ADD assumes that the shared rules exist, and lets the tool check this in the same call. If they do not, or if the
+//! attachment already has rules, the rules are listed under a lock, and the differences are applied.
 
 mod canonical;
 mod edit;
@@ -33,16 +32,16 @@ pub(crate) struct Iptables {
 }
 
 impl Iptables {
-    /// Looks for the tools.
+    /// Finds the tools.
     pub(crate) fn open() -> Result<Self> {
         Tools::find(Family::V4, "")?;
         Ok(Self { _private: () })
     }
 
-    /// Installs an attachment's rules, in place of those that it may have.
+    /// Installs an attachment's rules, replacing its existing ones.
     ///
     /// # Errors
-    /// What the tool says. What was installed in the other family is for the caller to undo.
+    /// The tool's error. The caller must undo the changes for the other family.
     pub(crate) fn install(&self, owner: &Owner, kind: Kind, rules: &dyn IptablesRules) -> Result<()> {
         let scripts = scripts(owner, kind, rules)?;
         let _lock = lock()?;
@@ -56,10 +55,10 @@ impl Iptables {
         Ok(())
     }
 
-    /// Whether the rules that attachments share have their content, as far as they exist (STATUS). No tool is started where there are none.
+    /// STATUS: checks the content of shared rules, as far as they exist. No tool is started without any.
     ///
     /// # Errors
-    /// Code 999 with the first rule that was changed.
+    /// Code 999, with the first changed rule.
     pub(crate) fn verify_shared(&self, kind: Kind, has_chain: impl Fn(Table, &str) -> bool) -> Result<()> {
         let Some((properties, shared)) =
             kind.iptables().and_then(|properties| Some((properties, properties.shared.as_ref()?)))
@@ -82,8 +81,8 @@ impl Iptables {
         Ok(())
     }
 
-    /// Whether an attachment's rules are as they were installed. What waits is returned: packets meet the rules of a newer
-    /// attachment first.
+    /// Checks that an attachment's rules are as they were installed. Returns host ports for which a newer attachment's
+    /// rules come first.
     pub(crate) fn check(&self, owner: &Owner, kind: Kind, rules: &dyn IptablesRules) -> Result<Vec<String>> {
         let mut waiting = Vec::new();
         for (tools, script) in scripts(owner, kind, rules)? {
@@ -99,14 +98,14 @@ impl Iptables {
     }
 }
 
-/// The tools and the script of each family that has rules.
+/// The tools and the script for each family that has rules.
 fn scripts(owner: &Owner, kind: Kind, rules: &dyn IptablesRules) -> Result<Vec<(Tools, Script)>> {
     let families = Family::ALL.into_iter();
     let scripts = families.filter_map(|family| Some((family, script(owner, kind, rules, family)?)));
     scripts.map(|(family, script)| Ok((Tools::find(family, "")?, script))).collect()
 }
 
-/// The rules of a family; none if it has none of them.
+/// The rules of a family. None if there are none.
 fn script(owner: &Owner, kind: Kind, rules: &dyn IptablesRules, family: Family) -> Option<Script> {
     let mut script = Script::new(kind.iptables()?.table, chains::chain(owner, kind)?);
     rules.write(&mut script, &owner.label(), family);

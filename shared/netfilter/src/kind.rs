@@ -1,4 +1,5 @@
-//! What the engines know of rules. They know no kind by its name: each kind describes itself, in a file of [`crate::kinds`].
+//! The interface between engines and kinds of rules. Each kind is in a file of [`crate::kinds`] and describes itself.
+//! The engines know no kind by name.
 
 use std::fmt::{self, Debug, Display};
 
@@ -12,25 +13,25 @@ use crate::ruleset::{Layout, Need, Record, Rule, Table};
 use crate::script::Script;
 use crate::selector::Selector;
 
-/// The rules of one attachment, of one kind: by backend.
+/// The rules of one attachment, of one kind, for each backend.
 pub trait Rules: Debug {
     /// Their kind.
     fn kind(&self) -> Kind;
 
-    /// The backend that alone can do what they ask for, if it is so.
+    /// The backend, if only one supports these rules.
     fn backend(&self) -> Option<Backend> {
         None
     }
 
-    /// In nftables. Each kind has them there.
+    /// The rules for nftables. Every kind has them.
     fn nftables(&self) -> NftablesRules;
 
-    /// In iptables. None: they are always nftables'.
+    /// The rules for iptables. None: the kind always uses nftables.
     fn iptables(&self) -> Option<&dyn IptablesRules> {
         None
     }
 
-    /// As the reference installs them. None: not in a way that CHECK could look for.
+    /// The rules as the reference installs them. None: CHECK cannot recognize them.
     fn reference(&self) -> Option<&dyn ReferenceRules> {
         None
     }
@@ -39,21 +40,21 @@ pub trait Rules: Debug {
 /// An attachment, and its rules of a kind.
 pub(crate) type OwnedRules<'a> = (&'a Owner, &'a dyn Rules);
 
-/// The rules of one attachment for nftables, in addition to what all attachments share.
+/// The rules of one attachment for nftables, without those that all attachments share.
 #[derive(Clone, Debug, Default)]
 pub struct NftablesRules {
-    /// What is recorded of them. Elements follow from it.
+    /// The records. They contain the elements.
     pub(crate) records: Vec<Record>,
-    /// What these need in addition to the layout of the kind.
+    /// The layout that these need in addition to the kind's.
     pub(crate) layout: Layout,
-    /// Rules that are the attachment's own. Their comment becomes the owner's label.
+    /// The attachment's own rules. Their comment becomes the owner's label.
     pub(crate) rules: Vec<Rule>,
-    /// What lets the packets of a family that they mark through FORWARD of iptables.
+    /// How to open FORWARD or INPUT of iptables for the packets that the rules mark, by family.
     pub(crate) openings: Vec<(Family, Opening)>,
 }
 
 impl NftablesRules {
-    /// Rules that are nothing but elements of sets.
+    /// Rules that consist only of elements of sets.
     pub(crate) fn of(records: Vec<Record>) -> Self {
         Self { records, ..Self::default() }
     }
@@ -61,24 +62,25 @@ impl NftablesRules {
 
 /// The rules of one attachment for iptables.
 pub trait IptablesRules {
-    /// Writes the rules of a family; nothing if there are none. The label is the comment by which GC finds them.
+    /// Writes the rules of a family, if there are any. The label is the comment by which GC finds them.
     fn write(&self, script: &mut Script, label: &str, family: Family);
 }
 
-/// The rules of one attachment as the reference installs them, for CHECK: its containers run on when our plugins take its place.
+/// The rules of one attachment as the reference installs them. CHECK accepts them, because containers keep running when
+/// Ferrule replaces the reference.
 pub trait ReferenceRules {
-    /// Whether the reference's nftables backend has them.
+    /// Whether the reference's nftables backend installed them.
     ///
     /// # Errors
-    /// If the tables are not listed.
+    /// If the kernel does not list the tables.
     fn are_in_nftables(&self, _tables: &dyn Listing, _owner: &Owner) -> Result<bool, RequestError> {
         Ok(false)
     }
 
-    /// Whether its iptables backend has those of a family, in whichever variant of iptables.
+    /// Whether the reference's iptables backend installed those of a family, with either variant of iptables.
     ///
     /// # Errors
-    /// If the tables are not listed.
+    /// If the tables cannot be listed.
     fn are_in_iptables(
         &self,
         _tables: &dyn Listing,
@@ -89,95 +91,96 @@ pub trait ReferenceRules {
     }
 }
 
-/// What the rules of an attachment are for. Each kind is installed and removed as a whole.
+/// The purpose of an attachment's rules. Each kind is installed and removed as a whole.
 #[derive(Clone, Copy)]
 pub struct Kind {
     pub(crate) properties: &'static KindProperties,
 }
 
-/// What there is to know of a kind without an attachment's rules.
+/// The properties of a kind that do not depend on an attachment.
 #[derive(Debug)]
 pub(crate) struct KindProperties {
-    /// The name in the ruleset, of 12 letters at most: comments have room for no more.
+    /// The name in the ruleset, at most 12 letters, because of the limited length of comments.
     pub(crate) name: &'static str,
-    /// Whether they lead ports of this host to containers: UDP flows go on when the rules are gone, and several may claim a port.
+    /// Whether the rules map host ports to containers. Then UDP flows must be flushed, and several attachments may
+    /// claim a port.
     pub(crate) redirects: bool,
     pub(crate) nftables: NftablesProperties,
-    /// None: they are always nftables'.
+    /// None: the kind always uses nftables.
     pub(crate) iptables: Option<IptablesProperties>,
     pub(crate) reference: ReferenceProperties,
 }
 
-/// A kind in nftables.
+/// A kind's properties in nftables.
 #[derive(Debug)]
 pub(crate) struct NftablesProperties {
     pub(crate) table: Table,
-    /// A chain that is there if rules of the kind were ever installed.
+    /// A chain that exists if rules of the kind were ever installed.
     pub(crate) chain: &'static str,
-    /// What all attachments share.
+    /// The layout that all attachments share.
     pub(crate) layout: fn() -> Layout,
-    /// What the comments of shared rules begin with that only some attachments need.
+    /// Prefixes of the comments of shared rules that only some attachments need.
     pub(crate) comments: &'static [&'static str],
-    /// Reads a record.
+    /// Parses a record.
     pub(crate) parse: fn(&str) -> Option<Record>,
-    /// Modules that the kernel may lack. Where one of them is for NAT, nft_chain_nat is another one.
+    /// Modules that the kernel may lack. If one of them is for NAT, nft_chain_nat is needed too.
     pub(crate) needs: &'static [Need],
-    /// The chain of others that is opened for what they mark, if one is.
+    /// The chain of other programs to open for marked packets, if any.
     pub(crate) opens: Option<Way>,
 }
 
-/// A kind in iptables, in both families.
+/// A kind's properties in iptables, for both families.
 #[derive(Debug)]
 pub(crate) struct IptablesProperties {
-    /// The table with the attachments' chains.
+    /// The table with the attachments' own chains.
     pub(crate) table: &'static str,
-    /// What the name of an attachment's chain begins with, 13 characters at most.
+    /// Prefix of the names of these chains, at most 13 characters.
     pub(crate) prefix: &'static str,
-    /// The chains in which rules jump to those of attachments: ours, and the reference's.
+    /// The chains that jump to the attachments' chains: Ferrule's and the reference's.
     pub(crate) parents: &'static [&'static str],
-    /// What attachments share. None: nothing.
+    /// What attachments share, if anything.
     pub(crate) shared: Option<Shared>,
-    /// What of an attachment waits until a newer one is deleted, a line for each, by what iptables-save lists and by the name of the
-    /// attachment's chain. None: nothing ever waits.
+    /// Lists the rules of an attachment that wait until a newer attachment is deleted, from the output of iptables-save
+    /// and the name of the attachment's chain. None: no rules of this kind wait.
     pub(crate) waiting: Option<fn(&str, &str) -> Vec<String>>,
 }
 
 /// What all attachments share in iptables.
 #[derive(Debug)]
 pub(crate) struct Shared {
-    /// Writes those of the shared rules that do not depend on a configuration.
+    /// Writes the shared rules that do not depend on a configuration.
     pub(crate) rules: fn(&mut Script, Family),
-    /// What the comments of the shared rules begin with.
+    /// Prefixes of the comments of the shared rules.
     pub(crate) comments: &'static [&'static str],
-    /// The chain whose rules jump to the chains of attachments.
+    /// The chain that jumps to the attachments' chains.
     pub(crate) entry: &'static str,
-    /// All chains, the entry among them.
+    /// All chains, including the entry.
     pub(crate) chains: &'static [&'static str],
-    /// The chains with rules that lead to these, and with other rules that attachments share, each with its table.
+    /// The chains, each with its table, that contain jumps to these chains or other shared rules.
     pub(crate) hooks: &'static [Hook],
-    /// The comment of the rule in CNI-FORWARD that leads to these chains, if one does. See [`crate::opening`].
+    /// The comment of the jump from CNI-FORWARD to these chains, if there is one. See [`crate::opening`].
     pub(crate) in_forward: Option<&'static str>,
 }
 
-/// A kind as the reference has it: what is removed of an attachment.
+/// A kind's properties in the reference, to remove an attachment's rules.
 #[derive(Debug)]
 pub(crate) struct ReferenceProperties {
-    /// The table of iptables with its chains.
+    /// The iptables table with its chains.
     pub(crate) table: &'static str,
-    /// What the names of an attachment's chains begin with in iptables.
+    /// Prefixes of the names of an attachment's iptables chains.
     pub(crate) prefixes: &'static [&'static str],
-    /// The chain of iptables that has rules which name a container by its addresses alone, and nobody's. They lead nowhere else.
+    /// The iptables chain with rules that contain only a container's addresses, and do not jump to another chain.
     pub(crate) accepts: Option<Hook>,
-    /// The chains of its nftables backend whose rules have comments that say whose they are.
+    /// The chains of the reference's nftables backend whose rules have comments with the attachment.
     pub(crate) rules: &'static [(Table, &'static str)],
-    /// Whether a rule is somebody's, by its comment.
+    /// Whether a rule belongs to the selected attachments, by its comment.
     pub(crate) has_rule: fn(&Selector<'_>, &str) -> bool,
-    /// The chains of its nftables backend that are somebody's.
+    /// The chains of the nftables backend that belong to the selected attachments.
     pub(crate) chains: fn(&Selector<'_>) -> Vec<(Table, String)>,
 }
 
 impl ReferenceProperties {
-    /// The reference has nothing of the kind, or nothing that says whose it is.
+    /// The reference has no rules of the kind, or none that identify an attachment.
     pub(crate) const NONE: Self = Self {
         table: "",
         prefixes: &[],
@@ -189,13 +192,13 @@ impl ReferenceProperties {
 }
 
 impl Shared {
-    /// Whether a rule is one of the shared ones, by its comment.
+    /// Whether a rule is shared, by its comment.
     pub(crate) fn has_rule(&self, comment: &str) -> bool {
         self.comments.iter().any(|start| comment.starts_with(start))
     }
 
-    /// The tables that have something shared, beside the one with the attachments' chains.
-    pub(crate) fn tables_beside(&self, own: &str) -> Vec<&'static str> {
+    /// The tables with shared rules, except the one with the attachments' own chains.
+    pub(crate) fn tables_other_than(&self, own: &str) -> Vec<&'static str> {
         let mut tables: Vec<_> =
             self.hooks.iter().map(|(table, _)| *table).filter(|table| *table != own).collect();
         tables.dedup();

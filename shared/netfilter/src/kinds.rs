@@ -1,7 +1,8 @@
-//! The kinds of rules. Each one says how it is in nftables and in iptables, and as the reference has it: by `KindProperties` about the
-//! [`Kind`], which are enough to find and remove rules of whatever attachment, and by [`crate::Rules`] for the rules of one.
+//! The kinds of rules. Each one defines its rules for nftables, for iptables and as the reference installs them.
+//! `KindProperties` of the [`Kind`] are enough to find and remove the rules of any attachment. [`crate::Rules`] are the
+//! rules of one attachment.
 //!
-//! A new kind is a file here, and a line in [`Kind::ALL`]. The engines need not know of it.
+//! To add a kind, write a file here, and add it to [`Kind::ALL`]. The engines need no change.
 
 mod dns_server;
 mod forward;
@@ -27,7 +28,7 @@ pub use spoof_check::SpoofCheck;
 use crate::kind::Kind;
 
 impl Kind {
-    /// All that there are.
+    /// All kinds.
     pub const ALL: [Self; 8] = [
         Masquerade::KIND,
         HostPorts::KIND,

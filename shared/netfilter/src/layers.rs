@@ -1,5 +1,4 @@
-//! The modules of this crate, from the ground up. Each imports modules before it only: no import runs back up, and there is no
-//! circle.
+//! The modules of this crate, from the lowest layer to the highest. A module imports only lower ones.
 
 use std::fs;
 use std::path::Path;
@@ -27,7 +26,8 @@ const LAYERS: &[&str] = &[
     "kinds",
 ];
 
-/// The modules that a file names as `crate::MODULE`, its tests aside. An item of the crate's root, such as a type, is none.
+/// The modules that a file imports as `crate::MODULE`, without its tests. Items in the crate's root, such as types, are
+/// ignored.
 fn imports(file: &Path) -> Vec<String> {
     let text = fs::read_to_string(file).unwrap();
     let product = text.split("#[cfg(test)]\nmod tests {").next().unwrap_or_default();
@@ -55,7 +55,7 @@ fn files_of(path: &Path) -> Vec<std::path::PathBuf> {
     entries.flat_map(|entry| files_of(&entry.unwrap().path())).collect()
 }
 
-/// They feed hostile input to several modules, or are tests themselves.
+/// Fuzz targets and tests use modules of all layers.
 fn is_for_tests(file: &Path) -> bool {
     ["fuzz.rs", "tests.rs"].iter().any(|name| file.ends_with(name))
 }

@@ -5,7 +5,8 @@
 //! through its own restore tool. [`Removal`] removes them, whichever backend installed them, by their [`Owner`]
 //! alone: (network, container, interface), without addresses or namespaces.
 //!
-//! Each [`Kind`] of rules is a file in `kinds`; the engines `nft` and `iptables` know what a kind says of itself.
+//! Each [`Kind`] of rules is a file in `kinds`. The engines `nft` and `iptables` use only the kind's description of
+//! itself.
 
 #![warn(missing_docs)]
 

@@ -1,4 +1,4 @@
-//! Tables as they are listed: by nf_tables over netlink, or by iptables-save(8), which lists the legacy variant of iptables.
+//! Listed tables: from nf_tables over netlink, or from iptables-save(8) for the legacy variant of iptables.
 
 use std::net::IpAddr;
 
@@ -6,7 +6,7 @@ use netlink::{Family, RequestError};
 
 use crate::ruleset::Table;
 
-/// A table of iptables, and a chain of it that is not an attachment's.
+/// An iptables table, and one of its chains that is not an attachment's.
 pub(crate) type Hook = (&'static str, &'static str);
 
 /// The tables of one variant.
@@ -17,56 +17,56 @@ pub trait Listing {
     /// Whether a table has a chain.
     fn has_chain(&self, table: Table, chain: &str) -> Result<bool, RequestError>;
 
-    /// The rules of a chain; none if there is no such chain.
+    /// The rules of a chain. Empty if the chain does not exist.
     fn rules(&self, table: Table, chain: &str) -> Result<Vec<Listed>, RequestError>;
 
-    /// Whether a rule of a chain leads to another chain, whatever its conditions.
+    /// Whether a rule of a chain jumps to another chain, with any conditions.
     fn leads(&self, table: Table, from: &str, to: &str) -> Result<bool, RequestError> {
         Ok(self.rules(table, from)?.iter().any(|rule| rule.target == to))
     }
 }
 
-/// A rule that is listed.
+/// A listed rule.
 #[derive(Debug)]
 pub struct Listed {
     pub(crate) place: Place,
-    /// Empty if it has none.
+    /// Empty without a comment.
     pub(crate) comment: String,
-    /// The chain or target that it jumps to, whatever its conditions; empty if it jumps nowhere.
+    /// The chain or target of the rule, with any conditions. Empty without one.
     pub(crate) target: String,
     pub(crate) is_for_udp: bool,
     pub(crate) content: Content,
 }
 
-/// Where a rule is.
+/// The location of a rule.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Place {
     pub(crate) table: Table,
     pub(crate) chain: String,
-    /// The kernel's number of the rule, or that of its line in what iptables-save has listed.
+    /// The kernel's handle of the rule, or its line number in the output of iptables-save.
     pub(crate) handle: u64,
 }
 
-/// All that a rule does, its comment and its counter aside.
+/// What a rule does. Its comment and its counter are ignored.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Content {
-    /// It has neither conditions nor a target.
+    /// Neither conditions nor a target.
     Nothing,
-    /// It sends every packet to a chain.
+    /// Jumps to a chain without conditions.
     Jump(String),
-    /// It accepts packets that have a bit of their mark set.
+    /// Accepts packets with a bit of their mark.
     Accept(u8),
-    /// The same, without the match `mark`: iptables up to 1.8.7 lists such a rule as a bare `-j ACCEPT`.
+    /// The same, without the match `mark`. iptables up to 1.8.7 lists such a rule as a bare `-j ACCEPT`.
     AcceptNatively(u8),
-    /// It accepts packets from an address, or the answers to it.
+    /// Accepts packets from an address, or answers to it.
     AcceptAddress(IpAddr),
-    /// Its only conditions are interfaces. As iptables writes it: `-i br0 ! -o br0 -j CHAIN`.
+    /// Has only conditions about interfaces. In iptables' syntax: `-i br0 ! -o br0 -j CHAIN`.
     Interfaces(String),
-    /// None of these.
+    /// Anything else.
     Other,
 }
 
-/// A rule to be added.
+/// A rule to add.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct NewRule {
     pub(crate) table: Table,
@@ -76,13 +76,13 @@ pub(crate) struct NewRule {
     pub(crate) content: Content,
 }
 
-/// Changes of tables: the same whether nf_tables makes them, or iptables-restore(8).
+/// Changes of tables, to be applied by nf_tables or by iptables-restore(8).
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(crate) struct Edit {
     pub(crate) new_chains: Vec<(Table, String)>,
     pub(crate) deleted: Vec<Place>,
     pub(crate) added: Vec<NewRule>,
-    /// Chains that are deleted with the rules in them, after all rules that jump to them.
+    /// Chains to delete with their rules, after all rules that jump to them.
     pub(crate) old_chains: Vec<(Table, String)>,
 }
 
@@ -91,7 +91,7 @@ impl Edit {
         self.deleted.is_empty() && self.added.is_empty() && self.old_chains.is_empty()
     }
 
-    /// Other changes, after these.
+    /// Appends other changes.
     pub(crate) fn extend(&mut self, other: Self) {
         self.new_chains.extend(other.new_chains);
         self.deleted.extend(other.deleted);
@@ -101,7 +101,7 @@ impl Edit {
 }
 
 impl Table {
-    /// A table of iptables.
+    /// An iptables table.
     pub(crate) fn of_iptables(family: Family, name: &'static str) -> Self {
         Self::new(family.number(), name)
     }

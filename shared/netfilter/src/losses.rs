@@ -1,4 +1,4 @@
-//! Events of the ruleset: has somebody removed what attachments' rules depend on?
+//! Watches the ruleset for changes by other programs that remove attachments' rules.
 
 use std::cell::Cell;
 use std::os::fd::{AsFd, BorrowedFd};
@@ -16,23 +16,23 @@ use crate::opening::{self, Way};
 use crate::ruleset::INET;
 use crate::ruleset::uapi;
 
-/// The name of our tables.
+/// The name of Ferrule's tables.
 const TABLE: &str = INET.name;
 
-/// firewalld's, which it creates again when it reloads: its zones have lost the containers' addresses then.
+/// firewalld's table. A reload creates it again, and its zones have lost the containers' addresses then.
 const FIREWALLD: &str = "firewalld";
 
 /// NFNLGRP_NFTABLES of linux/netfilter/nfnetlink.h.
 const GROUP: u32 = 7;
 
-/// The plugins that change rules over netlink, by the names of their processes. iptables-restore changes rules for others, too: what
-/// our plugins have it do creates and deletes the chain [`MARKER`].
+/// Process names of the plugins that change rules over netlink. iptables-restore also runs for other programs. If a
+/// plugin runs it, the transaction creates and deletes the chain [`MARKER`].
 const WRITERS: [&str; 5] = ["bridge", "ptp", "portmap", "firewall", "flannel"];
 
 /// `struct nfgenmsg`.
 const HEADER: usize = 4;
 
-/// A subscription to the events of nf_tables, which iptables-nft works on as well.
+/// A subscription to the events of nf_tables, which include changes by iptables-nft.
 #[derive(Debug)]
 pub struct Losses {
     socket: Socket,
@@ -40,7 +40,7 @@ pub struct Losses {
     transaction: Cell<Transaction>,
 }
 
-/// What the events of a transaction say.
+/// The events of a transaction.
 #[derive(Clone, Copy, Debug, Default)]
 struct Transaction {
     has_losses: bool,
@@ -51,7 +51,7 @@ impl Losses {
     /// Subscribes. None: the kernel has no nf_tables.
     ///
     /// # Errors
-    /// Without CAP_NET_ADMIN.
+    /// If the process lacks CAP_NET_ADMIN.
     pub fn watch() -> Result<Option<Self>> {
         if Nft::open().map_err(|r| r.during("open", "nf_tables")).is_err_and(|e| Nft::is_missing(&e)) {
             return Ok(None);
@@ -63,7 +63,8 @@ impl Losses {
         Ok(Some(socket.map_err(|r| r.during("subscribe to", "the events of nf_tables"))?))
     }
 
-    /// Takes the events that are there, and waits for none. Whether any transaction of others is a loss, or events were lost.
+    /// Reads the pending events without waiting. Returns whether another program's transaction is a loss, or events
+    /// were lost.
     ///
     /// # Errors
     /// If the socket fails.
@@ -81,7 +82,7 @@ impl Losses {
         }
     }
 
-    /// Whether this namespace has rules of iptables' legacy variant, which sends no events.
+    /// Whether this namespace has rules in legacy iptables, which sends no events.
     pub fn may_be_silent() -> bool {
         Family::ALL.into_iter().any(|family| has_table(family, "nat") || has_table(family, opening::TABLE))
     }
@@ -94,8 +95,8 @@ impl AsFd for Losses {
 }
 
 impl Transaction {
-    /// Notes an event. Whether it is the last one of a transaction that is a loss. What our plugins delete belongs to attachments that
-    /// end, or is replaced in the same transaction.
+    /// Records an event. Returns whether it is the last one of a transaction that is a loss. Deletions by Ferrule's
+    /// plugins belong to attachments that end, or are replaced in the same transaction.
     fn note(&mut self, kind: u16, payload: &[u8]) -> bool {
         if kind >> 8 != uapi::NFNL_SUBSYS_NFTABLES {
             return false;
@@ -115,24 +116,24 @@ impl Transaction {
     }
 }
 
-/// A table, chain, set or rule is removed that ours are in, or that leads to ours. The elements of sets come and go with
-/// attachments, and so do the tables with the last one.
+/// Whether a table, chain, set or rule is removed that contains Ferrule's rules or jumps to them. Changes of set
+/// elements are ignored, because attachments come and go. So is the deletion of the tables with the last attachment.
 fn is_loss(kind: u16, payload: &[u8]) -> bool {
     let attributes = Attributes::after(HEADER, payload);
     let name = |number| attributes.get(number).and_then(read_str).unwrap_or_default();
-    // All of them have the table's name under the same number.
+    // All message types have the table's name in the same attribute.
     let table = name(uapi::NFTA_TABLE_NAME);
     let leads_to_ours = |chain: &str| match table {
         "nat" | "raw" => leads_to_ours(chain),
-        // The guard of route_localnet, which keeps others from services on 127.0.0.1.
+        // The guard of route_localnet, which protects services on 127.0.0.1.
         "mangle" => chain == "PREROUTING",
-        // What is forwarded passes here, or what containers ask the host.
+        // Forwarded packets pass here, or packets from containers to the host.
         opening::TABLE => Way::ALL.iter().any(|way| [way.hook, way.chain].contains(&chain)),
         _ => false,
     };
     match kind & 0xff {
         uapi::NFT_MSG_DELTABLE => [TABLE, "nat", "raw", "mangle", opening::TABLE, FIREWALLD].contains(&table),
-        // It may drop what passed before: whoever starts iptables makes it.
+        // A new chain may drop packets that passed before. Starting iptables creates it.
         uapi::NFT_MSG_NEWCHAIN => {
             let chain = name(uapi::NFTA_CHAIN_NAME);
             table == opening::TABLE && Way::ALL.iter().any(|way| way.hook == chain)
@@ -144,7 +145,7 @@ fn is_loss(kind: u16, payload: &[u8]) -> bool {
     }
 }
 
-/// kube-proxy and others change chains of their own all the time.
+/// Whether the chain jumps to Ferrule's. kube-proxy and other programs change their own chains all the time.
 fn leads_to_ours(chain: &str) -> bool {
     chain.starts_with("FERRULE-") || ["PREROUTING", "POSTROUTING", "OUTPUT"].contains(&chain)
 }
@@ -165,7 +166,7 @@ mod tests {
     }
 
     #[test]
-    fn only_the_removal_of_what_ours_depend_on_is_a_loss() {
+    fn only_the_removal_of_objects_that_our_rules_need_is_a_loss() {
         for (kind, names, is) in [
             (NFT_MSG_DELTABLE, vec![(1, "ferrule")], true),
             (NFT_MSG_NEWTABLE, vec![(1, "ferrule")], false),

@@ -1,4 +1,4 @@
-//! Networks with a meaning of their own.
+//! Networks with a special meaning.
 
 use std::net::{Ipv4Addr, Ipv6Addr};
 
@@ -10,17 +10,17 @@ pub(crate) const fn any(family: Family) -> IpNetwork {
     family.choose(v4(Ipv4Addr::UNSPECIFIED, 0), v6(Ipv6Addr::UNSPECIFIED, 0))
 }
 
-/// A host's own addresses.
+/// The loopback addresses of a family.
 pub(crate) const fn loopback(family: Family) -> IpNetwork {
     family.choose(v4(Ipv4Addr::new(127, 0, 0, 0), 8), v6(Ipv6Addr::LOCALHOST, 128))
 }
 
-/// What is never masqueraded: containers may talk to those beside them by multicast.
+/// Destinations that are never masqueraded: containers may use multicast on their link.
 pub(crate) const fn multicast(family: Family) -> IpNetwork {
     family.choose(v4(Ipv4Addr::new(224, 0, 0, 0), 4), v6(Ipv6Addr::new(0xff00, 0, 0, 0, 0, 0, 0, 0), 8))
 }
 
-/// The subnet that an address with a prefix length is in.
+/// The subnet of an address with a prefix length.
 pub(crate) fn subnet(address: IpNetwork) -> IpNetwork {
     IpNetwork::new(address.network(), address.prefix()).unwrap_or(address)
 }

@@ -1,9 +1,8 @@
 //! The nftables engine: nf_tables over netlink. It knows no kind of rules.
 //!
-//! An ADD reads which of the rules around the elements are there, and adds what is missing together with the
-//! attachment's own elements in one transaction. It deletes nothing unless an older attachment holds a key
-//! that it needs. A DEL reads the attachment's records and deletes the elements that follow from them, as far
-//! as they still are its own.
+//! An ADD reads which parts of the layout exist, and adds the missing ones together with the attachment's own elements
+//! in one transaction. It deletes nothing, unless an older attachment has an element with the same key. A DEL reads the
+//! attachment's records and deletes their elements, if these still belong to the attachment.
 
 mod batch;
 mod blocking;
@@ -54,17 +53,17 @@ use tables::Tables;
 #[derive(Debug)]
 pub(crate) struct Nft {
     socket: Connection,
-    /// What is listed through, as far as it is not read to its end.
+    /// A socket for dumps that are not read to their end.
     lister: OnceCell<Socket>,
     has_deleted: Cell<bool>,
-    /// The generation of the ruleset when this was opened, until a change is bound to it.
+    /// The ruleset's generation when this was opened, until a change is bound to it.
     generation: Cell<Option<u32>>,
-    /// Whether dropping this closes nothing any more.
+    /// Whether another process closes the sockets.
     is_handed_over: Cell<bool>,
 }
 
 impl Drop for Nft {
-    /// Deletions of others may be pending: whoever closes a socket waits for them.
+    /// Closing a socket waits for pending deletions, also those of other processes.
     fn drop(&mut self) {
         if !self.is_handed_over.get() {
             close_later::hand_over(&self.sockets());
@@ -76,7 +75,7 @@ impl Nft {
     /// Opens a socket, if the kernel has nf_tables.
     ///
     /// # Errors
-    /// If the kernel has none, or descriptors run out.
+    /// If the kernel has no nf_tables, or there are no more descriptors.
     pub(crate) fn open() -> Result<Self, RequestError> {
         let this = Self {
             socket: Connection::open()?,
@@ -89,17 +88,18 @@ impl Nft {
         Ok(this)
     }
 
-    /// Whether [`Nft::open`] failed because the kernel has no nf_tables: it knows the protocol not, or not that subsystem.
+    /// Whether [`Nft::open`] failed because the kernel has no nf_tables: it supports neither the protocol nor the
+    /// subsystem.
     pub(crate) fn is_missing(error: &netlink::Error) -> bool {
         error.is_unsupported() || error.errno() == Some(Errno::EINVAL)
     }
 
-    /// The socket, which conntrack is spoken through as well.
+    /// The socket. It is also used for conntrack.
     pub(crate) fn socket(&self) -> &Socket {
         &self.socket
     }
 
-    /// Leaves the closing of the sockets to another process, which is started if deletions have to be waited for.
+    /// Passes the sockets to another process to close. That process is started if closing would wait for deletions.
     pub(crate) fn close_later(self) {
         if self.has_deleted.get() {
             close_later::hand_over_or_start(&self.sockets());
@@ -111,10 +111,10 @@ impl Nft {
         self.socket.sockets().chain(self.lister.get()).map(AsFd::as_fd).collect()
     }
 
-    /// Installs an attachment's rules, in place of those that it may have.
+    /// Installs an attachment's rules, replacing its existing ones.
     ///
     /// # Errors
-    /// Code 2 if the kernel lacks something; else its refusal.
+    /// Code 2 if the kernel lacks a part. Otherwise the kernel's error.
     pub(crate) fn install(&self, owner: &Owner, kind: Kind, rules: &NftablesRules) -> Result<()> {
         if rules.records.len() >= RECORDS_MAX {
             return Err(Error::config(format!(
@@ -142,12 +142,12 @@ impl Nft {
         Ok(())
     }
 
-    /// The base chains of others that drop what is forwarded, as `nft list chain` takes them.
+    /// Other programs' base chains that drop forwarded packets, as arguments of `nft list chain`.
     pub(crate) fn dropping_chains(&self) -> Result<Vec<String>, RequestError> {
         blocking::dropping(&self.socket)
     }
 
-    /// The chains of others that drop what is forwarded, though it has a bit of the mark, if it has one.
+    /// Other programs' chains that drop forwarded packets even if they have a bit of the mark.
     pub(crate) fn blocking_chains(&self, bit: Option<u8>) -> Result<Vec<BlockingChain>, RequestError> {
         blocking::find(&self.socket, bit)
     }
@@ -162,8 +162,8 @@ impl Nft {
         Ok(found)
     }
 
-    /// What the kernel lacks for rules of a kind, in words. None: they were installed before, or can be. If
-    /// they never were, it takes a grace period to know.
+    /// The part of the kernel that is missing for rules of a kind. None: rules were installed before, or can be
+    /// installed. If they never were, the test takes a grace period.
     pub(crate) fn lack(&self, kind: Kind) -> Result<Option<String>, RequestError> {
         let properties = &kind.properties.nftables;
         if query::has_chain(&self.socket, properties.table, properties.chain)? {
@@ -173,8 +173,8 @@ impl Nft {
         Ok(module.map(|module| format!("the kernel has no {module}, which nftables needs for {kind}")))
     }
 
-    /// The same, for STATUS: the probe takes a grace period, and the kubelet asks every few seconds. A module that is missing may be
-    /// installed at any time, so only success is remembered, until the next boot.
+    /// Like [`Nft::lack`], for STATUS: the probe takes a grace period, and the kubelet calls STATUS every few seconds.
+    /// A missing module may be installed at any time, so only success is remembered, until the next boot.
     pub(crate) fn lack_since_boot(&self, kind: Kind) -> Result<Option<String>, RequestError> {
         let fact = format!("nf_tables-{kind}");
         if boot::noted(&fact).is_some() {
@@ -187,13 +187,13 @@ impl Nft {
         Ok(lack)
     }
 
-    /// With the module that is missing, if it is one.
+    /// Adds the missing module to the error, if that is the cause.
     fn named(&self, kind: Kind, error: Error) -> Error {
         let lack = self.lack(kind).ok().flatten();
         lack.map_or(error.clone(), |lack| error.detail(lack)).with_code(Code::UnsupportedField)
     }
 
-    /// Whether an attachment has rules of a kind, be it by iptables-nft.
+    /// Whether an attachment has rules of a kind, including those of iptables-nft.
     pub(crate) fn has(&self, owner: &Owner, kind: Kind) -> Result<bool> {
         self.looks_for(owner, kind).map_err(|r| failure("look for", owner, "read the ruleset", r))
     }
@@ -214,12 +214,12 @@ impl Nft {
         Ok(false)
     }
 
-    /// Whether a table has a chain. What the kernel does not tell may be so.
+    /// Whether a table has a chain. True if the kernel does not report it.
     pub(crate) fn has_chain(&self, table: Table, chain: &str) -> bool {
         query::has_chain(&self.socket, table, chain).unwrap_or(true)
     }
 
-    /// Whether there may be rules of the reference for a kind, of any attachment.
+    /// Whether the reference may have rules of a kind, for any attachment.
     pub(crate) fn has_any_of_reference(&self, kind: Kind) -> Result<bool, RequestError> {
         let (tables, reference) = (Tables(&self.socket), &kind.properties.reference);
         for (table, chain) in reference.rules {
@@ -236,7 +236,7 @@ impl Nft {
         Ok(false)
     }
 
-    /// Whether the reference's rules of an attachment are there, those of iptables-nft among them.
+    /// Whether the reference's rules of an attachment exist, including those of iptables-nft.
     pub(crate) fn has_reference(
         &self,
         owner: &Owner,

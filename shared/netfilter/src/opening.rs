@@ -1,4 +1,5 @@
-//! Opening FORWARD and INPUT: packets with a bit of their mark pass the chain in which hosts drop what they forward, or what is for them.
+//! Opens FORWARD and INPUT: packets with a bit of their mark pass the chain in which hosts drop forwarded or incoming
+//! packets.
 //!
 //! ```text
 //! FORWARD       first: jump CNI-FORWARD
@@ -7,9 +8,9 @@
 //! CNI-INPUT     -m mark --mark BIT/BIT -j ACCEPT
 //! ```
 //!
-//! The chains are iptables', in nf_tables or in the legacy tables, and every version of iptables lists these rules in full:
-//! what iptables-save(8) prints can be restored. A chain that was created here has a rule that says so and does nothing. It
-//! is deleted as long as it has that rule and no other.
+//! The chains are iptables' own, in nf_tables or in the legacy tables, and every version of iptables lists these rules
+//! completely: the output of iptables-save(8) can be restored. A chain that Ferrule creates has a rule with a comment
+//! that says so, and no effect. The chain is deleted if that is its only rule.
 
 use std::collections::BTreeSet;
 
@@ -19,14 +20,15 @@ use crate::chain_name::ChainName;
 use crate::listing::{Content, Edit, Listed, Listing, NewRule};
 use crate::ruleset::Table;
 
-/// The table and chain of iptables that packets pass when they are forwarded.
+/// The iptables table and chain for forwarded packets.
 pub(crate) const TABLE: &str = "filter";
 pub(crate) const HOOK: &str = "FORWARD";
 
-/// The chain that leads to the administrator's, and then accepts what has the mark. The reference calls it so, too.
+/// The chain that jumps to the administrator's, and then accepts packets with the mark. The reference uses the same
+/// name.
 pub(crate) const CHAIN: &str = "CNI-FORWARD";
 
-/// A chain that drops, and the chain of ours that it leads to.
+/// A chain that drops packets, and Ferrule's chain that it jumps to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Way {
     pub(crate) hook: &'static str,
@@ -34,65 +36,65 @@ pub struct Way {
 }
 
 impl Way {
-    /// What is forwarded.
+    /// Forwarded packets.
     pub(crate) const FORWARD: Self = Self { hook: HOOK, chain: CHAIN };
-    /// What is for the host.
+    /// Packets to the host.
     pub(crate) const INPUT: Self = Self { hook: "INPUT", chain: "CNI-INPUT" };
     /// Both.
     pub(crate) const ALL: [Self; 2] = [Self::FORWARD, Self::INPUT];
 }
 
-/// What the comments of rules begin with that accept by a bit.
+/// Prefix of the comments of rules that accept packets with a bit.
 pub(crate) const MARK: &str = "ferrule: mark bit ";
 
-/// The comment of the rules that lead to [`CHAIN`], and from it to the administrator's.
+/// The comment of the jumps to [`CHAIN`], and from it to the administrator's chain.
 pub(crate) const TO_CHAIN: &str = "ferrule: containers";
 pub(crate) const TO_ADMIN: &str = "ferrule: administrator";
 
-/// The comment of the rule in a chain that was created here.
+/// The comment of the rule in a chain that Ferrule created.
 pub(crate) const CREATED: &str = "ferrule: created this chain";
 
-/// Which packets pass, and the chain of the administrator that comes before.
+/// Which packets pass, and which chain of the administrator is evaluated before.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Opening {
     /// The bit of the packet's mark, 0 to 31 (the key `acceptMarkBit`).
     pub bit: u8,
-    /// The chain that the administrator may put rules into (the key `iptablesAdminChainName`). INPUT has none.
+    /// The chain for the administrator's rules (the key `iptablesAdminChainName`). INPUT has none.
     pub admin: Option<ChainName>,
     way: Way,
 }
 
 impl Opening {
-    /// The bit that is used if the configuration does not say. portmap's is 13, Kubernetes uses 14 and 15, Calico 20 to 31.
+    /// The default bit. portmap's is 13, Kubernetes uses 14 and 15, Calico 20 to 31.
     pub const DEFAULT_BIT: u8 = 12;
 
-    /// Of FORWARD, after the administrator's chain.
+    /// Opens FORWARD, after the administrator's chain.
     pub fn of_forward(bit: u8, admin: ChainName) -> Self {
         Self { bit, admin: Some(admin), way: Way::FORWARD }
     }
 
-    /// Of INPUT.
+    /// Opens INPUT.
     pub(crate) fn of_input(bit: u8) -> Self {
         Self { bit, admin: None, way: Way::INPUT }
     }
 
-    /// The chain that accepts.
+    /// Ferrule's chain, which accepts.
     pub(crate) fn chain(&self) -> &'static str {
         self.way.chain
     }
 
-    /// The chain that is opened.
+    /// The chain to open.
     pub(crate) fn hook(&self) -> &'static str {
         self.way.hook
     }
 }
 
-/// The comment of the rule that accepts by a bit.
+/// The comment of the rule that accepts packets with a bit.
 fn comment(bit: u8) -> String {
     format!("{MARK}{bit}")
 }
 
-/// The table of a family.
+/// The iptables table of a family.
 fn table(family: Family) -> Table {
     Table::of_iptables(family, TABLE)
 }
@@ -112,8 +114,8 @@ impl Edit {
     }
 }
 
-/// What is missing in a family's table for packets to pass, and whether all packets pass already that are to pass, and no
-/// others. A rule of an older version is replaced. There is nothing to open in a table without the chain that is opened.
+/// The changes that open a family's table, and whether it is open already for exactly these packets. A rule of an older
+/// version is replaced. If the table lacks the chain to open, nothing is needed.
 pub(crate) fn open(
     listing: &dyn Listing,
     family: Family,
@@ -125,7 +127,7 @@ pub(crate) fn open(
     if hooked.is_empty() && !listing.has_chain(table, hook)? {
         return Ok((edit, true));
     }
-    let wanted = Content::Accept(opening.bit);
+    let expected = Content::Accept(opening.bit);
     let here = listing.rules(table, chain)?;
     let is_led_to = leads(&hooked, chain);
     if !is_led_to {
@@ -137,14 +139,14 @@ pub(crate) fn open(
     }
     let comment = comment(opening.bit);
     let (exact, others): (Vec<_>, Vec<_>) =
-        here.into_iter().filter(|rule| rule.comment == comment).partition(|rule| rule.content == wanted);
+        here.into_iter().filter(|rule| rule.comment == comment).partition(|rule| rule.content == expected);
     let is_open = is_led_to
         && edit.added.is_empty()
         && !(exact.is_empty() && others.is_empty())
         && others.iter().all(|rule| rule.content == Content::AcceptNatively(opening.bit));
     edit.deleted.extend(others.into_iter().map(|rule| rule.place));
     if exact.is_empty() {
-        edit.add(table, chain, false, comment, wanted);
+        edit.add(table, chain, false, comment, expected);
     }
     if !is_led_to {
         edit.add(table, hook, true, TO_CHAIN, Content::Jump(chain.to_owned()));
@@ -152,7 +154,7 @@ pub(crate) fn open(
     Ok((edit, is_open))
 }
 
-/// The deletion of the rules that accept by these bits. See [`close`].
+/// Deletes the rules that accept packets with these bits. See [`close`].
 pub(crate) fn close_bits(
     listing: &dyn Listing,
     family: Family,
@@ -170,8 +172,8 @@ pub(crate) fn close_bits(
     })
 }
 
-/// The deletion of the rules in the chain of ours that the closure says are unused. If nothing of others is in the chains then, the way to
-/// them is deleted as well, and the chains that were created here.
+/// Deletes the unused rules in Ferrule's chain, as selected by the closure. If no other program has rules in the
+/// chains, the jumps to them and the chains that Ferrule created are deleted too.
 pub(crate) fn close(
     listing: &dyn Listing,
     family: Family,
@@ -204,13 +206,13 @@ pub(crate) fn close(
     if !created.is_empty() && jumps(listing, table, chain)? == ways.len() {
         edit.old_chains.push((table, chain.to_owned()));
     }
-    // A chain can be deleted when no rule jumps to it.
+    // A chain can be deleted only if no rule jumps to it.
     edit.deleted.extend(to_admin.into_iter().chain(ways).map(|rule| rule.place));
     edit.old_chains.extend(admins);
     Ok(edit)
 }
 
-/// How many rules of the table jump to a chain.
+/// The number of rules of the table that jump to a chain.
 fn jumps(listing: &dyn Listing, table: Table, to: &str) -> Result<usize, RequestError> {
     let mut count = 0;
     for chain in listing.chains(table)? {

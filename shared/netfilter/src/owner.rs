@@ -1,19 +1,20 @@
-//! Whose rules: one interface of one container on one network.
+//! The owner of rules: one interface of one container on one network.
 
 use std::fmt;
 
 use cni::{Attachment, NetworkName, Scope, Thing};
 use sha2::{Digest, Sha512};
 
-/// The longest that a part of a label is told in full, in bytes. A label fits the 127 bytes that nft shows.
+/// Maximum length of a part of a label before it is shortened, in bytes. A label has to fit into the 127 bytes of a
+/// comment in nft.
 const NETWORK_MAX: usize = 32;
 const CONTAINER_MAX: usize = 64;
 const IFNAME_MAX: usize = 15;
 
-/// The digits of a digest: what may stand in a name, a rule and a comment alike.
+/// The digits of a digest: valid in a name, a rule and a comment.
 const DIGITS: &[u8; 32] = b"0123456789abcdefghijklmnopqrstuv";
 
-/// The owner of rules: (network, container, interface). Everything that is installed is found by it alone.
+/// The owner of rules: (network, container, interface). It is enough to find all of them.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Owner {
     network: String,
@@ -22,7 +23,7 @@ pub struct Owner {
 }
 
 impl Owner {
-    /// An attachment's rules on a network.
+    /// The owner of an attachment's rules.
     pub fn new(network: &NetworkName, at: &Attachment) -> Self {
         Self {
             network: network.to_string(),
@@ -43,7 +44,7 @@ impl Owner {
         &self.ifname
     }
 
-    /// `network/container/interface`, as the comment on all that is the owner's.
+    /// `network/container/interface`: the comment of everything that the owner has.
     pub fn label(&self) -> String {
         format!(
             "{}{}/{}",
@@ -53,7 +54,7 @@ impl Owner {
         )
     }
 
-    /// A name of 15 letters and digits that stands for the owner and a purpose.
+    /// A name of 15 letters and digits for the owner and a purpose.
     pub(crate) fn digest(&self, purpose: &str) -> String {
         digest(&[purpose, &self.network, &self.container, &self.ifname])
     }
@@ -65,7 +66,7 @@ impl fmt::Display for Owner {
     }
 }
 
-/// What the labels of all owners on a network begin with.
+/// Prefix of the labels of all owners on a network.
 pub fn network_prefix(network: &str) -> String {
     shown(network, NETWORK_MAX) + "/"
 }
@@ -75,25 +76,25 @@ pub fn takes(scope: &Scope, network: &NetworkName, kind: &str, label: &str) -> b
     let Some(rest) = label.strip_prefix(&network_prefix(network)) else { return false };
     match rest.split_once('/').filter(|_| !rest.contains('~')) {
         Some((container, ifname)) => scope.takes(Thing::new(kind, "").of(container, ifname)),
-        // A name is shortened in it.
+        // The label contains a shortened name.
         None => scope.takes_hashed(Thing::new(kind, label), |at| Owner::new(network, at).label() == label),
     }
 }
 
-/// A text as it is, or what stands for it if it is too long or might be taken for something else by a tool.
+/// A text unchanged, or shortened if it is too long or has characters that tools might misinterpret.
 fn shown(text: &str, max: usize) -> String {
     let plain = |c: char| c.is_ascii_alphanumeric() || matches!(c, '_' | '.' | '-' | '@' | '+');
     if text.len() <= max && text.chars().all(plain) {
         return text.to_owned();
     }
-    // "~" is in no name of the protocol, so nothing that is told in full looks like this.
+    // No name in the protocol contains "~", so a shortened text differs from all unchanged ones.
     let head: String = text.chars().filter(|&c| plain(c)).take(max.saturating_sub(16)).collect();
     let mut digest = digest(&[text]);
     digest.truncate(max.saturating_sub(head.len() + 1));
     format!("{head}~{digest}")
 }
 
-/// 75 bits of a SHA-512 over texts, none of which has a NUL in it.
+/// 75 bits of a SHA-512 of texts, none of which contains a NUL.
 pub(crate) fn digest(texts: &[&str]) -> String {
     let hash = Sha512::digest(texts.join("\0"));
     hash.iter().take(15).map(|byte| char::from(DIGITS[usize::from(byte % 32)])).collect()

@@ -1,5 +1,5 @@
-//! What goes of a table of iptables with attachments' rules: the same whether iptables-save(8) lists the table, or nf_tables, in
-//! which iptables-nft keeps it.
+//! Finds the rules to remove from an iptables table. It works on any listing: of iptables-save(8), or of nf_tables, in
+//! which iptables-nft stores its tables.
 
 pub(crate) mod chains;
 
@@ -18,14 +18,14 @@ use crate::ruleset::Table;
 use crate::selector::Selector;
 use chains::is_own;
 
-/// What goes: first the jumps, then the rest.
+/// What to remove: first the jumps, then the rest.
 #[derive(Debug, Default)]
 pub(crate) struct Plan {
-    /// Rules that lead packets to attachments' chains.
+    /// Jumps to attachments' chains.
     pub(crate) jumps: Vec<Place>,
-    /// What attachments shared, of which none is left, and the chains.
+    /// Shared rules, if this was the last attachment, and the chains.
     pub(crate) rest: Edit,
-    /// Where UDP flows are led to by what is in the chains.
+    /// Destinations of UDP flows according to the chains.
     pub(crate) targets: Targets,
 }
 
@@ -34,7 +34,7 @@ impl Plan {
         self.jumps.is_empty() && self.rest.is_empty()
     }
 
-    /// What goes in another family, too.
+    /// Adds the plan for another family.
     pub(crate) fn extend(&mut self, other: Self) {
         self.jumps.extend(other.jumps);
         self.rest.extend(other.rest);
@@ -42,7 +42,7 @@ impl Plan {
         self.targets.are_unnamed |= other.targets.are_unnamed;
     }
 
-    /// All changes, in one.
+    /// All changes as one edit.
     pub(crate) fn whole(self) -> Edit {
         let mut edit = Edit { deleted: self.jumps, ..Edit::default() };
         edit.extend(self.rest);
@@ -50,17 +50,17 @@ impl Plan {
     }
 }
 
-/// Whose rules of a kind are removed.
+/// Which rules of a kind are removed.
 #[derive(Clone, Copy)]
 pub(crate) struct Query<'a> {
     pub(crate) selector: &'a Selector<'a>,
     pub(crate) kind: Kind,
-    /// The container's addresses, as far as they are known: some rules of the reference name nothing else.
+    /// The container's addresses, if known. Some rules of the reference contain nothing else.
     pub(crate) addresses: &'a [IpAddr],
 }
 
 impl Query<'_> {
-    /// What goes of the tables of a family. Packets were led to the chains that are `known` already.
+    /// Plans the removal from the tables of a family. Jumps to `known` chains were deleted already.
     pub(crate) fn plan(
         self,
         listing: &dyn Listing,
@@ -71,8 +71,8 @@ impl Query<'_> {
             Some(properties) => Search { listing, family, query: self, properties }.plan(known)?,
             None => Plan::default(),
         };
-        // They are the attachment's, or those of an earlier one that had the addresses: whoever has them now by our plugins has
-        // rules of its own.
+        // These rules belong to the attachment, or to an earlier one with the same addresses. A current attachment with
+        // these addresses has its own rules.
         if let (Some(hook), Selector::Of(_)) = (self.kind.properties.reference.accepts, self.selector) {
             plan.jumps.extend(accepts(listing, family, hook, self.addresses)?);
         }
@@ -80,7 +80,7 @@ impl Query<'_> {
     }
 }
 
-/// The search for rules in the tables of a family.
+/// Search for rules in the tables of a family.
 struct Search<'a> {
     listing: &'a dyn Listing,
     family: Family,
@@ -118,7 +118,7 @@ impl Search<'_> {
             }
         }
         if properties.shared.is_some() && selector.is_for_many() && !selector.is_dry() {
-            // To where nothing leads: whoever was killed before has removed the rest.
+            // Chains without a jump to them: a process that was killed had removed the jumps.
             let own = listing.chains(table)?.into_iter().filter(|chain| is_own(*kind, chain));
             found.extend(own.filter(|chain| !left.contains(chain)));
         }
@@ -137,7 +137,7 @@ impl Search<'_> {
         Ok(plan)
     }
 
-    /// The containers' addresses that UDP goes to, as far as rules name them: the reference's do not.
+    /// The containers' addresses to which UDP flows lead, if the rules contain them. The reference's do not.
     fn targets(&self, found: &BTreeSet<String>) -> Result<Targets, RequestError> {
         let mut targets = Targets::default();
         for chain in found {
@@ -149,7 +149,7 @@ impl Search<'_> {
         Ok(targets)
     }
 
-    /// What attachments shared, after the last one, unless rules of others are in it.
+    /// Shared rules, if this was the last attachment, unless other programs' rules are in the chains.
     fn shared(&self, shared: &Shared, found: &mut BTreeSet<String>) -> Result<Edit, RequestError> {
         let (table, mut edit) = (self.table(self.properties.table), Edit::default());
         for chain in shared.chains {

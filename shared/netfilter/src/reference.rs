@@ -1,5 +1,5 @@
-//! What containernetworking/plugins, the reference, calls and leaves of its rules: its containers run on when our plugins take its
-//! place.
+//! Rules of the reference, containernetworking/plugins: their names, and how to recognize them. Its containers keep
+//! running when Ferrule replaces it.
 
 pub(crate) mod chains;
 pub(crate) mod names;

@@ -1,4 +1,4 @@
-//! The removal of rules, whichever backend installed them.
+//! Removes rules, whichever backend installed them.
 
 use std::net::IpAddr;
 
@@ -13,22 +13,23 @@ use crate::owner::Owner;
 use crate::plan::Query;
 use crate::selector::{Selector, Stale};
 
-/// The removal of rules, whichever backend installed them: ours, or the reference's.
+/// The removal of rules of Ferrule or the reference, whichever backend installed them.
 ///
-/// Dropping it waits for the kernel's grace period, 12 to 24 ms, as deleting a link does. Keep it until links
-/// are deleted as well: then both wait at once.
+/// Dropping it waits for an RCU grace period, 12 to 24 ms, as deleting a link does. Drop it after links were deleted,
+/// so that the two waits overlap.
 #[derive(Debug)]
 pub struct Removal {
-    /// Tools of plugins that were killed are waited for: only then all is there that is to be removed.
+    /// Result of the wait for tools of killed plugins. Only afterwards all rules to remove exist.
     settled: Result<()>,
     /// None: the kernel has no nf_tables.
     nft: netlink::Result<Option<Nft>>,
-    /// The addresses of the container, as far as the caller knows them.
+    /// The container's addresses, if the caller knows them.
     known: Vec<IpAddr>,
 }
 
 impl Removal {
-    /// Begins, when the tools of plugins that were killed have ended. On a host without nf_tables there are only the legacy tables of iptables to look at.
+    /// Waits for tools of killed plugins, then opens nf_tables. On a host without nf_tables, only the legacy tables of
+    /// iptables are read.
     pub fn start() -> Self {
         let settled = iptables::tools::settle();
         let nft = match Nft::open().map_err(|r| r.during("open", "nf_tables")) {
@@ -38,33 +39,33 @@ impl Removal {
         Self { settled, nft, known: Vec::new() }
     }
 
-    /// With the addresses of the one container whose rules are to be removed, as far as the caller knows them: the
-    /// rules of the reference do not tell whose UDP flows are to be flushed, and some of them name nothing but addresses.
+    /// Sets the addresses of the one container whose rules are removed, if the caller knows them. The reference's rules
+    /// do not contain the destinations of UDP flows, and some contain nothing but addresses.
     #[must_use]
     pub fn with_addresses(self, addresses: impl IntoIterator<Item = IpAddr>) -> Self {
         Self { known: addresses.into_iter().collect(), ..self }
     }
 
-    /// Removes an attachment's rules of these kinds, and flushes the UDP flows that came by them.
+    /// Removes an attachment's rules of these kinds, and flushes their UDP flows.
     ///
     /// # Errors
-    /// What was refused; the rest is removed. That there are none is fine.
+    /// The errors. All other rules are removed. Without any rules, it succeeds.
     pub fn remove(&self, owner: &Owner, kinds: &[Kind]) -> Result<()> {
         self.remove_kinds(&Selector::Of(owner), kinds)
     }
 
-    /// Removes what a repair has installed since [`Removal::remove`], of whatever kind. To be asked when the attachment's link
-    /// is gone: from then on no repair installs any. It costs some requests to the kernel; in legacy tables of iptables it
-    /// does not look.
+    /// Removes rules of any kind that a repair has installed since [`Removal::remove`]. Call it after the attachment's
+    /// link was deleted: from then on, no repair installs rules. It needs a few requests to the kernel, and does not
+    /// look into legacy tables of iptables.
     ///
     /// # Errors
-    /// As [`Removal::remove`].
+    /// The errors. All other rules are removed.
     pub fn remove_repaired(&self, owner: &Owner) -> Result<()> {
         let mut failures = Failures::new();
         if let Ok(Some(nft)) = &self.nft {
             for kind in Kind::ALL {
                 if failures.note(nft.has(owner, kind)) == Some(true) {
-                    // What this one has seen is no longer so.
+                    // The sockets' view of the ruleset is outdated.
                     failures.note(Self::start().remove(owner, &[kind]));
                 }
             }
@@ -72,10 +73,10 @@ impl Removal {
         failures.into_result()
     }
 
-    /// Removes the rules of these kinds that GC of a network takes.
+    /// Removes a network's stale rules of these kinds (GC).
     ///
     /// # Errors
-    /// What was refused; the rest is removed.
+    /// The errors. All other rules are removed.
     pub fn collect(&self, network: &NetworkName, kinds: &[Kind], scope: &Scope) -> Result<()> {
         let mut failures = Failures::new();
         for kind in kinds {
@@ -86,7 +87,7 @@ impl Removal {
         failures.into_result()
     }
 
-    /// Ends, and leaves the wait to a process that nobody waits for: for a plugin that deletes no links.
+    /// Ends the removal. Another process waits for the grace period. For plugins that delete no links.
     pub fn close_later(self) {
         if let Ok(Some(nft)) = self.nft {
             nft.close_later();
@@ -113,7 +114,7 @@ impl Removal {
         if let Some(way) = kind.properties.nftables.opens.filter(|_| !selector.is_dry()) {
             failures.note(iptables::forward::close(way, || self.has_any(kind)));
         }
-        // There may be rules behind it.
+        // There may be rules that cannot be seen.
         failures.note(self.nft.as_ref().map_err(|e| Error::new(Code::Internal, e.to_string())));
         failures.note(iptables::legacy::remove(query, &flush));
         failures.into_result()
@@ -125,10 +126,10 @@ impl Removal {
         Ok(nft.has_any(kind).map_err(|r| r.during("list", "the attachments' records"))?)
     }
 
-    /// The container is gone, or its ports are: UDP flows that led to it go with them. It is no reason to keep rules that they
-    /// cannot be looked for: they end when nobody sends any more.
+    /// The container or its ports were deleted, and UDP flows to it are flushed. If they cannot be listed, the rules
+    /// are removed nevertheless. Flows expire when the client stops sending.
     fn flush(&self, targets: &Targets) {
-        // Only with rules that were there: the address of a DEL that comes again may be somebody else's by now.
+        // Only if rules existed: at a repeated DEL, another container may have the address.
         let known = self.known.iter().filter(|_| targets.are_unnamed);
         let addresses: Vec<&IpAddr> = targets.addresses.iter().chain(known).collect();
         if addresses.is_empty() {
@@ -139,7 +140,7 @@ impl Removal {
             Ok(Some(nft)) => flush(nft.socket()),
             _ => Socket::open(Protocol::Netfilter).and_then(|socket| flush(&socket)),
         };
-        // What fails for lack of memory may succeed a moment later.
+        // A failure for lack of memory may succeed a moment later.
         if let Err(refusal) = attempt().or_else(|_| attempt()) {
             let whose = addresses.iter().map(ToString::to_string).collect::<Vec<_>>().join(", ");
             let error = refusal.during("delete the UDP connection tracking entries of", whose);

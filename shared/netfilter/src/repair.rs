@@ -1,4 +1,4 @@
-//! REPAIR of many attachments: the ruleset is listed once, and what is missing of all of them is installed together.
+//! REPAIR of many attachments: lists the ruleset once, and installs all missing rules together.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -13,7 +13,7 @@ use crate::removal::Removal;
 /// Rules that ADD installed for an attachment.
 #[derive(Debug)]
 pub struct Expected {
-    /// Whose they are.
+    /// The owner.
     pub owner: Owner,
     /// The rules.
     pub rules: Box<dyn Rules>,
@@ -27,20 +27,20 @@ impl Expected {
     }
 }
 
-/// The rules of each attachment, by its place.
+/// The rules of each attachment, by its index.
 type ByPlace<'a> = BTreeMap<usize, Vec<&'a Expected>>;
 
-/// The firewall of each backend that configurations name.
+/// The firewall of each configured backend.
 type Firewalls = Vec<(Option<Backend>, Result<Firewall>)>;
 
-/// Installs the rules of attachments that are not as ADD installed them. An answer for each attachment, the oldest first: whether
+/// Installs rules that are not as ADD installed them. Returns a result for each attachment, oldest first: whether
 /// anything was missing.
 ///
-/// `is_attached` says whether the container still has the interface. It is asked before and after: the rules of a container that
-/// has exited meanwhile are removed again.
+/// `is_attached` checks that the container still has the interface. It is called before and after the installation: if
+/// the container has exited meanwhile, its rules are removed again.
 ///
 /// # Errors
-/// What the two closures say; else what was refused.
+/// The errors of the two closures and of the installation.
 pub fn repair<C>(
     calls: &[Repair<C>],
     expected: impl Fn(&Repair<C>) -> Result<Vec<Expected>>,
@@ -50,11 +50,11 @@ pub fn repair<C>(
     repair_with(calls, expected, is_attached, nothing)
 }
 
-/// As [`repair`], and then `restore`s what depends on the rules, for the attachments whose rules were installed. An outcome for each of
-/// them, with what removes it again if its container has exited meanwhile.
+/// Like [`repair`], and then calls `restore` for each attachment whose rules were installed. Returns a result for each
+/// of them, with an undo function in case its container has exited meanwhile.
 ///
 /// # Errors
-/// What the closures say; else what was refused.
+/// The errors of the closures and of the installation.
 pub fn repair_with<C>(
     calls: &[Repair<C>],
     expected: impl Fn(&Repair<C>) -> Result<Vec<Expected>>,
@@ -97,7 +97,7 @@ fn open(all: &ByPlace<'_>) -> Firewalls {
     backends.into_iter().filter(is_named).map(|backend| (backend, Firewall::open(backend))).collect()
 }
 
-/// The rules that are not as ADD installed them, and those of newer attachments that claim the same.
+/// The rules that are not as ADD installed them, and the rules of newer attachments with the same claims.
 fn missing<'a, C>(all: &ByPlace<'a>, calls: &[Repair<C>], firewalls: &Firewalls) -> ByPlace<'a> {
     let mut missing = ByPlace::new();
     for (backend, firewall) in firewalls {
@@ -124,7 +124,7 @@ fn missing<'a, C>(all: &ByPlace<'a>, calls: &[Repair<C>], firewalls: &Firewalls)
     missing
 }
 
-/// Installs the rules of a backend, of the oldest attachment first.
+/// Installs the rules of a backend, oldest attachment first.
 fn install(
     backend: Option<Backend>,
     firewall: &Result<Firewall>,

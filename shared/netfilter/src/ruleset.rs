@@ -1,5 +1,5 @@
-//! What a ruleset of nftables is made of, as plain data: the engine [`crate::nft`] brings it to the kernel, the kinds of rules
-//! put it together.
+//! The parts of an nftables ruleset as plain data. The kinds of rules create them, and the engine [`crate::nft`] sends
+//! them to the kernel.
 
 mod element;
 mod expr;

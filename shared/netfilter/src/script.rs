@@ -1,10 +1,10 @@
-//! An attachment's rules for iptables as data. Written of checked values only: addresses, numbers, labels, checked words.
+//! An attachment's rules for iptables as data. All parts are checked: addresses, numbers, labels, words of conditions.
 
 use std::fmt::Display;
 
 use crate::listing::Hook;
 
-/// What the comments of rules begin with that all attachments share.
+/// Prefix of the comments of shared rules.
 pub(crate) const SHARED: &str = "ferrule: ";
 
 /// A rule in a chain.
@@ -12,7 +12,7 @@ pub(crate) const SHARED: &str = "ferrule: ";
 pub(crate) struct Line {
     pub(crate) table: &'static str,
     pub(crate) chain: String,
-    /// Whether it comes first in its chain.
+    /// Whether it is the first rule of its chain.
     pub(crate) first: bool,
     pub(crate) words: String,
 }
@@ -26,7 +26,7 @@ pub struct Script {
     pub(crate) chain: String,
     /// The chains that all attachments share.
     pub(crate) shared_chains: Vec<String>,
-    /// The rules that all attachments share, each known by its comment.
+    /// The rules that all attachments share, each identified by its comment.
     pub(crate) shared: Vec<Line>,
     pub(crate) lines: Vec<Line>,
 }
@@ -36,36 +36,36 @@ impl Script {
         Self { table, chain, shared_chains: Vec::new(), shared: Vec::new(), lines: Vec::new() }
     }
 
-    /// A rule in the attachment's own chain.
+    /// Adds a rule to the attachment's own chain.
     pub(crate) fn own(&mut self, words: String) {
         self.append(&self.chain.clone(), words);
     }
 
-    /// A rule at the end of a chain of the table.
+    /// Adds a rule at the end of a chain of the table.
     pub(crate) fn append(&mut self, chain: &str, words: String) {
         self.lines.push(Line { table: self.table, chain: chain.into(), first: false, words });
     }
 
-    /// A rule before all others of a chain of the table.
+    /// Adds a rule at the start of a chain of the table.
     pub(crate) fn insert(&mut self, chain: &str, words: String) {
         self.lines.push(Line { table: self.table, chain: chain.into(), first: true, words });
     }
 
-    /// A rule that all attachments share, in a chain of a table.
+    /// Adds a shared rule to a chain of a table.
     pub(crate) fn share(&mut self, (table, chain): Hook, name: &str, matches: &str, target: &str) {
         let blank = if matches.is_empty() { "" } else { " " };
         let words = format!("{matches}{blank}{} -j {target}", comment(format!("{SHARED}{name}")));
         self.shared.push(Line { table, chain: chain.into(), first: false, words });
     }
 
-    /// The same, before all others of the chain.
+    /// Adds a shared rule at the start of the chain.
     pub(crate) fn share_first(&mut self, hook: Hook, name: &str, matches: &str, target: &str) {
         self.share(hook, name, matches, target);
         self.shared.iter_mut().last().into_iter().for_each(|line| line.first = true);
     }
 }
 
-/// A comment, of a text without quotes.
+/// A comment with a text without quotes.
 pub(crate) fn comment(text: impl Display) -> String {
     format!("-m comment --comment \"{text}\"")
 }

@@ -1,4 +1,4 @@
-//! Whose rules to look for, whoever installed them.
+//! Selects rules by their owner, whichever program installed them.
 
 use std::fmt;
 
@@ -7,12 +7,12 @@ use cni::{Attachment, NetworkName, Scope, Thing};
 use crate::owner::{self, Owner};
 use crate::reference::names;
 
-/// Whose rules to look for.
+/// Selects the rules to remove or to find.
 #[derive(Debug)]
 pub enum Selector<'a> {
-    /// One attachment's.
+    /// The rules of one attachment.
     Of(&'a Owner),
-    /// Those of a network that are not valid any more.
+    /// The rules of a network's attachments that are not valid any more.
     Stale(Stale<'a>),
 }
 
@@ -30,17 +30,17 @@ impl<'a> Stale<'a> {
         Self { network, scope, kind }
     }
 
-    /// Whether rules with a label are removed.
+    /// Whether rules with a label are selected.
     pub(crate) fn has(&self, label: &str) -> bool {
         owner::takes(self.scope, self.network, &format!("{} rules", self.kind), label)
     }
 
-    /// Whether rules of the reference are removed that tell network and container.
+    /// Whether rules of the reference with this network and container are selected.
     fn has_of_reference(&self, network: &str, container: &str) -> bool {
         network == &**self.network && self.scope.takes(self.of_reference("").of(container, ""))
     }
 
-    /// Whether rules of the reference are removed that call their attachment so, in a comment of its nftables rules.
+    /// Whether rules of the reference with this attachment in a comment of its nftables backend are selected.
     pub(crate) fn has_instance(&self, instance: &str) -> bool {
         let is_owner = |at: &Attachment| names::instance(&Owner::new(self.network, at)) == instance;
         self.scope.takes_hashed(self.of_reference(instance), is_owner)
@@ -59,18 +59,18 @@ impl Selector<'_> {
         }
     }
 
-    /// Whether nothing is to be removed.
+    /// Whether this is a dry run.
     pub(crate) fn is_dry(&self) -> bool {
         matches!(self, Self::Stale(stale) if stale.scope.is_dry())
     }
 
-    /// Whether it may be many attachments'.
+    /// Whether it may select several attachments.
     pub(crate) fn is_for_many(&self) -> bool {
         matches!(self, Self::Stale(_))
     }
 
-    /// Whether a rule of iptables that jumps to an attachment's chain is theirs, by its comment. One attachment's is known by the
-    /// chain.
+    /// Whether an iptables rule that jumps to an attachment's chain is selected, by its comment. For one attachment,
+    /// the chain's name is enough.
     pub(crate) fn has_jump(&self, comment: &str) -> bool {
         let Self::Stale(stale) = self else { return false };
         match names::in_comment(comment) {
@@ -80,7 +80,7 @@ impl Selector<'_> {
     }
 }
 
-/// As errors name it.
+/// The selection, for errors.
 impl fmt::Display for Selector<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {

@@ -1,4 +1,4 @@
-//! The iptables backend against its own tools, in both variants.
+//! The iptables backend with the real tools, in both variants.
 
 #![allow(clippy::unwrap_used)]
 
@@ -66,7 +66,7 @@ fn a_foreign_mark_chain_conditions_and_everybody_masqueraded() {
 }
 
 #[test]
-fn what_is_flushed_is_repaired_and_what_is_there_is_not_doubled() {
+fn flushed_rules_are_repaired_and_existing_ones_are_not_duplicated() {
     lab();
     let rules = |address: &str| host_ports(&[address], &["tcp 8080 80"]);
     install(&iptables(), &owner("cbr0", "c1"), &rules("10.1.0.5/24"));
@@ -80,7 +80,7 @@ fn what_is_flushed_is_repaired_and_what_is_there_is_not_doubled() {
 }
 
 #[test]
-fn a_port_returns_to_the_newest_of_those_that_still_ask_for_it() {
+fn a_port_returns_to_the_newest_attachment_that_still_requests_it() {
     lab();
     let ports = |n: usize| host_ports(&[&format!("10.1.0.{}/24", n + 5)], &["tcp 8080 80"]);
     for (n, name) in ["first", "second", "third"].iter().enumerate() {
@@ -97,7 +97,7 @@ fn a_port_returns_to_the_newest_of_those_that_still_ask_for_it() {
     }
 }
 
-/// A DEL or GC that is killed has cut the way to a chain, and not removed it yet.
+/// A DEL or GC was killed after it had removed the jump to a chain, before it removed the chain.
 #[test]
 fn a_chain_that_nothing_leads_to_is_removed_by_del_and_by_gc() {
     let network = NetworkName::parse("cbr0").unwrap();
@@ -116,7 +116,7 @@ fn a_chain_that_nothing_leads_to_is_removed_by_del_and_by_gc() {
 }
 
 #[test]
-fn gc_removes_what_is_not_valid_on_its_network_only() {
+fn gc_removes_invalid_attachments_of_its_network_only() {
     lab();
     let rules = |last: u8| host_ports(&[&format!("10.1.0.{last}/24")], &["tcp 8080 80"]);
     for (network, container, last) in [("cbr0", "c1", 5), ("cbr0", "c2", 6), ("other", "c3", 7)] {
@@ -134,7 +134,7 @@ fn gc_removes_what_is_not_valid_on_its_network_only() {
 }
 
 #[test]
-fn many_at_once_on_an_empty_firewall_all_succeed() {
+fn many_concurrent_adds_on_an_empty_firewall_succeed() {
     lab();
     let namespace = NetNs::current().unwrap();
     std::thread::scope(|scope| {
@@ -160,7 +160,7 @@ fn many_at_once_on_an_empty_firewall_all_succeed() {
     assert_eq!(saved(), "");
 }
 
-/// What the reference leaves of a container, by its own words.
+/// The reference's rules of a container.
 const REFERENCE: &str = "*nat
 :CNI-HOSTPORT-DNAT - [0:0]
 :CNI-HOSTPORT-MASQ - [0:0]
@@ -182,10 +182,10 @@ COMMIT
 ";
 
 #[test]
-fn what_the_reference_left_is_removed_by_del_and_by_gc() {
+fn rules_of_the_reference_are_removed_by_del_and_by_gc() {
     for by_gc in [false, true] {
         lab();
-        // sha512("cbr0c1"), by sha512sum(1).
+        // sha512("cbr0c1"), from sha512sum(1).
         let hash = run("sh -c printf${IFS}cbr0c1|sha512sum");
         let script = REFERENCE.replace("CHAIN-MQ", &format!("CNI-{}", &hash[..24]));
         let script = script.replace("CHAIN-DN", &format!("CNI-DN-{}", &hash[..21]));
@@ -215,7 +215,7 @@ fn restore(script: &str) {
 }
 
 #[test]
-fn what_the_tool_refuses_is_told_in_its_words_and_changes_nothing() {
+fn the_tools_error_is_reported_and_nothing_is_changed() {
     lab();
     let mut rules = host_ports(&["10.1.0.5/24"], &["tcp 8080 80"]);
     let words: Vec<String> = "-m addrtype --src-type NOSUCH".split(' ').map(str::to_owned).collect();

@@ -1,4 +1,4 @@
-//! The nftables backend against the kernel, seen through nft(8).
+//! The nftables backend with the kernel, checked by nft(8).
 
 #![allow(clippy::unwrap_used)]
 
@@ -30,13 +30,13 @@ fn masquerade_is_two_elements_and_a_record_for_an_address() {
     assert_eq!(ruleset(), "");
 }
 
-/// Changes the ruleset by nft(8), whose words have blanks in them.
+/// Changes the ruleset by nft(8), whose arguments may contain spaces.
 fn nft(change: &str) {
     assert!(Command::new("nft").arg(change).status().unwrap().success(), "{change}");
 }
 
 #[test]
-fn what_an_attachment_has_is_told_in_lines() {
+fn an_attachments_rules_are_described_in_lines() {
     lab();
     let ports = host_ports(&["10.1.0.5/24"], &["tcp 8080 80"]);
     install(&nftables(), &owner("cbr0", "c1"), &masquerade(&["10.1.0.5/24"]));
@@ -63,7 +63,7 @@ fn host_ports_are_elements_of_maps() {
 }
 
 #[test]
-fn many_at_once_on_an_empty_firewall_all_succeed() {
+fn many_concurrent_adds_on_an_empty_firewall_succeed() {
     lab();
     let namespace = NetNs::current().unwrap();
     std::thread::scope(|scope| {
@@ -92,7 +92,7 @@ fn port_8080(address: &str) -> HostPorts {
     host_ports(&[address], &["tcp 8080 80"])
 }
 
-/// Who has port 8080, and where it leads to.
+/// The destination of port 8080, with its comment.
 fn holder() -> String {
     let map = output("nft list map inet ferrule hostport4").stdout;
     let map = String::from_utf8(map).unwrap();
@@ -114,7 +114,7 @@ fn a_newer_mapping_takes_the_port_and_the_older_ones_removal_leaves_it() {
 }
 
 #[test]
-fn a_port_returns_to_the_newest_of_those_that_still_ask_for_it() {
+fn a_port_returns_to_the_newest_attachment_that_still_requests_it() {
     lab();
     let names = ["first", "second", "third", "fourth"];
     let ports = |n: usize| port_8080(&format!("10.1.0.{}/24", n + 5));
@@ -157,7 +157,7 @@ fn a_port_returns_to_attachments_with_the_longest_names_too() {
 }
 
 #[test]
-fn an_add_repeated_by_one_that_waits_has_the_port_again_and_gives_back_what_it_no_longer_asks_for() {
+fn a_repeated_add_of_a_waiting_attachment_gets_the_port_and_releases_ports_that_it_no_longer_requests() {
     lab();
     install(&nftables(), &owner("cbr0", "one"), &port_8080("10.1.0.5/24"));
     install(&nftables(), &owner("cbr0", "two"), &port_8080("10.1.0.6/24"));
@@ -172,7 +172,7 @@ fn an_add_repeated_by_one_that_waits_has_the_port_again_and_gives_back_what_it_n
 }
 
 #[test]
-fn a_collection_returns_ports_to_what_is_valid_only() {
+fn gc_returns_ports_only_to_valid_attachments() {
     let network = NetworkName::parse("cbr0").unwrap();
     for (valid, then) in
         [("first", "first : 10.1.0.5 . 80"), ("third", "third : 10.1.0.7 . 80"), ("none", "")]
@@ -190,7 +190,7 @@ fn a_collection_returns_ports_to_what_is_valid_only() {
     }
 }
 
-/// Before claims were recorded, nobody knew who waits.
+/// Versions without claims did not record waiting attachments.
 #[test]
 fn rules_without_claims_are_removed_as_they_are() {
     lab();
@@ -218,7 +218,7 @@ fn an_address_used_again_belongs_to_the_newer_container() {
 }
 
 #[test]
-fn an_add_repeated_without_a_del_replaces_what_was_there() {
+fn an_add_repeated_without_a_del_replaces_the_earlier_rules() {
     lab();
     let owner = owner("cbr0", "c1");
     install(&nftables(), &owner, &host_ports(&["10.1.0.5/24"], &["tcp 1 80", "tcp 2 80"]));
@@ -302,8 +302,7 @@ fn thousands_of_ports_of_one_container_are_one_transaction() {
     assert!(!ruleset().contains("10.1.0.5"));
 }
 
-/// What the reference's nftables backends leave of a container, by its own words. The hashes are of
-/// sha512sum(1).
+/// The rules of a container by the reference's nftables backends. The hashes are from sha512sum(1).
 fn reference(network: &str, instance: &str) -> String {
     format!(
         "table inet cni_plugins_masquerade {{ chain masq_checks {{
@@ -330,7 +329,7 @@ fn reference(network: &str, instance: &str) -> String {
 }
 
 #[test]
-fn what_the_references_nftables_backends_left_is_removed() {
+fn rules_of_the_references_nftables_backends_are_removed() {
     lab();
     let hash = |text: &str| run(&format!("sh -c printf${{IFS}}{text}|sha512sum"))[..16].to_owned();
     let rules = reference(&hash("cbr0"), &hash("eth0:c1"));
@@ -415,7 +414,7 @@ fn the_cost_of_a_change_does_not_grow() {
 }
 
 #[test]
-fn status_asks_the_kernel_for_all_that_rules_need_and_leaves_nothing_behind() {
+fn status_tests_all_required_parts_of_the_kernel_and_leaves_nothing() {
     lab();
     for kind in Kind::ALL {
         for choice in [None, Some(Backend::Nftables)] {
@@ -447,7 +446,7 @@ fn conditions_are_in_the_ruleset_as_nft_reads_them() {
     assert_eq!(ruleset(), "");
 }
 
-/// Whoever looked at all that an attachment has for each of its ports would look at millions.
+/// Reading all of an attachment's records for each of its ports would be millions of reads.
 #[test]
 fn thousands_of_ports_that_two_attachments_claim_change_hands_and_return() {
     lab();
@@ -466,11 +465,11 @@ fn thousands_of_ports_that_two_attachments_claim_change_hands_and_return() {
 }
 
 #[test]
-fn more_records_than_there_are_numbers_for_them_are_refused() {
+fn more_than_the_maximum_number_of_records_are_refused() {
     lab();
     let mappings: Vec<String> = (1..=65533_u32).map(|port| format!("tcp {port} {port}")).collect();
     let mappings: Vec<&str> = mappings.iter().map(String::as_str).collect();
-    // Two more records are for the sources of connections that get the host's address.
+    // Two more records are for source NAT.
     let rules = host_ports(&["10.1.0.5/24"], &mappings);
     let error = nftables().install(&owner("cbr0", "c1"), &rules, &mut cni::Undo::new()).unwrap_err();
     assert_eq!(error.code(), 7);

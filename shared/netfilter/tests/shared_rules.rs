@@ -1,4 +1,4 @@
-//! Rules that attachments share, of older versions or changed by others.
+//! Shared rules that are of older versions, or were changed by other programs.
 
 #![allow(clippy::unwrap_used)]
 
@@ -13,7 +13,7 @@ fn nftables() -> Firewall {
     Firewall::open(Some(Backend::Nftables)).unwrap()
 }
 
-/// Changes the ruleset by nft(8), whose words have blanks in them.
+/// Changes the ruleset by nft(8), whose arguments may contain spaces.
 fn nft(change: &str) {
     assert!(Command::new("nft").arg(change).status().unwrap().success(), "{change}");
 }

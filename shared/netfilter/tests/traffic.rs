@@ -1,4 +1,4 @@
-//! What the rules do to packets.
+//! The rules' effect on packets.
 
 #![allow(clippy::unwrap_used)]
 
@@ -19,7 +19,7 @@ fn server(machine: &Machine, at: &str) -> TcpListener {
     machine.open(|| TcpListener::bind(at)).unwrap()
 }
 
-/// With each backend in turn.
+/// Runs a scenario with each backend.
 fn with_both(scenario: impl Fn(&Lab, &Firewall)) {
     for backend in [Backend::Nftables, Backend::Iptables] {
         scenario(&Lab::new(), &Firewall::open(Some(backend)).unwrap());
@@ -28,7 +28,7 @@ fn with_both(scenario: impl Fn(&Lab, &Firewall)) {
 
 const ADDRESSES: &[&str] = &["10.1.0.5/24", "fd00:1::5/64"];
 
-/// How often a datagram is sent that nobody hears.
+/// How many times an unanswered datagram is sent.
 const TRIES: u32 = 60;
 
 #[test]
@@ -62,9 +62,9 @@ fn a_host_port_is_reached_by_the_hosts_ipv6_loopback() {
     with_both(|lab, firewall| {
         install(firewall, &owner("cbr0", "c1"), &host_ports(ADDRESSES, &["tcp 8080 80"]));
         let server = server(&lab.pod, "[fd00:1::5]:80");
-        // The answer comes in by the bridge for ::1, which is routed by its interface: there must be a route
-        // for this one, as IPv4 needs route_localnet. ip6_rcv() drops what comes from outside for ::1; with
-        // br_netfilter, which rewrites the answer before, it drops the answer too.
+        // The answer to ::1 arrives on the bridge. There must be a route for it, as IPv4 needs route_localnet.
+        // ip6_rcv() drops packets to ::1 from outside. With br_netfilter, which rewrites the answer before that, it
+        // drops the answer too.
         let br_netfilter = "/proc/sys/net/bridge/bridge-nf-call-ip6tables";
         if std::path::Path::new(br_netfilter).exists() {
             std::fs::write(br_netfilter, "0").unwrap();
@@ -75,7 +75,7 @@ fn a_host_port_is_reached_by_the_hosts_ipv6_loopback() {
 }
 
 #[test]
-fn source_nat_is_for_nobody_or_for_all_if_so_asked() {
+fn source_nat_is_off_or_for_all_if_configured() {
     with_both(|lab, firewall| {
         let mut rules = host_ports(ADDRESSES, &["tcp 8080 80"]);
         rules.source_nat = SourceNat::All;
@@ -99,7 +99,7 @@ fn traffic_to_others_is_not_taken() {
 }
 
 #[test]
-fn only_what_leaves_the_subnet_is_masqueraded() {
+fn only_packets_that_leave_the_subnet_are_masqueraded() {
     with_both(|lab, firewall| {
         install(firewall, &owner("cbr0", "c1"), &masquerade(ADDRESSES));
         for (outside, host, inside, pod) in [
@@ -151,7 +151,7 @@ fn a_udp_flow_to_an_older_container_finds_the_new_one() {
         let [old, new] = [(&lab.pod, "10.1.0.5:53"), (&lab.pod2, "10.1.0.6:53")]
             .map(|(machine, at)| machine.open(|| UdpSocket::bind(at)).unwrap());
         let client = lab.client.open(|| UdpSocket::bind("192.0.2.9:4000")).unwrap();
-        // It asked before anything was mapped: the kernel remembers that this flow is for the host.
+        // The client sent a packet before the mapping existed, so the kernel has an entry of this flow to the host.
         let host = UdpSocket::bind("192.0.2.1:5353").unwrap();
         let asks = |what: &str, server: &UdpSocket| asks(&client, what, "192.0.2.1:5353", server);
         asks("?", &host);
@@ -199,7 +199,7 @@ fn frames_with_a_foreign_source_do_not_pass_the_bridge() {
     seen_source(&server, || lab.pod.open(|| connect("10.1.0.6:80")));
 }
 
-/// Asks until the server has heard it: a datagram may be lost while neighbours are looked up.
+/// Sends until the server receives it: a datagram may be lost while a neighbour is resolved.
 fn asks(client: &UdpSocket, what: &str, to: &str, server: &UdpSocket) {
     server.set_read_timeout(Some(Duration::from_secs(5))).unwrap();
     let mut buffer = [0; 16];

@@ -259,7 +259,7 @@ impl Netlink {
             message.put_ip(IFA_LOCAL, net.ip());
             message.put_ip(IFA_ADDRESS, peer);
             let subject = format_args!("{net} peer {peer} from {}", link.name);
-            self.order_if_there(message, "delete address", subject)?;
+            self.order_if_it_exists(message, "delete address", subject)?;
         }
         Ok(())
     }

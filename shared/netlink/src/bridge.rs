@@ -131,7 +131,7 @@ impl Netlink {
     /// If the kernel refuses.
     pub fn delete_vlan(&self, port: &Link, vlan: &BridgeVlan) -> Result<()> {
         let subject = format_args!("{:?} from bridge port {}", vlan.ids, port.name);
-        self.order_if_there(vlan_request(RTM_DELLINK, port, vlan), "delete VLAN", subject)
+        self.order_if_it_exists(vlan_request(RTM_DELLINK, port, vlan), "delete VLAN", subject)
     }
 }
 

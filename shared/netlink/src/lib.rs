@@ -72,7 +72,12 @@ impl Netlink {
     }
 
     /// Like [`Netlink::order`]. Succeeds if the object does not exist.
-    fn order_if_there(&self, message: Message, operation: &'static str, subject: impl Display) -> Result<()> {
+    fn order_if_it_exists(
+        &self,
+        message: Message,
+        operation: &'static str,
+        subject: impl Display,
+    ) -> Result<()> {
         match self.order(message, operation, subject) {
             Err(e) if e.is_missing() => Ok(()),
             other => other,

@@ -22,6 +22,6 @@ impl Netlink {
         header[4..8].copy_from_slice(&link.index.to_ne_bytes());
         let mut message = Message::new(RTM_DELNEIGH, 0, &header);
         message.put_ip(NDA_DST, ip);
-        self.order_if_there(message, "delete neighbour", format_args!("{ip} on {}", link.name))
+        self.order_if_it_exists(message, "delete neighbour", format_args!("{ip} on {}", link.name))
     }
 }

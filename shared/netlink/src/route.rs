@@ -178,7 +178,7 @@ impl Route {
         self.with_hops(|hop| hop.link != link)
     }
 
-    fn with_hops(&self, wanted: impl Fn(&NextHop) -> bool) -> Option<Self> {
+    fn with_hops(&self, expected: impl Fn(&NextHop) -> bool) -> Option<Self> {
         if self.hops.is_empty() {
             let only = NextHop {
                 gateway: self.gateway,
@@ -187,9 +187,9 @@ impl Route {
                 on_link: self.on_link,
                 kept: RawAttributes::new(),
             };
-            return wanted(&only).then(|| self.clone());
+            return expected(&only).then(|| self.clone());
         }
-        let hops: Vec<NextHop> = self.hops.iter().filter(|hop| wanted(hop)).cloned().collect();
+        let hops: Vec<NextHop> = self.hops.iter().filter(|hop| expected(hop)).cloned().collect();
         let first = hops.first()?.clone();
         let (gateway, link, on_link) = (first.gateway, Some(first.link), first.on_link);
         let (hops, kept) = match hops.len() {
@@ -285,8 +285,8 @@ impl NextHop {
     }
 }
 
-fn keep(attributes: Attributes<'_>, wanted: impl Fn(u16) -> bool) -> RawAttributes {
-    attributes.filter(|(kind, _)| wanted(*kind)).map(|(kind, value)| (kind, value.to_vec())).collect()
+fn keep(attributes: Attributes<'_>, expected: impl Fn(u16) -> bool) -> RawAttributes {
+    attributes.filter(|(kind, _)| expected(*kind)).map(|(kind, value)| (kind, value.to_vec())).collect()
 }
 
 /// Seconds until expiry in a `struct rta_cacheinfo`. `None`: never.
@@ -373,10 +373,10 @@ impl Netlink {
             Err(r) if r.errno() == Some(Errno::ENOENT) => return Ok(Vec::new()),
             other => other.map_err(|r| r.during("list", "routes"))?,
         };
-        let wanted = |r: &Route| {
+        let expected = |r: &Route| {
             filter.link.is_none_or(|link| r.uses(link)) && filter.table.is_none_or(|t| r.table == Some(t))
         };
-        Ok(routes.into_iter().filter(wanted).collect())
+        Ok(routes.into_iter().filter(expected).collect())
     }
 
     /// The default route of the main table with the lowest metric, IPv4 before IPv6.
@@ -443,7 +443,7 @@ impl Netlink {
     /// If the kernel refuses.
     pub fn delete_route(&self, route: &Route) -> Result<()> {
         let message = Route { expires: None, ..route.clone() }.message(RTM_DELROUTE, 0);
-        self.order_if_there(message, "delete route", Named(route))
+        self.order_if_it_exists(message, "delete route", Named(route))
     }
 }
 

@@ -120,6 +120,6 @@ impl Netlink {
     /// # Errors
     /// If the kernel refuses.
     pub fn delete_rule(&self, rule: &Rule) -> Result<()> {
-        self.order_if_there(rule.message(RTM_DELRULE, 0), "delete rule", rule)
+        self.order_if_it_exists(rule.message(RTM_DELRULE, 0), "delete rule", rule)
     }
 }

@@ -15,9 +15,9 @@ impl Netlink {
     ///
     /// # Errors
     /// After `timeout`, naming the current state; ENODEV if the link is deleted.
-    pub fn wait_for_state(&self, link: &Link, wanted: OperState, timeout: Duration) -> Result<()> {
+    pub fn wait_for_state(&self, link: &Link, expected: OperState, timeout: Duration) -> Result<()> {
         let ready = |seen: &mut String| match self.link_by_index(link.index)? {
-            Some(now) if now.state == wanted => Ok(true),
+            Some(now) if now.state == expected => Ok(true),
             Some(now) => {
                 *seen = format!("it is {:?}", now.state);
                 Ok(false)

@@ -81,14 +81,14 @@ fn a_port_is_added_to_and_removed_from_vlans() {
         let Some((_, port)) = vlan_aware(lab) else { return };
         let default = BridgeVlan::native(1);
         assert_eq!(lab.host.vlans_of(&port).unwrap(), slice::from_ref(&default));
-        let wanted =
+        let expected =
             [BridgeVlan::native(100), BridgeVlan::tagged(200..=299), BridgeVlan::tagged(4094..=4094)];
         lab.host.delete_vlan(&port, &default).unwrap();
         lab.host.delete_vlan(&port, &default).unwrap();
-        for vlan in &wanted {
+        for vlan in &expected {
             lab.host.add_vlan(&port, vlan).unwrap();
         }
-        assert_eq!(lab.host.vlans_of(&port).unwrap(), wanted);
+        assert_eq!(lab.host.vlans_of(&port).unwrap(), expected);
         let shown = sh("bridge -compressvlans vlan show dev port");
         assert!(shown.contains("100 PVID Egress Untagged") && shown.contains("200-299"), "{shown}");
         lab.host.delete_vlan(&port, &BridgeVlan::tagged(210..=299)).unwrap();

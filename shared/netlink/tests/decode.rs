@@ -80,7 +80,7 @@ fn an_address_of_either_family() {
 fn a_route_with_everything() {
     // ip route add 192.0.2.0/24 via 10.1.2.1 src 10.1.2.3 metric 5 mtu 1300 advmss 1200 table 1000
     let route = Route::parse(captured!("route_v4").payload).unwrap();
-    let wanted = Route {
+    let expected = Route {
         gateway: Some("10.1.2.1".parse().unwrap()),
         link: Some(2),
         table: Some(1000),
@@ -92,7 +92,7 @@ fn a_route_with_everything() {
         protocol: Some(3),
         ..Route::to("192.0.2.0/24".parse().unwrap())
     };
-    assert_eq!(route, wanted);
+    assert_eq!(route, expected);
 }
 
 #[test]

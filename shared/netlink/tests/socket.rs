@@ -95,7 +95,7 @@ fn a_message_too_long_for_its_length_fields_is_not_sent() {
 }
 
 #[test]
-fn an_answer_that_is_not_understood_is_not_taken_for_none() {
+fn a_malformed_answer_is_not_treated_as_no_answer() {
     lab(|_| {
         let socket = Socket::open(Protocol::Route).unwrap();
         let error = socket.query(link_message(RTM_GETLINK, 1), |_| None::<()>).unwrap_err();

@@ -266,7 +266,7 @@ mod tests {
     }
 
     #[test]
-    fn a_closure_runs_inside_and_its_thread_comes_back() {
+    fn a_closure_runs_inside_and_its_thread_returns() {
         isolated(|before| {
             let here = NetNs::current().unwrap();
             assert!(before.enter(|| NetNs::current().unwrap().is_same_as(&before).unwrap()).unwrap());
@@ -275,7 +275,7 @@ mod tests {
     }
 
     #[test]
-    fn a_panic_inside_comes_back_too() {
+    fn a_panic_inside_is_passed_to_the_caller() {
         isolated(|before| {
             let here = NetNs::current().unwrap();
             catch_unwind(AssertUnwindSafe(|| before.enter(|| panic!("inside")))).unwrap_err();
@@ -306,15 +306,15 @@ mod tests {
         let (fifo, socket) = (dir.path().join("fifo"), dir.path().join("socket"));
         nix::unistd::mkfifo(&fifo, nix::sys::stat::Mode::S_IRWXU).unwrap();
         let _listener = std::os::unix::net::UnixListener::bind(&socket).unwrap();
-        let (tell, told) = mpsc::channel();
+        let (sender, receiver) = mpsc::channel();
         thread::spawn(move || {
             for path in [fifo, socket] {
-                tell.send(NetNs::open_if_present(&path).unwrap().is_none()).unwrap();
+                sender.send(NetNs::open_if_present(&path).unwrap().is_none()).unwrap();
             }
         });
         // A blocked open would never return.
         for _ in 0..2 {
-            assert_eq!(told.recv_timeout(std::time::Duration::from_secs(600)), Ok(true));
+            assert_eq!(receiver.recv_timeout(std::time::Duration::from_secs(600)), Ok(true));
         }
     }
 }

@@ -107,8 +107,8 @@ impl Bus {
     /// # Errors
     /// If a bus exists but refuses the connection or does not answer.
     pub fn system() -> Result<Option<Self>, BusError> {
-        let told = std::env::var("DBUS_SYSTEM_BUS_ADDRESS").unwrap_or_default();
-        for address in Address::list(&told) {
+        let configured = std::env::var("DBUS_SYSTEM_BUS_ADDRESS").unwrap_or_default();
+        for address in Address::list(&configured) {
             match address.connect(TIMEOUT) {
                 Ok(stream) => return Self::authenticate(stream).map(Some),
                 Err(e) if matches!(e.kind(), ErrorKind::NotFound | ErrorKind::ConnectionRefused) => {}

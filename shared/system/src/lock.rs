@@ -231,18 +231,18 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("own/one.lock");
         let held = take(&path, LONG).unwrap().unwrap();
-        let (tell, told) = mpsc::channel();
+        let (sender, receiver) = mpsc::channel();
         let there = path.clone();
         let other = thread::spawn(move || {
-            tell.send("waits").unwrap();
+            sender.send("waits").unwrap();
             let _lock = take(&there, LONG).unwrap().unwrap();
-            tell.send("holds").unwrap();
+            sender.send("holds").unwrap();
         });
-        assert_eq!(told.recv().unwrap(), "waits");
-        assert!(told.try_recv().is_err());
+        assert_eq!(receiver.recv().unwrap(), "waits");
+        assert!(receiver.try_recv().is_err());
         take(&dir.path().join("own/two.lock"), LONG).unwrap().unwrap();
         drop(held);
-        assert_eq!(told.recv().unwrap(), "holds");
+        assert_eq!(receiver.recv().unwrap(), "holds");
         other.join().unwrap();
     }
 
@@ -261,12 +261,12 @@ mod tests {
         let path = dir.path().join("own/one.lock");
         let before = take(&path, LONG).unwrap().unwrap();
         let there = path.clone();
-        let (tell, told) = mpsc::channel();
+        let (sender, receiver) = mpsc::channel();
         let other = thread::spawn(move || {
-            tell.send(()).unwrap();
+            sender.send(()).unwrap();
             take(&there, LONG).unwrap().unwrap()
         });
-        told.recv().unwrap();
+        receiver.recv().unwrap();
         remove(&dir.path().join("own"));
         drop(before);
         let held = other.join().unwrap();

@@ -39,8 +39,8 @@ pub fn passed_on() -> Option<OwnedFd> {
 pub fn unsent(socket: impl AsFd) -> io::Result<i32> {
     let mut bytes = 0;
     // SAFETY: the descriptor is open, and the kernel writes one int.
-    let asked = unsafe { libc::ioctl(socket.as_fd().as_raw_fd(), libc::TIOCOUTQ, &raw mut bytes) };
-    Errno::result(asked)?;
+    let outcome = unsafe { libc::ioctl(socket.as_fd().as_raw_fd(), libc::TIOCOUTQ, &raw mut bytes) };
+    Errno::result(outcome)?;
     Ok(bytes)
 }
 
@@ -56,7 +56,7 @@ mod tests {
     }
 
     #[test]
-    fn without_systemd_there_is_no_socket() {
+    fn without_systemd_no_socket_is_passed() {
         assert!(env::var_os("LISTEN_PID").is_some() || passed_on().is_none());
     }
 }

@@ -1,4 +1,4 @@
-//! How much goes through a mapped port.
+//! TCP throughput of a mapped port.
 
 use std::io::{self, Read, Write};
 use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream};
@@ -15,13 +15,13 @@ use crate::networks::{CONTAINER_PORT, HOST_PORT};
 use crate::process::Spent;
 use crate::rounds::{Before, Conflist, attach};
 
-/// How long a connection may take, in seconds.
-const PATIENCE: i64 = 2;
+/// Timeout of a connection, in seconds.
+const TIMEOUT: i64 = 2;
 
-/// Bytes that go through the port in a round.
+/// Bytes sent in a round.
 pub const BYTES: usize = 256 << 20;
 
-/// A second machine sends to a container through the host's port, as fast as TCP goes.
+/// A second machine sends to a container through a host port, as fast as TCP allows.
 pub fn blast(conflist: Conflist, before: Before) -> Box<Prepare> {
     Box::new(move |lab, side| {
         let mut before = before(lab, side);
@@ -42,16 +42,16 @@ pub fn blast(conflist: Conflist, before: Before) -> Box<Prepare> {
     })
 }
 
-/// From the connection's beginning until the receiver has all.
+/// The time from the start of the connection until the receiver has everything.
 fn send(client: &Netns, server: &Netns) -> io::Result<Duration> {
     let listener = server.run(|| TcpListener::bind(("0.0.0.0", CONTAINER_PORT)))?;
-    setsockopt(&listener, ReceiveTimeout, &TimeVal::seconds(2 * PATIENCE))?;
+    setsockopt(&listener, ReceiveTimeout, &TimeVal::seconds(2 * TIMEOUT))?;
     let host = SocketAddr::from(([198, 51, 100, 1], HOST_PORT));
     thread::scope(|scope| {
         scope.spawn(move || swallow(&listener));
         client.run(|| {
             let start = Instant::now();
-            let mut stream = TcpStream::connect_timeout(&host, Duration::from_secs(PATIENCE.unsigned_abs()))?;
+            let mut stream = TcpStream::connect_timeout(&host, Duration::from_secs(TIMEOUT.unsigned_abs()))?;
             let chunk = vec![0; 256 << 10];
             for _ in 0..BYTES / chunk.len() {
                 stream.write_all(&chunk)?;

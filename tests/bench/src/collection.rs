@@ -1,4 +1,4 @@
-//! GC: of what many containers left that nobody detached, and beside many that are there.
+//! GC: with many stale attachments, and with many valid ones.
 
 use std::fs;
 use std::ops::Range;
@@ -10,7 +10,7 @@ use crate::machine::Prepare;
 use crate::networks::{STORE, address, bridged, lease};
 use crate::process::{How, Spent, run};
 
-/// What was attached through portmap alone: two ports of both families for each container.
+/// Attachments through portmap only: each container has two ports of both families.
 pub fn of_stale_mappings(containers: u16) -> Box<Prepare> {
     Box::new(move |lab, side| {
         let pod = lab.container("pod");
@@ -28,8 +28,8 @@ pub fn of_stale_mappings(containers: u16) -> Box<Prepare> {
     })
 }
 
-/// Attachments that all are there yet: links, rules and leases, none of which may go. The plugin makes the first one; the others
-/// are made after it, all at once.
+/// Many valid attachments, with links, rules and leases, none of which GC may remove. The plugin creates the first one.
+/// The others are created after it, all together.
 pub fn of_valid_attachments(count: u32) -> Box<Prepare> {
     Box::new(move |lab, side| {
         let pod = lab.container("pod");
@@ -52,7 +52,7 @@ pub fn of_valid_attachments(count: u32) -> Box<Prepare> {
     })
 }
 
-/// Pairs whose aliases say whose they are.
+/// Veth pairs with the aliases of their attachments.
 fn add_links(lab: &Lab, numbers: Range<u32>) {
     let link = |n| {
         format!(
@@ -64,7 +64,7 @@ fn add_links(lab: &Lab, numbers: Range<u32>) {
     lab.host().exec(&["ip", "-batch", "/run/lab/links"]);
 }
 
-/// Masquerade: elements in the sets of the first one's rules. The digests are none, but each is its attachment's own.
+/// Masquerade: elements in the sets of the first attachment's rules. The digests are not real, but unique.
 fn add_rules(lab: &Lab, numbers: Range<u32>) {
     let add = |set: &str, element: &dyn Fn(u32) -> String| {
         let elements: Vec<_> = numbers.clone().map(element).collect();
@@ -85,7 +85,7 @@ fn add_rules(lab: &Lab, numbers: Range<u32>) {
     lab.host().exec(&["nft", "-f", "/run/lab/rules"]);
 }
 
-/// How many links, rules and leases there are.
+/// The numbers of links, rules and leases.
 fn size(host: &Netns) -> [usize; 3] {
     let leases = fs::read_dir(STORE).expect("list the leases").count();
     [host.link_names().len(), host.ruleset().matches("pod/e").count(), leases]

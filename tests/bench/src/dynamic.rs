@@ -1,4 +1,4 @@
-//! Addresses that a DHCP server leases, and how long the server itself takes for one.
+//! Addresses from a DHCP server, and how long the server itself takes.
 
 use std::net::UdpSocket;
 use std::time::{Duration, Instant};
@@ -14,7 +14,7 @@ use crate::networks::{dynamic, nothing};
 use crate::process::{How, Spent, run};
 use crate::rounds::chain;
 
-/// ADD and DEL with dnsmasq; then the same four messages by a client that does nothing else.
+/// ADD and DEL with dnsmasq, compared with the same four messages by a minimal client.
 pub fn leased() -> Box<Prepare> {
     let whole = chain(dynamic, nothing, None);
     Box::new(move |lab, side| {
@@ -29,7 +29,7 @@ pub fn leased() -> Box<Prepare> {
             "ip addr add 10.9.0.2/24 dev eth0; ip link set eth0 up; ip route add 255.255.255.255 dev eth0",
         );
         Box::new(move |how| {
-            // It runs as long as there are rounds.
+            // The server runs as long as there are rounds.
             let _running = &site;
             let mut phases = whole(how);
             phases.push(exchange(&bare));
@@ -38,10 +38,10 @@ pub fn leased() -> Box<Prepare> {
     })
 }
 
-/// How long the daemon is looked at while nothing is due.
+/// How long the idle daemon is measured.
 const IDLE: Duration = Duration::from_secs(3);
 
-/// A daemon with 1 000 leases: from its start to its first answer, and the processor's time that it uses while nothing is due.
+/// A daemon with 1 000 leases: the time from its start to its first answer, and its CPU time while it is idle.
 pub fn idle_daemon() -> Box<Prepare> {
     Box::new(move |lab, side| {
         let mut site = DhcpSite::new(lab, side.directory("dhcp"));
@@ -84,14 +84,14 @@ pub fn idle_daemon() -> Box<Prepare> {
     })
 }
 
-/// The processor's time that a process has used (proc_pid_schedstat: nanoseconds).
+/// CPU time of a process (proc_pid_schedstat, in nanoseconds).
 fn processor_time(pid: u32) -> Duration {
     let text = fs::read_to_string(format!("/proc/{pid}/schedstat")).expect("read a process's times");
     let first = text.split_whitespace().next().and_then(|time| time.parse().ok());
     Duration::from_nanos(first.expect("a number of nanoseconds"))
 }
 
-/// The resident set's peak of a process, in KiB (proc_pid_status(5)).
+/// Peak resident set of a process in KiB (proc_pid_status(5)).
 fn peak(pid: u32) -> u64 {
     let text = fs::read_to_string(format!("/proc/{pid}/status")).expect("read a process's status");
     let peak =
@@ -112,7 +112,7 @@ fn exchange(netns: &Netns) -> Spent {
         let mut answer = [0; 1500];
         socket.send_to(&message(DISCOVER, &[]), "255.255.255.255:67")?;
         socket.recv(&mut answer)?;
-        // The address that is offered, and the server, which sent it from its own.
+        // The offered address, and the server's address.
         let offered = [[50, 4].as_slice(), &answer[16..20], &[54, 4, 10, 9, 0, 1]].concat();
         socket.send_to(&message(REQUEST, &offered), "255.255.255.255:67")?;
         socket.recv(&mut answer)?;
@@ -122,12 +122,12 @@ fn exchange(netns: &Netns) -> Spent {
     Spent { took: took.unwrap_or_default(), failures, ..Spent::default() }
 }
 
-/// A message of a client (RFC 2131, figure 1), with the broadcast flag.
+/// A client's message (RFC 2131, figure 1) with the broadcast flag.
 fn message(kind: u8, options: &[u8]) -> Vec<u8> {
     let mut message = vec![0; 236];
     message[..12].copy_from_slice(&[1, 1, 6, 0, 1, 2, 3, 4, 0, 0, 0x80, 0]);
     message[28..34].copy_from_slice(&[2, 0, 0, 0, 0, 9]);
-    // The magic cookie, and the kind.
+    // The magic cookie and the message type.
     message.extend([99, 130, 83, 99, 53, 1, kind]);
     message.extend_from_slice(options);
     message.push(255);

@@ -1,4 +1,4 @@
-//! A side that takes its turns, and how much of its time it has used.
+//! A side in the benchmark, with its share of the time.
 
 use std::time::{Duration, Instant};
 
@@ -6,11 +6,11 @@ use crate::machine::Machine;
 use crate::process::{How, Spent};
 use crate::report::Phase;
 
-/// A side of a scenario, and what it has shown so far.
+/// A side of a scenario, and its results so far.
 pub struct Entrant {
     machine: Machine,
     phases: Vec<Phase>,
-    /// How long it may run, and as long again under the tracer.
+    /// The time that it may take, and again that long under the tracer.
     budget: Duration,
     timed: Duration,
     traced: Duration,
@@ -22,7 +22,7 @@ impl Entrant {
         Self { machine, phases, budget, timed: Duration::ZERO, traced: Duration::ZERO }
     }
 
-    /// The first round does not count: it makes what all attachments share.
+    /// The first round is not counted: it creates what all attachments share.
     pub fn warm_up(&mut self) {
         let (round, _) = self.round(How::Timed);
         self.keep(round, Phase::warm_up);
@@ -34,12 +34,12 @@ impl Entrant {
         self.keep(round, Phase::time);
     }
 
-    /// Whether its time is over.
+    /// Whether its time is used up.
     pub fn is_over(&self) -> bool {
         self.timed >= self.budget
     }
 
-    /// Not if it takes too long without a tracer: with one it takes many times longer.
+    /// Runs a round under the tracer, unless the side is already slow without it.
     pub fn trace(&mut self) {
         let runs = u32::try_from(self.phases[0].runs()).unwrap_or(u32::MAX);
         if self.traced < self.budget && self.timed <= self.budget * runs {

@@ -1,4 +1,4 @@
-//! The kernel's own part of ADD or DEL: one request, which no plugin can be faster than. The link's index is known and the socket open.
+//! The lower bound for ADD or DEL: the kernel's time for one request, with a known index and an open socket.
 
 use std::fs::File;
 use std::os::fd::AsRawFd;
@@ -14,7 +14,7 @@ use crate::machine::Prepare;
 use crate::process::{How, Spent};
 use crate::rounds::{Before, Conflist, attach, chain, detach};
 
-/// ADD and DEL of a container; then its interface again, or the veth pair that it is one end of, deleted by one request.
+/// ADD and DEL of a container, compared with one request that deletes its interface, or the veth pair of the interface.
 pub fn with_deletion(conflist: Conflist, before: Before) -> Box<Prepare> {
     let whole = chain(conflist, before, None);
     Box::new(move |lab, side| {
@@ -33,7 +33,8 @@ pub fn with_deletion(conflist: Conflist, before: Before) -> Box<Prepare> {
     })
 }
 
-/// ADD and DEL of a container that gets the host's device `cable`; then the device's move again, with a name and an alias, by one request.
+/// ADD and DEL of a container with the host's device `cable`, compared with one request that moves the device and sets
+/// its name and alias.
 pub fn with_move(conflist: Conflist, before: Before) -> Box<Prepare> {
     let whole = chain(conflist, before, None);
     Box::new(move |lab, side| {

@@ -8,10 +8,10 @@ use lab::Lab;
 use crate::process::{How, Spent};
 use crate::side::Side;
 
-/// One round: what each phase took.
+/// One round: the time of each phase.
 pub type Round = Box<dyn FnMut(How) -> Vec<Spent>>;
 
-/// Sets a side's machine up, and says what a round on it is.
+/// Prepares a side's machine, and returns the round to run on it.
 pub type Prepare = dyn Fn(&Lab, Side) -> Round + Send + Sync;
 
 /// A machine that waits for its turn.
@@ -30,13 +30,13 @@ impl Machine {
         let (outcome, outcomes) = channel();
         scope.spawn(move || {
             let lab = Lab::new();
-            // As on any host of containers: the plugins find it on.
+            // As on any host with containers, forwarding is on before the plugins run.
             lab.host().sh(
                 "for key in ipv4/ip_forward ipv6/conf/all/forwarding; do echo 1 >/proc/sys/net/$key; done",
             );
             let mut round = prepare(&lab, side);
             for how in turn {
-                // Nobody takes the last one if the benchmark ended.
+                // Fails only if the benchmark has ended.
                 outcome.send(round(how)).ok();
             }
         });

@@ -1,7 +1,7 @@
-//! `make bench`: what a runtime waits for, ours and the reference's interleaved in one run.
+//! `make bench`: the time that a runtime waits for a plugin. Ferrule and the reference take turns in one run.
 //!
-//! Each side has a machine of its own ([`lab::Lab`]); what is measured are whole processes, from their start to
-//! their end. It asserts nothing: a slow plugin makes a bad table, not a failure.
+//! Each side has its own machine ([`lab::Lab`]). Whole processes are measured, from start to exit. Nothing is asserted:
+//! a slow plugin is no failure.
 #![allow(clippy::expect_used, reason = "a laboratory that breaks ends the benchmark")]
 #![allow(clippy::print_stdout, clippy::print_stderr, reason = "a benchmark speaks to whoever runs it")]
 
@@ -43,7 +43,7 @@ const USAGE: &str =
   --rates               only how fast a TCP flow is that bandwidth limits
 With --filter or --baseline the table goes to the terminal only.";
 
-/// What the user asks for.
+/// The command line.
 struct Options {
     runs: u32,
     filter: Option<String>,
@@ -51,7 +51,7 @@ struct Options {
 }
 
 impl Options {
-    /// None: they make no sense, or help is wanted.
+    /// None: invalid, or help was requested.
     fn parse(mut words: impl Iterator<Item = String>) -> Option<Self> {
         let mut options = Self { runs: 100, filter: None, rival: Rival::Reference { further: None } };
         while let Some(word) = words.next() {
@@ -68,7 +68,7 @@ impl Options {
         Some(options)
     }
 
-    /// What is wanted of all. A filter that is the whole name of one wants that one alone.
+    /// The selected scenarios. A filter that equals a scenario's name selects only that one.
     fn choose(&self, mut all: Vec<Scenario>) -> Vec<Scenario> {
         let Some(text) = &self.filter else { return all };
         let is_whole = |one: &Scenario| one.name.to_lowercase() == *text;
@@ -78,7 +78,7 @@ impl Options {
     }
 }
 
-/// It is needed as long as this runs.
+/// A path that stays valid until the program exits.
 fn directory(path: &str) -> Option<&'static Path> {
     let found = fs::canonicalize(path).inspect_err(|e| eprintln!("{path}: {e}")).ok()?;
     Some(Box::leak(found.into_boxed_path()))

@@ -15,7 +15,7 @@ const PORTS: u16 = 1_000;
 /// 200 changes a second.
 const PAUSE: Duration = Duration::from_millis(5);
 
-/// ADD, ADD of another attachment with the same ports, DEL of both, and GC with nothing to collect.
+/// ADD, ADD of another attachment with the same ports, DEL of both, and GC with nothing to remove.
 pub fn many_ports(others: u16) -> Box<Prepare> {
     Box::new(move |lab, side| {
         let pod = lab.container("pod");
@@ -34,7 +34,7 @@ pub fn many_ports(others: u16) -> Box<Prepare> {
             let work = || {
                 vec![run(&old, "ADD"), run(&new, "ADD"), run(&new, "DEL"), run(&old, "DEL"), run(&gc, "GC")]
             };
-            let mut spent: Vec<Spent> = unrest::beside_a_writer(PAUSE, work);
+            let mut spent: Vec<Spent> = unrest::with_a_writer(PAUSE, work);
             spent[0].failures.append(&mut failures);
             spent
         })

@@ -1,4 +1,4 @@
-//! The networks that containers are attached to, and what is there before them.
+//! Networks of the scenarios, and preparations before them.
 
 use std::fs;
 use std::net::Ipv4Addr;
@@ -11,7 +11,7 @@ use crate::process::{How, Spent};
 use crate::rounds::attach;
 use crate::side::{Backend, Side};
 
-/// The mapping that traffic is sent through.
+/// The mapping used for traffic.
 pub const HOST_PORT: u16 = 8080;
 pub const CONTAINER_PORT: u16 = 80;
 
@@ -27,7 +27,7 @@ fn host_local() -> Value {
     json!({"type": "host-local", "ranges": [[{"subnet": "10.0.0.0/8"}]]})
 }
 
-/// The IPAM plugin alone.
+/// Only the IPAM plugin.
 pub fn store(_: Side, _: usize) -> Value {
     list(&[json!({"type": "host-local", "ipam": host_local()})])
 }
@@ -36,12 +36,12 @@ pub fn bridged(_: Side, _: usize) -> Value {
     list(&[json!({"type": "bridge", "bridge": "cni0", "isDefaultGateway": true, "ipam": host_local()})])
 }
 
-/// flannel, which has bridge attach the container.
+/// flannel, which delegates to bridge.
 pub fn by_flannel(_: Side, _: usize) -> Value {
     list(&[json!({"type": "flannel", "delegate": {"isDefaultGateway": true}})])
 }
 
-/// What flanneld has written down.
+/// The file that flanneld writes.
 pub fn with_flanneld(lab: &Lab, _: Side) -> Spent {
     lab.host().sh("mkdir -p /run/flannel; printf 'FLANNEL_%s\\n' NETWORK=10.0.0.0/8 SUBNET=10.0.0.1/8 MTU=1450 IPMASQ=true >/run/flannel/subnet.env");
     Spent::default()
@@ -63,7 +63,7 @@ fn after_bridge(plugin: Value, side: Side, container: usize) -> Value {
     conflist
 }
 
-/// Its own veth, and the containers' addresses behind the host's.
+/// A veth pair, and the container's addresses behind its host end.
 pub fn point_to_point(side: Side, _: usize) -> Value {
     let mut ptp = json!({"type": "ptp", "ipMasq": true, "ipam": host_local()});
     choose_masquerade(&mut ptp, side);
@@ -74,12 +74,12 @@ pub fn on_macvlan(_: Side, _: usize) -> Value {
     list(&[json!({"type": "macvlan", "master": "cable", "ipam": host_local()})])
 }
 
-/// The IPAM plugin alone, which asks a server over a link that is there.
+/// Only the IPAM plugin dhcp, over an existing link.
 pub fn dynamic(_: Side, _: usize) -> Value {
     list(&[json!({"type": "dhcp", "ipam": {"type": "dhcp"}})])
 }
 
-/// An IPAM plugin that keeps nothing, alone.
+/// Only an IPAM plugin without state.
 pub fn fixed(_: Side, container: usize) -> Value {
     let address = format!("{}/8", address(u32::try_from(container).expect("few containers")));
     list(&[json!({"type": "static", "ipam": {"type": "static", "addresses": [{"address": address}]}})])
@@ -89,7 +89,7 @@ pub fn on_ipvlan(_: Side, _: usize) -> Value {
     list(&[json!({"type": "ipvlan", "master": "cable", "ipam": host_local()})])
 }
 
-/// A master has one interface for each VLAN.
+/// A master can have only one interface for each VLAN.
 pub fn on_vlan(_: Side, container: usize) -> Value {
     list(&[json!({"type": "vlan", "master": "cable", "vlanId": 1 + container % 4094, "ipam": host_local()})])
 }
@@ -112,7 +112,7 @@ pub fn with_master(lab: &Lab, _: Side) -> Spent {
     Spent::default()
 }
 
-/// What nodes with the bridge plugin have: a sysctl, and two mapped ports for each container.
+/// The usual chain of Kubernetes nodes: bridge, a sysctl, and two mapped ports for each container.
 pub fn kubernetes(side: Side, container: usize) -> Value {
     let mut conflist = ports(side, container);
     let tuning = json!({"type": "tuning", "sysctl": {"net.core.somaxconn": "512"}});
@@ -120,7 +120,7 @@ pub fn kubernetes(side: Side, container: usize) -> Value {
     conflist
 }
 
-/// A bridge whose containers are limited in both directions.
+/// A bridge whose containers have limits in both directions.
 pub fn limited(side: Side, container: usize) -> Value {
     let mut conflist = bridged(side, container);
     let limits = json!({
@@ -131,7 +131,7 @@ pub fn limited(side: Side, container: usize) -> Value {
     conflist
 }
 
-/// The same with addresses and ports of both families.
+/// The same with both families.
 pub fn dual_stack(side: Side, container: usize) -> Value {
     let mut conflist = kubernetes(side, container);
     let ranges = json!([[{"subnet": "10.0.0.0/8"}], [{"subnet": "fd00:1::/64"}]]);
@@ -139,7 +139,7 @@ pub fn dual_stack(side: Side, container: usize) -> Value {
     conflist
 }
 
-/// Bridge and portmap, with all that the former needs of a firewall.
+/// Bridge and portmap, with all of bridge's firewall rules.
 pub fn ports(side: Side, container: usize) -> Value {
     let first = HOST_PORT + 2 * u16::try_from(container).expect("few containers");
     mapped(side, &[(first, CONTAINER_PORT), (first + 1, CONTAINER_PORT + 1)])
@@ -158,22 +158,22 @@ fn mapped(side: Side, ports: &[(u16, u16)]) -> Value {
     list(&[bridge, portmap])
 }
 
-/// The reference masquerades by iptables, its default: after `"ipMasqBackend": "nftables"` each DEL of release 1.9.1 fails where iptables
-/// is iptables-nft 1.8.9, because it also deletes what iptables would have.
+/// The reference masquerades by iptables, its default. With `"ipMasqBackend": "nftables"`, each DEL of release 1.9.1
+/// fails with iptables-nft 1.8.9, because it also deletes the rules of iptables.
 fn choose_masquerade(plugin: &mut Value, side: Side) {
     if side.backend != Backend::Nftables {
         choose(plugin, "ipMasqBackend", side);
     }
 }
 
-/// Has a plugin use a side's backend, if that is not the default.
+/// Sets a plugin's backend, unless it is the default.
 fn choose(plugin: &mut Value, key: &str, side: Side) {
     if let Some(backend) = side.backend.key() {
         plugin[key] = backend.into();
     }
 }
 
-/// Bridge, and firewall as it is by default: the reference has no nftables there.
+/// Bridge, and firewall with its defaults. The reference has no nftables there.
 pub fn passing(side: Side, _: usize) -> Value {
     let bridge = json!({"type": "bridge", "bridge": "cni0", "isDefaultGateway": true, "ipam": host_local()});
     let mut firewall = json!({"type": "firewall"});
@@ -183,14 +183,14 @@ pub fn passing(side: Side, _: usize) -> Value {
     list(&[bridge, firewall])
 }
 
-/// A host that forwards nothing by itself.
+/// A host that drops forwarded packets.
 pub fn with_policy_drop(lab: &Lab, _: Side) -> Spent {
     lab.host().sh("iptables -P FORWARD DROP; ip6tables -P FORWARD DROP");
     Spent::default()
 }
 
-/// The same as a node of Kubernetes with 5 000 services: a chain of four rules for each.
-pub fn beside_kube_proxy(lab: &Lab, side: Side) -> Spent {
+/// The same as a Kubernetes node with 5 000 services: a chain of four rules for each.
+pub fn with_kube_proxy(lab: &Lab, side: Side) -> Spent {
     lab.host().sh("chains() { seq -f KUBE-SVC-%06g 5000; }
         {
             echo '*nat'
@@ -206,20 +206,20 @@ pub fn nothing(_: &Lab, _: Side) -> Spent {
     Spent::default()
 }
 
-/// Where host-local keeps the leases.
+/// host-local's directory of leases.
 pub const STORE: &str = "/var/lib/cni/networks/bench";
 
-/// The n-th address behind the network's own and the gateway's.
+/// The n-th address after the network's own and the gateway's.
 pub fn address(n: u32) -> Ipv4Addr {
     Ipv4Addr::from_bits(Ipv4Addr::new(10, 0, 0, 2).to_bits() + n)
 }
 
-/// Leases the n-th address, as the reference writes it.
+/// Leases the n-th address in the reference's format.
 pub fn lease(n: u32, holder: &str) {
     fs::write(Path::new(STORE).join(address(n).to_string()), holder).expect("write a lease");
 }
 
-/// Leases of other containers, the last one given out at their end.
+/// Leases of other containers. The last allocated address is their last one.
 pub fn stocked<const LEASES: u32>(_: &Lab, _: Side) -> Spent {
     fs::create_dir_all(STORE).expect("create a store");
     (0..LEASES).for_each(|n| lease(n, &format!("other-{n}\r\neth0")));
@@ -228,7 +228,7 @@ pub fn stocked<const LEASES: u32>(_: &Lab, _: Side) -> Spent {
     Spent::default()
 }
 
-/// So many containers with a hundred mapped ports each, behind those that are used otherwise.
+/// Containers with a hundred mapped ports each. The scenario uses other ports.
 pub fn with_hundreds_of_mappings<const CONTAINERS: u16>(lab: &Lab, side: Side) -> Spent {
     let mut sum = Spent::default();
     for n in 0..CONTAINERS {

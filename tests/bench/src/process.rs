@@ -1,4 +1,4 @@
-//! One plugin process, from its start to its end.
+//! One plugin process, from start to exit.
 
 use std::io::{Read, Write};
 use std::process::Stdio;
@@ -8,28 +8,28 @@ use lab::Call;
 
 use crate::trace;
 
-/// What a process, or several, took.
+/// Time and cost of one or several processes.
 #[derive(Clone, Debug, Default)]
 pub struct Spent {
     pub took: Duration,
-    /// What only a tracer sees, and slows down so much that it is no time then.
+    /// Values that only a tracer can see. It slows processes down, so their time is not counted.
     pub cost: Cost,
-    /// What the failed ones printed.
+    /// The output of failed processes.
     pub failures: Vec<String>,
 }
 
-/// What a process and all that it starts cost the machine.
+/// Resource usage of a process and its descendants.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Cost {
     pub system_calls: u64,
-    /// Programs that were executed, the plugin itself included.
+    /// The number of executed programs, including the plugin.
     pub programs: u64,
-    /// The resident set's peak, of the largest of the processes, in KiB.
+    /// Peak resident set of the largest process in KiB.
     pub peak: u64,
 }
 
 impl Spent {
-    /// One after the other.
+    /// Adds the next process.
     pub fn then(&mut self, next: Self) {
         self.took += next.took;
         self.cost.system_calls += next.cost.system_calls;
@@ -39,14 +39,14 @@ impl Spent {
     }
 }
 
-/// How a process is watched.
+/// How a process is measured.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum How {
     Timed,
     Traced,
 }
 
-/// Runs a call's process; its stdout comes second.
+/// Runs a call's process. The second value is its stdout.
 pub fn run(call: &Call, command: &str, how: How) -> (Spent, String) {
     let call = call.clone().env("CNI_COMMAND", command);
     match how {
@@ -61,7 +61,7 @@ fn timed(call: &Call) -> (Spent, String) {
     process.stderr(Stdio::null());
     let start = Instant::now();
     let mut child = process.spawn().expect("start a plugin");
-    // A plugin that does not read its input is no failure.
+    // A plugin need not read its input.
     child.stdin.take().expect("a pipe").write_all(&input).ok();
     let mut output = String::new();
     child.stdout.take().expect("a pipe").read_to_string(&mut output).expect("read a plugin's output");

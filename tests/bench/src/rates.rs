@@ -1,4 +1,4 @@
-//! How fast a TCP flow is that bandwidth limits: `scripts/bench --rates`.
+//! The rate of a TCP flow that bandwidth limits: `scripts/bench --rates`.
 
 use std::io::{self, Read, Write};
 use std::net::{TcpListener, TcpStream};
@@ -11,14 +11,14 @@ use serde_json::{Value, json};
 
 const PORT: u16 = 5001;
 
-/// How long a flow is measured at least once its burst is used up, and how many bits: a packet may have 64 KiB.
+/// Minimum duration of the measurement after the burst, and minimum number of bits: a packet may have 64 KiB.
 const MEASURED: Duration = Duration::from_secs(4);
 const MEASURED_BITS: u64 = 32_000_000;
 
-/// What a flow has before to settle.
+/// Time to settle before the measurement.
 const SETTLE: Duration = Duration::from_secs(2);
 
-/// Bits in a second.
+/// Bits per second.
 const RATES: [u64; 4] = [1_000_000, 10_000_000, 100_000_000, 1_000_000_000];
 
 /// kubelet's burst, in bits.
@@ -28,7 +28,7 @@ const KUBELETS: u64 = 2_147_483_647;
 pub fn table() {
     println!("| rate | burst | received | payload | sent | payload |\n|---|---|---|---|---|---|");
     for rate in RATES {
-        // The time of a timer's tick or two, and room for some packets.
+        // One or two ticks of a timer, and room for some packets.
         for (burst, name) in [((rate / 50).max(200_000), "20 ms, or 25 kB"), (KUBELETS, "kubelet's")] {
             let [ingress, egress] = [true, false].map(|ingress| flow(ingress, rate, burst));
             let cells = [ingress, egress].map(|measured| match measured {
@@ -44,7 +44,7 @@ fn percent(bits: f64, of: u64) -> String {
     format!("{:.1}%", bits / of as f64 * 100.0)
 }
 
-/// Bits in a second that one TCP connection gets: with all headers, as the kernel counts them, and without.
+/// Bits per second of one TCP connection: with all headers, as the kernel counts them, and without.
 fn flow(ingress: bool, rate: u64, burst: u64) -> io::Result<(f64, f64)> {
     let lab = Lab::new();
     let pod = lab.container("pod");
@@ -67,7 +67,7 @@ fn flow(ingress: bool, rate: u64, burst: u64) -> io::Result<(f64, f64)> {
     thread::scope(|scope| {
         scope.spawn(|| pump(&sender, &end));
         scope.spawn(|| drain(&receiver, &received));
-        // The first packet that has to wait tells that the burst is used up.
+        // When the first packet has to wait, the burst is used up.
         while counted(host, link, "overlimits") == 0 {
             thread::sleep(Duration::from_millis(50));
         }
@@ -97,7 +97,7 @@ fn drain(mut stream: &TcpStream, received: &AtomicU64) {
     }
 }
 
-/// What the kernel has counted of what a link sends.
+/// A counter of a link's queueing discipline.
 fn counted(host: &Netns, link: &str, what: &str) -> u64 {
     let all: Vec<Value> =
         serde_json::from_str(&host.sh(&format!("tc -s -j qdisc show dev {link}"))).expect("JSON");

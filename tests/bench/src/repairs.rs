@@ -1,4 +1,4 @@
-//! `cnitool repair` of what many running containers have.
+//! `cnitool repair` with many running containers.
 
 use std::time::Instant;
 
@@ -10,7 +10,7 @@ use crate::networks::dual_stack;
 use crate::process::Spent;
 use crate::side::Side;
 
-/// All rules come back after a flush; then there is nothing to bring back.
+/// Restores all rules after a flush. The next repair has nothing to do.
 pub fn repairs(containers: u16) -> Box<Prepare> {
     Box::new(move |lab, side| {
         let mut failures = attach(lab, side, containers);
@@ -24,7 +24,7 @@ pub fn repairs(containers: u16) -> Box<Prepare> {
     })
 }
 
-/// Attaches containers as an operator does, so that libcni's cache knows them. What failed.
+/// Attaches containers with cnitool, so that libcni's cache contains them. Returns the failures.
 fn attach(lab: &Lab, side: Side, containers: u16) -> Vec<String> {
     let mut network = dual_stack(side, 0);
     let plugins = network["plugins"].as_array_mut().expect("a list of plugins");
@@ -46,15 +46,15 @@ fn attach(lab: &Lab, side: Side, containers: u16) -> Vec<String> {
     failures
 }
 
-/// One run, in which all attachments must turn out so.
+/// One run. All attachments must have this outcome.
 fn repair(tool: &Tool, outcome: &str, containers: u16) -> Spent {
     let start = Instant::now();
-    let told = tool.run("repair --all --output json");
+    let run = tool.run("repair --all --output json");
     let took = start.elapsed();
-    let answer: Value = serde_json::from_str(&told.stdout).unwrap_or_default();
+    let answer: Value = serde_json::from_str(&run.stdout).unwrap_or_default();
     let count =
         answer[outcome].as_array().map_or_else(|| answer[outcome].as_u64(), |all| Some(all.len() as u64));
-    let failed = !told.succeeded() || count != Some(containers.into());
-    let failures = failed.then(|| format!("{count:?} of {containers} {outcome}: {}", told.stderr));
+    let failed = !run.succeeded() || count != Some(containers.into());
+    let failures = failed.then(|| format!("{count:?} of {containers} {outcome}: {}", run.stderr));
     Spent { took, failures: failures.into_iter().collect(), ..Spent::default() }
 }

@@ -1,4 +1,4 @@
-//! What was measured, as tables that read well in a terminal and in Markdown.
+//! The results as tables, readable in a terminal and in Markdown.
 
 use std::fmt;
 use std::fs;
@@ -12,28 +12,28 @@ use lab::Release;
 use crate::process::{Cost, Spent};
 use crate::side::{Backend, Rival, Side};
 
-/// Between these, docs/benchmarks.md is written anew.
+/// Everything between these markers in docs/benchmarks.md is replaced.
 const BEGIN: &str = "<!-- begin: written by make bench -->\n";
 const END: &str = "<!-- end -->";
 
 /// All rounds of a phase.
 #[derive(Clone, Debug, Default)]
 pub struct Phase {
-    /// None: something failed in that round.
+    /// None: the round failed.
     times: Vec<Option<Duration>>,
     costs: Vec<Cost>,
-    /// All rounds, the first one and those under the tracer included.
+    /// All rounds, including the first one and those under the tracer.
     rounds: usize,
-    /// In how many of them something failed, and what it said first.
+    /// The number of failed rounds, and the first failure.
     failed: usize,
     failure: Option<String>,
 }
 
-/// What a time means.
+/// The unit of a result.
 #[derive(Clone, Copy, Debug)]
 pub enum Unit {
     Milliseconds,
-    /// So many bytes went through in that time.
+    /// Throughput: this number of bytes in the measured time.
     Throughput {
         bytes: usize,
     },
@@ -45,15 +45,15 @@ pub struct Row {
     pub phase: &'static str,
     pub unit: Unit,
     pub ours: Phase,
-    /// The reference, or ours from another time.
+    /// The reference, or older executables.
     pub rival: Option<Phase>,
 }
 
-/// All that is told.
+/// The whole report.
 pub struct Report {
     pub rows: Vec<Row>,
     notes: Vec<String>,
-    /// What ours is compared with.
+    /// The side that Ferrule is compared with.
     rival: Rival,
 }
 
@@ -78,7 +78,7 @@ impl Phase {
         self.failure = self.failure.take().or_else(|| failures.into_iter().next());
     }
 
-    /// How many rounds were timed, those in which something failed included.
+    /// The number of timed rounds, including failed ones.
     pub fn runs(&self) -> usize {
         self.times.len()
     }
@@ -87,7 +87,7 @@ impl Phase {
         middle(self.times.iter().flatten().copied().collect())
     }
 
-    /// How many times longer it took than another, round for round: what else the machine did then fell on both.
+    /// The median ratio to another phase, round by round, so that other load on the machine affects both.
     fn quotient(&self, other: &Self) -> Option<f64> {
         let rounds = self.times.iter().zip(&other.times);
         let both = rounds.filter_map(|(this, other)| Some((*this)?.as_secs_f64() / (*other)?.as_secs_f64()));
@@ -97,7 +97,7 @@ impl Phase {
     }
 
     fn of_cost(&self, part: impl Fn(&Cost) -> u64) -> Option<u64> {
-        // Nothing was traced where nothing was counted.
+        // If nothing was counted, nothing was traced.
         middle(self.costs.iter().map(part).collect()).filter(|cost| *cost > 0)
     }
 }
@@ -151,7 +151,7 @@ impl Row {
     }
 }
 
-/// What a row says of ours and its rival.
+/// Compares the two sides of a row.
 type Compare = fn(&Row) -> Option<String>;
 
 fn faster(row: &Row) -> Option<String> {
@@ -184,7 +184,7 @@ impl Report {
             let (failed, rounds) = (phase.failed, phase.rounds);
             let text = first.split_whitespace().collect::<Vec<_>>().join(" ");
             let note = format!("{what}: {failed} of {rounds} runs failed, the first one with `{text}`.");
-            // The reference stands beside ours by each backend.
+            // The reference is compared with each backend.
             if !self.notes.contains(&note) {
                 self.notes.push(note);
             }
@@ -215,7 +215,7 @@ impl fmt::Display for Report {
     }
 }
 
-/// Its class only: who it is does not matter.
+/// Only the machine's type: its name does not matter.
 fn machine() -> String {
     let release = fs::read_to_string("/proc/sys/kernel/osrelease").unwrap_or_default();
     let release = release.trim().splitn(3, ['.', '-']).take(2).collect::<Vec<_>>().join(".");
@@ -223,7 +223,7 @@ fn machine() -> String {
     format!("Linux {release}, {} cores, {}.", cores, std::env::consts::ARCH)
 }
 
-/// What is measured beside ours.
+/// The side that Ferrule is compared with.
 fn reference(backend: Backend, further: &[String]) -> String {
     let further = if further.is_empty() {
         String::new()
@@ -237,7 +237,7 @@ fn reference(backend: Backend, further: &[String]) -> String {
     format!("The reference: Debian's containernetworking-plugins {}{backend}{further}.", Release::latest())
 }
 
-/// Of single executables, and of the one that has all plugins in it.
+/// Sizes of the separate executables, and of the one with all plugins.
 fn sizes(rival: Side) -> Vec<[String; 3]> {
     let [single, together] = [Side::single(), Side::ours(Backend::Default)];
     let size = |side: Side, plugin: &str| side.size(plugin).map(megabytes).unwrap_or_default();
@@ -263,10 +263,10 @@ fn write_table<const N: usize>(
     rows.iter().try_for_each(|row| writeln!(f, "{}", line(row)))
 }
 
-/// Puts the text into the page.
+/// Writes the text into the page.
 ///
 /// # Errors
-/// If the page is not there, or has no place for it.
+/// If the page does not exist, or has no markers.
 pub fn insert(page: &Path, text: &str) -> io::Result<()> {
     let old = fs::read_to_string(page)?;
     let no_place = || io::Error::other("the page has no place for the table");

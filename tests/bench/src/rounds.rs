@@ -1,4 +1,4 @@
-//! What a round is.
+//! The rounds of scenarios.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::thread;
@@ -13,16 +13,16 @@ use crate::process::{How, Spent, run};
 use crate::side::Side;
 use crate::unrest;
 
-/// How long others wait between two changes of the ruleset: 50 times a second.
+/// Pause of another program between two changes of the ruleset: 50 changes a second.
 const PAUSE: Duration = Duration::from_millis(20);
 
-/// A side's configuration for its n-th container.
+/// A side's configuration of its n-th container.
 pub type Conflist = fn(Side, usize) -> Value;
 
-/// Makes what is there before: other containers, a full store.
+/// Prepares the host: other containers, a full range.
 pub type Before = fn(&Lab, Side) -> Spent;
 
-/// VERSION of a plugin: the price of a start.
+/// VERSION of a plugin: the time to start it.
 pub fn version(plugin: &'static str) -> Box<Prepare> {
     Box::new(move |lab, side| {
         let call = side.plugin(lab, plugin);
@@ -30,8 +30,8 @@ pub fn version(plugin: &'static str) -> Box<Prepare> {
     })
 }
 
-/// ADD and DEL of a container. `only` counts a single plugin of the chain, beside another container that has all of it: what the
-/// first and the last one of a host pay, who make tables and remove them, is no plugin's price on a host in service.
+/// ADD and DEL of a container. With `only`, just this plugin of the chain is measured, next to another attached
+/// container: the first and the last attachment of a host also create and delete tables, which is not typical.
 pub fn chain(conflist: Conflist, before: Before, only: Option<&'static str>) -> Box<Prepare> {
     Box::new(move |lab, side| {
         let mut before = before(lab, side);
@@ -49,12 +49,12 @@ pub fn chain(conflist: Conflist, before: Before, only: Option<&'static str>) -> 
     })
 }
 
-/// ADD and DEL of many containers by several workers, as a node has them after a reboot: the time until all is done.
+/// ADD and DEL of many containers by several workers, as after a reboot of a node: the total time.
 pub fn crowd(conflist: Conflist, containers: usize, workers: usize) -> Box<Prepare> {
     storm(conflist, nothing, containers, workers)
 }
 
-/// ADD and DEL of many containers, beside what is there before. What is left in the end counts as a failure.
+/// ADD and DEL of many containers on a prepared host. If anything is left at the end, the round fails.
 fn storm(conflist: Conflist, before: Before, containers: usize, workers: usize) -> Box<Prepare> {
     Box::new(move |lab, side| {
         let mut before = before(lab, side);
@@ -74,7 +74,8 @@ fn storm(conflist: Conflist, before: Before, containers: usize, workers: usize) 
     })
 }
 
-/// ADD and then DEL of each of many containers, by several workers: some start while others stop, as in a rolling update.
+/// ADD and then DEL of each of many containers by several workers: some start while others stop, as in a rolling
+/// update.
 pub fn churn(conflist: Conflist, containers: usize, workers: usize) -> Box<Prepare> {
     Box::new(move |lab, side| {
         let pods: Vec<_> = (0..containers)
@@ -94,12 +95,12 @@ pub fn churn(conflist: Conflist, containers: usize, workers: usize) -> Box<Prepa
     })
 }
 
-/// As [`crowd`], beside others' connections, and while others change the ruleset.
+/// Like [`crowd`], with many tracked connections, and while another program changes the ruleset.
 pub fn crowd_in_unrest(conflist: Conflist, containers: usize, workers: usize) -> Box<Prepare> {
     let whole = storm(conflist, unrest::with_connections, containers, workers);
     Box::new(move |lab, side| {
         let mut whole = whole(lab, side);
-        Box::new(move |how| unrest::beside_a_writer(PAUSE, || whole(how)))
+        Box::new(move |how| unrest::with_a_writer(PAUSE, || whole(how)))
     })
 }
 
@@ -123,7 +124,7 @@ pub fn in_parallel<T: Sync>(all: &[T], workers: usize, work: impl Fn(&T) -> Spen
     sum
 }
 
-/// ADD from first to last, and the last result. The first failure ends it.
+/// ADD of all plugins, first to last. Returns the last result. Stops at the first failure.
 pub fn attach(
     network: &[Call],
     container: &Container,
@@ -148,7 +149,7 @@ pub fn attach(
     (sum, prev)
 }
 
-/// DEL from last to first.
+/// DEL of all plugins, last to first.
 pub fn detach(
     network: &[Call],
     container: &Container,

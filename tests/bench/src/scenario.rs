@@ -1,4 +1,4 @@
-//! What is compared, and how.
+//! A scenario: what is compared, and how.
 
 use std::thread;
 use std::time::Duration;
@@ -11,37 +11,37 @@ use crate::machine::{Machine, Prepare};
 use crate::report::{Phase, Unit};
 use crate::side::{Backend, Rival, Side};
 
-/// How long a side may take, on average, for each run that is asked for. If one takes longer, all sides are run less often, so that
-/// nobody waits for a table for hours.
+/// The average time that a side may take for each requested run. If a side takes longer, all sides run less often, so
+/// that the benchmark does not take hours.
 const FOR_A_RUN: Duration = Duration::from_millis(150);
 
-/// How often each side is run in any case, unless less is asked for.
+/// Minimum number of runs of each side, unless fewer are requested.
 const LEAST: u32 = 5;
 
-/// One or some rows of the table.
+/// One or several rows of the table.
 pub struct Scenario {
     pub name: &'static str,
-    /// The names of a round's parts.
+    /// The names of a round's phases.
     pub phases: &'static [&'static str],
     pub unit: Unit,
-    /// What has to be installed for it.
+    /// The plugins that it needs.
     plugins: &'static [&'static str],
-    /// What the kernel must be able to do.
+    /// The kernel features that it needs.
     needs: &'static [Feature],
-    /// Ours that take part.
+    /// The sides of Ferrule in it.
     ours: Vec<Side>,
     /// Whether the reference takes part.
     reference: bool,
-    /// How often it is run again under the tracer.
+    /// The number of runs under the tracer.
     traces: usize,
     prepare: Box<Prepare>,
 }
 
-/// What came of a scenario for one of ours, beside the one that it is compared with.
+/// The result of one of Ferrule's sides, with the compared side's.
 pub struct Measured {
     pub ours: Side,
     pub rival: Option<Side>,
-    /// A round's parts.
+    /// The phases of a round.
     pub phases: Vec<(Phase, Option<Phase>)>,
 }
 
@@ -84,12 +84,12 @@ impl Scenario {
         Self { traces: 0, ..self }
     }
 
-    /// Many containers at once.
+    /// Many concurrent containers.
     pub fn stormy(self) -> Self {
         self.of(&["all ADD", "all DEL"]).by_backends().untraced()
     }
 
-    /// Many containers, of which some start while others stop.
+    /// Many containers, some of which start while others stop.
     pub fn rolling(self) -> Self {
         self.of(&["ADD and DEL of all"]).by_backends().untraced()
     }
@@ -98,18 +98,18 @@ impl Scenario {
         Self { unit: Unit::Throughput { bytes: BYTES }, ..self }.of(&["TCP"]).untraced()
     }
 
-    /// Each of ours, and the one that it is compared with.
+    /// Each of Ferrule's sides, with the side that it is compared with.
     fn sides(&self, rival: Rival) -> Vec<(Side, Option<Side>)> {
         let takes_part = (self.reference || rival.is_baseline()) && self.rival_lacks(rival).is_none();
         self.ours.iter().map(|&ours| (ours, takes_part.then(|| rival.of(ours.backend)))).collect()
     }
 
-    /// The plugin for want of which ours is compared with nothing.
+    /// The plugin that the compared side lacks, if any.
     pub fn rival_lacks(&self, rival: Rival) -> Option<&'static str> {
         rival.of(Backend::Default).lacks(self.plugins)
     }
 
-    /// Why it cannot be run, if it cannot.
+    /// Why it cannot run, if it cannot.
     pub fn missing(&self) -> Option<String> {
         if let Some(feature) = self.needs.iter().find(|feature| !feature.is_there()) {
             return Some(format!("this kernel has no {feature}"));
@@ -117,7 +117,7 @@ impl Scenario {
         self.ours.iter().find_map(|side| Some(format!("there is no {} of {side}", side.lacks(self.plugins)?)))
     }
 
-    /// All sides in turns, so that whatever else the machine does falls on all of them.
+    /// Runs all sides in turns, so that other load on the machine affects all of them.
     pub fn measure(&self, runs: u32, rival: Rival) -> Vec<Measured> {
         let pairs = self.sides(rival);
         let mut sides = Vec::new();
@@ -154,7 +154,7 @@ impl Scenario {
     }
 }
 
-/// Until one of them has used all of its time: each is run as often as the others.
+/// Runs until a side has used up its time. All sides run equally often.
 fn time(entrants: &mut [Entrant], runs: u32) {
     for round in 0..runs {
         if round >= LEAST && entrants.iter().any(Entrant::is_over) {
@@ -164,7 +164,7 @@ fn time(entrants: &mut [Entrant], runs: u32) {
     }
 }
 
-/// Each is the first one in its turn.
+/// Each side is the first in one of the turns.
 fn turn(entrants: &mut [Entrant], round: usize, work: fn(&mut Entrant)) {
     let count = entrants.len();
     (0..count).for_each(|n| work(&mut entrants[(round + n) % count]));

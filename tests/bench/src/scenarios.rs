@@ -8,10 +8,9 @@ use crate::dynamic::{idle_daemon, leased};
 use crate::floor::{with_deletion, with_move};
 use crate::many_ports::many_ports;
 use crate::networks::{
-    beside_kube_proxy, bridged, by_flannel, dual_stack, fixed, in_vrf, kubernetes, limited, loopback,
-    nothing, of_host_device, on_dummy, on_ipvlan, on_macvlan, on_tap, on_vlan, passing, point_to_point,
-    ports, source_routed, stocked, store, with_flanneld, with_hundreds_of_mappings, with_master,
-    with_policy_drop,
+    bridged, by_flannel, dual_stack, fixed, in_vrf, kubernetes, limited, loopback, nothing, of_host_device,
+    on_dummy, on_ipvlan, on_macvlan, on_tap, on_vlan, passing, point_to_point, ports, source_routed, stocked,
+    store, with_flanneld, with_hundreds_of_mappings, with_kube_proxy, with_master, with_policy_drop,
 };
 use crate::repairs::repairs;
 use crate::rounds::{chain, churn, crowd, crowd_in_unrest, version};
@@ -40,8 +39,8 @@ const FIREWALL: &[&str] = &["bridge", "host-local", "firewall"];
 const WITH_DELETION: &[&str] = &["ADD", "DEL", "the kernel's part of DEL"];
 const KUBERNETES: &[&str] = &["bridge", "host-local", "tuning", "portmap"];
 
-/// All of them, in the table's order. The reference would need minutes to install 5 000 mappings, so it is left out
-/// where these are there.
+/// All rows, in the table's order. The reference would need minutes to install 5 000 mappings, so it is not measured
+/// with them.
 pub fn all() -> Vec<Scenario> {
     [single(), interfaces(), storms(), host_ports(), collections()].into_iter().flatten().collect()
 }
@@ -79,7 +78,7 @@ fn single() -> Vec<Scenario> {
     ]
 }
 
-/// Many containers at once.
+/// Many concurrent containers.
 fn storms() -> Vec<Scenario> {
     vec![
         Scenario::new(
@@ -121,7 +120,7 @@ fn storms() -> Vec<Scenario> {
     ]
 }
 
-/// Interface plugins beside bridge, each with host-local, and what moves their routes.
+/// The other interface plugins, each with host-local, and the plugins that move routes.
 fn interfaces() -> Vec<Scenario> {
     vec![
         Scenario::new("ptp + host-local, ipMasq", PTP, chain(point_to_point, nothing, None)).by_backends(),
@@ -169,7 +168,7 @@ fn host_ports() -> Vec<Scenario> {
         Scenario::new(
             "firewall with 5 000 chains of kube-proxy",
             FIREWALL,
-            chain(passing, beside_kube_proxy, Some("firewall")),
+            chain(passing, with_kube_proxy, Some("firewall")),
         ),
         Scenario::new("portmap, two ports", PORTMAP, chain(ports, nothing, Some("portmap"))).by_backends(),
         Scenario::new(

@@ -1,4 +1,4 @@
-//! Who is measured.
+//! The sides of a comparison.
 
 use std::fmt;
 use std::fs;
@@ -8,25 +8,26 @@ use std::sync::LazyLock;
 use lab::{Call, Lab, Release, Tool, ours, together};
 use serde_json::{Value, json};
 
-/// One of the contestants.
+/// A side.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Side {
     name: &'static str,
-    /// Where its executables are.
+    /// The directory of its executables.
     directory: &'static Path,
-    /// Where those are that `directory` lacks.
+    /// The directory of executables that `directory` lacks.
     further: Option<&'static Path>,
     pub backend: Backend,
-    /// What a row says of it behind its name.
+    /// The text after its name in a row.
     pub remark: &'static str,
 }
 
-/// What ours is compared with.
+/// The side that Ferrule is compared with.
 #[derive(Clone, Copy, Debug)]
 pub enum Rival {
-    /// Its latest release on this machine with its fastest backend, and what Debian's package lacks from another directory.
+    /// The reference: its latest release on this machine with its fastest backend. A second directory has what Debian's
+    /// package lacks.
     Reference { further: Option<&'static Path> },
-    /// Executables of ours from another time.
+    /// Older executables of Ferrule.
     Baseline(&'static Path),
 }
 
@@ -35,7 +36,7 @@ impl Rival {
         matches!(self, Self::Baseline(_))
     }
 
-    /// The one that a side of ours is compared with.
+    /// The side that one of Ferrule's sides is compared with.
     pub fn of(self, backend: Backend) -> Side {
         match self {
             Self::Reference { further } => Side::reference(further),
@@ -44,18 +45,18 @@ impl Rival {
     }
 }
 
-/// Of the firewall.
+/// A firewall backend.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Backend {
-    /// The one that a plugin takes by itself: nftables of ours.
+    /// The plugin's default: nftables for Ferrule.
     Default,
     Iptables,
-    /// The reference takes iptables by itself. Its release 1.1.1 has nothing else.
+    /// The reference's default is iptables. Its release 1.1.1 has nothing else.
     Nftables,
 }
 
 impl Backend {
-    /// What a configuration names. None: the default is what is wanted.
+    /// The value of the configuration's key. None: the default.
     pub fn key(self) -> Option<&'static str> {
         match self {
             Self::Default => None,
@@ -73,48 +74,48 @@ impl Side {
         Self { name: "ours", directory: &DIRECTORY, further: None, backend, remark }
     }
 
-    /// An executable for each plugin.
+    /// A separate executable for each plugin.
     pub fn single() -> Self {
         static DIRECTORY: LazyLock<PathBuf> = LazyLock::new(ours);
         let remark = ", ours as single executables";
         Self { name: "ours, single", directory: &DIRECTORY, further: None, backend: Backend::Default, remark }
     }
 
-    /// Debian's, and what its package lacks.
+    /// The reference, as Debian's package and a second directory have it.
     fn reference(further: Option<&'static Path>) -> Self {
         static DIRECTORY: LazyLock<PathBuf> = LazyLock::new(|| Release::latest().place());
         let backend = if Release::latest() == Release::V1_1_1 { Backend::Default } else { Backend::Nftables };
         Self { name: "reference", directory: &DIRECTORY, further, backend, remark: "" }
     }
 
-    /// Executables of ours from another time.
+    /// Older executables of Ferrule.
     fn baseline(directory: &'static Path, backend: Backend) -> Self {
         Self { name: "before", directory, further: None, backend, remark: "" }
     }
 
-    /// Where the executable of a plugin is. The first place: it is not installed.
+    /// The directory of a plugin's executable. If it is not installed, the first directory.
     pub fn directory(self, plugin: &str) -> &'static Path {
         let has = |directory: &&'static Path| directory.join(plugin).is_file();
         self.further.filter(|further| has(further) && !has(&self.directory)).unwrap_or(self.directory)
     }
 
-    /// Of what a scenario needs, a plugin that is not installed.
+    /// The first plugin of these that is not installed.
     pub fn lacks(self, plugins: &[&'static str]) -> Option<&'static str> {
         plugins.iter().copied().find(|plugin| self.size(plugin).is_none())
     }
 
-    /// The names of those that its first directory lacks.
+    /// The names of the executables that its first directory lacks.
     pub fn further(self) -> Vec<String> {
         let all = self.further.map(executables).unwrap_or_default();
         all.into_iter().filter(|plugin| !self.directory.join(plugin).exists()).collect()
     }
 
-    /// The names of its executables.
+    /// The names of all its executables.
     pub fn plugins(self) -> Vec<String> {
         executables(self.directory)
     }
 
-    /// Of an executable, in bytes. None: not installed.
+    /// The size of an executable in bytes. None: not installed.
     pub fn size(self, plugin: &str) -> Option<u64> {
         fs::metadata(self.directory(plugin).join(plugin)).ok().map(|file| file.len())
     }
@@ -122,7 +123,7 @@ impl Side {
     /// A call to one of its plugins.
     pub fn plugin(self, lab: &Lab, name: &str) -> Call {
         let call = lab.plugin(name).in_dir(self.directory(name));
-        // A delegate may be in the other one.
+        // A delegate may be in the other directory.
         [Some(self.directory), self.further].into_iter().flatten().fold(call, Call::also_in_dir)
     }
 
@@ -130,7 +131,7 @@ impl Side {
         lab.cnitool().in_dir(self.directory)
     }
 
-    /// The calls to its plugins for a network, first to last, as far as they are the same for all containers.
+    /// The calls of a network's plugins, first to last, without the parts that depend on the container.
     pub fn network(self, lab: &Lab, conflist: &Value) -> Vec<Call> {
         let shared = json!({"cniVersion": conflist["cniVersion"], "name": conflist["name"]});
         let call = |plugin: &Value| {

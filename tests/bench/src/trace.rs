@@ -1,6 +1,6 @@
-//! Counting what a process does: its system calls, the programs it starts, and the memory it needs.
+//! Counts a process's system calls and started programs, and measures its memory.
 //!
-//! By ptrace(2), for `ru_maxrss` of wait4(2) is no use here: it begins with the resident set of the process that forked.
+//! It uses ptrace(2), because `ru_maxrss` of wait4(2) includes the resident set of the process that forked.
 
 use std::fs;
 use std::io::{Read, Write};
@@ -16,10 +16,10 @@ use nix::unistd::Pid;
 
 use crate::process::{Cost, Spent};
 
-/// A process waits to be seized, and only then becomes the plugin.
+/// The process waits until it is traced. Then it executes the plugin.
 const GATE: &str = "read -r go; exec \"$0\"";
 
-/// Runs a call's process under the tracer; its stdout comes second.
+/// Runs a call's process under the tracer. The second value is its stdout.
 #[expect(clippy::zombie_processes, reason = "the tracer waits for it")]
 pub fn traced(call: &Call) -> (Spent, String) {
     let plugin = call.process();
@@ -55,7 +55,7 @@ fn options() -> Options {
         | Options::PTRACE_O_TRACECLONE
 }
 
-/// Follows the process and its descendants, from its becoming the plugin to its end.
+/// Traces the process and its descendants, from the plugin's execve(2) to its exit.
 fn follow(root: Pid) -> (Cost, i32) {
     let mut cost = Cost::default();
     loop {
@@ -68,7 +68,7 @@ fn follow(root: Pid) -> (Cost, i32) {
             }
             WaitStatus::PtraceEvent(pid, _, event) => {
                 match event {
-                    // What was before was the shell.
+                    // Everything before was the shell.
                     libc::PTRACE_EVENT_EXEC if pid == root => cost = Cost { programs: 1, ..Cost::default() },
                     libc::PTRACE_EVENT_EXEC => cost.programs += 1,
                     libc::PTRACE_EVENT_EXIT => cost.peak = cost.peak.max(peak(pid)),
@@ -88,13 +88,13 @@ fn is_entry(pid: Pid) -> bool {
 
 fn go_on(pid: Pid, signal: Option<Signal>) {
     match ptrace::syscall(pid, signal) {
-        // Killed with the others of its process.
+        // The process was killed with its thread group.
         Ok(()) | Err(Errno::ESRCH) => {}
         Err(e) => panic!("continue process {pid}: {e}"),
     }
 }
 
-/// Just before it ends, what it had at most, in KiB.
+/// The peak resident set in KiB, read just before the process exits.
 fn peak(pid: Pid) -> u64 {
     let status = fs::read_to_string(format!("/proc/{pid}/status")).unwrap_or_default();
     let line = status.lines().find_map(|line| line.strip_prefix("VmHWM:"));

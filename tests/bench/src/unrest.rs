@@ -1,4 +1,4 @@
-//! What else a busy host does: others' connections, and others' changes of the ruleset.
+//! Other load on a busy host: tracked connections, and changes of the ruleset.
 
 use std::io::Write;
 use std::net::UdpSocket;
@@ -12,11 +12,11 @@ use lab::Lab;
 use crate::process::Spent;
 use crate::side::Side;
 
-/// Others' connections: 200 000, of the 262 144 that the kernel tracks by default.
+/// Connections: 200 000, of the default limit of 262 144.
 const SOURCES: u16 = 4;
 const PORTS_EACH: u16 = 50_000;
 
-/// So many connections that no container takes part in. They stay for an hour.
+/// Creates connections that belong to no container. They stay for an hour.
 pub fn with_connections(lab: &Lab, _: Side) -> Spent {
     lab.host().sh("nft 'table inet others {
             chain out { type filter hook output priority 0; ct state new counter; }
@@ -26,19 +26,19 @@ pub fn with_connections(lab: &Lab, _: Side) -> Spent {
     for source in 1..=SOURCES {
         let socket = UdpSocket::bind(("127.0.0.1", source)).expect("a port of the lab's host");
         for port in 10_000..10_000 + PORTS_EACH {
-            // What is dropped behind the connection's beginning is no failure here.
+            // Dropped packets do not matter, because the connection is already tracked.
             socket.send_to(b"?", ("127.0.0.1", port)).ok();
         }
     }
     let tracked = lab.host().sh("cat /proc/sys/net/netfilter/nf_conntrack_count");
     let tracked: u32 = tracked.trim().parse().expect("a number");
-    let wanted = u32::from(SOURCES) * u32::from(PORTS_EACH);
-    let failures = (tracked < wanted).then(|| format!("only {tracked} connections are tracked"));
+    let expected = u32::from(SOURCES) * u32::from(PORTS_EACH);
+    let failures = (tracked < expected).then(|| format!("only {tracked} connections are tracked"));
     Spent { failures: failures.into_iter().collect(), ..Spent::default() }
 }
 
-/// Runs `work` while another process changes the ruleset, as kube-proxy's `nft` does, once in each `pause`.
-pub fn beside_a_writer<T>(pause: Duration, work: impl FnOnce() -> T) -> T {
+/// Runs `work` while another process changes the ruleset after each `pause`, as kube-proxy's `nft` does.
+pub fn with_a_writer<T>(pause: Duration, work: impl FnOnce() -> T) -> T {
     let done = AtomicBool::new(false);
     thread::scope(|scope| {
         scope.spawn(|| {

@@ -1,7 +1,7 @@
-//! `make demo`: two containers get a network, are reached from everywhere, and are gone without a trace. Then pods on two machines reach
-//! each other.
+//! `make demo`: attaches two containers to a network, sends traffic between all of them, and detaches them without
+//! leftovers. Then pods on two machines reach each other.
 //!
-//! Even the "host" is a namespace of its own, so nothing of the machine that it runs on is touched.
+//! The "host" is a network namespace too, so the machine is not changed.
 #![allow(
     clippy::expect_used,
     clippy::print_stdout,
@@ -21,7 +21,8 @@ use network::Demo;
 
 fn main() -> ExitCode {
     let lab = Lab::new();
-    // As on any host of containers; the bridge plugin would turn it on, and leaves it on.
+    // As on any host with containers, forwarding is on before the plugins run. The bridge plugin would turn it on and
+    // leave it on.
     lab.host().sh("echo 1 >/proc/sys/net/ipv4/ip_forward; echo 1 >/proc/sys/net/ipv6/conf/all/forwarding");
     let client = lab.machine("client");
     let containers = ["web", "db"].map(|id| lab.container(id));

@@ -1,4 +1,4 @@
-//! The network of the demonstration, and the runtime's part in it.
+//! The demonstration's network, and the runtime's part.
 
 use std::path::Path;
 use std::time::Instant;
@@ -11,15 +11,15 @@ use serde_json::{Value, json};
 use crate::show;
 
 pub const IFNAME: &str = "eth0";
-/// What tuning gives to web. The first byte says that it was made up.
+/// The MAC that tuning sets for web: a locally administered one.
 pub const MAC: &str = "0a:00:00:00:00:42";
-/// Ports of the host, and of the container.
+/// Host port and container port.
 pub const TCP: (u16, u16) = (8080, 80);
 pub const UDP: (u16, u16) = (5353, 53);
-/// The runtime's cache, in the lab's own /run.
+/// The runtime's cache, in the lab's private /run.
 pub const CACHE: &str = "/run/demo";
 
-/// What tuning sets.
+/// The sysctl value that tuning sets.
 pub const BACKLOG: &str = "500";
 
 fn conflist() -> Value {
@@ -54,7 +54,7 @@ pub struct Demo {
     runtime: Runtime,
 }
 
-/// A container, how it was attached, and what came of it.
+/// An attached container, with its calls and its result.
 pub struct Attached {
     pub container: Container,
     pub result: AddResult,

@@ -1,17 +1,17 @@
-//! The proof that nothing is left.
+//! Checks that nothing is left.
 
 use lab::{Lab, Snapshot};
 
 use crate::network::CACHE;
 use crate::show::{bad, good};
 
-/// What there is outside of the containers: what is in their namespaces goes with them.
+/// The state outside of the containers. The rest is deleted with their namespaces.
 pub fn of_the_machine(lab: &Lab) -> Snapshot {
     lab.snapshot().without("web").without("db")
 }
 
-/// The network outlives its containers: a bridge without ports, and a directory without leases. Take these away, and the
-/// machine must be what it was.
+/// The network itself stays after its last container: a bridge without ports, and a directory without leases. Without
+/// these, the machine must be as it was before.
 pub fn none(lab: &Lab, before: &Snapshot) -> bool {
     let host = lab.host();
     let count = |what: &str, command: &str| {
@@ -25,7 +25,8 @@ pub fn none(lab: &Lab, before: &Snapshot) -> bool {
         count("bridge ports", "ip -o link show master cni0"),
         count("rules and map elements", "nft list ruleset | grep -e demo/ -e 10.88. -e fd00:88:"),
         count("iptables rules", "for t in ip ip6; do ${t}tables-save; done | grep -e demo -e CNI"),
-        // Other connections end by themselves; a client that goes on sending to such a port would keep its flow alive.
+        // Other connections end by themselves. A client that continues to send to such a port would keep its flow
+        // alive.
         count(
             "UDP flows through host ports",
             "for f in ipv4 ipv6; do conntrack --dump --family $f --proto udp --dst-nat 2>/dev/null; done",

@@ -1,4 +1,4 @@
-//! What a person wants to see: the kernel's own view, as tables.
+//! The kernel's state as tables for people.
 
 use std::io::{IsTerminal, stdout};
 
@@ -11,7 +11,7 @@ pub fn title(text: &str) {
     println!("\n{}", bold(text));
 }
 
-/// The last line: whether all of it worked.
+/// The last line: whether everything worked.
 pub fn verdict(fine: bool) {
     let text = if fine {
         "✓ Everything worked, and nothing was left behind."
@@ -21,7 +21,7 @@ pub fn verdict(fine: bool) {
     println!("\n{}", bold(text));
 }
 
-/// Who got which address on which interface, behind which bridge.
+/// The containers with their interfaces, addresses and bridges.
 pub fn attachments(lab: &Lab, attached: &[Attached]) {
     let row = |cells: [&str; 6]| {
         let [container, interface, mac, addresses, peer, bridge] = cells;
@@ -44,7 +44,7 @@ pub fn attachments(lab: &Lab, attached: &[Attached]) {
     }
 }
 
-/// What the plugins tuning and loopback have set, and whether it is so.
+/// The settings by tuning and loopback, and whether they are in effect.
 pub fn settings(attached: &[Attached]) -> bool {
     println!();
     let mut fine = true;
@@ -79,7 +79,7 @@ pub fn bad(text: &str) -> String {
     styled("31", text)
 }
 
-/// Colours are for people only.
+/// Colours only on a terminal.
 fn styled(code: &str, text: &str) -> String {
     if stdout().is_terminal() { format!("\x1b[{code}m{text}\x1b[0m") } else { text.to_owned() }
 }

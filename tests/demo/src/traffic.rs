@@ -1,4 +1,4 @@
-//! Real packets: between the containers, through the host's ports, and out of the host.
+//! Traffic: between the containers, through host ports, and from containers to outside.
 
 use std::net::{IpAddr, SocketAddr};
 
@@ -7,11 +7,11 @@ use lab::{Lab, Netns, tcp_says, udp_says};
 use crate::network::{Attached, TCP, UDP};
 use crate::show::{bad, good};
 
-/// The addresses of the host on its uplink, where other machines know it. See `Lab::machine`.
+/// The host's addresses on its uplink. See `Lab::machine`.
 const HOST: [&str; 2] = ["198.51.100.1", "2001:db8:51::1"];
-/// The other machine's.
+/// The other machine's addresses.
 const CLIENT: [&str; 2] = ["198.51.100.2", "2001:db8:51::2"];
-/// A port that the other machine serves.
+/// The port on which the other machine serves.
 const CLIENT_PORT: u16 = 80;
 
 pub fn ping(from: &Attached, to: &Attached) -> bool {
@@ -21,12 +21,12 @@ pub fn ping(from: &Attached, to: &Attached) -> bool {
         println!("  {:4} → {:4} {address:<16} {answer}", from.container.id, to.container.id);
         reached
     });
-    // Every one of them is tried and shown.
+    // Every one is tried and shown.
     !reached.collect::<Vec<_>>().contains(&false)
 }
 
-/// The service in web is reached through the host's ports from the host, from another machine, from the other container
-/// and from web itself; and what web sends out bears the host's address.
+/// The service in web is reached through host ports from the host, another machine, the other container and web itself.
+/// Packets from web to outside have the host's address.
 pub fn everywhere(lab: &Lab, client: &Netns, web: &Attached, db: &Attached) -> bool {
     let mut servers = Vec::new();
     for address in web.addresses() {
@@ -61,12 +61,12 @@ impl Table {
         Self { all_answered: true }
     }
 
-    /// Asks, and shows who answered, and which address the client had there. `seen_as` is the address it has to have.
-    fn row(&mut self, who: &str, from: &Netns, via: &str, to: String, wanted: &str, seen_as: Option<&str>) {
+    /// Connects, and shows the server's name and the client's address as the server sees it, which must be `seen_as`.
+    fn row(&mut self, who: &str, from: &Netns, via: &str, to: String, expected: &str, seen_as: Option<&str>) {
         let answer = if via == "tcp" { tcp_says(from, &to) } else { udp_says(from, &to) };
         let answer = answer.unwrap_or_else(|| "nobody -".to_owned());
         let (by, seen) = answer.split_once(' ').unwrap_or((&answer, ""));
-        let fine = by == wanted && seen_as.is_none_or(|wanted| wanted == seen);
+        let fine = by == expected && seen_as.is_none_or(|expected| expected == seen);
         self.all_answered &= fine;
         let by = if fine { good(&format!("{by:<12}")) } else { bad(&format!("{by:<12}")) };
         println!("  {who:<8} {via:<5} {to:<26} {by} {seen}");

@@ -1,4 +1,4 @@
-//! Two machines with flannel's network over both, and a route to each other's subnets.
+//! Two machines with a flannel network, and routes to each other's subnets.
 
 use std::fs;
 use std::net::{IpAddr, SocketAddr};
@@ -10,7 +10,7 @@ use serde_json::json;
 use crate::network::{CACHE, IFNAME};
 use crate::show::{bad, good};
 
-/// A pod on a machine: all that is needed to detach it.
+/// A pod on a machine, with its calls for DEL.
 struct Pod {
     netns: Netns,
     network: Network,
@@ -19,7 +19,7 @@ struct Pod {
     addresses: Vec<IpAddr>,
 }
 
-/// What flanneld makes of a machine, the n-th: a file, and routes. And a pod on it.
+/// Does flanneld's work on the n-th machine (a file, and routes), and attaches a pod.
 fn start(lab: &Lab, n: u8) -> Pod {
     let other = 3 - n;
     fs::create_dir_all("/run/flannel").expect("create flanneld's directory");
@@ -59,7 +59,7 @@ fn stop(pod: &Pod) {
     pod.runtime.del(&pod.network, &pod.attach).expect("DEL");
 }
 
-/// Whether a pod on the one machine reaches a pod on the other one, by its addresses and by the machine's ports.
+/// Whether a pod on one machine reaches a pod on the other, by its addresses and by host ports.
 pub fn reach_each_other() -> bool {
     let lab = Lab::new();
     let second = Neighbour::of(&lab);

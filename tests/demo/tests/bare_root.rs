@@ -1,10 +1,10 @@
-//! The demonstration on a machine that has never seen a container: in a chroot without /etc/cni and /var/lib/cni.
+//! The demonstration on a machine without any container configuration: a chroot without /etc/cni and /var/lib/cni.
 
 use std::path::Path;
 use std::process::Command;
 
-/// Makes the root directory $1 of the machine's programs, the executables in $2 and the demonstration $3. Neither of the latter has this path
-/// outside.
+/// Creates the root directory $1 with the machine's programs, the executables in $2 and the demonstration $3. The
+/// latter two have other paths outside.
 const SCRIPT: &str = r#"
 mount -t tmpfs root "$1"
 cd "$1"

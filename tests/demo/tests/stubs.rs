@@ -6,7 +6,7 @@ use std::os::unix::fs::{PermissionsExt, symlink};
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-/// Hands the previous result on, and does nothing.
+/// Returns `prevResult`, and does nothing else.
 const STUB: &str = r#"#!/usr/bin/python3
 import json, os, sys
 conf = json.load(sys.stdin)
@@ -14,10 +14,10 @@ if os.environ["CNI_COMMAND"] == "ADD":
     print(json.dumps(conf.get("prevResult") or {"cniVersion": conf["cniVersion"], "ips": [], "dns": {}}))
 "#;
 
-/// All that its chains name.
+/// All plugins in the demonstration's chains.
 const PLUGINS: [&str; 6] = ["loopback", "bridge", "host-local", "tuning", "portmap", "flannel"];
 
-/// The executables of bin/, with a stub in place of one plugin.
+/// The executables of bin/, with one plugin replaced by a stub.
 fn with_stub(directory: &Path, stubbed: &str) -> PathBuf {
     let repository = Path::new(env!("CARGO_MANIFEST_DIR")).ancestors().nth(2).unwrap();
     let bin = directory.join(stubbed);
@@ -33,11 +33,11 @@ fn with_stub(directory: &Path, stubbed: &str) -> PathBuf {
 }
 
 #[test]
-fn it_fails_if_a_stub_stands_for_one_of_its_plugins() {
+fn it_fails_if_a_plugin_is_replaced_by_a_stub() {
     let directory = Path::new(env!("CARGO_TARGET_TMPDIR")).join("stubs-of-the-demo");
     for plugin in PLUGINS {
         let mut demo = Command::new(env!("CARGO_BIN_EXE_demo"));
-        // Also the plugins that others delegate to are looked for as files.
+        // Delegates, too, are started from these files.
         let demo =
             demo.env("FERRULE_BIN", with_stub(&directory, plugin)).env("FERRULE_SEPARATE_DELEGATES", "1");
         let output = demo.output().unwrap();

@@ -1,18 +1,18 @@
-//! What can go wrong at which system call, found out by tracing a run in which nothing does.
+//! Faults and the system calls that they hit. The calls are from a traced run without faults.
 
 use std::collections::{HashMap, HashSet};
 use std::fmt;
 
 use lab::under_test;
 
-/// A system call of a run: the `nth` of its name, counted from 1 as strace counts.
+/// A system call of a run: the `nth` of its name, counted from 1 as by strace.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Syscall {
     pub name: String,
     pub nth: u32,
 }
 
-/// What happens in place of the call.
+/// What happens instead of the call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Fault {
     Error(&'static str),
@@ -36,7 +36,7 @@ impl Case {
         }
     }
 
-    /// Whether a run's trace shows that it happened.
+    /// Whether a run's trace shows that the fault happened.
     pub(crate) fn happened_in(&self, trace: &str) -> bool {
         match self.fault {
             Fault::Error(_) => trace.contains("(INJECTED)"),
@@ -52,20 +52,22 @@ impl fmt::Display for Case {
     }
 }
 
-/// What a plugin itself does begins where it reads its configuration, and so it is with cnitool; dhcp's daemon looks for its directory. All before is the start
-/// of libc and of the language's runtime: who fails there has not begun, and has nothing to take back.
+/// Whether a line of a trace starts the plugin's own work: reading its configuration. cnitool does the same, and dhcp's
+/// daemon looks for its directory. Everything before is the start of libc and of the language's runtime: if that fails,
+/// there is nothing to roll back.
 fn is_beginning(line: &str) -> bool {
     ["read(0,", "\"/etc/cni/net.d\"", "\"/run/cni/dhcp"].iter().any(|mark| line.contains(mark))
 }
 
-/// The plugin's own calls, in the order of a trace. Of several threads or processes, the calls of one name and count
-/// are one: strace counts in each of them, and injects into all. `fed`: without two that the iptables tools do not look at. Reads of
-/// stdin, a pipe, never fail, and the tools take a failure for its end. Where the kernel does not tell whether it has a revision of a
-/// match or target, they take an older one: the rule does the same, but is not found by who asks for the newer one.
+/// The plugin's own calls, in the order of a trace. Calls with the same name and count in several threads or processes
+/// are one: strace counts for each of them, and injects into all. With `fed`, two kinds are left out, because the
+/// iptables tools do not check them. Reads of stdin, a pipe, never fail, and the tools treat a failure as its end. If
+/// the kernel does not answer which revision of a match or target it has, the tools use an older revision. The rule has
+/// the same effect, but a check for the newer one does not find it.
 pub fn own_calls(trace: &str, fed: bool) -> Vec<Syscall> {
     let mut counts: HashMap<(&str, &str), u32> = HashMap::new();
     let (mut begun, mut seen, mut calls) = (false, HashSet::new(), Vec::new());
-    // Of each process: its calls on its newest socket, and whether that asks for a revision.
+    // For each process: the calls on its newest socket, and whether that asks for a revision.
     let mut sockets: HashMap<&str, (Vec<Syscall>, bool)> = HashMap::new();
     let mut left_out = HashSet::new();
     for line in trace.lines() {
@@ -95,24 +97,25 @@ pub fn own_calls(trace: &str, fed: bool) -> Vec<Syscall> {
         if fed && line.contains("read(0,") {
             continue;
         }
-        // What came before is seen as well: to hit a later thread's call of the same count would hit the start.
+        // Calls before the start count too: hitting a later thread's call with the same count would hit the start.
         if seen.insert(call.clone()) && begun && !is_of_a_runtime(name) {
             calls.push(call);
         }
     }
-    // In whichever of the processes: all are hit.
+    // In any of the processes, because all are hit.
     calls.retain(|call| !left_out.contains(call));
     calls
 }
 
-/// The plugin's own calls after the one that was made to fail: mostly its roll-back.
+/// The plugin's own calls after the failed one, mostly those of its rollback.
 pub(crate) fn calls_after_fault(trace: &str) -> Vec<Syscall> {
     let Some(fault) = trace.find("(INJECTED)") else { return Vec::new() };
     let before = own_calls(&trace[..fault], false);
     own_calls(trace, false).into_iter().filter(|call| !before.contains(call)).collect()
 }
 
-/// Calls of Go's scheduler and memory, which ends a process on purpose where they fail: held against nobody.
+/// Calls of Go's scheduler and memory, which ends the process on purpose if they fail. They are not counted against
+/// anyone.
 fn is_of_a_runtime(name: &str) -> bool {
     const GO: &str = "arch_prctl brk clone clone3 epoll_create1 epoll_ctl epoll_pwait futex getpid gettid madvise \
         mmap mprotect munmap nanosleep prctl rseq rt_sigaction rt_sigprocmask rt_sigreturn sched_yield \
@@ -120,7 +123,7 @@ fn is_of_a_runtime(name: &str) -> bool {
     under_test().reference && GO.split(' ').any(|call| call == name)
 }
 
-/// Every error that fits, at every call.
+/// Every fitting error at every call.
 pub fn faults(calls: &[Syscall]) -> Vec<Case> {
     let cases = calls.iter().flat_map(|at| {
         errors(&at.name).iter().map(|errno| Case { at: at.clone(), fault: Fault::Error(errno) })
@@ -134,14 +137,14 @@ pub fn kills(calls: &[Syscall]) -> Vec<Case> {
     calls.iter().flat_map(|at| signals.map(|fault| Case { at: at.clone(), fault })).collect()
 }
 
-/// The errors that a call can come to.
+/// The errors that a call can return.
 fn errors(name: &str) -> &'static [&'static str] {
     match name {
-        // They fail for arguments that are wrong, and for nothing else (sigprocmask(2), sigaction(2)); libc does not look.
+        // They fail only for invalid arguments (sigprocmask(2), sigaction(2)), and libc does not check them.
         "gettid" | "getpid" | "rt_sigaction" | "rt_sigprocmask" | "rt_sigreturn" | "tkill" | "tgkill" => &[],
         "rt_sigtimedwait" => &["EINTR", "EAGAIN"],
-        // A descriptor is closed also when that is reported to have failed (close(2)); an injected failure would leave it
-        // open, which no kernel does. The others do not return.
+        // A descriptor is closed even if close(2) reports a failure. An injected failure would leave it open, which no
+        // kernel does. The others do not return.
         "close" | "execve" | "exit" | "exit_group" => &[],
         "open" | "openat" => &["EMFILE", "EPERM", "EIO", "ENOMEM", "EINTR", "ENOSPC"],
         "read" | "pread64" => &["EIO", "EINTR", "EAGAIN", "ENOMEM"],
@@ -177,7 +180,7 @@ mod tests {
     }
 
     #[test]
-    fn the_question_for_a_revision_is_left_out_of_what_is_fed() {
+    fn requests_for_a_revision_are_left_out_with_fed_input() {
         let trace = "8 read(0, \"{}\", 8) = 2\n8 socket(AF_NETLINK) = 5\n8 sendto(5, [{NFNL_MSG_COMPAT_GET}], 48) = 48\n\
                      8 recvmsg(5, {}) = 76\n8 close(5) = 0\n8 socket(AF_NETLINK) = 5\n8 sendto(5, [{GETGEN}], 20) = 20\n\
                      8 recvmsg(5, {}) = 20\n9 recvmsg(3, {}) = 20\n";
@@ -187,13 +190,13 @@ mod tests {
     }
 
     #[test]
-    fn the_roll_back_is_what_comes_after_the_fault() {
+    fn the_rollback_is_everything_after_the_fault() {
         let trace = "read(0, \"{}\", 8) = 2\nsendto(3) = 8\nsendto(3) = -1 EPERM (INJECTED)\nsendto(3) = 8\nunlink(\"a\") = 0\n";
         assert_eq!(calls_after_fault(trace), [call("sendto", 3), call("unlink", 1)]);
     }
 
     #[test]
-    fn threads_are_counted_each_for_itself_and_what_they_share_with_the_start_is_left_out() {
+    fn threads_are_counted_separately_without_calls_that_the_start_has_too() {
         let trace = "12 open(\"a\") = 3\n12 read(0, \"\", 8) = 2\n13 open(\"a\" <unfinished ...>\n12 open(\"b\") = 4\n\
                      13 <... open resumed>) = 5\n";
         assert_eq!(own_calls(trace, false), [call("read", 1), call("open", 2)]);

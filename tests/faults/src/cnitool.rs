@@ -1,12 +1,12 @@
-//! A runtime's side of the protocol under the same sweeps: cnitool, called as a plugin is called.
+//! A runtime under the same sweeps: cnitool, called like a plugin.
 
 use lab::{Lab, ours, quoted};
 use serde_json::{Value, json};
 
-/// What cnitool is called by in a fixture.
+/// The name of the script that calls cnitool.
 pub const TOOL: &str = "cnitool-chain";
 
-/// Calls cnitool as a plugin is called, and answers as one.
+/// Calls cnitool with a plugin's input, and returns a plugin's output.
 const AS_A_PLUGIN: &str = r#"
 command=$(printf %s "$CNI_COMMAND" | tr A-Z a-z)
 [ "$command" != version ] || exec $UNDER "$CNITOOL" version
@@ -20,7 +20,7 @@ status=$?
 printf %s "$errors" | sed -n '/^{/,$p' | sed '1s/^{/{"cniVersion": "1.1.0",/'
 [ $status -gt 51 ] && exit $status || exit 1"#;
 
-/// Puts it into a lab, with the plugins of its network.
+/// Installs the script in a lab, with the plugins of its network.
 pub fn install(lab: &Lab, plugins: &[Value]) {
     lab.configure("net.conflist", &json!({"cniVersion": "1.1.0", "name": "net", "plugins": plugins}));
     let cnitool = ours().join("cnitool");

@@ -1,4 +1,4 @@
-//! Two faults in one run: a system call of an ADD fails, and then one of the roll-back that follows.
+//! Two faults in one run: a system call of an ADD fails, and then one of the rollback.
 
 use std::time::SystemTime;
 use std::{env, fmt};
@@ -9,18 +9,18 @@ use crate::pool::{self, Job, Outcomes};
 use crate::target::{Hit, Target};
 use crate::verify::{self, Cleanup, Verdict};
 
-/// A sample of all pairs: there are too many to try each.
+/// A sample of all pairs, because there are too many.
 #[derive(Clone, Debug)]
 pub struct CompoundSweep {
     pub targets: Vec<Target>,
-    /// How many pairs of each target are tried.
+    /// The number of pairs for each target.
     pub pairs: u64,
-    /// The same seed chooses the same pairs.
+    /// The same seed selects the same pairs.
     pub seed: u64,
     pub workers: usize,
 }
 
-/// `FERRULE_SEED`, or else another seed each time. It has to be printed: with it, the same pairs are chosen again.
+/// `FERRULE_SEED`, or a random seed. Print it: it selects the same pairs again.
 pub fn any_seed() -> u64 {
     if let Some(seed) = env::var("FERRULE_SEED").ok().and_then(|seed| seed.parse().ok()) {
         return seed;
@@ -37,12 +37,12 @@ pub(crate) struct Pair {
 }
 
 impl CompoundSweep {
-    /// Whether a target's roll-back can be hit: that of a delegate or a tool is its caller's.
+    /// Whether a target's rollback can be hit. The caller of a delegate or a tool does the rollback for it.
     pub fn fits(target: &Target) -> bool {
         matches!(target.hit, Hit::Plugin | Hit::Runtime)
     }
 
-    /// Runs all pairs. `report` is called with each finding as it comes. The counts are by target.
+    /// Runs all pairs. Calls `report` with each finding. The counts are by target.
     pub fn run(&self, report: impl Fn(&str) + Sync) -> Outcomes<usize> {
         let targets = self.targets.iter().enumerate();
         let jobs = targets.flat_map(|(place, target)| {
@@ -52,7 +52,7 @@ impl CompoundSweep {
     }
 }
 
-/// One pair, which is chosen when the calls are known.
+/// One pair. It is selected when the calls are known.
 struct Attempt<'a> {
     place: usize,
     target: &'a Target,
@@ -61,8 +61,8 @@ struct Attempt<'a> {
 }
 
 impl Attempt<'_> {
-    /// Chooses a fault that makes the ADD fail, and one of the roll-back that follows. None: this ADD did not fail, or there was nothing to
-    /// take back.
+    /// Selects a fault that makes the ADD fail, and one of the following rollback. None: this ADD did not fail, or
+    /// there was nothing to roll back.
     fn choose(&self, fixture: &Fixture) -> Option<Pair> {
         let name = self.target.title().bytes().fold(self.seed, |hash, byte| mix(hash ^ u64::from(byte)));
         let mut random = mix(name ^ self.number);
@@ -76,7 +76,7 @@ impl Attempt<'_> {
     }
 }
 
-/// strace can make calls of one name fail in one way only.
+/// strace can inject only one kind of failure into calls of the same name.
 fn fits(second: &Case, first: &Case) -> bool {
     second.at.name != first.at.name || second.fault == first.fault
 }
@@ -87,7 +87,7 @@ fn pick(mut cases: Vec<Case>, random: &mut u64) -> Option<Case> {
     Some(cases.swap_remove(usize::try_from(*random % count).ok()?))
 }
 
-/// The step of SplitMix64.
+/// A step of SplitMix64.
 fn mix(state: u64) -> u64 {
     let mut z = state.wrapping_add(0x9e37_79b9_7f4a_7c15);
     z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
@@ -132,7 +132,7 @@ impl Job for Attempt<'_> {
 
     fn verify(&self, fixture: &Fixture) -> Option<Verdict> {
         let pair = self.choose(fixture)?;
-        // cnitool's GC looks for containers that are gone, which those of the sweeps are not.
+        // cnitool's GC looks for dead containers, and those of the sweeps are alive.
         let cleanup = if self.number.is_multiple_of(2) || self.target.is_runtime() {
             Cleanup::Del
         } else {

@@ -1,4 +1,4 @@
-//! What can be in the place of a file: put there, and taken away again.
+//! Unusual content in place of a file, for the time of a run.
 
 use std::fs::{self, File};
 use std::os::unix::fs::{MetadataExt, symlink};
@@ -38,12 +38,12 @@ pub(crate) const CONTENTS: [Content; 10] = [
     Content::DevZero,
 ];
 
-/// A file that is none of a plugin's business.
+/// A file that a plugin must not touch.
 const OUTSIDE: &str = "/run/lab/plugins/outside";
 const NOWHERE: &str = "/run/lab/plugins/nowhere";
 const WORDS: &str = "somebody's words\n";
 
-/// Puts it there until that is lifted.
+/// Replaces the file until the returned closure runs.
 pub(crate) fn inflict(path: &Path, content: Content, owner: Owner) -> Lift {
     let path = path.to_owned();
     let outside = Outside::new();
@@ -59,10 +59,10 @@ pub(crate) fn inflict(path: &Path, content: Content, owner: Owner) -> Lift {
     })
 }
 
-/// What was at a place before.
+/// The previous content of a path.
 enum Kept {
     Nothing,
-    /// A file that is written over, so that its directory does not change.
+    /// A file that is overwritten in place, so that its directory does not change.
     Text(Vec<u8>),
     Aside(PathBuf),
 }
@@ -81,7 +81,7 @@ impl Kept {
         }
     }
 
-    /// A plugin may have put its own there meanwhile.
+    /// A plugin may have written its own file meanwhile.
     fn put_back(self, path: &Path) {
         let taken = path.symlink_metadata().is_ok();
         match self {
@@ -126,7 +126,7 @@ fn remove(path: &Path) {
     removed.unwrap_or_else(|e| panic!("remove {}: {e}", path.display()));
 }
 
-/// A file that links lead to, and what shows that it was touched.
+/// A file that links lead to, and how to see that it was touched.
 struct Outside {
     times: [(i64, i64); 2],
 }
@@ -134,7 +134,7 @@ struct Outside {
 impl Outside {
     fn new() -> Self {
         fs::write(OUTSIDE, WORDS).expect("write a file");
-        // Read before it was last written to, so that the kernel notes the next reading.
+        // Read before it was last written, so that the kernel updates the access time at the next read.
         let file = File::options().write(true).open(OUTSIDE).expect("open a file");
         let before = SystemTime::now() - Duration::from_secs(60);
         let times = fs::FileTimes::new().set_accessed(before - Duration::from_secs(60)).set_modified(before);

@@ -1,4 +1,4 @@
-//! dhcp's daemon, killed at each of its system calls while it starts, renews, leases, takes back and ends.
+//! dhcp's daemon, killed at each of its system calls while it starts, renews, leases, releases and exits.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Mutex;
@@ -15,7 +15,7 @@ use serde_json::{Value, json};
 
 use crate::case::{Case, kills, own_calls};
 
-/// What the leases are for.
+/// The address family of the leases.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Family {
     V4,
@@ -23,7 +23,7 @@ pub enum Family {
 }
 
 impl Family {
-    /// Both.
+    /// Both families.
     pub const ALL: [Self; 2] = [Self::V4, Self::V6];
 
     fn network(self) -> Option<DhcpNetwork> {
@@ -33,7 +33,7 @@ impl Family {
         }
     }
 
-    /// dhcp's `ipam`.
+    /// The `ipam` of dhcp.
     fn ipam(self) -> Value {
         let family = match self {
             Self::V4 => "ipv4",
@@ -52,28 +52,28 @@ impl fmt::Display for Family {
     }
 }
 
-/// Which kills are tried.
+/// A sweep of kills.
 #[derive(Clone, Copy, Debug)]
 pub struct DaemonSweep {
     pub family: Family,
-    /// Only each `every`-th.
+    /// Tests one in `every` kills.
     pub every: usize,
     pub workers: usize,
 }
 
-/// What came of them.
+/// The results of all kills.
 #[derive(Debug, Default)]
 pub struct Lives {
-    /// The kills that happened.
+    /// The number of kills that happened.
     pub tried: usize,
-    /// After how many of them the ADD had succeeded all the same, and the DEL.
+    /// After how many kills the ADD had succeeded nevertheless, and the DEL.
     pub added: usize,
     pub deleted: usize,
     pub findings: Vec<String>,
 }
 
 impl DaemonSweep {
-    /// None: there is no DHCP server here, and that is counted as a skip. `report` is told of each finding as it comes.
+    /// None: there is no DHCP server here, which counts as skipped. Calls `report` with each finding.
     pub fn run(self, report: impl Fn(&str) + Sync) -> Option<Lives> {
         // A lab belongs to its thread.
         let calls =
@@ -112,7 +112,7 @@ impl DaemonSweep {
 }
 
 impl Lives {
-    /// Counts a life. What is wrong with it.
+    /// Counts a kill. Returns the finding, if any.
     fn note(&mut self, life: thread::Result<Option<Life>>) -> Option<String> {
         match life {
             Ok(Some(life)) => {
@@ -131,7 +131,7 @@ impl Lives {
     }
 }
 
-/// What came of one kill.
+/// The result of one kill.
 #[derive(Debug)]
 struct Life {
     added: bool,
@@ -139,14 +139,14 @@ struct Life {
     fault: Option<String>,
 }
 
-/// Three containers and a server: the lease of one is kept and renewed, one gets a lease, one gives its lease back.
+/// Three containers and a server: one keeps and renews its lease, one obtains a lease, one releases its lease.
 struct Stage {
     family: Family,
     net: DhcpNetwork,
     keeps: Container,
     comes: (Container, Call),
     goes: (Container, Call),
-    /// The address of the one that keeps it.
+    /// The address of the container that keeps its lease.
     address: String,
 }
 
@@ -168,18 +168,18 @@ impl Stage {
         Some(Self { family, net, keeps, comes, goes, address })
     }
 
-    /// The daemon's own system calls in a life that nothing happens to.
+    /// The daemon's own system calls in a run without a kill.
     fn calls(&mut self) -> Vec<crate::Syscall> {
         let life = self.live(None);
         assert!(life.is_none(), "{life:?}");
         own_calls(&trace(), false)
     }
 
-    /// One life of a daemon, and what the next one makes of it. None: it was not killed.
+    /// Runs a daemon and kills it, then starts the next one. None: it was not killed.
     fn live(&mut self, case: Option<&Case>) -> Option<Life> {
         self.net.start_daemon("");
         let gone = address(&self.goes.1.add().ok_result());
-        // An IPv4 address is deleted by the interface plugin, which does not run here.
+        // The interface plugin deletes an IPv4 address, and does not run here.
         if self.family == Family::V6 {
             put(&self.goes.0, &gone);
         }
@@ -202,7 +202,8 @@ impl Stage {
         }
         let killed = case.is_some_and(|case| case.happened_in(&self::trace()));
         self.net.end_daemon(Signal::SIGKILL);
-        // The next one is to renew in any case. After a kill between the note of a renewal and its log it would wait for a minute.
+        // The next daemon must renew. After a kill between the record of a renewal and its log line, it would wait for
+        // a minute.
         self.let_renewal_be_due();
         let before = renewals();
 
@@ -213,8 +214,8 @@ impl Stage {
         killed.then(|| Life { added: leased.is_some(), deleted: deleted.succeeded(), fault })
     }
 
-    /// What is wrong with what the next daemon has: `leased` is the address that an ADD has got, `gone` the one that is to be
-    /// given back, and whether a DEL said that it is.
+    /// Checks the next daemon's leases. `leased` is the address of a successful ADD, `gone` the address to release, and
+    /// whether its DEL succeeded.
     fn objection(
         &self,
         leased: Option<&str>,
@@ -253,7 +254,7 @@ impl Stage {
         if names.len() != expected.len() {
             return Some(format!("these files are there: {names:?}"));
         }
-        // Of a line of dnsmasq's, the third word is the address.
+        // The third word of dnsmasq's line is the address.
         let gone = gone.split('/').next();
         self.net.until("the server has the lease back", || {
             let leases = fs::read_to_string("/run/lab/server.leases").unwrap_or_default();
@@ -262,7 +263,7 @@ impl Stage {
         None
     }
 
-    /// As if half of the lease's time had passed.
+    /// Changes the record as if half of the lease time had passed.
     fn let_renewal_be_due(&self) {
         for entry in fs::read_dir(STATE).expect("list the leases").flatten() {
             let Ok(text) = fs::read_to_string(entry.path()) else { continue };
@@ -291,7 +292,7 @@ impl Stage {
         self.net.daemon().is_none_or(Background::has_ended)
     }
 
-    /// An orderly end: the daemon is the child of strace.
+    /// Ends the daemon with a signal. It is a child of strace.
     fn end_traced(&mut self) {
         let strace = self.net.daemon().expect("a daemon that has not ended").id();
         let children = fs::read_to_string(format!("/proc/{strace}/task/{strace}/children"));
@@ -306,7 +307,7 @@ fn renewals() -> usize {
     fs::read_to_string("/run/lab/daemon.log").unwrap_or_default().matches("keeps/net/eth0: renewed").count()
 }
 
-/// Puts an address on a container's link, as an interface plugin does: the daemon sets its lifetimes.
+/// Adds an address to a container's link, as an interface plugin does. The daemon sets its lifetimes.
 fn put(pod: &Container, address: &str) {
     pod.sh(&format!("ip addr replace {address} dev eth0 nodad"));
 }

@@ -1,4 +1,4 @@
-//! The server and the daemon that a target's addresses come from.
+//! The DHCP server and the daemon of a target.
 
 use std::collections::BTreeSet;
 use std::path::Path;
@@ -8,17 +8,17 @@ use std::{fmt, fs, thread};
 use lab::dhcp::DhcpSite;
 use lab::{Container, Lab};
 
-/// Containers and the addresses that the server keeps for them. Since they are known, they can be on the interfaces from the start: no
-/// interface plugin puts them there.
+/// Containers and the addresses that the server reserves for them. The addresses are known, so they are on the
+/// interfaces from the start. No interface plugin adds them.
 const ADDRESSES: [(&str, &str); 3] = [("stays", "10.9.0.10"), ("victim", "10.9.0.11"), ("pod", "10.9.0.12")];
 
-/// They outlast any sweep.
+/// Longer than any sweep.
 const RANGE: &str = "--dhcp-range=10.9.0.10,10.9.0.250,255.255.255.0,86400";
 
-/// How long it is looked whether daemon and server have come to an end.
-const PATIENCE: Duration = Duration::from_secs(600);
+/// Timeout for the daemon and the server to reach a final state.
+const TIMEOUT: Duration = Duration::from_secs(600);
 
-/// A server, and a daemon of ours.
+/// A server, and a daemon of Ferrule.
 #[derive(Debug)]
 pub struct Dhcp {
     site: DhcpSite,
@@ -42,11 +42,11 @@ impl Dhcp {
         container.sh(&format!("ip link set lo up; ip link set eth0 up; ip addr add {address}/24 dev eth0"));
     }
 
-    /// Who has a lease but the one that stays, in lines as of a snapshot. A server is told a moment after the daemon, and what the daemon
-    /// has asked for in vain ends a moment after the plugin: both are waited for.
+    /// The containers with a lease, except the one that stays, as lines of a snapshot. Waits, because the server is
+    /// informed a moment after the daemon, and a failed request of the daemon ends a moment after the plugin.
     pub fn changes(&self) -> String {
         let (start, mut leases) = (Instant::now(), self.leases());
-        while !leases.agree() && start.elapsed() < PATIENCE {
+        while !leases.agree() && start.elapsed() < TIMEOUT {
             thread::sleep(Duration::from_millis(5));
             leases = self.leases();
         }
@@ -58,7 +58,7 @@ impl Dhcp {
         let at_server = fs::read_to_string("/run/lab/server.leases").unwrap_or_default();
         let has_one = |id: &&str| at_server.contains(&client(id));
         Leases {
-            asked: listed.iter().filter(|one| one["address"].is_null()).count(),
+            unanswered: listed.iter().filter(|one| one["address"].is_null()).count(),
             at_daemon: listed
                 .iter()
                 .filter_map(|one| Some(one["containerId"].as_str()?.to_owned()))
@@ -68,17 +68,17 @@ impl Dhcp {
     }
 }
 
-/// Containers, by their names.
+/// Containers with leases, by their names.
 struct Leases {
-    /// So many have no address yet.
-    asked: usize,
+    /// The number of containers without an address yet.
+    unanswered: usize,
     at_daemon: BTreeSet<String>,
     at_server: BTreeSet<String>,
 }
 
 impl Leases {
     fn agree(&self) -> bool {
-        self.asked == 0 && self.at_daemon == self.at_server
+        self.unanswered == 0 && self.at_daemon == self.at_server
     }
 }
 
@@ -96,7 +96,7 @@ impl fmt::Display for Leases {
     }
 }
 
-/// The identifier of a container's client, as dnsmasq writes it.
+/// The client identifier of a container, in dnsmasq's format.
 fn client(id: &str) -> String {
     let text = format!("\0{id}/net/eth0");
     text.bytes().map(|byte| format!("{byte:02x}")).collect::<Vec<_>>().join(":")

@@ -1,4 +1,4 @@
-//! Disks that are full or may not be written to.
+//! Full and read-only disks.
 
 use std::fs::{self, File};
 use std::io::Write;
@@ -15,30 +15,30 @@ use crate::target::COMMANDS;
 
 use lab::Lab;
 
-/// The disk that all plugins keep their things on.
+/// The disk with all files of the plugins.
 pub(crate) const DISK: &str = "/var/lib/cni";
 /// More blocks, or inodes, than any command needs.
 const ENOUGH: u64 = 8;
-/// Where a file of all of ext4's free blocks, and files of all of its inodes are put.
+/// Files that use up ext4's free blocks or inodes.
 const BALLAST: &str = "/var/lib/cni/.ballast";
 
-/// How much is left.
+/// What is free.
 #[derive(Clone, Copy, Debug)]
 enum Room {
     Blocks(u64),
     Inodes(u64),
 }
 
-/// A file system for all that a plugin keeps.
+/// A file system for all files of a plugin.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Disk {
     Memory,
-    /// ext4, of 4 MB.
+    /// ext4 of 4 MB.
     Ext4,
 }
 
 impl Disk {
-    /// Has a directory on it, too.
+    /// Mounts it, with a directory on it.
     pub(crate) fn mount(self, lab: &Lab, directory: &str) {
         let image = Lab::plugin_dir().join("disk").display().to_string();
         let disk = match self {
@@ -51,20 +51,20 @@ impl Disk {
         };
         lab.host().sh(&disk);
         if !directory.starts_with(DISK) {
-            // The plugin makes its own directory, in one that is on the disk.
+            // The plugin creates its directory, in one that is on the disk.
             let above = Path::new(directory).parent().expect("a directory").display();
             lab.host().sh(&format!("mkdir -p {DISK}{above} {above}; mount --bind {DISK}{above} {above}"));
         }
     }
 }
 
-/// What an error has to name where a plugin keeps something in a directory. A plugin and its delegate may both keep something on the
-/// disk: either may be the first to say so.
+/// The object that an error has to name. If both a plugin and its delegate write to the disk, either may report the
+/// failure first.
 fn culprit(directory: &str) -> Option<String> {
     Some(if directory.starts_with(DISK) { DISK } else { directory }.to_owned())
 }
 
-/// Every number of free blocks, and of free inodes, up to where there are enough.
+/// Every number of free blocks and free inodes, until there are enough.
 pub(crate) fn full(disk: Disk, directory: &str) -> Vec<EnvFault> {
     let rooms = (0..=ENOUGH).flat_map(|n| [Room::Blocks(n), Room::Inodes(n)]);
     let fault = |room| {
@@ -73,7 +73,7 @@ pub(crate) fn full(disk: Disk, directory: &str) -> Vec<EnvFault> {
         EnvFault {
             inflict: Box::new(move |_| fill(room)),
             culprit: culprit(directory),
-            // To remove takes no room, and neither does to look.
+            // Removing and checking need no space.
             spares: if enough { &COMMANDS } else { &["DEL", "CHECK", "GC"] },
             ..EnvFault::new(label, format!("{room:?} free"))
         }
@@ -81,7 +81,7 @@ pub(crate) fn full(disk: Disk, directory: &str) -> Vec<EnvFault> {
     rooms.map(fault).collect()
 }
 
-/// A disk that was made read-only, as the kernel does with one that fails.
+/// A disk that was remounted read-only, as the kernel does with a failing one.
 pub(crate) fn read_only(directory: &str) -> EnvFault {
     EnvFault {
         inflict: Box::new(|_| write_protect(DISK, MsFlags::empty())),
@@ -90,12 +90,12 @@ pub(crate) fn read_only(directory: &str) -> EnvFault {
     }
 }
 
-/// /proc or /sys as in a container that is not privileged.
+/// /proc or /sys as in an unprivileged container.
 pub(crate) fn read_only_kernel(at: &'static str) -> EnvFault {
     EnvFault {
         inflict: Box::new(move |_| write_protect(at, MsFlags::MS_BIND)),
         culprit: Some(at.to_owned()),
-        // What an ADD has set goes with its interface.
+        // The settings by an ADD are deleted with its interface.
         spares: &["DEL", "CHECK", "GC", "STATUS"],
         ..EnvFault::new("read-only /proc, /sys", at.to_owned())
     }
@@ -112,7 +112,7 @@ fn write_protect(at: &'static str, flags: MsFlags) -> Lift {
 fn remount(at: &str, flags: MsFlags, data: Option<&str>) {
     let again = || mount(None::<&str>, at, None::<&str>, MsFlags::MS_REMOUNT | flags, data);
     let (start, mut mounted) = (Instant::now(), again());
-    // A child that another thread starts just now has a file open for writing until it has come as far as to its own program.
+    // A child process that another thread has just started may keep a file open for writing until its execve(2).
     while mounted == Err(Errno::EBUSY) && start.elapsed() < Duration::from_secs(60) {
         thread::sleep(Duration::from_millis(10));
         mounted = again();
@@ -165,7 +165,7 @@ fn fill_ext4(room: Room) {
             (0..n.min(files)).for_each(|n| fs::remove_file(path(n)).expect("make room"));
         }
     }
-    // What was freed is free once the journal says so.
+    // Freed blocks are usable only after a commit of the journal.
     sync();
 }
 

@@ -1,4 +1,4 @@
-//! Who disturbs a race, and what can come of that.
+//! Disturbs a race, and classifies the failures that this explains.
 
 use std::fmt;
 use std::fs;
@@ -9,11 +9,11 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use lab::CniError;
 use lab::PATH;
 
-/// The directory of the network that is raced on.
+/// The directory of the network's leases.
 pub const LEASES: &str = "/var/lib/cni/networks/net";
 
-/// Flushes the firewall, removes host-local's index and hints and the leases of some containers, and takes the bridge down
-/// and up, or away: again and again, until it is over. Threads of a lab are in its namespaces.
+/// Flushes the firewall, removes host-local's index and hints and the leases of some containers, and sets the bridge
+/// down and up or deletes it. Repeats this until the race is over. A lab's threads are in its namespaces.
 pub fn disturb(over: &AtomicBool, loses_leases: &str) {
     for round in 1_u32.. {
         if over.load(Ordering::Relaxed) {
@@ -34,7 +34,7 @@ pub fn disturb(over: &AtomicBool, loses_leases: &str) {
     }
 }
 
-/// As an administrator does it, past the lock.
+/// As an administrator does, without the lock.
 fn remove_leases(of: &str) {
     for entry in fs::read_dir(LEASES).into_iter().flatten().flatten() {
         if fs::read_to_string(entry.path()).is_ok_and(|lease| lease.starts_with(of)) {
@@ -46,11 +46,11 @@ fn remove_leases(of: &str) {
 fn run(line: &str) {
     let mut words = line.split(' ');
     let mut command = Command::new(words.next().unwrap_or_default());
-    // What is not there cannot be taken away.
+    // The object may not exist.
     command.args(words).env("PATH", PATH).stderr(Stdio::null()).status().expect("start a command");
 }
 
-/// Why an ADD may be refused. Neither what is flushed nor what is missing to host-local is a reason.
+/// Why an ADD may fail. A flush of the firewall or missing files of host-local are no reasons.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Cause {
     Exhausted,
@@ -58,13 +58,14 @@ pub enum Cause {
 }
 
 impl Cause {
-    /// The one that an error is by. None: it has no business to be.
+    /// The cause of an error. None: the error is a finding.
     pub fn of(error: &CniError) -> Option<Self> {
         let says = |word| error.msg.contains(word);
         if says("no IP addresses available in range set: 10.1.0.2-") {
             return Some(Self::Exhausted);
         }
-        // A bridge that is not there has no sysctls either, and cannot have a port: that is the kernel's word for it.
+        // If the bridge does not exist, neither do its sysctls, and it cannot have ports. The kernel reports both like
+        // this.
         let named = says("br0") && (says("No such device") || says("No such file or directory"));
         let unnamed = says("create veth ") && says("with peer eth0: Invalid argument");
         (named || unnamed).then_some(Self::BridgeGone)

@@ -1,31 +1,31 @@
-//! Something that is wrong with a plugin's environment: its disk, its files, its limits, its kernel.
+//! A fault of a plugin's environment: its disk, its files, its limits, its kernel.
 
 use std::fmt;
 
 use lab::{Call, Lab};
 
-/// What is wrong, for the time of one run.
+/// A fault for the time of one run.
 pub struct EnvFault {
-    /// The line of the figures that it counts in.
+    /// The row of the figures that counts it.
     pub label: String,
     pub what: String,
-    /// Brings it about, in the lab that the thread is in.
+    /// Causes the fault in the thread's lab.
     pub inflict: Box<dyn Fn(&Lab) -> Lift + Send + Sync>,
-    /// How the plugin is started.
+    /// Changes how the plugin is started.
     pub vary: Box<dyn Fn(Call) -> Call + Send + Sync>,
-    /// What an error has to name.
+    /// The object that an error has to name.
     pub culprit: Option<String>,
-    /// The commands that must succeed all the same.
+    /// Commands that must succeed nevertheless.
     pub spares: &'static [&'static str],
-    /// What there is to remove cannot be seen: a DEL or GC that succeeds has the right to leave it.
+    /// Objects cannot be seen: a DEL or GC that succeeds may leave them.
     pub hides: bool,
 }
 
-/// Ends the fault, and says what was touched that is none of a plugin's business.
+/// Ends the fault. Returns a finding if a foreign file was touched.
 pub type Lift = Box<dyn FnOnce() -> Option<String>>;
 
 impl EnvFault {
-    /// One that does nothing yet.
+    /// A fault without an effect yet.
     pub(crate) fn new(label: &str, what: String) -> Self {
         Self {
             label: label.to_owned(),

@@ -1,4 +1,4 @@
-//! A lab in which a plugin can be hit again and again.
+//! A lab in which a plugin can be run with faults repeatedly.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -13,22 +13,22 @@ use crate::target::{Beside, Hit, IFNAME, Target};
 use crate::targets::HOST_PORT;
 use crate::traffic::Traffic;
 
-/// A machine where all that attachments share is there already: one attachment stays all the time, and one has come
-/// and gone. What a sweep finds changed is of the attachment that was hit.
+/// A machine on which all shared objects exist: one attachment stays all the time, and another one was attached and
+/// detached. All changes therefore belong to the attachment under test.
 #[derive(Debug)]
 pub struct Fixture {
-    /// They take seconds to start: these are for all cases.
+    /// They take seconds to start, so all cases share them.
     services: Services,
     lab: Lab,
     stays: Container,
     victim: Container,
     call: Call,
     hit: Hit,
-    /// The ADD of the attachment that stays, if that claims again what the victim has.
+    /// The ADD of the attachment that stays, if it claims the victim's ports again.
     claims_again: Option<Call>,
-    /// None: no connection of a container goes through what the plugin sets up.
+    /// None: no connection passes the rules of the plugin.
     traffic: Option<Traffic>,
-    /// The reference's CHECK refuses what some of its own ADDs made: it tells nothing then.
+    /// Whether CHECK is meaningful. The reference's CHECK refuses some of its own results.
     check_tells: bool,
     before: Snapshot,
 }
@@ -38,19 +38,19 @@ impl Fixture {
         Self::on(target, |_| {})
     }
 
-    /// The same on a machine that is made ready first.
+    /// Like [`Fixture::new`], on a machine that `prepare` changes first.
     pub fn on(target: &Target, prepare: impl FnOnce(&Lab)) -> Self {
         let lab = Lab::new();
         prepare(&lab);
         let services = target.prepare(&lab);
         let [stays, victim] = ["stays", "victim"].map(|id| lab.container(id));
         [&stays, &victim].into_iter().for_each(|pod| services.plug(pod));
-        // The reference leaves connections in any case: they would hide what else it leaves.
+        // The reference always leaves connections, which would hide other findings.
         let traffic = (target.translates && !under_test().reference).then(|| Traffic::new(&lab));
-        let beside = target.of_the_one_beside().call(&stays);
+        let beside = target.of_the_staying_attachment().call(&stays);
         let result = beside.add().ok_result();
         if let Some(traffic) = &traffic {
-            // Its connections outlast any sweep.
+            // Connections stay longer than any sweep.
             lab.host().sh("sysctl -qw net.netfilter.nf_conntrack_udp_timeout=86400");
             traffic.from(&stays, &result).expect("a container that nothing happened to");
             traffic.to_host_port(HOST_PORT + 1);
@@ -81,7 +81,7 @@ impl Fixture {
         &self.lab
     }
 
-    /// The plugin's own calls in a run that nothing happens to.
+    /// The plugin's own calls in a run without a fault.
     pub fn calls_of(&self, command: &str) -> Vec<Syscall> {
         let prev = self.prepare(command);
         self.run(command, prev.as_ref(), Some("trace=all"));
@@ -90,7 +90,7 @@ impl Fixture {
         calls
     }
 
-    /// Brings about what a command needs: an attachment, for all but ADD and STATUS.
+    /// Prepares what a command needs: an attachment, for all commands except ADD and STATUS.
     pub fn prepare(&self, command: &str) -> Option<Value> {
         let result = (!["ADD", "STATUS"].contains(&command)).then(|| self.call.add().ok_result())?;
         if let Some(beside) = &self.claims_again {
@@ -100,20 +100,20 @@ impl Fixture {
         Some(result)
     }
 
-    /// The container sends to others, and somebody to its host port. Why it does not reach them, if so.
+    /// The container sends packets to others, and a client to its host port. Returns the reason if they do not arrive.
     fn reaches_others(&self, result: &Value) -> Result<(), String> {
         self.is_called();
         self.traffic.as_ref().map_or(Ok(()), |traffic| traffic.from(&self.victim, result))
     }
 
-    /// Somebody sends to the host port.
+    /// A client sends to the host port.
     pub fn is_called(&self) {
         if let Some(traffic) = &self.traffic {
             traffic.to_host_port(HOST_PORT);
         }
     }
 
-    /// The state that is compared has the connections in it that came by a host port.
+    /// Checks that the compared state includes connections through a host port.
     fn assert_that_connections_tell(&self) {
         if self.traffic.is_some() && self.call.plugin() == "portmap" {
             self.prepare("DEL");
@@ -122,7 +122,7 @@ impl Fixture {
         }
     }
 
-    /// The state that is compared has the sources of firewalld's zones in it.
+    /// Checks that the compared state includes the sources of firewalld's zones.
     fn assert_that_zones_tell(&self) {
         if self.services.has_firewalld() {
             self.prepare("DEL");
@@ -131,18 +131,18 @@ impl Fixture {
         }
     }
 
-    /// Runs a command with a fault. None: its place was not reached.
+    /// Runs a command with a fault. None: the call was not reached.
     pub fn hit(&self, command: &str, prev: Option<&Value>, case: &Case) -> Option<Outcome> {
         let run = self.run(command, prev, Some(&case.injection()));
         case.happened_in(&self.trace()).then_some(run)
     }
 
-    /// Runs an ADD with a fault, so that [`Fixture::trace`] has all of its calls.
+    /// Runs an ADD with a fault. [`Fixture::trace`] has all of its calls then.
     pub(crate) fn trace_all(&self, case: &Case) -> Outcome {
         self.run("ADD", None, Some(&format!("trace=all -e {}", case.injection())))
     }
 
-    /// Runs an ADD with two faults. None: the place of one was not reached.
+    /// Runs an ADD with two faults. None: one of the calls was not reached.
     pub(crate) fn hit_twice(&self, pair: &Pair) -> Option<Outcome> {
         let run = self.run("ADD", None, Some(&pair.injection()));
         (self.trace().matches("(INJECTED)").count() > 1).then_some(run)
@@ -156,7 +156,7 @@ impl Fixture {
         self.call.del()
     }
 
-    /// Why CHECK does not agree with an ADD, if it does not, or what the container cannot do.
+    /// Why CHECK fails after an ADD, or what the container cannot reach, if anything.
     pub fn check_objects(&self, result: &Value) -> Option<String> {
         let check = self.run("CHECK", Some(result), None);
         if self.check_tells && !check.succeeded() {
@@ -165,19 +165,19 @@ impl Fixture {
         self.reaches_others(result).err()
     }
 
-    /// A GC to which the victim is unknown.
+    /// A GC without the victim in its list.
     pub fn gc(&self) -> Outcome {
         self.run("GC", None, None)
     }
 
-    /// What differs from before the attachment.
+    /// The changes since before the attachment.
     pub fn changes(&self) -> String {
-        // Its state is waited for, and comes first.
+        // This waits for the daemon and the server, so it comes first.
         let leases = self.services.changes();
         self.lab.snapshot().since(&self.before) + &leases
     }
 
-    /// The same, but for what is in the container's namespace: that is gone when GC is called.
+    /// The changes outside of the container's namespace, which no longer exists when GC runs.
     pub fn changes_of_the_host(&self) -> String {
         let mut of_the_host = true;
         let changes = self.changes();
@@ -190,12 +190,12 @@ impl Fixture {
         lines.collect()
     }
 
-    /// Whether the container is not as before.
+    /// Whether the container differs from before.
     pub fn is_dirty(&self) -> bool {
         !self.changes().is_empty()
     }
 
-    /// Leases that name nobody.
+    /// Lease files without an owner.
     pub fn torn_leases(&self) -> Vec<String> {
         let files = fs::read_dir("/var/lib/cni/networks/net").into_iter().flatten().flatten();
         let torn = files.filter(|file| {
@@ -207,7 +207,7 @@ impl Fixture {
         torn.map(|file| file.path().display().to_string()).collect()
     }
 
-    /// The call of a command: to vary, and to run.
+    /// The call of a command, to change and to run.
     pub fn call(&self, command: &str, prev: Option<&Value>) -> Call {
         let call = self.call.clone();
         match command {
@@ -240,7 +240,7 @@ impl Fixture {
     }
 }
 
-/// ADD and DEL, and whether CHECK agrees in between.
+/// ADD and DEL. Returns whether CHECK passes in between.
 fn come_and_go(call: &Call) -> bool {
     let result = call.add().ok_result();
     let agrees = call.check(&result).succeeded();
@@ -249,14 +249,14 @@ fn come_and_go(call: &Call) -> bool {
     agrees
 }
 
-/// Puts what is hit behind a script, where a plugin starts it.
+/// Installs scripts in place of the executables to hit.
 fn install_hooks(lab: &Lab, hit: Hit) {
     match hit {
         Hit::Plugin | Hit::Runtime => {}
         Hit::Delegate(name) => lab.fake_plugin(name, &hook(&under_test().dir.join(name), &[])),
         Hit::Tools(names) => {
             for name in names {
-                // Whichever of them is started, and as often as it is.
+                // Any of them, as often as it is started.
                 lab.fake_plugin(name, &hook(&Path::new("/usr/sbin").join(name), &["-f", "-A"]));
             }
         }
@@ -267,8 +267,8 @@ fn log() -> PathBuf {
     Lab::plugin_dir().join(".trace")
 }
 
-/// strace of the plugin alone: its delegate is a subject of its own. The reference has threads, which strace knows
-/// as children.
+/// Runs strace on the plugin alone. Its delegate is a target of its own. The reference's threads are children for
+/// strace.
 fn strace(expression: &str) -> Vec<String> {
     let log = log().display().to_string();
     let mut argv = vec!["strace", "-q", "-s", "8", "-o", &log, "-e"];
@@ -277,7 +277,7 @@ fn strace(expression: &str) -> Vec<String> {
     argv.iter().map(ToString::to_string).collect()
 }
 
-/// Stands where a delegate or a tool is looked for, and has it hit in the command that is asked for: not in a roll-back by another.
+/// A script in place of a delegate or a tool. It hits the process in one command, and not in a rollback by another.
 fn hook(real: &Path, options: &[&str]) -> String {
     let mut argv = strace("\"$SWEEP\"");
     argv.extend(options.iter().map(ToString::to_string));

@@ -1,4 +1,4 @@
-//! A plugin hit at each of its system calls.
+//! A plugin with a fault or a kill at each of its system calls.
 
 use std::panic::resume_unwind;
 use std::thread;
@@ -9,22 +9,22 @@ use crate::pool::{self, Job, Outcomes};
 use crate::target::{COMMANDS, Hit, Target};
 use crate::verify::{self, Cleanup, Verdict};
 
-/// What is done to a plugin.
+/// The kind of a hit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Kind {
     Fault,
     Kill,
 }
 
-/// One line of the figures: target and command, by their place in the plan.
+/// A row of the figures: target and command, by their index in the plan.
 pub type Row = (Kind, usize, usize);
 
-/// How many of a target's cases are tried.
+/// The sample of a target's cases.
 #[derive(Clone, Copy, Debug)]
 pub enum Share {
-    /// One case in so many.
+    /// One in this number.
     Each(usize),
-    /// At least so many, if there are, spread evenly over all commands; less than twice as many.
+    /// At least this number, if there are enough, evenly over all commands. Less than twice as many.
     AtLeast(usize),
 }
 
@@ -37,7 +37,7 @@ impl Share {
     }
 }
 
-/// What is to be swept.
+/// The plan of a sweep.
 #[derive(Clone, Debug)]
 pub struct Plan {
     pub targets: Vec<Target>,
@@ -45,7 +45,7 @@ pub struct Plan {
     pub workers: usize,
 }
 
-/// One case, at one command of one target.
+/// One case of one command of a target.
 #[derive(Clone, Debug)]
 struct Attempt<'a> {
     row: Row,
@@ -55,7 +55,7 @@ struct Attempt<'a> {
 }
 
 impl Plan {
-    /// Runs all cases. `report` is told of each finding as it comes.
+    /// Runs all cases. Calls `report` with each finding.
     pub fn run(&self, report: impl Fn(&str) + Sync) -> Outcomes {
         let all = self.targets.iter().enumerate().flat_map(|(index, target)| {
             // A lab belongs to its thread.
@@ -78,7 +78,8 @@ fn attempts(index: usize, target: &Target) -> Vec<Attempt<'_>> {
         let attempt =
             |kind, cleanup| move |case| Attempt { row: (kind, index, place), target, case, cleanup };
         if matches!(target.hit, Hit::Tools(_)) {
-            // A tool that is killed is a fault of the plugin that started it. Its own start is among its calls: each seventh will do.
+            // A killed tool is a fault for the plugin that started it. Its calls include its start, so one in seven is
+            // enough.
             let cases = faults(&calls).into_iter().chain(kills(&calls)).step_by(7);
             all.extend(cases.map(attempt(Kind::Fault, Cleanup::Del)));
             continue;

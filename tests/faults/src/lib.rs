@@ -1,5 +1,5 @@
-//! What can go wrong, brought about on purpose: a plugin hit at every one of its system calls, run on machines that
-//! something is wrong with, and in a race with a hundred others.
+//! Fault injection: faults and kills at every system call of a plugin, faulty environments, and a race of a hundred
+//! attachments.
 #![allow(clippy::expect_used, clippy::unwrap_used, reason = "a failure of the lab is a failure of the test")]
 
 mod case;

@@ -1,4 +1,4 @@
-//! Limits of a process (getrlimit(2)) that are too low.
+//! Process limits (getrlimit(2)) that are too low.
 
 use std::fs;
 
@@ -8,13 +8,13 @@ use crate::cnitool::TOOL;
 use crate::env_fault::EnvFault;
 use crate::target::COMMANDS;
 
-/// Programs that the plugins start, with their own limits: what is tried is the plugin.
+/// Wrappers of the iptables tools, which have no limits: only the plugin is tested.
 const TOOLS: &str = "/run/lab/plugins/tools";
 
-/// What is promised to be enough.
+/// The promised limit that is enough.
 const ENOUGH_KB: u64 = 16 << 10;
 
-/// Puts tools in front of the iptables tools that lift the limits.
+/// Installs wrappers that remove the limits before the iptables tools run.
 pub(crate) fn prepare(lab: &Lab) {
     fs::create_dir_all(TOOLS).expect("create a directory of tools");
     let names = ["iptables", "ip6tables"].iter().flat_map(|family| {
@@ -27,8 +27,8 @@ pub(crate) fn prepare(lab: &Lab) {
     }
 }
 
-/// Memory, from what is promised to be enough down to where no plugin starts. cnitool is no plugin: what it needs at
-/// least, with the plugins that it starts, comes first. Go sets more addresses aside than any of these limits.
+/// Memory, from the promised limit down to where no plugin starts. cnitool is not a plugin: its own minimum, with the
+/// plugins that it starts, comes first. Go reserves more address space than any of these limits.
 pub(crate) fn memory(plugin: bool) -> Vec<EnvFault> {
     let kilobytes: &[u64] = match (under_test().reference, plugin) {
         (true, _) => &[],
@@ -42,24 +42,24 @@ pub(crate) fn memory(plugin: bool) -> Vec<EnvFault> {
     kilobytes.iter().map(fault).collect()
 }
 
-/// Descriptors: 0, 1 and 2 are given.
+/// Descriptors. 0, 1 and 2 are open.
 pub(crate) fn descriptors() -> Vec<EnvFault> {
     (3..=20).map(|count| limit("descriptors", "nofile", count)).collect()
 }
 
-/// Bytes that a file may have: the kernel sends SIGXFSZ to who writes more.
+/// Maximum file size in bytes. The kernel sends SIGXFSZ if a process writes more.
 pub(crate) fn file_size() -> Vec<EnvFault> {
-    // To remove and to look writes hints only.
+    // Removing and checking only write hints.
     let spares = &["DEL", "CHECK", "GC", "STATUS"];
     [0, 1, 10, 100, 600].map(|bytes| EnvFault { spares, ..limit("file size", "fsize", bytes) }).into()
 }
 
 fn limit(label: &str, name: &str, value: u64) -> EnvFault {
-    // The soft limit: who is started may raise it again.
+    // The soft limit, so that a started program can raise it.
     let argv = ["prlimit".to_owned(), format!("--{name}={value}:")];
     let vary = move |call: Call| {
         let call = call.env("PATH", &format!("{TOOLS}:{PATH}"));
-        // The script is not what is tried.
+        // The script itself is not tested.
         if call.plugin() == TOOL { call.env("UNDER", &argv.join(" ")) } else { call.under(&argv) }
     };
     EnvFault { vary: Box::new(vary), ..EnvFault::new(label, format!("{name}={value}")) }

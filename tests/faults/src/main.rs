@@ -1,4 +1,4 @@
-//! Hits the plugins at every system call, and prints what came of it as the tables of docs/reliability.md.
+//! Runs the sweeps, and prints the results as the tables of docs/reliability.md.
 #![allow(clippy::print_stdout, clippy::print_stderr, reason = "a program for people")]
 
 use std::env;
@@ -39,7 +39,7 @@ struct Options {
 }
 
 impl Options {
-    /// None: it is not understood, or help is asked for.
+    /// None: invalid, or help was requested.
     fn parse(mut words: impl Iterator<Item = String>) -> Option<Self> {
         let (only, seed) = (String::new(), any_seed());
         let mut options = Self { what: None, every: 1, only, replay: None, seconds: 120, seed };
@@ -72,15 +72,15 @@ fn main() -> ExitCode {
         Some("races") => races(options.seconds),
         Some("compound") => compound(&options, 3 * cores),
         Some("links") => hits(&options, 3 * cores, Target::is_of_a_rare_kind),
-        // They wait for the kernel most of the time.
+        // The workers mostly wait for the kernel.
         Some(_) => disk(&options, 3 * cores),
         None => hits(&options, 3 * cores, |_| true),
     }
 }
 
 /// Faults and kills.
-fn hits(options: &Options, workers: usize, wanted: impl Fn(&Target) -> bool) -> ExitCode {
-    let targets = Target::of(|target| wanted(target) && target.title().contains(&options.only));
+fn hits(options: &Options, workers: usize, expected: impl Fn(&Target) -> bool) -> ExitCode {
+    let targets = Target::of(|target| expected(target) && target.title().contains(&options.only));
     let plan = Plan { targets, share: Share::Each(options.every), workers };
     let outcomes = plan.run(|finding| eprintln!("{finding}\n"));
     faults(&plan, &outcomes);
@@ -91,7 +91,7 @@ fn hits(options: &Options, workers: usize, wanted: impl Fn(&Target) -> bool) -> 
 /// Two faults in one ADD.
 fn compound(options: &Options, workers: usize) -> ExitCode {
     let targets = Target::of(|target| CompoundSweep::fits(target) && target.title().contains(&options.only));
-    // A hundred of each target is what the whole sweep tries.
+    // A whole sweep tests a hundred pairs of each target.
     let pairs = (100 / u64::try_from(options.every).unwrap_or(u64::MAX)).max(1);
     let sweep = CompoundSweep { targets, pairs, seed: options.seed, workers };
     eprintln!("the seed is {}", options.seed);
@@ -186,7 +186,7 @@ fn kills(plan: &Plan, outcomes: &Outcomes) {
     }
 }
 
-/// A hundred attachments that come and go at once, disturbed; also where there are fewer addresses.
+/// A hundred concurrent attachments with disturbances, also with fewer addresses.
 fn races(seconds: u64) -> ExitCode {
     println!("| workers | addresses | seconds | attached | refused | findings |\n|--:|--:|--:|--:|---|--:|");
     let mut clean = true;

@@ -1,4 +1,4 @@
-//! Something else where a file should be that a plugin reads or writes.
+//! Unusual files in place of those that a plugin reads or writes.
 
 use std::path::PathBuf;
 
@@ -7,26 +7,26 @@ use lab::Lab;
 use crate::content::{CONTENTS, Content, inflict};
 use crate::env_fault::EnvFault;
 
-/// A path that is read or written.
+/// A path that a plugin reads or writes.
 #[derive(Clone, Copy, Debug)]
 pub struct Place {
     label: &'static str,
-    /// As the shell expands it.
+    /// Expanded by the shell.
     path: &'static str,
     pub(crate) owner: Owner,
-    /// What is looked for by listing its directory: where there is none, the error names that.
+    /// Whether it is found by listing its directory. If that does not exist, the error names the directory.
     listed: bool,
-    /// Brings about that it is used, in lines for `sh`.
+    /// Commands for `sh` that make the plugin use it.
     prepare: &'static str,
 }
 
-/// Who writes it, and so what may be expected of a plugin.
+/// The writer of the file, which determines how a plugin should react.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) enum Owner {
     Plugin,
-    /// The same, and it is a directory: another one in its place is as good.
+    /// A directory of the plugin. Another directory in its place is fine.
     PluginDirectory,
-    /// Maybe as a link.
+    /// May be a link.
     Administrator,
     /// A program that plugins start.
     Tool,
@@ -57,7 +57,7 @@ impl Place {
         Self { prepare, ..self }
     }
 
-    /// Brings about that it is used, and tells where it is.
+    /// Makes the plugin use it, and returns its path.
     fn path(&self, lab: &Lab) -> PathBuf {
         let path = lab.host().sh(&format!("{}\necho \"{}\"", self.prepare, self.path));
         path.trim_end().into()
@@ -75,7 +75,7 @@ impl Place {
     }
 }
 
-/// Everything that a place can be instead.
+/// All unusual contents for these places.
 pub(crate) fn hostile(places: &[Place]) -> Vec<EnvFault> {
     let cases = places.iter().flat_map(|place| CONTENTS.map(|content| (*place, content)));
     cases
@@ -85,7 +85,7 @@ pub(crate) fn hostile(places: &[Place]) -> Vec<EnvFault> {
 }
 
 fn fault(place: Place, content: Content) -> EnvFault {
-    // One that waits for ever, or reads without end, is stopped.
+    // A command that blocks or reads endlessly is killed.
     let guard = ["timeout", "-s", "KILL", "600", "prlimit", "--data=600000000:"].map(str::to_owned);
     EnvFault {
         inflict: Box::new(move |lab| inflict(&place.path(lab), content, place.owner)),

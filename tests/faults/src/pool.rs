@@ -1,4 +1,4 @@
-//! Many cases at once, each worker in a lab of its own.
+//! Runs many cases concurrently, each worker in a separate lab.
 
 use std::collections::BTreeMap;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -10,18 +10,18 @@ use crate::fixture::Fixture;
 use crate::hits::Row;
 use crate::verify::Verdict;
 
-/// How many of a row came out how.
+/// Counts of a row, by result.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Count {
     pub tried: u32,
     pub succeeded: u32,
-    /// Nothing was wrong right after the run.
+    /// No finding right after the run.
     pub clean_at_once: u32,
-    /// Nothing was wrong after the cleanup.
+    /// No finding after the cleanup.
     pub clean_after: u32,
 }
 
-/// What came of a plan.
+/// The results of a plan.
 #[derive(Debug)]
 pub struct Outcomes<R = Row> {
     pub counts: BTreeMap<R, Count>,
@@ -29,7 +29,8 @@ pub struct Outcomes<R = Row> {
 }
 
 impl<R> Outcomes<R> {
-    /// Enough was tried, and nothing found. Not every case that was planned is one: a process may make a call less than in the run before.
+    /// Asserts that enough cases ran, without a finding. Some planned cases may not run: a process may make a call
+    /// fewer times than in the traced run.
     #[track_caller]
     pub fn assert_clean(&self) {
         let tried: u32 = self.counts.values().map(|count| count.tried).sum();
@@ -40,19 +41,19 @@ impl<R> Outcomes<R> {
 
 /// One case, for any worker.
 pub(crate) trait Job: Sync {
-    /// The line of the figures that it counts in.
+    /// The row of the figures that counts it.
     type Row: Ord + Send;
     fn row(&self) -> Self::Row;
     /// Jobs with the same number share a fixture.
     fn place(&self) -> usize;
     fn fixture(&self) -> Fixture;
-    /// None: its place was not reached.
+    /// None: its call was not reached.
     fn verify(&self, fixture: &Fixture) -> Option<Verdict>;
-    /// To whom what is done, for a finding.
+    /// Describes the case in a finding.
     fn title(&self) -> String;
 }
 
-/// Has workers do all jobs.
+/// Runs all jobs with workers.
 pub(crate) fn run<J: Job>(workers: usize, jobs: &[J], report: impl Fn(&str) + Sync) -> Outcomes<J::Row> {
     let outcomes = Mutex::new(Outcomes { counts: BTreeMap::new(), findings: Vec::new() });
     let next = AtomicUsize::new(0);
@@ -73,7 +74,7 @@ fn work<J: Job>(
     let mut fixture: Option<(usize, Fixture)> = None;
     while let Some(job) = jobs.get(next.fetch_add(1, Ordering::Relaxed)) {
         if fixture.as_ref().is_none_or(|(of, _)| *of != job.place()) {
-            // The old lab is left before a new one is entered.
+            // Leave the old lab before entering a new one.
             drop(fixture.take());
             fixture = Some((job.place(), job.fixture()));
         }
@@ -83,7 +84,7 @@ fn work<J: Job>(
             Some(Verdict { at_once: Some(text.clone()), after_cleanup: Some(text), ..Verdict::default() })
         });
         let Some(verdict) = verdict else {
-            // Not reached, but run.
+            // Not reached, but it ran.
             if lab.is_dirty() {
                 drop(fixture.take());
             }
@@ -92,7 +93,7 @@ fn work<J: Job>(
         if let Some(fault) = verdict.fault() {
             let line = format!("{}: {fault}", job.title());
             report(&line);
-            // What is left must not be found again.
+            // Leftovers must not be found again.
             drop(fixture.take());
             outcomes.lock().expect("no worker panics").findings.push(line);
         }

@@ -1,4 +1,4 @@
-//! Many attachments that come and go at once on one bridge and one range, while somebody disturbs.
+//! Many concurrent attachments on one bridge and one range, with disturbances.
 
 use std::collections::{BTreeMap, HashSet};
 use std::fs;
@@ -13,34 +13,34 @@ use serde_json::{Value, json};
 use crate::disturber::{Cause, LEASES, disturb};
 use lab::{Call, Container, Lab, Outcome};
 
-/// How many at once, and where.
+/// The parameters of a race.
 #[derive(Clone, Copy, Debug)]
 pub struct Race {
     pub workers: usize,
     pub length: Length,
-    /// How many IPv4 addresses there are.
+    /// The number of IPv4 addresses.
     pub addresses: u32,
 }
 
-/// How often they come.
+/// The length of a race.
 #[derive(Clone, Copy, Debug)]
 pub enum Length {
-    /// Again and again, for so long.
+    /// Repeats for this time.
     Time(Duration),
-    /// Each one so often.
+    /// A number of rounds for each worker.
     Rounds(u32),
 }
 
-/// What came of a race.
+/// The result of a race.
 #[derive(Debug, Default)]
 pub struct Finish {
     pub attached: usize,
-    /// ADDs that failed with a proper error, which the disturbance explains.
+    /// ADDs that failed with a proper error that the disturbances explain.
     pub refused: BTreeMap<Cause, usize>,
     pub findings: Vec<String>,
 }
 
-/// What the workers share.
+/// State that the workers share.
 #[derive(Debug)]
 struct Board {
     all_came: Barrier,
@@ -48,11 +48,11 @@ struct Board {
     finish: Mutex<Finish>,
 }
 
-/// A container's leases are removed under it: its addresses are free then, and may be given again.
+/// A container whose leases are removed while it runs. Its addresses are free then, and may be allocated again.
 const LOSES_LEASES: &str = "loses-leases";
 
 impl Race {
-    /// Runs it in a lab of its own.
+    /// Runs the race in a separate lab.
     pub fn run(self) -> Finish {
         let lab = Lab::new();
         let stays = lab.container("stays");
@@ -71,7 +71,7 @@ impl Race {
             let (board, goes_on) = (&board, &goes_on);
             let workers = pods.iter().map(|pod| (call(pod), pod.id.as_str()));
             let workers = workers.map(|(call, id)| scope.spawn(move || work(&call, id, goes_on, board)));
-            // Started all before the first is waited for.
+            // All workers are started before the first is waited for.
             for worker in workers.collect::<Vec<_>>() {
                 worker.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic));
             }
@@ -101,12 +101,12 @@ fn name(number: usize) -> String {
     if number.is_multiple_of(10) { format!("{LOSES_LEASES}-{number}") } else { format!("pod-{number}") }
 }
 
-/// Comes and goes, as long as that goes on, and at least once.
+/// Attaches and detaches, at least once, until the race is over.
 fn work(call: &Call, id: &str, goes_on: impl Fn(u32) -> bool, board: &Board) {
     for round in 1.. {
         let run = call.add();
         if round == 1 {
-            // Nobody goes before all have come.
+            // Nobody detaches before all are attached.
             board.all_came.wait();
         }
         let addresses = if run.succeeded() { ips(&run.ok_result()) } else { Vec::new() };
@@ -146,7 +146,8 @@ impl Board {
         }
     }
 
-    /// The addresses are a container's own from before this call to its end, in the eyes of all and on disk.
+    /// From the result of an ADD to the next DEL, the container's addresses must be its own, in the shared state and on
+    /// disk.
     fn live(&self, id: &str, addresses: &[String]) {
         for address in addresses {
             if !self.alive.lock().expect("no worker panics").insert(address.clone()) {
@@ -169,7 +170,8 @@ fn ips(result: &Value) -> Vec<String> {
     ips.filter_map(|ip| ip["address"].as_str()).map(str::to_owned).collect()
 }
 
-/// What came, but for the bridge, which was made anew, and for the attachment that stays: its rules and its bridge went.
+/// What is left, except for the bridge, which was created again, and the attachment that stays, whose rules and bridge
+/// were deleted.
 fn left(changes: &str) -> String {
     let expected = |line: &&str| ["stays", ": br0", "dev br0"].iter().any(|text| line.contains(text));
     let come = changes.lines().filter(|line| line.starts_with("  +") && !expected(line));

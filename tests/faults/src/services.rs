@@ -1,4 +1,4 @@
-//! What runs on the host for a target's network, until it is dropped.
+//! Services on the host for a target's network, until they are dropped.
 
 use lab::firewalld::Firewalld;
 use lab::{Container, Lab};
@@ -6,7 +6,7 @@ use lab::{Container, Lab};
 use crate::dhcp::Dhcp;
 use crate::target::Target;
 
-/// The daemons that a target needs.
+/// The daemons of a target.
 #[derive(Debug)]
 pub struct Services {
     dhcp: Option<Dhcp>,
@@ -22,17 +22,18 @@ impl Services {
         }
     }
 
-    /// Connects a container with those that it needs a link to.
+    /// Connects a container with the daemons that need a link to it.
     pub fn plug(&self, container: &Container) {
         self.dhcp.iter().for_each(|dhcp| dhcp.plug(container));
     }
 
-    /// What they know of containers but of the one that stays, in lines as of a snapshot: what firewalld knows is in the ruleset.
+    /// Their state of all containers except the one that stays, as lines of a snapshot. firewalld's state is in the
+    /// ruleset.
     pub fn changes(&self) -> String {
         self.dhcp.as_ref().map(Dhcp::changes).unwrap_or_default()
     }
 
-    /// Whether firewalld is one of them.
+    /// Whether firewalld runs.
     pub fn has_firewalld(&self) -> bool {
         self.firewalld.is_some()
     }

@@ -1,4 +1,4 @@
-//! What is made to fail: a network, and the part of it that is hit.
+//! A target of the sweeps: a network, and the part of it that is hit.
 
 use std::path::PathBuf;
 
@@ -13,70 +13,70 @@ use crate::services::Services;
 /// The interface that is attached.
 pub const IFNAME: &str = "eth0";
 
-/// A plugin as all sweeps need to know it. Those are written down in `targets.rs`.
+/// A plugin with everything that the sweeps need to know. `targets.rs` lists them.
 #[derive(Clone, Debug)]
 pub struct Target {
     pub name: &'static str,
-    /// The network's plugins, up to the one that is hit.
+    /// The plugins of the network, up to the one that is hit.
     pub network: Vec<Value>,
     pub hit: Hit,
-    /// Ours as single executables, which start their IPAM plugin, whatever else is under test.
+    /// Ferrule's separate executables, which start their IPAM plugin as a process, whatever else is under test.
     pub single: bool,
-    /// What the host has before, in lines for `sh`.
+    /// Preparations on the host, as lines for `sh`.
     pub host: &'static str,
-    /// What the kernel must be able to do.
+    /// The kernel features that it needs.
     pub needs: &'static [Feature],
-    /// What installs the rules of what is hit, if it has any.
+    /// The backend of the target's rules, if it has any.
     pub backend: Option<&'static str>,
-    /// Whether Debian's firewalld runs on the host. The rules that it makes of its zones are in the compared state.
+    /// Whether Debian's firewalld runs on the host. The rules of its zones are part of the compared state.
     pub firewalld: bool,
-    /// Whether connections are led elsewhere by what is hit, or seen under another address.
+    /// Whether the target translates addresses of connections.
     pub translates: bool,
-    /// Addresses come from a DHCP server, which runs with the daemon while the target is tried.
+    /// Whether addresses come from a DHCP server. The server and the daemon run during the sweep.
     pub dhcp: bool,
-    /// The iptables tools are those from before nf_tables.
+    /// Whether the iptables tools are the legacy ones.
     pub legacy: bool,
-    /// What the attachment that stays all the time claims.
+    /// The host ports of the attachment that stays.
     pub beside: Beside,
-    /// What the configuration of that attachment says instead.
+    /// Differences in the configuration of that attachment.
     pub differs_beside: Value,
-    /// What it keeps on disk.
+    /// Its files on disk.
     pub keeps: Option<Keeps>,
-    /// What each command needs of capabilities, with these keys in the configuration of what is hit (null: without that key).
+    /// The capabilities that each command needs, with these changes of the configuration (null: without that key).
     pub capabilities: Vec<(Value, [Capabilities; COMMANDS.len()])>,
 }
 
-/// The protocol's commands that change or look at something, in the order of [`Target::capabilities`].
+/// The commands of the protocol, in the order of [`Target::capabilities`].
 pub const COMMANDS: [&str; 5] = ["ADD", "DEL", "CHECK", "GC", "STATUS"];
 
-/// Names as setpriv(1) has them.
+/// Names of setpriv(1).
 pub type Capabilities = &'static [&'static str];
 
-/// What of a network is hit.
+/// The part of a network that is hit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Hit {
     /// Its last plugin.
     Plugin,
-    /// The plugin that its last plugin delegates to.
+    /// The plugin to which its last plugin delegates.
     Delegate(&'static str),
     /// Programs that its last plugin starts.
     Tools(&'static [&'static str]),
-    /// cnitool, which runs all of its plugins.
+    /// cnitool, which runs all plugins.
     Runtime,
 }
 
-/// The host ports of the attachment that stays, beside those of the one that is hit.
+/// The host ports of the attachment that stays.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Beside {
-    /// Other ones.
+    /// Other ports.
     Others,
-    /// The same, claimed before: it waits while the other one is there.
+    /// The same ports, claimed earlier: it waits while the attachment under test exists.
     Older,
-    /// The same, claimed again after the other one's ADD, which waits from then on.
+    /// The same ports, claimed again after the ADD of the attachment under test, which waits from then on.
     Newer,
 }
 
-/// Where a plugin keeps something, and the files that it reads and writes.
+/// A plugin's directory, and the files that it reads and writes.
 #[derive(Clone, Copy, Debug)]
 pub struct Keeps {
     pub directory: &'static str,
@@ -106,17 +106,17 @@ impl Default for Target {
 }
 
 impl Target {
-    /// All that can be hit here: the executables are there, and the kernel can do what they need. What delegates is there
-    /// twice: with an IPAM plugin in its own process, and with one that it starts.
+    /// All targets that can run here: the executables exist, and the kernel has the features. A plugin that delegates
+    /// occurs twice: with its IPAM plugin in its own process, and as a separate process.
     pub fn all() -> Vec<Self> {
         Self::of(|_| true)
     }
 
-    /// The same of those that are wanted. Those that cannot be hit here are reported as skipped, with the reason.
-    pub fn of(wanted: impl Fn(&Self) -> bool) -> Vec<Self> {
+    /// The selected targets. Those that cannot run here are reported as skipped, with the reason.
+    pub fn of(expected: impl Fn(&Self) -> bool) -> Vec<Self> {
         let all = crate::targets::all().into_iter().flat_map(Self::in_all_layouts);
         let (mut here, mut left_out) = (Vec::new(), Vec::new());
-        for target in all.filter(|target| wanted(target) && target.is_installed()) {
+        for target in all.filter(|target| expected(target) && target.is_installed()) {
             match target.lacks() {
                 Some(why) => left_out.push(format!("{} ({why})", target.title())),
                 None => here.push(target),
@@ -128,7 +128,7 @@ impl Target {
         here
     }
 
-    /// Whether it makes a link of a kind that some kernels lack. The VM lane tries these.
+    /// Whether it creates a link of a kind that some kernels lack. `make test-vm` runs these.
     pub fn is_of_a_rare_kind(&self) -> bool {
         const RARE: [Feature; 4] = [Feature::Ipvlan, Feature::Vlan, Feature::Dummy, Feature::Vrf];
         self.needs.iter().any(|feature| RARE.contains(feature))
@@ -140,7 +140,7 @@ impl Target {
         [Some(self), both.then_some(single)].into_iter().flatten()
     }
 
-    /// Those where the last plugin itself is hit, and nobody else claims what it has.
+    /// Targets whose last plugin itself is hit, without another attachment that claims its ports.
     pub fn plugins() -> Vec<Self> {
         Self::of(|target| target.hit == Hit::Plugin && target.beside == Beside::Others && !target.single)
     }
@@ -151,7 +151,7 @@ impl Target {
         format!("{}{layout}", self.name)
     }
 
-    /// Where its executables are.
+    /// The directory of its executables.
     pub fn dir(&self) -> PathBuf {
         if self.single { ours() } else { under_test().dir.clone() }
     }
@@ -162,12 +162,12 @@ impl Target {
         self.plugin() == "flannel" || delegate.is_some_and(|delegate| delegate != self.plugin())
     }
 
-    /// Whether what is hit is not what is called.
+    /// Whether another plugin starts the one that is hit.
     pub fn is_started_by_a_plugin(&self) -> bool {
         matches!(self.hit, Hit::Delegate(_) | Hit::Tools(_))
     }
 
-    /// What this needs, and this machine has not.
+    /// What this machine lacks for the target.
     fn lacks(&self) -> Option<String> {
         let feature = self.needs.iter().find(|feature| !feature.is_there());
         let of_kernel = feature.map(|feature| format!("this kernel has no {feature}"));
@@ -176,14 +176,14 @@ impl Target {
             .or_else(|| (self.dhcp && !has_dnsmasq()).then(|| "dnsmasq is missing".to_owned()))
     }
 
-    /// cnitool is ours, whoever is under test, and the reference that is tested knows iptables only.
+    /// cnitool is always Ferrule's. The reference under test supports only iptables.
     fn is_installed(&self) -> bool {
         match (under_test().reference, self.hit) {
             (true, Hit::Runtime) => false,
             (true, _) if self.backend == Some("nftables") => false,
-            // The reference's daemon cannot be asked what it has.
+            // The reference's daemon cannot list its leases.
             (true, _) if self.dhcp => false,
-            // Its DEL fails where there is nothing left to do: no case could be cleaned up.
+            // Its DEL fails if there is nothing left to do, so no case could be cleaned up.
             (true, _) if self.name == "host-device" => false,
             _ => self.dir().join(self.plugin()).exists(),
         }
@@ -199,14 +199,14 @@ impl Target {
         self.hit == Hit::Runtime
     }
 
-    /// The commands that can be tried. The reference has no GC and no STATUS (docs/reference-quirks.md#gc, #status), and
-    /// cnitool's GC looks for containers that are gone, which those of the sweeps are not.
+    /// The commands to test. The reference has no GC and no STATUS (docs/reference-quirks.md#gc, #status). cnitool's GC
+    /// looks for dead containers, and those of the sweeps are alive.
     pub fn commands(&self) -> impl Iterator<Item = &'static str> + use<> {
         let (count, runtime) = (if under_test().reference { 3 } else { COMMANDS.len() }, self.is_runtime());
         COMMANDS.into_iter().take(count).filter(move |command| !runtime || *command != "GC")
     }
 
-    /// Brings about what the network needs of the host. What runs for it ends when it is dropped.
+    /// Prepares the host for the network. The services end when the result is dropped.
     #[must_use]
     pub fn prepare(&self, lab: &Lab) -> Services {
         if self.legacy {
@@ -219,7 +219,7 @@ impl Target {
         Services::start(self, lab)
     }
 
-    /// The call of what is hit, chained to the plugins before it, whose ADDs are run.
+    /// The call of the target, after the ADDs of the plugins before it in the chain.
     pub fn call(&self, container: &Container) -> Call {
         let runtime = [json!({"type": cnitool::TOOL})];
         let plugins = if self.is_runtime() { &runtime[..] } else { &self.network };
@@ -231,7 +231,7 @@ impl Target {
         self.call_of(last, container).config(json!({"prevResult": prev}))
     }
 
-    /// The call of a plugin, which finds its delegates among the lab's own first.
+    /// The call of a plugin. It finds the lab's own delegates first.
     fn call_of(&self, plugin: &Value, container: &Container) -> Call {
         let name = plugin["type"].as_str().expect("a plugin's type");
         let version = if under_test().reference { "1.0.0" } else { "1.1.0" };
@@ -242,7 +242,7 @@ impl Target {
         if self.firewalld { call.env("DBUS_SYSTEM_BUS_ADDRESS", firewalld::BUS) } else { call }
     }
 
-    /// The same with keys in the configuration of the last plugin; null removes one.
+    /// The target with changed keys in the configuration of the last plugin. null removes a key.
     pub fn with(&self, keys: &Value) -> Self {
         let mut other = self.clone();
         let plugin =
@@ -254,8 +254,8 @@ impl Target {
         other
     }
 
-    /// The same for the attachment beside it: with what is its own. Its host ports are the next ones, unless both claim the same.
-    pub fn of_the_one_beside(&self) -> Self {
+    /// The target for the attachment that stays. Its host ports are the next ones, unless both claim the same.
+    pub fn of_the_staying_attachment(&self) -> Self {
         let mut other = self.with(&self.differs_beside);
         if self.beside != Beside::Others {
             return other;

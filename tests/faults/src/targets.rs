@@ -1,4 +1,4 @@
-//! The plugins that all sweeps try. A new one joins them by an entry here.
+//! The targets of all sweeps. Add a new plugin here.
 
 use lab::Feature;
 use serde_json::{Value, json};
@@ -6,7 +6,7 @@ use serde_json::{Value, json};
 use crate::place::{Place, administrators, directory, of_a_tool, own};
 use crate::target::{Beside, Capabilities, Hit, Keeps, Target};
 
-/// The UDP port of the host that portmap leads to the container.
+/// The UDP port of the host that portmap forwards to the container.
 pub const HOST_PORT: u16 = 5353;
 
 const NONE: Capabilities = &[];
@@ -55,7 +55,7 @@ fn bridge_alone() -> Target {
     Target {
         name: "bridge",
         network: vec![bridge(json!({}))],
-        // The rest is host-local's own.
+        // The other files are only host-local's.
         keeps: Some(Keeps { directory: STORE, files: &HOST_LOCAL[..3] }),
         capabilities: vec![(json!({"isDefaultGateway": false}), needs), (json!({}), needs)],
         ..Target::default()
@@ -76,7 +76,7 @@ fn ptp() -> Target {
     }
 }
 
-/// A link for what is made on a master.
+/// A link that can be a master.
 const CABLE: &str = "ip link add cable type veth peer name far; ip link set cable up; ip link set far up";
 
 fn macvlan() -> Target {
@@ -149,7 +149,7 @@ fn host_device() -> Target {
             "ip link add dev0 type veth peer name far0; ip link set dev0 up alias storage; ip link set far0 up
                ip link add dev1 type veth peer name far1",
         differs_beside: json!({"device": "dev1"}),
-        // The disk is that of the leases: it cannot be told whose place is missing on one that both are on.
+        // The disk with the leases. If both directories were on one disk, a missing path could not be attributed.
         keeps: Some(Keeps { directory: STORE, files: HOST_DEVICE }),
         capabilities: vec![(json!({}), [BOTH, BOTH, SYS, BOTH, BOTH])],
         ..Target::default()
@@ -168,7 +168,7 @@ fn host_local() -> Target {
     }
 }
 
-/// It looks at nothing but its input.
+/// It only reads its input.
 fn static_addresses() -> Target {
     let addresses = json!([{"address": "10.1.2.7/24", "gateway": "10.1.2.1"}, {"address": "fd00:1:2::7/64"}]);
     Target {
@@ -179,7 +179,7 @@ fn static_addresses() -> Target {
     }
 }
 
-/// Its daemon is a subject of its own (`daemon.rs`).
+/// Its daemon has a sweep of its own (`daemon.rs`).
 fn dhcp() -> Target {
     Target {
         name: "dhcp",
@@ -190,7 +190,7 @@ fn dhcp() -> Target {
     }
 }
 
-/// Alone what is its own: the rest is bridge's and host-local's, which are called within its process.
+/// Only its own part. The rest is bridge's and host-local's, which run in its process.
 fn flannel() -> Target {
     Target {
         name: "flannel",
@@ -294,7 +294,7 @@ fn portmap(backend: &'static str) -> Target {
     }
 }
 
-/// All that it can install beside bridge. By nftables, what it does for FORWARD is done only where that is there.
+/// Everything that it can install with bridge. With nftables, it changes FORWARD only if that exists.
 fn firewall(backend: &'static str) -> Target {
     let iptables = backend == "iptables";
     Target {
@@ -309,7 +309,7 @@ fn firewall(backend: &'static str) -> Target {
     }
 }
 
-/// A zone alone: the rest is as without firewalld.
+/// Only a zone. The rest is as without firewalld.
 fn firewalld() -> Target {
     Target {
         name: "firewall, firewalld",
@@ -323,8 +323,8 @@ fn firewalld() -> Target {
     }
 }
 
-/// Host ports that two attachments claim: when the one that is hit is gone, they lead to the one that stays. No datagrams: they
-/// would be the one's or the other's, as it comes.
+/// Host ports that two attachments claim: after the DEL of the attachment under test, they lead to the one that stays.
+/// No datagrams are sent: which attachment receives them would be random.
 fn claimed(backend: &'static str) -> [Target; 2] {
     let of = |beside, name| Target {
         name,
@@ -345,12 +345,12 @@ fn claimed(backend: &'static str) -> [Target; 2] {
     }
 }
 
-/// What plugins start, in the place of the plugins.
+/// Programs that plugins start.
 fn tools() -> Vec<Target> {
     let of =
         |name, tools, plugin| Target { name, hit: Hit::Tools(tools), capabilities: Vec::new(), ..plugin };
     vec![
-        // In the family that comes second, while the first one's rules are there already.
+        // In the second family, when the first family's rules exist already.
         of("ip6tables-restore under bridge", &["ip6tables-restore"], guarded("iptables")),
         of("iptables-restore under portmap", &["iptables-restore"], portmap("iptables")),
         Target {
@@ -373,7 +373,7 @@ fn delegate() -> Target {
     }
 }
 
-/// A MAC address that tuning sets is not the one that bridge guards.
+/// bridge's spoof check would drop the packets after tuning changes the MAC.
 fn runtime() -> Target {
     let mut tuning = tuning().network.remove(1);
     tuning["mac"].take();
@@ -387,7 +387,7 @@ fn runtime() -> Target {
     }
 }
 
-/// The iptables tools that take a lock on a file.
+/// The legacy iptables tools, which lock a file.
 pub fn with_legacy_tools() -> Target {
     Target {
         name: "bridge, ipMasq, iptables-legacy",

@@ -1,4 +1,4 @@
-//! What containers say to others, and others to them by their host ports: connections that the kernel then tracks.
+//! Packets between containers and others, also through host ports, so that the kernel tracks connections.
 
 use std::net::{IpAddr, UdpSocket};
 use std::time::Duration;
@@ -7,14 +7,14 @@ use serde_json::Value;
 
 use lab::{Container, Lab};
 
-/// The host's addresses and the far machine's, as the lab gives them.
+/// The addresses of the host and of the other machine in the lab.
 const HOST: [&str; 2] = ["198.51.100.1", "2001:db8:51::1"];
 const FAR: [&str; 2] = ["198.51.100.2", "2001:db8:51::2"];
-/// How often a container tries: its first datagram may be lost while neighbours are looked up.
+/// How many times a container sends. Its first datagram may be lost while a neighbour is resolved.
 const TRIES: usize = 5;
-const PATIENCE: Duration = Duration::from_secs(10);
+const TIMEOUT: Duration = Duration::from_secs(10);
 
-/// Who exchanges datagrams with containers: somebody on the host, and a machine far away.
+/// The peers of containers: a client on the host, and another machine.
 #[derive(Debug)]
 pub struct Traffic {
     client: UdpSocket,
@@ -26,19 +26,19 @@ impl Traffic {
         let far = lab.machine("far").run(|| UdpSocket::bind("[::]:7"));
         let client = UdpSocket::bind("[::]:4000");
         let [far, client] = [far, client].map(|socket| socket.expect("bind a UDP socket"));
-        far.set_read_timeout(Some(PATIENCE)).expect("set a receive timeout");
+        far.set_read_timeout(Some(TIMEOUT)).expect("set a receive timeout");
         Self { client, far }
     }
 
-    /// A client that does not know of containers: what it sends is on its way when this returns.
+    /// Sends from a client to a host port. It does not wait for an answer.
     pub fn to_host_port(&self, port: u16) {
         for ip in HOST {
-            // A host port may lead to where nobody can be reached.
+            // A host port may lead to an unreachable address.
             let _ = self.client.send_to(b"is anybody there?", at(ip, port));
         }
     }
 
-    /// A container sends to the far machine, in each family that the result gives it an address of. Why not, if that fails.
+    /// A container sends to the other machine, in each family of its result. Returns the reason if that fails.
     pub fn from(&self, container: &Container, result: &Value) -> Result<(), String> {
         let ips = result["ips"].as_array().into_iter().flatten().filter_map(|ip| ip["address"].as_str());
         for v4 in ips.map(|ip| !ip.contains(':')) {

@@ -1,4 +1,4 @@
-//! Plugins in environments that something is wrong with.
+//! Plugins in faulty environments.
 
 use lab::{Feature, Lab, under_test};
 
@@ -12,7 +12,7 @@ use crate::target::{Keeps, Target};
 use crate::targets::with_legacy_tools;
 use crate::verify::{self, Verdict};
 
-/// A plugin on a disk, and what goes wrong there.
+/// A target, and the faults of its environment.
 #[derive(Debug)]
 pub struct Trial {
     pub target: Target,
@@ -20,7 +20,7 @@ pub struct Trial {
     pub faults: Vec<EnvFault>,
 }
 
-/// Those who keep something on disk.
+/// Targets with files on disk.
 fn keepers() -> impl Iterator<Item = (Target, Keeps)> {
     let all = Target::of(|target| target.keeps.is_some()).into_iter();
     all.filter_map(|target| target.keeps.map(|keeps| (target, keeps)))
@@ -39,7 +39,7 @@ pub fn disks() -> Vec<Trial> {
     [Some(Disk::Memory), ext4].into_iter().flatten().flat_map(on).collect()
 }
 
-/// Something else where a file should be.
+/// Unusual files.
 pub fn places() -> Vec<Trial> {
     let legacy = with_legacy_tools();
     let legacy = legacy.keeps.map(|keeps| (legacy, keeps));
@@ -48,7 +48,7 @@ pub fn places() -> Vec<Trial> {
     keepers().chain(legacy).map(trial).collect()
 }
 
-/// Limits of a process, and a kernel that lets nothing be set.
+/// Process limits, and a read-only /proc or /sys.
 pub fn limits() -> Vec<Trial> {
     let all = Target::of(|target| !target.is_started_by_a_plugin());
     let trial = |target: Target| {
@@ -60,16 +60,16 @@ pub fn limits() -> Vec<Trial> {
     all.into_iter().map(trial).collect()
 }
 
-/// All faults at all commands.
+/// All faults with all commands.
 #[derive(Debug)]
 pub struct EnvSweep {
     pub trials: Vec<Trial>,
-    /// Only each `every`-th case.
+    /// Tests one in `every` cases.
     pub every: usize,
     pub workers: usize,
 }
 
-/// A trial, by its place in the sweep, and the label of the fault.
+/// A trial, by its index, and the label of the fault.
 pub type EnvRow = (usize, String);
 
 struct Case<'a> {
@@ -80,7 +80,7 @@ struct Case<'a> {
 }
 
 impl EnvSweep {
-    /// Runs all cases. `report` is told of each finding as it comes.
+    /// Runs all cases. Calls `report` with each finding.
     pub fn run(&self, report: impl Fn(&str) + Sync) -> Outcomes<EnvRow> {
         let trials = self.trials.iter().enumerate();
         let all = trials.flat_map(|(place, trial)| {

@@ -1,4 +1,4 @@
-//! Whether a plugin kept its promise after a fault or a kill.
+//! Verifies the state after a fault or a kill.
 
 use lab::{Call, Outcome, under_test};
 
@@ -7,30 +7,31 @@ use crate::compound::Pair;
 use crate::env_fault::EnvFault;
 use crate::fixture::Fixture;
 
-/// What an error of an ADD says that could not take back what it had done.
+/// The text in the error of an ADD whose rollback failed.
 pub const ROLLBACK_FAILED: &str = "the rollback failed too";
 
-/// What came of one case.
+/// The result of one case.
 #[derive(Clone, Debug, Default)]
 pub struct Verdict {
-    /// The run succeeded in spite of the fault.
+    /// Whether the run succeeded in spite of the fault.
     pub succeeded: bool,
-    /// What is wrong right after the run: nothing of it may be for a fault, all for a kill.
+    /// The finding right after the run. After a fault, nothing may be left. After a kill, everything may.
     pub at_once: Option<String>,
-    /// What is wrong after DEL (or GC, where that was tried).
+    /// The finding after DEL (or GC).
     pub after_cleanup: Option<String>,
-    /// The container is not as before, and need not be: GC cannot restore an interface, for it knows no namespace.
+    /// The container differs from before, which is allowed: GC cannot restore an interface, because it does not know
+    /// the namespace.
     pub dirty: bool,
 }
 
 impl Verdict {
-    /// What an operator would complain about.
+    /// The finding, if any.
     pub fn fault(&self) -> Option<&str> {
         self.at_once.as_deref().or(self.after_cleanup.as_deref())
     }
 }
 
-/// What cleans up after a kill.
+/// The command that cleans up after a kill.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Cleanup {
     Del,
@@ -38,7 +39,7 @@ pub enum Cleanup {
 }
 
 impl Cleanup {
-    /// The one that a command is.
+    /// The cleanup by a command.
     pub(crate) fn by(command: &str) -> Option<Self> {
         match command {
             "DEL" => Some(Self::Del),
@@ -48,7 +49,7 @@ impl Cleanup {
     }
 }
 
-/// A command with a fault: it succeeds and is right, or fails with one error object and leaves nothing. None: not reached.
+/// Runs a command with a fault. It must succeed, or fail with one error object and leave nothing. None: not reached.
 pub fn fault(fixture: &Fixture, command: &str, case: &Case) -> Option<Verdict> {
     let prev = fixture.prepare(command);
     let attached = if command == "CHECK" { fixture.changes() } else { String::new() };
@@ -58,7 +59,7 @@ pub fn fault(fixture: &Fixture, command: &str, case: &Case) -> Option<Verdict> {
     };
     let at_once = objection(fixture, command, &run, &attached);
     let after_cleanup = match (command, run.succeeded()) {
-        // It has been the cleanup itself.
+        // GC was the cleanup already.
         ("GC", true) => None,
         ("GC", false) => cleanup(fixture, Cleanup::Gc, true),
         _ => cleanup(fixture, Cleanup::Del, false),
@@ -71,7 +72,8 @@ pub fn fault(fixture: &Fixture, command: &str, case: &Case) -> Option<Verdict> {
     })
 }
 
-/// An ADD with a fault, whose roll-back has one too: it says so, and the next DEL or GC removes what it left. None: not reached.
+/// Runs an ADD with a fault, and another fault in the rollback. The error must report it, and the next DEL or GC must
+/// remove the rest. None: not reached.
 pub(crate) fn pair(fixture: &Fixture, pair: &Pair, with: Cleanup) -> Option<Verdict> {
     let Some(run) = fixture.hit_twice(pair) else {
         fixture.del().ok();
@@ -84,7 +86,7 @@ pub(crate) fn pair(fixture: &Fixture, pair: &Pair, with: Cleanup) -> Option<Verd
     } else if succeeded {
         fixture.check_objects(&run.ok_result())
     } else if run.stdout.is_empty() && pair.second.at.name == "write" {
-        // The error itself could not be written.
+        // The error object itself could not be written.
         None
     } else if run.judged().is_err() {
         Some(format!("no proper error: {run:?}"))
@@ -97,17 +99,22 @@ pub(crate) fn pair(fixture: &Fixture, pair: &Pair, with: Cleanup) -> Option<Verd
     let cleaned = cleanup(fixture, with, of_gc);
     let dirty = of_gc && fixture.is_dirty();
     let after_cleanup = cleaned.or_else(|| if dirty { None } else { attaches_again(fixture) });
-    let told = |what: String| format!("{pair}, then {with:?}: {what}");
-    Some(Verdict { succeeded, at_once: at_once.map(told), after_cleanup: after_cleanup.map(told), dirty })
+    let with_case = |what: String| format!("{pair}, then {with:?}: {what}");
+    Some(Verdict {
+        succeeded,
+        at_once: at_once.map(with_case),
+        after_cleanup: after_cleanup.map(with_case),
+        dirty,
+    })
 }
 
-/// What is wrong with what a command answered, and with what it left. `attached` is what CHECK may not change.
+/// Checks the answer and the state after a command. CHECK must not change `attached`.
 fn objection(fixture: &Fixture, command: &str, run: &Outcome, attached: &str) -> Option<String> {
     let succeeded = run.succeeded();
     let at_once = match command {
         _ if !succeeded && run.judged().is_err() => Some(format!("no proper error: {run:?}")),
         "ADD" if succeeded => fixture.check_objects(&run.ok_result()),
-        // A failed removal has the right to leave what it could not remove.
+        // A failed removal may leave what it could not remove.
         "DEL" | "GC" if !succeeded => None,
         "GC" => left(&fixture.changes_of_the_host()),
         "CHECK" => (fixture.changes() != attached).then(|| "CHECK changed the state".to_owned()),
@@ -116,7 +123,7 @@ fn objection(fixture: &Fixture, command: &str, run: &Outcome, attached: &str) ->
     at_once.map(|what| if succeeded { what } else { format!("{what}{}", run.stdout) })
 }
 
-/// A command on a machine that something is wrong with: as for a fault, and what was wrong is told.
+/// Runs a command in a faulty environment. The same rules apply, and the error must name the fault.
 pub fn env_fault(fixture: &Fixture, command: &str, fault: &EnvFault) -> Verdict {
     let prev = fixture.prepare(command);
     let attached = if command == "CHECK" { fixture.changes() } else { String::new() };
@@ -129,7 +136,8 @@ pub fn env_fault(fixture: &Fixture, command: &str, fault: &EnvFault) -> Verdict 
     let objection = || match begun {
         false => (command == "ADD").then(|| left(&fixture.changes())).flatten(),
         true if succeeded && hidden => None,
-        // flannel's roll-back is another plugin's DEL, which needs descriptors too: what it tells to have left, the cleanup removes.
+        // flannel's rollback is another plugin's DEL, which needs descriptors too. Its error reports what it left, and
+        // the cleanup removes it.
         true if command == "ADD" && call.plugin() == "flannel" && run.stdout.contains(ROLLBACK_FAILED) => {
             None
         }
@@ -145,12 +153,12 @@ pub fn env_fault(fixture: &Fixture, command: &str, fault: &EnvFault) -> Verdict 
     Verdict { succeeded, at_once, after_cleanup, dirty: command == "GC" && fixture.is_dirty() }
 }
 
-/// Whether a process that said nothing came as far as to the plugin's own code: VERSION does nothing else.
+/// Whether a process without output reached the plugin's own code: VERSION does nothing else.
 fn begins(call: &Call, run: &Outcome) -> bool {
     !run.stdout.is_empty() || call.run("VERSION").succeeded()
 }
 
-/// What is missing in an answer.
+/// What an answer lacks.
 fn complaint(command: &str, run: &Outcome, fault: &EnvFault) -> Option<String> {
     if run.succeeded() || under_test().reference {
         return None;
@@ -162,14 +170,14 @@ fn complaint(command: &str, run: &Outcome, fault: &EnvFault) -> Option<String> {
     (!run.stdout.contains(culprit)).then(|| format!("no word of {culprit}: {}", run.stdout))
 }
 
-/// A command that is killed: what is left is whole, the cleanup removes it, and an ADD finds nothing in its way.
+/// Kills a command. Its files must be complete, the cleanup must remove them, and the next ADD must succeed.
 pub fn kill(fixture: &Fixture, command: &str, case: &Case, with: Cleanup) -> Option<Verdict> {
     let prev = fixture.prepare(command);
     let Some(_) = fixture.hit(command, prev.as_ref(), case) else {
         fixture.del().ok();
         return None;
     };
-    // Whatever came of it: who is outside does not know.
+    // A client cannot know about the kill.
     fixture.is_called();
     let torn = fixture.torn_leases();
     let at_once = (!torn.is_empty()).then(|| format!("torn: {torn:?}"));
@@ -180,7 +188,7 @@ pub fn kill(fixture: &Fixture, command: &str, case: &Case, with: Cleanup) -> Opt
     Some(Verdict { succeeded: false, at_once, after_cleanup, dirty })
 }
 
-/// Cleans up, and looks whether it did: `of_gc` means that the container is gone, and with it what is in its namespace.
+/// Cleans up, and checks the result. `of_gc` means that the container's namespace no longer exists.
 fn cleanup(fixture: &Fixture, with: Cleanup, of_gc: bool) -> Option<String> {
     let run = if with == Cleanup::Gc { fixture.gc() } else { fixture.del() };
     if !run.succeeded() || !run.stdout.trim().is_empty() {

@@ -1,4 +1,4 @@
-//! One run of a plugin, as a runtime would start it.
+//! One call of a plugin, as a runtime makes it.
 
 use std::collections::BTreeMap;
 use std::ffi::OsStr;
@@ -16,13 +16,14 @@ use serde_json::{Value, json};
 use crate::netns::PATH;
 use crate::{Container, Lab, Outcome, Release, under_test};
 
-/// A plugin that takes longer hangs: none waits so long for anything, and no machine is so slow.
+/// Timeout for a hanging plugin. No plugin waits that long, and no machine is that slow.
 const DEADLINE: Duration = Duration::from_secs(900);
 
-/// With it set, ferrule starts a process for a plugin that it delegates to, though it has that plugin itself. It reaches the plugins.
+/// If set, ferrule starts a process for a plugin that it delegates to, instead of calling it in its own process. The
+/// plugins inherit it.
 const SEPARATE: &str = "FERRULE_SEPARATE_DELEGATES";
 
-/// What a plugin is to be called with. It is a value: clone it, vary it, run it as often as needed.
+/// The input of a plugin. It is a value: clone it, change it, run it as often as needed.
 #[derive(Clone, Debug)]
 pub struct Call {
     dir: PathBuf,
@@ -50,31 +51,31 @@ impl Call {
         call.in_dir(&under_test().dir)
     }
 
-    /// The executable of another directory, which delegates are looked for in as well.
+    /// Uses the executable of another directory, which is also searched for delegates.
     pub fn in_dir(mut self, dir: &Path) -> Self {
         self.dir = dir.to_owned();
         self.env("CNI_PATH", &format!("{}:{}", dir.display(), Lab::plugin_dir().display()))
     }
 
-    /// Has delegates be looked for in a directory as well, after the others.
+    /// Also searches a directory for delegates, after the others.
     pub fn also_in_dir(mut self, dir: &Path) -> Self {
         let path = self.env.entry("CNI_PATH".to_owned()).or_default();
         path.push_str(&format!(":{}", dir.display()));
         self
     }
 
-    /// The reference's plugin of the same name in its place, of its latest release on this machine, whoever is under test.
+    /// Uses the reference's plugin of the same name, of its latest release on this machine, whatever is under test.
     pub fn by_the_reference(self) -> Self {
         self.in_dir(&Release::latest().place())
     }
 
-    /// A release's plugin of the same name in its place. [`Release::with`] lists those on this machine.
+    /// Uses a release's plugin of the same name. [`Release::with`] lists the releases on this machine.
     pub fn by_release(self, release: Release) -> Self {
         let dir = release.dir().unwrap_or_else(|| panic!("the reference {release} is not on this machine"));
         self.in_dir(&dir)
     }
 
-    /// Adds keys to the configuration, or replaces them; null removes one.
+    /// Adds keys to the configuration, or replaces them. null removes one.
     pub fn config(mut self, keys: Value) -> Self {
         let target = self.config.as_object_mut().expect("a configuration is an object");
         for (key, value) in keys.as_object().expect("keys of a configuration") {
@@ -90,19 +91,19 @@ impl Call {
         self.config(json!({"cniVersion": version}))
     }
 
-    /// The executable by another name: the configuration's type stays.
+    /// Uses an executable with another name. The configuration's type stays.
     pub fn called(mut self, name: &str) -> Self {
         self.plugin = name.to_owned();
         self
     }
 
-    /// Text for stdin in place of the configuration.
+    /// Uses this text as stdin instead of the configuration.
     pub fn stdin(mut self, text: impl Into<Vec<u8>>) -> Self {
         self.stdin = Some(text.into());
         self
     }
 
-    /// The container to attach.
+    /// Sets the container to attach.
     pub fn on(self, container: &Container) -> Self {
         let netns = container.netns.path().to_str().expect("an ASCII path");
         self.env("CNI_CONTAINERID", &container.id).env("CNI_NETNS", netns)
@@ -126,7 +127,7 @@ impl Call {
         self
     }
 
-    /// The command that starts the plugin: its path is the last argument. Empty: none.
+    /// A command that starts the plugin. The plugin's path is its last argument. Empty: none.
     pub fn under(mut self, argv: &[String]) -> Self {
         self.under = argv.to_vec();
         self
@@ -140,12 +141,12 @@ impl Call {
         self.run("DEL")
     }
 
-    /// CHECK against the result of an ADD.
+    /// CHECK with the result of an ADD.
     pub fn check(&self, prev: &Value) -> Outcome {
         self.clone().config(json!({"prevResult": prev})).run("CHECK")
     }
 
-    /// GC where only the given (container, interface) pairs are still valid.
+    /// GC with these valid pairs of container and interface.
     pub fn gc(&self, valid: &[(&str, &str)]) -> Outcome {
         let valid: Vec<_> =
             valid.iter().map(|(id, ifname)| json!({"containerID": id, "ifname": ifname})).collect();
@@ -161,7 +162,7 @@ impl Call {
         self.clone().env("CNI_COMMAND", command).run_as_is()
     }
 
-    /// Runs the plugin with the environment as it is: without CNI_COMMAND, unless given.
+    /// Runs the plugin without CNI_COMMAND, unless the environment has it.
     pub fn run_as_is(&self) -> Outcome {
         let what = format!("{} {}", self.plugin, self.env.get("CNI_COMMAND").map_or("", String::as_str));
         let child = self
@@ -177,14 +178,14 @@ impl Call {
         &self.plugin
     }
 
-    /// The process of that run, for whoever wants to start it otherwise: stdin and stdout are pipes.
+    /// The process, for callers that start it themselves. stdin and stdout are pipes.
     pub fn process(&self) -> Command {
         let mut process = command(&self.under, &self.executable());
         process.env_clear().envs(&self.env).stdin(Stdio::piped()).stdout(Stdio::piped());
         process
     }
 
-    /// What the process reads on stdin.
+    /// The input on stdin.
     pub fn input(&self) -> Vec<u8> {
         self.stdin.clone().unwrap_or_else(|| self.config.to_string().into_bytes())
     }
@@ -195,7 +196,7 @@ impl Call {
     }
 }
 
-/// A program, or the command that starts it and takes its path for the last argument.
+/// A program, or the command that starts it, with its path as the last argument.
 pub(crate) fn command(under: &[String], program: &Path) -> Command {
     let mut argv = under.iter().map(OsStr::new).chain([program.as_os_str()]);
     let mut command = Command::new(argv.next().expect("a program"));
@@ -203,13 +204,13 @@ pub(crate) fn command(under: &[String], program: &Path) -> Command {
     command
 }
 
-/// Feeds the child and waits for it, until the deadline.
+/// Writes the input, and waits for the exit until the deadline.
 fn finish(mut child: Child, input: Vec<u8>) -> std::process::Output {
     let pid = Pid::from_raw(child.id().cast_signed());
     let mut stdin = child.stdin.take().expect("a piped stdin");
     let (sender, receiver) = mpsc::channel();
     thread::spawn(move || {
-        // A plugin that does not read its input to the end is no failure of the write.
+        // A plugin need not read all of its input.
         let _ = stdin.write_all(&input);
         drop(stdin);
         sender.send(child.wait_with_output())

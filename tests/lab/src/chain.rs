@@ -1,4 +1,4 @@
-//! A network of several plugins, run by the library under cnitool, with every plugin's outcome kept for a look.
+//! A network of several plugins, run by cnitool's library. The outcome of every plugin is recorded.
 
 use std::os::unix::process::ExitStatusExt;
 use std::process::ExitStatus;
@@ -22,19 +22,19 @@ impl Chain {
         Self { network: network.expect("a network's configuration"), edit: |call| call }
     }
 
-    /// Changes every call before it is run, to vary the environment.
+    /// Changes every call before it runs, to vary the environment.
     pub fn each(mut self, edit: fn(Call) -> Call) -> Self {
         self.edit = edit;
         self
     }
 
-    /// ADD from first to last, each given the result of the one before. The last result, or the first failure.
+    /// ADD from first to last, each with the previous result. Returns the last result, or the first failure.
     pub fn add(&self, container: &Container, ifname: &str) -> Outcome {
         let attach = container.attach(ifname);
         self.watched(|runtime| drop(runtime.add(&self.network, &attach))).pop().expect("a plugin was run")
     }
 
-    /// CHECK of the plugins against the last result, up to the first that fails.
+    /// CHECK of the plugins with the last result, up to the first failure.
     pub fn check(&self, container: &Container, ifname: &str, result: &Value) -> Vec<Outcome> {
         let attach = container.attach(ifname);
         self.keep(&attach, result);
@@ -48,12 +48,12 @@ impl Chain {
         self.watched(|runtime| drop(runtime.del(&self.network, &attach)))
     }
 
-    /// A scenario may hand over a result of its own.
+    /// A scenario may pass a different result.
     fn keep(&self, attach: &Attach, result: &Value) {
         cache().keep(&self.network, attach, result).expect("keep a result");
     }
 
-    /// What came of each plugin in a run.
+    /// The outcomes of all plugins in a run.
     fn watched(&self, run: impl FnOnce(&Runtime)) -> Vec<Outcome> {
         let outcomes = Arc::default();
         let witness = Witness { edit: self.edit, outcomes: Arc::clone(&outcomes) };
@@ -66,7 +66,7 @@ fn cache() -> Cache {
     Cache::new("/run/lab/cache")
 }
 
-/// Runs plugins as calls of the suite, and writes down what comes of them.
+/// Runs plugins as calls of the suite, and records their outcomes.
 #[derive(Debug)]
 struct Witness {
     edit: fn(Call) -> Call,

@@ -1,4 +1,4 @@
-//! A network with a DHCP server, and the daemon of whoever is under test.
+//! A network with a DHCP server, and the daemon under test.
 
 mod servers;
 
@@ -24,31 +24,31 @@ use crate::{Call, Container, Lab, Netns, PATH, skip, under_test};
 
 const DNSMASQ: &str = "/usr/sbin/dnsmasq";
 const SOCKET: &str = "/run/cni/dhcp.sock";
-/// Where the daemon keeps its leases.
+/// The daemon's directory of leases.
 pub const STATE: &str = "/run/cni/dhcp";
 
 /// dnsmasq's options for leases of two minutes from a range of 10.9.0.0/24.
 pub const RANGE: &str =
     "--dhcp-range=10.9.0.100,10.9.0.250,255.255.255.0,120 --dhcp-option=option:router,10.9.0.1";
 
-/// dnsmasq's options for leases of two minutes, the shortest that it gives, from a range of fd00::/64.
+/// dnsmasq's options for leases of two minutes, its minimum, from a range of fd00::/64.
 pub const RANGE_V6: &str = "--dhcp-range=fd00::10,fd00::ff,64,2m";
 
-/// With these, leases are renewed after five seconds, though they last as long as they do. By then the address is on the link: the daemon
-/// looks for it there.
+/// Leases are renewed after five seconds, without being shorter. By then, the address is on the link, where the daemon
+/// looks for it.
 pub const SOON: &str = "--dhcp-option=option:T1,5 --dhcp-option=option:T2,10";
 
-/// A process that runs in the background until this is dropped.
+/// A background process that is killed when this is dropped.
 #[derive(Debug)]
 pub struct Background(Child);
 
 impl Background {
-    /// Its number.
+    /// Its process id.
     pub fn id(&self) -> u32 {
         self.0.id()
     }
 
-    /// Sends it a signal, and waits until it has ended.
+    /// Sends a signal, and waits for the exit.
     pub fn end(mut self, signal: Signal) {
         if !self.has_ended() {
             kill(Pid::from_raw(self.0.id().cast_signed()), signal).expect("send a signal");
@@ -56,7 +56,7 @@ impl Background {
         self.0.wait().expect("wait for a process");
     }
 
-    /// Whether it has ended by itself.
+    /// Whether it has exited by itself.
     pub fn has_ended(&mut self) -> bool {
         self.0.try_wait().expect("look for a process").is_some()
     }
@@ -69,15 +69,16 @@ impl Drop for Background {
     }
 }
 
-/// The bridge br0 of a machine, and another machine on it, 10.9.0.1, that a server may run on. What runs ends when this is dropped.
+/// The bridge br0 of a machine, and another machine on it, 10.9.0.1, for a server. All processes end when this is
+/// dropped.
 #[derive(Debug)]
 pub struct DhcpSite {
     serving: Option<Background>,
     daemon: Option<Background>,
     host: Netns,
-    /// The executable.
+    /// The executable of dhcp.
     dhcp: PathBuf,
-    /// The server's machine: its link is eth0.
+    /// The server's machine. Its link is eth0.
     pub server: Container,
 }
 
@@ -102,13 +103,13 @@ impl DerefMut for DhcpNetwork {
 }
 
 impl DhcpNetwork {
-    /// Nothing runs yet.
+    /// Without a server and a daemon.
     pub fn silent() -> Self {
         let lab = Lab::new();
         Self { site: DhcpSite::new(&lab, &under_test().dir), lab }
     }
 
-    /// One whose server's machine has fd00::1, too.
+    /// The same, and the server's machine also has fd00::1.
     pub fn silent_v6() -> Self {
         let this = Self::silent();
         this.server
@@ -117,12 +118,12 @@ impl DhcpNetwork {
         this
     }
 
-    /// dnsmasq with options runs, and the daemon. None: dnsmasq is missing, and the test counts as skipped.
+    /// With dnsmasq with these options, and the daemon. None: dnsmasq is missing, and the test counts as skipped.
     pub fn with(options: &str) -> Option<Self> {
         Self::served(Self::silent, options)
     }
 
-    /// As [`DhcpNetwork::with`], for IPv6.
+    /// Like [`DhcpNetwork::with`], for IPv6.
     pub fn with_v6(options: &str) -> Option<Self> {
         Self::served(Self::silent_v6, options)
     }
@@ -143,12 +144,12 @@ impl DhcpNetwork {
         self.lab.container(name)
     }
 
-    /// A call of bridge, with its address by DHCP.
+    /// A call of bridge with an address from DHCP.
     pub fn bridge(&self, pod: &Container) -> Call {
         self.lab.plugin("bridge").config(json!({"bridge": "br0", "ipam": {"type": "dhcp"}})).on(pod)
     }
 
-    /// A container with a link on br0 that has no address, and a call of dhcp alone.
+    /// A container with a link on br0 without an address, and a call of only dhcp.
     pub fn plugged(&self, name: &str) -> (Container, Call) {
         let pod = self.pod(name);
         self.plug(name);
@@ -157,13 +158,13 @@ impl DhcpNetwork {
     }
 }
 
-/// Whether Debian's server is there.
+/// Whether Debian's dnsmasq is installed.
 pub fn has_dnsmasq() -> bool {
     Path::new(DNSMASQ).exists()
 }
 
 impl DhcpSite {
-    /// On the lab's host, for executables of a directory. Nothing runs yet.
+    /// On the lab's host, with executables of a directory. Without a server and a daemon.
     pub fn new(lab: &Lab, directory: &Path) -> Self {
         let server = lab.container("server");
         lab.host().sh(
@@ -175,7 +176,7 @@ impl DhcpSite {
         Self { serving: None, daemon: None, host, dhcp, server }
     }
 
-    /// The next daemon is the executable of this directory.
+    /// Uses the executable of this directory for the next daemon.
     pub fn use_daemon_of(&mut self, directory: &Path) {
         self.dhcp = directory.join("dhcp");
     }
@@ -187,7 +188,7 @@ impl DhcpSite {
         ));
     }
 
-    /// dnsmasq on the server's machine, with options besides, in place of the server that ran.
+    /// Starts dnsmasq with additional options on the server's machine. It replaces a running server.
     pub fn serve(&mut self, options: &str) {
         let arguments = format!(
             "--keep-in-foreground --port=0 --user=root --conf-file=/dev/null --pid-file= --interface=eth0
@@ -200,11 +201,12 @@ impl DhcpSite {
         });
     }
 
-    /// ISC's server for a family (`-4` or `-6`) on a machine, on its links, by a configuration. False: it is missing, and the test counts as skipped.
+    /// Starts ISC's server for a family (`-4` or `-6`) on a machine and its links. False: it is missing, and the test
+    /// counts as skipped.
     #[must_use]
     pub fn serve_isc(&mut self, family: &str, machine: &Netns, links: &str, configuration: &str) -> bool {
         let Some(program) = isc("dhcpd") else { return false };
-        // A ping before each offer takes a second.
+        // The ping before each offer would take a second.
         let text = format!("ping-check false; authoritative; {configuration}");
         fs::write("/run/lab/dhcpd.conf", text).expect("configure dhcpd");
         let leases = File::options().create(true).append(true).open("/run/lab/dhcpd.leases");
@@ -229,13 +231,13 @@ impl DhcpSite {
         "/run/lab/server.log".into()
     }
 
-    /// Ends the server. It keeps its leases.
+    /// Ends the server. Its leases stay on disk.
     pub fn stop_server(&mut self) {
         self.serving.take().into_iter().for_each(|server| server.end(Signal::SIGTERM));
     }
 
-    /// The server comes back with another subnet, 10.10.0.0/24, and without its leases. No daemon runs meanwhile, so that none asks while
-    /// there is no server.
+    /// Restarts the server with another subnet, 10.10.0.0/24, and without leases. The daemon is stopped meanwhile, so
+    /// that it sends nothing while there is no server.
     pub fn move_to_another_subnet(&mut self) {
         self.end_daemon(Signal::SIGTERM);
         self.stop_server();
@@ -247,24 +249,24 @@ impl DhcpSite {
         self.start_daemon("");
     }
 
-    /// What the server has said.
+    /// The server's log.
     pub fn server_log(&self) -> String {
         fs::read_to_string(self.server_log_path()).unwrap_or_default()
     }
 
-    /// How many clients the server has seen give an address back. A message that was sent again counts once.
+    /// How many releases the server has received. A repeated message counts once.
     pub fn released(&self) -> usize {
         let log = self.server_log();
         log.lines().filter_map(|line| Some(line.split_once("DHCPRELEASE")?.1)).collect::<BTreeSet<_>>().len()
     }
 
-    /// Starts a daemon of whoever is under test, and waits until it can be asked.
+    /// Starts the daemon under test, and waits until it answers.
     pub fn start_daemon(&mut self, flags: &str) {
         self.start_daemon_by(daemon_command("", &self.dhcp, flags));
         self.until("the daemon listens", || self.is_listening());
     }
 
-    /// Starts a daemon by a command, and does not wait.
+    /// Starts a daemon by a command, without waiting.
     pub fn start_daemon_by(&mut self, mut command: Command) {
         let log = File::options().create(true).append(true).open("/run/lab/daemon.log");
         command.stdout(Stdio::null()).stderr(log.expect("open the daemon's log")).env("PATH", PATH);
@@ -279,7 +281,7 @@ impl DhcpSite {
         self.start_daemon_by(command);
     }
 
-    /// Whether somebody listens on the daemon's socket.
+    /// Whether a process listens on the daemon's socket.
     pub fn is_listening(&self) -> bool {
         let script = format!("ss -Hlx src {SOCKET} | grep -q .");
         self.host.try_exec(&["sh", "-c", &script]).status.success()
@@ -295,7 +297,7 @@ impl DhcpSite {
         self.daemon.as_mut()
     }
 
-    /// How many system calls the daemon makes in a while.
+    /// The number of the daemon's system calls in a time.
     pub fn system_calls(&mut self, span: Duration) -> usize {
         let pid = self.daemon.as_ref().expect("a daemon runs").id().to_string();
         let mut strace = Command::new("strace")
@@ -308,7 +310,7 @@ impl DhcpSite {
         fs::read_to_string("/run/lab/calls.strace").expect("read strace's output").lines().count()
     }
 
-    /// What daemons have said.
+    /// The daemons' log.
     pub fn daemon_log(&self) -> String {
         fs::read_to_string("/run/lab/daemon.log").unwrap_or_default()
     }
@@ -320,7 +322,8 @@ impl DhcpSite {
         serde_json::from_str(&text).expect("a list in JSON")
     }
 
-    /// Puts many leases of one link, which end in an hour, in the place of the only one that a daemon has left. They are of as many containers.
+    /// Replaces the only lease of a stopped daemon by many of the same link, which end in an hour and belong to
+    /// different containers.
     pub fn multiply_lease(&self, count: usize) {
         let files = fs::read_dir(STATE).expect("list the leases").flatten().map(|entry| entry.path());
         let mut leases = files.filter(|path| path.extension().is_some_and(|end| end == "json"));
@@ -336,7 +339,7 @@ impl DhcpSite {
         let names = format!(
             "mkdir /run/lab/keys; cd /run/lab/keys; seq {count} | while read n; do printf pod$n/net/eth0 >pod$n; done; sha256sum *"
         );
-        // Files are named by the first half of a digest.
+        // The files' names are the first half of a digest.
         for line in self.host.sh(&names).lines() {
             let (digest, container) = line.split_once("  ").expect("a line of sha256sum");
             record["containerId"] = json!(container);
@@ -345,7 +348,7 @@ impl DhcpSite {
         }
     }
 
-    /// Waits for what the kernel tells nobody of: a program's log, a file.
+    /// Polls a condition without an event: a program's log, a file.
     #[track_caller]
     pub fn until(&self, what: &str, condition: impl Fn() -> bool) {
         let start = Instant::now();
@@ -357,20 +360,20 @@ impl DhcpSite {
     }
 }
 
-/// The number of the daemon's files of leases.
+/// The number of the daemon's lease files.
 pub fn leases_on_disk() -> usize {
     let entries = fs::read_dir(STATE).into_iter().flatten().flatten();
     entries.filter(|entry| entry.path().extension().is_some_and(|extension| extension == "json")).count()
 }
 
-/// A program, whose path may have spaces, with arguments that have none.
+/// A command: a program, whose path may contain spaces, with arguments that do not.
 pub fn started_by(program: impl AsRef<OsStr>, arguments: &str) -> Command {
     let mut command = Command::new(program);
     command.args(arguments.split_whitespace());
     command
 }
 
-/// Starts a program on a machine, which says to a file what it does.
+/// Starts a program on a machine, with its output in a file.
 pub fn in_background(machine: &Netns, mut command: Command, log: &Path) -> Background {
     let open = || File::options().create(true).append(true).open(log).expect("open a log");
     command.env("PATH", PATH).stdin(Stdio::null()).stdout(open()).stderr(open());
@@ -378,7 +381,7 @@ pub fn in_background(machine: &Netns, mut command: Command, log: &Path) -> Backg
     Background(child.unwrap_or_else(|e| panic!("start {command:?}: {e}")))
 }
 
-/// A program of ISC's, which scripts/test unpacks. None: it is missing, and the test counts as skipped.
+/// A program of ISC that scripts/test unpacks. None: it is missing, and the test counts as skipped.
 pub fn isc(program: &str) -> Option<PathBuf> {
     let path = target().join("isc-dhcp/usr/sbin").join(program);
     if !path.exists() {
@@ -388,7 +391,7 @@ pub fn isc(program: &str) -> Option<PathBuf> {
     Some(path)
 }
 
-/// The command of a daemon with flags, behind a command that starts it, if any.
+/// The command of a daemon with flags, optionally started by another command.
 pub fn daemon_command(under: &str, dhcp: &Path, flags: &str) -> Command {
     let words = under.split_whitespace();
     let mut argv = words.map(OsStr::new).chain([dhcp.as_os_str()]);
@@ -397,12 +400,12 @@ pub fn daemon_command(under: &str, dhcp: &Path, flags: &str) -> Command {
     command
 }
 
-/// The plugin's executable, which is the daemon's, too.
+/// The plugin's executable, which is also the daemon's.
 pub fn executable() -> PathBuf {
     under_test().dir.join("dhcp")
 }
 
-/// Starts a command of a plugin, and does not wait for it.
+/// Starts a command of a plugin, without waiting for it.
 pub fn start_running(call: &Call, command: &str) -> Child {
     let mut process = call.process();
     process.env("CNI_COMMAND", command).stderr(Stdio::null());

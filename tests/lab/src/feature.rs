@@ -1,4 +1,4 @@
-//! What this kernel can do, found out by trying it in a scratch namespace.
+//! Features of this kernel, found by trying them in a temporary namespace.
 
 use std::fmt;
 use std::process::Command;
@@ -8,7 +8,7 @@ use nix::sched::{CloneFlags, unshare};
 
 use crate::netns::{PATH, in_a_thread};
 
-/// Something that minimal kernels lack.
+/// A feature that minimal kernels lack.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Feature {
     BridgeVlanFiltering,
@@ -16,18 +16,17 @@ pub enum Feature {
     Ext4,
     Ipvlan,
     Macvlan,
-    /// Two network cards that are plugged into each other, and nobody needs: `FERRULE_SPARE_NICS` has their MACs.
+    /// Two unused network cards that are connected with each other. `FERRULE_SPARE_NICS` contains their MACs.
     SpareNics,
     Tap,
-    /// Token bucket filters, ifb, and filters that redirect what comes in.
+    /// Token bucket filters, ifb, and filters that redirect received packets.
     TrafficControl,
     Vlan,
     Vrf,
     Nftables,
-    /// All that host ports and masquerade need of nf_tables: address translation in the family inet, and who looks up
-    /// whose an address is.
+    /// The parts of nf_tables that host ports and masquerade need: NAT in the family inet, and fib expressions.
     NftNat,
-    /// Address translation by the iptables tools, as this host has them.
+    /// NAT by the host's iptables tools.
     IptablesNat,
     Ipv6,
 }
@@ -75,7 +74,7 @@ impl Feature {
         }
     }
 
-    /// Tried once a process.
+    /// Tried once in each process.
     pub fn is_there(self) -> bool {
         static KNOWN: LazyLock<Mutex<Vec<(Feature, bool)>>> = LazyLock::new(Mutex::default);
         let mut known = KNOWN.lock().expect("no probe panics");

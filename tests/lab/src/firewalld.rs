@@ -1,4 +1,4 @@
-//! Debian's own firewalld, in a lab of its own and on a D-Bus of its own.
+//! Debian's firewalld in a lab, on a separate D-Bus.
 
 use std::env::consts::ARCH;
 use std::fs;
@@ -12,13 +12,13 @@ use nix::unistd::Pid;
 use crate::release::target;
 use crate::{Lab, quoted, skip, until};
 
-/// All that it and its bus keep. Snapshots leave it out.
+/// The files of firewalld and its bus. Snapshots leave them out.
 pub(crate) const DIRECTORY: &str = "/run/lab/firewalld";
 
-/// The bus that it is on, as `DBUS_SYSTEM_BUS_ADDRESS` tells it.
+/// The address of its bus, for `DBUS_SYSTEM_BUS_ADDRESS`.
 pub const BUS: &str = "unix:path=/run/lab/firewalld/bus";
 
-/// The daemon and its bus, until they are dropped.
+/// The daemon and its bus, which end when this is dropped.
 #[derive(Debug)]
 pub struct Firewalld {
     bus: Child,
@@ -26,7 +26,7 @@ pub struct Firewalld {
 }
 
 impl Firewalld {
-    /// With a backend, and all interfaces in a zone.
+    /// Starts it with a backend, and all interfaces in a zone.
     pub fn start(lab: &Lab, backend: &str, zone: &str) -> Self {
         lab.host().sh(&format!(
             "mkdir {DIRECTORY}; cp -r {}/etc/firewalld {DIRECTORY}/etc
@@ -42,20 +42,20 @@ impl Firewalld {
         let file = format!("{DIRECTORY}/bus.conf");
         fs::write(&file, bus).unwrap();
         let bus = spawn("dbus-daemon", &[&format!("--config-file={file}"), "--nofork", "--nopidfile"]);
-        // A daemon that finds no bus ends.
+        // firewalld exits if it finds no bus.
         until("firewalld's bus runs", || UnixStream::connect(format!("{DIRECTORY}/bus")).is_ok());
         let started = Self { bus, daemon: daemon() };
         wait();
         started
     }
 
-    /// Ends it as systemd does: it takes its rules with it. Its bus stays.
+    /// Ends it as systemd does, so that it removes its rules. The bus continues.
     pub fn stop(&mut self) {
         kill(Pid::from_raw(self.daemon.id().cast_signed()), Signal::SIGTERM).unwrap();
         self.daemon.wait().unwrap();
     }
 
-    /// Ends it, and starts it again on the same bus.
+    /// Restarts it on the same bus.
     pub fn restart(&mut self) {
         self.stop();
         self.daemon = daemon();
@@ -80,7 +80,7 @@ fn wait() {
     until(&format!("firewalld runs; {DIRECTORY}/log says more"), || ask("--state"));
 }
 
-/// Has it reload. A command line of its own that does not get an answer in time is asked again.
+/// Reloads it. If firewall-cmd gets no answer in time, it is called again.
 pub fn reload() {
     until(&format!("firewalld has reloaded; {DIRECTORY}/log says more"), || ask("--reload"));
 }
@@ -90,12 +90,12 @@ fn end(process: &mut Child) {
     process.wait().ok();
 }
 
-/// Where scripts/test unpacks it.
+/// The directory into which scripts/test unpacks it.
 fn tree() -> PathBuf {
     target().join("firewalld")
 }
 
-/// A program of the tree, or of the machine where that has it already.
+/// A program of that directory, or the machine's own if it is installed.
 fn program(name: &str) -> Command {
     let tree = tree().display().to_string();
     let libraries = format!("{tree}/usr/lib/{ARCH}-linux-gnu");
@@ -117,17 +117,17 @@ fn spawn(name: &str, arguments: &[&str]) -> Child {
     program(name).args(arguments).spawn().unwrap_or_else(|e| panic!("start {name}: {e}"))
 }
 
-/// Whether it does what it is asked for by its own command line, in words without blanks.
+/// Whether firewall-cmd succeeds with these arguments, which contain no spaces.
 pub fn ask(what: &str) -> bool {
     program("firewall-cmd").args(what.split(' ')).status().unwrap().success()
 }
 
-/// Whether there is one to try. If not, the test counts as skipped.
+/// Whether firewalld can be tested here. If not, the test counts as skipped.
 pub fn is_here() -> bool {
     lacks().inspect(|why| skip(why)).is_none()
 }
 
-/// Why there is none to try, if so.
+/// Why firewalld cannot be tested here, if so.
 pub fn lacks() -> Option<&'static str> {
     let missing = "there is no firewalld to try: scripts/test unpacks Debian's where there is apt-get";
     (!tree().exists()).then_some(missing)

@@ -1,4 +1,4 @@
-//! A machine of its own for each test.
+//! A separate machine for each test.
 
 use std::cell::RefCell;
 use std::fs::{self, File};
@@ -18,20 +18,21 @@ use serde_json::Value;
 use crate::under_test::test_name;
 use crate::{Call, Chain, Feature, Netns, PATH, Snapshot, Tool, mounts};
 
-/// The calling thread's own machine, until it is dropped: everything that the test runs in between, commands,
-/// sockets and file accesses alike, happens inside it.
+/// The calling thread's own machine, until it is dropped. All commands, sockets and file accesses of the test are
+/// inside it.
 #[derive(Debug)]
 pub struct Lab {
     host: Netns,
     others: RefCell<Vec<Netns>>,
     outside: [(File, CloneFlags); 2],
-    /// The root and the working directory outside: to enter a mount namespace changes both to its root, also in a chroot.
+    /// The root and the working directory outside. Entering a mount namespace changes both to its root, also in a
+    /// chroot.
     directories: [File; 2],
-    /// Namespaces belong to a thread: a lab must be dropped where it was made.
+    /// Namespaces belong to a thread, so a lab must be dropped where it was created.
     _not_send: PhantomData<*const ()>,
 }
 
-/// A container as a plugin sees it: a namespace and an id.
+/// A container as plugins see it: a namespace and an id.
 #[derive(Clone, Debug)]
 pub struct Container {
     pub id: String,
@@ -72,19 +73,18 @@ impl Lab {
         Self { host, others: RefCell::default(), outside, directories, _not_send: PhantomData }
     }
 
-    /// The namespace that plays the host: the one that plugins are run in.
+    /// The host's namespace, in which plugins run.
     pub fn host(&self) -> &Netns {
         &self.host
     }
 
-    /// A container's namespace, empty but for its loopback interface (which is down, as runtimes leave it).
+    /// A container's namespace, with only a loopback interface, which is down, as runtimes create it.
     pub fn container(&self, id: &str) -> Container {
         Container { id: id.to_owned(), netns: self.namespace(id) }
     }
 
-    /// Another machine on the host's uplink: the host is .1 and ::1, the machine .2 and ::2 of
-    /// 198.51.100.0/24 and 2001:db8:51::/64, and its default routes lead to the host. No plugin gets there: snapshots
-    /// leave it out.
+    /// Another machine on the host's uplink. The host is .1 and ::1, the machine .2 and ::2 of 198.51.100.0/24 and
+    /// 2001:db8:51::/64. Its default routes lead to the host. Plugins do not change it, so snapshots leave it out.
     pub fn machine(&self, name: &str) -> Netns {
         let machine = Netns::create(name);
         self.host.sh(&format!(
@@ -98,7 +98,7 @@ impl Lab {
             machine
                 .sh("ip addr add 2001:db8:51::2/64 dev eth0 nodad; ip route add default via 2001:db8:51::1");
         }
-        // The kernel sees a carrier a moment after it is there, and refuses IPv6 until then.
+        // The kernel reports a carrier slightly before it accepts IPv6 packets.
         for (netns, link) in [(&self.host, "uplink"), (&machine, "eth0")] {
             netns.wait_until("the uplink is up", |netns| {
                 netns.link(link).is_some_and(|l| l["operstate"] == "UP")
@@ -107,13 +107,13 @@ impl Lab {
         machine
     }
 
-    /// The machine's initial namespace, where the kernel puts physical devices whose namespace has died. It is nobody's own: only
-    /// devices that are there for tests may be taken from it.
+    /// The machine's initial namespace, into which the kernel moves physical devices of deleted namespaces. Only
+    /// devices for tests may be taken from it.
     pub fn initial(&self) -> Netns {
         Netns::bind("initial", "/proc/1/ns/net")
     }
 
-    /// The namespace that a process is in, such as a container's of a real runtime.
+    /// The namespace of a process, such as a real runtime's container.
     pub fn namespace_of(&self, name: &str, pid: &str) -> Netns {
         Netns::bind(name, &format!("/proc/{pid}/ns/net"))
     }
@@ -124,58 +124,58 @@ impl Lab {
         netns
     }
 
-    /// The lab's scratch directory.
+    /// The lab's temporary directory.
     pub fn dir(&self) -> &'static Path {
         Path::new("/run/lab")
     }
 
-    /// The second entry of CNI_PATH, for delegates of the test's own.
+    /// The second directory of CNI_PATH, for the test's own delegates.
     pub fn plugin_dir() -> PathBuf {
         "/run/lab/plugins".into()
     }
 
-    /// Puts a shell script where delegates are looked for.
+    /// Installs a shell script as a delegate.
     pub fn fake_plugin(&self, name: &str, script: &str) {
         write_program(&Self::plugin_dir().join(name), &format!("#!/bin/sh\n{script}\n"));
     }
 
-    /// The start of a call to a plugin.
+    /// A call of a plugin, to be completed.
     pub fn plugin(&self, name: &str) -> Call {
         Call::new(name)
     }
 
-    /// A list of plugins, run one after the other.
+    /// A chain of plugins.
     pub fn chain(&self, conflist: Value) -> Chain {
         Chain::new(&conflist)
     }
 
-    /// Puts an empty directory of the lab's own at a path of the machine, whether the machine has it or not. Its parent has to exist.
+    /// Mounts an empty directory at a path of the machine, whether the path exists or not. Its parent must exist.
     pub fn private_dir(&self, path: &str) {
         let path = Path::new(path);
         let child = path.file_name().and_then(|name| name.to_str()).expect("a directory's name");
         mounts::private_child(path.parent().expect("a directory's parent"), child);
     }
 
-    /// Puts a network into the directory of configurations.
+    /// Writes a network's configuration.
     pub fn configure(&self, file: &str, conflist: &Value) {
         let dir = Path::new("/etc/cni/net.d");
         fs::create_dir_all(dir).expect("create the directory of configurations");
         fs::write(dir.join(file), format!("{conflist:#}")).expect("write a configuration");
     }
 
-    /// The tool that drives plugins by hand.
+    /// cnitool.
     pub fn cnitool(&self) -> Tool {
         Tool::new()
     }
 
-    /// The state of all of the lab's namespaces, and of what it has on disk.
+    /// The state of all of the lab's namespaces and files.
     pub fn snapshot(&self) -> Snapshot {
         let others = self.others.borrow();
         Snapshot::take(std::iter::once(&self.host).chain(others.iter()))
     }
 
-    /// A failed test's machine can be looked at: with FERRULE_HOLD set it stays until the test is interrupted.
-    fn hold_if_asked(&self) {
+    /// With FERRULE_HOLD, a failed test's machine stays until the test is interrupted.
+    fn hold_if_requested(&self) {
         let (tid, test) = (gettid(), test_name());
         if env::var_os("FERRULE_HOLD").is_none() {
             eprintln!(
@@ -189,8 +189,8 @@ impl Lab {
     }
 }
 
-/// Writes a program. This process does not open the file: a child that another thread starts at that moment would have it open for
-/// writing, until it has come as far as to its own program, and so nobody could start what is written (ETXTBSY).
+/// Writes an executable. This process does not open the file: a child that another thread starts at that moment would
+/// have it open for writing until its execve(2), and starting the executable would fail (ETXTBSY).
 pub fn write_program(path: &Path, text: &str) {
     let mut install = Command::new("install");
     install.args(["-m", "755", "/dev/stdin"]).arg(path).env("PATH", PATH).stdin(Stdio::piped());
@@ -203,9 +203,9 @@ pub fn write_program(path: &Path, text: &str) {
 impl Drop for Lab {
     fn drop(&mut self) {
         if thread::panicking() {
-            self.hold_if_asked();
+            self.hold_if_requested();
         }
-        // A thread that shares its root and working directory with others may not change its mount namespace.
+        // A thread that shares its root and working directory with others must not change its mount namespace.
         unshare(CloneFlags::CLONE_FS).expect("stop sharing the working directory");
         for (namespace, kind) in &self.outside {
             setns(namespace, *kind).expect("leave the lab");

@@ -1,9 +1,8 @@
-//! The laboratory that whatever tests the plugins runs in: scenarios, faults, benchmarks and the demo.
+//! The laboratory of all tests of the plugins: scenarios, faults, benchmarks and the demo.
 //!
-//! A [`Lab`] is a whole machine of its own: a network namespace that plays the host, a private view of the
-//! file system, and as many container namespaces as a scenario asks for. Plugins are run as a runtime
-//! runs them ([`Call`]), and the kernel is observed through other eyes than the plugins' own: `ip`, `bridge`,
-//! `nft`, and the rtnetlink crate.
+//! A [`Lab`] is a separate machine: a network namespace for the host, a private view of the file system, and container
+//! namespaces. Plugins run as a runtime starts them ([`Call`]). The kernel's state is read with other tools than the
+//! plugins': `ip`, `bridge`, `nft`, and the rtnetlink crate.
 //!
 //! ```no_run
 //! use serde_json::json;
@@ -60,7 +59,7 @@ pub fn message_of_panic(panic: &(dyn Any + Send)) -> &str {
     literal.or_else(|| panic.downcast_ref::<String>().map(String::as_str)).unwrap_or("a panic")
 }
 
-/// Ends the scenario as skipped, and counted, where the kernel lacks `Feature::$feature`.
+/// Skips the scenario if the kernel lacks `Feature::$feature`.
 #[macro_export]
 macro_rules! needs {
     ($($feature:ident),+) => {
@@ -71,8 +70,8 @@ macro_rules! needs {
     };
 }
 
-/// Ends the scenario as skipped, and counted, when the reference is under test: the difference it shows must be
-/// described in docs/reference-quirks.md under `anchor`.
+/// Skips the scenario if the reference is under test. The difference must be described in docs/reference-quirks.md
+/// under `anchor`.
 #[macro_export]
 macro_rules! beyond_reference {
     ($anchor:literal) => {
@@ -82,7 +81,7 @@ macro_rules! beyond_reference {
     };
 }
 
-/// As [`beyond_reference!`], where only the reference's 1.1.1 differs: 1.9.1 passes the scenario.
+/// Like [`beyond_reference!`], for a difference of the reference's 1.1.1 only. 1.9.1 passes the scenario.
 #[macro_export]
 macro_rules! beyond_1_1_1 {
     ($anchor:literal) => {

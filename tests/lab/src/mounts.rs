@@ -1,4 +1,4 @@
-//! A private view of the file system, so that what plugins leave on disk is the lab's own and gone with it.
+//! A private view of the file system, so that files of plugins are deleted with the lab.
 
 use std::fs;
 use std::os::unix::fs::symlink;
@@ -8,8 +8,8 @@ use nix::mount::{MsFlags, mount};
 
 const NONE: Option<&str> = None;
 
-/// To be called in a fresh mount namespace whose thread is in the lab's network namespace already: sysfs
-/// shows the network namespace of whoever mounts it.
+/// Call this in a new mount namespace, in a thread that is already in the lab's network namespace: sysfs shows the
+/// network namespace of the process that mounts it.
 pub fn make_private() {
     mount(NONE, "/", NONE, MsFlags::MS_REC | MsFlags::MS_PRIVATE, NONE).unwrap_or_else(|e| {
         panic!("make mounts private: {e} (in a chroot, its root has to be a mount point: mount --bind)")
@@ -27,8 +27,8 @@ pub fn tmpfs(at: &str) {
         .unwrap_or_else(|e| panic!("mount tmpfs on {at}: {e}"));
 }
 
-/// Puts an empty directory at parent/child, also where the machine has none: a parent that lacks it is replaced by
-/// links to all that it holds, since nothing may be created on the machine itself.
+/// Mounts an empty directory at parent/child, even if the machine does not have the path. A parent without it is
+/// replaced by links to its contents, because nothing may be created on the machine itself.
 pub fn private_child(parent: &Path, child: &str) {
     let path = parent.join(child);
     if !path.is_dir() {
@@ -40,7 +40,7 @@ pub fn private_child(parent: &Path, child: &str) {
     tmpfs(path.to_str().expect("an ASCII path"));
 }
 
-/// Where a directory is that was replaced by links.
+/// The original of a directory that was replaced by links.
 fn original(dir: &Path) -> PathBuf {
     Path::new("/run/original").join(dir.strip_prefix("/").expect("an absolute path"))
 }

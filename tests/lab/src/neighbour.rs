@@ -1,4 +1,4 @@
-//! A second machine, with a disk and plugins of its own.
+//! A second machine, with its own disk and plugins.
 
 use std::sync::mpsc::{self, Receiver, Sender};
 use std::thread::{self, JoinHandle};
@@ -9,7 +9,7 @@ use crate::Lab;
 
 type Job = Box<dyn FnOnce(&Lab) + Send>;
 
-/// A lab in a thread of its own, on the uplink of another one, until it is dropped.
+/// A lab in a separate thread, on the uplink of another lab, until it is dropped.
 #[derive(Debug)]
 pub struct Neighbour {
     jobs: Option<Sender<Job>>,
@@ -17,8 +17,8 @@ pub struct Neighbour {
 }
 
 impl Neighbour {
-    /// A machine beside a lab's: the lab is .1 and ::1, the machine .2 and ::2 of 198.51.100.0/24 and 2001:db8:51::/64, both on a
-    /// link that they call `uplink`.
+    /// A machine next to a lab: the lab is .1 and ::1, the machine .2 and ::2 of 198.51.100.0/24 and 2001:db8:51::/64.
+    /// The link between them is `uplink` on both.
     pub fn of(lab: &Lab) -> Self {
         let (jobs, to_do): (Sender<Job>, Receiver<Job>) = mpsc::channel();
         let (said, says) = mpsc::channel();
@@ -38,7 +38,7 @@ impl Neighbour {
         this
     }
 
-    /// Does something on the machine.
+    /// Runs a job on the machine.
     pub fn run<T: Send + 'static>(&self, job: impl FnOnce(&Lab) -> T + Send + 'static) -> T {
         let (done, result) = mpsc::channel();
         let job: Job = Box::new(move |lab| done.send(job(lab)).expect("hand over what came of it"));

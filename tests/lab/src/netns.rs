@@ -1,4 +1,4 @@
-//! One network namespace of a lab.
+//! A network namespace of a lab.
 
 use std::ffi::OsStr;
 use std::fs::File;
@@ -11,10 +11,10 @@ use std::thread;
 use nix::mount::{MntFlags, MsFlags, mount, umount2};
 use nix::sched::{CloneFlags, setns, unshare};
 
-/// The programs that the suite starts are looked up here, whatever the caller's PATH.
+/// PATH of the programs that the suite starts, whatever the caller's PATH is.
 pub const PATH: &str = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin";
 
-/// A network namespace with a name, bound to /run/netns/NAME in the lab's view, where `ip netns` finds it too.
+/// A named network namespace, mounted at /run/netns/NAME in the lab's view, so that `ip netns` finds it.
 #[derive(Clone, Debug)]
 pub struct Netns {
     name: String,
@@ -30,12 +30,12 @@ impl Netns {
         })
     }
 
-    /// The namespace that the calling thread is in.
+    /// The calling thread's namespace.
     pub(crate) fn bind_current(name: &str) -> Self {
         Self::bind(name, "/proc/thread-self/ns/net")
     }
 
-    /// The namespace that a file is.
+    /// The namespace that a file refers to.
     pub(crate) fn bind(name: &str, file: &str) -> Self {
         let path = Path::new("/run/netns").join(name);
         File::create_new(&path).unwrap_or_else(|e| panic!("create {}: {e}", path.display()));
@@ -48,12 +48,12 @@ impl Netns {
         &self.name
     }
 
-    /// The path that CNI_NETNS gets.
+    /// The path for CNI_NETNS.
     pub fn path(&self) -> &Path {
         &self.path
     }
 
-    /// Runs `job` on a thread inside the namespace.
+    /// Runs `job` in a thread inside the namespace.
     pub fn run<T: Send>(&self, job: impl FnOnce() -> T + Send) -> T {
         in_a_thread(|| {
             self.enter();
@@ -61,14 +61,14 @@ impl Netns {
         })
     }
 
-    /// Moves the calling thread into the namespace, for good. Nothing but the file holds the namespace, so that it
-    /// can vanish.
+    /// Moves the calling thread into the namespace permanently. Only the file keeps the namespace alive, so that it can
+    /// be deleted.
     fn enter(&self) {
         let file = File::open(&self.path).unwrap_or_else(|e| panic!("open {}: {e}", self.path.display()));
         setns(file.as_fd(), CloneFlags::CLONE_NEWNET).expect("enter a network namespace");
     }
 
-    /// Runs a program inside and returns its output, which must be a success.
+    /// Runs a program inside, which must succeed, and returns its output.
     pub fn exec<A: AsRef<OsStr> + Sync>(&self, argv: &[A]) -> String {
         let output = self.try_exec(argv);
         let line = argv.iter().map(|a| a.as_ref().to_string_lossy()).collect::<Vec<_>>().join(" ");
@@ -77,7 +77,7 @@ impl Netns {
         String::from_utf8(output.stdout).expect("output in UTF-8")
     }
 
-    /// Runs a program inside, whatever comes of it.
+    /// Runs a program inside, and returns its outcome.
     pub fn try_exec<A: AsRef<OsStr> + Sync>(&self, argv: &[A]) -> Output {
         let (program, arguments) = argv.split_first().expect("a program to run");
         self.run(|| {
@@ -86,19 +86,19 @@ impl Netns {
         })
     }
 
-    /// One line for `sh`, for set-up that reads best as a shell command.
+    /// Runs a line of `sh` inside.
     pub fn sh(&self, line: &str) -> String {
         self.exec(&["sh", "-ec", line])
     }
 
-    /// What a runtime does when the container is gone: nothing holds the namespace any more.
+    /// Deletes the namespace, as a runtime does.
     pub fn vanish(&self) {
         umount2(&self.path, MntFlags::MNT_DETACH).expect("unmount a network namespace");
         std::fs::remove_file(&self.path).expect("remove the namespace's file");
     }
 }
 
-/// A path as one word of a shell's command line, whatever characters it has.
+/// A path quoted as one word for a shell.
 pub fn quoted(path: &Path) -> String {
     format!("'{}'", path.display().to_string().replace('\'', r"'\''"))
 }

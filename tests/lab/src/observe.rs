@@ -1,11 +1,11 @@
-//! The kernel seen through iproute2 and nftables: never through the code under test.
+//! The kernel's state, read with iproute2 and nftables, never with the code under test.
 
 use serde_json::Value;
 
 use crate::Netns;
 
 impl Netns {
-    /// `ip -json -details ARGS`, an array. A missing object is an empty one.
+    /// `ip -json -details ARGS`, an array. Empty if the object does not exist.
     pub fn ip(&self, args: &str) -> Vec<Value> {
         self.json("ip -j -d", args)
     }
@@ -19,12 +19,12 @@ impl Netns {
         let argv: Vec<_> = program.split(' ').chain(args.split_whitespace()).collect();
         let output = self.try_exec(&argv);
         let parsed = serde_json::from_slice(&output.stdout).unwrap_or_default();
-        // iproute2 pads what does not fit a filter with empty objects.
+        // iproute2 prints empty objects for entries that do not match a filter.
         let Value::Array(rows) = parsed else { return Vec::new() };
         rows.into_iter().filter(|row| row.as_object().is_none_or(|row| !row.is_empty())).collect()
     }
 
-    /// The link NAME in full, if there is one.
+    /// All properties of the link NAME, if it exists.
     pub fn link(&self, name: &str) -> Option<Value> {
         self.ip(&format!("link show dev {name}")).into_iter().next()
     }
@@ -36,7 +36,7 @@ impl Netns {
         names.filter(|name| *name != "lo").map(str::to_owned).collect()
     }
 
-    /// The link's addresses in CIDR form, link-local ones aside.
+    /// The link's addresses in CIDR form, without link-local ones.
     pub fn addresses(&self, ifname: &str) -> Vec<String> {
         let links = self.ip(&format!("addr show dev {ifname}"));
         let all = links.iter().filter_map(|link| link["addr_info"].as_array()).flatten();
@@ -45,7 +45,7 @@ impl Netns {
             .collect()
     }
 
-    /// The main table of both families as `DESTINATION via GATEWAY dev LINK`, link-local and multicast ones aside.
+    /// The main table of both families as `DESTINATION via GATEWAY dev LINK`, without link-local and multicast routes.
     pub fn routes(&self) -> Vec<String> {
         let all = ["-4 route show", "-6 route show"].map(|family| self.ip(family)).concat();
         let mut lines: Vec<_> = all.iter().map(route_line).filter(|line| !is_noise(line)).collect();
@@ -53,7 +53,7 @@ impl Netns {
         lines
     }
 
-    /// The VLAN ids that a bridge port (or the bridge itself) is a member of, as `5`, or `5 pvid untagged`.
+    /// The VLAN ids of a bridge port (or of the bridge itself), as `5`, or `5 pvid untagged`.
     pub fn vlans(&self, port: &str) -> Vec<String> {
         let ports = self.json("bridge -j", &format!("vlan show dev {port}"));
         let all = ports.iter().filter_map(|port| port["vlans"].as_array()).flatten();
@@ -68,12 +68,12 @@ impl Netns {
         .collect()
     }
 
-    /// The ruleset as nft prints it.
+    /// The output of `nft list ruleset`.
     pub fn ruleset(&self) -> String {
         self.exec(&["nft", "list", "ruleset"])
     }
 
-    /// A sysctl by its path under /proc/sys/net.
+    /// A sysctl by its path below /proc/sys/net.
     pub fn sysctl(&self, key: &str) -> String {
         let path = format!("/proc/sys/net/{key}");
         let value = self.run(|| std::fs::read_to_string(&path));

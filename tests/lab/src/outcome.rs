@@ -1,4 +1,4 @@
-//! What came of a plugin's run, and what the protocol demands of it.
+//! The outcome of a plugin's run, and the protocol's requirements.
 
 use std::process::Output;
 
@@ -6,7 +6,7 @@ use serde_json::{Deserializer, Value};
 
 use crate::under_test;
 
-/// Everything that a runtime gets to see.
+/// Everything that a runtime can see.
 #[derive(Clone, Debug)]
 pub struct Outcome {
     /// Plugin and command.
@@ -17,7 +17,7 @@ pub struct Outcome {
     pub stderr: String,
 }
 
-/// The one error object of a failed run.
+/// The error object of a failed run.
 #[derive(Clone, Debug)]
 pub struct CniError {
     pub code: u64,
@@ -35,26 +35,26 @@ impl Outcome {
         self.exit == Some(0)
     }
 
-    /// Success, and nothing to say: DEL, CHECK, GC, STATUS.
+    /// Asserts success without output: DEL, CHECK, GC, STATUS.
     pub fn ok(&self) {
         assert!(self.succeeded(), "{self:#?}");
         assert!(self.stdout.trim().is_empty(), "nothing belongs on stdout: {self:#?}");
     }
 
-    /// Success, and one result on stdout: ADD, VERSION.
+    /// Asserts success with one result on stdout: ADD, VERSION.
     pub fn ok_result(&self) -> Value {
         assert!(self.succeeded(), "{self:#?}");
         self.document().unwrap_or_else(|fault| panic!("{fault}: {self:#?}"))
     }
 
-    /// Failure as the protocol wants it: exit code 1 and one error object on stdout.
+    /// Asserts failure: exit code 1 and one error object on stdout.
     #[track_caller]
     pub fn error(&self) -> CniError {
         self.judged().unwrap_or_else(|fault| panic!("{fault}: {self:#?}"))
     }
 
-    /// Failure with this code, and a message or details with this word. Of the reference no more than a
-    /// failure is asked: docs/reference-quirks.md#errors.
+    /// Asserts failure with this code, and a word in the message or the details. For the reference, any failure is
+    /// accepted: docs/reference-quirks.md#errors.
     #[track_caller]
     pub fn refused(&self, code: u64, culprit: &str) -> CniError {
         if under_test().reference {
@@ -75,7 +75,7 @@ impl Outcome {
         Ok(error)
     }
 
-    /// The one error object of a failure, or what is wrong with it.
+    /// The error object of a failure, or what is wrong with it.
     pub fn judged(&self) -> Result<CniError, String> {
         if self.exit != Some(1) {
             return Err("a failure is exit code 1".to_owned());

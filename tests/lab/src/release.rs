@@ -1,4 +1,4 @@
-//! Releases of the reference that scenarios run: the real executables, as Debian builds them.
+//! Releases of the reference that scenarios run: real executables built by Debian.
 
 use std::env;
 use std::fmt;
@@ -9,9 +9,9 @@ use crate::under_test::{repository, skip};
 /// A release of containernetworking/plugins.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Release {
-    /// Of 2022, in Debian 12. It has no nftables backend, no dummy and no tap.
+    /// From 2022, in Debian 12. Without an nftables backend, dummy and tap.
     V1_1_1,
-    /// Of 2026, in Debian unstable: the release that ours stands for.
+    /// From 2026, in Debian unstable: the release that Ferrule replaces.
     V1_9_1,
 }
 
@@ -23,10 +23,10 @@ impl Release {
         Some(self.place()).filter(|dir| dir.join("bridge").exists())
     }
 
-    /// Where its executables belong, whether or not they are on this machine.
+    /// The expected directory of its executables, whether they exist or not.
     pub fn place(self) -> PathBuf {
         match self {
-            // Debian's package installs them there.
+            // The directory of Debian's package.
             Self::V1_1_1 => "/usr/lib/cni".into(),
             Self::V1_9_1 => target().join("reference/usr/lib/cni"),
         }
@@ -37,7 +37,7 @@ impl Release {
         if Self::V1_9_1.dir().is_some() { Self::V1_9_1 } else { Self::V1_1_1 }
     }
 
-    /// The releases that have a plugin. For each release that is not on this machine the test counts as skipped.
+    /// The releases that have a plugin. If a release is not on this machine, the test counts as skipped.
     pub fn with(plugin: &str) -> Vec<Self> {
         Self::ALL.into_iter().filter(|release| release.knows(plugin) && release.is_here()).collect()
     }
@@ -64,7 +64,7 @@ impl fmt::Display for Release {
     }
 }
 
-/// What scripts/test unpacks of Debian's packages and does not install. None: it is missing, and the test counts as skipped.
+/// A directory of unpacked Debian packages (by scripts/test). None: it is missing, and the test counts as skipped.
 pub fn unpacked(tree: &str) -> Option<PathBuf> {
     let tree = target().join(tree);
     if !tree.exists() {
@@ -74,7 +74,7 @@ pub fn unpacked(tree: &str) -> Option<PathBuf> {
     Some(tree)
 }
 
-/// Where scripts/test unpacks what the machine does not have.
+/// The directory into which scripts/test unpacks packages.
 pub(crate) fn target() -> PathBuf {
     env::var_os("CARGO_TARGET_DIR").map_or_else(|| repository().join("target"), PathBuf::from)
 }

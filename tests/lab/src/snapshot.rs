@@ -1,4 +1,4 @@
-//! The whole state of a lab as text, to assert that nothing was changed and nothing is left.
+//! The complete state of a lab as text, to assert that nothing has changed and nothing is left.
 
 use std::collections::BTreeMap;
 use std::fmt::Write;
@@ -13,12 +13,12 @@ use crate::{Feature, Netns, firewalld};
 #[derive(Clone, Debug, PartialEq)]
 pub struct Snapshot(BTreeMap<String, Vec<String>>);
 
-/// Of all below /proc/sys/net, what the kernel counts, keys without a value that can be read, and what no plugin sets and every
-/// namespace gets when a module is loaded, perhaps for another test.
+/// Keys below /proc/sys/net to leave out: counters of the kernel, keys without a readable value, and keys that no
+/// plugin sets but every namespace gets when a module is loaded, perhaps for another test.
 const NO_SETTINGS: [&str; 4] =
     ["netfilter/nf_conntrack_count", "ipv4/route/flush", "ipv6/route/flush", "vrf/strict_mode"];
 
-/// Where plugins keep things. /run/netns and the lab's own directories are not theirs.
+/// Directories of plugins. /run/netns and the lab's own directories are left out.
 const DIRECTORIES: [&str; 2] = ["/var/lib/cni", "/run"];
 const NOT_THEIRS: [&str; 9] = [
     "/run/netns",
@@ -61,14 +61,14 @@ impl Snapshot {
         Self(sections)
     }
 
-    /// Leaves a namespace out.
+    /// Leaves out a namespace.
     #[must_use]
     pub fn without(mut self, netns: &str) -> Self {
         self.0.retain(|title, _| title.split(':').next() != Some(netns));
         self
     }
 
-    /// What changed since `before`, as `-` and `+` lines under the section's title. Empty: nothing.
+    /// The changes since `before`, as `-` and `+` lines under the section's title. Empty: none.
     pub fn since(&self, before: &Self) -> String {
         let mut text = String::new();
         for (title, new) in &self.0 {
@@ -90,7 +90,7 @@ impl Snapshot {
     }
 }
 
-/// The lines that `these` has more often than `those`.
+/// The lines that occur more often in `these` than in `those`.
 fn more<'a>(these: &'a [String], those: &[String]) -> Vec<&'a str> {
     let mut others: Vec<_> = those.iter().collect();
     let is_more = |line: &&String| match others.iter().position(|other| other == line) {
@@ -107,7 +107,7 @@ fn lines(text: &str) -> Vec<String> {
     text.lines().map(str::trim).filter(|line| !line.is_empty()).map(str::to_owned).collect()
 }
 
-/// Rules count what they see: `counter packets N bytes N`.
+/// Removes the counters of rules: `counter packets N bytes N`.
 fn without_counts(ruleset: &str) -> Vec<String> {
     let line = |line: String| {
         let words = line.split(' ');
@@ -121,8 +121,8 @@ fn without_counts(ruleset: &str) -> Vec<String> {
     lines(ruleset).into_iter().map(line).collect()
 }
 
-/// Links, addresses, routes, rules and neighbours without what the kernel changes by itself: it learns neighbours, but
-/// permanent ones somebody has set.
+/// Links, addresses, routes, rules and neighbours, without the kernel's own changes: only permanent neighbours are
+/// included, because the kernel learns the others.
 fn rtnetlink(netns: &Netns) -> Vec<String> {
     let script = r"printf 'link show\naddr show\nroute show table all\nrule show\nneigh show nud permanent\n' |
                        ip -o -d -batch -
@@ -131,7 +131,8 @@ fn rtnetlink(netns: &Netns) -> Vec<String> {
     all.iter().map(|line| without_noise(line)).filter(|line| !is_noise(line)).collect()
 }
 
-/// These words' values follow the ports that come and go, the carrier, or the clock: the daemon of dhcp sets lifetimes a moment after ADD.
+/// Words whose values change with ports, the carrier or the clock. The daemon of dhcp sets lifetimes a moment after
+/// ADD.
 const IN_FLUX: [&str; 9] = [
     "gro_max_size",
     "gso_max_segs",
@@ -144,8 +145,8 @@ const IN_FLUX: [&str; 9] = [
     "valid_lft",
 ];
 
-/// Timers, carrier states and duplicate-address detection go on by themselves, and a link that has been up once
-/// keeps its default queueing discipline.
+/// Removes timers, carrier states and states of duplicate address detection, which change by themselves. A link that
+/// has been up once keeps its default queueing discipline.
 fn without_noise(line: &str) -> String {
     let mut kept = Vec::new();
     let mut words = line.split_whitespace();
@@ -159,12 +160,12 @@ fn without_noise(line: &str) -> String {
     kept.join(" ")
 }
 
-/// What the kernel adds a moment after a link comes up, an address has proved unique or a router has announced itself. The link or the
-/// address itself, if it is left, shows without.
+/// Whether the kernel adds the line a moment after a link is set up, an address has passed duplicate address detection,
+/// or a router has sent an advertisement. A link or an address that is left has other lines too.
 fn is_noise(line: &str) -> bool {
     let words: Vec<_> = line.split(' ').collect();
     let of_the_kernel = line.contains(" proto kernel ") || line.contains(" proto ra ");
-    // The destination, which the kind stands before if `ip` tells that.
+    // The destination, after the kind if `ip` prints that.
     let first = &words[..words.len().min(2)];
     let of_an_address =
         ["local", "anycast"].contains(&first[0]) && first.last().is_some_and(|ip| ip.contains(':'));
@@ -175,15 +176,15 @@ fn is_noise(line: &str) -> bool {
         || signs.iter().any(|sign| line.contains(sign))
 }
 
-/// `2: eth0 inet6 fe80::.../64 scope link`, where the kernel chose the address: it fills all 64 bits of the interface identifier from
-/// the MAC. People and plugins choose short ones.
+/// `2: eth0 inet6 fe80::.../64 scope link` with an address from the kernel: it derives all 64 bits of the interface
+/// identifier from the MAC. People and plugins choose short ones.
 fn is_link_local_of_the_kernel(words: &[&str]) -> bool {
     let address = words.iter().position(|word| *word == "inet6").and_then(|at| words.get(at + 1));
     let ip = address.and_then(|address| address.strip_suffix("/64")?.parse::<Ipv6Addr>().ok());
     ip.is_some_and(|ip| ip.is_unicast_link_local() && ip.to_bits() as u64 > u64::from(u32::MAX))
 }
 
-/// What somebody has set: the kernel's own queueing disciplines have the handle 0.
+/// Queueing disciplines that were added. The kernel's own have the handle 0.
 fn traffic_control(netns: &Netns) -> Vec<String> {
     let qdiscs = lines(&netns.sh("tc qdisc show"));
     let set = qdiscs.iter().map(|line| line.split_whitespace().collect::<Vec<_>>());
@@ -215,7 +216,7 @@ fn legacy(netns: &Netns) -> Vec<String> {
         .run(|| ["ip", "ip6"].map(|family| fs::read_to_string(tables(family)).is_ok_and(|t| !t.is_empty())));
     let save = |(any, program): (bool, &str)| any.then(|| lines(&netns.exec(&[program])));
     let saved = any.into_iter().zip(["iptables-legacy-save", "ip6tables-legacy-save"]).filter_map(save);
-    // Comments carry the time, and chain heads the counters.
+    // Comments contain the time, and the heads of chains the counters.
     saved
         .flatten()
         .filter(|line| !line.starts_with('#'))
@@ -223,9 +224,9 @@ fn legacy(netns: &Netns) -> Vec<String> {
         .collect()
 }
 
-/// UDP flows that are led elsewhere by some rule: other connections end with the container, and need no forgetting.
+/// Translated UDP flows. Other connections end with the container, and need not be flushed.
 fn translated(netns: &Netns) -> Vec<String> {
-    // Debian's kernel has no such file.
+    // Debian's kernel does not have this file.
     let table = netns.run(|| fs::read_to_string("/proc/thread-self/net/nf_conntrack")).unwrap_or_else(|_| {
         let list = |family| netns.exec(&["conntrack", "-L", "-f", family]);
         ["ipv4", "ipv6"].map(list).concat()
@@ -247,15 +248,15 @@ fn translation(line: &str) -> Option<String> {
     })
 }
 
-/// All of the namespace's settings. Of interfaces, only what is not as for every new one: an interface that is left shows
-/// among the links.
+/// All settings of the namespace. For interfaces, only those that differ from a new interface's: an interface that is
+/// left is among the links.
 fn sysctls(netns: &Netns) -> Vec<String> {
     let mut all = BTreeMap::new();
     netns.run(|| read_settings(Path::new("/proc/sys/net"), "", &mut all));
     let usual = |key: &str| {
         let parts: Vec<_> = key.split('/').collect();
         let [family, kind, name, setting] = parts[..] else { return false };
-        // Outside of the machine's own namespace, neigh has no defaults.
+        // Outside of the machine's initial namespace, neigh has no defaults.
         let other = match kind {
             "conf" if name != "all" => "default",
             "neigh" => "lo",
@@ -263,8 +264,8 @@ fn sysctls(netns: &Netns) -> Vec<String> {
         };
         name != other && all.get(key) == all.get(&format!("{family}/{kind}/{other}/{setting}"))
     };
-    let told = all.iter().filter(|(key, _)| !NO_SETTINGS.contains(&key.as_str()) && !usual(key));
-    told.map(|(key, value)| format!("{key} = {value}")).collect()
+    let shown = all.iter().filter(|(key, _)| !NO_SETTINGS.contains(&key.as_str()) && !usual(key));
+    shown.map(|(key, value)| format!("{key} = {value}")).collect()
 }
 
 fn read_settings(dir: &Path, prefix: &str, all: &mut BTreeMap<String, String>) {
@@ -279,8 +280,8 @@ fn read_settings(dir: &Path, prefix: &str, all: &mut BTreeMap<String, String>) {
 }
 
 fn collect(path: &Path, files: &mut Vec<String>) {
-    // Directories, where host-local goes on from, its index, when it last looked for stale leases, the locks, notes about the kernel, and the closer's socket and process
-    // identifier are the network's or the host's, not an attachment's.
+    // Directories, host-local's hint, index and time of the last search for stale leases, locks, stored facts about the
+    // kernel, and the closer's socket and process id belong to the network or the host, not to an attachment.
     let name = path.file_name().unwrap_or_default().to_string_lossy();
     let lock = name == "lock" || name.ends_with(".lock") || name.ends_with(".boot");
     let of_the_network = name.starts_with("last_reserved_ip.") || [".index", ".looked"].contains(&&*name);
@@ -289,7 +290,7 @@ fn collect(path: &Path, files: &mut Vec<String>) {
         return;
     }
     let shown = path.display();
-    // To read a pipe would wait for whoever writes.
+    // Reading a FIFO would wait for a writer.
     if fs::symlink_metadata(path).is_ok_and(|file| file.file_type().is_fifo()) {
         return files.push(format!("{shown}: a pipe"));
     }

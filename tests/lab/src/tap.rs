@@ -1,4 +1,4 @@
-//! A program behind a tap, such as a virtual machine is, that answers for one address.
+//! A program behind a tap, such as a virtual machine, that answers for one address.
 
 use std::fs::File;
 use std::io::{Read, Write};
@@ -15,10 +15,10 @@ use nix::poll::{PollFd, PollFlags, poll};
 
 use crate::Netns;
 
-/// The machine's hardware address.
+/// The virtual machine's hardware address.
 const MAC: [u8; 6] = [2, 0, 0, 0, 0, 0x77];
 
-/// Milliseconds between two looks at whether the machine is to stop.
+/// Polling interval for the end of the machine, in milliseconds.
 const TICK: u8 = 100;
 
 /// How long another process may have a copy of a queue's descriptor.
@@ -32,8 +32,8 @@ pub struct Behind {
 }
 
 impl Netns {
-    /// Opens a tap that is there, and answers to who has this address and to echo requests. `queues`: none opens it as one that has
-    /// but one queue, else so many threads read one each.
+    /// Opens an existing tap, and answers ARP and echo requests for this address. `queues`: None for a tap with a
+    /// single queue, otherwise the number of threads that read one queue each.
     pub fn machine_behind(&self, tap: &str, queues: Option<usize>, address: Ipv4Addr) -> Behind {
         let stop = Arc::new(AtomicBool::new(false));
         let open = |_| {
@@ -46,8 +46,9 @@ impl Netns {
         Behind { stop, queues }
     }
 
-    /// A queue is closed only when the last copy of its descriptor is closed. A process that another test starts has copies of all
-    /// descriptors until it executes its program, so an earlier machine's queue may be busy for a moment after the machine stopped.
+    /// A queue is closed only with the last copy of its descriptor. A process that another test starts has copies of
+    /// all descriptors until its execve(2). An earlier machine's queue may therefore be busy for a moment after the
+    /// machine stopped.
     fn open_queue(&self, tap: &str, multi_queue: bool) -> Tun {
         let deadline = Instant::now() + TIMEOUT;
         loop {
@@ -71,13 +72,13 @@ fn serve(mut device: File, address: Ipv4Addr, stop: &AtomicBool) {
             && let Ok(length) = device.read(&mut frame)
             && let Some(reply) = answer(&frame[..length], address)
         {
-            // A tap that is set down meanwhile takes no frame.
+            // A tap that was set down meanwhile accepts no frame.
             let _ = device.write(&reply);
         }
     }
 }
 
-/// The answer to a frame, if it is a request to the address: of ARP (RFC 826), or ICMP's for an echo (RFC 792).
+/// The answer to a frame, if it is an ARP request (RFC 826) or an ICMP echo request (RFC 792) for the address.
 fn answer(frame: &[u8], address: Ipv4Addr) -> Option<Vec<u8>> {
     let mut reply = frame.to_vec();
     let (arp, echo) = (&[8, 6], &[8, 0]);
@@ -90,7 +91,7 @@ fn answer(frame: &[u8], address: Ipv4Addr) -> Option<Vec<u8>> {
     } else if kind == echo && frame.get(30..34)? == address.octets() && is_echo_request(frame)? {
         reply.copy_within(26..30, 30);
         reply[26..30].copy_from_slice(&address.octets());
-        // The type changes from 8 to 0, and the checksum by as much.
+        // The type changes from 8 to 0, and the checksum by the same amount.
         reply[34] = 0;
         let sum = u32::from(u16::from_be_bytes([frame[36], frame[37]])) + 0x0800;
         reply[36..38].copy_from_slice(&((sum + (sum >> 16)) as u16).to_be_bytes());
@@ -111,7 +112,7 @@ impl Drop for Behind {
     fn drop(&mut self) {
         self.stop.store(true, Ordering::Relaxed);
         for queue in self.queues.drain(..) {
-            // A panic there has been printed.
+            // A panic in the thread has been printed already.
             let _ = queue.join();
         }
     }

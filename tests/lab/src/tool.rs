@@ -1,4 +1,4 @@
-//! `cnitool`, run as an operator or a script does. It is ours, whichever plugins are under test.
+//! `cnitool`, called as an operator or a script does. It is always Ferrule's.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -11,7 +11,7 @@ use crate::netns::PATH;
 use crate::under_test::ours;
 use crate::{Lab, Outcome, under_test};
 
-/// A shell's environment to run cnitool in. The configuration directory is the lab's own /etc/cni/net.d.
+/// The environment of cnitool. The configuration directory is the lab's /etc/cni/net.d.
 #[derive(Clone, Debug)]
 pub struct Tool {
     dir: PathBuf,
@@ -29,7 +29,7 @@ impl Tool {
         self.env("CNI_PATH", &format!("{}:{}", dir.display(), Lab::plugin_dir().display()))
     }
 
-    /// The executable of another directory, and the plugins there.
+    /// Uses the executable and the plugins of another directory.
     pub fn in_dir(self, dir: &Path) -> Self {
         Self { dir: dir.to_owned(), ..self }.with_plugins_in(dir)
     }
@@ -39,15 +39,15 @@ impl Tool {
         self
     }
 
-    /// The command that starts it, and takes its command line for arguments. Empty: none.
+    /// A command that starts cnitool with its arguments. Empty: none.
     pub fn under(mut self, argv: &[String]) -> Self {
         self.under = argv.to_vec();
         self
     }
 
-    /// Starts a command line, split at spaces, that stays.
+    /// Starts a command line, split at spaces, without waiting for its end.
     pub fn spawn(&self, line: &str) -> Child {
-        // Whoever reads what the tests print is not to wait for it.
+        // A program that reads the tests' output must not wait for it.
         self.command(line)
             .stdout(Stdio::null())
             .stderr(Stdio::null())
@@ -67,7 +67,7 @@ impl Tool {
         command
     }
 
-    /// What a command line prints, which must be a success.
+    /// The output of a command line that must succeed.
     #[track_caller]
     pub fn says(&self, line: &str) -> String {
         let outcome = self.run(line);

@@ -1,4 +1,4 @@
-//! Real packets between the lab's namespaces.
+//! Traffic between the lab's namespaces.
 
 use std::fs;
 use std::io::{self, Read, Write};
@@ -15,19 +15,19 @@ use nix::sys::time::{TimeVal, TimeValLike};
 
 use crate::Netns;
 
-/// How long a client waits for what should come: so long only where it does not.
-const PATIENCE: Duration = Duration::from_secs(60);
-/// The same of an echo request and its answer, however often it takes.
+/// Timeout for expected packets.
+const TIMEOUT: Duration = Duration::from_secs(60);
+/// Timeout for an echo request and its answer, including repetitions.
 const ECHO: Duration = Duration::from_secs(300);
-/// How often a datagram is sent that may be lost, and how long each waits for its answer.
+/// How many times a datagram is sent, because it may be lost, and how long each waits for its answer.
 const TRIES: u32 = 6;
 
 impl Netns {
-    /// Whether an echo request gets an answer, from this namespace. ping ends also if the kernel has asked for the neighbour in vain: a
-    /// program that answers may not have run meanwhile.
+    /// Whether an echo request from this namespace gets an answer. It is repeated: ping also exits if the kernel could
+    /// not resolve the neighbour, because the program that answers has not run yet.
     pub fn reaches(&self, address: &str) -> bool {
-        let (start, patience) = (Instant::now(), PATIENCE.as_secs().to_string());
-        let ping = ["ping", "-n", "-q", "-c", "1", "-i", "0.2", "-w", &patience, address];
+        let (start, timeout) = (Instant::now(), TIMEOUT.as_secs().to_string());
+        let ping = ["ping", "-n", "-q", "-c", "1", "-i", "0.2", "-w", &timeout, address];
         loop {
             if self.try_exec(&ping).status.success() {
                 return true;
@@ -39,7 +39,7 @@ impl Netns {
         }
     }
 
-    /// Whether a neighbour is asked for in vain, until the kernel gives it up.
+    /// Whether the kernel cannot resolve a neighbour.
     pub fn is_cut_off_from(&self, address: &str) -> bool {
         let ip: IpAddr = address.parse().expect("an address");
         self.exec(&["ip", "neigh", "flush", "to", address]);
@@ -49,7 +49,7 @@ impl Netns {
             let known = netns.ip(&format!("neigh show {address}"));
             known.first().and_then(|neighbour| neighbour["state"][0].as_str().map(str::to_owned))
         };
-        // The kernel may have forgotten one that it has given up.
+        // The kernel may have deleted a failed entry.
         let is_given_up = |netns: &Self| state(netns).is_none_or(|state| state == "FAILED");
         self.wait_until("the neighbour answers or is given up", |netns| {
             is_given_up(netns) || state(netns).as_deref() == Some("REACHABLE")
@@ -57,7 +57,7 @@ impl Netns {
         is_given_up(self)
     }
 
-    /// A TCP server that answers each connection with `name`, a space, and the address it sees the client under.
+    /// A TCP server that answers each connection with `name`, a space, and the client's address as the server sees it.
     pub fn serve_tcp(&self, name: &str, at: &str) -> Echo {
         let listener = self.run(|| TcpListener::bind(at)).unwrap_or_else(|e| panic!("listen on {at}: {e}"));
         let name = name.to_owned();
@@ -67,7 +67,7 @@ impl Netns {
         })
     }
 
-    /// The same over UDP, answering each datagram.
+    /// The same over UDP, for each datagram.
     pub fn serve_udp(&self, name: &str, at: &str) -> Echo {
         let socket = self.run(|| UdpSocket::bind(at)).unwrap_or_else(|e| panic!("bind {at}: {e}"));
         let name = name.to_owned();
@@ -86,14 +86,14 @@ pub struct Echo {
 }
 
 impl Echo {
-    /// Serves until told to stop, which it looks for ten times a second.
+    /// Serves until it is stopped. It checks for that ten times a second.
     fn start(socket: &impl AsFd, serve: impl Fn() -> io::Result<()> + Send + 'static) -> Self {
         setsockopt(socket, ReceiveTimeout, &TimeVal::milliseconds(100)).expect("set a receive timeout");
         let stop = Arc::new(AtomicBool::new(false));
         let stopped = stop.clone();
         let thread = thread::spawn(move || {
             while !stopped.load(Ordering::Relaxed) {
-                // A client that hangs up is no failure of the server.
+                // A client that closes its connection is no failure of the server.
                 let _ = serve();
             }
         });
@@ -108,31 +108,31 @@ impl Drop for Echo {
     }
 }
 
-/// Any address of a family, and any port.
+/// Any address of a family, with any port.
 fn unspecified(family: IpAddr) -> &'static str {
     if family.is_ipv4() { "0.0.0.0:0" } else { "[::]:0" }
 }
 
-/// What a server answers to a client in `from`: None where there is no way through.
+/// A server's answer to a client in `from`. None: there is no connection.
 pub fn tcp_says(from: &Netns, to: &str) -> Option<String> {
     let address: SocketAddr = to.parse().expect("ADDRESS:PORT");
     from.run(|| {
-        let connection = TcpStream::connect_timeout(&address, PATIENCE);
+        let connection = TcpStream::connect_timeout(&address, TIMEOUT);
         let mut stream = connection.inspect_err(|e| eprintln!("connect to {to}: {e}")).ok()?;
-        stream.set_read_timeout(Some(PATIENCE)).ok()?;
+        stream.set_read_timeout(Some(TIMEOUT)).ok()?;
         let mut answer = String::new();
         stream.read_to_string(&mut answer).ok()?;
         Some(answer)
     })
 }
 
-/// The same over UDP: asks a few times, since a datagram may be lost while neighbours are looked up.
+/// The same over UDP. The request is repeated, because a datagram may be lost while a neighbour is resolved.
 pub fn udp_says(from: &Netns, to: &str) -> Option<String> {
     let address: SocketAddr = to.parse().expect("ADDRESS:PORT");
     from.run(|| {
         let socket = UdpSocket::bind(unspecified(address.ip())).ok()?;
         socket.connect(address).ok()?;
-        socket.set_read_timeout(Some(PATIENCE / TRIES)).ok()?;
+        socket.set_read_timeout(Some(TIMEOUT / TRIES)).ok()?;
         let mut answer = [0; 64];
         let length = (0..TRIES).find_map(|_| {
             socket.send(b"who is there?").ok()?;
@@ -142,7 +142,7 @@ pub fn udp_says(from: &Netns, to: &str) -> Option<String> {
     })
 }
 
-/// Whether a TCP connection comes to nothing: somebody refuses, or the kernel gives up after a second request.
+/// Whether a TCP connection fails: it is refused, or the kernel gives up after a second SYN.
 pub fn tcp_is_cut_off(from: &Netns, to: &str) -> bool {
     let address: SocketAddr = to.parse().expect("ADDRESS:PORT");
     from.run(|| {

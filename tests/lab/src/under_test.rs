@@ -1,4 +1,4 @@
-//! Which executables are held to the scenarios, and what of the run is left out.
+//! The executables under test, and skipped tests.
 
 use std::fs::OpenOptions;
 use std::io::Write;
@@ -12,12 +12,12 @@ use crate::Release;
 #[derive(Debug)]
 pub struct UnderTest {
     pub dir: PathBuf,
-    /// The Go plugins are under test, not ours.
+    /// Whether the reference's plugins are under test.
     pub reference: bool,
 }
 
-/// `CNI_UNDER_TEST` chooses: `single` executables, the `reference` (1.9.1; 1.1.1 where that is not unpacked), or else what `make install`
-/// installs.
+/// `CNI_UNDER_TEST` selects: `single` executables, the `reference` (1.9.1, or 1.1.1 if that is not unpacked), otherwise
+/// what `make install` installs.
 pub fn under_test() -> &'static UnderTest {
     static CHOICE: LazyLock<UnderTest> = LazyLock::new(|| match env::var("CNI_UNDER_TEST").as_deref() {
         Ok("reference") => UnderTest { dir: Release::latest().place(), reference: true },
@@ -28,12 +28,12 @@ pub fn under_test() -> &'static UnderTest {
     &CHOICE
 }
 
-/// The directory of ferrule, which is all plugins in one. A directory that single executables were installed in has none.
+/// The directory of ferrule, which contains all plugins. A directory with separate executables does not have it.
 pub fn together() -> PathBuf {
     Some(ours().join("multi")).filter(|dir| dir.exists()).unwrap_or_else(ours)
 }
 
-/// The directory of our single executables, whoever is under test: `FERRULE_BIN`, or the repository's bin/.
+/// The directory of Ferrule's separate executables: `FERRULE_BIN`, or the repository's bin/.
 pub fn ours() -> PathBuf {
     env::var_os("FERRULE_BIN").map_or_else(|| repository().join("bin"), PathBuf::from)
 }
@@ -42,7 +42,8 @@ pub fn repository() -> &'static Path {
     Path::new(env!("CARGO_MANIFEST_DIR")).ancestors().nth(2).expect("the lab is in the repository")
 }
 
-/// The names of all plugins; of the reference's, those that are installed. Each has a crate below one of these directories.
+/// The names of all plugins. For the reference, of the installed ones. Each plugin has a crate below one of these
+/// directories.
 pub fn plugins() -> Vec<String> {
     let list = |directory| fs::read_dir(repository().join(directory)).expect("list the plugins").flatten();
     let crates = ["plugins", "ipam", "meta"].into_iter().flat_map(list);
@@ -53,13 +54,13 @@ pub fn plugins() -> Vec<String> {
     names
 }
 
-/// Counts the running test as skipped. With `FERRULE_NO_SKIP` set (where nothing may be missing) it fails instead.
+/// Counts the running test as skipped. With `FERRULE_NO_SKIP`, it fails instead.
 pub fn skip(reason: &str) {
     assert!(env::var_os("FERRULE_NO_SKIP").is_none(), "may not be skipped here: {reason}");
     record_skip(reason);
 }
 
-/// The harness knows no "skipped at run time", so a line in the file `SUITE_SKIPS` is what scripts/test counts.
+/// The test harness has no "skipped at run time". scripts/test counts the lines of the file `SUITE_SKIPS` instead.
 fn record_skip(reason: &str) {
     let line = format!("SKIP {}: {reason}\n", test_name());
     eprint!("{line}");
@@ -73,8 +74,8 @@ pub(crate) fn test_name() -> String {
     std::thread::current().name().unwrap_or("test").to_owned()
 }
 
-/// Whether the reference is under test, and so the test that shows this difference has to be left out.
-/// Whoever is under test, the difference must have its entry in docs/reference-quirks.md.
+/// Whether the reference is under test, so that a test of this difference is left out. The difference must have an
+/// entry in docs/reference-quirks.md, whatever is under test.
 pub fn quirk(anchor: &str) -> bool {
     has_entry(anchor);
     if under_test().reference {
@@ -83,7 +84,7 @@ pub fn quirk(anchor: &str) -> bool {
     under_test().reference
 }
 
-/// As [`quirk`], of the reference's 1.1.1: release 1.9.1 passes the test.
+/// Like [`quirk`], for the reference's 1.1.1: release 1.9.1 passes the test.
 pub fn quirk_of_1_1_1(anchor: &str) -> bool {
     has_entry(anchor);
     let is_old = under_test().reference && Release::latest() == Release::V1_1_1;

@@ -1,4 +1,4 @@
-//! Waiting: for the kernel on rtnetlink's own events, for all else by looking again.
+//! Waiting: for rtnetlink events of the kernel, or by polling.
 
 use std::thread;
 use std::time::{Duration, Instant};
@@ -11,10 +11,10 @@ use tokio::time::timeout;
 
 use crate::Netns;
 
-/// So long only where what is waited for does not come.
+/// Reached only if the condition never holds.
 const DEADLINE: Duration = Duration::from_secs(600);
 
-/// How long an event is waited for: the kernel drops those that there is no room for.
+/// How long to wait for an event before looking again: the kernel drops events if the buffer is full.
 const LOST: Duration = Duration::from_secs(1);
 
 const GROUPS: [MulticastGroup; 6] = [
@@ -26,13 +26,13 @@ const GROUPS: [MulticastGroup; 6] = [
     MulticastGroup::Ipv6Route,
 ];
 
-/// Looks again and again, for what no event tells.
+/// Polls a condition without an event.
 #[track_caller]
 pub fn until(what: &str, condition: impl Fn() -> bool) {
     until_within(DEADLINE, what, condition);
 }
 
-/// The same for a promise that names a time: the limit is several times as long, since the machine may be busy.
+/// The same for a promise with a time: the limit is several times as long, because the machine may be busy.
 #[track_caller]
 pub fn until_within(limit: Duration, what: &str, condition: impl Fn() -> bool) {
     let start = Instant::now();
@@ -43,8 +43,8 @@ pub fn until_within(limit: Duration, what: &str, condition: impl Fn() -> bool) {
 }
 
 impl Netns {
-    /// Waits until `condition` holds: it is looked at now, and again after each change that the kernel reports
-    /// of a link, an address, a route or a neighbour in this namespace, and once a second.
+    /// Waits for a condition. It is checked now, after each change of a link, an address, a route or a neighbour in
+    /// this namespace, and once a second.
     #[track_caller]
     pub fn wait_until(&self, what: &str, condition: impl Fn(&Self) -> bool + Sync) {
         let came = self.run(|| {
@@ -54,7 +54,8 @@ impl Netns {
         assert!(came, "in {}: still not after {DEADLINE:?}: {what}", self.name());
     }
 
-    /// Waits until each bridge with a port that is up is so itself. The kernel says it of the port first, for which plugins wait.
+    /// Waits until each bridge with a port that is up is up too. The kernel reports the port first, which is what
+    /// plugins wait for.
     #[track_caller]
     pub fn wait_for_bridges(&self) {
         self.wait_until("bridges are up", |netns| {
@@ -66,7 +67,7 @@ impl Netns {
         });
     }
 
-    /// Waits until a link has its own IPv6 address, which comes with the carrier, and routes with it.
+    /// Waits until a link has its link-local IPv6 address, which is added with the carrier, and its routes.
     #[track_caller]
     pub fn wait_for_link_local(&self, link: &str) {
         let address = format!("ip -6 -o addr show dev {link} scope link -tentative");
@@ -78,7 +79,7 @@ impl Netns {
             new_multicast_connection(&GROUPS).expect("listen to the kernel");
         let connection = tokio::spawn(connection);
         while !condition(self) {
-            // None within that time: it is looked at all the same.
+            // Without an event in that time, check again.
             if let Ok(event) = timeout(LOST, events.next()).await {
                 event.expect("the kernel goes on reporting");
             }

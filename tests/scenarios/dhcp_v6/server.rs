@@ -1,4 +1,4 @@
-//! A DHCPv6 server that says what a test wants it to say.
+//! A scripted DHCPv6 server.
 
 use std::net::{Ipv6Addr, UdpSocket};
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -23,15 +23,15 @@ pub const REQUEST: u8 = 3;
 pub const REPLY: u8 = 7;
 pub const RELEASE: u8 = 8;
 
-/// A message of a client.
+/// A client's message.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Asked {
+pub struct ClientMessage {
     pub kind: u8,
     pub xid: [u8; 3],
     pub duid: Vec<u8>,
 }
 
-impl Asked {
+impl ClientMessage {
     fn parse(bytes: &[u8]) -> Option<Self> {
         let ([kind, xid @ ..], mut options) = bytes.split_first_chunk::<4>()?;
         let (kind, xid) = (*kind, *xid);
@@ -45,17 +45,17 @@ impl Asked {
         None
     }
 
-    /// A REPLY that gives an address at once.
+    /// A REPLY with an address, for rapid commit.
     pub fn reply(&self, address: &str) -> Vec<u8> {
         [self.acknowledge(), given(address, [1000, 2000]), option(RAPID_COMMIT, &[])].concat()
     }
 
-    /// A REPLY that gives an address whose times are in no order.
+    /// A REPLY with an address whose lifetimes are not in order.
     pub fn unusable(&self, address: &str) -> Vec<u8> {
         [self.acknowledge(), given(address, [2000, 1000])].concat()
     }
 
-    /// An offer that is not compared with others.
+    /// An offer with the maximum preference.
     pub fn advertise(&self, address: &str) -> Vec<u8> {
         let mut message =
             [self.acknowledge(), given(address, [1000, 2000]), option(PREFERENCE, &[255])].concat();
@@ -63,7 +63,7 @@ impl Asked {
         message
     }
 
-    /// A REPLY that gives nothing.
+    /// A REPLY without an address.
     pub fn acknowledge(&self) -> Vec<u8> {
         let [a, b, c] = self.xid;
         let server = option(SERVER_ID, &[0, 4, 9, 9]);
@@ -71,7 +71,7 @@ impl Asked {
     }
 }
 
-/// An IA_NA with an address that has a preferred and a valid time.
+/// An IA_NA with an address and its preferred and valid lifetimes.
 fn given(address: &str, times: [u32; 2]) -> Vec<u8> {
     let address: Ipv6Addr = address.parse().unwrap();
     let address = option(IA_ADDR, &[&address.octets()[..], &times.map(u32::to_be_bytes).concat()].concat());
@@ -83,53 +83,56 @@ fn option(number: u16, value: &[u8]) -> Vec<u8> {
     [&number.to_be_bytes()[..], &length.to_be_bytes(), value].concat()
 }
 
-/// Answers each message on eth0 of a machine with packets, until it is dropped.
+/// Answers each message on eth0 of a machine, until it is dropped.
 pub struct Server {
-    asked: Arc<Mutex<Vec<Asked>>>,
+    received: Arc<Mutex<Vec<ClientMessage>>>,
     ends: Arc<AtomicBool>,
     thread: Option<JoinHandle<()>>,
 }
 
 impl Server {
-    /// `answers` is told a message, and how many of its kind came before.
-    pub fn start(machine: &Netns, answers: impl Fn(&Asked, usize) -> Vec<Vec<u8>> + Send + 'static) -> Self {
+    /// `answers` gets a message, and the number of earlier ones of its type.
+    pub fn start(
+        machine: &Netns,
+        answers: impl Fn(&ClientMessage, usize) -> Vec<Vec<u8>> + Send + 'static,
+    ) -> Self {
         let link = machine.exec(&["ip", "-o", "link", "show", "eth0"]);
         let index = link.split(':').next().unwrap().parse().unwrap();
         let socket = machine.run(|| UdpSocket::bind("[::]:547")).unwrap();
         socket.join_multicast_v6(&SERVERS, index).unwrap();
         socket.set_read_timeout(Some(Duration::from_millis(20))).unwrap();
-        let (asked, ends) = (Arc::<Mutex<Vec<Asked>>>::default(), Arc::<AtomicBool>::default());
-        let (noted, end) = (Arc::clone(&asked), Arc::clone(&ends));
+        let (received, ends) = (Arc::<Mutex<Vec<ClientMessage>>>::default(), Arc::<AtomicBool>::default());
+        let (noted, end) = (Arc::clone(&received), Arc::clone(&ends));
         let thread = thread::spawn(move || {
             let mut packet = [0; 4096];
             while !end.load(Ordering::Relaxed) {
                 let Ok((length, client)) = socket.recv_from(&mut packet) else { continue };
-                let Some(message) = Asked::parse(&packet[..length]) else { continue };
+                let Some(message) = ClientMessage::parse(&packet[..length]) else { continue };
                 let before = count(&noted, message.kind);
                 let said = answers(&message, before);
-                // Before whoever is answered goes on.
+                // Before the answer is sent.
                 noted.lock().unwrap().push(message);
                 for answer in said {
                     socket.send_to(&answer, client).unwrap();
                 }
             }
         });
-        Self { asked, ends, thread: Some(thread) }
+        Self { received, ends, thread: Some(thread) }
     }
 
-    /// The messages of a kind.
-    pub fn asked(&self, kind: u8) -> Vec<Asked> {
-        self.asked.lock().unwrap().iter().filter(|message| message.kind == kind).cloned().collect()
+    /// The received messages of a type.
+    pub fn received(&self, kind: u8) -> Vec<ClientMessage> {
+        self.received.lock().unwrap().iter().filter(|message| message.kind == kind).cloned().collect()
     }
 }
 
-/// Whether there is a message, and all others are the same, sent again.
-pub fn is_one(asked: &[Asked]) -> bool {
-    asked.first().is_some_and(|first| asked.iter().all(|other| other == first))
+/// Whether there is a message, and all others are repetitions of it.
+pub fn is_one(received: &[ClientMessage]) -> bool {
+    received.first().is_some_and(|first| received.iter().all(|other| other == first))
 }
 
-fn count(asked: &Mutex<Vec<Asked>>, kind: u8) -> usize {
-    asked.lock().unwrap().iter().filter(|message| message.kind == kind).count()
+fn count(received: &Mutex<Vec<ClientMessage>>, kind: u8) -> usize {
+    received.lock().unwrap().iter().filter(|message| message.kind == kind).count()
 }
 
 impl Drop for Server {

@@ -1,4 +1,4 @@
-//! Packets that do not arrive: forwarding, MTU, firewalls of others.
+//! Lost packets: forwarding, MTU, other programs' firewalls.
 
 use lab::{Lab, beyond_reference};
 use serde_json::json;
@@ -79,7 +79,7 @@ fn a_chain_of_nftables_that_drops_is_a_warning_for_networks_without_the_plugin_f
     let check = "firewalls.nftables";
     lab.configure("10-net.conflist", &network(&json!([bridge("10.206.2.0/24")])));
     finds_nothing(&tool, check);
-    // By a policy, as of iptables; and by the last rule, as of firewalld.
+    // By a policy, as with iptables, and by the last rule, as with firewalld.
     for (table, words) in [
         (
             "table ip filter { chain FORWARD { type filter hook forward priority 0; policy drop; }\n}",

@@ -1,4 +1,4 @@
-//! Plugins that are broken, old, of another suite, or not where a runtime looks.
+//! Plugins that are broken, old, of another suite, or not in the runtime's directory.
 
 use std::fs;
 use std::path::Path;
@@ -8,7 +8,7 @@ use serde_json::json;
 
 use super::{bridge, finds, finds_nothing, healthy, network};
 
-/// A directory with copies of plugins, which cnitool looks into alone.
+/// A directory with copies of plugins, the only one that cnitool searches.
 fn installed(lab: &Lab, plugins: &[&str]) -> Tool {
     fs::create_dir_all("/run/lab/bin").unwrap();
     for plugin in plugins {
@@ -65,7 +65,7 @@ fn our_plugins_of_another_version_than_cnitool_are_a_warning() {
     let tool = installed(&lab, &["bridge", "host-local", "firewall"]);
     lab.configure("10-net.conflist", &network(&json!([bridge("10.206.2.0/24"), {"type": "firewall"}])));
     finds_nothing(&tool, "plugins.version");
-    // There is no older release: this one prints the line that it would print.
+    // There is no older release, so this script prints its version line.
     let old = "#!/bin/sh\necho 'CNI firewall plugin v1.8.0+ferrule.0.1.0' >&2\n";
     lab::write_program(Path::new("/run/lab/bin/firewall"), old);
     finds(

@@ -1,4 +1,4 @@
-//! What each plugin of a chain has done, as the kernel shows it. CHECK is the plugins' own word for it.
+//! The effect of each plugin of a chain in the kernel, independent of CHECK, which is the plugins' own judgement.
 
 use lab::{Container, Netns, tcp_says};
 use serde_json::Value;
@@ -11,11 +11,11 @@ pub struct Attached<'a> {
     /// Another machine.
     pub client: &'a Netns,
     pub pod: &'a Container,
-    /// Its port of the host.
+    /// Its host port.
     pub port: u16,
 }
 
-/// Fails if a plugin of the network has not done its part for an attachment.
+/// Fails if a plugin of the network had no effect for an attachment.
 #[track_caller]
 pub fn are_there(attached: &Attached, who: &str, network: &Value) {
     let Attached { host, pod, .. } = attached;
@@ -35,7 +35,7 @@ pub fn are_there(attached: &Attached, who: &str, network: &Value) {
     }
 }
 
-/// A plugin's name, also where BuildKit has renamed it.
+/// A plugin's name, also if BuildKit has renamed it.
 pub fn kind(plugin: &Value) -> &str {
     let kind = plugin["type"].as_str().unwrap();
     kind.strip_prefix("buildkit-cni-").unwrap_or(kind)
@@ -48,8 +48,8 @@ fn address(pod: &Container) -> String {
     address.split('/').next().unwrap().to_owned()
 }
 
-/// Another machine reaches the container by the host's port. Scripts that play other makers' plugins make no routes: there the rule is
-/// looked for.
+/// Another machine reaches the container by the host port. Scripts in place of other projects' plugins add no routes.
+/// With these, the rule is looked for instead.
 fn maps_the_port(Attached { host, client, pod, port }: &Attached) -> bool {
     let address = address(pod);
     if pod.exec(&["ip", "route", "show", "default"]).is_empty() {
@@ -61,7 +61,7 @@ fn maps_the_port(Attached { host, client, pod, port }: &Attached) -> bool {
         .is_some_and(|answer| answer.starts_with(&format!("{} ", pod.id)))
 }
 
-/// By a rule of iptables, or by an element of the set of forwarded addresses.
+/// By an iptables rule, or by an element of the set of forwarded addresses.
 fn lets_through(host: &Netns, pod: &Container) -> bool {
     let address = address(pod);
     let iptables = host.sh("iptables-save -t filter");
@@ -72,7 +72,8 @@ fn lets_through(host: &Netns, pod: &Container) -> bool {
 }
 
 fn has_sysctls(pod: &Container, plugin: &Value) -> bool {
-    let wanted = plugin["sysctl"].as_object().into_iter().flatten();
-    let mut answers = wanted.map(|(key, value)| (pod.exec(&["sysctl", "-n", key]).trim().to_owned(), value));
+    let expected = plugin["sysctl"].as_object().into_iter().flatten();
+    let mut answers =
+        expected.map(|(key, value)| (pod.exec(&["sysctl", "-n", key]).trim().to_owned(), value));
     answers.all(|(is, value)| value == &is)
 }

@@ -1,4 +1,4 @@
-//! A test of the tests: with a stub in place of one plugin, a network is not served.
+//! A test of the tests: a network's test fails if one plugin is replaced by a stub.
 
 use std::fs;
 use std::os::unix::fs::{PermissionsExt, symlink};
@@ -10,11 +10,11 @@ use lab::{beyond_reference, under_test};
 use serde_json::Value;
 
 use super::{
-    asks_a_server, effects, engines, is_missing, is_served_by, kubenets, kubernetes, plugins_of,
-    second_networks,
+    effects, engines, is_missing, is_served_by, kubenets, kubernetes, plugins_of, second_networks,
+    sends_to_a_server,
 };
 
-/// Hands the previous result on, or an empty one, and does nothing.
+/// Returns the previous result or an empty one, and does nothing else.
 const STUB: &str = r#"#!/usr/bin/python3
 import json, os, sys
 conf = json.load(sys.stdin)
@@ -25,7 +25,8 @@ if os.environ["CNI_COMMAND"] == "VERSION":
     print(json.dumps({"cniVersion": version, "supportedVersions": ["0.1.0", "0.2.0", "0.3.0", "0.3.1", "0.4.0", "1.0.0", "1.1.0"]}))
 "#;
 
-/// A directory with all plugins, and a stub in place of one. Labs have directories of their own in /run and /var: this one is elsewhere.
+/// A directory with all plugins, one of which is a stub. It is outside of /run and /var, where labs have private
+/// directories.
 fn directory(stubbed: &str) -> PathBuf {
     let name = thread::current().name().unwrap_or_default().replace("::", "-");
     let directory = Path::new(env!("CARGO_TARGET_TMPDIR")).join(name).join(stubbed);
@@ -43,7 +44,7 @@ fn directory(stubbed: &str) -> PathBuf {
     directory
 }
 
-/// Fails if a test of a network, which gets the directory of the plugins, passes with a stub in place of a plugin.
+/// Asserts that a network's test, which gets the directory of the plugins, fails with each plugin replaced by a stub.
 pub fn fails_with_stubs(who: &str, network: &Value, test: impl Fn(&Path) + Sync) {
     for plugin in workers(network) {
         let plugins = directory(plugin);
@@ -54,7 +55,7 @@ pub fn fails_with_stubs(who: &str, network: &Value, test: impl Fn(&Path) + Sync)
     }
 }
 
-/// The plugins of ours that do something in a network: tuning without keys does nothing.
+/// Ferrule's plugins with an effect in a network: tuning without keys has none.
 fn workers(network: &Value) -> Vec<&str> {
     let works = |plugin: &&Value| {
         under_test().dir.join(effects::kind(plugin)).exists()
@@ -64,11 +65,11 @@ fn workers(network: &Value) -> Vec<&str> {
 }
 
 #[test]
-fn a_network_of_the_field_is_not_served_if_a_stub_stands_for_one_of_its_plugins() {
+fn a_runtimes_network_fails_its_test_if_a_plugin_is_replaced_by_a_stub() {
     beyond_reference!("flannel");
     let networks = [kubernetes(), kubenets(), engines(), second_networks()].into_iter().flatten();
     let networks = networks.filter(|(_, network)| is_missing(network).is_none());
-    let networks = networks.filter(|(_, network)| !asks_a_server(network) || has_dnsmasq());
+    let networks = networks.filter(|(_, network)| !sends_to_a_server(network) || has_dnsmasq());
     for (who, network) in networks {
         fails_with_stubs(who, &network, |plugins| is_served_by(who, &network, plugins));
     }

@@ -1,4 +1,4 @@
-//! Bad input of firewall, in the same way as the others'.
+//! Invalid configurations of firewall, tested like those of other plugins.
 
 use lab::{Lab, beyond_reference};
 use serde_json::json;

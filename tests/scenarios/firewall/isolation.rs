@@ -1,4 +1,4 @@
-//! Containers that take nothing from others (`ingressPolicy`).
+//! Isolated containers (`ingressPolicy`).
 
 use lab::{Chain, Echo, Lab, beyond_reference, needs, tcp_is_cut_off, tcp_says};
 use serde_json::json;
@@ -38,7 +38,7 @@ fn networks_with_a_policy_do_not_talk_to_each_other_and_containers_of_one_bridge
 }
 
 #[test]
-fn isolated_containers_of_one_bridge_do_not_talk_whether_or_not_the_bridge_asks_the_firewall() {
+fn isolated_containers_of_one_bridge_cannot_reach_each_other_with_or_without_br_netfilter() {
     beyond_reference!("ingress-policy");
     for asks in [0, 1] {
         let lab = Lab::new();
@@ -75,7 +75,7 @@ fn host_ports_lead_into_isolated_networks_also_from_the_same_bridge() {
         let (one, other) = (with_policy(&lab, 2, "isolated"), with_policy(&lab, 3, "isolated"));
         let [beside, pod, third] = ["beside", "pod", "third"].map(|id| lab.container(id));
         attach(&one, &beside);
-        // The newest has the port.
+        // The newest attachment has the port.
         let (_, ips) = attach(&one, &pod);
         attach(&other, &third);
         let _servers = serve(&pod, &ips);
@@ -87,7 +87,7 @@ fn host_ports_lead_into_isolated_networks_also_from_the_same_bridge() {
     }
 }
 
-/// As [`with_policy`], in a VLAN of a bridge that several networks have. VLAN 0: in none.
+/// Like [`with_policy`], in a VLAN of a bridge that several networks use. VLAN 0: none.
 fn in_vlan(lab: &Lab, number: u8, bridge: &str, vlan: u8, policy: &str) -> Chain {
     let mut list = with_policy_list(number, policy);
     list["plugins"][0]["bridge"] = json!(bridge);
@@ -112,7 +112,7 @@ fn in_vlans_of_two_bridges_networks_with_a_policy_do_not_talk_and_reach_their_ga
     let of_isolated = [attach(&isolated, &c), attach(&isolated, &d)];
     let (of_open, of_elsewhere) = (attach(&open, &e), attach(&elsewhere, &f));
     let ips = [&of_same[0].1, &of_isolated[0].1, &of_open.1, &of_elsewhere.1];
-    // Of the isolated ones the newest has the host port.
+    // The newest isolated container has the host port.
     let serving = [(&a, ips[0]), (&c, ips[1]), (&d, &of_isolated[1].1), (&e, ips[2]), (&f, ips[3])];
     let _servers = serving.map(|(pod, ips)| serve(pod, ips));
     let _far = FAR.map(|ip| far.serve_tcp("far", &at(ip, 80)));
@@ -153,7 +153,7 @@ fn in_vlans_of_two_bridges_networks_with_a_policy_do_not_talk_and_reach_their_ga
     assert_eq!(lab.host().ruleset(), "");
 }
 
-/// The bridge itself is in VLAN 1, as is each port without the key `vlan`.
+/// The bridge itself is in VLAN 1, and so is each port without the key `vlan`.
 #[test]
 fn in_vlan_1_of_a_bridge_a_network_without_the_key_vlan_is_known_by_the_bridge() {
     needs!(BridgeVlanFiltering);
@@ -188,7 +188,7 @@ fn without_a_bridge_a_policy_is_refused() {
     assert_eq!(lab.host().ruleset(), "");
     call.clone().config(json!({"ingressPolicy": "open"})).add().ok_result();
     lab.host().sh("ip link add br9 type bridge && ip link set br9 up && ip link set host0 master br9 up");
-    // What is older does not tell of interfaces: the other end of the veth is found.
+    // Older versions have no interfaces in the result. The other end of the veth is used instead.
     let old = lab.plugin("firewall").version("0.2.0").on(&pod);
     let old = old.config(json!({"prevResult": {"ip4": {"ip": "10.1.2.2/24"}}, "ingressPolicy": "isolated"}));
     old.add().ok_result();

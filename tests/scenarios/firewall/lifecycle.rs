@@ -1,4 +1,4 @@
-//! Each command, and what others do meanwhile.
+//! Each command, also with changes by other programs in between.
 
 use std::io::{Read, Write};
 use std::os::unix::net::UnixListener;
@@ -10,7 +10,7 @@ use serde_json::json;
 use super::*;
 use crate::crowd::by_workers;
 
-/// A container whose address a result tells.
+/// A call with a result that contains the container's address.
 fn call(lab: &Lab, pod: &Container, address: &str) -> Call {
     let prev = json!({"interfaces": [{"name": "eth0", "sandbox": pod.path()}],
                       "ips": [{"address": address, "interface": 0}]});
@@ -18,7 +18,7 @@ fn call(lab: &Lab, pod: &Container, address: &str) -> Call {
 }
 
 #[test]
-fn del_and_gc_need_neither_result_nor_namespace_and_leave_other_attachments_alone() {
+fn del_and_gc_need_neither_result_nor_namespace_and_keep_other_attachments() {
     beyond_reference!("firewall-nftables");
     let lab = Lab::new();
     lab.host().sh(POLICY_DROP);
@@ -40,7 +40,7 @@ fn del_and_gc_need_neither_result_nor_namespace_and_leave_other_attachments_alon
 }
 
 #[test]
-fn an_address_that_a_newer_attachment_has_keeps_passing_when_the_older_goes() {
+fn an_address_of_a_newer_attachment_stays_allowed_when_the_older_one_is_deleted() {
     beyond_reference!("firewall-nftables");
     let lab = Lab::new();
     let [old, new] = ["old", "new"].map(|id| lab.container(id));
@@ -54,7 +54,7 @@ fn an_address_that_a_newer_attachment_has_keeps_passing_when_the_older_goes() {
 }
 
 #[test]
-fn check_notices_whatever_is_gone_and_repair_by_the_next_add_brings_it_back() {
+fn check_notices_every_missing_rule_and_the_next_add_restores_it() {
     beyond_reference!("firewall-nftables");
     let lab = Lab::new();
     lab.host().sh(POLICY_DROP);
@@ -126,7 +126,7 @@ fn one_hundred_containers_by_sixteen_workers_attach_and_detach_on_one_bridge_wit
     assert_eq!(lab.host().ruleset(), before);
 }
 
-/// A system bus that says the same to everybody, until the test ends.
+/// A fake system bus that sends the same answer to everyone, until the test ends.
 fn bus_that_says(call: &Call, word: &'static str) -> Call {
     let path = format!("/run/lab/bus-{}", word.len());
     let listener = UnixListener::bind(&path).unwrap();
@@ -139,28 +139,28 @@ fn bus_that_says(call: &Call, word: &'static str) -> Call {
     call.clone().env("DBUS_SYSTEM_BUS_ADDRESS", &format!("unix:path={path}"))
 }
 
-/// As the host's bus does to root of a user namespace, which is where rootless runtimes call plugins.
+/// The host's bus denies access to root of a user namespace, in which rootless runtimes call plugins.
 #[test]
-fn a_bus_that_lets_nobody_in_is_asked_for_no_firewalld_unless_that_is_the_backend() {
+fn a_bus_that_denies_access_is_an_error_only_if_firewalld_is_the_configured_backend() {
     beyond_reference!("firewall-nftables");
     let lab = Lab::new();
     let pod = lab.container("pod");
     let call = bus_that_says(&call(&lab, &pod, "10.1.2.2/24"), "REJECTED EXTERNAL\r\n");
-    let asked = call.clone().config(json!({"backend": "firewalld"}));
+    let by_name = call.clone().config(json!({"backend": "firewalld"}));
     let call = call.config(json!({"backend": null}));
     let result = call.add().ok_result();
     assert!(lab.host().ruleset().contains("forward4/12"));
     call.check(&result).ok();
     call.status().ok();
-    asked.add().refused(5, "the bus does not let user 0");
-    asked.status().refused(50, "the bus does not let user 0");
+    by_name.add().refused(5, "the bus does not let user 0");
+    by_name.status().refused(50, "the bus does not let user 0");
     call.del().ok();
     assert_eq!(lab.host().ruleset(), "");
     call.gc(&[]).ok();
 }
 
 #[test]
-fn a_bus_that_nobody_can_talk_to_keeps_no_container_from_going() {
+fn an_unusable_bus_does_not_make_del_fail() {
     beyond_reference!("firewall-nftables");
     let lab = Lab::new();
     let pod = lab.container("pod");

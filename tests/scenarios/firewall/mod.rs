@@ -1,4 +1,4 @@
-//! firewall: what is forwarded to and from a container passes, and what is to be kept from it does not.
+//! firewall: allows forwarded traffic to and from a container, and isolates it from others.
 
 mod bad_input;
 mod isolation;
@@ -10,16 +10,16 @@ use serde_json::{Value, json};
 
 use crate::common::{host_local, ips};
 
-/// The addresses of the far machine.
+/// The addresses of the other machine.
 const FAR: [&str; 2] = ["198.51.100.2", "2001:db8:51::2"];
-/// The host's, for the far machine.
+/// The host's addresses for the other machine.
 const HOST: [&str; 2] = ["198.51.100.1", "2001:db8:51::1"];
 
-/// What others do to a host: nothing is forwarded that no rule accepts.
+/// A host that drops all forwarded packets which no rule accepts.
 const POLICY_DROP: &str = "iptables -P FORWARD DROP; ip6tables -P FORWARD DROP";
 const POLICY_DROP_LEGACY: &str = "iptables-legacy -P FORWARD DROP; ip6tables-legacy -P FORWARD DROP";
 
-/// A network with a bridge of its own, the host's subnets of both families, and port 8080 of the host.
+/// A network with a separate bridge, subnets of both families, and host port 8080.
 fn network(lab: &Lab, number: u8, keys: &Value) -> Chain {
     lab.chain(list(number, keys))
 }
@@ -39,7 +39,7 @@ fn list(number: u8, keys: &Value) -> Value {
     json!({"cniVersion": "1.0.0", "name": name, "plugins": [bridge, portmap, firewall]})
 }
 
-/// Attaches a container, and tells its addresses.
+/// Attaches a container, and returns its addresses.
 fn attach(network: &Chain, pod: &Container) -> (Value, [String; 2]) {
     let result = network.add(pod, "eth0").ok_result();
     let bare = |n: usize| ips(&result)[n].split('/').next().unwrap().to_owned();

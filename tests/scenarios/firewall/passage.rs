@@ -1,11 +1,11 @@
-//! Containers of hosts that forward nothing by themselves.
+//! Containers on hosts that drop forwarded packets.
 
 use lab::{Lab, beyond_reference, tcp_is_cut_off, tcp_says};
 use serde_json::json;
 
 use super::*;
 
-/// A container's traffic passes on a host with a policy, and nobody else's.
+/// On a host with this policy, a container's traffic passes, and no other.
 fn passes_under(policy: &str) {
     let lab = Lab::new();
     let (far, pod) = (lab.machine("far"), lab.container("pod"));
@@ -44,7 +44,7 @@ fn under_a_policy_of_iptables_legacy_containers_reach_out_and_host_ports_in_and_
 }
 
 #[test]
-fn a_save_and_a_restore_of_iptables_keep_what_passes_and_what_does_not() {
+fn saving_and_restoring_iptables_changes_neither_allowed_nor_dropped_traffic() {
     beyond_reference!("firewall-nftables");
     let lab = Lab::new();
     let (far, pod) = (lab.machine("far"), lab.container("pod"));
@@ -59,7 +59,7 @@ fn a_save_and_a_restore_of_iptables_keep_what_passes_and_what_does_not() {
 }
 
 #[test]
-fn the_administrators_chain_comes_first_and_stays_with_what_is_in_it() {
+fn the_administrators_chain_comes_first_and_stays_with_its_rules() {
     beyond_reference!("firewall-nftables");
     for policy in [POLICY_DROP, POLICY_DROP_LEGACY] {
         let lab = Lab::new();
@@ -107,8 +107,8 @@ fn a_chain_of_others_that_drops_is_named_with_the_rule_that_opens_it() {
     ] {
         assert!(outcome.stderr.contains(rule), "{}", outcome.stderr);
         lab.plugin("firewall").config(json!({"acceptMarkBit": 20})).status().ok();
-        let asked = lab.plugin("firewall").config(json!({"acceptMarkBit": 20, "backend": "nftables"}));
-        asked.status().refused(50, rule.split("rule ").nth(1).unwrap().split(" meta").next().unwrap());
+        let by_name = lab.plugin("firewall").config(json!({"acceptMarkBit": 20, "backend": "nftables"}));
+        by_name.status().refused(50, rule.split("rule ").nth(1).unwrap().split(" meta").next().unwrap());
         lab.host().sh(rule);
     }
     let _servers = FAR.map(|ip| far.serve_tcp("far", &at(ip, 80)));
@@ -117,7 +117,7 @@ fn a_chain_of_others_that_drops_is_named_with_the_rule_that_opens_it() {
     network.check(&pod, "eth0", &result).iter().for_each(lab::Outcome::ok);
 }
 
-/// A rule of iptables accepts in its own chain only, and marks nothing.
+/// An iptables rule accepts packets only in its own chain, and sets no mark.
 #[test]
 fn a_chain_of_others_that_drops_is_named_as_one_that_iptables_cannot_open() {
     beyond_reference!("firewall-nftables");

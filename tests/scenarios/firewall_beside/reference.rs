@@ -1,4 +1,4 @@
-//! What the reference's firewall plugin made, on a host that changes to ours, and back.
+//! Rules of the reference's firewall plugin on a host that switches to Ferrule and back.
 
 use lab::{Call, Lab, Outcome, beyond_reference};
 use serde_json::{Value, json};
@@ -6,7 +6,7 @@ use serde_json::{Value, json};
 use super::{DROP, Filters, both};
 use crate::common::dual_stack;
 
-/// The plugin alone, on a container with an address of each family.
+/// Only the plugin, on a container with an address of each family.
 fn firewall(lab: &Lab, keys: Value) -> Call {
     let prev = json!({
         "cniVersion": "1.0.0", "interfaces": [{"name": "eth0", "sandbox": "/run/netns/x"}],
@@ -16,7 +16,7 @@ fn firewall(lab: &Lab, keys: Value) -> Call {
 }
 
 #[test]
-fn what_the_reference_let_pass_passes_check_and_its_rules_go_with_our_del() {
+fn traffic_allowed_by_the_reference_passes_check_and_our_del_removes_its_rules() {
     beyond_reference!("check-upgrade");
     for variant in ["nft", "legacy"] {
         let lab = Lab::new();
@@ -27,7 +27,7 @@ fn what_the_reference_let_pass_passes_check_and_its_rules_go_with_our_del() {
         let call = super::by_those_tools(call);
         let theirs = call.clone().by_the_reference();
         let result = theirs.add().ok_result();
-        // What all of its attachments share stays, as it leaves it.
+        // Shared rules of its attachments stay, as with its own DEL.
         theirs.del().ok();
         let before = lab.host().filters();
         theirs.add().ok_result();
@@ -40,7 +40,7 @@ fn what_the_reference_let_pass_passes_check_and_its_rules_go_with_our_del() {
 }
 
 #[test]
-fn what_the_reference_let_pass_passes_check_of_our_default_backend_and_goes_too() {
+fn traffic_allowed_by_the_reference_passes_check_of_our_default_backend_and_is_removed_too() {
     beyond_reference!("check-upgrade");
     let lab = Lab::new();
     let pod = lab.container("pod");
@@ -56,7 +56,7 @@ fn what_the_reference_let_pass_passes_check_of_our_default_backend_and_goes_too(
 }
 
 #[test]
-fn a_container_of_ours_is_deleted_by_the_reference_and_what_that_leaves_goes_with_our_gc() {
+fn gc_removes_what_the_references_del_leaves_of_our_container() {
     beyond_reference!("firewall-by-owner");
     for backend in ["nftables", "iptables"] {
         let lab = Lab::new();
@@ -68,7 +68,7 @@ fn a_container_of_ours_is_deleted_by_the_reference_and_what_that_leaves_goes_wit
         firewall(&lab, json!({"backend": "iptables"})).on(&pod).by_the_reference().del().ok();
         ours.gc(&[]).ok();
         let left = lab.host().filters();
-        // The reference's DEL makes the chains of its own that are missing.
+        // The reference's DEL creates missing chains of its own.
         let is_theirs = |line: &&str| !line.contains("CNI-");
         assert_eq!(
             left.lines().filter(is_theirs).collect::<Vec<_>>(),

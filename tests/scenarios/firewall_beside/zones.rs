@@ -1,4 +1,4 @@
-//! Debian's own firewalld, which drops what no zone of it accepts.
+//! Debian's firewalld, which drops packets that are in none of its zones.
 
 use lab::firewalld::{BUS, Firewalld, ask, is_here, reload};
 use lab::{Lab, Outcome, Tool, beyond_reference, tcp_is_cut_off, tcp_says, until};
@@ -10,7 +10,7 @@ use crate::repair::Watching;
 
 const SOURCES: [&str; 2] = ["10.1.2.2/32", "fd00:1:2::2/128"];
 
-/// Whether a zone has both addresses, as firewalld itself says.
+/// Whether a zone has both addresses, according to firewalld.
 fn are_in(zone: &str) -> bool {
     let has = SOURCES.map(|source| ask(&format!("--zone={zone} --query-source={source}")));
     assert_eq!(has[0], has[1]);
@@ -21,7 +21,7 @@ fn with_bus(call: lab::Call) -> lab::Call {
     call.env("DBUS_SYSTEM_BUS_ADDRESS", BUS)
 }
 
-/// The tool, with a network in firewalld's zone.
+/// cnitool with a network in firewalld's zone.
 fn tool(lab: &Lab) -> Tool {
     let mut bridge = dual_stack();
     bridge["type"] = json!("bridge");
@@ -45,12 +45,12 @@ fn traffic_passes_firewalld_through_its_zone_and_del_leaves_nothing_there() {
         assert!(are_in("trusted"));
         Traffic { pod: &pod, far: &far }.flows(theirs);
         network.check(&pod, "eth0", &result).iter().for_each(Outcome::ok);
-        // It was there already.
+        // The address was in the zone already.
         network.del(&pod, "eth0", &result).iter().for_each(Outcome::ok);
         assert!(!are_in("trusted"));
         assert!(lab.host().sh("ls -A /run/cni/firewalld").is_empty());
         network.del(&pod, "eth0", &result).iter().for_each(Outcome::ok);
-        // Without it, too.
+        // The same without the key.
         let result = network.add(&pod, "eth0").ok_result();
         firewalld.stop();
         network.del(&pod, "eth0", &result).iter().for_each(Outcome::ok);
@@ -85,7 +85,7 @@ fn after_a_reload_or_a_restart_check_says_so_and_repair_puts_the_container_back(
         tool.says("check net --all");
     }
     let watching = Watching::start(&tool);
-    // The first may be before it looks for the first time.
+    // The first flush may come before the watcher's first look.
     for _ in 0..2 {
         reload();
         until("the container is back", || ask(&format!("--zone=trusted --query-source={}", SOURCES[1])));
@@ -96,7 +96,7 @@ fn after_a_reload_or_a_restart_check_says_so_and_repair_puts_the_container_back(
     assert!(!are_in("trusted"));
 }
 
-/// The plugin alone.
+/// Only the plugin.
 fn firewall(lab: &Lab, keys: Value) -> lab::Call {
     let prev = json!({
         "cniVersion": "1.0.0", "interfaces": [{"name": "eth0", "sandbox": "/run/netns/x"}],
@@ -107,7 +107,7 @@ fn firewall(lab: &Lab, keys: Value) -> lab::Call {
 }
 
 #[test]
-fn a_zone_is_left_without_prev_result_but_for_what_a_newer_container_has() {
+fn addresses_are_removed_from_a_zone_without_prev_result_except_those_of_newer_containers() {
     beyond_reference!("firewall-by-owner");
     if !is_here() {
         return;
@@ -119,20 +119,20 @@ fn a_zone_is_left_without_prev_result_but_for_what_a_newer_container_has() {
     firewall(&lab, json!({})).on(&old).add().ok_result();
     bare.clone().on(&old).without("CNI_NETNS").del().ok();
     assert!(!are_in("trusted"));
-    // The address has gone from one to another without a DEL between.
+    // The address moves to another container without a DEL in between.
     firewall(&lab, json!({})).on(&old).add().ok_result();
     firewall(&lab, json!({})).on(&new).add().ok_result();
     bare.clone().on(&old).without("CNI_NETNS").del().ok();
     firewall(&lab, json!({})).on(&dead).del().ok();
     assert!(are_in("trusted"));
-    // Another network was refused an interface of that name.
+    // ADD for another network failed because an interface of that name exists.
     bare.clone().config(json!({"name": "other"})).on(&new).del().ok();
     assert!(are_in("trusted"));
     bare.gc(&[("new", "eth0")]).ok();
     assert!(are_in("trusted"));
     bare.gc(&[]).ok();
     assert!(!are_in("trusted"));
-    // What the reference has put there.
+    // The reference's ADD, then Ferrule's DEL.
     firewall(&lab, json!({})).on(&old).by_the_reference().add().ok_result();
     let result = firewall(&lab, json!({})).on(&old).add().ok_result();
     firewall(&lab, json!({})).on(&old).check(&result).ok();
@@ -141,13 +141,13 @@ fn a_zone_is_left_without_prev_result_but_for_what_a_newer_container_has() {
     firewall(&lab, json!({})).on(&old).check(&result).ok();
     firewall(&lab, json!({})).on(&old).del().ok();
     assert!(!are_in("trusted"));
-    // And the other way.
+    // The other way round.
     firewall(&lab, json!({})).on(&old).add().ok_result();
     firewall(&lab, json!({})).on(&old).by_the_reference().check(&result).ok();
     firewall(&lab, json!({})).on(&old).by_the_reference().del().ok();
     assert!(!are_in("trusted"));
     bare.gc(&[]).ok();
-    // What cannot be.
+    // A zone that does not exist.
     firewall(&lab, json!({"firewalldZone": "nowhere"})).on(&old).add().refused(7, "nowhere");
     assert!(ask("--zone=work --add-source=10.1.2.2/32"));
     firewall(&lab, json!({})).on(&old).add().refused(7, "work");

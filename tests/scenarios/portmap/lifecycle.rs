@@ -1,4 +1,4 @@
-//! What ADD, DEL, CHECK, GC and STATUS do, beside other containers and other firewalls.
+//! ADD, DEL, CHECK, GC and STATUS, together with other containers and other firewalls.
 
 use lab::{Call, Lab, Outcome, beyond_reference, tcp_is_cut_off, tcp_says, under_test};
 use serde_json::json;
@@ -99,7 +99,7 @@ fn a_container_on_two_networks_keeps_its_host_port_when_it_leaves_either() {
             networks[1].check(&pod, "eth1", &second).iter().for_each(Outcome::ok);
             if leaves_first {
                 networks[0].del(&pod, "eth0", &first).iter().for_each(Outcome::ok);
-                // The way out went with that network.
+                // That network's route was deleted with it.
                 pod.sh("ip route add default via 10.9.0.1");
                 assert_eq!(answers().as_deref(), Some("two"));
                 networks[1].del(&pod, "eth1", &second).iter().for_each(Outcome::ok);
@@ -117,7 +117,7 @@ fn a_container_on_two_networks_keeps_its_host_port_when_it_leaves_either() {
 }
 
 #[test]
-fn a_collection_gives_the_port_back_to_who_is_left() {
+fn gc_returns_a_port_to_the_remaining_attachment() {
     beyond_reference!("newest-wins");
     with_each_backend(|lab, keys| {
         let ([old, new], far) = (["old", "new"].map(|id| lab.container(id)), lab.machine("far"));
@@ -132,7 +132,7 @@ fn a_collection_gives_the_port_back_to_who_is_left() {
 }
 
 #[test]
-fn beside_a_firewall_that_drops_the_mapped_ports_work_as_far_as_it_lets_them() {
+fn with_a_firewall_that_drops_packets_mapped_ports_work_as_far_as_it_allows() {
     let iptables = "iptables -P FORWARD DROP
         iptables -A FORWARD -m conntrack --ctstate RELATED,ESTABLISHED -j ACCEPT
         iptables -A FORWARD -m conntrack --ctstate DNAT -j ACCEPT";
@@ -236,7 +236,7 @@ fn del_finds_its_rules_without_mappings_result_and_namespace() {
 }
 
 #[test]
-fn del_does_not_ask_whether_add_would_take_the_configuration() {
+fn del_does_not_check_whether_add_would_accept_the_configuration() {
     beyond_reference!("lenient-del");
     let lab = Lab::new();
     let pod = lab.container("pod");
@@ -320,7 +320,7 @@ fn a_failed_add_takes_its_rules_back() {
     let [first, pod] = ["first", "pod"].map(|id| lab.container(id));
     portmap(&lab, &first, 3).add().ok_result();
     let before = lab.snapshot();
-    // The container's address is behind a link whose settings cannot be written.
+    // The container's address is behind a link whose sysctls cannot be written.
     lab.host().sh("ip link add br0 type bridge; ip addr add 10.1.2.1/24 dev br0; ip link set br0 up
          mount --bind -o ro /proc/sys /proc/sys; mount -o remount,ro,bind /proc/sys");
     let mappings = mapped(json!([port("tcp", 9090, 90)]));
@@ -330,7 +330,7 @@ fn a_failed_add_takes_its_rules_back() {
 }
 
 #[test]
-fn sixteen_containers_at_once_on_an_empty_firewall() {
+fn sixteen_concurrent_containers_on_an_empty_firewall() {
     beyond_reference!("at-once");
     with_each_backend(|lab, keys| {
         let pods: Vec<_> = (0..16).map(|n| lab.container(&format!("pod{n}"))).collect();
@@ -351,7 +351,7 @@ fn sixteen_containers_at_once_on_an_empty_firewall() {
     });
 }
 
-/// Threads of the lab share its namespaces.
+/// Runs the calls concurrently. Threads of a lab share its namespaces.
 fn at_once(calls: &[Call], command: fn(&Call) -> Outcome) -> Vec<Outcome> {
     std::thread::scope(|scope| {
         let runs: Vec<_> = calls.iter().map(|call| scope.spawn(move || command(call))).collect();

@@ -1,4 +1,4 @@
-//! What a host port of 127.0.0.1 needs of the link is given back.
+//! Settings of the link for host ports of 127.0.0.1, and how they are restored.
 
 use std::fs;
 
@@ -11,7 +11,7 @@ fn setting(lab: &Lab) -> String {
     lab.host().sysctl("ipv4/conf/br0/route_localnet")
 }
 
-/// Routes 127/8 to the host, in a container.
+/// Adds a route for 127/8 to the host, in a container.
 fn pry(container: &Container) {
     container.sh("ip rule del pref 0; ip rule add pref 5 table local
              ip route add 127.0.0.0/8 via 10.1.2.1 table 9; ip rule add pref 1 to 127.0.0.0/8 table 9
@@ -19,7 +19,7 @@ fn pry(container: &Container) {
 }
 
 #[test]
-fn the_setting_goes_with_the_last_host_port() {
+fn the_setting_is_restored_with_the_last_host_port() {
     beyond_reference!("route-localnet");
     with_each_backend(|lab, keys| {
         let [first, second] = ["first", "second"].map(|id| lab.container(id));
@@ -36,7 +36,7 @@ fn the_setting_goes_with_the_last_host_port() {
 }
 
 #[test]
-fn who_had_set_it_before_keeps_it() {
+fn a_setting_that_existed_before_is_kept() {
     with_each_backend(|lab, keys| {
         let pod = lab.container("pod");
         lab.host().sh("ip link add br0 type bridge; echo 1 >/proc/sys/net/ipv4/conf/br0/route_localnet");
@@ -59,13 +59,13 @@ fn after_a_flush_and_the_last_host_port_the_hosts_loopback_is_its_own() {
         pry(&prying);
         lab.host().sh("nft flush ruleset");
         assert!(tcp_says(&prying, "127.0.0.1:7000").is_some(), "or this shows nothing");
-        // Without namespace and result, as after a reboot of the runtime.
+        // Without namespace and result, as after a restart of the runtime.
         lab.plugin("portmap").on(&pod).without("CNI_NETNS").del().ok();
         assert!(tcp_is_cut_off(&prying, "127.0.0.1:7000"));
     });
 }
 
-/// No watcher runs: the rules that protect it are in a table of our own.
+/// Without `--watch`: the rules that protect it are in Ferrule's table.
 #[test]
 fn a_flush_of_all_tables_of_iptables_leaves_the_hosts_loopback_its_own() {
     beyond_reference!("route-localnet");
@@ -104,7 +104,7 @@ fn gc_gives_it_back_for_containers_that_are_no_more() {
 }
 
 #[test]
-fn an_add_whose_result_nobody_takes_gives_it_back() {
+fn an_add_whose_result_is_not_read_releases_its_address() {
     beyond_reference!("rollback");
     with_each_backend(|lab, keys| {
         let pod = lab.container("pod");
@@ -129,7 +129,7 @@ fn a_bridge_that_was_removed_meanwhile_is_no_failure() {
 }
 
 #[test]
-fn who_comes_while_the_last_one_goes_has_it() {
+fn an_attachment_that_starts_while_the_last_one_ends_has_the_setting() {
     beyond_reference!("at-once");
     let lab = Lab::new();
     lab.host().sh("ip link add br0 type bridge; ip addr add 10.1.2.1/24 dev br0; ip link set br0 up");

@@ -1,4 +1,4 @@
-//! portmap: ports of the host that lead to a container.
+//! portmap: host ports that are forwarded to a container.
 
 mod lifecycle;
 mod localnet;
@@ -12,7 +12,7 @@ use serde_json::{Value, json};
 
 use crate::common::{dual_stack, host_local};
 
-/// The addresses of the first container, of the host on the bridge, and of the host for the far machine.
+/// The addresses of the first container, of the host on the bridge, and of the host for the other machine.
 pub const POD: [&str; 2] = ["10.1.2.2", "fd00:1:2::2"];
 pub const GATEWAY: [&str; 2] = ["10.1.2.1", "fd00:1:2::1"];
 pub const HOST: [&str; 2] = ["198.51.100.1", "2001:db8:51::1"];
@@ -32,7 +32,7 @@ pub fn web() -> Value {
     json!([port("tcp", 8080, 80)])
 }
 
-/// Keys of portmap that choose a backend. The reference in Debian has only one, and takes no notice.
+/// The keys that select a backend. Debian's reference has only one, and ignores them.
 pub fn by(backend: &str) -> Value {
     json!({"backend": backend})
 }
@@ -48,7 +48,7 @@ pub fn network(lab: &Lab, keys: &Value, mappings: Value) -> Chain {
     lab.chain(json!({"cniVersion": "1.0.0", "name": "net", "plugins": [bridge, portmap]}))
 }
 
-/// Runs a scenario with each backend, on a machine of its own.
+/// Runs a scenario with each backend, each on a separate machine.
 pub fn with_each_backend(scenario: impl Fn(&Lab, &Value)) {
     let backends: &[&str] = if under_test().reference { &["iptables"] } else { &["nftables", "iptables"] };
     for backend in backends {
@@ -65,7 +65,7 @@ pub fn at(ip: &str, port: u16) -> String {
     if ip.contains(':') { format!("[{ip}]:{port}") } else { format!("{ip}:{port}") }
 }
 
-/// What the first container answers if it sees the client under an address.
+/// The first container's answer, if it sees the client with an address.
 pub fn pod_sees(client: &str) -> Option<String> {
     Some(format!("pod {client}"))
 }
@@ -79,7 +79,7 @@ pub fn second_network(lab: &Lab, keys: &Value, mappings: Value) -> Chain {
     lab.chain(json!({"cniVersion": "1.0.0", "name": "second", "plugins": [bridge, portmap]}))
 }
 
-/// portmap alone, after a plugin that gave the container addresses with a number.
+/// Only portmap, after a plugin that gave the container addresses with a number.
 pub fn portmap(lab: &Lab, pod: &Container, number: u8) -> Call {
     let interface = json!({"name": "eth0", "sandbox": pod.path()});
     let ips = [format!("10.1.2.{number}/24"), format!("fd00:1:2::{number}/64")];

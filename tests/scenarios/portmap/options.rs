@@ -1,4 +1,4 @@
-//! What the keys of the configuration change.
+//! The keys of the configuration.
 
 use std::{env, fs};
 
@@ -8,7 +8,7 @@ use serde_json::{Value, json};
 use super::*;
 
 #[test]
-fn without_snat_nobody_is_seen_under_another_address() {
+fn without_snat_clients_keep_their_addresses() {
     with_each_backend(|lab, keys| {
         let (pod, far) = (lab.container("pod"), lab.machine("far"));
         let mut keys = keys.clone();
@@ -18,7 +18,7 @@ fn without_snat_nobody_is_seen_under_another_address() {
         for (host, client) in HOST.into_iter().zip(FAR) {
             assert_eq!(tcp_says(&far, &at(host, 8080)), pod_sees(client));
         }
-        // The container answers to its own loopback.
+        // The container would answer on its own loopback.
         assert!(tcp_is_cut_off(lab.host(), "127.0.0.1:8080"));
     });
 }
@@ -40,7 +40,7 @@ fn with_masq_all_everybody_is_seen_under_the_hosts_address() {
     });
 }
 
-/// Counts what leaves with bit 5 of a mark, the packet's or the connection's, and what leaves with bit 13.
+/// Counts outgoing packets with bit 5 of a mark, the packet's or the connection's, and those with bit 13.
 const COUNTERS: &str = "table inet eyes {
     counter asked {}
     counter usual {}
@@ -59,7 +59,7 @@ fn has_counted(lab: &Lab, counter: &str) -> bool {
 }
 
 #[test]
-fn mapped_connections_are_marked_with_the_bit_asked_for() {
+fn mapped_connections_are_marked_with_the_configured_bit() {
     with_each_backend(|lab, keys| {
         lab.host().exec(&["nft", COUNTERS]);
         let pod = lab.container("pod");
@@ -76,7 +76,7 @@ fn mapped_connections_are_marked_with_the_bit_asked_for() {
 }
 
 #[test]
-fn a_chain_of_somebody_else_marks_and_masquerades() {
+fn an_external_chain_marks_and_masquerades() {
     let lab = Lab::new();
     let pod = lab.container("pod");
     for iptables in ["iptables", "ip6tables"] {
@@ -94,7 +94,7 @@ fn a_chain_of_somebody_else_marks_and_masquerades() {
     assert!(tcp_is_cut_off(&pod, &at(GATEWAY[0], 8080)), "nobody else marks");
 }
 
-/// Conditions of a backend that only the far machine fulfils.
+/// Conditions of a backend that only packets from the other machine meet.
 fn only_from_far(backend: &str) -> Value {
     match backend {
         "iptables" => {
@@ -186,7 +186,7 @@ fn a_host_address_of_a_family_that_the_container_lacks_is_passed_over() {
     network.check(&pod, "eth0", &result).iter().for_each(lab::Outcome::ok);
 }
 
-/// Compares with tests/scenarios/golden/NAME.txt; `UPDATE_GOLDEN=1` writes it anew.
+/// Compares with tests/scenarios/golden/NAME.txt. `UPDATE_GOLDEN=1` writes it.
 #[track_caller]
 fn golden(name: &str, text: &str) {
     let path = repository().join(format!("tests/scenarios/golden/{name}.txt"));
@@ -194,6 +194,6 @@ fn golden(name: &str, text: &str) {
         fs::write(&path, text).unwrap_or_else(|e| panic!("write {}: {e}", path.display()));
         return;
     }
-    let wanted = fs::read_to_string(&path).unwrap_or_else(|e| panic!("read {}: {e}", path.display()));
-    assert_eq!(wanted, text, "differs from {} (UPDATE_GOLDEN=1 rewrites it)", path.display());
+    let expected = fs::read_to_string(&path).unwrap_or_else(|e| panic!("read {}: {e}", path.display()));
+    assert_eq!(expected, text, "differs from {} (UPDATE_GOLDEN=1 rewrites it)", path.display());
 }

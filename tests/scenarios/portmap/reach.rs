@@ -1,4 +1,4 @@
-//! Who reaches a host port, at which of the host's addresses, and who does not.
+//! From where, and at which of the host's addresses, a host port can be reached.
 
 use lab::{beyond_reference, tcp_is_cut_off, tcp_says, udp_says};
 use serde_json::json;
@@ -54,7 +54,7 @@ fn the_host_reaches_it_at_127_0_0_1() {
 fn the_host_reaches_it_at_the_loopback_address_of_ipv6() {
     beyond_reference!("loopback-v6");
     with_each_backend(|lab, keys| {
-        // If bridged packets pass the IP firewall first, the kernel takes the answers for forged.
+        // If bridged packets pass the IP firewall first, the kernel drops the answers as martians.
         lab.host().sh("f=/proc/sys/net/bridge/bridge-nf-call-ip6tables; if [ -e $f ]; then echo 0 >$f; fi");
         for mappings in [web(), port_of("::1")] {
             let pod = lab.container("pod");
@@ -117,7 +117,7 @@ fn an_unspecified_host_address_means_all_of_its_family() {
 }
 
 #[test]
-fn what_the_host_routes_for_others_is_not_taken() {
+fn packets_forwarded_for_others_are_not_redirected() {
     // https://github.com/containernetworking/plugins/security/advisories/GHSA-jv3w-x3r3-g6rm
     with_each_backend(|lab, keys| {
         let ([pod, other], far) = (["pod", "other"].map(|id| lab.container(id)), lab.machine("far"));
@@ -173,7 +173,7 @@ fn entries_may_be_written_as_containerd_does() {
 }
 
 #[test]
-fn addresses_of_loopback_are_not_taken_for_the_containers() {
+fn loopback_addresses_do_not_count_as_the_containers() {
     with_each_backend(|lab, keys| {
         let (pod, far) = (lab.container("pod"), lab.machine("far"));
         let mut conflist = json!({"cniVersion": "1.0.0", "name": "net", "plugins": [{"type": "loopback"}]});

@@ -1,4 +1,4 @@
-//! A UDP client goes on sending from the same port: it must reach the container that has the port now.
+//! A UDP client keeps sending from the same port. It must reach the container that has the host port now.
 
 use std::fs;
 use std::net::UdpSocket;
@@ -9,7 +9,7 @@ use serde_json::json;
 
 use super::*;
 
-/// A UDP client that keeps its port, as a resolver or a VPN does.
+/// A UDP client that keeps its source port, as a resolver or a VPN does.
 struct Client(UdpSocket);
 
 impl Client {
@@ -19,7 +19,7 @@ impl Client {
         Self(socket)
     }
 
-    /// The name of the server that answers.
+    /// Sends a request. Returns the name of the server that answers.
     fn asks(&self, server: &str) -> Option<String> {
         let mut answer = [0; 64];
         let (length, _) = (0..5).find_map(|_| {
@@ -30,7 +30,7 @@ impl Client {
         answer.split(' ').next().map(str::to_owned)
     }
 
-    /// Sends, and does not wait for an answer.
+    /// Sends, without waiting for an answer.
     fn calls(&self, server: &str) {
         self.0.send_to(b"is anybody there?", server).unwrap();
     }
@@ -48,7 +48,7 @@ fn a_udp_client_reaches_the_new_container_after_the_old_one_was_deleted() {
         assert_eq!(client.asks(&server).as_deref(), Some("old"));
         network.del(&old, "eth0", &result).iter().for_each(Outcome::ok);
         drop(old_server);
-        // Nothing is there to answer, but the connection is known now as one to the host itself.
+        // Nothing answers, but the kernel now tracks this flow as one to the host itself.
         client.calls(&server);
         network.add(&new, "eth0").ok_result();
         let _server = new.serve_udp("new", "10.1.2.3:53");
@@ -82,15 +82,14 @@ fn a_udp_client_finds_the_host_again_after_del() {
         let client = Client::new(&far);
         let _pod = pod.serve_udp("pod", "10.1.2.2:53");
         assert_eq!(client.asks(&at(HOST[0], 5353)).as_deref(), Some("pod"));
-        // The container is still there, and would go on answering.
+        // The container still exists, and would still answer.
         lab.plugin("portmap").config(json!({"prevResult": result})).on(&pod).del().ok();
         let _host = lab.host().serve_udp("host", &at(HOST[0], 5353));
         assert_eq!(client.asks(&at(HOST[0], 5353)).as_deref(), Some("host"));
     });
 }
 
-/// Runs a DEL, and has the kernel refuse every one of its requests about connections, as it does where that takes more
-/// than the plugin is permitted, or there is no such module.
+/// Runs a DEL. The kernel refuses all of its conntrack requests, as without permission or without the module.
 fn del_without_conntrack(call: &Call, lab: &Lab, error: &str) -> Outcome {
     let log = lab.dir().join("requests").display().to_string();
     let strace = |expression: &str| {
@@ -132,7 +131,7 @@ fn a_del_that_may_not_look_at_connections_removes_the_rules_and_says_so() {
     });
 }
 
-/// Where the kernel lists its connections, it walks through a table of thousands of buckets.
+/// Listing connections walks through a table of thousands of buckets.
 #[test]
 fn connections_to_several_ports_are_listed_once() {
     beyond_reference!("conntrack-on-del");

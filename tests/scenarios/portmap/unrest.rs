@@ -11,10 +11,10 @@ use lab::{Container, beyond_reference};
 use super::*;
 use crate::crowd::by_workers;
 
-/// The host ports of the large attachments.
+/// The number of host ports of the large attachments.
 const PORTS: u16 = 1_000;
 
-/// How many other attachments the host has.
+/// The number of other attachments on the host.
 const OTHERS: u16 = 1_000;
 
 /// The pause between two changes of the other program.
@@ -38,7 +38,7 @@ fn while_others_change_the_ruleset<T>(work: impl FnOnce() -> T) -> T {
             drop(input);
             assert!(nft.wait().unwrap().success());
         });
-        // A panic must end the writer, too: the scope waits for it.
+        // The writer must end also after a panic, because the scope waits for it.
         let end = Ends(&done);
         let outcome = work();
         drop(end);
@@ -59,7 +59,7 @@ fn interactive_nft() -> Child {
     Command::new("nft").arg("-i").stdin(Stdio::piped()).stdout(Stdio::null()).spawn().unwrap()
 }
 
-/// An attachment of portmap, whose number is in its address.
+/// An attachment of portmap, with its number in its address.
 fn attachment(lab: &Lab, pod: &Container, name: &str, number: u16, mappings: Value) -> Call {
     let [high, low] = number.to_be_bytes();
     let interface = json!({"name": "eth0", "sandbox": pod.path()});
@@ -84,10 +84,10 @@ fn large_changes_succeed_while_other_programs_change_the_ruleset() {
 
     while_others_change_the_ruleset(|| {
         old.add().ok_result();
-        // All ports are claimed.
+        // Claims all ports.
         new.add().ok_result();
         new.del().ok();
-        // The ports lead to the older attachment again, which waited for them.
+        // The ports return to the older attachment, which waited for them.
         old.run("CHECK").ok();
         old.del().ok();
         others[0].gc(&[("other0", "eth0")]).ok();

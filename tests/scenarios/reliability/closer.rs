@@ -1,4 +1,4 @@
-//! The process that closes plugins' netlink sockets later (`system::close_later`).
+//! The closer: the process that closes plugins' netlink sockets later (`system::close_later`).
 
 use std::fs;
 use std::io::IoSliceMut;
@@ -14,7 +14,7 @@ use serde_json::{Value, json};
 const SOCKET: &str = "/run/ferrule/close-later.sock";
 const PID_FILE: &str = "/run/ferrule/close-later.pid";
 
-/// bridge with masquerade, and portmap behind it.
+/// bridge with masquerade, followed by portmap.
 fn chain(lab: &Lab) -> (Call, Call) {
     let pod = lab.container("pod");
     let ipam = json!({"type": "host-local", "ranges": [[{"subnet": "10.1.0.0/24"}]]});
@@ -32,7 +32,7 @@ fn behind(portmap: &Call, prev: &Value) -> Call {
     portmap.clone().config(json!({"prevResult": prev}))
 }
 
-/// How many sockets to nfnetlink plugins have handed over since the last look.
+/// The number of nfnetlink sockets that the closer has received since the last call.
 fn received(closer: &UnixListener) -> usize {
     closer.set_nonblocking(true).unwrap();
     let connections = std::iter::from_fn(|| closer.accept().ok());
@@ -62,7 +62,7 @@ fn every_plugin_with_rules_hands_its_sockets_over_to_the_closer_that_is_running(
     beyond_reference!("closer");
     let lab = Lab::new();
     let (bridge, portmap) = chain(&lab);
-    // The directory of the locks; its mode is what plugins make it with.
+    // The directory of locks, with the mode that plugins give it.
     bridge.add().ok_result();
     bridge.del().ok();
     fs::create_dir_all("/run/ferrule").unwrap();
@@ -102,7 +102,7 @@ fn is_running(pid: &str) -> bool {
     fs::read_to_string(format!("/proc/{pid}/stat")).is_ok_and(|stat| !stat.contains(") Z"))
 }
 
-/// As in a container that plays the host, whose first process is an application.
+/// As in a container whose first process is an application.
 #[test]
 fn where_process_1_reaps_no_orphans_at_most_one_zombie_remains() {
     let lab = Lab::new();

@@ -1,4 +1,4 @@
-//! Disks, and what else may be where a plugin's files should be.
+//! Disks, and unusual files in place of plugins' files.
 
 use std::fs;
 use std::os::unix::fs::{PermissionsExt, chown};
@@ -10,7 +10,7 @@ use serde_json::json;
 
 use crate::common::{STORE, dual_stack, host_local};
 
-/// Of some hundred cases a number that takes seconds.
+/// Runs one in `every` of some hundred cases, which takes seconds.
 fn sweep(trials: Vec<Trial>, every: usize) {
     EnvSweep { trials, every, workers: 2 }.run(|_| {}).assert_clean();
 }
@@ -23,12 +23,12 @@ fn a_full_or_read_only_disk_costs_no_lease_and_keeps_none() {
 }
 
 #[test]
-fn what_is_no_file_of_a_plugins_is_told_and_left_alone() {
+fn other_files_than_plugins_are_reported_and_kept() {
     beyond_reference!("files-with-care");
     sweep(places(), 29);
 }
 
-/// There is no directory, no lock and no index yet.
+/// Neither directory nor lock nor index exists yet.
 #[test]
 fn the_first_add_of_a_network_finds_room_or_leaves_none_taken() {
     beyond_reference!("torn-lease");
@@ -64,7 +64,7 @@ fn a_data_directory_of_another_user_serves_root_and_is_refused_to_others() {
     call.add().ok_result();
     call.del().ok();
 
-    // From where any user may start it.
+    // Copied to where any user may start it.
     let script = "mkdir -p /run/lab/plugins/copy; cp \"$0\" /run/lab/plugins/copy
         exec setpriv --reuid=$USER --clear-groups /run/lab/plugins/copy/host-local";
     let by = |user: &str| call.clone().env("USER", user).under(&["sh".into(), "-c".into(), script.into()]);
@@ -75,7 +75,7 @@ fn a_data_directory_of_another_user_serves_root_and_is_refused_to_others() {
     by("1000").del().ok();
 }
 
-/// Runs a plugin, stops it after a system call, and removes a directory before it goes on.
+/// Runs a plugin, stops it after a system call, removes a directory, and lets it continue.
 const REMOVE_MEANWHILE: &str = r#"
 exec 4<&0
 mkfifo /run/lab/plugins/calls
@@ -90,7 +90,7 @@ done </run/lab/plugins/calls
 rm /run/lab/plugins/calls
 wait $strace"#;
 
-/// The command under which `directory` vanishes after the `nth` system call of a name.
+/// The command that runs a plugin and removes `directory` after the `nth` system call of a name.
 fn losing(directory: &str, name: &str, nth: u32) -> Vec<String> {
     let argv = ["env", &format!("FOLDER={directory}"), &format!("CALL={name}"), &format!("NTH={nth}")];
     [&argv[..], &["sh", "-c", REMOVE_MEANWHILE]].concat().into_iter().map(str::to_owned).collect()
@@ -157,7 +157,7 @@ fn cnitool_outlives_the_loss_of_its_results_at_any_moment() {
     drop(pod);
 }
 
-/// Whichever of them a program makes.
+/// Whichever of them a program uses.
 fn file_calls() -> impl Iterator<Item = (&'static str, u32)> {
     let names = ["open", "write", "rename", "unlink", "mkdir", "close"];
     names.into_iter().flat_map(|name| (1..5).map(move |nth| (name, nth)))

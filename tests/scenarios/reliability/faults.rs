@@ -1,13 +1,13 @@
-//! Plugins hit at their system calls: those that `faults::Target` lists.
+//! Faults and kills at system calls of the plugins that `faults::Target` lists.
 
 use faults::{Beside, CompoundSweep, DaemonSweep, Family, Hit, Plan, Share, Target, any_seed};
 use lab::{beyond_reference, firewalld, needs};
 
-/// Which of the tests below tries a target.
+/// The test below that runs a target.
 #[derive(Debug, PartialEq)]
 enum Part {
     Plugins,
-    /// Those of kinds of links that some kernels lack: the VM lane has them.
+    /// Targets with kinds of links that some kernels lack. `make test-vm` runs them.
     Links,
     Nftables,
     Iptables,
@@ -30,9 +30,9 @@ fn part(target: &Target) -> Part {
     }
 }
 
-/// Of a target's hundreds of cases as many as take seconds: `make sweep` tries all.
-fn sweep(wanted: Part) {
-    let targets = Target::of(|target| part(target) == wanted);
+/// Runs a sample of a target's hundreds of cases, which takes seconds. `make sweep` runs all.
+fn sweep(expected: Part) {
+    let targets = Target::of(|target| part(target) == expected);
     Plan { targets, share: Share::AtLeast(20), workers: 2 }.run(|_| {}).assert_clean();
 }
 
@@ -42,18 +42,18 @@ fn plugins_leave_nothing_after_faults_and_kills() {
     sweep(Part::Plugins);
 }
 
-/// The VM lane runs it (`scripts/test-vm`), but not in its short form.
+/// `make test-vm` runs it, but `make test-vm-short` does not.
 #[test]
 fn links_that_some_kernels_lack_leave_nothing_after_faults_and_kills() {
     beyond_reference!("nothing-left");
     needs!(Ipvlan, Vlan, Dummy, Vrf);
     let targets = Target::of(|target| part(target) == Part::Links && !target.single);
     assert_eq!(targets.len(), 4, "ipvlan, vlan, dummy and vrf");
-    // A VM without KVM takes ten times as long.
+    // A VM without KVM is ten times as slow.
     Plan { targets, share: Share::AtLeast(5), workers: 2 }.run(|_| {}).assert_clean();
 }
 
-/// Which pairs are tried differs from run to run: a finding names its seed, and `FERRULE_SEED` chooses the same pairs again.
+/// The pairs differ in each run. A finding contains its seed, and `FERRULE_SEED` selects the same pairs again.
 #[test]
 fn a_roll_back_that_fails_as_well_leaves_nothing_that_the_next_del_or_gc_does_not_remove() {
     beyond_reference!("nothing-left");
@@ -83,7 +83,7 @@ fn sources_of_firewalld_s_zones_leave_nothing_after_faults_and_kills() {
     }
 }
 
-/// What is there before and after is a port that leads to the one of the two attachments that stays.
+/// Before and after, the port leads to the attachment that stays.
 #[test]
 fn a_host_port_that_two_attachments_claim_leads_to_the_one_that_remains_after_faults_and_kills() {
     beyond_reference!("nothing-left");

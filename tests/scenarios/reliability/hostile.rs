@@ -1,4 +1,4 @@
-//! Input that was made to do harm, given to the real executables.
+//! Hostile input for the real executables.
 
 use std::collections::BTreeSet;
 use std::fmt::Write as _;
@@ -11,7 +11,7 @@ use serde_json::{Value, json};
 use crate::bad_input::{Bad, refuses};
 use crate::common::dual_stack;
 
-/// All the memory that a plugin may have, in the words of prlimit(1): 64 MB.
+/// Memory limit of a plugin, for prlimit(1): 64 MB.
 const MEMORY: [&str; 2] = ["prlimit", "--as=67108864"];
 
 /// The names of all plugins.
@@ -19,7 +19,7 @@ fn plugins() -> BTreeSet<String> {
     Target::plugins().iter().map(|target| target.plugin().to_owned()).collect()
 }
 
-/// Documents, each with the word that an error has for it.
+/// Documents, each with a word of the expected error.
 fn bulky() -> Vec<(&'static str, String)> {
     let with = |member: &str| format!(r#"{{"cniVersion": "1.0.0", "name": "net", {member}}}"#);
     let mut keys = String::new();
@@ -64,13 +64,13 @@ fn a_document_that_would_take_much_memory_or_time_gets_an_error() {
     lab.snapshot().assert_same(&before);
 }
 
-/// The largest that are accepted: each key is there that a plugin looks at.
+/// The largest accepted values, for each key that a plugin reads.
 #[test]
-fn a_value_of_a_known_key_that_is_huge_is_borne() {
+fn a_huge_value_of_a_known_key_is_handled() {
     beyond_reference!("bad-input");
     let lab = Lab::new();
     let pod = lab.container("pod");
-    // A bridge stays after a failure on purpose: let it be there.
+    // A bridge stays after a failure on purpose, so create it before.
     lab.host().sh("ip link add cni0 address 02:00:00:00:00:01 type bridge; ip link set cni0 up");
     let before = lab.snapshot();
     let text = "a".repeat(4_000_000);
@@ -111,7 +111,7 @@ fn a_value_of_a_known_key_that_is_huge_is_borne() {
 }
 
 #[test]
-fn cnitool_refuses_what_would_take_much_memory_or_time() {
+fn cnitool_refuses_input_that_would_need_much_memory_or_time() {
     let lab = Lab::new();
     lab.container("pod");
     let tool = lab.cnitool();
@@ -127,7 +127,7 @@ fn cnitool_refuses_what_would_take_much_memory_or_time() {
     }
 }
 
-/// What tries to reach outside of its place, to end a line, to be an option or to be expanded.
+/// Strings that might leave a directory, end a line, be an option or be expanded.
 const REACHING: [&str; 12] =
     ["..", "../../etc", "/etc", "a/b", "a\nb", "a\0b", "\"", "a;b", "%s", "a b", "\u{2028}", "$(x)"];
 
@@ -163,7 +163,7 @@ fn a_name_that_reaches_outside_of_its_place_is_refused_by_every_plugin_and_comma
     lab.snapshot().assert_same(&before);
 }
 
-/// The kernel takes these, and so do rules, scripts and files.
+/// The kernel accepts these names, and so do rules, scripts and files.
 #[test]
 fn an_interface_may_have_any_name_that_the_kernel_takes() {
     beyond_reference!("bad-input");
@@ -224,7 +224,7 @@ fn a_key_that_reaches_outside_of_its_place_is_refused() {
     let portmap =
         lab.plugin("portmap").on(&pod).config(json!({"prevResult": {"ips": [{"address": "10.0.0.2/24"}]},
         "runtimeConfig": {"portMappings": [{"hostPort": 1, "containerPort": 1, "protocol": "tcp"}]}}));
-    // What attachments share stays.
+    // Shared objects stay.
     for backend in ["iptables", "nftables"] {
         let call = portmap.clone().config(json!({"backend": backend}));
         call.add().ok_result();

@@ -1,4 +1,4 @@
-//! Commands that meet on host-local's data directory, in every order of their system calls that few preemptions make.
+//! Concurrent commands on host-local's data directory, in every order of their system calls with few preemptions.
 
 use std::collections::HashSet;
 use std::path::Path;
@@ -9,7 +9,7 @@ use lab::{Call, Lab, Outcome, beyond_reference};
 use schedules::{Scenario, explore};
 use serde_json::{Value, json};
 
-/// One schedule in a few, which takes seconds; `make sweep` goes one preemption further. Prime, as in faults.rs.
+/// Runs a sample of the schedules, which takes seconds. `make sweep` runs one more preemption. Prime, as in faults.rs.
 const EVERY: usize = 11;
 
 fn interleave(chosen: impl Fn(&Scenario) -> bool) {
@@ -21,7 +21,7 @@ fn interleave(chosen: impl Fn(&Scenario) -> bool) {
 }
 
 #[test]
-fn commands_at_once_come_out_as_one_after_the_other() {
+fn concurrent_commands_have_the_result_of_a_sequential_order() {
     beyond_reference!("nothing-left");
     interleave(|scenario| !scenario.removes_directory());
 }
@@ -32,13 +32,14 @@ fn an_address_is_given_once_though_the_directory_is_removed_meanwhile() {
     interleave(Scenario::removes_directory);
 }
 
-/// The result of an ADD. Who waited for the reference's lock in vain may have looked at an address just before it was free.
+/// The result of an ADD. After a timeout for the reference's lock, the plugin may have looked at an address just before
+/// it was released.
 fn attach(call: &Call) -> Value {
     let missed = |run: &Outcome| run.stdout.contains("no IP addresses available");
     (0..100).map(|_| call.add()).find(|run| !missed(run)).expect("an address is free").ok_result()
 }
 
-/// As on a host whose plugins are replaced while containers come and go. There is an address for each of them, and no more.
+/// As on a host whose plugins are replaced while containers start and stop. There are exactly enough addresses.
 #[test]
 fn ours_and_the_references_give_no_address_twice_when_they_meet() {
     const AT_ONCE: usize = 12;

@@ -1,4 +1,4 @@
-//! The promises of docs/reliability.md. Short versions of its sweeps: `make sweep` tries every case.
+//! The promises of docs/reliability.md, by samples of its sweeps. `make sweep` runs all cases.
 
 mod closer;
 mod disk;

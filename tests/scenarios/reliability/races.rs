@@ -1,9 +1,9 @@
-//! Many plugins at once, on one network.
+//! Many concurrent plugins on one network.
 
 use faults::{Cause, Finish, Length, Race};
 use lab::beyond_reference;
 
-/// `make sweep` takes minutes, and a hundred.
+/// `make sweep` takes minutes, with a hundred workers.
 fn race(workers: usize, addresses: u32) -> Finish {
     let finish = Race { workers, length: Length::Rounds(5), addresses }.run();
     assert!(finish.findings.is_empty(), "{}", finish.findings.join("\n"));

@@ -1,4 +1,4 @@
-//! Descriptors, memory and readers that run out.
+//! Lack of descriptors and memory, and results that are not read.
 
 use faults::{Beside, Count, EnvSweep, Fixture, ROLLBACK_FAILED, Target, limits};
 use lab::{Lab, beyond_reference};
@@ -30,9 +30,9 @@ fn an_add_with_few_descriptors_works_or_leaves_nothing() {
     assert!(!outcomes[0] && outcomes[12], "{outcomes:?}");
 }
 
-/// A runtime that is gone does not know of the attachment.
+/// A runtime that has exited does not know about the attachment.
 #[test]
-fn a_result_that_nobody_reads_is_undone() {
+fn an_add_whose_result_is_not_read_is_undone() {
     beyond_reference!("nothing-left");
     let pipe = "mkfifo /run/lab/plugins/pipe; exec 3<>/run/lab/plugins/pipe >/run/lab/plugins/pipe 3<&-";
     for target in Target::plugins() {
@@ -46,14 +46,14 @@ fn a_result_that_nobody_reads_is_undone() {
     }
 }
 
-/// Memory, descriptors, the size of files, and a kernel that lets nothing be set: for every plugin.
+/// Memory, descriptors, file size, and a read-only /proc or /sys, for every plugin.
 #[test]
 fn limits_of_a_process_end_in_success_or_leave_nothing() {
     beyond_reference!("nothing-left");
     EnvSweep { trials: limits(), every: 61, workers: 2 }.run(|_| {}).assert_clean();
 }
 
-/// In both firewall backends. The iptables tools, which need more, have limits of their own.
+/// With both firewall backends. The iptables tools, which need more, have separate limits.
 #[test]
 fn sixteen_megabytes_are_enough_for_every_plugin_and_verb() {
     beyond_reference!("nothing-left");
@@ -62,36 +62,42 @@ fn sixteen_megabytes_are_enough_for_every_plugin_and_verb() {
 }
 
 #[test]
-fn one_more_descriptor_is_enough_to_take_back_what_was_made() {
+fn one_more_descriptor_is_enough_for_the_rollback() {
     beyond_reference!("nothing-left");
     let [tried, succeeded] = every_plugin_with("nofile=4");
     assert!(succeeded < tried, "{succeeded} of {tried} succeeded");
 }
 
-/// flannel takes its ADD back by another plugin's DEL, which needs as many descriptors as the ADD: it keeps what its own DEL needs then.
+/// flannel rolls back its ADD by another plugin's DEL, which needs as many descriptors as the ADD. It keeps the data
+/// for its own DEL.
 #[test]
-fn what_cannot_be_taken_back_for_lack_of_descriptors_is_told_and_del_and_gc_remove_it() {
+fn a_rollback_that_fails_for_lack_of_descriptors_is_reported_and_del_and_gc_remove_the_rest() {
     beyond_reference!("nothing-left");
     let target = Target::of(|target| target.name == "flannel").swap_remove(0);
     let fixture = Fixture::new(&target);
     for cleanup in [Fixture::del, Fixture::gc] {
-        let mut told = 0;
+        let mut reported = 0;
         for limit in 5..10 {
             let call = fixture.call("ADD", None).under(&["prlimit".into(), format!("--nofile={limit}:")]);
             let run = call.add();
             run.error();
-            let is_told = run.stdout.contains(ROLLBACK_FAILED);
-            assert!(is_told || fixture.changes().is_empty(), "{limit}: {}{}", fixture.changes(), run.stdout);
-            told += u32::from(is_told);
+            let is_reported = run.stdout.contains(ROLLBACK_FAILED);
+            assert!(
+                is_reported || fixture.changes().is_empty(),
+                "{limit}: {}{}",
+                fixture.changes(),
+                run.stdout
+            );
+            reported += u32::from(is_reported);
             cleanup(&fixture).ok();
             assert_eq!(fixture.changes(), "", "{limit}: {}", run.stdout);
         }
-        assert!(told > 0);
+        assert!(reported > 0);
     }
 }
 
 #[test]
-fn what_an_add_cannot_set_in_a_read_only_proc_is_told_and_a_del_needs_nothing_of_it() {
+fn with_a_read_only_proc_the_error_of_add_names_the_sysctl_and_del_succeeds() {
     beyond_reference!("nothing-left");
     let [tried, succeeded] = every_plugin_with("/proc");
     assert!(succeeded < tried, "{succeeded} of {tried} succeeded");
@@ -104,7 +110,7 @@ fn a_write_past_the_limit_of_a_file_is_a_failure_as_any_other() {
     assert!(succeeded < tried, "{succeeded} of {tried} succeeded");
 }
 
-/// How many cases of one fault were tried, and how many succeeded. Whatever came of them, nothing was left.
+/// The numbers of tested cases of one fault, and of successes. Nothing was left in any case.
 fn every_plugin_with(what: &str) -> [u32; 2] {
     let mut trials = limits();
     trials.retain(|trial| trial.target.beside == Beside::Others);

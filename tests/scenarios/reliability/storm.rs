@@ -1,4 +1,4 @@
-//! Many containers come and go at once, while others change the ruleset.
+//! Many containers are attached and detached concurrently, while other programs change the ruleset.
 
 use std::io::Write;
 use std::process::{Command, Stdio};
@@ -52,8 +52,8 @@ fn at_once<T: Send>(pods: &[Pod], work: impl Fn(usize, &Pod) -> T + Sync) -> Vec
     })
 }
 
-/// Runs `work` while another process changes the ruleset all the time, as kube-proxy's `nft` does.
-fn beside_a_writer<T>(work: impl FnOnce() -> T) -> T {
+/// Runs `work` while another process permanently changes the ruleset, as kube-proxy's `nft` does.
+fn with_a_writer<T>(work: impl FnOnce() -> T) -> T {
     let done = AtomicBool::new(false);
     thread::scope(|scope| {
         scope.spawn(|| {
@@ -82,11 +82,11 @@ fn many_concurrent_containers_attach_and_detach_without_errors_or_leftovers() {
         let lab = Lab::new();
         nft("table inet others { set busy { type inet_service; }; }\n");
         let pods: Vec<_> = (0..PODS).map(|n| Pod::new(&lab, backend, n)).collect();
-        // What all containers share stays, and is there before.
+        // Shared objects stay after the first container, so they exist from here on.
         let result = pods[0].add();
         pods[0].del(&result).iter().for_each(Outcome::ok);
         let before = lab.snapshot();
-        beside_a_writer(|| {
+        with_a_writer(|| {
             let results = at_once(&pods, |_, pod| pod.add());
             at_once(&pods, |n, pod| pod.del(&results[n]).iter().for_each(Outcome::ok));
         });

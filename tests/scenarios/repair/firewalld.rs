@@ -1,4 +1,4 @@
-//! Debian's own firewalld reloads, and takes rules with it.
+//! Debian's firewalld reloads and removes rules.
 
 use lab::firewalld::{Firewalld, is_here, reload};
 use lab::{Lab, beyond_reference, tcp_is_cut_off, until};
@@ -6,7 +6,7 @@ use serde_json::json;
 
 use super::{HOST, Watching, answers, tool};
 
-/// The zone that lets everything pass, so that only NAT matters.
+/// A zone that accepts everything, so that only NAT matters.
 const ZONE: &str = "trusted";
 
 #[test]
@@ -17,7 +17,7 @@ fn after_a_reload_of_firewalld_a_host_port_works_and_where_it_does_not_check_say
     }
     for (theirs, ours, lost) in [
         ("iptables", "iptables", Some(true)),
-        // Up to version 1.3. From 2.0 on it is, only if firewalld has direct rules (firewalld#863).
+        // Up to version 1.3. From 2.0 on, only if firewalld has direct rules (firewalld#863).
         ("nftables", "iptables", None),
         ("iptables", "nftables", Some(false)),
         ("nftables", "nftables", Some(false)),
@@ -44,7 +44,7 @@ fn after_a_reload_of_firewalld_a_host_port_works_and_where_it_does_not_check_say
 }
 
 #[test]
-fn whoever_watches_has_rules_back_after_a_reload_of_firewalld() {
+fn watch_restores_rules_after_a_reload_of_firewalld() {
     beyond_reference!("repair");
     if !is_here() {
         return;
@@ -57,7 +57,7 @@ fn whoever_watches_has_rules_back_after_a_reload_of_firewalld() {
         tool.says("add net pod --container-id pod");
         let _server = pod.serve_tcp("pod", "10.1.2.2:80");
         let watching = Watching::start(&tool);
-        // The first may be before it looks for the first time.
+        // The first flush may come before the watcher's first look.
         for _ in 0..2 {
             reload();
             until("the rules are back", || tool.run("check net --all").succeeded());

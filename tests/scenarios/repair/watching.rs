@@ -1,4 +1,4 @@
-//! What `cnitool repair --watch` takes for a loss.
+//! Changes that `cnitool repair --watch` treats as a loss.
 
 use super::*;
 
@@ -12,7 +12,7 @@ fn the_guard_of_route_localnet_is_back_after_a_flush_of_mangle() {
     let is_guarded = || lab.host().sh("iptables-nft-save -t mangle").contains("127.0.0.0/8");
     assert!(is_guarded());
     let watching = Watching::start(&tool);
-    // The first may be before it looks for the first time.
+    // The first flush may come before the watcher's first look.
     for _ in 0..2 {
         flushes(&lab, "iptables-nft -t mangle -F");
         until("the guard is back", is_guarded);
@@ -20,7 +20,7 @@ fn the_guard_of_route_localnet_is_back_after_a_flush_of_mangle() {
     assert_eq!(watching.end(), Some(0));
 }
 
-/// Counts the runs of bridge's repair, each of which is one repair.
+/// Counts the calls of bridge's repair: one for each repair.
 fn counted(lab: &Lab, backend: &str) -> (Tool, impl Fn() -> usize + use<>) {
     let real = under_test().dir.join("bridge");
     let counted = format!("[ \"$1\" != repair ] || echo >>/run/lab/repairs; exec {} \"$@\"", quoted(&real));
@@ -48,12 +48,12 @@ fn no_change_of_our_own_plugins_starts_a_repair() {
                 if pod == "second" { tool.clone().env("CAP_ARGS", &udp.to_string()) } else { tool.clone() };
             tool.says(&format!("add net {pod} --container-id {pod}"));
         }
-        // The last one takes what all share with it.
+        // The last attachment's DEL also removes the shared objects.
         for pod in pods.into_iter().chain(["stays"]) {
             tool.says(&format!("del net {pod} --container-id {pod}"));
         }
         tool.says("add net first --container-id first");
-        // A loss that it must see, after those that are none.
+        // A loss that it must notice, after changes that are none.
         let loss = if backend == "iptables" { "iptables-nft -t nat -F" } else { "nft flush ruleset" };
         flushes(&lab, loss);
         until("the rules are back", || tool.run("check net --all").succeeded());
@@ -63,7 +63,7 @@ fn no_change_of_our_own_plugins_starts_a_repair() {
     }
 }
 
-/// As firewalld's iptables backend does: it flushes and deletes all chains in one transaction.
+/// firewalld's iptables backend does this: it flushes and deletes all chains in one transaction.
 #[test]
 fn a_transaction_of_others_that_takes_all_chains_of_a_table_is_a_loss() {
     beyond_reference!("repair");
@@ -72,7 +72,7 @@ fn a_transaction_of_others_that_takes_all_chains_of_a_table_is_a_loss() {
     let tool = tool(&lab, "iptables");
     tool.says("add net pod --container-id pod");
     let watching = Watching::start(&tool);
-    // The first may be before it looks for the first time.
+    // The first flush may come before the watcher's first look.
     for _ in 0..2 {
         flushes(&lab, "printf '*nat\\n-F\\n-X\\nCOMMIT\\n' | iptables-nft-restore --noflush");
         until("the rules are back", || tool.run("check net --all").succeeded());
@@ -80,7 +80,7 @@ fn a_transaction_of_others_that_takes_all_chains_of_a_table_is_a_loss() {
     assert_eq!(watching.end(), Some(0));
 }
 
-/// As somebody may do by mistake: the comment says still whose rule it is.
+/// A change by mistake. The comment still identifies the rule.
 #[test]
 fn check_and_status_notice_a_changed_rule_of_iptables_and_repair_replaces_it() {
     beyond_reference!("repair");
@@ -119,7 +119,7 @@ fn check_and_status_notice_a_changed_rule_of_iptables_and_repair_replaces_it() {
         lab.host().sh(&change);
         assert_ne!(rules(), before, "{what}");
         assert!(!tool.run("check net --all").succeeded(), "{what}");
-        // Where a port leads is not shared.
+        // The destination of a port is not shared.
         if what == "where a port leads" {
             status().ok();
         } else {

@@ -1,11 +1,12 @@
-//! The tables: a plugin and the keys of its configuration in each line. A plugin with `+` stands behind another one, whose result is [`prev`].
+//! The tables: each line has a plugin and the keys of its configuration. A plugin with `+` follows another one in the
+//! chain, whose result is [`prev`].
 
 use serde_json::{Value, json};
 
-/// A refusal that a configuration provokes: the plugin, and the configuration's own keys.
+/// A refused configuration: the plugin, and its keys.
 pub struct Row(pub &'static str, pub Value);
 
-/// The message of ours begins with the reference's.
+/// Ferrule's message begins with the reference's.
 pub const SAME_WORDS: &str = r#"
 static {"ipam": {"type": "static", "addresses": [{"address": "10.0.0.1"}]}}
 static {"ipam": {"type": "static", "addresses": [{"address": "x"}]}}
@@ -25,7 +26,7 @@ vrf {"vrfname": "blue"}
 host-device {}
 "#;
 
-/// Ours refuse these as well, in other words.
+/// Ferrule refuses these too, in other words.
 pub const OTHER_WORDS: &str = r#"
 bridge {"mtu": "x"}
 bridge {"mtu": 100000}
@@ -116,7 +117,7 @@ static {"ipam": {"type": "static", "routes": [{"dst": "x"}]}}
 +vrf {"prevResult": "x", "vrfname": "blue"}
 "#;
 
-/// The result, or the host, lacks what these need.
+/// These need something that the result or the host lacks.
 pub const MISSING: &str = r#"
 +bandwidth {"ingressRate": 8000, "ingressBurst": 8000}
 bandwidth {"ingressRate": 8000, "ingressBurst": 8000, "prevResult": {"cniVersion": "1.0.0", "interfaces": [], "ips": []}}
@@ -127,7 +128,7 @@ sbr {"prevResult": {"cniVersion": "1.0.0", "interfaces": [{"name": "eth0"}], "ip
 +vrf {"vrfname": "cable"}
 "#;
 
-/// The reference refuses these, and ours accept them. Before each stands its anchor in docs/reference-quirks.md.
+/// The reference refuses these, and Ferrule accepts them. Each follows its anchor in docs/reference-quirks.md.
 pub const ACCEPTED: &str = r#"
 ipam-optional: ptp {}
 gateway-outside: ptp {"ipam": {"type": "static", "addresses": [{"address": "10.1.2.7/32", "gateway": "169.254.1.1"}], "routes": [{"dst": "0.0.0.0/0"}]}}
@@ -140,7 +141,7 @@ pub fn rows(table: &'static str) -> impl Iterator<Item = Row> {
     table.lines().filter(|line| !line.is_empty()).map(row)
 }
 
-/// One line of a table.
+/// A line of a table.
 pub fn row(line: &'static str) -> Row {
     let (plugin, keys) = line.split_once(' ').unwrap();
     let mut keys: Value = serde_json::from_str(keys).unwrap_or_else(|e| panic!("{line}: {e}"));
@@ -151,7 +152,7 @@ pub fn row(line: &'static str) -> Row {
     Row(plugin.trim_start_matches('+'), keys)
 }
 
-/// The result of the plugin before.
+/// The result of the previous plugin.
 fn prev() -> Value {
     json!({
         "cniVersion": "1.0.0", "interfaces": [{"name": "eth0", "sandbox": "/run/netns/pod"}],

@@ -1,5 +1,5 @@
-//! The seeds of the fuzz targets, in fuzz/corpus: for the targets, and for the ordinary tests that replay them. No plugin is
-//! linked against this.
+//! The seeds of the fuzz targets, in fuzz/corpus, for the targets and for the unit tests that replay them. No plugin is
+//! linked with this crate.
 
 #![warn(missing_docs)]
 #![allow(clippy::unwrap_used, reason = "a test and a fuzz target end with a panic")]
@@ -9,10 +9,10 @@ use std::fs;
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 
-/// The most files that are made of one input.
+/// Maximum number of files from one input.
 const MOST: usize = 8;
 
-/// Gives each seed of a target to the target's function, as the fuzzer would.
+/// Passes each seed of a target to the target's function, as the fuzzer does.
 ///
 /// # Panics
 /// If the target has no seeds.
@@ -28,11 +28,11 @@ pub fn replay(target: &str, function: impl Fn(&[u8])) {
     }
 }
 
-/// Makes the files that an input stands for, in an empty directory: a line `== NAME` is before the content of each. What
-/// cannot be the name of a file makes none.
+/// Creates the files that an input describes, in an empty directory. A line `== NAME` precedes the content of each.
+/// Invalid file names are ignored.
 ///
 /// # Panics
-/// If the directory cannot be made.
+/// If the directory cannot be created.
 pub fn unpack(dir: &Path, input: &[u8]) {
     fs::remove_dir_all(dir).ok();
     fs::create_dir_all(dir).unwrap();

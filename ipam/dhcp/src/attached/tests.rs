@@ -1,4 +1,4 @@
-//! An attachment beside a server that the tests play.
+//! Tests of an attachment, with a server that the tests play.
 #![allow(clippy::unwrap_used, reason = "tests")]
 
 use std::net::UdpSocket;
@@ -8,12 +8,12 @@ use lab::{Container, Lab};
 
 use super::*;
 use crate::args::Args;
-use crate::terms::{Asks, V4};
+use crate::terms::{ClientConf, V4};
 
 const ADDRESS: [u8; 4] = [10, 0, 0, 7];
 const SERVER: [u8; 4] = [10, 0, 0, 1];
 const NTP: [(u8, &[u8]); 1] = [(42, &SERVER)];
-/// A bound against hanging.
+/// Only prevents a hanging test.
 const TIMEOUT: Duration = Duration::from_secs(60);
 
 /// A link between a container and a server.
@@ -31,7 +31,7 @@ impl Fixture {
         lab.host().sh("ip link add srv type veth peer name eth0 netns pod
              ip addr add 10.0.0.1/24 dev srv; ip link set srv up");
         pod.sh("ip link set lo up; ip link set eth0 up");
-        // The kernel sees a carrier a moment after it is there, and drops what is sent until then.
+        // The kernel reports a carrier slightly before the link can send. Packets are lost until then.
         lab.host().wait_until("the server's link is up", |host| {
             host.link("srv").is_some_and(|link| link["operstate"] == "UP")
         });
@@ -48,7 +48,7 @@ impl Fixture {
         let key = Key::parse("net", "pod", "eth0", Family::V4).unwrap();
         let namespace = Namespace::open(self.pod.path()).unwrap();
         let found = OpenInterface { link: namespace.link("eth0").unwrap(), namespace };
-        let asks = Asks {
+        let asks = ClientConf {
             client_id: key.client_id(),
             broadcast: false,
             provide: Vec::new(),
@@ -60,16 +60,16 @@ impl Fixture {
         Attached::acquire(key, about, terms, found.namespace, &self.host, (1, None))
     }
 
-    /// What the server hears.
+    /// The next message that the server receives.
     fn heard(&self) -> Message {
         let mut buffer = [0; 2000];
         let length = self.server.recv(&mut buffer).unwrap();
         Message::decode(&buffer[..length]).unwrap()
     }
 
-    /// The server answers what it has heard.
-    fn say(&self, asked: Message, kind: Kind, extra: &[(u8, &[u8])]) {
-        let mut answer = Message { is_reply: true, yiaddr: ADDRESS.into(), ..asked };
+    /// Sends the server's answer to a message.
+    fn say(&self, request: Message, kind: Kind, extra: &[(u8, &[u8])]) {
+        let mut answer = Message { is_reply: true, yiaddr: ADDRESS.into(), ..request };
         answer.options = dhcp_client::Options::default();
         answer.options.set(options::MESSAGE_TYPE, [kind as u8]);
         answer.options.set(options::SERVER_ID, SERVER);
@@ -79,10 +79,10 @@ impl Fixture {
         self.server.send_to(&answer.encode(), "10.0.0.255:68").unwrap();
     }
 
-    /// The same, and the attachment does what follows.
-    fn answer(&self, one: &mut Attached, asked: Message, kind: Kind, extra: &[(u8, &[u8])]) -> Outcome {
+    /// Sends the server's answer, and lets the attachment process it.
+    fn answer(&self, one: &mut Attached, request: Message, kind: Kind, extra: &[(u8, &[u8])]) -> Outcome {
         let before = one.state().name;
-        self.say(asked, kind, extra);
+        self.say(request, kind, extra);
         for _ in 0..TIMEOUT.as_millis() {
             match one.receive(&self.host) {
                 Outcome::Unchanged if one.state().name == before => {
@@ -94,7 +94,7 @@ impl Fixture {
         panic!("nothing has come of {kind:?}");
     }
 
-    /// The server offers, and confirms.
+    /// Offers a lease, and confirms it.
     fn lease(&self, one: &mut Attached, extra: &[(u8, &[u8])]) -> Outcome {
         assert!(matches!(one.tick(&self.host), Outcome::Unchanged));
         let discover = self.heard();
@@ -111,7 +111,7 @@ impl Fixture {
 }
 
 #[test]
-fn an_address_that_comes_without_what_it_was_offered_with_is_given_back() {
+fn an_address_whose_ack_lacks_an_offered_option_is_released() {
     let fixture = Fixture::new();
     let mut one = fixture.acquire();
     let outcome = fixture.lease(&mut one, &[]);
@@ -120,7 +120,7 @@ fn an_address_that_comes_without_what_it_was_offered_with_is_given_back() {
 }
 
 #[test]
-fn an_address_that_cannot_be_noted_down_is_given_back() {
+fn an_address_whose_record_cannot_be_written_is_released() {
     let fixture = Fixture::new();
     let mut one = fixture.acquire();
     std::fs::remove_dir(fixture.host.store.path()).unwrap();
@@ -131,7 +131,7 @@ fn an_address_that_cannot_be_noted_down_is_given_back() {
 }
 
 #[test]
-fn nothing_is_asked_for_when_nobody_waits_any_more() {
+fn no_request_is_sent_after_the_plugin_has_exited() {
     let fixture = Fixture::new();
     let mut one = fixture.acquire();
     one.waiter = Waiter::Cancelled;
@@ -141,11 +141,11 @@ fn nothing_is_asked_for_when_nobody_waits_any_more() {
 }
 
 #[test]
-fn what_a_server_may_have_given_is_released_when_no_answer_comes_and_nobody_waits() {
+fn an_address_that_a_server_may_have_allocated_is_released_without_an_answer_or_a_waiting_plugin() {
     let mut fixture = Fixture::new();
-    // An answer that is late for the client is not late for the test.
+    // With a short timeout of the client, the test need not wait long.
     fixture.host.timing.timeout = Duration::from_millis(200);
-    // Before the time for an answer is over, and after it.
+    // The plugin gives up before the client's timeout, and after it.
     for dies_late in [false, true] {
         let mut one = fixture.acquire();
         let outcome = one.tick(&fixture.host);
@@ -173,14 +173,14 @@ fn what_a_server_may_have_given_is_released_when_no_answer_comes_and_nobody_wait
 }
 
 #[test]
-fn a_host_that_never_stops_sending_keeps_nobody_else_waiting() {
+fn a_host_that_sends_endlessly_does_not_block_other_leases() {
     let fixture = Fixture::new();
     let mut one = fixture.acquire();
     one.tick(&fixture.host);
     let discover = fixture.heard();
     (0..AT_ONCE + 1).for_each(|_| fixture.say(discover.clone(), Kind::Inform, &[]));
     one.receive(&fixture.host);
-    // Some are left, or still to arrive.
+    // Some messages are queued or still to arrive.
     let left = (0..TIMEOUT.as_millis()).any(|_| {
         std::thread::sleep(Duration::from_millis(1));
         one.lessee.receive(Time::now()).unwrap().is_some()
@@ -205,13 +205,13 @@ fn a_lease_whose_file_can_be_neither_written_nor_removed_is_kept_as_it_was() {
     fixture.lease(&mut one, &NTP);
     let file = fixture.host.store.path().join(one.key.file());
     std::fs::remove_file(&file).unwrap();
-    // Nothing is renamed over a directory, nor unlinked.
+    // rename(2) cannot replace a directory by a file, and unlink(2) cannot remove one.
     std::fs::create_dir(&file).unwrap();
     let (kept, error) = one.release(&fixture.host).unwrap_err();
     assert!(error.code() == 5 && !kept.about.releasing, "{error}");
 }
 
-/// What a renewal comes to, with these options.
+/// The result of a renewal with these options.
 fn renew(fixture: &Fixture, extra: &[(u8, &[u8])]) -> About {
     let mut one = fixture.acquire();
     fixture.lease(&mut one, &NTP);

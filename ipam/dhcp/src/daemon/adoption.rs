@@ -1,4 +1,5 @@
-//! `-adopt`: attachments of a daemon that kept its leases in memory only, such as the reference's. libcni's cache knows their addresses.
+//! `-adopt`: takes over the attachments of a daemon that kept its leases only in memory, such as the reference's.
+//! libcni's cache contains their addresses.
 
 use std::fs;
 use std::os::unix::fs::MetadataExt;
@@ -19,8 +20,8 @@ use crate::log::{log, say};
 use crate::record::{About, Location, Record};
 use crate::terms::{Terms, V4};
 
-/// The attachments of the host's caches that got their address from a daemon on this one's socket, have it still, and are not known. The log has each
-/// other attachment that is of a network with dhcp.
+/// The attachments in the host's caches to adopt: those without a lease here that got their address through this
+/// daemon's socket and still have it. Each other attachment of a network with dhcp is logged.
 pub fn unknown(host: &Host, is_known: &dyn Fn(&Key) -> bool) -> Vec<Record> {
     let mut records = Vec::new();
     for cache in Cache::all_in(below(&host.args.host_prefix, Path::new(Cache::DEFAULT))) {
@@ -44,7 +45,7 @@ pub fn unknown(host: &Host, is_known: &dyn Fn(&Key) -> bool) -> Vec<Record> {
     records
 }
 
-/// The configuration of the network's plugin that has its addresses from here.
+/// The configuration of the network's plugin that uses this daemon.
 fn configuration(entry: &Entry) -> Option<Value> {
     let network: Value = serde_json::from_slice(&entry.config).ok()?;
     let plugins = network["plugins"].as_array().cloned().unwrap_or_else(|| vec![network.clone()]);
@@ -52,7 +53,7 @@ fn configuration(entry: &Entry) -> Option<Value> {
 }
 
 /// # Errors
-/// Why the attachment is not adopted.
+/// The reason why the attachment is not adopted.
 fn record(host: &Host, key: &Key, entry: &Entry, config: Value) -> Result<Record> {
     let conf = Conf::try_from(AsWritten::from(config))?;
     let (at, result) = (&entry.attach.attachment, entry.result()?);
@@ -83,7 +84,7 @@ fn record(host: &Host, key: &Key, entry: &Entry, config: Value) -> Result<Record
     Ok(Record::new(about, Terms::V4(terms)))
 }
 
-/// Whether a path names the daemon's socket: by the same words, or by symbolic links such as /var/run.
+/// Whether a path leads to the daemon's socket, also through symbolic links such as /var/run.
 fn is_own_socket(host: &Host, path: &Path) -> bool {
     let file = |path: &Path| fs::metadata(below(&host.args.host_prefix, path)).ok();
     let number = |path: &Path| file(path).map(|file| (file.dev(), file.ino()));

@@ -14,47 +14,47 @@ use rustix::net::{RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, recvmsg,
 
 use crate::wire::{self, LARGEST_REQUEST};
 
-/// How long a plugin may take to send its request, and to take its answer.
+/// How long a plugin may take to send its request, and to read its answer.
 const IDLE_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// How long it may take to send its request while others wait to be taken. A plugin does it at once.
+/// How long a plugin may take to send its request while other connections wait. A plugin sends it immediately.
 const CROWDED_TIMEOUT: Duration = Duration::from_secs(1);
 
-/// A plugin's connection. It never blocks.
+/// A plugin's connection. It is non-blocking.
 #[derive(Debug)]
 pub struct Connection {
     stream: UnixStream,
     state: State,
-    /// Since when the plugin is waited for. None: it waits itself.
+    /// Start of the timeout. None: the plugin waits for the daemon.
     since: Option<Time>,
 }
 
 #[derive(Debug)]
 enum State {
-    /// The request is being read, and the namespace that comes with it.
+    /// The request is being received, with the descriptor of the namespace.
     Reads(Vec<u8>, Option<OwnedFd>),
-    /// The answer is being found.
+    /// The request is being processed.
     Waiting,
-    /// The answer is being written.
+    /// The answer is being sent.
     Writes(Vec<u8>),
 }
 
-/// What has come of an event.
+/// What happened on a connection.
 #[derive(Debug)]
 pub enum Event {
     /// Nothing yet.
     Nothing,
-    /// A request is there as a line, with a descriptor.
+    /// A complete request, as a line, with its descriptor.
     Request(Vec<u8>, Option<File>),
-    /// All is said, or the plugin has hung up.
+    /// The answer was sent, or the plugin has closed the connection.
     Ended,
 }
 
 impl Connection {
-    /// One that was just accepted. Others than root are not served.
+    /// Accepts a connection. Only root is served.
     ///
     /// # Errors
-    /// Who is refused, as a sentence.
+    /// The peer that is refused, as a sentence.
     pub fn new(stream: UnixStream, now: Time) -> Result<Self, String> {
         let peer = sockopt::socket_peercred(&stream).map_err(|e| e.to_string())?;
         if !peer.uid.is_root() {
@@ -67,7 +67,7 @@ impl Connection {
         Ok(Self { stream, state: State::Reads(Vec::new(), None), since: Some(now) })
     }
 
-    /// What to wait for. That the plugin hangs up is always told.
+    /// The poll events to wait for. A closed connection is always reported.
     pub fn interest(&self) -> PollFlags {
         match self.state {
             State::Reads(..) => PollFlags::IN,
@@ -76,7 +76,7 @@ impl Connection {
         }
     }
 
-    /// When it has taken too long: sooner while others wait.
+    /// When the plugin has taken too long: earlier while other connections wait.
     pub fn deadline(&self, crowded: bool) -> Option<Time> {
         let timeout = match self.state {
             State::Reads(..) if crowded => CROWDED_TIMEOUT,
@@ -85,16 +85,16 @@ impl Connection {
         self.since.map(|since| since + timeout)
     }
 
-    /// Whether the request has not come yet.
+    /// Whether the request is not yet complete.
     pub fn is_silent(&self) -> bool {
         matches!(self.state, State::Reads(..))
     }
 
-    /// Does what can be done now.
+    /// Receives or sends as much as possible now.
     pub fn go_on(&mut self) -> Event {
         match &mut self.state {
             State::Reads(..) => self.read(),
-            // It has nothing more to say.
+            // The plugin has closed the connection.
             State::Waiting => Event::Ended,
             State::Writes(_) => self.write(),
         }
@@ -124,7 +124,7 @@ impl Connection {
         Event::Request(line, netns)
     }
 
-    /// Sends the answer, as far as that goes now.
+    /// Sends as much of the answer as possible now.
     pub fn answer(&mut self, answer: Vec<u8>, now: Time) -> Event {
         (self.state, self.since) = (State::Writes(answer), Some(now));
         self.write()
@@ -144,7 +144,7 @@ impl Connection {
     }
 }
 
-/// Appends what has arrived, and takes the first descriptor that came with it. 0: the plugin has hung up.
+/// Appends the received bytes, and keeps the first descriptor. 0: the plugin has closed the connection.
 fn receive(stream: &UnixStream, line: &mut Vec<u8>, netns: &mut Option<OwnedFd>) -> io::Result<usize> {
     let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
     let mut ancillary = RecvAncillaryBuffer::new(&mut space);
@@ -154,7 +154,7 @@ fn receive(stream: &UnixStream, line: &mut Vec<u8>, netns: &mut Option<OwnedFd>)
     for message in ancillary.drain() {
         if let RecvAncillaryMessage::ScmRights(descriptors) = message {
             for descriptor in descriptors {
-                // Others are closed here.
+                // Further descriptors are closed here.
                 if netns.is_none() {
                     *netns = Some(descriptor);
                 }

@@ -1,4 +1,4 @@
-//! The table of leases: what becomes of each outcome.
+//! The table of leases. It acts on the outcomes of the attachments.
 
 use std::collections::BTreeSet;
 
@@ -18,16 +18,16 @@ use crate::record::{Location, Record};
 use crate::wire;
 
 impl Daemon {
-    /// Takes up the leases on disk. One whose interface has been deleted is dropped.
+    /// Takes over the leases on disk. A lease whose interface has been deleted is dropped.
     ///
     /// # Errors
-    /// Code 5: the directory cannot be read.
+    /// Code 5 if the directory cannot be read.
     pub fn carry_on(&mut self) -> Result<()> {
         let (records, errors) = self.host.store.all()?;
         for error in self.host.store.tidy()?.into_iter().chain(errors) {
             say(&format!("dhcp daemon: {error}"));
         }
-        // libcni's cache has an attachment until its DEL is done.
+        // libcni's cache contains an attachment until its DEL has succeeded.
         let releasing = records.iter().filter(|record| record.about.releasing).filter_map(Record::key);
         let releasing: BTreeSet<Key> = releasing.collect();
         let known = records.len();
@@ -50,7 +50,7 @@ impl Daemon {
         Ok(())
     }
 
-    /// The lease's namespace if it is missing.
+    /// Takes over one lease. Returns its namespace if that is missing.
     fn carry_on_with(&mut self, record: Record) -> Option<String> {
         let key = record.key()?;
         let (location, if_name, releasing) =
@@ -73,7 +73,7 @@ impl Daemon {
                 return None;
             }
             Err(NotFound::Missing(what)) => Some(what),
-            // It is looked at again with the next message.
+            // The next message tries again.
             Err(NotFound::Failed(e)) => {
                 log(&key, &e.to_string());
                 None
@@ -85,7 +85,7 @@ impl Daemon {
         missing
     }
 
-    /// Has one attachment do something, and carries out what comes of it.
+    /// Runs an action of one attachment, and handles its outcome.
     pub(super) fn with(&mut self, key: &Key, act: impl FnOnce(&mut Attached, &Host) -> Outcome) {
         let Some(mut one) = self.attached.remove(key) else { return };
         match act(&mut one, &self.host) {
@@ -99,7 +99,7 @@ impl Daemon {
         }
     }
 
-    /// The plugin that waits gets the first lease of an attachment.
+    /// Sends the first lease of an attachment to the waiting plugin.
     fn first(&mut self, mut one: Attached, result: &AddResult) {
         let waiter = std::mem::replace(&mut one.waiter, Waiter::Nobody);
         let Waiter::Connection(number) = waiter else { return self.release_unused(one) };
@@ -117,7 +117,7 @@ impl Daemon {
         self.end(one);
     }
 
-    /// Ends an ADD that has no lease, or a lease that nobody uses. What an earlier ADD has stays.
+    /// Ends an ADD without a lease, or a lease that is not in use. The lease of an earlier ADD stays.
     fn end(&mut self, mut one: Attached) {
         match one.earlier.take() {
             Some(earlier) => drop(self.attached.insert(one.key, *earlier)),
@@ -125,13 +125,14 @@ impl Daemon {
         }
     }
 
-    /// Releases a lease that nobody uses.
+    /// Releases a lease that is not in use.
     fn release_unused(&mut self, one: Attached) {
         let (departing, outcome) = self.release(one);
         self.answer_when_left(None, departing, &outcome);
     }
 
-    /// A call that comes later ends an ADD of the same attachment that is under way. A lease for the same interface stays until the call succeeds.
+    /// Ends an earlier ADD of the same attachment that is still running. A lease for the same interface stays until the
+    /// new call succeeds.
     pub(super) fn supersede(&mut self, key: &Key, location: &Location) -> Option<Box<Attached>> {
         let mut one = self.attached.remove(key)?;
         self.refuse_superseded(&one);
@@ -148,7 +149,7 @@ impl Daemon {
         }
     }
 
-    /// Nobody waits for it any more. It stays as long as a server's answer still has to be waited for.
+    /// Cancels a request whose plugin has exited. It stays while a server may still answer.
     pub(super) fn cancel(&mut self, mut one: Attached) {
         if one.earlier.is_none() && one.cancel() {
             self.attached.insert(one.key.clone(), one);
@@ -157,10 +158,10 @@ impl Daemon {
         }
     }
 
-    /// Releases the lease that an attachment has in one family. Messages on their way, and what failed.
+    /// Releases the attachment's lease of one family. Returns messages that are being sent, and the result.
     pub(super) fn release_key(&mut self, key: &Key) -> (Vec<Box<dyn Departing>>, Result<Value>) {
         let Some(mut one) = self.attached.remove(key) else {
-            // A file that could not be read at the start may be left of it.
+            // A file that could not be read at the start may still exist.
             return (Vec::new(), self.host.store.remove(key).map(|()| Value::Null));
         };
         if one.waiter == Waiter::Nobody {
@@ -176,7 +177,7 @@ impl Daemon {
         }
     }
 
-    /// Releases what an ADD that failed has leased. What an earlier ADD has stays.
+    /// Releases the lease of a failed ADD. The lease of an earlier ADD stays.
     pub(super) fn take_back(&mut self, key: &Key, add: u64) -> (Vec<Box<dyn Departing>>, Result<Value>) {
         let Some(mut one) = self.attached.remove(key) else { return (Vec::new(), Ok(Value::Null)) };
         if !one.is_of(add) {
@@ -215,14 +216,14 @@ impl Daemon {
         }
     }
 
-    /// Answers a connection as soon as messages have left.
+    /// Answers a connection as soon as its messages have been sent.
     pub(super) fn answer_when_left(
         &mut self,
         connection: Option<u64>,
         departing: Vec<Box<dyn Departing>>,
         outcome: &Result<Value>,
     ) {
-        // No connection has the last number.
+        // No connection has this number.
         let leaving = Leaving {
             connection: connection.unwrap_or(u64::MAX),
             until: Time::now() + timeout(&departing),

@@ -1,4 +1,4 @@
-//! The daemon's socket: systemd's, or its own.
+//! The daemon's listening socket: systemd's or its own.
 
 use std::fs::{self, DirBuilder, Permissions};
 use std::io::{self, ErrorKind};
@@ -26,10 +26,10 @@ pub fn passed() -> Option<(UnixListener, Option<PathBuf>)> {
     Some((listener, path.filter(|path| path.is_absolute())))
 }
 
-/// Listens on the socket that was passed, or makes one at a path.
+/// Listens on the passed socket, or creates one at a path.
 ///
 /// # Errors
-/// Code 5: it cannot be made; another process listens there.
+/// Code 5 if the socket cannot be created, or another process listens there.
 pub fn open(passed: Option<UnixListener>, path: &Path) -> Result<Listener> {
     let failed = |e: io::Error| Error::io(format!("listen on {}", path.display()), &e);
     let (socket, own) = match passed {
@@ -55,14 +55,14 @@ fn own(path: &Path) -> io::Result<UnixListener> {
     Ok(socket)
 }
 
-/// What a daemon that was killed has left.
+/// Removes the socket of a daemon that was killed.
 fn remove_stale(path: &Path) -> io::Result<()> {
     match UnixStream::connect(path) {
         Ok(_) => {
             Err(io::Error::new(ErrorKind::AddrInUse, "another daemon listens on this socket: stop it first"))
         }
         Err(e) if e.kind() == ErrorKind::ConnectionRefused => fs::remove_file(path),
-        // Gone meanwhile.
+        // Deleted in the meantime.
         Err(e) if e.kind() == ErrorKind::NotFound => Ok(()),
         Err(e) => Err(e),
     }
@@ -78,7 +78,7 @@ impl Listener {
         }
     }
 
-    /// Removes the daemon's own socket: nobody is to connect any more.
+    /// Removes the daemon's own socket, so that no plugin connects any more.
     pub fn remove(&self) {
         self.own.iter().for_each(|path| drop(fs::remove_file(path)));
     }

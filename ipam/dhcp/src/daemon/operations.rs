@@ -21,7 +21,7 @@ use crate::terms::{self, Terms};
 use crate::wire::{Op, Request};
 
 impl Daemon {
-    /// Serves a request. None: it is answered later.
+    /// Serves a request. None: the answer follows later.
     pub(super) fn request(&mut self, number: u64, line: &[u8], netns: Option<File>) -> Option<Result<Value>> {
         let request = match Request::read(line) {
             Ok(request) => request,
@@ -60,8 +60,9 @@ impl Daemon {
         address.map(|net| json!({"address": net.to_string()})).ok_or_else(|| no_lease(key))
     }
 
-    /// Code 51 if the leases of two containers or more run out, or have, and no server answers any container of the network. One container proves nothing
-    /// about the servers: it may have dropped its DHCP messages itself, and must not be able to have its node taken out of service.
+    /// Code 51 if leases of at least two containers are past T2 or were lost, and no server answers any container of
+    /// the network. One container proves nothing about the servers: it may have dropped its own DHCP packets, and must
+    /// not be able to take its node out of service.
     fn status(&self, network: &str) -> Result<Value> {
         let all =
             self.attached.values().filter(|one| one.about.network == network && one.waiter == Waiter::Nobody);
@@ -83,7 +84,7 @@ impl Daemon {
         let conf = Conf::try_from(AsWritten::from(request.config.clone()))?;
         let args = CniArgs::parse(&request.args).unwrap_or_default();
         let found = open(request, netns, &self.host.args.host_prefix)?;
-        // Its path is the host's: it is looked for below the prefix each time.
+        // The path is relative to the host's root directory, so each use prepends the prefix.
         let location = Location { netns: request.netns.clone().unwrap_or_default(), ..found.location()? };
         let terms = match key.family {
             Family::V4 => {
@@ -106,7 +107,7 @@ impl Daemon {
         Ok(())
     }
 
-    /// Releases all that an attachment has, or what one ADD leased for it.
+    /// Releases all leases of an attachment, or only the leases of one ADD.
     fn release_attachment(&mut self, number: u64, key: &Key, add: Option<u64>) {
         let (mut departing, mut failures) = (Vec::new(), Failures::new());
         for family in Family::ALL {
@@ -121,14 +122,14 @@ impl Daemon {
         self.answer_when_left(Some(number), departing, &failures.into_result().map(|()| Value::Null));
     }
 
-    /// Releases the leases of a network that belong to no valid attachment.
+    /// Releases the network's leases whose attachments are not valid.
     fn gc(&mut self, number: u64, request: &Request) -> Option<Result<Value>> {
         let parse = |(container, ifname): &(String, String), family| {
             Key::parse(&request.network, container, ifname, family).ok()
         };
         let valid = request.valid.iter().flat_map(|names| Family::ALL.map(|family| parse(names, family)));
         let valid: BTreeSet<Key> = valid.flatten().collect();
-        // An ADD that is under way while the list was made is not in it.
+        // The list of valid attachments may be older than an ADD that is still running.
         let is_stale = |one: &&Attached| {
             one.about.network == request.network && one.waiter == Waiter::Nobody && !valid.contains(&one.key)
         };
@@ -145,13 +146,13 @@ impl Daemon {
     }
 }
 
-/// Code 999: an attachment has no lease.
+/// Code 999: the attachment has no lease.
 fn no_lease(key: &Key) -> Error {
     Error::new(Code::Internal, format!("the DHCP daemon has no lease for {}", key.with_family()))
         .detail("it was released, has expired, or never existed; `dhcp list` lists the leases")
 }
 
-/// The container's interface, by the namespace that came with a request.
+/// The container's interface in the namespace that came with a request.
 fn open(request: &Request, netns: Option<File>, host_prefix: &Path) -> Result<OpenInterface> {
     let path = request.netns.clone().unwrap_or_default();
     let netns =

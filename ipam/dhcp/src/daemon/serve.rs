@@ -1,4 +1,4 @@
-//! The daemon's one loop: its socket, plugins' connections, containers' sockets and all times to keep.
+//! The daemon's only loop: its socket, connections of plugins, sockets in containers, and timers.
 
 use std::collections::BTreeMap;
 use std::io::ErrorKind;
@@ -21,13 +21,13 @@ use crate::lessee::Departing;
 use crate::log::{log, say};
 use crate::wire;
 
-/// The most connections at a time. More wait until some of these have ended: those that say nothing are ended soon then.
+/// Maximum number of connections. If more wait, connections without a complete request are soon closed.
 const MOST_CONNECTIONS: usize = 1024;
 
-/// How long no connection is taken after none could be, for lack of descriptors.
+/// How long no connection is accepted after accept(2) failed for lack of descriptors.
 const PAUSE: Duration = Duration::from_millis(100);
 
-/// How often messages on their way are looked at: the kernel tells nobody that they have left.
+/// Interval for checking whether messages have been sent. The kernel has no event for that.
 const LOOK: Duration = Duration::from_millis(1);
 
 /// The daemon.
@@ -36,15 +36,15 @@ pub struct Daemon {
     pub(super) host: Host,
     pub(super) attached: BTreeMap<Key, Attached>,
     connections: BTreeMap<u64, Connection>,
-    /// The number of the next connection.
+    /// Number of the next connection.
     next: u64,
     pub(super) leaving: Vec<Leaving>,
     timer: Timer,
-    /// When connections are taken again.
+    /// When connections are accepted again.
     paused: Option<Time>,
 }
 
-/// Messages to send, and the connections that get an answer after that.
+/// Messages that are being sent, and the connections that are answered afterwards.
 #[derive(Debug)]
 pub(super) struct Leaving {
     pub connection: u64,
@@ -53,7 +53,7 @@ pub(super) struct Leaving {
     pub answer: Vec<u8>,
 }
 
-/// What poll(2) has told.
+/// The result of poll(2).
 #[derive(Debug, Default)]
 struct Ready {
     end: bool,
@@ -63,10 +63,10 @@ struct Ready {
 }
 
 impl Daemon {
-    /// One without leases.
+    /// A daemon without leases.
     ///
     /// # Errors
-    /// If descriptors run out.
+    /// If there are no more descriptors.
     pub fn new(host: Host) -> Result<Self> {
         Ok(Self {
             timer: Timer::new()?,
@@ -79,10 +79,10 @@ impl Daemon {
         })
     }
 
-    /// Serves until a signal ends it. Leases stay.
+    /// Serves until a signal ends it. All leases stay.
     ///
     /// # Errors
-    /// If the kernel does not let it wait.
+    /// If poll(2) fails.
     pub fn serve(&mut self, listener: &Listener, signals: &SignalFd) -> Result<()> {
         loop {
             let ready = self.wait(listener, signals)?;
@@ -121,17 +121,17 @@ impl Daemon {
             Ok(_) | Err(rustix::io::Errno::INTR) => {}
             Err(e) => return Err(Error::io("wait for events", &e.into())),
         }
-        let mut told = polled.iter().skip(1).map(|one| !one.revents().is_empty());
-        let (end, listener) = (told.next() == Some(true), told.next() == Some(true));
+        let mut is_ready = polled.iter().skip(1).map(|one| !one.revents().is_empty());
+        let (end, listener) = (is_ready.next() == Some(true), is_ready.next() == Some(true));
         let mut ready = Ready { end, listener, ..Ready::default() };
         ready.connections =
-            numbers.into_iter().zip(&mut told).filter(|(_, is)| *is).map(|(n, _)| n).collect();
+            numbers.into_iter().zip(&mut is_ready).filter(|(_, is)| *is).map(|(n, _)| n).collect();
         ready.attached =
-            keys.into_iter().zip(&mut told).filter(|(_, is)| *is).map(|(k, _)| k.clone()).collect();
+            keys.into_iter().zip(&mut is_ready).filter(|(_, is)| *is).map(|(k, _)| k.clone()).collect();
         Ok(ready)
     }
 
-    /// When something is due next.
+    /// When the next timer is due.
     fn next(&self) -> Option<Time> {
         let clients = self.attached.values().filter_map(Attached::deadline);
         let crowded = self.is_crowded();
@@ -140,7 +140,7 @@ impl Daemon {
         clients.chain(connections).chain(looks).chain(self.paused).min()
     }
 
-    /// Whether no more connections are taken.
+    /// Whether the maximum number of connections is reached.
     fn is_crowded(&self) -> bool {
         self.connections.len() >= MOST_CONNECTIONS
     }
@@ -156,7 +156,7 @@ impl Daemon {
                     }
                     Err(refused) => say(&format!("dhcp daemon: {refused}")),
                 },
-                // The connection has been closed.
+                // The peer has closed the connection.
                 Err(e) if matches!(e.kind(), ErrorKind::Interrupted | ErrorKind::ConnectionAborted) => {}
                 Err(e) => {
                     say(&format!("dhcp daemon: accept a connection: {e}"));
@@ -179,7 +179,7 @@ impl Daemon {
         }
     }
 
-    /// Ends a connection. The address that it waits for is released as soon as it comes.
+    /// Closes a connection. If a server still grants an address for its request, that is released.
     fn hang_up(&mut self, number: u64) {
         self.connections.remove(&number);
         let waiting = self.attached.values().find(|one| one.waiter == Waiter::Connection(number));

@@ -1,4 +1,5 @@
-//! The daemon's one timer. It counts by the clock of leases, which goes on while the machine is suspended: poll(2) counts by one that does not.
+//! The daemon's only timer. It uses the clock of leases, which also runs while the machine is suspended. poll(2)'s
+//! clock stops then.
 
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::time::Duration;
@@ -13,15 +14,15 @@ use rustix::time::{
 #[derive(Debug)]
 pub struct Timer {
     descriptor: OwnedFd,
-    /// What it is set to. None: to nothing.
+    /// The time that the timer is set to. None: it is stopped.
     due: Option<Time>,
 }
 
 impl Timer {
-    /// One that is set to nothing.
+    /// A stopped timer.
     ///
     /// # Errors
-    /// If descriptors run out.
+    /// If there are no more descriptors.
     pub fn new() -> Result<Self> {
         let flags = TimerfdFlags::CLOEXEC | TimerfdFlags::NONBLOCK;
         let created = timerfd_create(TimerfdClockId::Boottime, flags);
@@ -29,7 +30,7 @@ impl Timer {
         Ok(Self { descriptor, due: None })
     }
 
-    /// Sets it to a moment, which may be past.
+    /// Sets the timer. A time in the past is due immediately.
     ///
     /// # Errors
     /// If the kernel refuses.

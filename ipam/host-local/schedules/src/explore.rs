@@ -1,4 +1,4 @@
-//! All schedules of a scenario, up to its bound.
+//! Explores all schedules of a scenario, up to its bound.
 
 use std::any::Any;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -10,16 +10,16 @@ use crate::scenario::{Fixture, Scenario};
 use crate::schedule::{Schedule, Turn};
 use crate::verdict::verify;
 
-/// What came of the exploration of a scenario.
+/// The result of exploring a scenario.
 #[derive(Debug, Default)]
 pub struct Explored {
     pub schedules: usize,
-    /// Of these, with one process killed.
+    /// How many of them killed a process.
     pub kills: usize,
     pub findings: Vec<String>,
 }
 
-/// What is to be done yet: schedules, with the number of preemptions and kills in each.
+/// Schedules to run, each with its number of preemptions and kills.
 #[derive(Debug)]
 struct Work {
     open: Vec<(Schedule, usize)>,
@@ -27,11 +27,11 @@ struct Work {
     explored: Explored,
 }
 
-/// No need to see more of one bug.
+/// Maximum number of findings: more of the same bug do not help.
 const ENOUGH: usize = 5;
 
-/// Runs each schedule once, or of those that differ in one place from a schedule that was run each `every`-th only.
-/// Each worker has a lab of its own.
+/// Runs each schedule once. With `every`, runs only one in `every` of the schedules that differ in one step from a
+/// schedule that was run. Each worker has its own lab.
 pub fn explore(scenario: &Scenario, every: usize, workers: usize) -> Explored {
     let open = vec![(Schedule::default(), 0)];
     let work = Mutex::new(Work { open, busy: 0, explored: Explored::default() });
@@ -67,7 +67,7 @@ fn explore_some(scenario: &Scenario, every: usize, work: &Mutex<Work>, change: &
     }
 }
 
-/// None: all is done.
+/// The next schedule. None: all were run.
 fn next(mut work: MutexGuard<'_, Work>, change: &Condvar) -> Option<(Schedule, usize)> {
     loop {
         if work.explored.findings.len() >= ENOUGH {
@@ -86,17 +86,17 @@ fn next(mut work: MutexGuard<'_, Work>, change: &Condvar) -> Option<(Schedule, u
 
 fn run(fixture: &Fixture, schedule: &Schedule) -> (Run, Result<(), String>) {
     let run = Run::of(fixture.begin(), schedule);
-    // Every place of a kill comes with both, as what is before it changes.
+    // Alternates between DEL and GC as the cleanup. For each step before a kill, both occur.
     let verdict = verify(fixture, &run, schedule.end().is_multiple_of(2));
     (run, verdict)
 }
 
-/// The schedules that differ from one in one more place behind all others.
+/// The schedules that have one more step at the end than this one.
 fn children(scenario: &Scenario, schedule: &Schedule, cost: usize, run: &Run) -> Vec<(Schedule, usize)> {
     let mut children = Vec::new();
     for (at, Taken { others, in_vain, went_on, .. }) in run.steps.iter().enumerate().skip(schedule.end()) {
         for &other in others {
-            // Whoever tries in vain may do it again and again: each time counts.
+            // Each attempt to take a lock that is held counts as a preemption, because it could be repeated endlessly.
             let of_another = cost + usize::from(*went_on || in_vain.contains(&other));
             if of_another <= scenario.bound {
                 children.push((schedule.then(at, Turn::To(other)), of_another));
@@ -109,7 +109,7 @@ fn children(scenario: &Scenario, schedule: &Schedule, cost: usize, run: &Run) ->
     children
 }
 
-/// Runs one schedule again.
+/// Repeats one schedule.
 pub fn replay(scenario: &Scenario, schedule: &Schedule) -> String {
     let fixture = Fixture::new(scenario);
     let (run, verdict) = run(&fixture, schedule);

@@ -1,8 +1,9 @@
 //! Every interleaving of host-local's executables on one data directory, up to a bound.
 //!
-//! Each process runs under ptrace(2) and stops before every system call that touches the directory; a scheduler decides
-//! who goes on. Most bugs of concurrent programs show with few preemptions (Musuvathi and Qadeer, "Iterative context
-//! bounding", PLDI 2007), so all schedules up to a number of preemptions are run, and all with one process killed.
+//! Each process runs under ptrace(2) and stops before every system call that touches the directory. A scheduler selects
+//! the next process. Most bugs of concurrent programs show with few preemptions (Musuvathi and Qadeer, "Iterative
+//! context bounding", PLDI 2007). So all schedules up to a number of preemptions are run, and all with one process
+//! killed.
 #![allow(clippy::expect_used, reason = "a failure of the lab is a failure of the test")]
 
 mod explore;

@@ -1,5 +1,5 @@
-//! What may come of commands that run at once: what comes of them one after the other, in some order that keeps those
-//! apart that did not overlap (linearizability). One that was killed has happened, or has not, or in part.
+//! The expected result of concurrent commands: that of some sequential order which keeps the order of commands that did
+//! not overlap (linearizability). A killed command may have happened, not happened, or partly happened.
 
 use std::collections::BTreeMap;
 
@@ -8,7 +8,7 @@ use serde_json::Value;
 use crate::run::Run;
 use crate::scenario::{Act, Leases, Scenario, Start};
 
-/// Something that happens at one moment between two steps.
+/// A change that happens at one point between two steps.
 #[derive(Debug)]
 struct Event {
     deed: Deed,
@@ -21,14 +21,14 @@ enum Deed {
     Del(&'static str, End),
     Gc(&'static [&'static str], End),
     ReleaseStale(End),
-    /// Someone removes the file of an address.
+    /// An administrator removes the file of an address.
     Remove(String),
 }
 
-/// How a command ended.
+/// The end of a command.
 #[derive(Debug)]
 enum End {
-    /// An ADD with an address, a search for stale leases with a sign, the others with nothing.
+    /// The output: the address for an ADD, a byte or nothing for a search for stale leases, otherwise nothing.
     Success(String),
     RequestError(String),
     Killed,
@@ -41,10 +41,10 @@ struct State {
     old_boot: bool,
 }
 
-/// Whether the model can come to these leases.
+/// Checks that the model can reach these leases.
 ///
 /// # Errors
-/// What happened, where it cannot.
+/// The events, if it cannot.
 pub fn explain(scenario: &Scenario, run: &Run, found: &Leases) -> Result<(), String> {
     let events = events(scenario, run)?;
     let leases = [("10.1.0.2", "stays"), ("10.1.0.3", "goes")].map(|(ip, owner)| (ip.to_owned(), owner));
@@ -80,7 +80,7 @@ fn events(scenario: &Scenario, run: &Run) -> Result<Vec<Event>, String> {
     Ok(events)
 }
 
-/// Each file that `rm` takes away is an event of its own.
+/// Each removal of a file by `rm` is a separate event.
 fn removals(run: &Run, process: usize) -> impl Iterator<Item = Event> {
     let steps =
         run.steps.iter().enumerate().filter(move |(_, taken)| taken.process == process && !taken.killed);
@@ -109,7 +109,7 @@ fn reaches(scenario: &Scenario, events: &mut Vec<&Event>, state: &State, found: 
     }
     (0..events.len()).any(|first| {
         let event = events.remove(first);
-        // Nothing that had ended before it began may come after it.
+        // An event that ended before this one began cannot come after it.
         let in_order = events.iter().all(|other| other.span.1 >= event.span.0);
         let reached = in_order
             && state.after(&event.deed, scenario).iter().any(|next| reaches(scenario, events, next, found));
@@ -119,7 +119,7 @@ fn reaches(scenario: &Scenario, events: &mut Vec<&Event>, state: &State, found: 
 }
 
 impl State {
-    /// Where a deed may lead. Empty: it cannot have ended like this.
+    /// The possible states after an event. Empty: it cannot have ended like this.
     fn after(&self, deed: &Deed, scenario: &Scenario) -> Vec<Self> {
         match deed {
             Deed::Add(container, end) => self.after_add(container, end, scenario),
@@ -159,7 +159,7 @@ impl State {
         }
     }
 
-    /// It says whether it has released anything. In doubt it releases nothing.
+    /// The search's output says whether it released anything. It may release fewer leases than it could.
     fn after_search(&self, end: &End) -> Vec<Self> {
         let without = || self.without(|_, owner| owner == "goes");
         match end {
@@ -186,7 +186,7 @@ impl State {
         next
     }
 
-    /// None, all, or any one of those are gone. There are two at most.
+    /// The states in which none, one or all of those leases are released. There are two at most.
     fn in_part(&self, gone: impl Fn(&str, &str) -> bool) -> Vec<Self> {
         let one = |ip: &String| self.without(|other, owner| other == ip && gone(other, owner));
         let ones = self.leases.keys().map(one);

@@ -1,4 +1,4 @@
-//! One run of some processes under one schedule.
+//! One run of several processes under one schedule.
 
 use std::fmt;
 
@@ -6,32 +6,33 @@ use crate::schedule::{Schedule, Turn};
 use crate::step::Step;
 use crate::traced::{At, Traced};
 
-/// A step that was taken, or before which its process was killed.
+/// A step, or a kill before a step.
 #[derive(Clone, Debug)]
 pub struct Taken {
     pub process: usize,
     pub step: Step,
     pub killed: bool,
-    /// Who else could have gone on.
+    /// The other processes that could continue.
     pub others: Vec<usize>,
-    /// Those of them that would have tried in vain to take a lock, and let its holder go first unless they have to go on.
+    /// Those of them whose next step would fail to take a lock. They run before the holder only if the schedule says
+    /// so.
     pub in_vain: Vec<usize>,
-    /// The process was running, and could go on: another one in its place is a preemption.
+    /// The running process could continue, so selecting another one is a preemption.
     pub went_on: bool,
 }
 
-/// All that happened.
+/// The record of a run.
 #[derive(Debug)]
 pub struct Run {
     pub steps: Vec<Taken>,
     /// Exit code and stdout of each process. None: it was killed.
     pub endings: Vec<Option<(i32, String)>>,
-    /// Why it did not come to an end, or did not follow its schedule.
+    /// Why the run did not end, or did not follow its schedule.
     pub fault: Option<String>,
 }
 
 impl Run {
-    /// Runs the processes, one step at a time, until all have ended.
+    /// Runs the processes, one step at a time, until all have exited.
     pub fn of(mut processes: Vec<Traced>, schedule: &Schedule) -> Self {
         let (mut steps, mut fault, mut running) = (Vec::new(), None, None);
         loop {

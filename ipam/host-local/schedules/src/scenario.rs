@@ -1,4 +1,4 @@
-//! What runs at once, and where it begins.
+//! Scenarios: the concurrent commands, and the directory at their start.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -13,53 +13,53 @@ use crate::traced::Traced;
 use lab::PATH;
 use lab::{Call, Lab, Outcome};
 
-/// What the data directory holds before.
+/// The data directory at the start.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Start {
-    /// It is not there.
+    /// It does not exist.
     Fresh,
-    /// Leases of `stays` and `goes`, and room for three more.
+    /// Leases of `stays` and `goes`, and three free addresses.
     Leases,
-    /// The same leases, and no room.
+    /// The same leases, and no free address.
     Full,
-    /// The same leases, and no room; the runtime has noted that the namespace of `goes` was at a path where nothing is.
+    /// The same leases, and no free address. The runtime's cache has a namespace path of `goes` that does not exist.
     Stale,
-    /// The same leases, made before a reboot that drops them.
+    /// The same leases, from before a reboot that drops them.
     OldBoot,
 }
 
-/// What one of the processes does.
+/// The action of a process.
 #[derive(Clone, Copy, Debug)]
 pub enum Act {
     Add(&'static str),
     Del(&'static str),
-    /// Of all but these.
+    /// GC, with these valid containers.
     Gc(&'static [&'static str]),
-    /// What an ADD of a full range starts: the search for stale leases.
+    /// The search for stale leases, which an ADD starts if the range is full.
     ReleaseStale,
-    /// `rm -r`, as an administrator does it to the network's directory.
+    /// An administrator's `rm -r` of the network's directory.
     RemoveDirectory,
-    /// `rm` of the locks alone.
+    /// An administrator's `rm` of the lock files.
     RemoveLocks,
-    /// A process without privileges locks a file of the network's directory (`.`: the directory itself) that it can read, and
-    /// lets go of it.
+    /// An unprivileged process locks a file of the network's directory (`.`: the directory itself) that it can read,
+    /// and then unlocks it.
     Hold(&'static str),
 }
 
-/// Some processes that run at once.
+/// Concurrent actions.
 #[derive(Clone, Debug)]
 pub struct Scenario {
     pub name: &'static str,
     pub start: Start,
     pub acts: Vec<Act>,
-    /// How many preemptions and kills there are at most.
+    /// The maximum number of preemptions and kills.
     pub bound: usize,
 }
 
 use Act::{Add, Del, Gc, Hold, ReleaseStale, RemoveDirectory, RemoveLocks};
 
 impl Scenario {
-    /// All that are explored.
+    /// All scenarios.
     pub fn all() -> Vec<Self> {
         use Start::{Fresh, Full, Leases, OldBoot, Stale};
         let starts = [Fresh, Leases, Full];
@@ -80,7 +80,7 @@ impl Scenario {
             ("ADD, DEL, GC", &[Full], [Add("a"), Del("goes"), Gc(&["stays", "a"])], 1),
             ("ADD, ADD, rm -r", &[Fresh, Leases], [Add("a"), Add("b"), RemoveDirectory], 1),
             ("ADD, DEL, rm -r", &[Leases], [Add("a"), Del("stays"), RemoveDirectory], 1),
-            // Two: someone is stopped under an older lock, and then that is tried in vain.
+            // Two preemptions: one process stops under an older lock, and another fails to take it.
             ("ADD, ADD of the same, locks removed", &[Leases], [Add("a"), Add("a"), RemoveLocks], 2),
             ("ADD, DEL, locks removed", &[Full], [Add("a"), Del("goes"), RemoveLocks], 1),
             ("ADD, ADD, directory held", &[Fresh, Leases], [Add("a"), Add("b"), Hold(".")], 1),
@@ -92,7 +92,7 @@ impl Scenario {
             ("ADD, release", &[Stale], &[Add("a"), ReleaseStale], 1),
             ("GC, release", &[Stale], &[Gc(&["stays"]), ReleaseStale], 1),
             ("release, rm -r", &[Stale], &[ReleaseStale, RemoveDirectory], 1),
-            // The search finds the lease of `goes`, and `a` has the address by the time that it is to be released.
+            // The search finds the lease of `goes`. When it is about to release it, `a` has the address.
             ("DEL, ADD, release", &[Stale], &[Del("goes"), Add("a"), ReleaseStale], 2),
         ];
         let all = pairs.iter().map(|(name, starts, acts)| (*name, *starts, &acts[..], 2));
@@ -105,12 +105,12 @@ impl Scenario {
             .collect()
     }
 
-    /// Whether an administrator is among those who act.
+    /// Whether an administrator removes the directory.
     pub fn removes_directory(&self) -> bool {
         self.acts.iter().any(|act| matches!(act, RemoveDirectory))
     }
 
-    /// How many addresses there are.
+    /// The number of addresses.
     pub fn room(&self) -> usize {
         if matches!(self.start, Start::Full | Start::Stale) { 2 } else { 5 }
     }
@@ -129,18 +129,18 @@ impl fmt::Display for Scenario {
     }
 }
 
-/// A lab in which a scenario is run again and again.
+/// A lab that runs a scenario repeatedly.
 #[derive(Debug)]
 pub struct Fixture<'a> {
     pub scenario: &'a Scenario,
     lab: Lab,
 }
 
-/// Once it may go on, it gives up root's rights, and locks what it is still let open.
+/// When it may continue, it drops root's privileges, and locks the file if it can open it.
 const HOLD: &str = r#"<STDIN>; $) = "65534 65534"; $( = 65534; ($<, $>) = (65534, 65534);
     open(FILE, "<", $ARGV[0]) or exit; flock(FILE, 2); close(FILE)"#;
 
-/// Address → content of its file.
+/// Address → content of its lease file.
 pub type Leases = BTreeMap<String, String>;
 
 impl<'a> Fixture<'a> {
@@ -161,7 +161,7 @@ impl<'a> Fixture<'a> {
         let last = format!("10.1.0.{}", 1 + self.scenario.room());
         let range = json!({"subnet": "10.1.0.0/24", "rangeStart": "10.1.0.2", "rangeEnd": last});
         let ipam = json!({"type": "host-local", "dataDir": self.root(), "ranges": [[range]],
-            // It would start a process that is not traced. `Act::ReleaseStale` is that process.
+            // That would start a process that is not traced. `Act::ReleaseStale` is that process.
             "reuseStaleLeases": false});
         let call = self.lab.plugin("host-local").version("1.1.0").config(json!({"ipam": ipam}));
         call.env("CNI_CONTAINERID", container).env("CNI_NETNS", "/run/netns/none")
@@ -172,7 +172,7 @@ impl<'a> Fixture<'a> {
         self.call("gc").without("CNI_CONTAINERID").without("CNI_NETNS").without("CNI_IFNAME").gc(&valid)
     }
 
-    /// Brings the start about, and starts the processes: each is stopped before its first step.
+    /// Prepares the directory, and starts the processes. Each stops before its first step.
     pub fn begin(&self) -> Vec<Traced> {
         let root = self.root();
         if root.exists() {
@@ -228,7 +228,7 @@ impl<'a> Fixture<'a> {
             }
             RemoveDirectory => {
                 let mut rm = Command::new("rm");
-                // -I asks once before it begins, and so waits to be traced.
+                // -I prompts before it starts, so the process waits until it is traced.
                 rm.arg("-rI").arg(self.directory()).env("PATH", PATH);
                 return Traced::start(rm, b"y\n", root);
             }
@@ -238,7 +238,7 @@ impl<'a> Fixture<'a> {
         Traced::start(call.process(), &call.input(), root)
     }
 
-    /// The files that are named by addresses, as they are.
+    /// All lease files.
     pub fn leases(&self) -> Leases {
         let of = |name: String| {
             let content = fs::read(self.directory().join(&name)).expect("read a lease");

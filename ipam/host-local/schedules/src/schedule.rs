@@ -1,18 +1,18 @@
-//! Who goes on when.
+//! A schedule: which process runs when.
 
 use std::fmt;
 use std::str::FromStr;
 
-/// What happens at a step instead of the usual: whoever ran goes on, and if it cannot, the first that can.
+/// A deviation at a step. By default the running process continues, and if it cannot, the first one that can.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Turn {
-    /// This process goes on.
+    /// This process continues.
     To(usize),
-    /// Whoever would have gone on is killed.
+    /// The process that would have continued is killed.
     Kill,
 }
 
-/// The steps, by number, at which something unusual happens. As text: `0>1 17>0 23!`.
+/// The steps at which the schedule deviates from the default. As text: `0>1 17>0 23!`.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Schedule(Vec<(usize, Turn)>);
 
@@ -21,12 +21,12 @@ impl Schedule {
         self.0.iter().find(|(step, _)| *step == at).map(|(_, turn)| *turn)
     }
 
-    /// The first step that is behind all that is unusual.
+    /// The step after the last deviation.
     pub fn end(&self) -> usize {
         self.0.last().map_or(0, |(step, _)| step + 1)
     }
 
-    /// The same, and one more behind all others.
+    /// The schedule with one more deviation at the end.
     pub fn then(&self, at: usize, turn: Turn) -> Self {
         Self(self.0.iter().copied().chain([(at, turn)]).collect())
     }

@@ -1,4 +1,4 @@
-//! A system call that touches the directory: what a schedule is made of.
+//! Steps: system calls that touch the directory.
 
 use std::fmt;
 use std::fs::{self, File};
@@ -8,19 +8,19 @@ use std::path::{Path, PathBuf};
 use nix::libc;
 use nix::unistd::Pid;
 
-/// Where a system call has its files.
+/// How a system call names its files.
 #[derive(Clone, Copy, Debug)]
 enum Files {
-    /// A path.
+    /// By a path.
     Path,
-    /// A directory and a path under it.
+    /// By an open directory and a relative path.
     At,
     TwoPaths,
     TwoAt,
     Open,
-    /// An open one, if it is a directory: nobody else changes what is asked of a file.
+    /// By a descriptor, if it is a directory: nothing else affects what is read of a file.
     Directory,
-    /// An open one, if it is locked: closing another changes nothing.
+    /// By a descriptor, if it is locked: closing another one changes nothing.
     Locked,
 }
 
@@ -50,7 +50,7 @@ const CALLS: [(libc::c_long, &str, Files); 21] = [
     (libc::SYS_fchmodat, "fchmodat", At),
 ];
 
-/// Those that younger architectures lack.
+/// System calls that newer architectures lack.
 #[cfg(target_arch = "x86_64")]
 const OLD_CALLS: [(libc::c_long, &str, Files); 8] = [
     (libc::SYS_open, "open", Files::Path),
@@ -65,19 +65,19 @@ const OLD_CALLS: [(libc::c_long, &str, Files); 8] = [
 #[cfg(not(target_arch = "x86_64"))]
 const OLD_CALLS: [(libc::c_long, &str, Files); 0] = [];
 
-/// A process is about to make this call.
+/// The system call that a process is about to make.
 #[derive(Clone, Debug)]
 pub struct Step {
     call: &'static str,
     files: Vec<PathBuf>,
-    /// The open file that it locks, as the process sees it.
+    /// The file that it locks, as a path for the process.
     locks: Option<PathBuf>,
-    /// It does not wait for the lock.
+    /// The lock is requested with LOCK_NB.
     tries: bool,
 }
 
 impl Step {
-    /// The step under `root` that a process which stopped at the entry of a system call is about to take, if it is one.
+    /// The step of a process that has stopped at the entry of a system call, if the call touches `root`.
     pub fn of(pid: Pid, root: &Path) -> Option<Self> {
         let text = fs::read_to_string(format!("/proc/{pid}/syscall")).ok()?;
         let mut words = text.split_whitespace();
@@ -92,27 +92,28 @@ impl Step {
         (!files.is_empty()).then_some(Self { call, files, locks, tries })
     }
 
-    /// Whether the process would have to wait: another one has the lock.
+    /// Whether the process would block, because another one holds the lock.
     pub fn waits(&self) -> bool {
         !self.tries && self.finds_it_held()
     }
 
-    /// Whether the process would try to lock what another one has, and go on without, or try again.
+    /// Whether LOCK_NB would fail, because another process holds the lock.
     pub fn tries_in_vain(&self) -> bool {
         self.tries && self.finds_it_held()
     }
 
     fn finds_it_held(&self) -> bool {
         let Some(path) = &self.locks else { return false };
-        // A second opening of the same file, whether or not it still has a name, has a lock of its own to ask for.
+        // Opening the file again creates a separate open file description, whose lock conflicts with the holder's. This
+        // also works for a deleted file.
         let file = File::open(path).expect("open a file of a stopped process");
         let held = file.try_lock().is_err();
-        // Closing would not do: a process that another thread starts may have the file for a moment, too.
+        // Closing is not enough: a process started by another thread may have inherited the descriptor for a moment.
         file.unlock().expect("give the lock back");
         held
     }
 
-    /// The name of the file that the step removes.
+    /// The name of the file that the step removes, if it does.
     pub fn removes(&self) -> Option<&str> {
         ["unlink", "unlinkat"]
             .contains(&self.call)
@@ -132,7 +133,7 @@ fn files(pid: Pid, kind: Files, arguments: &[u64]) -> Vec<PathBuf> {
     let open = |fd: u64| fs::read_link(open_file(pid, fd)).unwrap_or_default();
     let path = |at: usize| string(pid, arguments[at]);
     let under = |at: usize| {
-        // AT_FDCWD is no open file: nothing is before the path then.
+        // AT_FDCWD is not a descriptor. The path is then complete.
         let path = path(at + 1);
         if path.as_os_str().is_empty() { open(arguments[at]) } else { open(arguments[at]).join(path) }
     };
@@ -156,17 +157,17 @@ fn is_locked(pid: Pid, fd: u64) -> bool {
     info.lines().any(|line| line.starts_with("lock:"))
 }
 
-/// The string at an address of the process.
+/// The string at an address in the process's memory.
 fn string(pid: Pid, address: u64) -> PathBuf {
     let mut bytes = [0; 256];
     let memory = File::open(format!("/proc/{pid}/mem")).expect("open the memory of a stopped process");
-    // Null, as utimensat(2) takes it, reads as nothing.
+    // A null pointer, as utimensat(2) accepts, is read as the empty string.
     let length = memory.read_at(&mut bytes, address).unwrap_or(0);
     let end = bytes[..length].iter().position(|&byte| byte == 0).unwrap_or(length);
     String::from_utf8_lossy(&bytes[..end]).into_owned().into()
 }
 
-/// What is left of a path under the root; for the root itself a point.
+/// The path relative to the root. `.` for the root itself.
 fn below(path: &Path, root: &Path) -> Option<PathBuf> {
     let rest = path.strip_prefix(root).ok()?;
     Some(if rest.as_os_str().is_empty() { ".".into() } else { rest.to_owned() })

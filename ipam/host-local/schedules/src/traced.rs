@@ -1,4 +1,4 @@
-//! A process that stops before each step.
+//! A traced process that stops before each step.
 
 use std::io::{Read, Write};
 use std::path::{Path, PathBuf};
@@ -11,16 +11,16 @@ use nix::unistd::Pid;
 
 use crate::step::Step;
 
-/// Where a process stands.
+/// State of a process.
 #[derive(Clone, Debug)]
 pub enum At {
-    /// Stopped, and about to take it.
+    /// Stopped before a step.
     Step(Step),
     Exited(i32),
     Killed,
 }
 
-/// A process under the eyes of the thread that started it, which alone may command it.
+/// A process traced by the thread that started it. Only this thread may control it.
 #[derive(Debug)]
 pub struct Traced {
     pid: Pid,
@@ -30,13 +30,12 @@ pub struct Traced {
 }
 
 impl Traced {
-    /// Starts a program that reads all of stdin before it touches anything under `root`, and lets it run to its first
-    /// step there.
+    /// Starts a program and runs it to its first step. The program must read all of stdin before it touches `root`.
     pub fn start(mut command: Command, input: &[u8], root: &Path) -> Self {
         command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::null());
         let mut child = command.spawn().expect("start a process to be traced");
         let pid = Pid::from_raw(child.id().cast_signed());
-        // It gets no further than to stdin before it is held.
+        // The process blocks in reading stdin until it is traced.
         ptrace::seize(pid, Options::PTRACE_O_TRACESYSGOOD | Options::PTRACE_O_EXITKILL).expect("trace it");
         ptrace::interrupt(pid).expect("stop it");
         wait(pid);
@@ -52,9 +51,10 @@ impl Traced {
         &self.at
     }
 
-    /// Takes the step, and runs on to the next one.
+    /// Performs the step, and runs to the next one.
     pub fn step(&mut self) {
-        // Stops come in pairs: at the entry of a system call, and at its end, which comes first unless it just begins.
+        // Stops come in pairs: at the entry and at the exit of a system call. If the process is at an entry, the exit
+        // is next.
         let mut inside = matches!(self.at, At::Step(_));
         let mut signal = None;
         self.at = loop {
@@ -74,7 +74,7 @@ impl Traced {
         };
     }
 
-    /// Kills it before it takes the step.
+    /// Kills the process before its step.
     pub fn kill(&mut self) {
         if matches!(self.at, At::Step(_)) {
             kill(self.pid, Signal::SIGKILL).expect("kill it");
@@ -83,7 +83,7 @@ impl Traced {
         }
     }
 
-    /// What it wrote on stdout until it ended.
+    /// The output on stdout.
     pub fn output(&mut self) -> String {
         let mut text = String::new();
         let stdout = self.child.stdout.as_mut().expect("a piped stdout");

@@ -1,11 +1,11 @@
-//! Is all well after a run?
+//! Checks of a run's result.
 
 use crate::model;
 use crate::run::Run;
 use crate::scenario::{Act, Fixture, Leases};
 
-/// Judges what a run left, and goes on from there: a cleanup for the one that was killed, an ADD, and a DEL of each
-/// attachment that has a lease, which must find it without the help of others.
+/// Checks the result of a run, and continues: a cleanup for a killed command, an ADD, and a DEL of each attachment that
+/// has a lease. Each DEL must find its own lease.
 ///
 /// # Errors
 /// What is wrong.
@@ -26,7 +26,7 @@ pub fn verify(fixture: &Fixture, run: &Run, by_gc: bool) -> Result<(), String> {
         same(fixture, &leases, &format!("a DEL of {content:?}"))?;
     }
     let names = fixture.names();
-    // Who removes leases past the lock may leave more entries in the index than there are leases: it stays then.
+    // After leases were removed without the lock, the index may have more entries than there are leases. Then it stays.
     let index = fixture.scenario.removes_directory();
     let stays =
         |name: &str| ["lock", ".lock", "last_reserved_ip.0"].contains(&name) || (index && name == ".index");
@@ -34,7 +34,7 @@ pub fn verify(fixture: &Fixture, run: &Run, by_gc: bool) -> Result<(), String> {
     left.map_or(Ok(()), |left| Err(format!("{left} is left")))
 }
 
-/// What a runtime does after a command was killed.
+/// What a runtime does after a command was killed: a DEL or a GC.
 fn cleanup(fixture: &Fixture, act: &Act, by_gc: bool, leases: &mut Leases) -> Result<(), String> {
     let gone = match *act {
         Act::Add(container) | Act::Del(container) => container,

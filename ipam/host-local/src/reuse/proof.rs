@@ -1,4 +1,4 @@
-//! Which leases are certainly of dead containers. docs/host-local.md says it for each runtime. In doubt, a lease stays.
+//! Decides which leases are stale (docs/host-local.md#stale-leases). In doubt, a lease is kept.
 
 use std::fs;
 use std::io::ErrorKind;
@@ -12,19 +12,19 @@ use runtime::Cache;
 use super::Request;
 use crate::store::{Aged, Lease, Owner};
 
-/// How often to look at the host again while namespaces appear and go.
+/// How many times to look at the host again while namespaces are created and deleted.
 const LOOKS: u32 = 3;
 
-/// Why a container is taken for dead, unless the host shows otherwise.
+/// Why a container is considered dead, unless the host shows otherwise.
 #[derive(Debug)]
 enum Reason {
-    /// The runtime's files name these namespaces, and none of them exists.
+    /// The runtime's files name these namespaces. None of them exists.
     Deleted(Vec<PathBuf>),
-    /// The lease is from before the host was started.
+    /// The lease is from before the last boot.
     Reboot,
 }
 
-/// The stale ones of some leases, each with the reason in words.
+/// The stale leases, each with the reason in words.
 pub fn stale(leases: Vec<Aged>, network: &NetworkName, request: &Request) -> Vec<(Aged, String)> {
     let (now, caches) = (SystemTime::now(), Cache::of_host());
     let boot = request.reboot.then(Boot::look);
@@ -51,12 +51,12 @@ pub fn stale(leases: Vec<Aged>, network: &NetworkName, request: &Request) -> Vec
     suspects.into_iter().map(|(aged, reason)| (aged, reason.text())).collect()
 }
 
-/// All namespaces, or none.
+/// All network namespaces of the host. None if they cannot be listed completely.
 fn look() -> Option<Namespaces> {
     (0..LOOKS).find_map(|_| Namespaces::look().ok().filter(Namespaces::is_complete))
 }
 
-/// Whether anything of the container is seen: its address, or its name.
+/// Whether a namespace has the lease's address, or a process has the container's id.
 fn shows(namespaces: &Namespaces, lease: &Lease) -> bool {
     namespaces.may_have(lease.ip)
         || namespaces.host_has(lease.ip)
@@ -77,10 +77,11 @@ fn reason(aged: &Aged, network: &NetworkName, caches: &[Cache], boot: Option<Boo
     }
 }
 
-/// The namespaces that runtimes have noted for a container. None: a file of theirs cannot be read, or names none.
+/// The container's namespaces according to the runtimes' caches. None: a cache file cannot be read, or none names a
+/// namespace.
 fn namespaces_of(owner: &Owner, network: &NetworkName, caches: &[Cache]) -> Option<Vec<PathBuf>> {
     let container = ContainerId::parse(&owner.container).ok()?;
-    // Old leases do not name the interface.
+    // Old lease files do not contain the interface.
     let ifname = IfName::parse(owner.ifname.as_deref()?).ok()?;
     let at = Attachment { container, ifname };
     let mut paths = Vec::new();
@@ -92,14 +93,14 @@ fn namespaces_of(owner: &Owner, network: &NetworkName, caches: &[Cache]) -> Opti
     Some(paths)
 }
 
-/// What `umount` leaves where a namespace was.
+/// After `umount`, an empty regular file remains where the namespace was mounted.
 fn is_plain_file(path: &Path) -> bool {
     path.symlink_metadata().is_ok_and(|file| file.is_file() && file.len() == 0)
         && !runtime::is_namespace(path)
 }
 
 impl Reason {
-    /// Whether no mount namespace of the host has the container's namespace either.
+    /// Whether a mount namespace of the host still has the container's namespace.
     fn holds(&self, namespaces: &Namespaces) -> bool {
         match self {
             Self::Deleted(paths) => !paths.iter().any(|path| namespaces.is_at(path)),

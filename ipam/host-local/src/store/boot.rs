@@ -1,16 +1,16 @@
-//! Which boot is this?
+//! The boot id.
 
 use std::fs::File;
 use std::io::{self, Read};
 use std::sync::OnceLock;
 
-/// Bytes of an id, a UUID as text.
+/// Length of an id in bytes: a UUID as text.
 pub const ID_LEN: usize = 36;
 
-/// The id that the kernel gave to this boot (random(4)). It is read once.
+/// The kernel's id of this boot (random(4)). It is read once.
 ///
 /// # Errors
-/// What the file system says, if /proc is missing.
+/// If it cannot be read, for example without /proc.
 pub fn id() -> io::Result<[u8; ID_LEN]> {
     static ID: OnceLock<[u8; ID_LEN]> = OnceLock::new();
     if let Some(id) = ID.get() {
@@ -21,7 +21,7 @@ pub fn id() -> io::Result<[u8; ID_LEN]> {
     Ok(*ID.get_or_init(|| id))
 }
 
-/// Whether this can be the id of a boot.
+/// Whether this is a valid boot id.
 pub fn is_id(mark: &[u8]) -> bool {
     mark.len() == ID_LEN && mark.iter().all(|byte| byte.is_ascii_hexdigit() || *byte == b'-')
 }

@@ -1,8 +1,8 @@
 //! Directory of a network's leases: reads, writes and removes its files.
 //!
-//! An administrator may remove the directory at any time, and another process may create it again while this one is running. So it
-//! is opened once, and all operations use the open directory. A late process finds it empty. It can neither write to the new
-//! directory nor remove anything there.
+//! An administrator may remove the directory at any time, and another process may create it again. So it is opened
+//! once, and all operations use the open directory. A process that still has the removed directory finds it empty. It
+//! can neither write to the new directory nor remove anything there.
 
 use std::fs::{DirBuilder, File, OpenOptions};
 use std::io::{self, ErrorKind, Read, Write};
@@ -22,17 +22,17 @@ use system::file::{self, AtomicFile};
 
 use super::lease::{self, Owner};
 
-/// More than a container's id and an interface's name can have.
+/// Maximum size of a lease file: more than the longest container id and interface name.
 const LONGEST_LEASE: usize = 1024;
 
-/// A network's directory, open. It may have been removed since.
+/// The open directory of a network. It may have been removed since.
 #[derive(Debug)]
 pub struct Directory {
     path: PathBuf,
     open: File,
 }
 
-/// Which file it is, and its last change, which no program can set.
+/// Identifies a file and its last change: inode and change time, which no program can set.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Stamp {
     inode: u64,
@@ -41,24 +41,24 @@ pub struct Stamp {
 }
 
 impl Stamp {
-    /// The later one of both times: a copy from a backup has an old one of modification.
+    /// The later one of change time and modification time: a copy from a backup has an old modification time.
     pub fn changed(&self) -> SystemTime {
         let seconds = u64::try_from(self.changed.0.max(self.modified)).unwrap_or_default();
         SystemTime::UNIX_EPOCH + Duration::from_secs(seconds)
     }
 }
 
-/// What a file that is named by an address turned out to be.
+/// Content of a file whose name is an address.
 #[derive(Debug)]
 pub enum Content {
     Lease(Owner),
-    /// Empty, or not there at all.
+    /// Empty or missing.
     Torn,
     NotAFile,
 }
 
 impl Directory {
-    /// The path of the one that a network has in a data directory.
+    /// Path of a network's directory in a data directory.
     pub fn path_of(data_dir: &Path, network: &NetworkName) -> PathBuf {
         data_dir.join(network.as_str())
     }
@@ -72,10 +72,10 @@ impl Directory {
         made.map_err(|e| Error::io(format!("create the directory of leases {}", path.display()), &e))
     }
 
-    /// Opens it. None if there is none.
+    /// Opens the directory. None if it does not exist.
     ///
     /// # Errors
-    /// What the file system says.
+    /// If it cannot be opened.
     pub fn open(path: &Path) -> io::Result<Option<Self>> {
         match OpenOptions::new().read(true).custom_flags(libc::O_DIRECTORY).open(path) {
             Ok(open) => Ok(Some(Self { path: path.to_owned(), open })),
@@ -84,38 +84,38 @@ impl Directory {
         }
     }
 
-    /// The directory's own file.
+    /// The open directory.
     pub fn as_file(&self) -> &File {
         &self.open
     }
 
-    /// The path of a file in it, to speak of.
+    /// The path of a file, for messages.
     pub fn path(&self, name: &str) -> PathBuf {
         self.path.join(name)
     }
 
-    /// The path of a lease, to speak of.
+    /// The path of a lease, for messages.
     pub fn lease(&self, ip: IpAddr) -> PathBuf {
         self.path(&ip.to_string())
     }
 
-    /// Opens a file in it. No link is followed.
+    /// Opens a file without following links.
     ///
     /// # Errors
-    /// What the file system says, or that it is not a regular file.
+    /// If it cannot be opened, or is not a regular file.
     pub fn file(&self, name: &str, flags: OFlag) -> io::Result<File> {
         file::open_in(&self.open, name, flags)
     }
 
-    /// All that a file has.
+    /// The content of a file.
     ///
     /// # Errors
-    /// What the file system says, or that it is not a regular file or has more than `limit` bytes.
+    /// If it cannot be read, is not a regular file, or has more than `limit` bytes.
     pub fn content(&self, name: &str, limit: u64) -> io::Result<Vec<u8>> {
         file::read_all(self.file(name, OFlag::O_RDONLY)?, limit)
     }
 
-    /// The addresses in the names of files.
+    /// The addresses among the file names.
     ///
     /// # Errors
     /// Code 5 if the directory cannot be read.
@@ -135,16 +135,16 @@ impl Directory {
         });
         match names {
             Ok(names) => Ok(names),
-            // So it is with a directory that was removed.
+            // The directory was removed.
             Err(Errno::ENOENT) => Ok(Vec::new()),
             Err(e) => Err(Error::io(format!("list the leases in {}", self.path.display()), &e.into())),
         }
     }
 
-    /// Reads a lease. No link is followed, and nothing that is no file is waited for.
+    /// Reads a lease. Follows no link, and does not block on a FIFO.
     ///
     /// # Errors
-    /// What the file system says.
+    /// If it cannot be read.
     pub fn read(&self, ip: IpAddr) -> io::Result<Content> {
         let mut file = match self.file(&ip.to_string(), OFlag::O_RDONLY) {
             Ok(file) => file,
@@ -157,7 +157,7 @@ impl Directory {
         Ok(Owner::parse(&content[..length]).map_or(Content::Torn, Content::Lease))
     }
 
-    /// Whether an address is leased. An empty file was torn by a crash and holds nothing.
+    /// Whether an address is leased. An empty file was torn by a crash and is not a lease.
     ///
     /// # Errors
     /// Code 5 if the file cannot be examined.
@@ -173,7 +173,7 @@ impl Directory {
         self.look(ip).map(|file| file.is_some())
     }
 
-    /// The stamp of a lease's file. None: there is no such regular file.
+    /// The stamp of a lease file. None: there is no such regular file.
     pub fn stamp(&self, ip: IpAddr) -> Option<Stamp> {
         let file = fstatat(&self.open, ip.to_string().as_str(), AtFlags::AT_SYMLINK_NOFOLLOW).ok()?;
         let changed = (file.st_ctime, file.st_ctime_nsec);
@@ -181,13 +181,13 @@ impl Directory {
         (file.st_mode & libc::S_IFMT == libc::S_IFREG).then_some(stamp)
     }
 
-    /// When a file was modified. None if it is not there.
+    /// Modification time of a file. None if it does not exist.
     pub fn modified(&self, name: &str) -> Option<SystemTime> {
         let file = fstatat(&self.open, name, AtFlags::AT_SYMLINK_NOFOLLOW).ok()?;
         Some(SystemTime::UNIX_EPOCH + Duration::from_secs(u64::try_from(file.st_mtime).ok()?))
     }
 
-    /// Whether what is named by an address is a regular file, and how many bytes it has.
+    /// Whether the file of an address is a regular one, and its size.
     fn look(&self, ip: IpAddr) -> Result<Option<(bool, i64)>> {
         match fstatat(&self.open, ip.to_string().as_str(), AtFlags::AT_SYMLINK_NOFOLLOW) {
             Ok(file) => Ok(Some((file.st_mode & libc::S_IFMT == libc::S_IFREG, file.st_size))),
@@ -196,7 +196,7 @@ impl Directory {
         }
     }
 
-    /// Writes a file atomically: after a kill it has the old or the new content.
+    /// Writes a file atomically: after a kill, it has either the old or the new content.
     ///
     /// # Errors
     /// Code 5 if the file cannot be written.
@@ -221,7 +221,7 @@ impl Directory {
         Error::io(format!("write {}", self.path(name).display()), e)
     }
 
-    /// Writes a file in place: after a kill its content may be mixed.
+    /// Writes a file in place: a kill may leave it with partial content.
     ///
     /// # Errors
     /// Code 5 if the file cannot be written.

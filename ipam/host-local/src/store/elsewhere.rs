@@ -1,4 +1,4 @@
-//! Addresses that another network has leased, too.
+//! Addresses that another network has leased as well.
 
 use std::fs;
 use std::net::IpAddr;
@@ -9,7 +9,8 @@ use cni::NetworkName;
 use super::directory::{Content, Directory};
 use super::lease::{Lease, Owner};
 
-/// Leases of the same addresses in other networks' directories, each with its network. Nothing is locked: the answer is for a warning.
+/// Leases of these addresses in other networks' directories, each with its network. Takes no lock, because the result
+/// is only used for a warning.
 pub fn leases(data_dir: &Path, network: &NetworkName, ips: &[IpAddr]) -> Vec<(String, Lease)> {
     let names = Directory::open(data_dir).ok().flatten().and_then(|dir| dir.names().ok()).unwrap_or_default();
     let others =
@@ -23,7 +24,7 @@ pub fn leases(data_dir: &Path, network: &NetworkName, ips: &[IpAddr]) -> Vec<(St
 }
 
 fn owner(dir: &Path, ip: IpAddr) -> Option<Owner> {
-    // There is hardly ever one.
+    // It hardly ever exists.
     fs::symlink_metadata(dir.join(ip.to_string())).ok()?;
     match Directory::open(dir).ok()??.read(ip) {
         Ok(Content::Lease(owner)) => Some(owner),

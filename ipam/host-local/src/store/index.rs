@@ -5,7 +5,7 @@
 //! has two properties:
 //!
 //! - *An extra entry is harmless.* Users of an entry read the lease file, and trust only the file.
-//! - *A missing entry is detected.* The index counts as complete only under its seal.
+//! - *A missing entry is detected.* The index is complete only if its seal is valid.
 //!
 //! **The seal.** The last step of a change, still under the lock, sets the directory's modification time back by one hour. Then it
 //! stores the directory's modification and change times in the index. When any program creates, removes or renames a file in the
@@ -24,13 +24,13 @@
 //! microseconds between a change and its seal, and a file that is overwritten in place. The reference does neither. For this reason a
 //! DEL without an answer from the index reads all files.
 //!
-//! **The file** is one sector of header and then buckets of one sector each. A bucket has room for [`SLOTS`] entries;
-//! one that overflowed says so, and a search in it ends with a reading of all files and a larger index. Nothing is
-//! ever moved, so a change costs the same however many entries there are.
+//! **The file** has a header of one sector, followed by buckets of one sector each. A bucket has room for [`SLOTS`]
+//! entries. If a bucket has overflowed, it is marked. A search in it then reads all files and creates a larger index.
+//! Entries are never moved, so the time for a change does not depend on the number of entries.
 //!
-//! **Damage shows.** Each sector ends with a sum of its bytes and its place. To change what is in the file is no change of the
-//! directory, so neither a flipped byte nor an editor breaks the seal; but what does not match its sum is not believed,
-//! and all files are read in its place.
+//! **Damage is detected.** Each sector ends with a checksum of its bytes and its position. A change in the file does
+//! not change the directory, so neither a flipped bit nor an editor breaks the seal. If a checksum does not match, all
+//! lease files are read instead.
 
 use std::fs::{File, FileTimes};
 use std::io::{self, ErrorKind};
@@ -43,29 +43,29 @@ use nix::fcntl::OFlag;
 use super::boot;
 use super::directory::Directory;
 
-/// The file's name. The reference reads it as it reads every file, and finds no container in it.
+/// The file's name. The reference reads it like every file, and finds no container in it.
 const NAME: &str = ".index";
-/// Changes with the file's format.
+/// Version of the file's format.
 const MAGIC: &[u8; 8] = b"leases-2";
-/// Bytes of a bucket, and of the header.
+/// Size of a bucket and of the header in bytes.
 const SECTOR: usize = 512;
-/// Bytes of an entry: a key and an address.
+/// Size of an entry in bytes: a key and an address.
 const SLOT: usize = 24;
-/// Entries in a bucket. Behind them are the mark of overflow, and the sum.
+/// Entries in a bucket. The overflow mark and the checksum follow.
 const SLOTS: usize = 20;
 const OVERFLOW: usize = SLOTS * SLOT;
-/// Where a sector's sum is.
+/// Position of a sector's checksum.
 const SUM: usize = SECTOR - 8;
-/// How full the buckets of a new index are at most, on average: it can grow by half before they overflow.
+/// Maximum average load of a new index's buckets. It can grow by half before buckets overflow.
 const LOAD: usize = 8;
 const FEWEST_BUCKETS: usize = 8;
-/// The distance of the two times of a sealed directory. Coarser than any file system's time stamps.
+/// Distance of the two times of a sealed directory. It is coarser than any file system's time stamps.
 const APART: Duration = Duration::from_secs(3600);
 
 const FNV_OFFSET: u64 = 0xcbf2_9ce4_8422_2325;
 const FNV_PRIME: u64 = 0x0100_0000_01b3;
 
-/// What the header begins with if the index is complete: format, boot, and the directory's two times.
+/// Length of the seal at the start of the header: format, boot id, and the directory's two times.
 const SEAL: usize = MAGIC.len() + boot::ID_LEN + 4 * 8;
 type Seal = [u8; SEAL];
 const BUCKETS_AT: usize = SEAL;
@@ -80,7 +80,7 @@ pub struct Index {
 }
 
 impl Index {
-    /// Opens the index, if it is sealed.
+    /// Opens the index if its seal is valid.
     pub fn sealed(dir: &Directory) -> Option<Self> {
         let file = dir.file(NAME, OFlag::O_RDWR).ok()?;
         let header = Sector::read(&file, 0).ok()?.bytes;
@@ -89,10 +89,10 @@ impl Index {
         (whole && buckets > 0).then_some(Self { file, buckets, count })
     }
 
-    /// Begins a new index with room for so many leases, and more. It has no seal yet.
+    /// Creates an index with room for at least this many leases. It has no seal yet.
     ///
     /// # Errors
-    /// What the file system says.
+    /// If the file cannot be written.
     pub fn begin(dir: &Directory, leases: usize) -> io::Result<Self> {
         let file = dir.file(NAME, OFlag::O_RDWR | OFlag::O_CREAT | OFlag::O_TRUNC)?;
         let buckets = (leases / LOAD).next_power_of_two().max(FEWEST_BUCKETS) as u64;
@@ -106,15 +106,15 @@ impl Index {
         Ok(Self { file, buckets, count: 0 })
     }
 
-    /// How many leases there are.
+    /// The number of leases.
     pub fn count(&self) -> u64 {
         self.count
     }
 
-    /// The addresses that may be the owner's. None if the index cannot say.
+    /// The addresses that may be the owner's. None if the bucket has overflowed.
     ///
     /// # Errors
-    /// What the file system says, or that the index is damaged.
+    /// If the index cannot be read, or is damaged.
     pub fn find(&self, owner: &str) -> io::Result<Option<Vec<IpAddr>>> {
         let key = key(owner);
         let bucket = self.bucket(key)?.bytes;
@@ -157,7 +157,7 @@ impl Index {
         Ok(())
     }
 
-    /// Seals the index: it has an entry for every lease now. Where there is no lease, none is needed: it is removed.
+    /// Seals the index: it is complete now. Without leases, it is removed instead.
     ///
     /// # Errors
     /// An I/O error of the file system. The index then has no seal, and is rebuilt next time.
@@ -179,7 +179,7 @@ impl Index {
     }
 }
 
-/// A part of the file that is read and written as a whole, and knows whether it was damaged.
+/// A part of the file that is read and written as a whole, with a checksum.
 struct Sector {
     number: u64,
     bytes: [u8; SECTOR],
@@ -207,14 +207,14 @@ impl Sector {
         self.bytes
     }
 
-    /// Each step can be undone, so two sectors that differ in one word never have the same sum.
+    /// Each step is reversible, so two sectors that differ in one word never have the same checksum.
     fn sum(&self) -> u64 {
         let words = self.bytes[..SUM].as_chunks::<8>().0.iter().map(|word| u64::from_le_bytes(*word));
         words.fold(FNV_OFFSET ^ self.number, |sum, word| (sum ^ word).wrapping_mul(FNV_PRIME).rotate_left(29))
     }
 }
 
-/// How a seal on the directory, as it is now, reads.
+/// The seal for the current state of the directory.
 fn seal_of(dir: &Directory) -> io::Result<Seal> {
     let now = dir.as_file().metadata()?;
     let times = [now.mtime(), now.mtime_nsec(), now.ctime(), now.ctime_nsec()];
@@ -224,7 +224,7 @@ fn seal_of(dir: &Directory) -> io::Result<Seal> {
     Ok(seal)
 }
 
-/// The key of an owner: FNV-1a, the same in every build. Never 0, which marks a free slot.
+/// The key of an owner: FNV-1a, the same in every build. Never 0, which marks a free entry.
 fn key(owner: &str) -> u64 {
     let hash = owner.bytes().fold(FNV_OFFSET, |hash, byte| (hash ^ u64::from(byte)).wrapping_mul(FNV_PRIME));
     hash.max(1)
@@ -301,7 +301,7 @@ mod tests {
         assert_eq!(index.count(), 1000);
     }
 
-    /// Also in the same tick of the kernel's clock, and with the old modification time put back.
+    /// Also within the same tick of the kernel's clock, and if the old modification time is restored.
     #[test]
     fn the_seal_breaks_with_any_change_of_the_directory() {
         type Change = (&'static str, fn(&Path));
@@ -336,7 +336,7 @@ mod tests {
         let of = |dir: &Path| fs::metadata(dir).unwrap();
         let changed = |dir: &Path| (of(dir).ctime(), of(dir).ctime_nsec());
         let modified = of(&one).modified().unwrap();
-        // Until the kernel's clock has ticked: what was made in the tick of the seal could not be told from it.
+        // Wait for the kernel's clock to tick: a change in the tick of the seal would have the same time stamp.
         loop {
             open(&two).as_file().set_times(FileTimes::new().set_modified(modified)).unwrap();
             if changed(&two) != changed(&one) {
@@ -349,7 +349,7 @@ mod tests {
     }
 
     #[test]
-    fn the_index_goes_with_the_last_lease() {
+    fn the_index_is_deleted_with_the_last_lease() {
         let dir = tempfile::tempdir().unwrap();
         let mut index = index_of(&dir, 1, 1);
         index.seal(&open(&dir)).unwrap();
@@ -375,7 +375,7 @@ mod tests {
         assert!(Index::sealed(&open(&dir)).is_none());
     }
 
-    /// The seal does not see them: what is in a file is nothing of the directory's.
+    /// The seal does not detect this, because the content of a file is not part of the directory.
     #[test]
     fn a_flipped_byte_or_a_sector_in_another_s_place_is_not_believed() {
         let dir = tempfile::tempdir().unwrap();

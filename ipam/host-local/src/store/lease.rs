@@ -1,12 +1,12 @@
-//! A lease on disk: a file that is named by the address and says who holds it.
+//! A lease on disk: a file whose name is the address, and whose content is the owner.
 
 use std::fmt;
 use std::net::IpAddr;
 
 use cni::Attachment;
 
-/// Who holds a lease, as its file says: `CONTAINER CR LF INTERFACE`. Files from before 2018 name the container only;
-/// such a lease may be of any of its interfaces.
+/// The owner of a lease, as in the file: `CONTAINER CR LF INTERFACE`. Files from before 2018 contain only the
+/// container. Such a lease may belong to any of its interfaces.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Owner {
     pub container: String,
@@ -14,8 +14,8 @@ pub struct Owner {
 }
 
 impl Owner {
-    /// Reads a file's content. None for a file that was torn by a crash, and names no container: it may be empty, or
-    /// zeroes after a loss of power.
+    /// Parses a file's content. None for a file without a container that was torn by a crash: it is empty, or full of
+    /// zeros after a power failure.
     pub fn parse(content: &[u8]) -> Option<Self> {
         let text = String::from_utf8_lossy(content);
         let blank = |c: char| c.is_whitespace() || c == '\0';
@@ -33,14 +33,15 @@ impl Owner {
         }
     }
 
-    /// The owners that the lease of an attachment may have, the exact one first.
+    /// The owners that may be in an attachment's lease files, the exact one first.
     pub fn all_of(at: &Attachment) -> [Self; 2] {
         let exact = Self::from(at);
         let old = Self { container: exact.container.clone(), ifname: None };
         [exact, old]
     }
 
-    /// Of an attachment's leases those that name the interface. If there are none: those that do not. By address.
+    /// Of an attachment's leases, those with the interface. If there are none, those without an interface. Sorted by
+    /// address.
     pub fn most_exact(mut found: Vec<Lease>) -> Vec<Lease> {
         found.sort_by_key(|lease| lease.ip);
         let (exact, old): (Vec<_>, Vec<_>) =
@@ -62,15 +63,15 @@ impl fmt::Display for Owner {
     }
 }
 
-/// An address and who holds it.
+/// An address and its owner.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Lease {
     pub ip: IpAddr,
     pub owner: Owner,
 }
 
-/// The address that a file is named by. None for other files, also for an address in another form than the one that
-/// is written (RFC 5952): such a file keeps nobody from taking the address.
+/// The address that is a file's name. None for other files, also for an address that is not in canonical form (RFC
+/// 5952): such a file does not reserve the address.
 pub fn address(file_name: &str) -> Option<IpAddr> {
     let ip: IpAddr = file_name.parse().ok()?;
     (ip == ip.to_canonical() && ip.to_string() == file_name).then_some(ip)
@@ -85,7 +86,7 @@ mod tests {
     }
 
     #[test]
-    fn both_forms_of_the_reference_and_what_an_editor_makes_of_them_are_read() {
+    fn both_formats_of_the_reference_are_read_also_with_an_editors_changes() {
         assert_eq!(Owner::parse(b"c1\r\neth0"), owner("c1", Some("eth0")));
         assert_eq!(Owner::parse(b"c1"), owner("c1", None));
         assert_eq!(Owner::parse(b" c1 \neth0\n"), owner("c1", Some("eth0")));
@@ -93,14 +94,14 @@ mod tests {
     }
 
     #[test]
-    fn a_torn_file_names_nobody() {
+    fn a_torn_file_has_no_owner() {
         for torn in [&b""[..], b"\r\n", b" \n", b"\0\0\0\0"] {
             assert_eq!(Owner::parse(torn), None, "{torn:?}");
         }
     }
 
     #[test]
-    fn what_is_written_reads_back() {
+    fn written_values_are_read_back() {
         for owner in [owner("c", Some("eth0")), owner("c", None)].into_iter().flatten() {
             assert_eq!(Owner::parse(owner.content().as_bytes()), Some(owner));
         }

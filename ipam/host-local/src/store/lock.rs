@@ -30,37 +30,37 @@ use system::lock::try_lock;
 
 use super::directory::Directory;
 
-/// Ours. The reference reads it as it reads every file, and finds no container in it.
+/// Our lock file. The reference reads it like every file, and finds no container in it.
 const OWN: &str = ".lock";
-/// The reference's.
+/// The reference's lock file.
 const SHARED: &str = "lock";
-/// For how long others may hold what others can lock.
+/// Timeout for locks that other programs can hold.
 const LOCK_TIMEOUT: Duration = Duration::from_secs(5);
 
-/// What holders of `.lock` leave to those who come later: the size of the file.
+/// State for later holders of `.lock`, stored as its size.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Note {
-    /// Nobody has yet waited for those that may be at work under an older one.
+    /// No process has yet waited for processes that may still run under an older `.lock`.
     New = 0,
     Settled = 1,
-    /// `lock` was waited for in vain.
+    /// Waiting for `lock` has timed out.
     InVain = 2,
 }
 
 /// The lock, held until it is dropped.
 #[derive(Debug)]
 pub struct Lock {
-    /// None: somebody held it for too long.
+    /// None: another process held it for too long.
     shared: Option<File>,
-    /// Closing it unlocks. It goes last.
+    /// Closing it unlocks it. It is dropped last.
     _own: File,
 }
 
-/// What failed, on which file of the directory.
+/// The name of the file in the directory, and the error.
 type Failure = (&'static str, io::Error);
 
 impl Lock {
-    /// Opens a network's directory and locks it. None if there is none.
+    /// Opens a network's directory and locks it. None if it does not exist.
     ///
     /// # Errors
     /// Code 5 if the directory or a lock file cannot be opened or locked.
@@ -70,7 +70,7 @@ impl Lock {
             match Self::of(&dir) {
                 Ok(Some(lock)) => return Ok(Some((dir, lock))),
                 Ok(None) => {}
-                // The directory was removed meanwhile.
+                // The directory was removed in the meantime.
                 Err((_, e)) if e.kind() == ErrorKind::NotFound => {}
                 Err(failure) => return Err(failed(failure)),
             }
@@ -78,13 +78,13 @@ impl Lock {
         Ok(None)
     }
 
-    /// Whether the reference is excluded, too. Otherwise it may be at work at this moment: it creates files that are empty
-    /// until it has written to them, and its leases may come between a change of ours and the seal.
+    /// Whether the reference is excluded too. If not, it may be running now: its files are empty until it has written
+    /// them, and its leases may be added between our change and the seal.
     pub fn is_whole(&self) -> bool {
         self.shared.is_some()
     }
 
-    /// None if the directory or its `.lock` was replaced meanwhile.
+    /// None if the directory or its `.lock` was replaced in the meantime.
     fn of(dir: &Directory) -> Result<Option<Self>, Failure> {
         let locked = own(dir).and_then(|own| Ok(note(dir, &own)?.map(|note| (own, note))));
         let Some((own, mut note)) = locked.map_err(|e| (OWN, e))? else { return Ok(None) };
@@ -99,7 +99,7 @@ fn own(dir: &Directory) -> io::Result<File> {
     let open = || dir.file(OWN, OFlag::O_RDWR | OFlag::O_CREAT);
     let mut file = open()?;
     if file.metadata()?.mode() & 0o077 != 0 {
-        // Another one of us may be faster.
+        // Another process of this plugin may have removed it.
         dir.unlink(OWN).ok();
         file = open()?;
     }
@@ -107,7 +107,7 @@ fn own(dir: &Directory) -> io::Result<File> {
     Ok(file)
 }
 
-/// What `.lock` says, now that it is locked. None if it is not the one that the path leads to any more.
+/// The state in the locked `.lock`. None if the path leads to another file now.
 fn note(dir: &Directory, own: &File) -> io::Result<Option<Note>> {
     let held = own.metadata()?;
     let is_current = |there: fs::Metadata| (there.ino(), there.dev()) == (held.ino(), held.dev());
@@ -126,7 +126,7 @@ fn write_note(own: &File, note: Note) -> io::Result<Note> {
     Ok(note)
 }
 
-/// Locks the directory, if that is to be had. Under a new `.lock`, those are waited for who began under an older one.
+/// Locks the directory if it is free. With a new `.lock`, waits for processes that started under an older one.
 fn outlast(dir: &Directory, own: &File, note: Note) -> io::Result<Note> {
     let alone = || Ok(try_lock(dir.as_file())?.then_some(()));
     let immediate = alone()?;
@@ -139,7 +139,7 @@ fn outlast(dir: &Directory, own: &File, note: Note) -> io::Result<Note> {
     write_note(own, Note::Settled)
 }
 
-/// Locks `lock`. None if others hold it, and did so for too long.
+/// Locks `lock`. None if another program holds it, and waiting has timed out.
 fn shared_after(dir: &Directory, own: &File, note: Note) -> io::Result<Option<File>> {
     let immediate = shared(dir)?;
     if immediate.is_some() {
@@ -164,9 +164,9 @@ fn shared_after(dir: &Directory, own: &File, note: Note) -> io::Result<Option<Fi
     Ok(later)
 }
 
-/// Opens `lock`, and locks it if nobody else holds it.
+/// Opens `lock`, and locks it if it is free.
 fn shared(dir: &Directory) -> io::Result<Option<File>> {
     let file = dir.file(SHARED, OFlag::O_RDWR | OFlag::O_CREAT)?;
-    // One that was removed meanwhile keeps nobody out.
+    // A removed file excludes no other process.
     Ok((try_lock(&file)? && file.metadata()?.nlink() > 0).then_some(file))
 }

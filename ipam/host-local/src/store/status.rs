@@ -1,5 +1,5 @@
-//! STATUS: could a lease be written at all? And how full are the range sets? Asked every few seconds, so it takes no lock
-//! and reads no lease.
+//! STATUS: whether a lease could be written, and how full the range sets are. It may be called every few seconds, so it
+//! takes no lock and reads no lease.
 
 use std::net::IpAddr;
 use std::path::Path;
@@ -12,15 +12,15 @@ use super::directory::Directory;
 use super::index::Index;
 use crate::range::RangeSet;
 
-/// A range set is nearly full when so much of it is leased, in percent.
+/// A range set is nearly full if this percentage is leased.
 pub const NEARLY_FULL: u128 = 90;
 
-/// How full a range set is.
+/// Usage of a range set.
 #[derive(Debug)]
 pub struct Fill<'a> {
     /// The range set.
     pub set: &'a RangeSet,
-    /// How many of its addresses are leased.
+    /// The number of leased addresses.
     pub leased: u128,
 }
 
@@ -31,10 +31,10 @@ impl Fill<'_> {
     }
 }
 
-/// Can a lease be written? If so: the range sets that are nearly full, or full.
+/// Checks that a lease can be written. Returns the range sets that are full or nearly full.
 ///
 /// # Errors
-/// Code 50: what is in the way.
+/// Code 50, with the obstacle.
 pub fn check<'a>(data_dir: &Path, network: &NetworkName, sets: &'a [RangeSet]) -> Result<Vec<Fill<'a>>> {
     let path = Directory::path_of(data_dir, network);
     let fills = writable(&path).and_then(|()| {
@@ -56,7 +56,7 @@ fn writable(dir: &Path) -> Result<()> {
     if fs.flags().contains(FsFlags::ST_RDONLY) {
         return refuse("the file system for leases is read-only");
     }
-    // Some file systems do not count inodes: they have 0 of 0 free.
+    // Some file systems do not count inodes: they report 0 of 0 free.
     if fs.blocks_free() == 0 || (fs.files() > 0 && fs.files_free() == 0) {
         return refuse("the file system for leases is full");
     }
@@ -64,8 +64,8 @@ fn writable(dir: &Path) -> Result<()> {
         .map_err(|e| Error::io(format!("write leases to {}", there.display()), &e.into()))
 }
 
-/// Found by the cheapest way that is sure: the number of all leases, which the index knows; their names; and the files
-/// themselves, of which a torn one takes no address.
+/// Counts in the cheapest way that is certain: first the number of leases in the index, then file names, then the files
+/// themselves, because a torn file reserves no address.
 fn nearly_full<'a>(dir: &Directory, sets: &'a [RangeSet]) -> Result<Vec<Fill<'a>>> {
     let little = |leased: u128, set: &RangeSet| leased < set.capacity().saturating_mul(NEARLY_FULL) / 100;
     let all = Index::sealed(dir).map(|index| u128::from(index.count()));

@@ -1,4 +1,4 @@
-//! The store against what others do to its files.
+//! Tests of the store with changes by other programs.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
@@ -13,7 +13,7 @@ use tempfile::TempDir;
 use super::*;
 use crate::range::{Range, RangeSet, Spec};
 
-/// A data directory with one network in it.
+/// A data directory with one network.
 struct Lab {
     data_dir: TempDir,
     network: NetworkName,
@@ -49,7 +49,7 @@ impl Lab {
         }
     }
 
-    /// As the reference or an administrator writes a lease: in place, and past the index.
+    /// Writes a lease as the reference or an administrator does: in place, without the index.
     fn write(&self, name: &str, content: &str) {
         fs::create_dir_all(self.dir()).unwrap();
         fs::write(self.file(name), content).unwrap();
@@ -78,7 +78,7 @@ fn ip(text: &str) -> IpAddr {
 }
 
 #[test]
-fn a_lease_lies_on_disk_as_the_reference_writes_it() {
+fn a_lease_on_disk_has_the_references_format() {
     let lab = Lab::new();
     lab.add("c", &["10.0.0.2", "fd00::2"]);
     for name in ["10.0.0.2", "fd00::2"] {
@@ -99,7 +99,7 @@ fn a_shorter_last_address_leaves_nothing_of_a_longer_one() {
 }
 
 #[test]
-fn leases_of_others_are_found_though_an_index_is_there() {
+fn leases_of_other_programs_are_found_in_spite_of_the_index() {
     let lab = Lab::new();
     lab.add("ours", &["10.0.0.2"]);
     assert!(lab.is_sealed());
@@ -114,7 +114,7 @@ fn leases_of_others_are_found_though_an_index_is_there() {
 }
 
 #[test]
-fn a_lease_of_old_is_its_containers_unless_there_is_one_of_the_interface() {
+fn a_lease_without_an_interface_is_used_only_if_no_lease_names_the_interface() {
     let lab = Lab::new();
     lab.write("10.0.0.2", "c");
     assert_eq!(lab.held("c"), ["10.0.0.2"]);
@@ -127,7 +127,7 @@ fn a_lease_of_old_is_its_containers_unless_there_is_one_of_the_interface() {
 }
 
 #[test]
-fn leases_removed_by_hand_are_gone_and_nobody_elses() {
+fn leases_removed_manually_are_released_and_no_others() {
     let lab = Lab::new();
     ["a", "b", "c"].iter().zip(["10.0.0.2", "10.0.0.3", "10.0.0.4"]).for_each(|(c, ip)| lab.add(c, &[ip]));
     fs::remove_file(lab.file("10.0.0.2")).unwrap();
@@ -141,7 +141,7 @@ fn leases_removed_by_hand_are_gone_and_nobody_elses() {
 }
 
 #[test]
-fn a_lease_that_was_overwritten_in_place_goes_with_whom_it_names_now() {
+fn a_lease_that_was_overwritten_in_place_belongs_to_the_owner_in_its_content() {
     let lab = Lab::new();
     ["a", "b", "c"].iter().zip(["10.0.0.2", "10.0.0.3", "10.0.0.4"]).for_each(|(c, ip)| lab.add(c, &[ip]));
     lab.write("10.0.0.2", "a");
@@ -186,7 +186,7 @@ fn all_leases_are_written_or_none() {
 }
 
 #[test]
-fn what_is_no_regular_file_is_not_followed_but_reported() {
+fn irregular_files_are_reported_and_links_not_followed() {
     let lab = Lab::new();
     lab.add("c", &["10.0.0.2"]);
     fs::write(lab.data_dir.path().join("outside"), "c\r\neth0").unwrap();
@@ -231,7 +231,7 @@ fn a_removed_directory_does_not_take_the_lock_with_it() {
     let first = lab.store();
     thread::scope(|scope| {
         let waiting = scope.spawn(|| lab.add("late", &["10.0.0.2"]));
-        // In one step: the late one makes files in whatever is there.
+        // By a rename: a process that still runs would otherwise create files in the directory while it is removed.
         let aside = lab.data_dir.path().join("removed");
         fs::rename(lab.dir(), &aside).unwrap();
         while let Err(e) = fs::remove_dir_all(&aside) {
@@ -243,7 +243,7 @@ fn a_removed_directory_does_not_take_the_lock_with_it() {
     assert_eq!(lab.held("late"), ["10.0.0.2"]);
 }
 
-/// To lose the leases of containers that are alive would give their addresses out twice.
+/// If leases of running containers were dropped, their addresses would be allocated twice.
 #[test]
 fn a_damaged_mark_of_a_boot_drops_no_lease() {
     for damaged in ["", "garbage", &"\0".repeat(36), &"x".repeat(5000)] {
@@ -257,7 +257,7 @@ fn a_damaged_mark_of_a_boot_drops_no_lease() {
 }
 
 #[test]
-fn where_the_round_goes_on_is_not_looked_for_behind_a_link_or_a_fifo() {
+fn the_hint_is_not_read_through_a_link_or_a_fifo() {
     let lab = Lab::new();
     lab.add("c", &["10.0.0.5"]);
     lab.write("elsewhere", "10.0.0.77");
@@ -274,7 +274,7 @@ fn where_the_round_goes_on_is_not_looked_for_behind_a_link_or_a_fifo() {
 }
 
 #[test]
-fn whoever_began_before_the_directory_was_removed_touches_nothing_in_the_new_one() {
+fn a_process_that_started_before_the_directory_was_removed_changes_nothing_in_the_new_one() {
     let lab = Lab::new();
     lab.add("first", &["10.0.0.2"]);
     let mut early = lab.store();
@@ -292,7 +292,7 @@ fn whoever_began_before_the_directory_was_removed_touches_nothing_in_the_new_one
 }
 
 #[test]
-fn a_lock_file_removed_by_hand_is_no_end_of_the_lock() {
+fn removing_a_lock_file_does_not_end_the_lock() {
     let lab = Lab::new();
     let mut first = lab.store();
     fs::remove_file(lab.file("lock")).unwrap();
@@ -389,7 +389,7 @@ fn many_leases_of_one_owner_do_not_break_the_index() {
 }
 
 #[test]
-fn threads_at_once_never_get_the_same_address() {
+fn concurrent_threads_never_get_the_same_address() {
     let lab = Lab::new();
     let take = |n: u32| {
         let mut store = lab.store();
@@ -405,7 +405,7 @@ fn threads_at_once_never_get_the_same_address() {
     assert_eq!(taken.len(), 100);
 }
 
-/// Something that happens to a store, by us or by others. Numbers are containers and addresses.
+/// A change of a store, by this plugin or by others. Numbers are containers and addresses.
 #[derive(Clone, Debug)]
 enum Step {
     Add(u8, u8),
@@ -416,23 +416,23 @@ enum Step {
     ForeignRename(u8, u8),
     RemoveDirectory,
     Torn(u8),
-    /// An ADD that is killed before the seal, and what it was about to write after this lease.
+    /// An ADD that is killed before the seal, and the address whose lease it had not yet written.
     KilledAdd(u8, u8),
     /// A DEL that is killed before the seal.
     KilledDel(u8),
     /// The first ADD after a reboot drops all leases.
     Reboot,
-    /// Bytes of the index change, or its end is gone.
+    /// Bytes of the index change, or it is truncated.
     Damage(Damage),
 }
 
 #[derive(Clone, Debug)]
 enum Damage {
     Flip(Vec<(prop::sample::Index, u8)>),
-    /// A stretch of zeroes, as of a block that was never written.
+    /// A range of zeros, like a block that was never written.
     Zeroes(prop::sample::Index, u16),
     Cut(prop::sample::Index),
-    /// A sector comes in another's place.
+    /// A sector is replaced by another one.
     Copy(prop::sample::Index, prop::sample::Index),
 }
 
@@ -445,7 +445,7 @@ fn damage() -> impl Strategy<Value = Damage> {
     ]
 }
 
-/// In place, as a disk or an editor does it: the directory does not change.
+/// In place, as a disk or an editor does it: the directory's times do not change.
 fn damaged(lab: &Lab, damage: &Damage) {
     let mut bytes = fs::read(lab.file(".index")).unwrap_or_default();
     if bytes.is_empty() {
@@ -472,7 +472,7 @@ fn damaged(lab: &Lab, damage: &Damage) {
             }
         }
     }
-    // Without O_TRUNC, which makes ext4 write to the disk at once.
+    // Without O_TRUNC, which makes ext4 write to the disk immediately.
     let file = fs::File::options().write(true).open(lab.file(".index")).unwrap();
     file.write_all_at(&bytes, 0).unwrap();
     file.set_len(bytes.len() as u64).unwrap();
@@ -504,7 +504,7 @@ fn container(number: u8) -> String {
     format!("c{number}")
 }
 
-/// The same where the kill comes after the last change and before the seal.
+/// Runs a command that is killed after its last change and before the seal.
 fn run_killed(lab: &Lab, model: &mut BTreeMap<u8, u8>, step: Step) {
     let mut store = lab.store();
     if let Step::KilledAdd(c, a) = step {
@@ -520,16 +520,16 @@ fn run_killed(lab: &Lab, model: &mut BTreeMap<u8, u8>, step: Step) {
         }
         model.retain(|_, holder| *holder != c);
     }
-    // The kernel gives the lock back, and nothing else is done.
+    // The kernel releases the lock, and nothing else happens.
     store.changed = false;
 }
 
-/// Does the step to the lab and to the model: address → container.
+/// Applies the step to the lab and to the model: address → container.
 fn run(lab: &Lab, model: &mut BTreeMap<u8, u8>, step: Step) {
     match step {
         Step::Add(c, a) => {
             let mut store = lab.store();
-            // What a second ADD of the same attachment is refused by.
+            // A second ADD of the same attachment is refused.
             let held = store.leases_of(&at(&container(c))).unwrap().0.len();
             assert_eq!(held, model.values().filter(|holder| **holder == c).count());
             assert_eq!(store.is_taken(ip(&name(a))).unwrap(), model.contains_key(&a));
@@ -556,7 +556,7 @@ fn run(lab: &Lab, model: &mut BTreeMap<u8, u8>, step: Step) {
             model.retain(|_, holder| valid.contains(holder));
         }
         Step::ForeignWrite(c, a) => {
-            // A new file, as every way of writing one past the store is that the index has to notice.
+            // A new file: the index must notice every kind of new file.
             fs::remove_file(lab.file(&name(a))).ok();
             lab.write(&name(a), &format!("{}\r\neth0", container(c)));
             model.insert(a, c);
@@ -588,16 +588,16 @@ fn run(lab: &Lab, model: &mut BTreeMap<u8, u8>, step: Step) {
 proptest! {
     #![proptest_config(ProptestConfig { cases: 200, ..ProptestConfig::default() })]
 
-    /// Whatever we and others do, and in whatever order, the store knows every lease and no other.
+    /// After any changes by anyone, in any order, the store finds exactly the existing leases.
     #[test]
-    fn the_store_is_never_wrong_about_who_has_what(
+    fn the_store_always_finds_exactly_the_existing_leases(
         steps in prop::collection::vec((step(), any::<bool>()), 1..60),
     ) {
         let (lab, mut model) = (Lab::new(), BTreeMap::new());
         for (step, look) in steps {
             let shown = format!("{step:?}");
             run(&lab, &mut model, step);
-            // To look is to make a broken index anew: the next step may meet it broken, too.
+            // A search rebuilds a broken index, so it is sometimes left out, for the next step to find it broken.
             for c in (0..6).filter(|_| look) {
                 let held: BTreeSet<String> = lab.held(&container(c)).into_iter().collect();
                 let model = model.iter().filter(|(_, holder)| **holder == c).map(|(a, _)| name(*a));

@@ -102,7 +102,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_was_kept_is_read_again_and_other_files_are_none() {
+    fn stored_records_are_read_again_and_other_files_are_ignored() {
         let zone = Zone::new("trusted", ["10.1.2.2".parse().unwrap()]);
         let record = Record::new(&NetworkName::parse("net").unwrap(), &zone);
         assert_eq!(Record::read(&serde_json::to_vec(&record).unwrap()).unwrap().zone(), zone);

@@ -122,12 +122,12 @@ mod tests {
             name: "org.fedoraproject.FirewallD1.Exception".into(),
             message: message.into(),
         };
-        for (message, wanted) in [
+        for (message, expected) in [
             ("UNKNOWN_SOURCE: '10.1.2.2/32' is not in any zone", "UNKNOWN_SOURCE"),
             ("ZONE_ALREADY_SET", "ZONE_ALREADY_SET"),
             ("", ""),
         ] {
-            assert_eq!(word(&refused(message)), wanted);
+            assert_eq!(word(&refused(message)), expected);
         }
         assert_eq!(word(&BusError::Malformed("x: y")), "");
     }

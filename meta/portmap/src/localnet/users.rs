@@ -131,7 +131,7 @@ mod tests {
     }
 
     #[test]
-    fn the_last_user_of_a_link_is_told_the_value_that_the_first_one_found() {
+    fn the_last_user_of_a_link_gets_the_value_that_the_first_one_found() {
         on_disk(|users| {
             users.join("br0", "net/a/eth0", "0").unwrap();
             users.join("br0", "net/b/eth0", "1").unwrap();
@@ -146,7 +146,7 @@ mod tests {
     }
 
     #[test]
-    fn what_somebody_could_not_give_back_the_next_one_does() {
+    fn a_setting_that_could_not_be_restored_is_restored_by_the_next_del() {
         on_disk(|users| {
             users.join("br0", "net/a/eth0", "0").unwrap();
             assert_eq!(users.remove("net/a/eth0").unwrap(), unused("br0", "0"));
@@ -157,7 +157,7 @@ mod tests {
     }
 
     #[test]
-    fn those_that_leave_are_told_by_their_labels() {
+    fn leaving_attachments_are_identified_by_their_labels() {
         on_disk(|users| {
             users.join("br0", "net/a/eth0", "0").unwrap();
             users.join("br0", "other/a/eth0", "0").unwrap();

@@ -81,7 +81,7 @@ fn each_version_keeps_all_that_it_can_say() {
 }
 
 #[test]
-fn through_any_pair_of_versions_only_what_the_older_one_lacks_is_lost() {
+fn converting_between_versions_loses_only_what_the_older_version_lacks() {
     for from in Version::ALL {
         for to in Version::ALL {
             let got = through(&through(&full(), from), to);

@@ -70,7 +70,7 @@ fn only_a_plugin_that_makes_interfaces_forwards_gc_and_status_to_the_ipam_plugin
 }
 
 #[test]
-fn an_add_needs_what_the_role_says() {
+fn add_requires_the_input_of_the_plugins_role() {
     let (dir, gone) = (Path::new("/x"), "/no/such/netns");
     let first = r#"{"cniVersion": "1.1.0", "name": "n"}"#;
     let later = r#"{"cniVersion": "1.1.0", "name": "n", "prevResult": {}}"#;

@@ -1,4 +1,4 @@
-//! Actions that the state machine asks its caller to perform.
+//! Actions that the state machine returns to its caller.
 
 use std::fmt;
 use std::net::Ipv4Addr;
@@ -7,54 +7,54 @@ use cni::Error;
 
 use crate::Lease;
 
-/// How a message is sent.
+/// The destination of a message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum To {
-    /// From 0.0.0.0 (or from the lease's address, in REBINDING) to all servers on the link.
+    /// Broadcast to all servers on the link, from 0.0.0.0 or (in REBINDING) from the lease's address.
     Broadcast {
         /// The source address.
         from: Ipv4Addr,
     },
-    /// To one server, by the container's routes.
+    /// Unicast to one server, by the container's routes.
     Server {
-        /// Its address.
+        /// The server's address.
         server: Ipv4Addr,
-        /// The source address, which the container has.
+        /// The source address. The container has it.
         from: Ipv4Addr,
     },
 }
 
-/// What who drives a [`Client`] has to do.
+/// Actions for the caller of a [`Client`].
 #[derive(Clone, Debug, PartialEq)]
 pub enum Action {
-    /// Send a message, from port 68 to port 67. A failure is the same as a message that is lost.
+    /// Send a message from port 68 to port 67. A failure is treated as a lost message.
     Send {
-        /// To whom.
+        /// The destination.
         to: To,
         /// The datagram's payload.
         message: Vec<u8>,
     },
-    /// The container has this lease now: a first one, the same with new times, or one of another address or other options.
+    /// The container has this lease now: a new one, a renewed one, or one with another address or other options.
     Bound(Lease),
-    /// The container may no longer use its lease's address. The client asks for a new one by itself.
+    /// The container must stop using the address. The client requests a new one by itself.
     Lost(Reason),
-    /// The acquisition failed. The client does nothing any more.
+    /// The acquisition failed. The client does nothing more.
     Failed(Error),
 }
 
 /// Why a lease was lost.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Reason {
-    /// A server refused it.
+    /// A server refused to extend it.
     Refused {
         /// The server's identifier.
         server: Option<Ipv4Addr>,
-        /// What it says to it (option 56); may be empty.
+        /// The server's text (option 56). May be empty.
         message: String,
     },
     /// No server extended it in time.
     Expired,
-    /// A server ended it: its ACK gives no more time.
+    /// A server's ACK ended it.
     Ended {
         /// The server's identifier.
         server: Ipv4Addr,

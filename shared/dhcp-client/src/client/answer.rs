@@ -6,30 +6,30 @@ use std::time::Duration;
 use crate::options::{self, Number, is_unicast};
 use crate::{Lease, Message, Options, Random, Time};
 
-/// A lease without end.
+/// An unlimited lease.
 const INFINITE: u32 = u32::MAX;
-/// The shortest accepted lease, in seconds: a shorter one would be renewed all the time.
+/// The shortest accepted lease in seconds. A shorter one would be renewed permanently.
 const SHORTEST: u32 = 2;
 
-/// An address that a server offers.
+/// A server's offer.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Offer {
     pub address: Ipv4Addr,
     pub server: Ipv4Addr,
 }
 
-/// What a server offers. None: it names no server, or an address that no host can have.
+/// A server's offer. None: it has no server identifier, or no host can have the address.
 pub(super) fn offer(message: &Message) -> Option<Offer> {
     let server = server(message)?;
     is_usable(message.yiaddr, prefix(message), server).then_some(Offer { address: message.yiaddr, server })
 }
 
-/// The server that a message is from.
+/// The server that sent a message.
 pub(super) fn server(message: &Message) -> Option<Ipv4Addr> {
     message.options.address(options::SERVER_ID).filter(|server| is_unicast(*server))
 }
 
-/// The lease that an ACK gives for what was asked for at `since`. None: as for [`offer`], or it says no time.
+/// The lease in an ACK to a REQUEST sent at `since`. None: as for [`offer`], or there is no lease time.
 pub(super) fn lease(message: Message, since: Time, random: &mut Random) -> Option<Lease> {
     let Offer { address, server } = offer(&message)?;
     let length = message.options.number(options::LEASE_TIME).filter(|length| *length >= SHORTEST)?;
@@ -48,18 +48,18 @@ pub(super) fn lease(message: Message, since: Time, random: &mut Random) -> Optio
     })
 }
 
-/// Whether the time that an ACK gives, for what was asked for at `since`, is over, or too short for a lease.
+/// Whether the lease time in an ACK to a REQUEST sent at `since` is over, or too short.
 pub(super) fn is_over(message: &Message, since: Time, now: Time) -> bool {
     let length = message.options.number(options::LEASE_TIME).filter(|length| *length != INFINITE);
     length.is_some_and(|length| length < SHORTEST || since + Duration::from_secs(length.into()) <= now)
 }
 
-/// The options that are asked for and did not come.
+/// The required options that are missing.
 pub(super) fn missing(required: &[Number], options: &Options) -> Vec<Number> {
     required.iter().copied().filter(|number| options.get(*number).is_none()).collect()
 }
 
-/// A lease's times, from its beginning.
+/// A lease's times, relative to its start.
 struct Times {
     renew: Duration,
     rebind: Duration,
@@ -67,8 +67,9 @@ struct Times {
 }
 
 impl Times {
-    /// T1 and T2 as the server says, if they are in order, else half and seven eighths of the whole. T1 is up to 1/32 earlier, so that
-    /// containers that were started together do not renew together (RFC 2131, section 4.4.5).
+    /// T1 and T2 as sent by the server if they are in order. Otherwise half and seven eighths of the lease time. T1 is
+    /// up to 1/32 earlier, so that containers which were started together do not renew together (RFC 2131, section
+    /// 4.4.5).
     fn of(options: &Options, length: u32, random: &mut Random) -> Self {
         let length = u64::from(length) * 1000;
         let said = |number| options.number(number).map(|seconds| u64::from(seconds) * 1000);
@@ -76,7 +77,7 @@ impl Times {
         let rebind = said(options::REBINDING_TIME).filter(|t2| (1..length).contains(t2));
         let rebind = rebind.unwrap_or(default_rebind);
         let renew = said(options::RENEWAL_TIME).filter(|t1| (1..rebind).contains(t1));
-        // A T2 within the first half leaves no room for the usual T1.
+        // If T2 is in the first half, the default T1 would be after it.
         let renew = renew.unwrap_or(if default_renew < rebind { default_renew } else { rebind / 2 });
         let earlier = random.number() % (renew / 32 + 1);
         let millis = Duration::from_millis;
@@ -84,7 +85,7 @@ impl Times {
     }
 }
 
-/// The length of the subnet's prefix: of its mask, else that of the address's class.
+/// The prefix length of the subnet: from the mask, or else from the address's class.
 fn prefix(message: &Message) -> u8 {
     let mask = message.options.address(options::SUBNET_MASK).map(u32::from);
     let contiguous = mask.filter(|mask| *mask != 0 && mask.leading_ones() + mask.trailing_zeros() == 32);
@@ -95,7 +96,7 @@ fn prefix(message: &Message) -> u8 {
 fn is_usable(address: Ipv4Addr, prefix: u8, server: Ipv4Addr) -> bool {
     let host_bits = u32::MAX.checked_shr(prefix.into()).unwrap_or(0);
     let host = u32::from(address) & host_bits;
-    // A prefix of 31 bits has two hosts and nothing else (RFC 3021).
+    // Both addresses of a /31 are hosts (RFC 3021).
     let is_host = prefix >= 31 || (host != 0 && host != host_bits);
     is_unicast(address) && is_host && address != server
 }

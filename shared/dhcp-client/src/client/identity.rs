@@ -6,33 +6,35 @@ use super::answer;
 use crate::Options;
 use crate::options::{self, Number};
 
-/// Who asks, and for what. It stays the same for an attachment's whole life.
+/// The client's identity and its options. They stay the same as long as the attachment exists.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Identity {
     /// The interface's hardware address.
     pub mac: [u8; 6],
     /// Option 61, in all messages.
     pub client_id: Vec<u8>,
-    /// Whether servers are asked to answer by broadcast. An interface that shares its hardware address with others, such as ipvlan, gets no other answers.
+    /// Whether servers should answer by broadcast. An interface that shares its hardware address with others, such as
+    /// ipvlan, receives no other answers.
     pub broadcast: bool,
-    /// Options to send besides, in DISCOVER and REQUEST. One that the client would send itself replaces that; a client id does so in all
-    /// messages. The message's kind, the server's identifier and the requested address cannot be replaced.
+    /// Additional options in DISCOVER and REQUEST. They replace the client's own options of the same number. A client
+    /// identifier is replaced in all messages. The message type, the server identifier and the requested address cannot
+    /// be replaced.
     pub provide: Vec<(Number, Vec<u8>)>,
-    /// Options to ask for, besides [`crate::options::ALWAYS_REQUESTED`], which come first.
+    /// Additional options to request, after [`crate::options::ALWAYS_REQUESTED`].
     pub request: Vec<Number>,
-    /// Those without which an offer is not taken.
+    /// Options without which an offer is not accepted.
     pub required: Vec<Number>,
 }
 
-/// How long to wait.
+/// Timeouts and intervals.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Timing {
-    /// How long a server that made an offer may take to confirm it before all servers are asked again, and how long a socket stays open for an answer
-    /// to a renewal. The daemon's flag -timeout.
+    /// Timeout of a REQUEST for an offer, after which the client starts again with DISCOVER. A socket also stays open
+    /// for that long after a renewal. The daemon's flag `-timeout`.
     pub timeout: Duration,
-    /// The longest time between two DISCOVERs, give or take a second. The daemon's flag -resendmax.
+    /// The maximum interval between two DISCOVERs, ±1 s. The daemon's flag `-resendmax`.
     pub resend_max: Duration,
-    /// How long an acquisition may take as a whole. The daemon's flag -resendtimeout.
+    /// Timeout of an acquisition. The daemon's flag `-resendtimeout`.
     pub resend_timeout: Duration,
 }
 
@@ -44,7 +46,7 @@ impl Default for Timing {
 }
 
 impl Identity {
-    /// What is asked for (option 55): what the result needs comes first.
+    /// The requested options (option 55). Those that the result needs come first.
     pub(crate) fn requested(&self) -> Vec<Number> {
         let mut list = options::ALWAYS_REQUESTED.to_vec();
         for number in self.request.iter().chain(&self.required) {
@@ -55,12 +57,12 @@ impl Identity {
         list
     }
 
-    /// The options of `request` that an answer does not have.
+    /// The options of `request` that are not in an answer.
     pub fn missing(&self, answer: &Options) -> Vec<Number> {
         answer::missing(&self.request, answer)
     }
 
-    /// The client id to send: the configuration's, if it has one.
+    /// The client identifier to send: the configuration's, if there is one.
     pub(crate) fn client_id(&self) -> &[u8] {
         let provided = self.provide.iter().rfind(|(number, _)| *number == options::CLIENT_ID);
         provided.map_or(&self.client_id, |(_, value)| value)

@@ -6,10 +6,11 @@ use super::Identity;
 use crate::options::{self, Number};
 use crate::{Kind, Message, Options};
 
-/// What the client says the messages may be long, in bytes: an Ethernet frame's payload. Without it servers leave out options beyond 576 bytes.
+/// Option 57, the maximum size of an answer: an Ethernet frame's payload. Without it, servers omit options beyond 576
+/// bytes.
 const LONGEST_ANSWER: u16 = 1500;
 
-/// What a configuration cannot replace: the protocol's own.
+/// Options of the protocol itself, which a configuration cannot replace.
 const OWN: [Number; 4] =
     [options::REQUESTED_ADDRESS, options::OVERLOAD, options::MESSAGE_TYPE, options::SERVER_ID];
 
@@ -20,7 +21,7 @@ pub(super) struct Transaction {
     pub secs: u16,
 }
 
-/// DISCOVER, with the address that the client would like to have.
+/// DISCOVER, with the preferred address.
 pub(super) fn discover(identity: &Identity, transaction: Transaction, hint: Option<Ipv4Addr>) -> Vec<u8> {
     let mut message = asking(identity, transaction, Kind::Discover, Ipv4Addr::UNSPECIFIED);
     let provided = identity.provide.iter().find(|(number, _)| *number == options::REQUESTED_ADDRESS);
@@ -31,7 +32,7 @@ pub(super) fn discover(identity: &Identity, transaction: Transaction, hint: Opti
     message.encode()
 }
 
-/// REQUEST of an address that the client does not use by a lease: one that a server offered, or, without a server, one that it had (INIT-REBOOT).
+/// REQUEST for an address without a lease: an offered one, or without a server the previous one (INIT-REBOOT).
 pub(super) fn select(
     identity: &Identity,
     transaction: Transaction,
@@ -46,19 +47,19 @@ pub(super) fn select(
     message.encode()
 }
 
-/// REQUEST of more time for an address.
+/// REQUEST to extend a lease.
 pub(super) fn extend(identity: &Identity, transaction: Transaction, address: Ipv4Addr) -> Vec<u8> {
     asking(identity, transaction, Kind::Request, address).encode()
 }
 
-/// RELEASE. It may have no other options.
+/// RELEASE. No other options are allowed in it.
 pub(super) fn release(identity: &Identity, xid: u32, address: Ipv4Addr, server: Ipv4Addr) -> Vec<u8> {
     let mut message = message(identity, Transaction { xid, secs: 0 }, Kind::Release, address);
     message.options.set(options::SERVER_ID, server.octets());
     message.encode()
 }
 
-/// A message that asks for something, so that it tells what the configuration provides and which options it wants.
+/// A message with the configuration's options and the list of requested options.
 fn asking(identity: &Identity, transaction: Transaction, kind: Kind, ciaddr: Ipv4Addr) -> Message {
     let mut message = message(identity, transaction, kind, ciaddr);
     message.broadcast = identity.broadcast && ciaddr.is_unspecified();
@@ -70,7 +71,7 @@ fn asking(identity: &Identity, transaction: Transaction, kind: Kind, ciaddr: Ipv
     message
 }
 
-/// What all messages have.
+/// The part that all messages share.
 fn message(identity: &Identity, transaction: Transaction, kind: Kind, ciaddr: Ipv4Addr) -> Message {
     let mut options = Options::default();
     options.set(options::MESSAGE_TYPE, [kind as u8]);

@@ -1,4 +1,4 @@
-//! Each state's promises, with a clock and a server that the tests own.
+//! What must hold in each state. The tests provide the clock and the server's messages.
 
 use super::*;
 use crate::Options;
@@ -29,7 +29,7 @@ fn acquire(identity: Identity) -> Client {
     Client::acquire(identity, Timing::default(), at(0), Random::seeded(1))
 }
 
-/// What is sent, decoded.
+/// The sent messages, decoded.
 fn sent(actions: &[Action]) -> Vec<(To, Message)> {
     let decode = |action: &Action| match action {
         Action::Send { to, message } => Some((*to, Message::decode(message).unwrap())),
@@ -83,7 +83,7 @@ fn bound(identity: Identity, extra: &[(Number, &[u8])]) -> Client {
     client
 }
 
-/// A client of an hour's lease, in a state.
+/// A client with a lease of an hour, in a state.
 fn in_state(state: State) -> (Client, Time) {
     let mut client = bound(identity(), &[]);
     let lease = client.lease().unwrap().clone();
@@ -116,7 +116,7 @@ fn a_container_gets_the_address_that_it_was_offered() {
 
     let (to, request) = only_sent(&give(&mut client, at(1), Kind::Offer, &[]));
     assert_eq!(to, To::Broadcast { from: Ipv4Addr::UNSPECIFIED });
-    // RFC 2131, section 3.1: a relay passes both on to the same servers.
+    // RFC 2131, section 3.1: both have the same `secs`, so that a relay forwards them to the same servers.
     assert_eq!(
         (request.kind(), request.xid, request.secs),
         (Some(Kind::Request), discover.xid, discover.secs)
@@ -146,13 +146,13 @@ fn a_discover_is_sent_again_after_two_seconds_four_times_and_then_ever_later() {
         now = client.deadline().unwrap_or(now);
     }
     let gaps: Vec<u64> = times.windows(2).map(|pair| pair[1].since(pair[0]).as_millis() as u64).collect();
-    for (n, wanted) in [2, 2, 2, 2, 4, 8, 16, 32, 62, 62].into_iter().enumerate() {
-        assert!(gaps[n].abs_diff(wanted * 1000) <= 1000, "{n}: {gaps:?}");
+    for (n, expected) in [2, 2, 2, 2, 4, 8, 16, 32, 62, 62].into_iter().enumerate() {
+        assert!(gaps[n].abs_diff(expected * 1000) <= 1000, "{n}: {gaps:?}");
     }
 }
 
 #[test]
-fn an_acquisition_that_nobody_answers_fails_in_the_end_as_transient() {
+fn an_acquisition_without_an_answer_fails_with_a_transient_error() {
     let mut client = acquire(identity());
     let mut actions = client.tick(at(0));
     while let Some(deadline) = client.deadline() {
@@ -166,7 +166,7 @@ fn an_acquisition_that_nobody_answers_fails_in_the_end_as_transient() {
 }
 
 #[test]
-fn a_server_that_does_not_confirm_is_asked_again_and_then_all_are() {
+fn a_request_without_an_answer_is_repeated_and_then_a_discover_follows() {
     let mut client = acquire(identity());
     client.tick(at(0));
     give(&mut client, at(0), Kind::Offer, &[]);
@@ -180,7 +180,7 @@ fn a_server_that_does_not_confirm_is_asked_again_and_then_all_are() {
 }
 
 #[test]
-fn at_t1_the_server_is_asked_at_t2_any_and_at_the_end_the_address_is_lost() {
+fn at_t1_the_server_gets_a_request_at_t2_all_servers_and_at_the_end_the_lease_is_lost() {
     let (mut client, t1) = in_state(State::Renewing);
     let lease = client.lease().unwrap().clone();
     let mut seen = Vec::new();
@@ -204,11 +204,11 @@ fn at_t1_the_server_is_asked_at_t2_any_and_at_the_end_the_address_is_lost() {
         assert!(gap >= Duration::from_secs(60) || Some(pair[1].0) == lease.rebind, "{gap:?} before {end:?}");
     }
     for (now, to, message) in seen {
-        let wanted = match now < lease.rebind.unwrap() {
+        let expected = match now < lease.rebind.unwrap() {
             true => To::Server { server: SERVER, from: ADDRESS },
             false => To::Broadcast { from: ADDRESS },
         };
-        assert_eq!((to, message.kind(), message.ciaddr), (wanted, Some(Kind::Request), ADDRESS));
+        assert_eq!((to, message.kind(), message.ciaddr), (expected, Some(Kind::Request), ADDRESS));
         // RFC 2131, table 5.
         assert_eq!(message.options.get(options::REQUESTED_ADDRESS), None);
         assert_eq!(message.options.get(options::SERVER_ID), None);
@@ -216,28 +216,28 @@ fn at_t1_the_server_is_asked_at_t2_any_and_at_the_end_the_address_is_lost() {
 }
 
 #[test]
-fn a_renewal_begins_the_lease_anew_from_the_moment_at_which_it_was_asked_for() {
+fn a_renewed_lease_starts_when_the_renewal_was_sent() {
     for state in [State::Renewing, State::Rebinding] {
-        let (mut client, asked) = in_state(state);
-        let actions = give(&mut client, asked + Duration::from_secs(3), Kind::Ack, &[]);
+        let (mut client, sent_at) = in_state(state);
+        let actions = give(&mut client, sent_at + Duration::from_secs(3), Kind::Ack, &[]);
         let [Action::Bound(lease)] = &actions[..] else { panic!("{actions:?}") };
-        assert_eq!((lease.since, lease.expiry), (asked, Some(asked + Duration::from_secs(3600))));
-        assert_eq!((client.state(), client.awaits_packets(asked)), (State::Bound, false));
+        assert_eq!((lease.since, lease.expiry), (sent_at, Some(sent_at + Duration::from_secs(3600))));
+        assert_eq!((client.state(), client.awaits_packets(sent_at)), (State::Bound, false));
     }
 }
 
 #[test]
 fn an_ack_that_shortens_the_lease_is_obeyed() {
     for state in [State::Renewing, State::Rebinding] {
-        let (mut client, asked) = in_state(state);
-        let later = asked + Duration::from_secs(3);
+        let (mut client, sent_at) = in_state(state);
+        let later = sent_at + Duration::from_secs(3);
         let actions = give(&mut client, later, Kind::Ack, &[(options::LEASE_TIME, &10_u32.to_be_bytes())]);
         let [Action::Bound(lease)] = &actions[..] else { panic!("{actions:?}") };
-        assert_eq!(lease.expiry, Some(asked + Duration::from_secs(10)));
-        // So short that it is over when the ACK arrives, or before anybody could use the address.
+        assert_eq!(lease.expiry, Some(sent_at + Duration::from_secs(10)));
+        // Leases so short that they are over when the ACK arrives, or before the address can be used.
         for length in [0_u32, 1, 3] {
-            let (mut client, asked) = in_state(state);
-            let later = asked + Duration::from_secs(3);
+            let (mut client, sent_at) = in_state(state);
+            let later = sent_at + Duration::from_secs(3);
             let actions =
                 give(&mut client, later, Kind::Ack, &[(options::LEASE_TIME, &length.to_be_bytes())]);
             assert_eq!(actions[0], Action::Lost(Reason::Ended { server: SERVER }), "{length} s");
@@ -269,7 +269,7 @@ fn an_answer_to_another_client_of_the_same_hardware_address_is_passed_over() {
     client.tick(at(0));
     assert!(give(&mut client, at(0), Kind::Offer, &[(options::CLIENT_ID, b"\0other/net/eth0")]).is_empty());
     assert_eq!(client.state(), State::Selecting);
-    // RFC 6842: a server may leave it out, else it repeats it.
+    // RFC 6842: a server may omit or repeat it.
     give(&mut client, at(0), Kind::Offer, &[(options::CLIENT_ID, b"\0pod/net/eth0")]);
     assert_eq!(client.state(), State::Requesting);
     assert!(matches!(give(&mut client, at(0), Kind::Ack, &[])[..], [Action::Bound(_)]));
@@ -286,16 +286,16 @@ fn a_container_that_had_an_address_is_never_given_up() {
         now = client.deadline().unwrap();
     }
     client.tick(now);
-    // An address without an option is better than none.
+    // An address without the requested option is better than none.
     give(&mut client, now, Kind::Offer, &[]);
     assert!(matches!(give(&mut client, now, Kind::Ack, &[])[..], [Action::Bound(_)]));
 }
 
 #[test]
 fn a_socket_is_needed_only_for_a_while_after_each_message() {
-    let (mut client, asked) = in_state(State::Renewing);
-    let end = asked + Duration::from_secs(10);
-    assert!(client.awaits_packets(asked));
+    let (mut client, sent_at) = in_state(State::Renewing);
+    let end = sent_at + Duration::from_secs(10);
+    assert!(client.awaits_packets(sent_at));
     assert_eq!(client.deadline(), Some(end));
     assert!(client.tick(end).is_empty() && !client.awaits_packets(end));
     assert!(give(&mut client, end, Kind::Ack, &[]).is_empty());
@@ -323,7 +323,7 @@ fn another_address_at_a_renewal_is_the_new_lease() {
 }
 
 #[test]
-fn a_refusal_takes_the_address_away_and_any_is_asked_for_at_once() {
+fn a_nak_ends_the_lease_and_any_address_is_requested_immediately() {
     for state in [State::Renewing, State::Rebinding] {
         let (mut client, now) = in_state(state);
         let actions = give(&mut client, now, Kind::Nak, &[(options::MESSAGE, b"wrong network")]);
@@ -354,7 +354,7 @@ fn a_server_that_offers_and_refuses_without_end_is_not_flooded() {
 }
 
 #[test]
-fn an_address_that_is_taken_over_is_asked_for_by_init_reboot_and_then_any() {
+fn an_adopted_address_is_requested_by_init_reboot_and_then_any_address() {
     let mut client = Client::reboot(identity(), Timing::default(), ADDRESS, at(0), Random::seeded(3));
     let (to, request) = only_sent(&client.tick(at(0)));
     assert_eq!((to, request.kind()), (To::Broadcast { from: Ipv4Addr::UNSPECIFIED }, Some(Kind::Request)));
@@ -380,7 +380,7 @@ fn an_address_that_is_taken_over_is_asked_for_by_init_reboot_and_then_any() {
 }
 
 #[test]
-fn a_lease_from_disk_goes_on_where_the_clock_says() {
+fn a_lease_from_disk_continues_in_the_state_that_its_times_determine() {
     let lease = bound(identity(), &[]).lease().unwrap().clone();
     let text = serde_json::to_string(&lease).unwrap();
     assert_eq!(serde_json::from_str::<Lease>(&text).unwrap(), lease);
@@ -406,7 +406,7 @@ fn a_lease_without_end_is_never_renewed() {
 #[test]
 fn times_that_make_no_sense_are_repaired() {
     let be = |seconds: u32| seconds.to_be_bytes();
-    for (length, t1, t2, wanted) in [
+    for (length, t1, t2, expected) in [
         (3600, None, None, (1800, 3150)),
         (3600, Some(600), Some(1200), (600, 1200)),
         (3600, Some(0), Some(0), (1800, 3150)),
@@ -423,7 +423,7 @@ fn times_that_make_no_sense_are_repaired() {
         let lease = bound(identity(), &extra).lease().unwrap().clone();
         let since = |time: Option<Time>| time.unwrap().since(lease.since).as_secs_f64();
         let (renew, rebind) = (since(lease.renew), since(lease.rebind));
-        let (wanted_renew, wanted_rebind) = (f64::from(wanted.0), f64::from(wanted.1));
+        let (wanted_renew, wanted_rebind) = (f64::from(expected.0), f64::from(expected.1));
         assert!(
             renew <= wanted_renew + 1.0 && renew >= wanted_renew * 0.96,
             "{length} {t1:?} {t2:?}: {renew}"
@@ -433,7 +433,7 @@ fn times_that_make_no_sense_are_repaired() {
 }
 
 #[test]
-fn release_has_what_servers_look_for_and_nothing_else() {
+fn release_has_the_required_options_and_no_others() {
     let provide = vec![(options::CLIENT_ID, b"own".to_vec()), (options::HOST_NAME, b"pod".to_vec())];
     let client = bound(Identity { provide, ..identity() }, &[]);
     let (to, release) = only_sent(&[client.release().unwrap()]);
@@ -445,14 +445,14 @@ fn release_has_what_servers_look_for_and_nothing_else() {
 }
 
 #[test]
-fn what_a_server_was_asked_for_is_given_back_even_if_its_answer_was_lost() {
+fn a_requested_address_is_released_even_if_the_answer_was_lost() {
     let mut client = acquire(identity());
     assert!(acquire(identity()).release().is_none());
     client.tick(at(0));
     give(&mut client, at(0), Kind::Offer, &[]);
     let (to, release) = only_sent(&[client.clone().release().unwrap()]);
     assert_eq!((to, release.ciaddr), (To::Server { server: SERVER, from: ADDRESS }, ADDRESS));
-    // Also where the acquisition fails meanwhile.
+    // Also if the acquisition fails meanwhile.
     let actions = client.tick(at(208));
     let [Action::Send { .. }, Action::Failed(_)] = &actions[..] else { panic!("{actions:?}") };
     let (to, release) = only_sent(&actions[..1]);
@@ -460,7 +460,7 @@ fn what_a_server_was_asked_for_is_given_back_even_if_its_answer_was_lost() {
     assert!(client.release().is_none());
 }
 
-/// A client whose REQUEST nobody answered in time, so that it asks all servers again.
+/// A client whose REQUEST was not answered in time, so that it sends DISCOVER again.
 fn unanswered() -> (Client, Time) {
     let mut client = acquire(identity());
     client.tick(at(0));
@@ -472,16 +472,17 @@ fn unanswered() -> (Client, Time) {
 }
 
 #[test]
-fn what_no_answer_came_to_is_given_back_also_when_all_servers_are_asked_again() {
+fn an_unanswered_request_is_released_even_after_a_new_discover() {
     let (client, _) = unanswered();
     let (to, release) = only_sent(&[client.release().unwrap()]);
     assert_eq!((to, release.kind()), (To::Server { server: SERVER, from: ADDRESS }, Some(Kind::Release)));
-    // Where the acquisition fails.
+    // The acquisition fails.
     let (mut client, _) = unanswered();
     let actions = client.tick(at(208));
     assert!(matches!(&actions[..], [Action::Send { .. }, Action::Failed(_)]), "{actions:?}");
     assert_eq!(only_sent(&actions).1.kind(), Some(Kind::Release));
-    // A lease comes in its place: other servers know from the REQUEST that they were not chosen (RFC 2131, section 3.1).
+    // Another server grants a lease. The REQUEST informs the other servers that they were not chosen (RFC 2131, section
+    // 3.1).
     let (mut client, now) = unanswered();
     let other = [(options::SERVER_ID, &OTHER_SERVER.octets()[..])];
     give(&mut client, now, Kind::Offer, &other);
@@ -491,7 +492,7 @@ fn what_no_answer_came_to_is_given_back_also_when_all_servers_are_asked_again() 
     let end = client.lease().and_then(|lease| lease.expiry).unwrap();
     client.tick(end);
     assert!(client.release().is_none());
-    // What its server refuses, it has not noted.
+    // An address that the server refuses is not allocated.
     let (mut client, now) = unanswered();
     give(&mut client, now, Kind::Offer, &[]);
     give(&mut client, now, Kind::Nak, &[]);
@@ -509,13 +510,13 @@ fn an_answer_that_comes_too_late_does_not_make_a_later_requests_lease_longer() {
     }
     give(&mut client, at(10), Kind::Offer, &[]);
     assert_eq!(client.state(), State::Requesting);
-    // The server counts an hour from what it was asked at first.
+    // For the server, the hour starts with the first REQUEST.
     assert!(client.receive(at(11), &late).is_empty());
     assert!(matches!(&give(&mut client, at(12), Kind::Ack, &[])[..], [Action::Bound(_)]));
 }
 
 #[test]
-fn what_the_configuration_provides_is_in_each_request_in_the_place_of_the_clients_own() {
+fn provided_options_replace_the_clients_own_in_each_request() {
     let provide = vec![
         (options::CLIENT_ID, b"own".to_vec()),
         (options::HOST_NAME, b"pod".to_vec()),
@@ -536,12 +537,12 @@ fn what_the_configuration_provides_is_in_each_request_in_the_place_of_the_client
         assert_eq!(message.options.get(options::PARAMETER_REQUEST_LIST), Some(&[1, 3][..]));
     }
     assert_eq!(request.options.address(options::SERVER_ID), Some(SERVER));
-    // Who has an address can be answered at it.
+    // A client with an address can receive unicast answers.
     assert_eq!([discover.broadcast, request.broadcast, renewal.broadcast], [true, true, false]);
 }
 
 #[test]
-fn an_offer_without_what_is_required_fails_soon_and_says_who_left_out_what() {
+fn an_offer_without_a_required_option_fails_soon_and_the_error_names_server_and_option() {
     let mut client = acquire(Identity { required: vec![42], ..identity() });
     client.tick(at(0));
     assert!(give(&mut client, at(1), Kind::Offer, &[]).is_empty());
@@ -551,10 +552,10 @@ fn an_offer_without_what_is_required_fails_soon_and_says_who_left_out_what() {
         actions = client.tick(deadline);
     }
     let [Action::Failed(error)] = &actions[..] else { panic!("{actions:?}") };
-    let wanted = "DHCP server 10.0.0.1 offered 10.0.0.7 without what ipam.request asks for: ntp-servers";
-    assert_eq!(error.msg(), wanted);
+    let expected = "DHCP server 10.0.0.1 offered 10.0.0.7 without what ipam.request asks for: ntp-servers";
+    assert_eq!(error.msg(), expected);
 
-    // A better one in time is taken; an ACK without it is given back.
+    // A better offer is accepted in time. If an ACK lacks the option, its address is released.
     let mut client = acquire(Identity { required: vec![42], ..identity() });
     client.tick(at(0));
     give(&mut client, at(1), Kind::Offer, &[]);
@@ -603,7 +604,7 @@ fn an_address_that_no_host_can_have_is_never_taken() {
     ] {
         assert!(!usable(wrong, of_24), "{wrong:?}");
     }
-    // A mask with a hole, or none, is that of the class.
+    // A missing or non-contiguous mask is replaced by the class's.
     assert!(!usable([10, 255, 255, 255], [255, 0, 255, 0]) && !usable([10, 0, 0, 0], [0; 4]));
     for (right, mask) in [
         ([10, 0, 1, 0], [255, 255, 0, 0]),
@@ -615,7 +616,7 @@ fn an_address_that_no_host_can_have_is_never_taken() {
 }
 
 #[test]
-fn what_is_not_for_this_client_or_says_too_little_changes_nothing() {
+fn incomplete_messages_and_those_for_other_clients_change_nothing() {
     type Spoil = fn(&mut Message);
     let spoils: [(&str, Spoil); 9] = [
         ("xid", |m| m.xid ^= 1),
@@ -658,7 +659,7 @@ fn what_is_not_for_this_client_or_says_too_little_changes_nothing() {
 }
 
 #[test]
-fn what_comes_in_a_state_that_does_not_await_it_changes_nothing() {
+fn unexpected_messages_change_nothing_in_any_state() {
     let kinds = [
         Kind::Discover,
         Kind::Offer,

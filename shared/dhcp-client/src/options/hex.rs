@@ -10,7 +10,7 @@ use super::Number;
 /// Bytes as hexadecimal digits.
 pub(super) fn write(bytes: &[u8]) -> String {
     bytes.iter().fold(String::with_capacity(2 * bytes.len()), |mut text, byte| {
-        // A string takes all that is written to it.
+        // Writing to a String cannot fail.
         let _ = write!(text, "{byte:02x}");
         text
     })

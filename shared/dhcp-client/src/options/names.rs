@@ -1,8 +1,8 @@
-//! The names of dhcp-options(5), of ISC's dhcp, and what the values are.
+//! The option names of dhcp-options(5) in ISC's dhcp, and the types of their values.
 
 use super::Number;
 
-/// What an option's value is.
+/// The type of an option's value.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Type {
     /// An address.
@@ -23,13 +23,13 @@ pub(super) enum Type {
     Number32,
     /// A number of four bytes that may be negative.
     Signed32,
-    /// A text, or bytes.
+    /// Text, or bytes.
     Text,
     /// Domains, compressed as in DNS (RFC 3397).
     Domains,
     /// Routes (RFC 3442).
     Routes,
-    /// Bytes, for which no text stands.
+    /// Bytes without a text form.
     Bytes,
 }
 
@@ -144,7 +144,7 @@ const OPTIONS: &[(Number, &str, Type)] = &[
     (121, "rfc3442-classless-static-routes", Routes),
 ];
 
-/// Other names of options, which the reference or other clients have.
+/// Other names of options, from the reference or other clients.
 const ALIASES: &[(Number, &str)] = &[
     (5, "name-servers"),
     (66, "tftp-server"),
@@ -152,14 +152,14 @@ const ALIASES: &[(Number, &str)] = &[
     (55, "parameter-request-list"),
 ];
 
-/// The number of an option that a configuration names: a number from 1 to 254, or a name of dhcp-options(5).
+/// The number of an option in a configuration: a number from 1 to 254, or a name of dhcp-options(5).
 ///
 /// # Errors
-/// What is wrong with it, for a message.
+/// The reason, for a message.
 pub fn parse(text: &str) -> Result<Number, String> {
     let named = || OPTIONS.iter().find(|(_, name, _)| *name == text).map(|(number, ..)| *number);
     let aliased = || ALIASES.iter().find(|(_, name)| *name == text).map(|(number, _)| *number);
-    // A sign or a space is read by nobody else.
+    // Other parsers refuse a sign or a space.
     let is_digits = !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit());
     let number = text.parse().ok().filter(|number| is_digits && (1..=254).contains(number));
     number.or_else(named).or_else(aliased).ok_or_else(|| {
@@ -167,13 +167,13 @@ pub fn parse(text: &str) -> Result<Number, String> {
     })
 }
 
-/// The name of an option in dhcp-options(5), else its number.
+/// The name of an option in dhcp-options(5), otherwise its number.
 pub fn name(number: Number) -> String {
     let name = OPTIONS.iter().find(|(known, ..)| *known == number).map(|(_, name, _)| *name);
     name.map_or_else(|| number.to_string(), str::to_owned)
 }
 
-/// What an option's value is. What is not in the table may be a text.
+/// The type of an option's value. An unlisted option may be text.
 pub(super) fn kind(number: Number) -> Type {
     OPTIONS.iter().find(|(known, ..)| *known == number).map_or(Text, |(.., kind)| *kind)
 }
@@ -185,7 +185,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn each_number_and_each_name_is_there_once() {
+    fn each_number_and_each_name_is_unique() {
         assert!(OPTIONS.is_sorted_by(|a, b| a.0 < b.0));
         let names = OPTIONS.iter().map(|(_, name, _)| *name).chain(ALIASES.iter().map(|(_, name)| *name));
         assert_eq!(names.collect::<HashSet<_>>().len(), OPTIONS.len() + ALIASES.len());

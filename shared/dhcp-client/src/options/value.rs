@@ -1,4 +1,4 @@
-//! Values of options: read from a message, made from a configuration's text, and shown.
+//! Values of options: decode, encode from the configuration's text, display.
 
 use std::fmt::Display;
 use std::net::Ipv4Addr;
@@ -18,7 +18,7 @@ pub struct ClasslessRoute {
     pub router: Ipv4Addr,
 }
 
-/// The routes of an option 121 (RFC 3442). Those before a malformed one are good.
+/// The routes of option 121 (RFC 3442), up to the first malformed one.
 pub fn classless_routes(mut value: &[u8]) -> Vec<ClasslessRoute> {
     let mut routes = Vec::new();
     while let Some((&prefix @ 0..=32, rest)) = value.split_first() {
@@ -27,7 +27,7 @@ pub fn classless_routes(mut value: &[u8]) -> Vec<ClasslessRoute> {
         let Some((router, rest)) = rest.split_first_chunk::<4>() else { break };
         let mut destination = [0; 4];
         destination[..significant].copy_from_slice(octets);
-        // RFC 3442: bits beyond the prefix are to be cleared.
+        // RFC 3442: bits beyond the prefix are ignored.
         let destination = u32::from_be_bytes(destination) & mask(prefix);
         routes.push(ClasslessRoute {
             destination: destination.into(),
@@ -39,8 +39,8 @@ pub fn classless_routes(mut value: &[u8]) -> Vec<ClasslessRoute> {
     routes
 }
 
-/// The routes of an option 33: each destination is a network of the class that its address has, or a host. The default route is
-/// none of them (RFC 2132, section 5.8).
+/// The routes of option 33. Each destination is a host, or a network of its address's class. A default route is not
+/// allowed (RFC 2132, section 5.8).
 pub fn classful_routes(value: &[u8]) -> Vec<ClasslessRoute> {
     let pairs = value.as_chunks::<8>().0.iter().map(|&[a, b, c, d, e, f, g, h]| {
         let (destination, router) = (Ipv4Addr::new(a, b, c, d), Ipv4Addr::new(e, f, g, h));
@@ -51,7 +51,7 @@ pub fn classful_routes(value: &[u8]) -> Vec<ClasslessRoute> {
     pairs.filter(|route| !route.destination.is_unspecified()).collect()
 }
 
-/// The length of the prefix that an address's class has (RFC 791). 32 for an address that is in no class of networks.
+/// The prefix length of an address's class (RFC 791). 32 if the class has no networks.
 pub fn class_prefix(address: Ipv4Addr) -> u8 {
     match address.octets()[0] {
         0..128 => 8,
@@ -65,13 +65,13 @@ fn mask(prefix: u8) -> u32 {
     u32::MAX.checked_shl(32 - u32::from(prefix.min(32))).unwrap_or(0)
 }
 
-/// The longest domain (RFC 1035, section 2.3.4).
+/// Maximum length of a domain (RFC 1035, section 2.3.4).
 const LONGEST_DOMAIN: usize = 253;
-/// The most domains that are taken.
+/// Maximum number of domains.
 const MOST_DOMAINS: usize = 64;
 
-/// The domains of an option 119, compressed as in DNS (RFC 3397). Those before a malformed one are good. A pointer may only lead back, so that
-/// none leads round.
+/// The domains of option 119, compressed as in DNS (RFC 3397), up to the first malformed one. A pointer may only point
+/// backwards, so there are no loops.
 pub fn domains(value: &[u8]) -> Vec<String> {
     let (mut domains, mut at) = (Vec::new(), 0);
     while at < value.len() && domains.len() < MOST_DOMAINS {
@@ -84,7 +84,7 @@ pub fn domains(value: &[u8]) -> Vec<String> {
     domains
 }
 
-/// The domain at a position, and the position behind it.
+/// The domain at a position, and the position after it.
 fn domain(value: &[u8], mut at: usize) -> Option<(String, usize)> {
     let (mut domain, mut next) = (String::new(), None);
     let mut limit = value.len();
@@ -94,7 +94,7 @@ fn domain(value: &[u8], mut at: usize) -> Option<(String, usize)> {
             [high @ 0xc0..=0xff, low, ..] => {
                 let target = usize::from(u16::from_be_bytes([high & 0x3f, low]));
                 next = next.or(Some(at + 2));
-                // What is pointed to lies before the pointer, and ends before it.
+                // The target must end before the pointer.
                 if target >= at {
                     return None;
                 }
@@ -116,23 +116,24 @@ fn domain(value: &[u8], mut at: usize) -> Option<(String, usize)> {
     }
 }
 
-/// Whether a name in a resolver's configuration may have the byte. What comes from the network ends in a file: no space, and no line's end.
+/// Whether a name may contain the byte. Names from the network are written to resolv.conf, so spaces and line ends are
+/// refused.
 pub(crate) fn is_of_a_name(byte: u8) -> bool {
     byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'_' | b'.')
 }
 
-/// A text of the network, for a reader: up to the first zero byte, control characters replaced.
+/// Text from the network for display: up to the first zero byte, with control characters replaced.
 pub fn text(value: &[u8]) -> String {
     let end = value.iter().position(|byte| *byte == 0).unwrap_or(value.len());
     let text = String::from_utf8_lossy(&value[..end]);
     text.chars().map(|c| if c.is_control() { '\u{fffd}' } else { c }).collect()
 }
 
-/// The bytes of an option's value that a configuration gives as a text: an address, a number or a flag where the option is one (a list has
-/// commas), else the text's own bytes.
+/// Encodes an option's value from the configuration's text. The text is parsed if the option is an address, a number or
+/// a flag, or a comma-separated list of these. Otherwise its bytes are the value.
 ///
 /// # Errors
-/// What is wrong with it, for a message.
+/// The reason, for a message.
 pub fn encode(number: Number, text: &str) -> Result<Vec<u8>, String> {
     let wrong = |what: &str| format!("option {}: {text:?} is not {what}", name(number));
     match kind(number) {
@@ -174,7 +175,7 @@ fn list<T: FromStr, const N: usize>(text: &str, bytes: impl Fn(T) -> [u8; N]) ->
     })
 }
 
-/// The value of an option, for a reader: as its type has it, else as a text, else in hexadecimal digits.
+/// An option's value for display: according to its type, otherwise as text, otherwise in hexadecimal digits.
 pub fn display(number: Number, value: &[u8]) -> String {
     let typed = match kind(number) {
         Type::Address | Type::Addresses | Type::Pairs => chunks(value, <Ipv4Addr as From<[u8; 4]>>::from),
@@ -197,7 +198,7 @@ fn routes(value: &[u8]) -> String {
     classless_routes(value).into_iter().map(route).collect::<Vec<_>>().join(", ")
 }
 
-/// A text without control characters. Old servers end it with a zero byte.
+/// Text without control characters. Old servers append a zero byte.
 fn printable(value: &[u8]) -> Option<String> {
     let text = std::str::from_utf8(value.strip_suffix(&[0]).unwrap_or(value)).ok()?;
     (!text.is_empty() && !text.chars().any(char::is_control)).then(|| text.to_owned())
@@ -231,8 +232,8 @@ mod tests {
         ];
         let value: Vec<u8> =
             rows.iter().flat_map(|(bytes, _)| [bytes, &[10, 0, 0, 1][..]].concat()).collect();
-        let wanted: Vec<String> = rows.iter().map(|(_, text)| format!("{text} via 10.0.0.1")).collect();
-        assert_eq!(display(121, &value), wanted.join(", "));
+        let expected: Vec<String> = rows.iter().map(|(_, text)| format!("{text} via 10.0.0.1")).collect();
+        assert_eq!(display(121, &value), expected.join(", "));
         for length in 0..value.len() {
             assert!(classless_routes(&value[..length]).len() < rows.len());
         }
@@ -247,8 +248,8 @@ mod tests {
         let routes = classful_routes(&[&value[..], &[1, 2, 3]].concat());
         let texts: Vec<_> =
             routes.iter().map(|r| format!("{}/{} {}", r.destination, r.prefix, r.router)).collect();
-        let wanted = ["10.0.0.0/8", "172.16.0.0/16", "192.168.1.0/24", "10.0.0.9/32"];
-        assert_eq!(texts, wanted.map(|to| format!("{to} 10.0.0.1")));
+        let expected = ["10.0.0.0/8", "172.16.0.0/16", "192.168.1.0/24", "10.0.0.9/32"];
+        assert_eq!(texts, expected.map(|to| format!("{to} 10.0.0.1")));
     }
 
     #[test]
@@ -276,7 +277,7 @@ mod tests {
     }
 
     #[test]
-    fn a_text_becomes_what_the_option_is_and_back() {
+    fn a_text_is_encoded_according_to_the_options_type_and_displayed_again() {
         for (number, text, bytes) in [
             (12, "pod-1", &b"pod-1"[..]),
             (61, "01:02", b"01:02"),

@@ -8,25 +8,25 @@ use super::message::*;
 use super::request::Identity;
 use crate::{Time, options};
 
-/// How a request went (RFC 8415, section 21.13).
+/// A status code (RFC 8415, section 21.13).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Status {
     Success,
     NoAddrsAvail,
     NoBinding,
     NotOnLink,
-    /// UnspecFail, UseMulticast (nothing is sent otherwise), and what is of no meaning here.
+    /// UnspecFail, UseMulticast (which cannot apply, because all messages are multicast), and unknown codes.
     Other(u16),
 }
 
-/// A status, and the server's text to it.
+/// A status code with the server's text.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Said {
+pub struct ServerStatus {
     pub status: Status,
     pub text: String,
 }
 
-impl std::fmt::Display for Said {
+impl std::fmt::Display for ServerStatus {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         match self.status {
             Status::Other(1) => f.write_str("UnspecFail")?,
@@ -38,8 +38,8 @@ impl std::fmt::Display for Said {
     }
 }
 
-/// The status among options. None said: it went well. A malformed one says that it did not.
-pub fn status(options: &Options) -> Said {
+/// The status among options. A missing one means success. A malformed one means failure.
+pub fn status(options: &Options) -> ServerStatus {
     let number = match options.all(STATUS_CODE).next() {
         None => 0,
         Some([high, low, ..]) => u16::from_be_bytes([*high, *low]),
@@ -53,23 +53,23 @@ pub fn status(options: &Options) -> Said {
         4 => Status::NotOnLink,
         other => Status::Other(other),
     };
-    Said { status, text: options::text(text) }
+    ServerStatus { status, text: options::text(text) }
 }
 
-/// The longest DUID (RFC 8415, section 11.1): a type of two bytes, and 128.
+/// Maximum length of a DUID (RFC 8415, section 11.1): a type of two bytes, and 128 bytes.
 const LONGEST_DUID: usize = 130;
 
-/// The server that a message is from. None: it does not say, or nothing that a DUID can be.
+/// The DUID of the server that sent a message. None: it is missing or malformed.
 pub fn server(message: &Message) -> Option<&[u8]> {
     message.options.get(SERVER_ID).filter(|duid| (3..=LONGEST_DUID).contains(&duid.len()))
 }
 
-/// Whether a message is for a client.
+/// Whether a message is addressed to a client.
 pub fn is_for(message: &Message, identity: &Identity) -> bool {
     message.options.get(CLIENT_ID) == Some(identity.duid.bytes())
 }
 
-/// An address that a server offers or gives, with its times in seconds. All ones: no end.
+/// An address that a server offers or grants, with its lifetimes in seconds. All ones: unlimited.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Given {
     pub address: Ipv6Addr,
@@ -78,34 +78,34 @@ pub struct Given {
 }
 
 impl Given {
-    /// Whether its time is long enough to use it. An address of the client's whose time is not has ended: it may not be used as long as was said before.
+    /// Whether its valid lifetime is long enough. If the client already has this address, a shorter one ends the lease.
     pub fn lasts(&self) -> bool {
         self.valid >= SHORTEST
     }
 }
 
-/// What a message says about the client's identity association.
+/// The message's IA_NA for this client.
 #[derive(Clone, Debug)]
 pub struct Association {
     t1: u32,
     t2: u32,
-    pub said: Said,
-    /// Those that can be used, or could, if their time were not zero.
+    pub server_status: ServerStatus,
+    /// The valid addresses, also those with a lifetime of zero.
     pub addresses: Vec<Given>,
 }
 
-/// The association of a number. None: there is none, it is malformed, or its times are in no order.
+/// The IA_NA with an IAID. None: it is missing or malformed, or its times are not in order.
 pub fn association(message: &Message, iaid: u32) -> Option<Association> {
     let mut all = message.options.all(IA_NA).filter_map(|value| {
         let ([id, t1, t2], options) = numbers(value)?;
         let options = Options::decode(options).filter(|_| id == iaid && !(t2 > 0 && t1 > t2))?;
         let addresses = options.all(IA_ADDR).filter_map(given).collect();
-        Some(Association { t1, t2, said: status(&options), addresses })
+        Some(Association { t1, t2, server_status: status(&options), addresses })
     });
     all.next()
 }
 
-/// The first address that a message names and a host can have, whatever else is wrong with what is said of it.
+/// The first address in a message that a host can have, even if the rest is invalid.
 pub fn named(message: &Message) -> Option<Ipv6Addr> {
     let associations = message.options.all(IA_NA).filter_map(|value| Options::decode(value.get(12..)?));
     let addresses = associations.filter_map(|options| {
@@ -115,26 +115,26 @@ pub fn named(message: &Message) -> Option<Ipv6Addr> {
     addresses.into_iter().next()
 }
 
-/// Three numbers of four bytes, and what comes behind.
+/// Three 32-bit numbers, and the rest.
 fn numbers(value: &[u8]) -> Option<([u32; 3], &[u8])> {
     let (head, rest) = value.split_first_chunk::<12>()?;
     let (words, _) = head.as_chunks::<4>();
     Some(([words[0], words[1], words[2]].map(u32::from_be_bytes), rest))
 }
 
-/// An address whose times are in order, and that is not refused by a status of its own.
+/// An address with its lifetimes in order, and without an error status.
 fn given(value: &[u8]) -> Option<Given> {
     let (head, options) = value.split_first_chunk::<24>()?;
     let (octets, times) = head.split_first_chunk::<16>()?;
     let (times, _) = times.as_chunks::<4>();
     let [preferred, valid] = [times[0], times[1]].map(u32::from_be_bytes);
     let address = Ipv6Addr::from(*octets);
-    let said = status(&Options::decode(options)?).status;
-    let is_good = is_usable(address) && preferred <= valid && said == Status::Success;
+    let server_status = status(&Options::decode(options)?).status;
+    let is_good = is_usable(address) && preferred <= valid && server_status == Status::Success;
     is_good.then_some(Given { address, preferred, valid })
 }
 
-/// Whether a server can give one host the address: not loopback, no group, none that is of one link only or stands for an IPv4 address.
+/// Whether a server can allocate the address to a host: not loopback, multicast, link-local or IPv4-mapped.
 pub fn is_usable(address: Ipv6Addr) -> bool {
     !(address.is_unspecified()
         || address.is_loopback()
@@ -143,21 +143,21 @@ pub fn is_usable(address: Ipv6Addr) -> bool {
         || address.to_ipv4().is_some())
 }
 
-/// A time without end.
+/// An unlimited lifetime.
 const INFINITE: u32 = u32::MAX;
-/// The shortest time that an address is taken for, in seconds: with a shorter one there would be nothing but renewals.
+/// The shortest accepted lifetime in seconds. A shorter one would be renewed permanently.
 const SHORTEST: u32 = 10;
-/// The earliest T1, in seconds: a server that says a shorter one would have nothing but renewals, without end.
+/// The earliest T1 in seconds. With an earlier one, the client would send renewals permanently.
 const EARLIEST: u32 = 10;
 
 impl Association {
-    /// The address to take: the one that the client has or was offered, else the first.
-    pub fn pick(&self, wanted: Option<Ipv6Addr>) -> Option<Given> {
+    /// The address to accept: the client's own or offered one, otherwise the first.
+    pub fn pick(&self, requested: Option<Ipv6Addr>) -> Option<Given> {
         let good = || self.addresses.iter().filter(|given| given.lasts());
-        good().find(|given| Some(given.address) == wanted).or_else(|| good().next()).copied()
+        good().find(|given| Some(given.address) == requested).or_else(|| good().next()).copied()
     }
 
-    /// The lease of an address, for what was asked for at `since`.
+    /// The lease of an address, from an answer to a request sent at `since`.
     pub fn lease(&self, given: Given, message: &Message, since: Time) -> Option<Lease> {
         let moment =
             |seconds: u32| (seconds != INFINITE).then(|| since + Duration::from_secs(seconds.into()));
@@ -173,14 +173,14 @@ impl Association {
             rebind: moment(t2),
             preferred: moment(given.preferred),
             expiry: moment(given.valid),
-            dns: dns.filter(can_be_asked).collect(),
+            dns: dns.filter(is_usable_in_a_result).collect(),
             search: options::domains(message.options.get(DOMAIN_LIST).unwrap_or_default()),
         })
     }
 
-    /// T1 and T2. Those that the server leaves to the client are half and four fifths of the preferred time (RFC 8415, section
-    /// 21.4), or of the valid time, if it is not to be preferred at all. They are never past the address's end, and T1 is not before
-    /// [`EARLIEST`], or before half of the valid time, where that is shorter.
+    /// T1 and T2. If the server leaves them to the client, they are half and four fifths of the preferred lifetime (RFC
+    /// 8415, section 21.4), or of the valid lifetime if the preferred one is zero. They are never after the end of the
+    /// lease. T1 is not before [`EARLIEST`], or half of the valid lifetime if that is shorter.
     fn times(&self, given: Given) -> (u32, u32) {
         let whole = if given.preferred == 0 { given.valid } else { given.preferred };
         let part = |of_ten: u64| match whole {
@@ -195,15 +195,15 @@ impl Association {
     }
 }
 
-/// How long a server wants clients to wait between two SOLICITs at most (option 82). Others than from one minute to a day are not
-/// believed (RFC 8415, section 21.24).
+/// The maximum interval between two SOLICITs, as set by a server (option 82). Values outside of one minute to one day
+/// are ignored (RFC 8415, section 21.24).
 pub fn sol_max_rt(options: &Options) -> Option<Duration> {
     let value = u32::from_be_bytes(options.get(SOL_MAX_RT)?.try_into().ok()?);
     (60..=86_400).contains(&value).then(|| Duration::from_secs(value.into()))
 }
 
-/// Whether a result can name this name server: one of the link has no meaning without an interface, which a result cannot give it.
-fn can_be_asked(server: &Ipv6Addr) -> bool {
+/// Whether a result can contain this name server. A link-local address needs an interface, which a result cannot name.
+fn is_usable_in_a_result(server: &Ipv6Addr) -> bool {
     !(server.is_unspecified()
         || server.is_multicast()
         || server.is_loopback()

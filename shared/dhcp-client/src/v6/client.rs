@@ -6,14 +6,15 @@ use std::time::Duration;
 
 use cni::{Code, Error};
 
-use super::answer::{self, Association, Given, Said, Status};
+use super::answer::{self, Association, Given, ServerStatus, Status};
 use super::lease::Lease;
 use super::message::{Kind, Message, PREFERENCE, RAPID_COMMIT};
 use super::request::{self, Identity};
 use super::retransmit::{self, Exchange};
 use crate::{Random, Time};
 
-/// What a client is at. RFC 8415 has no names of states: they are those of the messages that are sent, and RFC 2131's for the time in between.
+/// The state of a client. RFC 8415 does not name states: these are named after the messages that are sent, and after
+/// RFC 2131.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[expect(missing_docs, reason = "the names of messages")]
 pub enum State {
@@ -25,30 +26,31 @@ pub enum State {
     Rebinding,
     /// The client is releasing its address.
     Leaving,
-    /// It has given up, or has given all back.
+    /// The client has given up, or has released its address.
     Ended,
 }
 
-/// What who drives a [`Client`] has to do.
+/// Actions for the caller of a [`Client`].
 #[derive(Clone, Debug, PartialEq)]
 pub enum Action {
-    /// Send a message to all servers on the link. A failure is the same as a message that is lost.
+    /// Send a message to all servers on the link. A failure is treated as a lost message.
     Send(Vec<u8>),
-    /// The container has this lease now: a first one, the same with new times, or one of another address.
+    /// The container has this lease now: a new one, a renewed one, or one of another address.
     Bound(Lease),
-    /// The container may no longer use its lease's address, for this reason. The client asks for a new one by itself.
+    /// The container must stop using the address, for this reason. The client requests a new one by itself.
     Lost(String),
     /// The acquisition failed. The client releases an address that a server may have allocated, and does nothing else.
     Failed(Error),
-    /// What the client had is given back, or no server says so in time. The client does nothing any more.
+    /// The address was released, or no server confirmed that in time. The client does nothing more.
     Left,
 }
 
-/// For how long an answer is awaited after a message.
+/// How long an answer is awaited after a message.
 const ANSWERS: Duration = Duration::from_secs(10);
-/// How long no other server is asked for a lease that one forgot and does not give again: the first time of REBIND (REB_TIMEOUT).
+/// If a server has no binding for the lease and does not grant it again, all servers are asked after this time: the
+/// first interval of REBIND (REB_TIMEOUT).
 const REBIND_AGAIN: Duration = Duration::from_secs(10);
-/// A server of this preference is not to be compared with others (RFC 8415, section 18.2.1).
+/// An offer with this preference is accepted immediately (RFC 8415, section 18.2.1).
 const TAKE_AT_ONCE: u8 = 255;
 
 /// The client of one interface.
@@ -57,44 +59,45 @@ pub struct Client {
     identity: Identity,
     random: Random,
     state: State,
-    /// The message that is sent until there is an answer. None: there is nothing to send.
+    /// The message that is repeated until there is an answer. None: there is nothing to send.
     exchange: Option<Exchange>,
     lease: Option<Lease>,
-    /// SOLICITING: the best offer by now. REQUESTING: the one that is asked for. LEAVING: what is given back, and to whom.
+    /// SOLICITING: the best offer so far. REQUESTING: the requested one. LEAVING: the address to release, and its
+    /// server.
     offer: Option<Offer>,
-    /// LEAVING: from when on another address is asked for then. None: the client ends.
+    /// LEAVING: when to request another address afterwards. None: the client ends.
     again: Option<Time>,
-    /// What a server was asked for and gave no answer to. It may have noted it.
+    /// A request without an answer. The server may have allocated the address.
     unanswered: Option<Offer>,
-    /// As long as a socket is needed, until when.
+    /// Until when the socket is needed, if it is.
     listens_until: Option<Time>,
-    /// For an acquisition that somebody waits for: when it has failed, and how long it may take.
+    /// Timeout of an acquisition that an ADD waits for: the time, and the duration.
     gives_up: Option<(Time, Duration)>,
-    /// What a server refused, for whom waits.
+    /// The server's refusal, for the error of the ADD.
     refused: Option<String>,
     sol_max_rt: Duration,
-    /// An address that the container had.
+    /// An address that the container had before.
     hint: Option<Ipv6Addr>,
 }
 
-/// Why a message gives the client no address.
+/// Why an answer contains no usable address.
 enum Refusal {
-    /// The server says so.
-    Servers(Said),
-    /// What it gives cannot be used.
+    /// The server refused.
+    Servers(ServerStatus),
+    /// The client cannot use the address.
     Clients(&'static str),
 }
 
 impl fmt::Display for Refusal {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::Servers(said) => said.fmt(f),
+            Self::Servers(server_status) => server_status.fmt(f),
             Self::Clients(why) => f.write_str(why),
         }
     }
 }
 
-/// An address that a server offers.
+/// A server's offer.
 #[derive(Clone, Debug)]
 struct Offer {
     address: Ipv6Addr,
@@ -103,15 +106,15 @@ struct Offer {
 }
 
 impl Client {
-    /// Asks for any address. The first [`Client::tick`] sends: there is no random delay before it (RFC 8415, section 18.2.1),
-    /// since containers do not all start at one moment, as hosts do when their power comes back.
+    /// Requests any address. The first [`Client::tick`] sends. There is no random delay before it, as RFC 8415, section
+    /// 18.2.1 requires for hosts, because containers do not all start at the same time after a power failure.
     pub fn acquire(identity: Identity, timeout: Duration, now: Time, random: Random) -> Self {
         let mut this = Self::ask_again(identity, None, now, random);
         this.gives_up = Some((now + timeout, timeout));
         this
     }
 
-    /// Asks for an address in the place of one that was lost. It never fails.
+    /// Requests an address after a lease was lost. Never fails.
     pub fn ask_again(identity: Identity, hint: Option<Ipv6Addr>, now: Time, mut random: Random) -> Self {
         let exchange = Some(Exchange::begin(Kind::Solicit, now, &mut random));
         Self {
@@ -131,9 +134,10 @@ impl Client {
         }
     }
 
-    /// Carries on with a lease after a restart: servers are asked whether it is still good on the link (CONFIRM). If none
-    /// answers, it is used to its end (RFC 8415, section 18.2.3). It never fails. The first message is delayed at random, as that
-    /// section demands: all of a daemon's clients start at one moment.
+    /// Continues with a lease after a restart. The client asks the servers whether the address is still valid on the
+    /// link (CONFIRM). If none answers, it uses the address to the end of the lease (RFC 8415, section 18.2.3). Never
+    /// fails. The first message has the random delay of that section, because all clients of a daemon start at the same
+    /// time.
     pub fn resume(identity: Identity, lease: Lease, now: Time, random: Random) -> Self {
         let mut this = Self::ask_again(identity, None, now, random);
         this.lease = Some(lease);
@@ -144,7 +148,7 @@ impl Client {
         this
     }
 
-    /// Goes to a state in which a message is sent. Its first one is due.
+    /// Enters a state in which a message is sent. The first message is due.
     fn begin(&mut self, state: State, kind: Kind, now: Time) {
         self.state = state;
         self.exchange = Some(Exchange::begin(kind, now, &mut self.random));
@@ -159,12 +163,12 @@ impl Client {
         self.begin(State::Rebinding, Kind::Rebind, now);
     }
 
-    /// BOUND or ENDED: there is nothing to send.
+    /// Enters BOUND or ENDED, in which nothing is sent.
     fn rest(&mut self, state: State) {
         (self.state, self.exchange, self.listens_until) = (state, None, None);
     }
 
-    /// When [`Client::tick`] has to be called next. None: nothing is left to do.
+    /// When [`Client::tick`] has to be called next. None: there is nothing to do.
     pub fn deadline(&self) -> Option<Time> {
         let of = |time: fn(&Lease) -> Option<Time>| self.lease.as_ref().and_then(time);
         let (renew, rebind, expiry) = (of(|l| l.renew), of(|l| l.rebind), of(|l| l.expiry));
@@ -180,12 +184,13 @@ impl Client {
         times.into_iter().chain(due).chain(ends).flatten().min()
     }
 
-    /// Whether a socket must be open now. As long as it is not, nothing of this client keeps the container's namespace.
+    /// Whether the socket must be open now. While it is closed, the client does not keep the container's namespace
+    /// alive.
     pub fn awaits_packets(&self, now: Time) -> bool {
         self.listens_until.is_some_and(|until| now < until)
     }
 
-    /// Does what is due. May be called at any time.
+    /// Does all that is due. May be called at any time.
     pub fn tick(&mut self, now: Time) -> Vec<Action> {
         let mut actions = Vec::new();
         if !self.awaits_packets(now) {
@@ -195,13 +200,13 @@ impl Client {
             self.fail(now, &mut actions);
             return actions;
         }
-        // Each turn but the last moves on to another state.
+        // Each iteration but the last enters another state.
         while self.moves_on(now, &mut actions) {}
-        self.send_what_is_due(now, &mut actions);
+        self.send_due_messages(now, &mut actions);
         actions
     }
 
-    /// Leaves a state whose time is over. Says whether there was one.
+    /// Leaves the current state if its time is over. Returns whether it did.
     fn moves_on(&mut self, now: Time, actions: &mut Vec<Action>) -> bool {
         let is_past = |time: fn(&Lease) -> Option<Time>| {
             self.lease.as_ref().and_then(time).is_some_and(|moment| now >= moment)
@@ -238,7 +243,8 @@ impl Client {
         }
     }
 
-    /// After a REQUEST in vain: from the start, or, as long as there is a lease that a server forgot, by asking all others.
+    /// After a REQUEST without an answer: starts again with SOLICIT. With a lease that its server does not know any
+    /// more, continues with REBIND.
     fn start_over(&mut self, now: Time) {
         if self.state == State::Requesting {
             self.unanswered = self.offer.clone();
@@ -260,7 +266,7 @@ impl Client {
         actions.push(Action::Left);
     }
 
-    /// The lease's address may no longer be used.
+    /// The address must not be used any more.
     fn lose(&mut self, why: String, now: Time, actions: &mut Vec<Action>) {
         self.hint = self.lease.take().map(|lease| lease.address);
         self.listens_until = None;
@@ -282,10 +288,10 @@ impl Client {
         self.release(now);
     }
 
-    fn send_what_is_due(&mut self, now: Time, actions: &mut Vec<Action>) {
+    fn send_due_messages(&mut self, now: Time, actions: &mut Vec<Action>) {
         let (address, server) = self.about();
         let Some(exchange) = self.exchange.as_mut().filter(|exchange| now >= exchange.due) else { return };
-        // The first one of an exchange says that no time has passed, whenever it is sent.
+        // The first message of an exchange has an elapsed time of zero, also if it is late.
         if exchange.count == 0 {
             exchange.began = now;
         }
@@ -296,7 +302,7 @@ impl Client {
         actions.push(Action::Send(message.encode()));
     }
 
-    /// The address that the next message is about, and the one server that it is for.
+    /// The address in the next message, and the server to which it is addressed.
     fn about(&self) -> (Option<Ipv6Addr>, Option<Vec<u8>>) {
         let lease = self.lease.as_ref().map(|lease| (lease.address, lease.server.clone()));
         let offer = self.offer.as_ref().map(|offer| (offer.address, offer.server.clone()));
@@ -329,12 +335,12 @@ impl Client {
         // Send the answer to the packet immediately. Nothing else is due, although a deadline may have passed.
         let ends = |action: &Action| matches!(action, Action::Bound(_) | Action::Failed(_) | Action::Left);
         if !actions.iter().any(ends) && self.exchange.is_some_and(|exchange| exchange.count == 0) {
-            self.send_what_is_due(now, &mut actions);
+            self.send_due_messages(now, &mut actions);
         }
         actions
     }
 
-    /// The offers of the first second or so are compared; one that comes later is taken at once (RFC 8415, section 18.2.1).
+    /// Compares the offers of the first second. A later offer is accepted immediately (RFC 8415, section 18.2.1).
     fn take_advertise(&mut self, message: &Message, server: Vec<u8>, now: Time) {
         let offered = match self.offered(message) {
             Ok(offered) => offered,
@@ -356,16 +362,16 @@ impl Client {
         }
     }
 
-    /// The address of a message, or why there is none.
+    /// The address in a message, or the reason why there is none.
     fn offered(&self, message: &Message) -> Result<Given, Refusal> {
-        let said = answer::status(&message.options);
-        if said.status != Status::Success {
-            return Err(Refusal::Servers(said));
+        let server_status = answer::status(&message.options);
+        if server_status.status != Status::Success {
+            return Err(Refusal::Servers(server_status));
         }
         let association = answer::association(message, self.identity.iaid)
             .ok_or(Refusal::Clients("the answer has no IA_NA with the client's IAID"))?;
-        if association.said.status != Status::Success {
-            return Err(Refusal::Servers(association.said));
+        if association.server_status.status != Status::Success {
+            return Err(Refusal::Servers(association.server_status));
         }
         association
             .pick(self.about().0)
@@ -373,26 +379,27 @@ impl Client {
     }
 
     fn take_reply(&mut self, message: &Message, server: &[u8], now: Time, actions: &mut Vec<Action>) {
-        // Not since the exchange began: that may be longer ago than a lease lasts, where a server was away for long.
-        let since = self.exchange.map_or(now, |exchange| exchange.asked);
-        let is_asked = self.offer.as_ref().is_some_and(|offer| offer.server == server);
+        // Not since the first message of the exchange: if the server was down for long, that may be before the end of
+        // the lease.
+        let since = self.exchange.map_or(now, |exchange| exchange.first_sent);
+        let is_requested = self.offer.as_ref().is_some_and(|offer| offer.server == server);
         match self.state {
             State::Soliciting if message.options.get(RAPID_COMMIT).is_some() => {
                 self.take_first(message, server, since, now, actions);
             }
-            State::Requesting if is_asked => self.take_first(message, server, since, now, actions),
+            State::Requesting if is_requested => self.take_first(message, server, since, now, actions),
             State::Confirming => match answer::status(&message.options).status {
                 Status::NotOnLink => {
                     self.lose("a server reports that it is not valid on this link".to_owned(), now, actions);
                 }
-                // UnspecFail and others say nothing about the address.
+                // UnspecFail and other codes have no meaning for the address.
                 _ => self.rest(State::Bound),
             },
             State::Renewing if self.lease.as_ref().is_some_and(|lease| lease.server == server) => {
                 self.take_extension(message, server, since, now, actions);
             }
             State::Rebinding => self.take_extension(message, server, since, now, actions),
-            State::Leaving if is_asked => match self.again {
+            State::Leaving if is_requested => match self.again {
                 Some(again) => self.solicit(now.max(again)),
                 None => self.end(actions),
             },
@@ -413,11 +420,12 @@ impl Client {
             Ok(given) => self.bind(message, given, since, now, actions),
             Err(refusal) => {
                 self.refused = Some(format!("a DHCPv6 server refused to allocate an address: {refusal}"));
-                self.unanswered.take_if(|asked| asked.server == server);
+                self.unanswered.take_if(|offer| offer.server == server);
                 let due = self.exchange.map_or(now, |exchange| exchange.due);
                 match (self.state, self.offer.clone()) {
                     (State::Requesting, Some(offer)) => self.refuse(due, offer, message, &refusal, now),
-                    // With rapid commit a server may have noted what it names. Who names nothing is asked again in its time.
+                    // With rapid commit, the server may have allocated the address in its answer. Without an address in
+                    // it, the client repeats its message at the next interval.
                     (State::Soliciting, _) if matches!(refusal, Refusal::Clients(_)) => {
                         if let Some(address) = answer::named(message) {
                             self.return_unusable(address, server.to_vec(), due, now);
@@ -429,11 +437,12 @@ impl Client {
         }
     }
 
-    /// After a REPLY to REQUEST that gives nothing, or nothing that can be used: that is given back, since its server may have noted it.
-    /// Then an address is asked for from the start, in its time: a server that offers what it then refuses would be asked without end.
+    /// Handles a REPLY to REQUEST without a usable address. The client releases the address, because the server may
+    /// have allocated it. It starts again at the next interval: otherwise a server that offers an address and then
+    /// refuses it would cause an endless loop.
     fn refuse(&mut self, due: Time, offer: Offer, message: &Message, refusal: &Refusal, now: Time) {
         match (&self.lease, refusal) {
-            // A server that forgot a lease and gives none either answers the next REBIND in the same way.
+            // A server that has no binding and grants none answers the next REBIND in the same way.
             (Some(_), _) => {
                 self.rebind(now);
                 self.exchange.iter_mut().for_each(|exchange| exchange.due = now + REBIND_AGAIN);
@@ -480,15 +489,16 @@ impl Client {
         let Some(lease) = &self.lease else { return };
         let address = lease.address;
         if answer::status(&message.options).status != Status::Success {
-            // Sent again in its time.
+            // Repeated at the next interval.
             return;
         }
-        let Some(Association { said, addresses, .. }) = answer::association(message, self.identity.iaid)
+        let Some(Association { server_status, addresses, .. }) =
+            answer::association(message, self.identity.iaid)
         else {
             return;
         };
-        match said.status {
-            // The server has forgotten the lease, and is asked for it anew. The address may be used meanwhile.
+        match server_status.status {
+            // The server has no binding. The client requests the lease again, and may use the address meanwhile.
             Status::NoBinding => {
                 self.request(Offer { address, server: server.to_vec(), preference: 0 }, now);
             }
@@ -501,7 +511,7 @@ impl Client {
                     _ if ended => {
                         self.lose("its server has ended it".to_owned(), now, actions);
                     }
-                    // What is not named there is not ended: it is asked for again in its time.
+                    // A lease that is not mentioned has not ended. It is requested again at the next interval.
                     _ => {}
                 }
             }
@@ -509,14 +519,14 @@ impl Client {
         }
     }
 
-    /// Releases the client's address, also if a server may have allocated one whose REPLY was lost. Returns false if there is no
-    /// address; then the client does nothing more.
+    /// Releases the client's address, also if a server may have allocated one whose REPLY was lost. Returns false if
+    /// there is no address. Then the client does nothing more.
     pub fn release(&mut self, now: Time) -> bool {
         self.depart(Kind::Release, None, now)
     }
 
-    /// The address is another host's, as duplicate address detection found: no server is to give it to anybody. If the
-    /// container `stays`, it asks for another one.
+    /// Declines the address, because duplicate address detection found it on another host: servers must not allocate
+    /// it. If the container `stays`, the client requests another one.
     pub fn decline(&mut self, stays: bool, now: Time) -> bool {
         self.depart(Kind::Decline, stays.then_some(now), now)
     }
@@ -525,7 +535,7 @@ impl Client {
         let is_leaving = self.state == State::Leaving;
         let held = self.held_of();
         (self.gives_up, self.again) = (None, again);
-        // Else it is on its way already.
+        // Otherwise a DECLINE is being sent already.
         if !is_leaving {
             (self.lease, self.unanswered) = (None, None);
             self.rest(State::Ended);
@@ -537,12 +547,12 @@ impl Client {
         self.state == State::Leaving
     }
 
-    /// The address that a server has or may have allocated, and that is not released yet.
+    /// The address that a server has allocated or may have allocated, unless it was released.
     pub fn held(&self) -> Option<Ipv6Addr> {
         self.held_of().map(|offer| offer.address)
     }
 
-    /// That address, and its server.
+    /// That address, with its server.
     fn held_of(&self) -> Option<Offer> {
         match (&self.lease, self.state) {
             (_, State::Leaving) => self.offer.clone(),
@@ -559,7 +569,7 @@ impl Client {
         self.lease.is_none() && self.state != State::Ended
     }
 
-    /// Ends an acquisition that nobody waits for any more, when answers to what was sent can no longer be expected.
+    /// Ends a cancelled acquisition as soon as no more answers can be expected.
     pub fn hurry(&mut self, now: Time) {
         self.gives_up = Some((now + ANSWERS, ANSWERS));
     }

@@ -1,4 +1,4 @@
-//! Hostile input: what the fuzz target feeds to the client for IPv6, and what must hold whatever it is.
+//! Fuzzing: conditions for the IPv6 client that hold for any input.
 
 #![allow(clippy::unwrap_used, reason = "a fuzz target ends with a panic")]
 
@@ -9,12 +9,13 @@ use super::{Action, Client, Duid, Identity, Message, Options, State, is_usable, 
 use crate::options::is_of_a_name;
 use crate::{Random, Time};
 
-/// The most that happens to a client.
+/// Maximum number of events for a client.
 const MOST: usize = 64;
 
-/// Each line is the time that passes in seconds (two bytes), what of an answer is not to fit (a byte: 1 the transaction, 2 the client), a
-/// message's kind and its options. Whatever that is, it is read as it is written; a lease has an address that a host can have and times in order, nothing
-/// is used after its end, and nothing is sent without end.
+/// Each line of the input is the elapsed seconds (two bytes), which fields not to correct (a byte: 1 the transaction
+/// id, 2 the client identifier), and a message's type and options. Decoding and encoding are inverse. A lease must have
+/// an address that a host can have, and its times in order. It must not be used after its end, and the client must not
+/// send endlessly.
 pub fn client(input: &[u8]) {
     let identity = Identity { duid: Duid::of_digest([1; 16]), iaid: 1 };
     let mut now = Time::since_boot(Duration::from_secs(1));

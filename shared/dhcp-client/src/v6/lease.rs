@@ -8,24 +8,24 @@ use serde::{Deserialize, Serialize};
 
 use crate::Time;
 
-/// The prefix length of the address: it is one host. Which others are on the link, routers say (RFC 8415, section 18.2.10.1).
+/// The prefix length of the address. Routers announce the link's prefix (RFC 8415, section 18.2.10.1).
 pub const PREFIX: u8 = 128;
 
-/// What a server has given, and until when, by the clock of [`Time`].
+/// An address that a server has allocated, with its lifetime by the clock of [`Time`].
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Lease {
     /// The container's address.
     pub address: Ipv6Addr,
-    /// The server's DUID, which renewals and the release name.
+    /// The server's DUID, to which renewals and the release are addressed.
     pub server: Vec<u8>,
-    /// When what the server agreed to was asked for. The times begin then.
+    /// When the request was sent. The lease's times start then.
     pub since: Time,
-    /// T1: when to ask the server for more time. None: never.
+    /// T1: when to ask the server for an extension. None: never.
     pub renew: Option<Time>,
-    /// T2: when to ask any server for more time. None: never.
+    /// T2: when to ask all servers for an extension. None: never.
     pub rebind: Option<Time>,
-    /// Until when new connections may use the address. None: for good.
+    /// End of the preferred lifetime: new connections should use another address then. None: unlimited.
     pub preferred: Option<Time>,
     /// When the address may no longer be used. None: never.
     pub expiry: Option<Time>,
@@ -35,7 +35,7 @@ pub struct Lease {
     pub search: Vec<String>,
 }
 
-/// The result of an ADD: the address alone, without gateway and routes, and what is for the resolver.
+/// The result of an ADD: the address and DNS, without gateway and routes.
 pub fn of_lease(lease: &Lease) -> AddResult {
     let address = Ipv6Network::new(lease.address, PREFIX).ok().map(IpNetwork::V6);
     AddResult {

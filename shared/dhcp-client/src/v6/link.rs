@@ -12,17 +12,17 @@ use nix::sys::socket::{AddressFamily, SockFlag, SockType, SockaddrIn6, bind, set
 
 use crate::link::receive;
 
-/// Clients listen there (RFC 8415, section 7.2).
+/// The client's port (RFC 8415, section 7.2).
 const CLIENT_PORT: u16 = 546;
-/// Servers and relays listen there.
+/// The port of servers and relays.
 const SERVER_PORT: u16 = 547;
 /// All servers and relays on the link (`All_DHCP_Relay_Agents_and_Servers`).
 const SERVERS: Ipv6Addr = Ipv6Addr::new(0xff02, 0, 0, 0, 0, 0, 1, 2);
-/// The longest message that is read, in bytes: one with an address and some names has a few hundred.
+/// Maximum length of a received message in bytes. A normal one has a few hundred.
 const LONGEST: usize = 4096;
 
-/// A UDP socket on the interface's address of the link, to send to all servers and to receive their answers. It keeps the container's namespace alive, so it
-/// is closed when [`super::Client::awaits_packets`] says so.
+/// A UDP socket on the interface's link-local address, to send to all servers and receive their answers. It keeps the
+/// container's namespace alive, so close it as soon as [`super::Client::awaits_packets`] returns false.
 #[derive(Debug)]
 pub struct Link {
     interface: String,
@@ -30,13 +30,13 @@ pub struct Link {
     socket: UdpSocket,
 }
 
-/// Whether an address can be used: it passed duplicate address detection, or is used while that lasts (RFC 4429).
+/// Whether an address can be used: duplicate address detection has passed, or the address is optimistic (RFC 4429).
 pub fn is_ready(address: &Address) -> bool {
     let is_optimistic = address.flags & uapi::IFA_F_OPTIMISTIC != 0;
     !address.duplicate && (!address.tentative || is_optimistic)
 }
 
-/// The address of the link (fe80::/10) that messages can be sent from. None: there is none yet.
+/// The link-local address (fe80::/10) to send from. None: there is none yet.
 pub fn link_local(addresses: &[Address]) -> Option<Ipv6Addr> {
     addresses.iter().filter(|address| is_ready(address)).find_map(|address| match address.net {
         IpNetwork::V6(net) if net.ip().is_unicast_link_local() => Some(net.ip()),
@@ -45,10 +45,10 @@ pub fn link_local(addresses: &[Address]) -> Option<Ipv6Addr> {
 }
 
 impl Link {
-    /// Opens the socket at the interface's address of the link.
+    /// Opens the socket on the interface's link-local address.
     ///
     /// # Errors
-    /// If the namespace cannot be entered, has no such interface, or the interface no such address that can be used.
+    /// If the namespace cannot be entered, the interface does not exist, or the address cannot be used.
     pub fn open(namespace: &NetNs, interface: &str, from: Ipv6Addr) -> Result<Self> {
         let opened = namespace.enter(|| {
             let index = if_nametoindex(interface)?;
@@ -62,16 +62,16 @@ impl Link {
     /// Sends a message to all servers on the link. Does not block.
     ///
     /// # Errors
-    /// If the kernel refuses: the interface is down or has gone.
+    /// If the interface is down or was deleted.
     pub fn send(&self, message: &[u8]) -> Result<()> {
         let sent = self.socket.send_to(message, self.servers);
         sent.map(drop).context(|| format!("send a DHCPv6 message on {}", self.interface))
     }
 
-    /// What has arrived, if anything. Does not block. Call it until there is nothing.
+    /// The next datagram, if any. Does not block. Call it until it returns None.
     ///
     /// # Errors
-    /// If the interface is down, or has gone.
+    /// If the interface is down or was deleted.
     pub fn receive(&self) -> Result<Option<Vec<u8>>> {
         let mut buffer = [0; LONGEST];
         let received = receive(&self.socket, &mut buffer).map(|payload| payload.map(<[u8]>::to_vec));
@@ -85,7 +85,7 @@ impl AsFd for Link {
     }
 }
 
-/// A socket at an address. Another client in the container may have one of its own.
+/// A socket bound to an address. Another client in the container may have one too.
 fn udp(interface: &str, at: SocketAddrV6) -> std::io::Result<UdpSocket> {
     let flags = SockFlag::SOCK_CLOEXEC | SockFlag::SOCK_NONBLOCK;
     let fd = socket(AddressFamily::Inet6, SockType::Datagram, flags, None)?;

@@ -1,6 +1,6 @@
 //! Messages between clients and servers (RFC 8415, sections 8 and 21).
 
-/// What a message is for.
+/// The message type.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[expect(missing_docs, reason = "the names of RFC 8415, section 7.3")]
 pub enum Kind {
@@ -30,37 +30,37 @@ const KINDS: [Kind; 9] = [
 /// The number of an option.
 pub type Number = u16;
 
-/// Who the client is: its DUID.
+/// The client's DUID.
 pub const CLIENT_ID: Number = 1;
-/// Who the server is: its DUID.
+/// The server's DUID.
 pub const SERVER_ID: Number = 2;
-/// An identity association: addresses, with what is said about them.
+/// An identity association with non-temporary addresses.
 pub const IA_NA: Number = 3;
-/// An address, in an IA.
+/// An address in an identity association.
 pub const IA_ADDR: Number = 5;
-/// The numbers of options that are asked for.
+/// The numbers of the requested options.
 pub const OPTION_REQUEST: Number = 6;
-/// How much a server is to be preferred, from 0 to 255.
+/// The server's preference, 0 to 255.
 pub const PREFERENCE: Number = 7;
-/// The time since an exchange began, in hundredths of a second.
+/// The time since the start of an exchange, in hundredths of a second.
 pub const ELAPSED_TIME: Number = 8;
-/// How a request went, and why.
+/// A status code with a text.
 pub const STATUS_CODE: Number = 13;
-/// An address is given by two messages instead of four.
+/// Rapid commit: two messages instead of four.
 pub const RAPID_COMMIT: Number = 14;
 /// Name servers (RFC 3646).
 pub const DNS_SERVERS: Number = 23;
 /// Domains to search for short names (RFC 3646).
 pub const DOMAIN_LIST: Number = 24;
-/// The longest time between two SOLICITs, in seconds.
+/// The maximum interval between two SOLICITs, in seconds.
 pub const SOL_MAX_RT: Number = 82;
 
-/// The options of a message, or of an option, in the order in which they came. Some may be there more than once.
+/// The options of a message or of another option, in the received order. An option may occur several times.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Options(Vec<(Number, Vec<u8>)>);
 
 impl Options {
-    /// Reads them. None: one says that it is longer than there is room, so nothing can be believed.
+    /// Decodes the options. None: an option is longer than the message.
     pub fn decode(mut bytes: &[u8]) -> Option<Self> {
         let mut all = Vec::new();
         while let Some((head, rest)) = bytes.split_first_chunk::<4>() {
@@ -72,7 +72,7 @@ impl Options {
         bytes.is_empty().then_some(Self(all))
     }
 
-    /// As they are sent. No value is longer than 65535 bytes: it came in a datagram, or was made here.
+    /// Encodes the options. No value is longer than 65535 bytes: each came in a datagram, or was created here.
     pub fn encode(&self) -> Vec<u8> {
         let mut bytes = Vec::new();
         for (number, value) in &self.0 {
@@ -95,7 +95,7 @@ impl Options {
         self.0.iter().filter(move |(n, _)| *n == number).map(|(_, value)| value.as_slice())
     }
 
-    /// The option of a number that is there once. One that is there twice, though it may not be, says nothing.
+    /// The only option of a number. None if it occurs several times, which is an error.
     pub fn get(&self, number: Number) -> Option<&[u8]> {
         let mut all = self.all(number);
         all.next().filter(|_| all.next().is_none())
@@ -105,16 +105,16 @@ impl Options {
 /// A message.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Message {
-    /// The plugin's role.
+    /// The message type.
     pub kind: Kind,
-    /// The transaction: 24 bits.
+    /// The transaction id: 24 bits.
     pub xid: u32,
-    /// Its options.
+    /// The options.
     pub options: Options,
 }
 
 impl Message {
-    /// Reads the payload of a datagram. None: it is of no kind that a client or server sends, or cut.
+    /// Decodes the payload of a datagram. None: its type is not one between clients and servers, or it is truncated.
     pub fn decode(bytes: &[u8]) -> Option<Self> {
         let ([kind, xid @ ..], options) = bytes.split_first_chunk::<4>()?;
         let kind = *KINDS.iter().find(|known| **known as u8 == *kind)?;
@@ -122,7 +122,7 @@ impl Message {
         Some(Self { kind, xid, options: Options::decode(options)? })
     }
 
-    /// As it is sent.
+    /// Encodes the message.
     pub fn encode(&self) -> Vec<u8> {
         let [_, a, b, c] = self.xid.to_be_bytes();
         [&[self.kind as u8, a, b, c][..], &self.options.encode()].concat()
@@ -144,7 +144,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_cut_or_of_no_known_kind_is_no_message() {
+    fn a_truncated_message_or_one_of_an_unknown_type_is_refused() {
         let whole =
             Message { kind: Kind::Reply, xid: 1, options: Options::default().with(SERVER_ID, [1, 2, 3]) }
                 .encode();
@@ -158,7 +158,7 @@ mod tests {
     }
 
     #[test]
-    fn an_option_that_is_there_twice_says_nothing() {
+    fn a_duplicate_option_is_ignored() {
         let options = Options::default().with(PREFERENCE, [1]).with(PREFERENCE, [2]);
         assert_eq!((options.get(PREFERENCE), options.all(PREFERENCE).count()), (None, 2));
     }

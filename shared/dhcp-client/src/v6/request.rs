@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 
 use super::message::*;
 
-/// Who the client is to servers (RFC 8415, section 11).
+/// A client's DUID (RFC 8415, section 11).
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(transparent)]
 pub struct Duid(Vec<u8>);
@@ -16,8 +16,8 @@ pub struct Duid(Vec<u8>);
 const DUID_UUID: u16 = 4;
 
 impl Duid {
-    /// That of a UUID that is made of a digest (version 8 of RFC 9562: what its bits are is for whom makes it to say). The same digest gives the same
-    /// DUID on each host, after each restart, whatever the hardware address is.
+    /// The DUID of a UUID that is made of a digest (RFC 9562, version 8, whose bits are free). The same digest results
+    /// in the same DUID, on each host, after each restart, and with any hardware address.
     pub fn of_digest(digest: [u8; 16]) -> Self {
         let mut uuid = digest;
         uuid[6] = uuid[6] & 0x0f | 0x80;
@@ -25,25 +25,25 @@ impl Duid {
         Self([&DUID_UUID.to_be_bytes()[..], &uuid].concat())
     }
 
-    /// As it is sent.
+    /// The encoded DUID.
     pub fn bytes(&self) -> &[u8] {
         &self.0
     }
 }
 
-/// Who asks. It stays the same for an attachment's whole life.
+/// The client's identity. It stays the same as long as the attachment exists.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Identity {
     /// The client.
     pub duid: Duid,
-    /// Which of the client's addresses it is about.
+    /// The IAID: identifies one of the client's identity associations.
     pub iaid: u32,
 }
 
-/// What is asked for besides an address.
+/// The options to request.
 const REQUESTED: [Number; 3] = [DNS_SERVERS, DOMAIN_LIST, SOL_MAX_RT];
 
-/// Makes a message about an address, or about none yet, to a server, or to all.
+/// Creates a message about an address, or without one, to one server, or to all.
 pub(super) fn message(
     identity: &Identity,
     kind: Kind,
@@ -68,7 +68,7 @@ pub(super) fn message(
     Message { kind, xid, options }
 }
 
-/// An IA_NA: its number, T1 and T2 (which servers set) and the address, whose lifetimes servers set, too.
+/// An IA_NA: IAID, T1, T2 and the address. Servers set all times.
 fn association(iaid: u32, address: Option<Ipv6Addr>) -> Vec<u8> {
     let mut value = [iaid, 0, 0].map(u32::to_be_bytes).concat();
     if let Some(address) = address {

@@ -1,4 +1,4 @@
-//! When a message is sent again (RFC 8415, section 15).
+//! Retransmission (RFC 8415, section 15).
 
 use std::time::Duration;
 
@@ -9,24 +9,24 @@ const fn seconds(count: u64) -> Duration {
     Duration::from_secs(count)
 }
 
-/// The longest time between two SOLICITs, if no server says another one (SOL_MAX_RT).
+/// The default of the maximum interval between two SOLICITs (SOL_MAX_RT).
 pub const SOL_MAX_RT: Duration = seconds(3600);
 
-/// The parameters of an exchange (RFC 8415, section 7.6), in its names.
+/// The parameters of an exchange (RFC 8415, section 7.6), named as there.
 #[derive(Clone, Copy, Debug)]
 struct Parameters {
-    /// The first time.
+    /// The initial interval.
     irt: Duration,
-    /// The longest time.
+    /// The maximum interval.
     mrt: Duration,
-    /// How often a message is sent at most.
+    /// The maximum number of messages.
     mrc: Option<u32>,
-    /// How long an exchange lasts at most.
+    /// The maximum duration of the exchange.
     mrd: Option<Duration>,
 }
 
 impl Parameters {
-    /// What ends the exchanges of RENEW and REBIND are the lease's times.
+    /// RENEW and REBIND have no end of their own. They end with the lease's times.
     fn of(kind: Kind, sol_max_rt: Duration) -> Self {
         let (irt, mrt, mrc, mrd) = match kind {
             Kind::Request => (1, seconds(30), Some(10), None),
@@ -39,41 +39,41 @@ impl Parameters {
     }
 }
 
-/// How long an answer may be on its way.
+/// How late an answer may be.
 const LATEST: Duration = seconds(15);
 
-/// A message that is sent until there is an answer, in one transaction.
+/// A message that is repeated until there is an answer, with one transaction id.
 #[derive(Clone, Copy, Debug)]
 pub struct Exchange {
-    /// What is sent.
+    /// The message type.
     pub kind: Kind,
-    /// The transaction.
+    /// The transaction id.
     pub xid: u32,
     /// When it was first sent.
     pub began: Time,
-    /// How often it was sent.
+    /// How many times it was sent.
     pub count: u32,
-    /// When the earliest message was sent that an answer which arrives now may belong to. All have one transaction, so that a lease has to be
-    /// counted from the first.
-    pub asked: Time,
-    /// When it is sent again, or, after the last time, has failed.
+    /// When the oldest message was sent to which an answer could still arrive. All messages have one transaction id, so
+    /// a lease is counted from the oldest.
+    pub first_sent: Time,
+    /// When the next message is due. After the last one: when the exchange has failed.
     pub due: Time,
     last: Duration,
 }
 
 impl Exchange {
-    /// One whose first message is due.
+    /// An exchange whose first message is due.
     pub fn begin(kind: Kind, now: Time, random: &mut Random) -> Self {
         let xid = random.xid() & 0x00ff_ffff;
-        Self { kind, xid, began: now, count: 0, asked: now, due: now, last: Duration::ZERO }
+        Self { kind, xid, began: now, count: 0, first_sent: now, due: now, last: Duration::ZERO }
     }
 
-    /// Its first message is due at some moment of the next second (CNF_MAX_DELAY).
+    /// Delays the first message by up to a second (CNF_MAX_DELAY).
     pub fn delay(&mut self, random: &mut Random) {
         self.due += Duration::from_millis(random.number() % 1000);
     }
 
-    /// Whether it has failed.
+    /// Whether the exchange has failed.
     pub fn is_over(&self, now: Time) -> bool {
         let Parameters { mrc, mrd, .. } = Parameters::of(self.kind, SOL_MAX_RT);
         mrc.is_some_and(|most| self.count >= most && now >= self.due)
@@ -85,10 +85,10 @@ impl Exchange {
         Parameters::of(self.kind, SOL_MAX_RT).mrd.map(|longest| self.began + longest)
     }
 
-    /// It was sent once more.
+    /// Counts a message.
     pub fn sent(&mut self, now: Time, sol_max_rt: Duration, random: &mut Random) {
         let Parameters { irt, mrt, .. } = Parameters::of(self.kind, sol_max_rt);
-        // Servers have this first time to make their offers, so it is not shorter than others expect.
+        // Servers make their offers during the first interval, so it must not be shorter than defined.
         let only_longer = self.kind == Kind::Solicit && self.count == 0;
         let mut next = match self.count {
             0 => spread(irt, Duration::ZERO, only_longer, random),
@@ -98,14 +98,14 @@ impl Exchange {
             next = spread(mrt, Duration::ZERO, false, random);
         }
         if self.count == 0 || self.last > LATEST {
-            self.asked = now;
+            self.first_sent = now;
         }
         self.count = self.count.saturating_add(1);
         (self.last, self.due) = (next, now + next);
     }
 }
 
-/// A time, and `more`, give or take a tenth of it.
+/// A time plus `more`, ±10%.
 fn spread(time: Duration, more: Duration, only_longer: bool, random: &mut Random) -> Duration {
     let tenth = u64::try_from((time / 10).as_millis()).unwrap_or(u64::MAX);
     let around = random.number() % (2 * tenth + 1);
@@ -117,7 +117,7 @@ fn spread(time: Duration, more: Duration, only_longer: bool, random: &mut Random
 mod tests {
     use super::*;
 
-    /// The times between `count` messages, in seconds.
+    /// The intervals between `count` messages, in seconds.
     fn gaps(kind: Kind, count: usize, seed: u64) -> Vec<f64> {
         let (mut now, mut random) = (Time::default(), Random::seeded(seed));
         let mut exchange = Exchange::begin(kind, now, &mut random);

@@ -1,7 +1,8 @@
-//! Two hours of 50 containers on two hosts, in simulated time, with 40 addresses for them: no two containers ever have one address, in
-//! either family. MACs change, daemons are killed, hosts sleep, the server restarts and refuses, packets are lost, delayed and repeated.
+//! Two hours of 50 containers on two hosts, in simulated time, with 40 addresses: two containers never have the same
+//! address, in either family. MACs change, daemons are killed, hosts sleep, the server restarts and refuses, packets
+//! are lost, delayed and repeated.
 //!
-//! Each run is one seed, which a failure names. `DHCP_SEED=N` runs that one, `DHCP_SEEDS=N` runs so many.
+//! Each run has a seed, which a failure names. `DHCP_SEED=N` repeats a run, `DHCP_SEEDS=N` sets the number of runs.
 #![allow(clippy::unwrap_used, clippy::print_stdout, reason = "tests")]
 
 mod v4;
@@ -21,19 +22,19 @@ use v6::V6;
 const CONTAINERS: usize = 50;
 const POOL: std::ops::Range<u8> = 100..140;
 const HOURS: u64 = 2;
-/// The seeds of a run without `DHCP_SEEDS`.
+/// The number of runs without `DHCP_SEEDS`.
 const SEEDS: u64 = 10;
-/// How long the server keeps an address that it offered.
+/// How long the server reserves an offered address.
 const OFFERED: u64 = 30;
-/// How long leases are, in seconds.
+/// Lease times in seconds.
 const LENGTHS: [u64; 5] = [10, 60, 120, 600, 1200];
-/// How long an ADD tries.
+/// Timeout of an ADD.
 const TIMEOUT: Duration = Duration::from_secs(208);
 
-/// The client of one family. An address is a number of the pool.
+/// The client of one family. An address is an index into the pool.
 trait Protocol: Debug {
     fn acquire(id: u64, mac: [u8; 6], now: Time, random: Random) -> Self;
-    /// Begins again from the lease on disk. False: there is none.
+    /// Starts again with the lease on disk. False: there is none.
     fn resume(&mut self, now: Time, random: Random) -> bool;
     fn set_mac(&mut self, mac: [u8; 6]);
     /// The lease's address and its end.
@@ -42,14 +43,14 @@ trait Protocol: Debug {
     fn tick(&mut self, now: Time) -> Vec<Act>;
     fn receive(&mut self, now: Time, packet: &[u8]) -> Vec<Act>;
     fn release(&mut self, now: Time) -> Vec<Act>;
-    /// What the server answers to a message.
-    fn answer(server: &mut Server, asked: &[u8], now: Time, random: &mut Random) -> Option<Vec<u8>>;
+    /// The server's answer to a message.
+    fn answer(server: &mut Server, request: &[u8], now: Time, random: &mut Random) -> Option<Vec<u8>>;
 }
 
-/// What a client wants to have done.
+/// An action of a client.
 #[derive(Debug)]
 enum Act {
-    /// A message, to one server or to all.
+    /// Send a message, to one server or to all.
     Send(Option<u8>, Vec<u8>),
     Bound(u8),
     Lost,
@@ -66,21 +67,21 @@ enum Event {
     Packet(usize, Vec<u8>),
     /// The interface gets another MAC. The client keeps its identifier.
     ChangeMac(usize),
-    /// The container is deleted, and another one is made.
+    /// The container is deleted, and another one is created.
     Replace(usize),
-    /// The daemon is killed, and has started again at the second event.
+    /// The daemon is killed. It restarts at the second event.
     Kill(usize),
     Start(usize),
-    /// The host sleeps, and no packet leaves it until the second event.
+    /// The host sleeps, and sends no packet until the second event.
     Suspend(usize),
     WakeUp(usize),
-    /// The server keeps its leases, and has another address.
+    /// The server restarts with its leases, and with another address.
     RestartServer,
 }
 
 type MakeEvent = fn(usize) -> Event;
 
-/// Events from outside, and how often each of them happens to somebody in two hours.
+/// Random events, and how many of each happen in two hours.
 const ACCIDENTS: [(MakeEvent, u64); 5] = [
     (|n| Event::ChangeMac(n % CONTAINERS), 40),
     (|n| Event::Replace(n % CONTAINERS), 60),
@@ -89,11 +90,11 @@ const ACCIDENTS: [(MakeEvent, u64); 5] = [
     (|_| Event::RestartServer, 6),
 ];
 
-/// A server that never gives an address to two clients: whatever goes wrong is the clients' fault.
+/// A server that never allocates an address to two clients, so that every duplicate is the clients' fault.
 struct Server {
     identifier: u8,
     up_at: Time,
-    /// Whose an address is, and until when nobody else may get it.
+    /// The client of each address, and until when no other client may get it.
     bindings: BTreeMap<u8, (Vec<u8>, Time)>,
 }
 
@@ -106,7 +107,7 @@ impl Server {
         POOL.into_iter().find(|address| self.owner(*address, now) == Some(client))
     }
 
-    /// The client's address, else a free one.
+    /// The client's address, otherwise a free one.
     fn address_for(&self, client: &[u8], now: Time) -> Option<u8> {
         let is_free = |address: &u8| self.owner(*address, now).is_none();
         self.address_of(client, now).or_else(|| POOL.into_iter().find(is_free))
@@ -134,7 +135,7 @@ struct World<P> {
     random: Random,
     server: Server,
     containers: Vec<Container<P>>,
-    /// Whether a host's daemon runs, and since the host is awake.
+    /// Whether each host's daemon runs, and since when the host is awake.
     runs: [bool; 2],
     awake: [bool; 2],
     queue: BinaryHeap<Reverse<(Time, u64, Event)>>,
@@ -179,11 +180,11 @@ impl<P: Protocol> World<P> {
         this
     }
 
-    /// A new container, which has an identifier of its own.
+    /// A new container with a new client identifier.
     fn container(&mut self, number: usize) -> Container<P> {
         let (id, mac) = (self.random.number(), self.mac());
         let random = Random::seeded(self.random.number());
-        // The ADD begins within the first seconds.
+        // The ADD starts within the first seconds.
         let due = self.now + seconds(number as u64 % 5);
         Container { client: P::acquire(id, mac, due, random), due }
     }
@@ -216,7 +217,7 @@ impl<P: Protocol> World<P> {
                 let acts = self.containers[number].client.tick(self.now);
                 self.carry_out(number, acts);
             }
-            // As the daemon's loop: what has arrived, then what is due.
+            // As in the daemon's loop: first received packets, then timers.
             Event::Packet(number, packet) if self.is_at_work(number) => {
                 let mut acts = self.containers[number].client.receive(self.now, &packet);
                 acts.extend(self.containers[number].client.tick(self.now));
@@ -280,7 +281,7 @@ impl<P: Protocol> World<P> {
         }
     }
 
-    /// The client of a container that has a lease, or had one, begins again from what is on disk. An ADD that was under way has failed.
+    /// The client of a container that has or had a lease starts again with the record on disk. A running ADD fails.
     fn resume(&mut self, number: usize) {
         let random = Random::seeded(self.random.number());
         if !self.containers[number].client.resume(self.now, random) {
@@ -301,7 +302,7 @@ impl<P: Protocol> World<P> {
         self.at(until, Event::WakeUp(one));
     }
 
-    /// The daemon's timer counts the time of the sleep, too: all that is due happens before any packet leaves.
+    /// The daemon's timer includes the time of the sleep: all timers are due before a packet is sent.
     fn wake_up(&mut self, one: usize) {
         self.awake[one] = true;
         let numbers = self.on(one);
@@ -348,7 +349,7 @@ impl<P: Protocol> World<P> {
         self.holders.retain(|_, (holder, _)| *holder != number);
     }
 
-    /// The kernel deletes the address of another container at the end of its lease, if no daemon has done so.
+    /// The kernel deletes another container's address at the end of its lease, if no daemon has done so.
     fn hold(&mut self, number: usize, address: u8) {
         self.count("bound");
         self.drop_address(number);
@@ -359,7 +360,7 @@ impl<P: Protocol> World<P> {
         assert_eq!(other, None, "{address} is on container {number}, too, at {}", self.now);
     }
 
-    /// A tenth of the packets are lost, some are late, and some come twice.
+    /// A tenth of the packets is lost. Some are late, and some are duplicated.
     fn send(&mut self, number: usize, to: Option<u8>, message: &[u8]) {
         let is_lost = |random: &mut Random| random.number().is_multiple_of(10);
         let is_heard = self.now >= self.server.up_at && to.is_none_or(|to| to == self.server.identifier);
@@ -406,10 +407,10 @@ fn run_seeds<P: Protocol>() {
         world.run();
         world.seen.into_iter().for_each(|(what, count)| *seen.entry(what).or_default() += count);
     }
-    // All that may happen has happened, so that the test means something.
+    // Every kind of event has happened, so that the test means something.
     println!("{count} seeds: {seen:?}");
     let accidents = ["MAC changed", "replaced", "killed", "suspended", "server restarted"];
-    for wanted in accidents.iter().chain(&["bound", "lost", "failed"]) {
-        assert!(seen.contains_key(wanted), "nothing was {wanted}: {seen:?}");
+    for expected in accidents.iter().chain(&["bound", "lost", "failed"]) {
+        assert!(seen.contains_key(expected), "nothing was {expected}: {seen:?}");
     }
 }

@@ -1,4 +1,4 @@
-//! IPv4: the client, and what a server answers to it.
+//! IPv4: the client, and the server's answers.
 
 use std::net::Ipv4Addr;
 
@@ -72,29 +72,29 @@ impl Protocol for V4 {
         acts(self.client.clone().release().into_iter().collect())
     }
 
-    fn answer(server: &mut Server, asked: &[u8], now: Time, random: &mut Random) -> Option<Vec<u8>> {
-        let asked = Message::decode(asked).unwrap();
-        let client = asked.options.get(options::CLIENT_ID)?.to_vec();
-        let named = asked.options.address(options::SERVER_ID).map(host);
+    fn answer(server: &mut Server, request: &[u8], now: Time, random: &mut Random) -> Option<Vec<u8>> {
+        let request = Message::decode(request).unwrap();
+        let client = request.options.get(options::CLIENT_ID)?.to_vec();
+        let named = request.options.address(options::SERVER_ID).map(host);
         let length = LENGTHS[(random.number() % 5) as usize];
         if named.is_some_and(|named| named != server.identifier) {
             return None;
         }
-        let requested = asked.options.address(options::REQUESTED_ADDRESS);
-        let wants = host(requested.unwrap_or(asked.ciaddr));
-        match asked.kind()? {
+        let requested = request.options.address(options::REQUESTED_ADDRESS);
+        let wants = host(requested.unwrap_or(request.ciaddr));
+        match request.kind()? {
             Kind::Discover => {
                 let offered = server.address_for(&client, now)?;
                 server.bind(offered, &client, now + seconds(OFFERED));
-                Some(reply(server, &asked, Kind::Offer, address(offered), length))
+                Some(reply(server, &request, Kind::Offer, address(offered), length))
             }
             Kind::Request => {
                 let is_its = server.owner(wants, now) == Some(&client);
                 if !is_its || random.number().is_multiple_of(50) {
-                    return Some(reply(server, &asked, Kind::Nak, Ipv4Addr::UNSPECIFIED, 0));
+                    return Some(reply(server, &request, Kind::Nak, Ipv4Addr::UNSPECIFIED, 0));
                 }
                 server.bind(wants, &client, now + seconds(length));
-                Some(reply(server, &asked, Kind::Ack, address(wants), length))
+                Some(reply(server, &request, Kind::Ack, address(wants), length))
             }
             Kind::Release => {
                 server.unbind(wants, &client);
@@ -105,11 +105,12 @@ impl Protocol for V4 {
     }
 }
 
-fn reply(server: &Server, asked: &Message, kind: Kind, yiaddr: Ipv4Addr, length: u64) -> Vec<u8> {
+fn reply(server: &Server, request: &Message, kind: Kind, yiaddr: Ipv4Addr, length: u64) -> Vec<u8> {
     let mut all = Options::default();
     all.set(options::MESSAGE_TYPE, [kind as u8]);
     all.set(options::SERVER_ID, address(server.identifier).octets());
-    all.set(options::CLIENT_ID, asked.options.get(options::CLIENT_ID).unwrap());
+    all.set(options::CLIENT_ID, request.options.get(options::CLIENT_ID).unwrap());
     all.set(options::LEASE_TIME, u32::try_from(length).unwrap().to_be_bytes());
-    Message { is_reply: true, yiaddr, ciaddr: Ipv4Addr::UNSPECIFIED, options: all, ..asked.clone() }.encode()
+    Message { is_reply: true, yiaddr, ciaddr: Ipv4Addr::UNSPECIFIED, options: all, ..request.clone() }
+        .encode()
 }

@@ -1,4 +1,4 @@
-//! IPv6: the client, and what a server answers to it.
+//! IPv6: the client, and the server's answers.
 
 use std::net::Ipv6Addr;
 
@@ -43,7 +43,7 @@ fn acts(actions: Vec<Action>) -> Vec<Act> {
 }
 
 impl Protocol for V6 {
-    /// The client is the attachment, whatever its hardware address is.
+    /// The client is identified by the attachment, not by its hardware address.
     fn acquire(id: u64, _mac: [u8; 6], now: Time, random: Random) -> Self {
         let identity = Identity { duid: Duid::of_digest(u128::from(id).to_be_bytes()), iaid: 1 };
         Self { client: Client::acquire(identity.clone(), TIMEOUT, now, random), identity }
@@ -79,26 +79,26 @@ impl Protocol for V6 {
         self.tick(now)
     }
 
-    fn answer(server: &mut Server, asked: &[u8], now: Time, random: &mut Random) -> Option<Vec<u8>> {
-        let asked = Message::decode(asked).unwrap();
-        let client = asked.options.get(CLIENT_ID)?;
+    fn answer(server: &mut Server, request: &[u8], now: Time, random: &mut Random) -> Option<Vec<u8>> {
+        let request = Message::decode(request).unwrap();
+        let client = request.options.get(CLIENT_ID)?;
         let duid = [0, 3, server.identifier];
-        if asked.options.get(SERVER_ID).is_some_and(|named| *named != duid) {
+        if request.options.get(SERVER_ID).is_some_and(|named| *named != duid) {
             return None;
         }
         let its = server.address_of(client, now);
-        let wants = wanted(&asked);
+        let wants = requested(&request);
         let length = LENGTHS[(random.number() % 5) as usize];
         let until = now + seconds(length);
         let mut options = Options::default().with(SERVER_ID, duid).with(CLIENT_ID, client);
-        let kind = if asked.kind == Kind::Solicit { Kind::Advertise } else { Kind::Reply };
-        let is_rapid = asked.kind == Kind::Solicit && random.number().is_multiple_of(2);
+        let kind = if request.kind == Kind::Solicit { Kind::Advertise } else { Kind::Reply };
+        let is_rapid = request.kind == Kind::Solicit && random.number().is_multiple_of(2);
         let is_refused = random.number().is_multiple_of(50);
-        options = match asked.kind {
+        options = match request.kind {
             Kind::Solicit | Kind::Request if is_refused => options.with(IA_NA, status(NO_ADDRS_AVAIL)),
             Kind::Solicit | Kind::Request => {
                 let gives = server.address_for(client, now)?;
-                let is_given = is_rapid || asked.kind == Kind::Request;
+                let is_given = is_rapid || request.kind == Kind::Request;
                 server.bind(gives, client, if is_given { until } else { now + seconds(OFFERED) });
                 options.with(IA_NA, association(gives, length))
             }
@@ -121,25 +121,25 @@ impl Protocol for V6 {
             true => (Kind::Reply, options.with(RAPID_COMMIT, [])),
             false => (kind, options),
         };
-        Some(Message { kind, xid: asked.xid, options }.encode())
+        Some(Message { kind, xid: request.xid, options }.encode())
     }
 }
 
-/// The address that a message is about.
-fn wanted(asked: &Message) -> Option<u8> {
-    let options = Options::decode(asked.options.get(IA_NA)?.get(12..)?)?;
+/// The address in a message.
+fn requested(request: &Message) -> Option<u8> {
+    let options = Options::decode(request.options.get(IA_NA)?.get(12..)?)?;
     let octets: [u8; 16] = options.get(IA_ADDR)?.get(..16)?.try_into().ok()?;
     Some(host(octets.into()))
 }
 
-/// An IA_NA without T1 and T2, which the client chooses then.
+/// An IA_NA without T1 and T2. The client chooses them.
 fn association(host: u8, length: u64) -> Vec<u8> {
     let valid = u32::try_from(length).unwrap();
     let value = [&address(host).octets()[..], &(valid / 2).to_be_bytes(), &valid.to_be_bytes()].concat();
     [&[0, 0, 0, 1][..], &[0; 8], &Options::default().with(IA_ADDR, value).encode()].concat()
 }
 
-/// An IA_NA that has a status and nothing else.
+/// An IA_NA with only a status.
 fn status(number: u16) -> Vec<u8> {
     [&[0, 0, 0, 1][..], &[0; 8], &Options::default().with(STATUS, number.to_be_bytes()).encode()].concat()
 }

@@ -1,4 +1,4 @@
-//! Connections as the kernel is asked for them (nfnetlink_conntrack.h).
+//! Patterns of connections, for requests to the kernel (nfnetlink_conntrack.h).
 
 use std::net::IpAddr;
 
@@ -15,8 +15,7 @@ numbers!(u16:
     CTA_TUPLE_IP = 1, CTA_TUPLE_PROTO = 2, CTA_IP_V4_SRC = 1, CTA_IP_V4_DST = 2, CTA_IP_V6_SRC = 3,
     CTA_IP_V6_DST = 4, CTA_PROTO_NUM = 1, CTA_PROTO_DST_PORT = 3,
 );
-// What of a tuple a filter looks at: the position of its attribute in the kernel's own order
-// (nf_internals.h).
+// The fields of a tuple that a filter compares: their bit numbers in the kernel (nf_internals.h).
 numbers!(u32:
     CTA_FILTER_F_CTA_IP_SRC = 1, CTA_FILTER_F_CTA_IP_DST = 2, CTA_FILTER_F_CTA_PROTO_NUM = 1 << 3,
     CTA_FILTER_F_CTA_PROTO_DST_PORT = 1 << 5,
@@ -27,27 +26,27 @@ const UDP: u8 = 17;
 /// `struct nfgenmsg`.
 pub(super) const HEADER: usize = 4;
 
-/// What UDP flows to flush: those whose tuple in one direction has all that is said.
+/// Pattern of UDP flows: all fields that are set must match, in one direction's tuple.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Pattern {
     pub(super) family: Family,
     pub(super) direction: Direction,
     pub(super) from: Option<IpAddr>,
     pub(super) to: Option<IpAddr>,
-    /// The port that they are to.
+    /// Destination port.
     pub(super) port: Option<u16>,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Direction {
-    /// As the first packet went.
+    /// The direction of the first packet.
     Original,
-    /// As the answers come.
+    /// The direction of the answers.
     Reply,
 }
 
 impl Pattern {
-    /// Asks the kernel for such connections, as far as its filter can be asked.
+    /// Writes the pattern as a filter for the kernel, as far as its filter supports it.
     pub(super) fn write(&self, message: &mut Message) {
         let (tuple, direction) = match self.direction {
             Direction::Original => (CTA_TUPLE_ORIG, CTA_FILTER_ORIG_FLAGS),
@@ -82,7 +81,7 @@ impl Pattern {
         });
     }
 
-    /// Whether a listed connection is meant: kernels before 5.8 list all.
+    /// Whether a listed connection matches. Kernels before 5.8 list all.
     pub(super) fn fits(&self, connection: Attributes<'_>) -> bool {
         let tuple = match self.direction {
             Direction::Original => connection.get(CTA_TUPLE_ORIG),
@@ -101,7 +100,7 @@ impl Pattern {
     }
 }
 
-/// The attributes that name a connection: its original tuple, its zone and its id.
+/// The attributes that identify a connection: its original tuple, zone and id.
 pub(super) fn identity(connection: Attributes<'_>) -> Vec<(u16, Vec<u8>)> {
     let named = [CTA_TUPLE_ORIG, CTA_ZONE, CTA_ID].into_iter();
     named.filter_map(|kind| Some((kind, connection.get(kind)?.to_vec()))).collect()

@@ -1,15 +1,15 @@
-//! Rules of iptables in one form: as a script has them, and as iptables-save(8) lists them.
+//! A canonical form of iptables rules, to compare rules of a script with those that iptables-save(8) lists.
 
 use std::borrow::Cow;
 use std::net::IpAddr;
 
 use netlink::Family;
 
-/// The options that iptables-save lists first, whatever their order was.
+/// The options that iptables-save lists first, in any order of the original.
 const FIRST: [&str; 5] = ["-s", "-d", "-i", "-o", "-p"];
 
-/// A rule without its chain: `words` are what comes after `-A CHAIN`. Two rules with equal forms are the same. The reverse may not
-/// hold: iptables has options that it lists in another way than they were written.
+/// The form of a rule without its chain: `words` are the part after `-A CHAIN`. Rules with equal forms are the same.
+/// Rules with different forms may be the same too, because iptables lists some options differently.
 pub(super) fn form(words: &str) -> Vec<String> {
     let mut words = Words(words).peekable();
     let (mut first, mut rest) = (Vec::new(), Vec::new());
@@ -29,7 +29,7 @@ pub(super) fn form(words: &str) -> Vec<String> {
     first.into_iter().map(|(_, text)| text).chain(rest).collect()
 }
 
-/// An address alone is a network of one.
+/// A single address is a network of one address.
 fn with_prefix(value: Cow<'_, str>) -> Cow<'_, str> {
     match value.parse::<IpAddr>() {
         Ok(ip) => format!("{ip}/{}", Family::from(ip).choose("32", "128")).into(),
@@ -37,7 +37,7 @@ fn with_prefix(value: Cow<'_, str>) -> Cow<'_, str> {
     }
 }
 
-/// The words of a line. One in quotes may have blanks, and quotes that are escaped.
+/// The words of a line. A quoted word may contain spaces and escaped quotes.
 struct Words<'a>(&'a str);
 
 impl<'a> Iterator for Words<'a> {

@@ -1,4 +1,4 @@
-//! Changes of tables as iptables-restore(8) reads them.
+//! Changes of tables, in the format of iptables-restore(8).
 
 use std::fmt::Write as _;
 
@@ -8,7 +8,7 @@ use crate::ruleset::Table;
 use crate::script::comment;
 
 impl Saved<'_> {
-    /// The script for changes of what is listed: a transaction for each table. Those of tables with chains that go come first.
+    /// The script for changes: a transaction for each table. Tables with chains to delete come first.
     pub(super) fn script(&self, edit: &Edit) -> String {
         let mut tables: Vec<&str> = Vec::new();
         let of_chains = edit.old_chains.iter().chain(&edit.new_chains).map(|(table, _)| table.name);

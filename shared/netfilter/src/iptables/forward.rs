@@ -9,10 +9,10 @@ use super::tools::{Tools, lock, retry};
 use crate::listing::{Edit, Listed};
 use crate::opening::{self, MARK, Opening, TABLE, Way};
 
-/// Opens the tables that the namespace has for packets that rules mark.
+/// Opens the namespace's legacy tables for marked packets.
 ///
 /// # Errors
-/// What the tool says.
+/// The tool's error.
 pub(crate) fn open(openings: &[(Family, Opening)]) -> Result<()> {
     for (family, tools, opening) in opened(openings) {
         let Some(tools) = tools else {
@@ -27,10 +27,10 @@ pub(crate) fn open(openings: &[(Family, Opening)]) -> Result<()> {
     Ok(())
 }
 
-/// Whether they pass.
+/// Checks that marked packets pass.
 ///
 /// # Errors
-/// Code 999 if not.
+/// Code 999 if they do not.
 pub(crate) fn verify(openings: &[(Family, Opening)]) -> Result<()> {
     for (family, tools, opening) in opened(openings) {
         let Some(tools) = tools else { continue };
@@ -52,15 +52,15 @@ fn opened(openings: &[(Family, Opening)]) -> impl Iterator<Item = (Family, Optio
     here.map(|(family, opening)| (*family, Tools::find_legacy(*family).ok(), opening))
 }
 
-/// Closes the tables when no attachment has its packets marked any more.
+/// Closes the tables when no attachment needs its packets to be marked any more.
 ///
 /// # Errors
-/// What the tool says.
+/// The tool's error.
 pub(crate) fn close(way: Way, is_needed: impl Fn() -> Result<bool>) -> Result<()> {
     for family in Family::ALL.into_iter().filter(|family| has_chain(*family, (TABLE, way.chain))) {
         let Ok(tools) = Tools::find_legacy(family) else { continue };
         let _lock = lock()?;
-        // Under the lock: whoever installs comes here with the same lock after its first transaction.
+        // Under the lock: an installation takes the same lock after its first transaction.
         if is_needed()? {
             return Ok(());
         }
@@ -71,7 +71,7 @@ pub(crate) fn close(way: Way, is_needed: impl Fn() -> Result<bool>) -> Result<()
     Ok(())
 }
 
-/// Lists the table, and changes it.
+/// Lists the table and changes it.
 fn edit(tools: &Tools, find: impl Fn(&Saved<'_>) -> Result<Edit, RequestError>) -> Result<()> {
     let saved = tools.save(&[TABLE])?;
     let saved = Saved::read(&saved);
@@ -90,7 +90,7 @@ mod tests {
         Opening::of_forward(12, ChainName::parse("CNI-ADMIN").unwrap())
     }
 
-    /// What opens FORWARD, and whether it is open.
+    /// The script that opens FORWARD, and whether it was open already.
     fn opened(saved: &str) -> (String, bool) {
         let saved = Saved::read(saved);
         let (edit, is_open) = opening::open(&saved, Family::V4, &opening()).unwrap();
@@ -105,7 +105,7 @@ mod tests {
     const MARKED: &str = "-A CNI-FORWARD -m mark --mark 0x1000/0x1000 -m comment --comment \"ferrule: mark bit 12\" -j ACCEPT\n";
 
     #[test]
-    fn what_is_there_is_not_added_again() {
+    fn existing_objects_are_not_added_again() {
         let saved = "*filter\n:FORWARD DROP [0:0]\n:CNI-FORWARD - [0:0]\n:CNI-ADMIN - [0:0]\n\
             -A FORWARD -m comment --comment \"CNI firewall plugin rules\" -j CNI-FORWARD\n\
             -A CNI-FORWARD -m comment --comment \"CNI firewall plugin rules\" -j CNI-ADMIN\nCOMMIT\n";
@@ -113,7 +113,7 @@ mod tests {
         assert!(opened(&saved.replace("COMMIT", &format!("{MARKED}COMMIT"))).1);
     }
 
-    /// As iptables 1.8.7 restores the rule that older versions of ours installed.
+    /// The rule of older Ferrule versions, as iptables 1.8.7 restores it.
     #[test]
     fn a_rule_of_ours_with_another_content_is_replaced() {
         let bare = "-A CNI-FORWARD -m comment --comment \"ferrule: mark bit 12\" -j ACCEPT";
@@ -138,7 +138,7 @@ mod tests {
         let both = created("CNI-FORWARD") + &created("CNI-ADMIN");
         let all = closed(&host(&both));
         assert!(all.contains("-D FORWARD") && all.contains("-X CNI-FORWARD\n-X CNI-ADMIN"), "{all}");
-        // An administrator's own chains stay, without what led there.
+        // The administrator's own chains stay, but the jump to them does not.
         let none = closed(&host(""));
         assert!(none.contains("-D FORWARD") && none.contains("-D CNI-FORWARD -m comment"), "{none}");
         assert!(!none.contains("-X"), "{none}");

@@ -1,4 +1,4 @@
-//! Scripts for iptables-restore of hostile rules.
+//! Scripts for iptables-restore from hostile rules.
 
 #![allow(clippy::unwrap_used, reason = "a fuzz target ends with a panic")]
 
@@ -14,10 +14,10 @@ use crate::owner::Owner;
 use crate::plan::Query;
 use crate::selector::{Selector, Stale};
 
-/// The most lines of a script beside the rules themselves: tables, and chains to be made.
+/// Maximum number of other lines in a script: tables, and chains to create.
 const FRAME: usize = 12;
 
-/// Every line is an order of ours, with one target, and there are no more of them than rules.
+/// Every line is a valid command with one target, and the number of lines is limited by the number of rules.
 pub(crate) fn rules(owner: &Owner, rules: &dyn Rules, saved: &str) {
     let (kind, rules) = (rules.kind(), rules.iptables());
     let scripts =
@@ -42,7 +42,8 @@ pub(crate) fn rules(owner: &Owner, rules: &dyn Rules, saved: &str) {
     }
 }
 
-/// A deletion is of a rule that was listed. No other line has words of others in it, but for conditions, which are words.
+/// A deletion must be of a listed rule. No other line contains foreign words, except for conditions, each of which is
+/// one word.
 fn order(line: &str, saved: &str) {
     let (verb, rest) = line.split_once(' ').unwrap_or((line, ""));
     match verb {
@@ -68,8 +69,7 @@ fn is_target(word: &str) -> bool {
     word.starts_with("-j") || word.starts_with("-g") || long("--jump") || long("--goto")
 }
 
-/// The words of a line as iptables-restore reads it: blanks part them but in double quotes, and `\\` takes the next
-/// character for what it is.
+/// Splits a line as iptables-restore does: at spaces outside of double quotes. `\\` escapes a character.
 fn words(line: &str) -> Vec<String> {
     let (mut words, mut word, mut in_quotes, mut chars) = (Vec::new(), String::new(), false, line.chars());
     while let Some(c) = chars.next() {

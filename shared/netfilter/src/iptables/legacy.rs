@@ -1,4 +1,4 @@
-//! The legacy variant of iptables. What the variant for nf_tables has is read and removed over netlink.
+//! The legacy variant of iptables. Rules of the nf_tables variant are listed and removed over netlink.
 
 use std::fs;
 
@@ -15,10 +15,10 @@ use crate::plan::Query;
 use crate::plan::chains;
 use crate::reference::names::is_any_chain;
 
-/// Removes what is somebody's from the tables that the namespace has.
+/// Removes rules from the namespace's legacy tables.
 ///
 /// # Errors
-/// What the tool says; the other family's rules are removed.
+/// The tool's error. The rules of the other family are removed nevertheless.
 pub(crate) fn remove(query: Query<'_>, flush: Flush<'_>) -> Result<()> {
     let mut failures = Failures::new();
     for family in Family::ALL {
@@ -35,12 +35,12 @@ pub(crate) fn remove(query: Query<'_>, flush: Flush<'_>) -> Result<()> {
     failures.into_result()
 }
 
-/// Whether a table may have rules of the reference, of any attachment.
+/// Whether a table may have any of the reference's rules.
 pub(crate) fn has_any_of_reference(kind: Kind) -> bool {
     Family::ALL.into_iter().any(|family| has_chains(family, kind.properties.reference.table, is_any_chain))
 }
 
-/// Whether the reference's rules of an attachment are in one of its tables.
+/// Whether a table has the reference's rules of an attachment.
 pub(crate) fn has_reference(owner: &Owner, rules: &dyn Rules) -> Result<bool> {
     let (kind, Some(rules)) = (rules.kind(), rules.reference()) else { return Ok(false) };
     if !has_any_of_reference(kind) {
@@ -57,12 +57,12 @@ pub(crate) fn has_reference(owner: &Owner, rules: &dyn Rules) -> Result<bool> {
     Ok(true)
 }
 
-/// Whether a table has a chain of a user's in this namespace. No program is started to know.
+/// Whether a table of this namespace has a user-defined chain. Starts no program.
 pub(super) fn has_chain(family: Family, (table, chain): Hook) -> bool {
     has_chains(family, table, |found| found == chain)
 }
 
-/// Whether a table has rules of somebody in this namespace. No program is started to know.
+/// Whether a table of this namespace may have the rules. Starts no program.
 fn may_have_rules(family: Family, Query { selector, kind, addresses }: Query<'_>) -> bool {
     let accepts =
         kind.properties.reference.accepts.filter(|_| !addresses.is_empty() && !selector.is_for_many());
@@ -72,22 +72,23 @@ fn may_have_rules(family: Family, Query { selector, kind, addresses }: Query<'_>
             .is_some_and(|properties| has_chains(family, properties.table, chains::may_be_of(selector, kind)))
 }
 
-/// What the kernel does not tell, the tool may.
+/// If the kernel does not report it, the tool may.
 fn has_chains(family: Family, table: &str, is_meant: impl Fn(&str) -> bool) -> bool {
     has_table(family, table)
         && xtables::user_chains(family, table)
             .map_or(true, |chains| chains.iter().any(|chain| is_meant(chain)))
 }
 
-/// Whether a table is there in this namespace: the kernel makes it with its first use.
+/// Whether the namespace has a table. The kernel creates a table at its first use.
 pub(crate) fn has_table(family: Family, table: &str) -> bool {
     let names = family.choose("ip_tables_names", "ip6_tables_names");
-    // There is no such file where the kernel does not have the legacy variant.
+    // Without the legacy variant in the kernel, the file does not exist.
     let names = fs::read_to_string(format!("/proc/thread-self/net/{names}")).unwrap_or_default();
     names.lines().any(|name| name == table)
 }
 
-/// Whoever made the rules had the tools: they can be removed when these are back. The container must be able to go.
+/// The tools existed when the rules were installed, and the rules can be removed when they exist again. Meanwhile, DEL
+/// succeeds with a warning.
 pub(super) fn warn_without_tools(family: Family) {
     let tool = family.choose("iptables", "ip6tables");
     cni::warn(&format!(
@@ -96,12 +97,13 @@ pub(super) fn warn_without_tools(family: Family) {
     ));
 }
 
-/// That what a tool has listed cannot be read again.
+/// The error for an unreadable listing.
 pub(super) fn unlisted(refusal: RequestError) -> Error {
     refusal.during("read", "the rules of iptables").into()
 }
 
-/// UDP flows are flushed when no packet can begin one again, but before the chains go that tell whose they are.
+/// UDP flows are flushed when no packet can start one again, but before the chains that contain the containers'
+/// addresses are deleted.
 fn remove_by(tools: &Tools, family: Family, query: Query<'_>, flush: Flush<'_>) -> Result<()> {
     let _lock = lock()?;
     retry(|| {
@@ -122,12 +124,12 @@ fn remove_by(tools: &Tools, family: Family, query: Query<'_>, flush: Flush<'_>) 
     })
 }
 
-/// The table of a kind, and those with rules that its attachments share.
+/// Lists the kind's table, and the tables with its shared rules.
 fn save(tools: &Tools, query: Query<'_>) -> Result<String> {
     let Some(properties) = query.kind.iptables() else { return Ok(String::new()) };
     let mut saved = tools.save(&[properties.table])?;
     if let Some(shared) = properties.shared.as_ref().filter(|shared| saved.contains(shared.entry)) {
-        saved += &tools.save(&shared.tables_beside(properties.table))?;
+        saved += &tools.save(&shared.tables_other_than(properties.table))?;
     }
     Ok(saved)
 }

@@ -1,17 +1,18 @@
-//! An attachment's rules as iptables-restore(8) reads them: to add, to repair and to check.
+//! An attachment's rules in the format of iptables-restore(8): to add and to check them.
 
 use std::fmt::Write as _;
 
 use crate::script::{Line, Script};
 
-/// The chain that a transaction creates and deletes if it deletes rules. It says that the change is ours: see [`crate::Losses`].
+/// A transaction that deletes rules creates and deletes this chain, which marks the change as Ferrule's: see
+/// [`crate::Losses`].
 pub(crate) const MARKER: &str = "FERRULE-CHANGE";
 
-/// What does so.
+/// The lines that create and delete it.
 pub(super) const OWN_CHANGE: &str = "-N FERRULE-CHANGE\n-X FERRULE-CHANGE\n";
 
 impl Script {
-    /// The tables other than that of the attachment's own chain.
+    /// The tables other than the one with the attachment's own chain.
     fn other_tables(&self) -> Vec<&'static str> {
         let mut tables: Vec<_> = self.shared.iter().map(|line| line.table).collect();
         tables.retain(|table| *table != self.table);
@@ -19,13 +20,13 @@ impl Script {
         tables
     }
 
-    /// All tables, its own first.
+    /// All tables, the one with the attachment's chain first.
     pub(super) fn tables(&self) -> Vec<&'static str> {
         [self.table].into_iter().chain(self.other_tables()).collect()
     }
 
-    /// Adds the attachment's rules if all that is shared is there and its own chain is not: else the tool
-    /// fails, and changes nothing.
+    /// Adds the attachment's rules. The tool fails and changes nothing if a shared rule or chain is missing, or if the
+    /// attachment's chain exists.
     pub(super) fn addition(&self) -> String {
         let new = format!("-N {}\n", self.chain);
         self.render(|table, text| {
@@ -37,7 +38,7 @@ impl Script {
         })
     }
 
-    /// Fails if any of it is missing, and changes nothing.
+    /// Fails if a rule is missing. Changes nothing.
     pub(super) fn check(&self) -> String {
         self.render(|table, text| {
             in_table(&self.shared, table).for_each(|line| put(text, "-C", line));
@@ -45,7 +46,7 @@ impl Script {
         })
     }
 
-    /// Each table is a transaction of its own. The one that may be refused comes first: then nothing was changed.
+    /// Each table is a separate transaction. The one that may fail comes first, so that nothing has changed then.
     fn render(&self, of_table: impl Fn(&str, &mut String)) -> String {
         let mut text = String::new();
         for table in self.tables() {

@@ -1,4 +1,4 @@
-//! The rules of one or many attachments in place of what iptables-save(8) lists.
+//! Replacing the rules of one or many attachments, based on a listing of iptables-save(8).
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write as _;
@@ -15,13 +15,13 @@ use crate::kind::OwnedRules;
 use crate::opening;
 use crate::script::{Line, Script, comment};
 
-/// What the names of our own chains begin with: it says who created them.
+/// Prefix of Ferrule's own chains.
 const OWN_CHAINS: &str = "FERRULE-";
 
-/// Whether the rules of attachments are as they were installed: one list of a family answers for all.
+/// Checks whether the rules of attachments are as they were installed, with one listing for each family.
 ///
 /// # Errors
-/// What the tool says.
+/// The tool's error.
 pub(crate) fn are_installed(all: &[OwnedRules<'_>]) -> Result<Vec<bool>> {
     let mut installed = vec![true; all.len()];
     for family in Family::ALL {
@@ -37,7 +37,7 @@ pub(crate) fn are_installed(all: &[OwnedRules<'_>]) -> Result<Vec<bool>> {
                 let key = (line.table, line.chain.clone(), line.words.clone());
                 *shared.entry(key).or_insert_with(|| is_listed(line, &saved) || is_there(line, &tools))
             };
-            // The tool is asked about shared rules only if the attachment has any rules here.
+            // The tool checks shared rules only if the attachment has rules here.
             installed[*of] &=
                 is_own_installed(script, &saved, &tools) && script.shared.iter().all(&mut is_shared_here);
         }
@@ -45,7 +45,7 @@ pub(crate) fn are_installed(all: &[OwnedRules<'_>]) -> Result<Vec<bool>> {
     Ok(installed)
 }
 
-/// Installs the rules of attachments, of the oldest first, in place of those that they have. An answer for each.
+/// Installs the rules of attachments, oldest first, replacing their existing ones. Returns a result for each.
 pub(crate) fn install(all: &[OwnedRules<'_>]) -> Vec<Result<()>> {
     let mut outcomes: Vec<Result<()>> = all.iter().map(|_| Ok(())).collect();
     for family in Family::ALL {
@@ -77,10 +77,10 @@ fn install_family(family: Family, scripts: &[(usize, Script)]) -> Result<()> {
     replace(&tools, &scripts)
 }
 
-/// Lists what is there, and makes the difference, while no other plugin does the same: the caller holds the lock.
+/// Lists the rules, and applies the differences. The caller holds the lock, so that no other plugin does the same.
 ///
 /// # Errors
-/// What the tool says.
+/// The tool's error.
 pub(super) fn replace(tools: &Tools, scripts: &[&Script]) -> Result<()> {
     retry(|| {
         let text = list(tools, scripts.iter().copied())?;
@@ -88,17 +88,17 @@ pub(super) fn replace(tools: &Tools, scripts: &[&Script]) -> Result<()> {
     })
 }
 
-/// The scripts of those that have rules of a family, each with its place.
+/// The scripts of the attachments with rules of a family, each with the attachment's index.
 fn scripts(all: &[OwnedRules<'_>], family: Family) -> Vec<(usize, Script)> {
     let scripts = all.iter().enumerate();
     let script = |(owner, rules): &OwnedRules<'_>| script(owner, rules.kind(), rules.iptables()?, family);
     scripts.filter_map(|(of, pair)| Some((of, script(pair)?))).collect()
 }
 
-/// The first rule that attachments share and that exists with another content.
+/// The first shared rule that exists with another content.
 ///
 /// # Errors
-/// What the tool says.
+/// The tool's error.
 pub(super) fn first_changed(tools: &Tools, script: &Script) -> Result<Option<String>> {
     let text = list(tools, std::iter::once(script))?;
     let saved = Saved::read(&text);
@@ -111,30 +111,30 @@ pub(super) fn first_changed(tools: &Tools, script: &Script) -> Result<Option<Str
     Ok(first.map(name))
 }
 
-/// Lists the tables that scripts are about.
+/// Lists the tables of these scripts.
 fn list<'a>(tools: &Tools, scripts: impl Iterator<Item = &'a Script>) -> Result<String> {
     let tables: BTreeSet<&str> = scripts.flat_map(Script::tables).collect();
     tools.save(&Vec::from_iter(tables))
 }
 
-/// Whether a rule is listed, in whatever form the tool writes it.
+/// Whether a rule is listed, in any form that the tool writes.
 fn is_listed(line: &Line, saved: &Saved<'_>) -> bool {
-    let wanted = form(&line.words);
-    saved.rules_of(line.table, &line.chain).any(|rule| form(words(rule)) == wanted)
+    let expected = form(&line.words);
+    saved.rules_of(line.table, &line.chain).any(|rule| form(words(rule)) == expected)
 }
 
-/// The same, by the tool, which knows all of its own forms.
+/// Whether a rule exists according to the tool, which knows all forms of a rule.
 fn is_there(line: &Line, tools: &Tools) -> bool {
     let mut text = format!("*{}\n", line.table);
     put(&mut text, "-C", line);
     tools.restore(&(text + "COMMIT\n")).is_ok()
 }
 
-/// Whether the rules that are an attachment's own are as they were installed.
+/// Whether the attachment's own rules are as they were installed.
 fn is_own_installed(script: &Script, saved: &Saved<'_>, tools: &Tools) -> bool {
     let jumps = saved.jumps_to(script.table, &script.chain);
     let found: Vec<&str> = saved.rules_of(script.table, &script.chain).chain(jumps).collect();
-    // After any kind of flush there are fewer rules. Their words need not be read then.
+    // After a flush there are fewer rules. Then they need not be compared.
     if !saved.lists_chain(&script.chain) || found.len() != script.lines.len() {
         return false;
     }
@@ -149,10 +149,10 @@ fn words(rule: &str) -> &str {
     rule.splitn(3, ' ').nth(2).unwrap_or_default()
 }
 
-/// Installs attachments' rules in place of those that are listed, with what all share as far as it is missing or was changed.
+/// Replaces the attachments' listed rules, and adds shared rules that are missing or were changed.
 pub(super) fn replacement(scripts: &[&Script], saved: &Saved<'_>) -> String {
     let mut text = String::new();
-    // Each table is a transaction of its own. The one that may be refused comes first: then nothing was changed.
+    // Each table is a separate transaction. The one that may fail comes first, so that nothing has changed then.
     let own: BTreeSet<&str> = scripts.iter().map(|script| script.table).collect();
     let others: BTreeSet<&str> = scripts.iter().flat_map(|script| script.tables()).collect();
     for table in own.iter().chain(others.difference(&own)) {
@@ -176,14 +176,15 @@ pub(super) fn replacement(scripts: &[&Script], saved: &Saved<'_>) -> String {
     text
 }
 
-/// Whether the events of a transaction look as if another program had removed rules: see [`crate::Losses`]. To say that the change is
-/// ours takes a deletion, and whoever closes a socket after one waits for a grace period: so a transaction that only adds says nothing.
+/// Whether the events of a transaction look as if another program had removed rules: see [`crate::Losses`]. Marking a
+/// change as Ferrule's needs a deletion, and closing a socket after a deletion waits for a grace period. So a
+/// transaction that only adds is not marked.
 fn looks_like_loss(lines: &str, table: &str, saved: &Saved<'_>) -> bool {
     let deletes = lines.lines().any(|line| line.starts_with("-D ") || line.starts_with("-F "));
     deletes || table == opening::TABLE && !saved.lists_chain(opening::HOOK)
 }
 
-/// Creates the chains that are missing, and empties the attachment's own.
+/// Creates the missing chains, and empties the attachment's own.
 fn put_chains<'a>(text: &mut String, script: &'a Script, saved: &Saved<'_>, created: &mut BTreeSet<&'a str>) {
     for rule in saved.jumps_to(script.table, &script.chain) {
         text.extend([&saved::deletion(rule), "\n"]);
@@ -201,7 +202,7 @@ fn put_chains<'a>(text: &mut String, script: &'a Script, saved: &Saved<'_>, crea
     let _ = writeln!(text, "{verb} {}", script.chain);
 }
 
-/// Adds a rule that attachments share, in place of those of its name that are not the same any more.
+/// Adds a shared rule, replacing rules with its comment and another content.
 fn put_shared(text: &mut String, line: &Line, saved: &Saved<'_>) {
     let (same, changed) = named_alike(line, saved);
     changed.iter().for_each(|rule| text.extend([&saved::deletion(rule), "\n"]));
@@ -210,9 +211,9 @@ fn put_shared(text: &mut String, line: &Line, saved: &Saved<'_>) {
     }
 }
 
-/// The rules with the comment of a shared one: those with its content, and those with another.
+/// The rules with the comment of a shared rule: those with its content, and those with another.
 fn named_alike<'s>(line: &'s Line, saved: &'s Saved<'_>) -> (Vec<&'s str>, Vec<&'s str>) {
-    let (wanted, name) = (form(&line.words), saved::comment(&line.words));
+    let (expected, name) = (form(&line.words), saved::comment(&line.words));
     let named = saved.rules_of(line.table, &line.chain).filter(|rule| saved::comment(rule) == name);
-    named.partition(|rule| form(words(rule)) == wanted)
+    named.partition(|rule| form(words(rule)) == expected)
 }

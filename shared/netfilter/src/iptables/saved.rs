@@ -1,4 +1,4 @@
-//! What iptables-save(8) lists.
+//! Parses a listing of iptables-save(8).
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
@@ -8,12 +8,12 @@ use netlink::{Family, RequestError};
 use crate::listing::{Content, Listed, Listing, Place};
 use crate::ruleset::Table;
 
-/// All of it, found without a look at each line.
+/// A listing, indexed.
 pub(super) struct Saved<'a> {
     chains: BTreeSet<&'a str>,
-    /// By table and chain, each with the number of its line.
+    /// By table and chain. Each rule has its line number.
     rules: BTreeMap<(&'a str, &'a str), Vec<(u64, &'a str)>>,
-    /// By table and the chain that they jump to.
+    /// By table and target chain.
     jumps: BTreeMap<(&'a str, &'a str), Vec<&'a str>>,
     lines: Vec<&'a str>,
 }
@@ -44,7 +44,7 @@ impl<'a> Saved<'a> {
         self.jumps.get(&(table, chain)).into_iter().flatten().copied()
     }
 
-    /// What deletes a rule.
+    /// The command that deletes a rule.
     pub(super) fn deletion_of(&self, handle: u64) -> String {
         let line = usize::try_from(handle).ok().and_then(|number| self.lines.get(number));
         line.map(|rule| deletion(rule)).unwrap_or_default()
@@ -72,12 +72,12 @@ impl Listing for Saved<'_> {
     }
 }
 
-/// The chains that are listed.
+/// The listed chains.
 fn chains(saved: &str) -> impl Iterator<Item = &str> {
     saved.lines().filter_map(|line| line.strip_prefix(':')?.split(' ').next())
 }
 
-/// The rules that are listed of a table, as `-A CHAIN ...`.
+/// The listed rules of a table, as `-A CHAIN ...`.
 pub(crate) fn rules<'a>(saved: &'a str, table: &'a str) -> impl Iterator<Item = &'a str> {
     all_rules(saved).filter(move |(of, _)| *of == table).map(|(_, rule)| rule)
 }
@@ -95,13 +95,12 @@ pub(crate) fn chain_of(rule: &str) -> &str {
     rule.split(' ').nth(1).unwrap_or_default()
 }
 
-/// The chain or target that a rule jumps to.
+/// The chain or target to which a rule jumps.
 pub(crate) fn target(rule: &str) -> &str {
     rule.split_once(" -j ").and_then(|(_, rest)| rest.split(' ').next()).unwrap_or_default()
 }
 
-/// The comment of a rule, empty if it has none. What is more than a word is in quotes, with quotes in it
-/// escaped.
+/// The comment of a rule. Empty without one. A comment of several words is quoted, with escaped quotes in it.
 pub(crate) fn comment(rule: &str) -> String {
     let Some((_, rest)) = rule.split_once("--comment ") else { return String::new() };
     let Some(quoted) = rest.strip_prefix('"') else {
@@ -121,12 +120,12 @@ pub(crate) fn comment(rule: &str) -> String {
     text
 }
 
-/// The word after another one, empty if that is not there.
+/// The word after another one. Empty if there is none.
 pub(crate) fn word_after<'a>(rule: &'a str, name: &str) -> &'a str {
     rule.split_once(name).and_then(|(_, rest)| rest.split(' ').next()).unwrap_or_default()
 }
 
-/// All that a rule does.
+/// What a rule does.
 fn content(rule: &str) -> Content {
     let Some((_, words)) = rule.strip_prefix("-A ").and_then(|rule| rule.split_once(' ')) else {
         return Content::Nothing;
@@ -144,7 +143,7 @@ fn content(rule: &str) -> Content {
     }
 }
 
-/// Whether conditions are about interfaces alone.
+/// Whether all conditions are about interfaces.
 fn are_interfaces(matches: &str) -> bool {
     let words: Vec<_> = matches.split_whitespace().filter(|word| *word != "!").collect();
     !words.is_empty() && words.chunks(2).all(|pair| matches!(pair, ["-i" | "-o", _]))
@@ -161,7 +160,7 @@ fn without_comment(words: &str) -> String {
     format!("{before}{}", after.trim_start()).trim_end().to_owned()
 }
 
-/// Where the text in quotes has ended.
+/// The position of the closing quote.
 fn end_of_quoted(text: &str) -> usize {
     let mut is_escaped = false;
     let is_end = |(_, c): &(usize, char)| {
@@ -172,7 +171,7 @@ fn end_of_quoted(text: &str) -> usize {
     text.char_indices().find(is_end).map_or(text.len(), |(at, _)| at + 1)
 }
 
-/// What packets a rule accepts that has these matches.
+/// The packets that a rule with these matches accepts.
 fn accepted(matches: &str) -> Option<Content> {
     if let Some(mark) = matches.strip_prefix("-m mark --mark ") {
         let (value, mask) = mark.split_once('/')?;
@@ -187,7 +186,7 @@ fn accepted(matches: &str) -> Option<Content> {
     (prefix == Family::from(address).choose("32", "128")).then_some(Content::AcceptAddress(address))
 }
 
-/// What removes a rule that is listed.
+/// The command that deletes a listed rule.
 pub(super) fn deletion(rule: &str) -> String {
     rule.replacen("-A ", "-D ", 1)
 }
@@ -205,7 +204,7 @@ mod tests {
     }
 
     #[test]
-    fn what_accepts_the_packets_of_one_address_is_told_from_all_else() {
+    fn rules_that_accept_packets_of_one_address_are_recognized() {
         for (rule, address) in [
             ("-A CNI-FORWARD -s 10.1.2.2/32 -j ACCEPT", Some("10.1.2.2")),
             ("-A CNI-FORWARD -s fd00::2/128 -j ACCEPT", Some("fd00::2")),
@@ -249,7 +248,7 @@ mod tests {
     }
 
     #[test]
-    fn rules_are_told_apart_by_table() {
+    fn rules_are_distinguished_by_table() {
         let saved = "*mangle\n-A PREROUTING -j DROP\nCOMMIT\n*nat\n:X - [0:0]\n-A PREROUTING -j X\nCOMMIT\n";
         assert_eq!(rules(saved, "nat").collect::<Vec<_>>(), ["-A PREROUTING -j X"]);
         let read = Saved::read(saved);

@@ -1,4 +1,4 @@
-//! The iptables tools, as processes.
+//! Runs the iptables tools.
 
 use std::path::{Path, PathBuf};
 use std::process::{Command, ExitStatus, Stdio};
@@ -7,10 +7,10 @@ use std::time::Duration;
 use cni::{Code, Error, Result};
 use system::child::{self, IoStop, Limits, Stopped};
 
-/// Where the tools are, besides PATH: a runtime's may be short of the system directories.
+/// Searched in addition to PATH, because a runtime's PATH may lack the system directories.
 const DIRECTORIES: &str = "/usr/sbin:/sbin:/usr/local/sbin:/usr/bin:/bin";
 
-/// How long a tool may take, waiting for its lock included. It takes 2 ms on a small ruleset.
+/// Timeout of a tool, including its wait for the lock. It takes 2 ms on a small ruleset.
 pub(super) const DEADLINE: Duration = Duration::from_secs(15);
 
 /// Finds an executable in PATH and in the system directories.
@@ -20,7 +20,7 @@ pub(super) fn find(name: &str) -> Option<PathBuf> {
     directories.filter(|dir| dir.is_absolute()).map(|dir| dir.join(name)).find(|file| file.is_file())
 }
 
-/// Runs a tool to its end, or to the deadline.
+/// Runs a tool until it exits, or until the deadline.
 pub(super) fn run(command: &mut Command, input: &str, limit: Duration) -> Result<String> {
     let name = Path::new(command.get_program()).file_name().unwrap_or_default().display().to_string();
     let limits = Limits { bytes: u64::MAX, time: Some(limit), group: false };
@@ -36,7 +36,7 @@ fn text(bytes: &[u8]) -> String {
     String::from_utf8_lossy(bytes).into_owned()
 }
 
-/// Whether an error is that a tool did not end: there is no use in trying again then.
+/// Whether the error is a timeout. Trying again is useless then.
 pub(super) fn is_hung(error: &Error) -> bool {
     error.code() == Code::TryAgainLater as u32
 }

@@ -1,4 +1,4 @@
-//! The iptables tools of a family, and the lock of those who use them.
+//! The iptables tools of a family, and the lock for using them.
 
 use std::path::PathBuf;
 use std::process::Command;
@@ -10,16 +10,16 @@ use system::lock::Lock;
 
 use super::tool::{self, DEADLINE};
 
-/// How long a tool waits for the lock that other writers hold, in seconds.
+/// How long a tool waits for the xtables lock, in seconds.
 const LOCK_WAIT: &str = "5";
 
-/// How often to try again because another writer came between listing and changing.
+/// Maximum number of attempts if another program makes a change between listing and changing.
 const TRIES: usize = 4;
 
-/// The lock of those that change rules by iptables.
+/// Name of the lock for changes by iptables.
 const LOCK: &str = "iptables";
 
-/// How long to wait for it. A hundred containers at once on a slow machine take turns for half a minute.
+/// Timeout for the lock. A hundred concurrent containers on a slow machine need half a minute.
 const LOCK_TIMEOUT: Duration = Duration::from_secs(60);
 
 /// The tools of a family.
@@ -43,12 +43,12 @@ impl Tools {
         Ok(Self { restore: find("restore")?, save: find("save")? })
     }
 
-    /// Those of the legacy variant; the host's default where they have no name of their own.
+    /// The legacy variant's tools, or the host's default if they have no separate name.
     pub(super) fn find_legacy(family: Family) -> Result<Self> {
         Self::find(family, "-legacy").or_else(|_| Self::find(family, ""))
     }
 
-    /// Changes rules: all that the script says, or nothing of a table.
+    /// Changes rules: for each table, the whole script or nothing.
     pub(super) fn restore(&self, script: &str) -> Result<()> {
         let restore = &mut Command::new(&self.restore);
         tool::run(restore.args(["--noflush", "-w", LOCK_WAIT]), script, DEADLINE).map(drop)
@@ -63,7 +63,7 @@ impl Tools {
     }
 }
 
-/// Lists and changes rules, again if another writer came between: not if a tool hung.
+/// Repeats an attempt if another program made a change in between. Not after a timeout of a tool.
 pub(super) fn retry(attempt: impl Fn() -> Result<()>) -> Result<()> {
     let mut outcome = attempt();
     for _ in 1..TRIES {
@@ -75,8 +75,8 @@ pub(super) fn retry(attempt: impl Fn() -> Result<()>) -> Result<()> {
     outcome
 }
 
-/// Keeps other plugins from changing rules by iptables. A tool holds it until it ends, also if the plugin that started it is
-/// killed. None: this host has no place for a lock.
+/// Prevents other plugins from changing rules by iptables. A tool inherits the lock and holds it until it exits, also
+/// if its plugin is killed. None: the host has no place for locks.
 pub(super) fn lock() -> Result<Option<Lock>> {
     let lock = Lock::acquire(LOCK, LOCK_TIMEOUT)?;
     if let Some(lock) = &lock {
@@ -85,10 +85,10 @@ pub(super) fn lock() -> Result<Option<Lock>> {
     Ok(lock)
 }
 
-/// Waits for tools that are still at work, whose plugin may have been killed.
+/// Waits for tools that still run, because their plugin may have been killed.
 ///
 /// # Errors
-/// Code 11 if they do not end in time.
+/// Code 11 if they do not exit in time.
 pub(crate) fn settle() -> Result<()> {
     Ok(Lock::acquire(LOCK, LOCK_TIMEOUT).map(drop)?)
 }

@@ -1,6 +1,7 @@
-//! DNS on the host: what containers ask the host's server passes a chain that would drop it.
+//! DNS server on the host: allows requests from containers to it through a chain that would drop them.
 //!
-//! As with [`super::Forward`], packets get a bit of their mark, and one rule in INPUT accepts what has the bit.
+//! As with [`super::Forward`], the rules set a bit of the packet's mark, and one rule in INPUT accepts packets with the
+//! bit.
 
 use cni::IfName;
 use netlink::Family;
@@ -10,7 +11,7 @@ use crate::opening::{Opening, Way};
 use crate::ruleset::uapi::*;
 use crate::ruleset::{Chain, Element, Expressions, Field, INET, Layout, R0, Record, Rule, Set, Type, padded};
 
-/// Before the filters of others, which see the mark.
+/// Before other programs' filters, so that they see the mark.
 const INPUT: Chain = Chain::filter("input", NF_INET_LOCAL_IN, -10);
 
 const DNS: [u8; 2] = 53_u16.to_be_bytes();
@@ -33,7 +34,7 @@ static PROPERTIES: KindProperties = KindProperties {
     reference: ReferenceProperties::NONE,
 };
 
-/// Containers behind an interface of the host may ask its DNS server, over UDP and TCP. So may the host itself.
+/// Allows DNS requests over UDP and TCP from the containers behind an interface of the host, and from the host itself.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct DnsServer {
     /// The interface: a bridge, or the host's end of a container's veth.
@@ -57,7 +58,7 @@ impl Rules for DnsServer {
     }
 }
 
-/// Interfaces that containers are behind.
+/// The interfaces of containers.
 fn interfaces() -> Set {
     Set::shared("dns", &[Type::IFNAME])
 }
@@ -79,7 +80,7 @@ fn layout() -> Layout {
         rules: vec![
             rule("questions over UDP", from_containers(), UDP, Field::TH_DPORT),
             rule("questions over TCP", from_containers(), TCP, Field::TH_DPORT),
-            // The plugin itself asks whether the server knows a name.
+            // The plugin sends requests to check whether the server knows a name.
             rule("questions of the host", from_here(), UDP, Field::TH_DPORT),
             rule("answers to the host", from_here(), UDP, Field::TH_SPORT),
         ],

@@ -1,7 +1,7 @@
-//! Forwarding: what is forwarded to and from a container may pass chains that would drop it.
+//! Forwarding: allows packets from and to a container through chains that would drop them.
 //!
-//! An `accept` ends a packet's way through its own base chain only. So nothing is accepted here: packets get a bit of their
-//! mark, and one rule in the chain that would drop them accepts what has the bit.
+//! An `accept` applies only to the packet's current base chain. So these rules accept nothing. They set a bit of the
+//! packet's mark, and one rule in the chain that drops packets accepts those with the bit.
 
 mod iptables;
 
@@ -22,7 +22,7 @@ use crate::ruleset::{
     Chain, Element, Expressions, Field, INET, Layout, Need, R0, Record, Rule, Set, Table, Type, octets,
 };
 
-/// Before the filters of others, which see the mark.
+/// Before other programs' filters, so that they see the mark.
 const FORWARD: Chain = Chain::forward("forward", -10);
 
 static PROPERTIES: KindProperties = KindProperties {
@@ -45,12 +45,12 @@ static PROPERTIES: KindProperties = KindProperties {
     },
 };
 
-/// What comes from a container passes, and so does what answers to it, or was redirected to it by a host port.
+/// Allows packets from the container, answers to it, and connections to it through a host port.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Forward {
     /// The container's addresses.
     pub addresses: Vec<IpAddr>,
-    /// The mark, and the chain of the administrator.
+    /// The mark, and the administrator's chain.
     pub opening: Opening,
 }
 
@@ -88,7 +88,7 @@ impl Rules for Forward {
 }
 
 impl ReferenceRules for Forward {
-    /// Packets of all addresses are accepted by rules that come first in FORWARD: two for each address.
+    /// FORWARD starts with rules that accept the packets of all addresses: two for each address.
     fn are_in_iptables(&self, tables: &dyn Listing, family: Family, _: &Owner) -> Result<bool, RequestError> {
         for (index, ip) in self.of_family(family).enumerate() {
             let hook = (opening::TABLE, opening::CHAIN);
@@ -101,10 +101,10 @@ impl ReferenceRules for Forward {
     }
 }
 
-/// The containers' addresses, a set for each family and bit.
+/// The containers' addresses: a set for each family and bit.
 fn addresses(family: Family, bit: u8) -> Set {
     let name = format!("forward{}/{bit}", family.version());
-    // Whoever had the address before may be gone without a DEL, and back it goes to nobody then.
+    // An earlier container with the address may have been deleted without a DEL. The address does not return to it.
     Set { is_claimed: true, ..Set::new(name, &[Type::ip_addr(family)]) }
 }
 

@@ -1,4 +1,4 @@
-//! Host ports: ports of this host's own addresses that lead to the container.
+//! Host ports: ports of this host's own addresses that are forwarded to the container.
 
 mod conditional;
 mod conditions;
@@ -38,7 +38,7 @@ impl Rules for HostPorts {
         Self::KIND
     }
 
-    /// Whose words the conditions are, or iptables if marks are set by a chain.
+    /// The backend of the conditions' syntax. If a chain sets the mark, iptables.
     fn backend(&self) -> Option<Backend> {
         match self.mark {
             Mark::Chain(_) => Some(Backend::Iptables),

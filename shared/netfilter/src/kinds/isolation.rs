@@ -1,8 +1,8 @@
-//! Isolation: containers of bridges with a policy take nothing from those of other such bridges, and where the policy says
-//! so, nothing from others on their own bridge.
+//! Isolation: drops traffic between containers on bridges with a policy, and, depending on the policy, between
+//! containers on the same bridge.
 //!
-//! A drop in whatever base chain is final, so these rules are ours alone, with any backend. What a bridge hands from one port
-//! to another passes no chain of the family inet (but by br_netfilter): [`PortIsolation`] is for that.
+//! A drop in any base chain is final, so these rules are always in Ferrule's tables, with any backend. Frames between
+//! ports of a bridge pass no chain of the family inet (except with br_netfilter): [`PortIsolation`] is for them.
 
 use cni::IfName;
 use netlink::{Family, RequestError};
@@ -20,11 +20,11 @@ use crate::ruleset::{
 };
 
 const ISOLATION: Chain = Chain::forward("isolation", -10);
-/// After destinations were rewritten.
+/// After destination NAT.
 const REDIRECTED: Chain = Chain::filter("redirected", NF_INET_PRE_ROUTING, -90);
 const SEPARATION: Chain = Chain::forward("separation", -300);
 
-/// The reference's chains of iptables: packets that leave a bridge go through the second one.
+/// The reference's iptables chains. Packets that leave a bridge pass the second one.
 const STAGES: [&str; 2] = ["CNI-ISOLATION-STAGE-1", "CNI-ISOLATION-STAGE-2"];
 
 static ISOLATION_PROPERTIES: KindProperties = KindProperties {
@@ -59,34 +59,33 @@ static SEPARATION_PROPERTIES: KindProperties = KindProperties {
     reference: ReferenceProperties { table: opening::TABLE, ..ReferenceProperties::NONE },
 };
 
-/// The comments of the rules for gateways that are ports of a bridge.
+/// Comments of the rules for gateways that are bridge ports.
 const FROM_GATEWAY: &str = "from a gateway";
 const TO_GATEWAY: &str = "to a gateway";
 
-/// What is routed to the containers of a bridge (the key `ingressPolicy`).
+/// Isolates the containers of a bridge from routed traffic (the key `ingressPolicy`).
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Isolation {
-    /// The bridge. The reference's rules name it.
+    /// The bridge. The reference's rules contain it.
     pub bridge: IfName,
-    /// The host's interface that routes for these containers: the bridge, or one in their VLAN of it.
+    /// The host's interface that routes for these containers: the bridge, or its interface in their VLAN.
     pub interface: IfName,
-    /// Whether containers on this bridge take nothing from each other, too.
+    /// Whether containers on this bridge are also isolated from each other.
     pub within: bool,
-    /// The bit of the packet's mark for what host ports have redirected: by it [`PortIsolation`] tells such frames.
+    /// The bit of the packet's mark for traffic through host ports. [`PortIsolation`] accepts such frames.
     pub bit: u8,
 }
 
-/// What a bridge hands from one port to another: nothing from or to this one. It talks with the host, and with whom the host
-/// routes to.
+/// Isolates a bridge port from all other ports. It can still reach the host, and networks that the host routes to.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PortIsolation {
     /// The bridge.
     pub bridge: IfName,
     /// The host's end of the container's link.
     pub port: IfName,
-    /// The port that leads to the host, if that is not the bridge itself but an interface in a VLAN of it.
+    /// The port that leads to the host, if that is an interface in a VLAN and not the bridge itself.
     pub gateway: Option<IfName>,
-    /// The bit of the packet's mark that host ports redirected the frame: br_netfilter has them stay within the bridge.
+    /// The bit of the packet's mark for frames through host ports: with br_netfilter, they stay within the bridge.
     pub bit: u8,
 }
 
@@ -119,7 +118,8 @@ impl Rules for Isolation {
 }
 
 impl ReferenceRules for Isolation {
-    /// Packets that leave the bridge for another one with a policy are dropped, whichever backend accepts the others.
+    /// The reference drops packets that leave the bridge for another one with a policy. These rules are in iptables
+    /// with any of its backends.
     fn are_in_iptables(&self, tables: &dyn Listing, family: Family, _: &Owner) -> Result<bool, RequestError> {
         let bridge = &self.bridge;
         let leaves = (STAGES[0], format!("-i {bridge} ! -o {bridge} -j {}", STAGES[1]));
@@ -134,14 +134,15 @@ impl ReferenceRules for Isolation {
 }
 
 impl ReferenceRules for PortIsolation {
-    /// The reference drops packets between ports where it drops those that the host routes.
+    /// The reference isolates ports with the rules that isolate routed traffic.
     fn are_in_iptables(&self, tables: &dyn Listing, family: Family, _: &Owner) -> Result<bool, RequestError> {
         let bridge = &self.bridge;
         has_stages(tables, family, &[(STAGES[0], format!("-i {bridge} -o {bridge} -j DROP"))])
     }
 }
 
-/// Whether the reference's chains of a family are reached and have such rules. It creates none for a family without addresses.
+/// Whether the reference's chains of a family are reached, and contain these rules. It creates none for a family
+/// without addresses.
 fn has_stages(tables: &dyn Listing, family: Family, rules: &[(&str, String)]) -> Result<bool, RequestError> {
     let table = |family| Table::of_iptables(family, opening::TABLE);
     if !tables.has_chain(table(family), STAGES[0])? {
@@ -177,27 +178,27 @@ impl Rules for PortIsolation {
     }
 }
 
-/// Bridges that take nothing from others of these.
+/// Bridges that are isolated from each other.
 fn fenced() -> Set {
     Set::shared("fenced", &[Type::IFNAME])
 }
 
-/// Each of them with itself, unless its containers take nothing from each other.
+/// Pairs of each bridge with itself, unless its containers are isolated from each other.
 fn together() -> Set {
     Set::shared("together", &[Type::IFNAME, Type::IFNAME])
 }
 
-/// Each of the others with itself.
+/// Pairs of each other bridge with itself.
 fn apart() -> Set {
     Set::shared("apart", &[Type::IFNAME, Type::IFNAME])
 }
 
-/// Ports of bridges.
+/// Isolated bridge ports.
 fn separated() -> Set {
     Set::new("separated", &[Type::IFNAME])
 }
 
-/// Ports of bridges that lead to the host: all containers of a VLAN have the same one.
+/// Bridge ports that lead to the host. All containers in a VLAN have the same one.
 fn gateways() -> Set {
     Set::shared("gateways", &[Type::IFNAME])
 }
@@ -206,7 +207,7 @@ fn isolation_layout() -> Layout {
     let (from, to) = (R0, R0 + 4);
     let pair = || Expressions::new().load_meta(NFT_META_IIFNAME, from).load_meta(NFT_META_OIFNAME, to);
     let rule = |comment: &str, expressions| Rule::new(ISOLATION, comment, expressions);
-    // Each load right before its use, as nft(8) writes the rule.
+    // Each load is directly before its use, as nft(8) writes the rule.
     let is_fenced = |this: Expressions, key| this.load_meta(key, from).in_set(from, &fenced().name);
     let between = is_fenced(is_fenced(Expressions::new(), NFT_META_IIFNAME), NFT_META_OIFNAME)
         .and(pair())
@@ -215,7 +216,7 @@ fn isolation_layout() -> Layout {
         chains: vec![ISOLATION, REDIRECTED],
         sets: vec![fenced(), together(), apart()],
         rules: vec![
-            // Host ports, and the answers through them.
+            // Packets through host ports, and their answers.
             rule("redirected", Expressions::new().was_dnatted().verdict(NF_ACCEPT)),
             rule("within a bridge", pair().in_set(from, &apart().name).verdict(NF_DROP)),
             rule("between bridges", between.verdict(NF_DROP)),
@@ -235,7 +236,7 @@ fn separation_layout() -> Layout {
     }
 }
 
-/// What attachments need whose gateway is a port.
+/// The layout for attachments whose gateway is a bridge port.
 fn gateway_layout() -> Layout {
     let rule = |comment: &str, key| {
         let port = Expressions::new().load_meta(key, R0).in_set(R0, &gateways().name);
@@ -308,7 +309,7 @@ mod tests {
         undo.commit();
     }
 
-    fn replaces_what_an_older_version_installed(install: fn(&Firewall, &Owner, &dyn Rules)) {
+    fn replaces_rules_of_an_older_version(install: fn(&Firewall, &Owner, &dyn Rules)) {
         let firewall = Firewall::open(Some(Backend::Nftables)).unwrap();
         let (owner, older, newer) =
             (owner("net", "c", "eth0"), rules("br0", None), rules("br0.2", Some("veth2")));
@@ -327,13 +328,13 @@ mod tests {
         Removal::start().remove(&owner, &[Isolation::KIND, PortIsolation::KIND]).unwrap();
     }
 
-    /// Older versions named the bridge where the interface of a VLAN routes.
+    /// Older versions used the bridge's name also if an interface of a VLAN routes.
     #[test]
-    fn what_an_older_version_installed_in_a_vlan_is_replaced_by_add_and_by_repair() {
+    fn add_and_repair_replace_rules_of_an_older_version_in_a_vlan() {
         let test = || {
             unshare(CloneFlags::CLONE_NEWNET).expect("the tests need root");
-            replaces_what_an_older_version_installed(add);
-            replaces_what_an_older_version_installed(|firewall, owner, rules| {
+            replaces_rules_of_an_older_version(add);
+            replaces_rules_of_an_older_version(|firewall, owner, rules| {
                 firewall.install_all(&[(owner, rules)]).into_iter().for_each(Result::unwrap);
             });
         };

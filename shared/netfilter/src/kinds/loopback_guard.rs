@@ -1,4 +1,4 @@
-//! The loopback guard: packets from or to 127/8 that come in by another link than `lo` are dropped.
+//! The loopback guard: drops packets from or to 127/8 that arrive on another link than `lo`.
 
 use netlink::Family;
 
@@ -6,10 +6,10 @@ use crate::kind::{Kind, KindProperties, NftablesProperties, NftablesRules, Refer
 use crate::ruleset::uapi::*;
 use crate::ruleset::{Chain, Expressions, Field, INET, Layout, R0, Record, Rule};
 
-/// Before conntrack: packets that would abuse `route_localnet`.
+/// Before conntrack. Drops packets that exploit `route_localnet`.
 const GUARD: Chain = Chain::first_filter("guard");
 
-/// The record of an attachment. There are no elements: the rules are the same for all.
+/// An attachment's record. It has no elements: the rules are the same for all attachments.
 const RECORD: &str = "guards 127.0.0.0/8";
 
 static PROPERTIES: KindProperties = KindProperties {
@@ -28,8 +28,9 @@ static PROPERTIES: KindProperties = KindProperties {
     reference: ReferenceProperties::NONE,
 };
 
-/// Keeps others than the host from its services on 127.0.0.1, while a link has `route_localnet`. [`crate::HostPorts`] have these rules
-/// with nftables anyway. With iptables they are in a table that others may flush.
+/// Protects the host's services on 127.0.0.1 while a link has `route_localnet`. With nftables, [`crate::HostPorts`]
+/// include these rules. With iptables, the rules are also needed here, because other programs may flush the iptables
+/// tables.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct LoopbackGuard;
 
@@ -48,7 +49,7 @@ impl Rules for LoopbackGuard {
     }
 }
 
-/// The chain and its rules.
+/// The chain with its rules.
 pub(super) fn layout() -> Layout {
     let mut this = Layout { chains: vec![GUARD], ..Layout::default() };
     for (name, field) in [("from", Field::saddr(Family::V4)), ("to", Field::daddr(Family::V4))] {

@@ -1,4 +1,4 @@
-//! Masquerade: what a container sends to outside of its subnet leaves with the host's address.
+//! Masquerade: packets from a container to destinations outside of its subnet get the host's source address.
 
 pub(super) mod conf;
 
@@ -21,13 +21,13 @@ use crate::ruleset::{
 use crate::script::{Script, comment};
 use crate::selector::Selector;
 
-/// nft(8) cannot load a chain that has the name of a statement.
+/// nft(8) cannot load a chain with the name of a statement.
 const CHAIN: Chain = Chain::regular("masquerading").formerly("masquerade");
 
-/// The reference's own table.
+/// The reference's table.
 const REFERENCE: Table = Table::new(NFPROTO_INET, "cni_plugins_masquerade");
 const REFERENCE_CHAIN: &str = "masq_checks";
-/// Of its chains in iptables.
+/// Prefix of the reference's iptables chains.
 const PREFIX: &str = "CNI-";
 
 static PROPERTIES: KindProperties = KindProperties {
@@ -58,11 +58,11 @@ static PROPERTIES: KindProperties = KindProperties {
     },
 };
 
-/// What the container sends to outside of its subnet leaves with the host's address (the key `ipMasq`).
-/// Multicast does not.
+/// Packets from the container to destinations outside of its subnet get the host's source address (the key `ipMasq`).
+/// Multicast packets do not.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Masquerade {
-    /// The container's addresses, each with the subnet that it is at home in.
+    /// The container's addresses, each with its subnet.
     pub addresses: Vec<IpNetwork>,
 }
 
@@ -122,7 +122,7 @@ impl IptablesRules for Masquerade {
 }
 
 impl ReferenceRules for Masquerade {
-    /// Of several addresses, some of its versions keep the last one only.
+    /// If there are several addresses, some versions of the reference keep only the last one.
     fn are_in_nftables(&self, tables: &dyn Listing, owner: &Owner) -> Result<bool, RequestError> {
         let rules = tables.rules(REFERENCE, REFERENCE_CHAIN)?;
         Ok(rules.iter().any(|rule| is_of_reference(&Selector::Of(owner), &rule.comment))
@@ -141,12 +141,12 @@ impl ReferenceRules for Masquerade {
     }
 }
 
-/// The containers whose traffic to the outside is masqueraded.
+/// The masqueraded containers.
 fn containers(family: Family) -> Set {
     Set::new(family.choose("masquerade4", "masquerade6"), &[Type::ip_addr(family)])
 }
 
-/// What is not outside: each masqueraded container with the subnet that it is in.
+/// Each masqueraded container with its own subnet, which is not masqueraded.
 fn subnets(family: Family, prefix: u8) -> Set {
     Set::of_networks("subnet", family, prefix)
 }
@@ -168,7 +168,7 @@ fn layout() -> Layout {
             .prefix(R0, multicast.mask())
             .compare(R0, NFT_CMP_NEQ, &octets(multicast.network()))
             .masquerade();
-        // nft(8) compares the first byte alone where the prefix is 8 bits long.
+        // For a prefix length of 8, nft(8) compares only the first byte.
         let first_byte = Expressions::new()
             .family(family)
             .load(Field::daddr(family).first_byte(), R0)
@@ -194,7 +194,8 @@ fn parse(text: &str) -> Option<Record> {
     cni::addr::parse_cidr(text.strip_prefix("masquerade ")?).ok().map(record)
 }
 
-/// Whether a rule of the reference's table is somebody's, by its comment: `NETWORK-INSTANCE, net: cbr0, ...`.
+/// Whether a rule in the reference's table belongs to the selected attachments, by its comment: `NETWORK-INSTANCE, net:
+/// cbr0, ...`.
 fn is_of_reference(selector: &Selector<'_>, comment: &str) -> bool {
     let Some((network, rest)) = comment.split_once('-') else { return false };
     let found = rest.split(',').next().unwrap_or_default();

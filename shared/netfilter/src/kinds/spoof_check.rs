@@ -1,4 +1,4 @@
-//! The spoof check: frames that come from a bridge port with another source address than the container's are dropped.
+//! The spoof check: drops frames from a bridge port with another source address than the container's.
 
 use cni::IfName;
 use netlink::{Mac, RequestError};
@@ -17,7 +17,7 @@ use crate::selector::Selector;
 
 const PREROUTING: Chain = Chain::first_filter("prerouting");
 
-/// The reference's table, which it shares with others.
+/// A table that the reference shares with other programs.
 const REFERENCE: Table = Table::new(NFPROTO_BRIDGE, "nat");
 
 static PROPERTIES: KindProperties = KindProperties {
@@ -45,13 +45,12 @@ static PROPERTIES: KindProperties = KindProperties {
     },
 };
 
-/// Frames that come from a bridge port with another source address than the container's are dropped (the key
-/// `macspoofchk`).
+/// Drops frames from a bridge port with another source address than the container's (the key `macspoofchk`).
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SpoofCheck {
     /// The bridge port: the host's end of the container's veth.
     pub port: IfName,
-    /// The container's address.
+    /// The container's hardware address.
     pub mac: Mac,
 }
 
@@ -83,12 +82,12 @@ impl ReferenceRules for SpoofCheck {
     }
 }
 
-/// The bridge ports that are watched.
+/// The checked bridge ports.
 fn ports() -> Set {
     Set::new("ports", &[Type::IFNAME])
 }
 
-/// The source address that each of them may use.
+/// The allowed source address of each port.
 fn macs() -> Set {
     Set::new("macs", &[Type::IFNAME, Type::ETHER_ADDR])
 }
@@ -119,13 +118,13 @@ fn parse(text: &str) -> Option<Record> {
     Some(record(&IfName::parse(port).ok()?, mac.parse().ok()?))
 }
 
-/// How the reference names an attachment. It names no network: GC must leave these rules.
+/// The reference's id of an attachment. It does not contain the network, so GC keeps these rules.
 fn id(selector: &Selector<'_>) -> Option<String> {
     let Selector::Of(owner) = selector else { return None };
     Some(format!("{}-{}", owner.container(), owner.ifname()))
 }
 
-/// The reference's chains of an interface, and of its address.
+/// The reference's chains for an interface, and for its address.
 fn reference_chains(selector: &Selector<'_>) -> Option<[String; 2]> {
     let chain = format!("cni-br-iface-{}", id(selector)?);
     Some([chain.clone(), format!("{chain}-mac")])

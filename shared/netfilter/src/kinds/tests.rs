@@ -1,4 +1,4 @@
-//! A kind of rules that only this file knows: the engines install, check and remove it like any other.
+//! A kind of rules that is only in this file. The engines install, check and remove it like any other.
 
 use std::net::IpAddr;
 
@@ -40,7 +40,7 @@ static PROPERTIES: KindProperties = KindProperties {
     reference: ReferenceProperties::NONE,
 };
 
-/// Packets from an address are dropped.
+/// Drops packets from an address.
 #[derive(Debug)]
 struct Block(IpAddr);
 
@@ -91,7 +91,7 @@ fn parse(text: &str) -> Option<Record> {
     text.strip_prefix("block ")?.parse().ok().map(record)
 }
 
-/// In a network namespace of its own.
+/// Runs a test in a new network namespace.
 fn in_a_namespace(test: impl FnOnce() + Send + 'static) {
     let thread = std::thread::spawn(|| {
         unshare(CloneFlags::CLONE_NEWNET).expect("the tests need root");

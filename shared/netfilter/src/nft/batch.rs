@@ -1,4 +1,4 @@
-//! A transaction: changes that the kernel makes all together or not at all.
+//! A transaction: the kernel makes all of its changes, or none.
 
 use netlink::wire::Message;
 use netlink::{RequestError, Socket};
@@ -14,7 +14,7 @@ const NLM_F_EXCL: u16 = 0x200;
 const NLM_F_CREATE: u16 = 0x400;
 const NLM_F_APPEND: u16 = 0x800;
 
-/// The comment of elements that attachments have in common.
+/// The comment of elements that attachments share.
 const SHARED: &str = "shared";
 
 /// A message of the nf_tables subsystem, with `struct nfgenmsg`.
@@ -22,27 +22,26 @@ pub(super) fn message(kind: u16, flags: u16, family: u8) -> Message {
     Message::new(NFNL_SUBSYS_NFTABLES << 8 | kind, flags, &[family, 0, 0, 0])
 }
 
-/// A message about a table, or about what is in it: all of these name the table in the same way.
+/// A message about a table or an object in it. All of these have the table's name in the same attribute.
 pub(super) fn in_table(kind: u16, flags: u16, table: Table) -> Message {
     let mut message = message(kind, flags, table.family);
     message.put_str(NFTA_TABLE_NAME, table.name);
     message
 }
 
-/// Changes to be made together.
+/// Changes for one transaction.
 #[derive(Debug)]
 pub(super) struct Batch {
     generation: Option<u32>,
     messages: Vec<Message>,
-    /// What each message is to do, for the error.
+    /// The purpose of each message, for errors.
     steps: Vec<String>,
-    /// The sets that this batch makes, by number: a set may be used in the batch that makes it.
+    /// The number of sets that this batch creates. A set can be used in the batch that creates it.
     sets: u32,
 }
 
 impl Batch {
-    /// A batch that the kernel takes only if the ruleset has not changed since the generation, if one is
-    /// given.
+    /// A batch. With a generation, the kernel refuses it if the ruleset has changed since.
     pub(super) fn new(generation: Option<u32>) -> Self {
         Self { generation, messages: vec![begin(generation)], steps: vec!["begin".into()], sets: 0 }
     }
@@ -56,19 +55,19 @@ impl Batch {
         self.steps.push(step);
     }
 
-    /// Makes a table, if it is not there.
+    /// Creates a table unless it exists.
     pub(super) fn add_table(&mut self, table: Table) {
         let new = in_table(NFT_MSG_NEWTABLE, NLM_F_CREATE, table);
         self.push(format!("add table {}", table.name), new);
     }
 
-    /// Removes a table with all that is in it.
+    /// Removes a table with its contents.
     pub(super) fn delete_table(&mut self, table: Table) {
         let delete = in_table(NFT_MSG_DELTABLE, 0, table);
         self.push(format!("delete table {}", table.name), delete);
     }
 
-    /// Makes a chain, if it is not there.
+    /// Creates a chain unless it exists.
     pub(super) fn add_chain(&mut self, table: Table, chain: Chain) {
         let mut new = in_table(NFT_MSG_NEWCHAIN, NLM_F_CREATE, table);
         new.put_str(NFTA_CHAIN_NAME, chain.name);
@@ -82,14 +81,14 @@ impl Batch {
         self.push(format!("add chain {}", chain.name), new);
     }
 
-    /// Makes a chain that others jump to, if it is not there.
+    /// Creates a chain without a hook unless it exists.
     pub(super) fn add_regular_chain(&mut self, table: Table, chain: &str) {
         let mut new = in_table(NFT_MSG_NEWCHAIN, NLM_F_CREATE, table);
         new.put_str(NFTA_CHAIN_NAME, chain);
         self.push(format!("add chain {chain}"), new);
     }
 
-    /// Makes a set, if it is not there.
+    /// Creates a set unless it exists.
     pub(super) fn add_set(&mut self, table: Table, set: &Set) {
         self.sets += 1;
         let mut new = in_table(NFT_MSG_NEWSET, NLM_F_CREATE, table);
@@ -108,12 +107,12 @@ impl Batch {
         self.push(format!("add set {}", set.name), new);
     }
 
-    /// Appends a rule, or puts it first.
+    /// Adds a rule at the end or at the start of its chain.
     pub(super) fn add_rule(&mut self, table: Table, rule: &Rule) {
         self.add_rule_to(table, rule.chain, rule.first, &rule.comment, &rule.expressions);
     }
 
-    /// The same, in a chain whose name is known at run time only.
+    /// Like [`Batch::add_rule`], in a chain whose name is not static.
     pub(super) fn add_rule_to(
         &mut self,
         table: Table,
@@ -130,7 +129,7 @@ impl Batch {
         self.push(format!("add a rule to chain {chain}"), new);
     }
 
-    /// Puts a rule in the place of another one of its chain.
+    /// Replaces a rule of the same chain.
     pub(super) fn replace_rule(&mut self, table: Table, handle: u64, rule: &Rule) {
         let mut new = in_table(NFT_MSG_NEWRULE, NLM_F_REPLACE, table);
         new.put_str(NFTA_RULE_CHAIN, rule.chain);
@@ -140,7 +139,7 @@ impl Batch {
         self.push(format!("replace rule {handle} of chain {}", rule.chain), new);
     }
 
-    /// Renames a chain. The new name holds from the next transaction on.
+    /// Renames a chain. The new name is valid from the next transaction on.
     pub(super) fn rename_chain(&mut self, table: Table, handle: u64, chain: &str) {
         let mut new = in_table(NFT_MSG_NEWCHAIN, 0, table);
         new.put_be64(NFTA_CHAIN_HANDLE, handle);
@@ -162,7 +161,7 @@ impl Batch {
         self.push(format!("delete chain {chain}"), delete);
     }
 
-    /// Adds an element; refused if its key is there. One that attachments have in common may be there, and is nobody's.
+    /// Adds an element. Refused if its key exists, unless attachments share the element.
     pub(super) fn add_element(&mut self, table: Table, element: &Element, comment: &str) {
         let (flags, comment) = match element.set.is_shared {
             true => (NLM_F_CREATE, SHARED),
@@ -171,7 +170,7 @@ impl Batch {
         self.element(NFT_MSG_NEWSETELEM, flags, table, element, Some(comment));
     }
 
-    /// Removes an element; refused if its key is not there.
+    /// Removes an element. Refused if its key does not exist.
     pub(super) fn delete_element(&mut self, table: Table, element: &Element) {
         self.element(NFT_MSG_DELSETELEM, 0, table, element, None);
     }
@@ -182,19 +181,20 @@ impl Batch {
         self.push(format!("{verb} {}", element.set.name), message);
     }
 
-    /// Hands the batch to the kernel.
+    /// Sends the batch to the kernel.
     ///
     /// # Errors
-    /// The first refusal, with what was refused. Nothing was changed then.
+    /// The first error, with the refused step. Nothing has changed then.
     pub(super) fn commit(mut self, socket: &Socket) -> Result<(), (String, RequestError)> {
         self.end();
         self.send(socket)
     }
 
-    /// The same. A batch that is refused because other programs changed other tables than these is sent again.
+    /// Like [`Batch::commit`]. If the kernel refuses the batch because other programs changed other tables, it is sent
+    /// again.
     ///
     /// # Errors
-    /// As [`Batch::commit`].
+    /// The first error, with the refused step. Nothing has changed then.
     pub(super) fn commit_on(
         mut self,
         connection: &Connection,
@@ -214,8 +214,7 @@ impl Batch {
 
     fn end(&mut self) {
         if let Some(last) = self.messages.last_mut() {
-            // The kernel works through all of a batch before it answers: the last one's answer stands for
-            // all.
+            // The kernel processes the whole batch before it answers, so the last answer is enough.
             last.add_flags(netlink::uapi::NLM_F_ACK);
         }
         self.messages.push(bracket(NFNL_MSG_BATCH_END));
@@ -228,7 +227,7 @@ impl Batch {
     }
 }
 
-/// The beginning of a batch, which is bound to a generation if one is given.
+/// The start of a batch, bound to a generation if there is one.
 fn begin(generation: Option<u32>) -> Message {
     let mut begin = bracket(NFNL_MSG_BATCH_BEGIN);
     if let Some(generation) = generation {
@@ -237,7 +236,7 @@ fn begin(generation: Option<u32>) -> Message {
     begin
 }
 
-/// The beginning or end of a batch, addressed to a subsystem.
+/// The start or end of a batch.
 fn bracket(kind: u16) -> Message {
     let [high, low] = NFNL_SUBSYS_NFTABLES.to_be_bytes();
     Message::new(kind, 0, &[NFPROTO_UNSPEC, 0, high, low])
@@ -266,7 +265,7 @@ pub(super) fn element_message(
     message
 }
 
-/// A comment as nft(8) reads it back: type, length, text with its NUL.
+/// A comment in the format of nft(8): type, length, text with a NUL.
 fn user_data(comment: &str) -> Vec<u8> {
     let text = comment.as_bytes();
     let text = &text[..text.len().min(usize::from(u8::MAX) - 1)];

@@ -1,4 +1,4 @@
-//! Chains of others that drop what is forwarded, and that nobody else can open.
+//! Other programs' chains that drop forwarded packets. Only their owners can open them.
 
 use std::fmt;
 
@@ -11,16 +11,16 @@ use crate::opening;
 use crate::ruleset::uapi::*;
 use crate::ruleset::{INET, Table};
 
-/// A base chain that drops, with what opens it.
+/// A base chain that drops packets, with the rule that opens it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct BlockingChain {
     chain: Base,
-    /// None: packets have no mark, and so the chain cannot be opened for them.
+    /// None: packets have no mark, so the chain cannot be opened for them.
     bit: Option<u8>,
 }
 
 impl BlockingChain {
-    /// The families whose packets meet it.
+    /// Whether the chain is for packets of this family.
     pub(crate) fn is_for(&self, family: Family) -> bool {
         match self.chain.family {
             NFPROTO_IPV4 => family == Family::V4,
@@ -57,7 +57,7 @@ impl fmt::Display for BlockingChain {
     }
 }
 
-/// The chains through which packets do not pass that have a bit of their mark. None: that have no mark.
+/// The chains that drop packets with a bit of their mark. None: packets without a mark.
 pub(super) fn find(socket: &Socket, bit: Option<u8>) -> Result<Vec<BlockingChain>, RequestError> {
     let mut blocking = Vec::new();
     for chain in forward_chains(socket)? {
@@ -73,7 +73,8 @@ pub(super) fn find(socket: &Socket, bit: Option<u8>) -> Result<Vec<BlockingChain
     Ok(blocking)
 }
 
-/// The base chains of others that drop every forwarded packet that none of their rules accepts, as `nft list chain` takes them.
+/// Other programs' base chains that drop all forwarded packets except those that one of their rules accepts, as
+/// arguments of `nft list chain`.
 pub(super) fn dropping(socket: &Socket) -> Result<Vec<String>, RequestError> {
     let mut dropping = Vec::new();
     for chain in forward_chains(socket)? {
@@ -97,14 +98,14 @@ fn chain_name(chain: &Base) -> String {
     format!("{family} {} {}", chain.table, chain.name)
 }
 
-/// So many chains are listed sooner than tables are looked into one by one.
+/// Up to this number of chains, listing all of them is faster than looking into each table.
 const FEW: u32 = 256;
 
 /// The tables of iptables-nft.
 const IPTABLES: [&str; 5] = ["filter", "mangle", "nat", "raw", "security"];
 
-/// The base chains that packets pass when they are forwarded. Beside thousands of chains, as kube-proxy makes them by iptables,
-/// the tables of iptables are not listed: iptables works with a table only if that has no base chains but its own.
+/// The base chains for forwarded packets. With thousands of chains, as kube-proxy creates them by iptables, the tables
+/// of iptables are not listed: iptables only works with a table that has no other base chains than its own.
 fn forward_chains(socket: &Socket) -> Result<Vec<Base>, RequestError> {
     let tables = query::tables(socket)?;
     if tables.iter().map(|table| table.uses).sum::<u32>() < FEW {
@@ -123,13 +124,13 @@ fn forward_chains(socket: &Socket) -> Result<Vec<Base>, RequestError> {
     Ok(chains)
 }
 
-/// Those of tables that are all of iptables. None: there are others.
+/// The chains, if all tables are iptables'. None: there are others.
 fn of_iptables(socket: &Socket, family: u8, names: &[&str]) -> Result<Option<Vec<Base>>, RequestError> {
     let mut chains = Vec::new();
     for name in names {
         let Some(name) = IPTABLES.iter().find(|of_iptables| *of_iptables == name) else { return Ok(None) };
         let table = Table::new(family, name);
-        // Of these each has one, at least.
+        // Each table has at least one of these.
         let hooks = [opening::HOOK, "PREROUTING", "OUTPUT", "POSTROUTING"];
         let mut is_of_iptables = false;
         for hook in hooks {
@@ -147,7 +148,7 @@ fn is_filter(chain: &Base) -> bool {
     [NFPROTO_INET, NFPROTO_IPV4, NFPROTO_IPV6].contains(&chain.family)
 }
 
-/// Ours, or one that we open.
+/// Whether the chain is Ferrule's, or one that Ferrule opens.
 fn is_ours(chain: &Base) -> bool {
     let opened = chain.family != NFPROTO_INET && chain.table == opening::TABLE && chain.name == opening::HOOK;
     opened || chain.family == INET.family && chain.table == INET.name
@@ -167,7 +168,7 @@ fn drops_all(rule: &Found) -> bool {
     drops
 }
 
-/// Whether a rule looks at a bit of the packet's mark, and accepts.
+/// Whether a rule tests a bit of the packet's mark, and accepts.
 fn accepts(rule: &Found, bit: u8) -> bool {
     let mask = (1_u32 << bit).to_ne_bytes();
     let (mut marks, mut masks, mut accepts) = (false, false, false);

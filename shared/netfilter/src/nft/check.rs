@@ -1,4 +1,4 @@
-//! Whether the ruleset is as it was left.
+//! CHECK: compares the ruleset with the installed rules.
 
 use cni::{Code, Error, Result};
 use netlink::{Family, RequestError};
@@ -15,16 +15,16 @@ use crate::opening::Opening;
 use crate::owner::Owner;
 use crate::ruleset::{Element, Layout, Record};
 
-/// What to do about rules that are missing.
+/// The remedy for missing rules.
 const REMEDY: &str = "something has removed or changed them; `cnitool repair --all` installs them again";
 
 impl Nft {
-    /// Whether an attachment's rules are as they were installed. The host ports that wait are returned: a newer
-    /// attachment has them. A port with conditions is none of these: a newer rule before it takes only the packets that
-    /// fulfil its conditions, and the kernel does not tell which these are.
+    /// Checks that an attachment's rules are as they were installed. Returns the host ports that a newer attachment
+    /// has. Ports with conditions are not among them: a newer rule matches only some packets, and the kernel does not
+    /// report which.
     ///
     /// # Errors
-    /// What is missing, or another attachment's.
+    /// The missing rule, or the attachment that has its element.
     pub(crate) fn check(&self, owner: &Owner, kind: Kind, rules: &NftablesRules) -> Result<Vec<String>> {
         let outcome = self.find_drift(owner, kind, rules);
         let found = outcome.map_err(|r| failure("check", owner, "read the ruleset", r))?;
@@ -34,10 +34,10 @@ impl Nft {
         })
     }
 
-    /// Whether the rules that attachments share have their content, as far as they exist (STATUS).
+    /// Checks the content of shared rules, as far as they exist (STATUS).
     ///
     /// # Errors
-    /// Code 999 with the first rule that somebody changed.
+    /// Code 999, with the first changed rule.
     pub(crate) fn verify_shared(&self, kind: Kind) -> Result<()> {
         let layout = (kind.properties.nftables.layout)();
         let drift = Drift::of(&self.socket, kind.table(), &layout);
@@ -50,7 +50,7 @@ impl Nft {
         }
     }
 
-    /// What waits; or the first difference.
+    /// The ports that wait, or the first difference.
     fn find_drift(
         &self,
         owner: &Owner,
@@ -63,7 +63,7 @@ impl Nft {
         }
     }
 
-    /// The first difference in what attachments share.
+    /// The first difference of the shared rules.
     pub(super) fn find_shared_drift(
         &self,
         kind: Kind,
@@ -80,7 +80,7 @@ impl Nft {
         tables::closed(&self.socket, openings)
     }
 
-    /// What waits of an attachment's own elements and rules; or the first difference.
+    /// The attachment's ports that wait, or the first difference of its own elements and rules.
     pub(super) fn find_own_drift(
         &self,
         view: &View<'_>,
@@ -109,7 +109,7 @@ impl Nft {
         Ok(Ok(waiting))
     }
 
-    /// What is installed of an attachment, a line for each record.
+    /// An attachment's installed rules: a line for each record.
     pub(crate) fn describe(&self, owner: &Owner, kind: Kind) -> Result<Vec<String>> {
         let view = View::new(&self.socket, kind, 1);
         let found = Installed::read(&view, RecordKey::of(owner, kind));
@@ -118,7 +118,7 @@ impl Nft {
     }
 }
 
-/// Which other attachment has an element that this one waits for. None: this one has it. An error: what is wrong.
+/// The newer attachment that has an element for which this one waits. None: this one has it. An error: the difference.
 fn holder(
     view: &View<'_>,
     element: &Element,

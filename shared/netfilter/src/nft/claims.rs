@@ -1,7 +1,7 @@
-//! Host ports that several attachments ask for: the newest one has it, the others wait, and get it back.
+//! Host ports that several attachments claim. The newest attachment has the port. The others wait, and get it when the
+//! newer ones are deleted.
 //!
-//! Who waits for a port stands in the set `attachments` under a digest of the port, the one that waits longest
-//! first, as long as somebody waits.
+//! The waiting attachments are in the set `attachments`, under a digest of the port, the oldest first.
 
 use std::borrow::Cow;
 use std::collections::BTreeMap;
@@ -15,18 +15,18 @@ use super::view::View;
 use crate::owner::digest;
 use crate::ruleset::Element;
 
-/// The longest comment that nft(8) reads back, in bytes (`NFTNL_UDATA_COMMENT_MAXLEN` of libnftnl, without the NUL).
+/// Maximum length of a comment that nft(8) reads, in bytes (`NFTNL_UDATA_COMMENT_MAXLEN` of libnftnl, without the NUL).
 const COMMENT_MAX: usize = 127;
 
-/// As text, which an operator reads as the comment of an element of `attachments`. A long label is left out: the records have
-/// it, too.
+/// A claim as text, which operators see as the comment of an element of `attachments`. A long label is left out. The
+/// records contain it too.
 fn text(claim: &RecordKey) -> String {
     let RecordKey { label, digest } = claim;
     let text = format!("waiting {label} {digest}");
     if text.len() <= COMMENT_MAX { text } else { format!("waiting {digest}") }
 }
 
-/// The label, if it is told, and the digest.
+/// The label, if the text contains it, and the digest.
 fn parse(text: &str) -> Option<(Option<&str>, &str)> {
     let rest = text.strip_prefix("waiting ")?;
     let (label, digest) = rest.split_once(' ').map_or((None, rest), |(label, digest)| (Some(label), digest));
@@ -34,30 +34,30 @@ fn parse(text: &str) -> Option<(Option<&str>, &str)> {
     is_digest.then_some((label, digest))
 }
 
-/// Reads a claim. None: it is none, or its records are gone.
+/// Parses a claim. None: it is not a claim, or its records do not exist.
 fn read(view: &View<'_>, text: &str) -> Result<Option<RecordKey>, RequestError> {
-    let Some((told, digest)) = parse(text) else { return Ok(None) };
+    let Some((in_text, digest)) = parse(text) else { return Ok(None) };
     let record_key = |label: &str| RecordKey { label: label.to_owned(), digest: digest.to_owned() };
-    if let Some(told) = told {
-        return Ok(Some(record_key(told)));
+    if let Some(in_text) = in_text {
+        return Ok(Some(record_key(in_text)));
     }
     let title = view.comment_of(&Element::record(digest, 0))?;
     Ok(title.and_then(|title| label(view.kind, &title).map(record_key)))
 }
 
-/// Those that wait for the port of one element of a map, the newest last.
+/// The attachments that wait for the port of one element of a map, the newest last.
 #[derive(Debug)]
 pub(super) struct Queue {
     digest: String,
-    /// How many elements of the set of records it has.
+    /// The number of its elements in the set of records.
     recorded: usize,
-    /// What was read.
+    /// The queue as it was read.
     before: Vec<RecordKey>,
     waiting: Vec<RecordKey>,
 }
 
 impl Queue {
-    /// Reads who waits for a port: nobody, for an element that is no port.
+    /// Reads the queue of a port. Empty for an element that is not a port.
     pub(super) fn read(view: &View<'_>, element: &Element) -> Result<Self, RequestError> {
         let key: String = element.key.iter().map(|byte| format!("{byte:02x}")).collect();
         let digest = digest(&["claims", &element.set.name, &key]);
@@ -81,7 +81,7 @@ impl Queue {
         self.waiting.iter().any(|claim| claim.label == label)
     }
 
-    /// Lets an attachment wait before all others.
+    /// Puts an attachment at the head of the queue.
     pub(super) fn extend(&mut self, claim: Option<RecordKey>) {
         if let Some(claim) = claim {
             self.remove(&claim.label);
@@ -89,17 +89,17 @@ impl Queue {
         }
     }
 
-    /// An attachment waits no longer.
+    /// Removes an attachment from the queue.
     pub(super) fn remove(&mut self, label: &str) {
         self.retain(|waiting| waiting != label);
     }
 
-    /// Only attachments with such labels go on waiting.
+    /// Keeps only attachments with certain labels.
     pub(super) fn retain(&mut self, is_kept: impl Fn(&str) -> bool) {
         self.waiting.retain(|claim| is_kept(&claim.label));
     }
 
-    /// The newest one whose records still ask for the port, with the element that it gets.
+    /// Removes the newest attachment whose records still contain the port, and returns it with its element.
     pub(super) fn pop(
         &mut self,
         view: &View<'_>,
@@ -114,7 +114,7 @@ impl Queue {
         Ok(None)
     }
 
-    /// Puts the queue as it is now in place of the one that was read. How many records fewer it has.
+    /// Replaces the queue in the ruleset. Returns by how many records it has shrunk.
     pub(super) fn put(&self, view: &View<'_>, batch: &mut Batch) -> usize {
         if self.waiting == self.before {
             return 0;
@@ -128,8 +128,8 @@ impl Queue {
     }
 }
 
-/// The elements that attachments ask for, by digest, set and key. Each attachment's records are read once, however many of its
-/// ports are looked at.
+/// The elements that attachments request, by digest, set and key. Each attachment's records are read once, for any
+/// number of its ports.
 #[derive(Debug, Default)]
 pub(super) struct RequestedElements(BTreeMap<String, BTreeMap<Key, Element>>);
 
@@ -137,7 +137,7 @@ pub(super) struct RequestedElements(BTreeMap<String, BTreeMap<Key, Element>>);
 type Key = (Cow<'static, str>, Vec<u8>);
 
 impl RequestedElements {
-    /// What an attachment asks for in place of an element.
+    /// The element that an attachment requests in place of another one.
     fn by(
         &mut self,
         view: &View<'_>,
@@ -161,14 +161,14 @@ mod tests {
     #[test]
     fn a_claim_says_whose_it_is_and_where_its_records_are() {
         let digest = "tk26nfok9ad5144";
-        for (label, wanted) in [
+        for (label, expected) in [
             ("pods/8f3c/eth0".to_owned(), "waiting pods/8f3c/eth0 tk26nfok9ad5144"),
             (format!("{}/{}/{}", "n".repeat(32), "f".repeat(64), "e".repeat(15)), "waiting tk26nfok9ad5144"),
         ] {
             let claim = RecordKey { label: label.clone(), digest: digest.into() };
-            assert_eq!(text(&claim), wanted);
-            let told = Some(&*label).filter(|_| wanted.contains('/'));
-            assert_eq!(parse(wanted), Some((told, digest)));
+            assert_eq!(text(&claim), expected);
+            let in_text = Some(&*label).filter(|_| expected.contains('/'));
+            assert_eq!(parse(expected), Some((in_text, digest)));
         }
         for other in [
             "",

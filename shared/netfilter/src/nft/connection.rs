@@ -1,10 +1,10 @@
-//! A socket to nf_tables that lets a transaction outlive changes of tables that it does not depend on.
+//! A socket to nf_tables whose transactions succeed although other programs change other tables.
 //!
-//! A transaction that depends on what was read is bound to the generation of the ruleset, which changes with every transaction of
-//! every program. A large ruleset takes milliseconds to read: next to a program that changes its own table hundreds of times a
-//! second, every attempt would be refused. So after the first refused attempts the events of nf_tables are received as well, from
-//! before the read. A refused transaction is then bound to the newest generation and sent again, as long as the events show that
-//! none of its own tables has changed.
+//! A transaction that depends on what was read is bound to the generation of the ruleset, which changes with every
+//! transaction of any program. Reading a large ruleset takes milliseconds. If another program changes its own table
+//! hundreds of times a second, the kernel would refuse every attempt. So after the first refused attempts, this also
+//! receives the events of nf_tables, from before the read. A refused transaction is then bound to the newest generation
+//! and sent again, as long as the events show no change of its own tables.
 
 use std::cell::{Cell, OnceCell};
 use std::ops::Deref;
@@ -20,13 +20,13 @@ use crate::ruleset::uapi::*;
 /// NFNLGRP_NFTABLES of linux/netfilter/nfnetlink.h.
 pub(crate) const GROUP: u32 = 7;
 
-/// The room for events that wait while a large ruleset is read, in bytes.
+/// Size of the receive buffer for events during the read of a large ruleset, in bytes.
 const ROOM: usize = 4 << 20;
 
-/// How often an interrupted dump is repeated before the events are received.
+/// How many times an interrupted dump is repeated before events are received.
 const DUMP_TRIES: u32 = 2;
 
-/// A socket to nf_tables, and one that receives its events, from the first refused attempts on.
+/// A socket to nf_tables, and, after the first refused attempts, a socket that receives its events.
 #[derive(Debug)]
 pub(super) struct Connection {
     socket: Socket,
@@ -43,7 +43,7 @@ impl Connection {
         })
     }
 
-    /// Receives the events of nf_tables from now on. Without them, attempts are refused as before.
+    /// Starts receiving the events of nf_tables. If that fails, attempts are refused as before.
     pub(super) fn receive_events(&self) {
         if self.events.get().is_none()
             && let Ok(events) = Socket::open(Protocol::Netfilter)
@@ -54,16 +54,16 @@ impl Connection {
         self.is_receiving.set(self.events.get().is_some_and(|events| events.subscribe(GROUP).is_ok()));
     }
 
-    /// Begins an attempt: the generation of all that is read from now on.
+    /// Starts an attempt: returns the generation of everything that is read from now on.
     pub(super) fn generation(&self) -> Result<u32, RequestError> {
-        // With events, an interrupted dump is of use: they show whether it is one of the attempt's own tables that changed.
+        // With events, an interrupted dump can be used: the events show whether the attempt's own tables changed.
         self.socket.set_dump_tries(if self.is_receiving.get() { 0 } else { DUMP_TRIES });
         self.changes_in(&[]).ok();
         query::generation(&self.socket)
     }
 
-    /// Ends the attempts: no events are received any more, and dumps are repeated as often as usual again. Each transaction of every
-    /// program would copy its events for this process otherwise.
+    /// Ends the attempts: stops receiving events, and repeats dumps as usual. Otherwise the kernel would copy the
+    /// events of each transaction for this process.
     pub(super) fn end(&self) {
         self.socket.reset_dump_tries();
         if self.is_receiving.take() {
@@ -71,14 +71,14 @@ impl Connection {
         }
     }
 
-    /// The newest generation, if it is newer than one, and no other tables than these have changed since.
+    /// The newest generation, if it is newer than this one, and none of these tables has changed since.
     pub(super) fn newer(&self, generation: u32, tables: &[&str]) -> Option<u32> {
         let (newest, is_changed) = self.changes_in(tables).ok()?;
         // The number wraps around.
         newest.filter(|newest| !is_changed && newest.wrapping_sub(generation).cast_signed() > 0)
     }
 
-    /// The newest generation of which an event has arrived, and whether one of the tables has changed.
+    /// The newest generation in the received events, and whether one of the tables has changed.
     fn changes_in(&self, tables: &[&str]) -> Result<(Option<u32>, bool), RequestError> {
         let (mut newest, mut is_changed) = (None, false);
         let Some(events) = self.events.get().filter(|_| self.is_receiving.get()) else {
@@ -89,7 +89,7 @@ impl Connection {
             if kind & 0xff == NFT_MSG_NEWGEN {
                 newest = attributes.get(NFTA_GEN_ID).and_then(read_be32);
             } else {
-                // All of them have the table's name under the same number.
+                // All message types have the table's name in the same attribute.
                 let table = attributes.get(NFTA_TABLE_NAME).and_then(read_str).unwrap_or_default();
                 is_changed |= tables.contains(&table);
             }
@@ -100,7 +100,7 @@ impl Connection {
         }
     }
 
-    /// All sockets, for the caller to hand over.
+    /// All sockets, for the caller to pass on.
     pub(super) fn sockets(&self) -> impl Iterator<Item = &Socket> {
         std::iter::once(&self.socket).chain(self.events.get().map(Box::as_ref))
     }

@@ -1,4 +1,4 @@
-//! Whether a rule that the kernel lists has the content that was written.
+//! Compares a listed rule with the rule that was written.
 
 use std::iter::zip;
 
@@ -9,44 +9,44 @@ use super::query::Found;
 use crate::ruleset::Expressions;
 use crate::ruleset::uapi::*;
 
-/// Chains that had other names in older versions: each with that name first.
+/// Renamed chains: the name in older versions, and the current one.
 pub(super) type Renamed<'a> = &'a [(&'static str, &'static str)];
 
-/// Whether a rule does what these expressions say. Its comment and its counters do not matter.
+/// Whether a rule has these expressions. Its comment and its counters are ignored.
 pub(super) fn is_same(expressions_of: &Expressions, found: &Found, renamed: Renamed<'_>) -> bool {
-    let wanted = Found { expressions: expressions_of.bytes().to_vec(), ..Found::default() };
-    let wanted: Vec<_> = expressions(&wanted).collect();
+    let expected = Found { expressions: expressions_of.bytes().to_vec(), ..Found::default() };
+    let expected: Vec<_> = expressions(&expected).collect();
     let found: Vec<_> = expressions(found).filter(|(name, _)| *name != "counter").collect();
-    wanted.len() == found.len()
-        && zip(wanted, found).all(|((wanted_name, wanted), (name, found))| {
+    expected.len() == found.len()
+        && zip(expected, found).all(|((wanted_name, expected), (name, found))| {
             wanted_name == name
-                && wanted
+                && expected
                     .clone()
                     .all(|(kind, value)| found.get(kind).is_some_and(|found| is_equal(value, found, renamed)))
                 && found
                     .clone()
-                    .all(|(kind, value)| wanted.get(kind).is_some() || is_default(found, kind, value))
+                    .all(|(kind, value)| expected.get(kind).is_some() || is_default(found, kind, value))
         })
 }
 
-/// Whether two values are equal: as they are, as lists of attributes, or as two numbers of one register.
-fn is_equal(wanted: &[u8], found: &[u8], renamed: Renamed<'_>) -> bool {
+/// Whether two values are equal: byte by byte, as lists of attributes, or as two numbers of one register.
+fn is_equal(expected: &[u8], found: &[u8], renamed: Renamed<'_>) -> bool {
     let name = |bytes: &[u8], name: &str| bytes.strip_suffix(&[0]) == Some(name.as_bytes());
-    if wanted == found || renamed.iter().any(|(old, new)| name(wanted, new) && name(found, old)) {
+    if expected == found || renamed.iter().any(|(old, new)| name(expected, new) && name(found, old)) {
         return true;
     }
-    if let ([_, _, _, _], [_, _, _, _]) = (wanted, found) {
-        return register(wanted) == register(found);
+    if let ([_, _, _, _], [_, _, _, _]) = (expected, found) {
+        return register(expected) == register(found);
     }
-    let (wanted, found): (Vec<_>, Vec<_>) =
-        (Attributes::of(wanted).collect(), Attributes::of(found).collect());
-    !wanted.is_empty()
-        && wanted.len() == found.len()
-        && zip(wanted, found)
-            .all(|((kind, wanted), (other, found))| kind == other && is_equal(wanted, found, renamed))
+    let (expected, found): (Vec<_>, Vec<_>) =
+        (Attributes::of(expected).collect(), Attributes::of(found).collect());
+    !expected.is_empty()
+        && expected.len() == found.len()
+        && zip(expected, found)
+            .all(|((kind, expected), (other, found))| kind == other && is_equal(expected, found, renamed))
 }
 
-/// The kernel lists the first of four small registers by the number of the large one that they make up.
+/// The kernel lists the first of four small registers by the number of the large register that they form.
 fn register(value: &[u8]) -> Option<u32> {
     read_be32(value).map(|number| match number.checked_sub(NFT_REG32_00) {
         Some(small) if small < 16 && small % 4 == 0 => small / 4 + 1,
@@ -54,7 +54,7 @@ fn register(value: &[u8]) -> Option<u32> {
     })
 }
 
-/// Whether an attribute that was not written says nothing new: it is zero, or the end of a range that is one value.
+/// Whether an attribute that was not written has its default value: zero, or the end of a range of one value.
 fn is_default(expression: Attributes<'_>, kind: u16, value: &[u8]) -> bool {
     value.iter().all(|byte| *byte == 0)
         || [NFTA_NAT_REG_ADDR_MIN, NFTA_NAT_REG_PROTO_MIN].contains(&(kind - 1))

@@ -1,4 +1,4 @@
-//! What a rule does, by its expressions.
+//! Decodes what a rule does from its expressions.
 
 use std::net::IpAddr;
 
@@ -11,7 +11,7 @@ use crate::ruleset::uapi::*;
 /// The number of the protocol UDP (RFC 5237's registry).
 const UDP: u8 = 17;
 
-/// Whether a rule of iptables-nft is for UDP alone: it has that protocol's match, or looks at the protocol's number itself.
+/// Whether a rule of iptables-nft is only for UDP: it has the protocol's match, or tests the protocol number.
 pub(super) fn is_for_udp(rule: &Found) -> bool {
     Attributes::of(&rule.expressions).any(|(_, expression)| {
         let expression = Attributes::of(expression);
@@ -27,14 +27,14 @@ pub(super) fn is_for_udp(rule: &Found) -> bool {
     })
 }
 
-/// The chain that a rule jumps or goes to.
+/// The target chain of a jump or goto.
 pub(super) fn jump(rule: &Found) -> Option<String> {
     let verdicts = expressions(rule).filter_map(|(_, data)| verdict(data));
     let mut jumps = verdicts.filter(|(code, _)| matches!(*code, NFT_JUMP | NFT_GOTO));
     jumps.next().map(|(_, chain)| chain.to_owned())
 }
 
-/// All that a rule in a table of iptables does.
+/// What a rule in an iptables table does.
 pub(super) fn content(rule: &Found) -> Content {
     let expressions: Vec<_> = expressions(rule).filter(|(name, data)| !is_note(name, *data)).collect();
     let verdict = |data| verdict(data).map(|(code, chain)| (code, chain.to_owned()));
@@ -60,7 +60,7 @@ pub(super) fn content(rule: &Found) -> Content {
     }
 }
 
-/// Conditions about interfaces, as iptables writes them. None: there are others as well, or a pattern of names.
+/// Conditions about interfaces, in iptables' syntax. None: there are other conditions, or a pattern of names.
 fn interfaces(matches: &[(&str, Attributes<'_>)]) -> Option<String> {
     let mut words = Vec::new();
     for pair in matches.chunks(2) {
@@ -76,7 +76,7 @@ fn interfaces(matches: &[(&str, Attributes<'_>)]) -> Option<String> {
             _ => return None,
         };
         let value = Attributes::of(compared.get(NFTA_CMP_DATA)?).get(NFTA_DATA_VALUE)?;
-        // Without the end of the text it is the beginning of names.
+        // Without a NUL at its end, it is a prefix of names.
         let name = value.contains(&0).then(|| read_str(value)).flatten()?;
         words.push(format!("{sign}{option} {name}"));
     }
@@ -92,7 +92,7 @@ pub(super) fn expressions(rule: &Found) -> impl Iterator<Item = (&str, Attribute
     })
 }
 
-/// Whether an expression does nothing to packets.
+/// Whether an expression has no effect on packets.
 fn is_note(name: &str, data: Attributes<'_>) -> bool {
     name == "counter" || name == "match" && match_name(data) == Some("comment")
 }
@@ -101,14 +101,14 @@ fn match_name(data: Attributes<'_>) -> Option<&str> {
     data.get(NFTA_MATCH_NAME).and_then(read_str)
 }
 
-/// A verdict, with the chain that it leads to, if it does.
+/// A verdict, with its target chain if there is one.
 pub(super) fn verdict(data: Attributes<'_>) -> Option<(i32, &str)> {
     let verdict = Attributes::of(Attributes::of(data.get(NFTA_IMMEDIATE_DATA)?).get(NFTA_DATA_VERDICT)?);
     let code = verdict.get(NFTA_VERDICT_CODE).and_then(read_be32)?.cast_signed();
     Some((code, verdict.get(NFTA_VERDICT_CHAIN).and_then(read_str).unwrap_or_default()))
 }
 
-/// What packets a rule accepts that has these matches.
+/// The packets that a rule with these matches accepts.
 fn accepted(matches: &[(&str, Attributes<'_>)]) -> Option<Content> {
     let value = |data: &Attributes<'_>, kind| {
         Attributes::of(data.get(kind).unwrap_or_default()).get(NFTA_DATA_VALUE).map(<[u8]>::to_vec)
@@ -136,7 +136,7 @@ fn accepted(matches: &[(&str, Attributes<'_>)]) -> Option<Content> {
     }
 }
 
-/// The one bit that `struct xt_mark_mtinfo1` asks for: mark, mask, and whether they are to differ.
+/// The single bit that `struct xt_mark_mtinfo1` tests: mark, mask, and whether the test is inverted.
 fn bit_of(info: &[u8]) -> Option<u8> {
     let (mark, rest) = info.split_first_chunk::<4>()?;
     let (mask, rest) = rest.split_first_chunk::<4>()?;

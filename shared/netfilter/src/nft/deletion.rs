@@ -1,4 +1,4 @@
-//! The deletion of what attachments have, and what becomes of the ports that others wait for.
+//! Deletes attachments' elements, and passes their host ports to waiting attachments.
 
 use std::collections::BTreeSet;
 
@@ -11,8 +11,8 @@ use super::query;
 use super::view::View;
 use crate::ruleset::Element;
 
-/// Puts the deletion of what still is theirs into a batch, all but the records, and hands host ports on to those that wait
-/// for them. `keep` says which elements are not to be looked at. How many claims that were recorded are so no longer.
+/// Deletes what still belongs to these attachments, except the records, and passes host ports to attachments that wait
+/// for them. `keep` selects elements to ignore. Returns by how many claims the records have shrunk.
 pub(super) fn put_deletion(
     view: &View<'_>,
     stale: &[Installed],
@@ -54,7 +54,7 @@ pub(super) fn put_deletion(
     Ok(gone)
 }
 
-/// Puts the deletion of what nobody else has in common with them into a batch.
+/// Deletes shared elements that no other attachment needs.
 fn put_shared(
     view: &View<'_>,
     shared: &[Element],
@@ -73,7 +73,7 @@ fn put_shared(
     Ok(())
 }
 
-/// The bits that no other attachment has its packets marked by: chains of others need accept them no more.
+/// The mark bits that no other attachment uses: other programs' chains need not accept them any more.
 pub(super) fn unused_bits(view: &View<'_>, stale: &[Installed]) -> Result<BTreeSet<u8>, RequestError> {
     let bits: BTreeSet<u8> =
         stale.iter().flat_map(|found| &found.records).filter_map(|record| record.bit).collect();

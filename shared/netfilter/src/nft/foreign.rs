@@ -1,5 +1,4 @@
-//! What iptables-nft or the reference's nftables backends installed, removed over netlink: no process is
-//! started.
+//! Removes rules of iptables-nft or of the reference's nftables backends over netlink, without starting a process.
 
 use netlink::{Family, RequestError};
 
@@ -11,8 +10,8 @@ use crate::listing::Listing;
 use crate::plan::{Plan, Query};
 use crate::ruleset::Table;
 
-/// Removes foreign rules in one transaction; nothing is written if there is nothing. `known` is what an earlier transaction has
-/// left: the chains that packets went through stay if `stay` says so, and nothing leads there any more.
+/// Removes such rules in one transaction. Writes nothing if there are none. `known` is what an earlier transaction has
+/// left: with `stay`, the chains stay, but no rule jumps to them any more.
 pub(super) fn remove(
     socket: &Connection,
     query: Query<'_>,
@@ -31,7 +30,7 @@ pub(super) fn remove(
     Ok(plan)
 }
 
-/// The names of the tables that are looked into.
+/// The names of the tables to read.
 fn tables_of(query: Query<'_>) -> Vec<&'static str> {
     let (reference, iptables) = (&query.kind.properties.reference, query.kind.iptables());
     let of_reference = reference.rules.iter().map(|(table, _)| table.name);
@@ -66,7 +65,7 @@ fn plan(tables: &Tables<'_>, query: Query<'_>, known: &Plan) -> Result<Plan, Req
     Ok(plan)
 }
 
-/// The chains of attachments that an earlier transaction has left. What attachments share may be somebody's again.
+/// The attachments' chains that an earlier transaction has left. Shared chains may be in use again.
 fn known_chains(query: Query<'_>, family: Family, known: &Plan) -> Vec<String> {
     let Some(properties) = query.kind.iptables() else { return Vec::new() };
     let shared = properties.shared.as_ref().map(|shared| shared.chains).unwrap_or_default();

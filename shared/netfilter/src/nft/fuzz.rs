@@ -1,17 +1,17 @@
-//! Messages to nf_tables of hostile rules.
+//! Messages to nf_tables from hostile rules.
 
 use super::batch::Batch;
 use super::install::layout_of;
 use crate::kind::Rules;
 use crate::owner::Owner;
 
-/// The most rules that one mapping may become.
+/// Maximum number of rules of one mapping.
 const ALTERNATIVES: usize = 64;
 
-/// The longest comment that nft(8) reads back.
+/// Maximum length of a comment that nft(8) reads.
 const COMMENT_MAX: usize = 127;
 
-/// A record is told and read back, and no more rules are made than the conditions have alternatives.
+/// Writing and parsing a record are inverse, and there are no more rules than the conditions have alternatives.
 pub(crate) fn rules(owner: &Owner, rules: &dyn Rules) {
     let (kind, rules, label) = (rules.kind(), rules.nftables(), owner.label());
     let records = &rules.records;

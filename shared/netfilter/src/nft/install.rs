@@ -1,4 +1,4 @@
-//! The installation of an attachment's rules.
+//! Installs an attachment's rules.
 
 use std::cell::{Cell, RefCell};
 use std::collections::{BTreeMap, BTreeSet};
@@ -19,18 +19,18 @@ use crate::kind::{Kind, NftablesRules};
 use crate::owner::Owner;
 use crate::ruleset::{Chain, Element, Expressions, Layout, Record, Rule, Set, Table};
 
-/// The installation of an attachment's rules, which may take several tries.
+/// The installation of an attachment's rules, which may need several attempts.
 pub(super) struct Change<'a> {
     socket: &'a Connection,
     kind: Kind,
     rules: &'a NftablesRules,
     layout: Layout,
     record_key: RecordKey,
-    /// Whether the last try began with what all attachments share.
+    /// Whether the last attempt also wrote the shared layout.
     lays_out: Cell<bool>,
-    /// The generation that the first try may take for that of all it reads.
+    /// The generation that the first attempt may use for everything that it reads.
     generation: Cell<Option<u32>>,
-    /// What the last try took from other attachments: each record, and whose it was.
+    /// What the last attempt took over from other attachments: each record, and its label.
     taken: RefCell<BTreeSet<(String, String)>>,
 }
 
@@ -53,13 +53,14 @@ impl<'a> Change<'a> {
         }
     }
 
-    /// With a generation that was read before: if the ruleset is another one by now, the first try is void.
+    /// Uses a generation that was read before. If the ruleset has changed since, the kernel refuses the first attempt.
     pub(super) fn reading_since(self, generation: Option<u32>) -> Self {
         self.generation.set(generation);
         self
     }
 
-    /// Adds all that is wanted. With `replace`, what others or an earlier ADD hold of it is deleted before.
+    /// Adds everything. With `replace`, conflicting elements of other attachments or of an earlier ADD are deleted
+    /// first.
     pub(super) fn attempt(&self, replace: bool) -> Attempt {
         let (socket, table) = (self.socket, self.kind.table());
         let generation = match self.generation.take() {
@@ -73,7 +74,7 @@ impl<'a> Change<'a> {
             batch.commit_on(socket, &[table.name])?;
             return self.attempt(replace);
         }
-        // Additions alone need not be bound to what was read: they fail if it is no longer so.
+        // Additions need not be bound to the generation: they fail if their basis has changed.
         let bound = replace || !drift.is_empty();
         self.lays_out.set(!drift.is_empty());
         let mut batch = Batch::new(bound.then_some(generation));
@@ -85,8 +86,8 @@ impl<'a> Change<'a> {
         batch.commit_on(socket, &[table.name])
     }
 
-    /// Writes to the log what other attachments have lost to this one. A host port is theirs again after its DEL. Two networks with
-    /// the same address are a mistake in their configurations, unless the other container has exited without a DEL.
+    /// Logs what this attachment took over from others. Host ports return to them after its DEL. If two networks use
+    /// the same address, their configurations are wrong, unless the other container exited without a DEL.
     pub(super) fn warn_of_losers(&self) {
         let network = |label: &str| label.split('/').next().map(str::to_owned);
         for (record, holder) in self.taken.borrow().iter() {
@@ -103,8 +104,8 @@ impl<'a> Change<'a> {
         }
     }
 
-    /// Whether a refusal of the last try says that the kernel lacks something: what it was asked for is bound to what was read,
-    /// so it names nothing that could be missing.
+    /// Whether the kernel refused the last attempt because it lacks a part. The attempt is bound to the generation, so
+    /// all objects in it exist.
     pub(super) fn is_lack(&self, refusal: &RequestError) -> bool {
         self.lays_out.get() && probe::is_lack(refusal)
     }
@@ -124,21 +125,21 @@ impl<'a> Change<'a> {
         }
     }
 
-    /// Deletes what this attachment has already, and what others have under a key that it needs. Whoever has a host port that
-    /// it needs waits for it from now on.
+    /// Deletes the attachment's existing elements, and those of others with the same keys. An attachment that loses a
+    /// host port waits for it from now on.
     fn put_replacement(&self, batch: &mut Batch) -> Result<(), RequestError> {
         let (kind, label) = (self.kind, &self.record_key.label);
         let (view, table) = (View::new(self.socket, kind, 1), kind.table());
         let earlier = Installed::read(&view, self.record_key.clone())?;
-        let wanted = unique(&self.rules.records);
-        let keys: BTreeSet<(&str, &[u8])> = wanted.iter().map(|w| (&*w.set.name, &*w.key)).collect();
+        let expected = unique(&self.rules.records);
+        let keys: BTreeSet<(&str, &[u8])> = expected.iter().map(|w| (&*w.set.name, &*w.key)).collect();
         let again = |element: &Element| keys.contains(&(&*element.set.name, &*element.key));
         put_deletion(&view, std::slice::from_ref(&earlier), again, batch)?;
         earlier.put_records(table, batch);
-        // Looked for once: one attachment may hold thousands of ports.
+        // Read once, because one attachment may have thousands of ports.
         let mut claims = BTreeMap::new();
         self.taken.borrow_mut().clear();
-        for element in wanted.iter().filter(|element| !element.set.is_shared) {
+        for element in expected.iter().filter(|element| !element.set.is_shared) {
             let Some(holder) = view.comment_of(element)? else { continue };
             batch.delete_element(table, element);
             if holder != *label {
@@ -163,16 +164,16 @@ impl<'a> Change<'a> {
     }
 }
 
-/// In what the ruleset differs from a layout.
+/// The differences between the ruleset and a layout.
 #[derive(Debug, Default)]
 pub(super) struct Drift {
-    /// Chains that have the name which older versions gave them: that name, and the new one.
+    /// Chains with a name of older versions: that name, and the new one.
     renamed: Vec<(&'static str, &'static str)>,
     chains: Vec<Chain>,
     pub(super) missing: Vec<Rule>,
-    /// Rules with another content, by their handles: changed by others, or of an older version.
+    /// Rules with another content, by handle. Another program changed them, or they are of an older version.
     pub(super) changed: Vec<(u64, Rule)>,
-    /// Rules of an older version that have the same effect.
+    /// Rules of an older version with the same effect.
     outdated: Vec<(u64, Rule)>,
 }
 
@@ -201,7 +202,7 @@ impl Drift {
                     this.changed.push((first.handle, rule.clone()));
                 }
             }
-            // To add a chain that exists changes it, and the kernel makes the caller wait for a grace period.
+            // Adding an existing chain would change it, and the kernel waits for a grace period then.
             this.chains.extend(found.is_empty().then_some(**chain));
         }
         Ok(this)
@@ -211,7 +212,7 @@ impl Drift {
         self.missing.is_empty() && self.changed.is_empty() && self.outdated.is_empty()
     }
 
-    /// Puts what is missing into a batch, and replaces what has another content.
+    /// Adds missing parts, and replaces rules with another content.
     fn put(&self, table: Table, layout: &Layout, batch: &mut Batch) {
         if !self.missing.is_empty() {
             batch.add_table(table);
@@ -237,7 +238,7 @@ impl Drift {
     }
 }
 
-/// All that must be there for an attachment's elements.
+/// The layout that must exist for an attachment's elements.
 pub(super) fn layout_of(kind: Kind, rules: &NftablesRules) -> Layout {
     let mut layout = (kind.properties.nftables.layout)();
     layout.sets.push(Set::attachments());
@@ -257,7 +258,7 @@ mod tests {
     use crate::{Masquerade, Rules as _};
 
     #[test]
-    fn as_many_records_are_added_as_there_are_numbers_for_them() {
+    fn the_maximum_number_of_records_can_be_added() {
         let address = |n: usize| format!("10.{}.{}.{}/8", n >> 16, n >> 8 & 0xff, n & 0xff).parse().unwrap();
         let rules = Masquerade { addresses: (1..RECORDS_MAX).map(address).collect() };
         let (socket, records) = (Connection::open().unwrap(), rules.nftables());
@@ -266,7 +267,7 @@ mod tests {
         assert!(!batch.is_empty());
     }
 
-    /// Gives a chain the name that older versions gave it. nft(8) cannot: it takes that name for a statement.
+    /// Gives a chain its name of older versions. nft(8) cannot do this, because the name is one of its statements.
     fn restore_former_name(nft: &Nft) {
         let table = Masquerade::KIND.table();
         let handle = query::handle_of_chain(nft.socket(), table, "masquerading").unwrap().unwrap();

@@ -1,4 +1,4 @@
-//! What an attachment has in the ruleset.
+//! An attachment's installed rules.
 
 use std::collections::BTreeMap;
 use std::net::IpAddr;
@@ -10,12 +10,12 @@ use super::record_key::RecordKey;
 use super::view::View;
 use crate::ruleset::{Element, Record, Table};
 
-/// What is in the ruleset of an attachment, of one kind.
+/// The installed rules of an attachment, of one kind.
 #[derive(Debug)]
 pub(super) struct Installed {
     pub(super) record_key: RecordKey,
     pub(super) records: Vec<Record>,
-    /// How many elements the set of records has of it, the label's included.
+    /// The number of its elements in the set of records, including the label.
     pub(super) recorded: usize,
 }
 
@@ -35,12 +35,12 @@ impl Installed {
         Ok(found)
     }
 
-    /// The container's addresses that UDP flows are redirected to.
+    /// The container's addresses to which UDP flows are redirected.
     pub(super) fn udp_targets(&self) -> impl Iterator<Item = IpAddr> {
         self.records.iter().filter_map(|record| Some(record.udp?.to))
     }
 
-    /// Puts the deletion of its records into a batch.
+    /// Deletes its records.
     pub(super) fn put_records(&self, table: Table, batch: &mut Batch) {
         for index in 0..self.recorded {
             batch.delete_element(table, &Element::record(&self.record_key.digest, index as u16));
@@ -48,7 +48,7 @@ impl Installed {
     }
 }
 
-/// The elements of records, each once: of two mappings of the same port the last one counts.
+/// The elements of records, without duplicates. If two mappings have the same port, the last one is used.
 pub(super) fn unique<'a>(records: impl IntoIterator<Item = &'a Record>) -> Vec<Element> {
     let mut elements: Vec<Element> = Vec::new();
     let mut places = BTreeMap::new();

@@ -1,4 +1,4 @@
-//! Whether a table of ours has chains or rules that somebody else put into it.
+//! Finds chains or rules of other programs in one of Ferrule's tables.
 
 use std::collections::BTreeSet;
 
@@ -9,7 +9,7 @@ use crate::kind::Kind;
 use crate::ruleset::{Chain, Layout};
 
 impl Nft {
-    /// Whether all chains and rules in the table of a kind are Ferrule's: those that attachments share, and those of the labels.
+    /// Whether all chains and rules in a kind's table are Ferrule's: shared ones, and those with these labels.
     pub(super) fn has_only_ours(&self, kind: Kind, labels: &BTreeSet<&str>) -> Result<bool, RequestError> {
         let table = kind.table();
         let kinds = Kind::ALL.into_iter().filter(|other| other.table() == table).chain([kind]);

@@ -1,5 +1,5 @@
-//! What of nf_tables the kernel lacks for rules of ours: parts of it are modules of their own, and NAT in the family inet
-//! came with Linux 5.2.
+//! Finds out which part of nf_tables the kernel lacks for Ferrule's rules. Some parts are separate modules, and NAT in
+//! the family inet needs Linux 5.2.
 
 use netlink::{RequestError, Socket};
 use nix::errno::Errno;
@@ -8,14 +8,13 @@ use super::batch::Batch;
 use crate::ruleset::uapi::*;
 use crate::ruleset::{Chain, Need, Rule, Table};
 
-/// Never there: the transaction that makes it is always refused.
+/// Never exists: the transaction that creates it is always refused.
 const PROBE: Table = Table::new(NFPROTO_INET, "ferrule-probe");
 const NOWHERE: Table = Table::new(NFPROTO_INET, "ferrule-nowhere");
 
-/// The module that the kernel lacks for rules that need these. None: it has all.
+/// The missing module for rules that need these. None: the kernel has all of them.
 ///
-/// Nothing is changed: the last step of the transaction fails, after all others were judged. It costs a grace
-/// period.
+/// Changes nothing: the last step of the transaction fails after all others were checked. Takes a grace period.
 pub(super) fn lacking(socket: &Socket, needs: &[Need]) -> Result<Option<&'static str>, RequestError> {
     if needs.is_empty() { Ok(None) } else { first_refused(socket, needs) }
 }
@@ -23,7 +22,7 @@ pub(super) fn lacking(socket: &Socket, needs: &[Need]) -> Result<Option<&'static
 fn first_refused(socket: &Socket, needs: &[Need]) -> Result<Option<&'static str>, RequestError> {
     let mut batch = Batch::new(None);
     batch.add_table(PROBE);
-    // Steps are known by the chain that they are about.
+    // Each step is identified by its chain.
     let first =
         needs.iter().find(|need| need.chain.is_for_nat()).map(|need| need.chain.named("nft_chain_nat"));
     let of_needs = needs.iter().map(|need| need.chain.named(need.module));
@@ -42,7 +41,7 @@ fn first_refused(socket: &Socket, needs: &[Need]) -> Result<Option<&'static str>
     }
 }
 
-/// Whether a refusal says that the kernel lacks something, if what was asked for names nothing that can be missing.
+/// Whether an error means that the kernel lacks a part, if all objects in the request exist.
 pub(super) fn is_lack(refusal: &RequestError) -> bool {
     matches!(
         refusal.errno(),

@@ -1,4 +1,4 @@
-//! What is in the ruleset.
+//! Reads the ruleset.
 
 use std::cell::RefCell;
 
@@ -13,7 +13,7 @@ use crate::ruleset::{Element, Table};
 /// `struct nfgenmsg`.
 pub(super) const HEADER: usize = 4;
 
-/// The generation of the ruleset, which changes with every transaction.
+/// The generation of the ruleset. It changes with every transaction.
 pub(super) fn generation(socket: &Socket) -> Result<u32, RequestError> {
     let mut generation = None;
     socket.request(message(NFT_MSG_GETGEN, 0, NFPROTO_UNSPEC), |_, payload| {
@@ -28,7 +28,7 @@ pub(super) fn has_chain(socket: &Socket, table: Table, chain: &str) -> Result<bo
     found(socket.request(get, |_, _| {}))
 }
 
-/// The handle of a chain. None: there is no such chain.
+/// The handle of a chain. None: it does not exist.
 pub(super) fn handle_of_chain(
     socket: &Socket,
     table: Table,
@@ -43,14 +43,14 @@ pub(super) fn handle_of_chain(
     found(outcome).map(|_| handle)
 }
 
-/// The names of a table's chains; none if there is no such table.
+/// The names of a table's chains. Empty if the table does not exist.
 pub(super) fn chains(socket: &Socket, table: Table) -> Result<Vec<String>, RequestError> {
     let parse = |_, payload: &[u8]| {
         let chain = Attributes::after(HEADER, payload);
         let is_here = chain.get(NFTA_TABLE_NAME).and_then(read_str) == Some(table.name);
         chain.get(NFTA_CHAIN_NAME).and_then(read_str).filter(|_| is_here).map(str::to_owned)
     };
-    // The kernel lists those of all tables of a family.
+    // The kernel lists the chains of all tables of a family.
     socket.dump(message(NFT_MSG_GETCHAIN, 0, table.family), parse)
 }
 
@@ -62,31 +62,31 @@ fn found(outcome: Result<(), RequestError>) -> Result<bool, RequestError> {
     }
 }
 
-/// A rule that is there.
+/// A listed rule.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Found {
     pub(super) handle: u64,
     pub(super) comment: String,
-    /// The attributes of the list of its expressions.
+    /// The attributes of its expressions.
     pub(super) expressions: Vec<u8>,
 }
 
-/// A base chain of whomever.
+/// A base chain of any program.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Base {
     pub(super) family: u8,
     pub(super) table: String,
     pub(super) name: String,
-    /// Whether its policy is to drop.
+    /// Whether its policy is drop.
     pub(super) drops: bool,
 }
 
-/// A table of whomever.
+/// A table of any program.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct AnyTable {
     pub(super) family: u8,
     pub(super) name: String,
-    /// How many chains, sets and the like it has.
+    /// The number of its chains, sets and other objects.
     pub(super) uses: u32,
 }
 
@@ -103,12 +103,13 @@ pub(super) fn tables(socket: &Socket) -> Result<Vec<AnyTable>, RequestError> {
     socket.dump(message(NFT_MSG_GETTABLE, 0, NFPROTO_UNSPEC), parse)
 }
 
-/// The base chains at a hook, of a family or of all: the kernel lists the other chains, too, and there may be thousands.
+/// The base chains at a hook, of one family or of all. The kernel also lists all other chains, and there may be
+/// thousands.
 pub(super) fn base_chains(socket: &Socket, family: u8, hook: u32) -> Result<Vec<Base>, RequestError> {
     socket.dump(message(NFT_MSG_GETCHAIN, 0, family), |_, payload| base(payload, hook))
 }
 
-/// One chain, if it is a base chain at a hook.
+/// A chain, if it is a base chain at a hook.
 pub(super) fn base_chain(
     socket: &Socket,
     table: Table,
@@ -134,12 +135,12 @@ fn base(payload: &[u8], hook: u32) -> Option<Base> {
     })
 }
 
-/// The rules of a chain; none if there is no such chain.
+/// The rules of a chain. Empty if it does not exist.
 pub(super) fn rules(socket: &Socket, table: Table, chain: &str) -> Result<Vec<Found>, RequestError> {
     rules_of(socket, table.family, table.name, chain)
 }
 
-/// The same, of a table that is known at run time only.
+/// Like [`rules`], for a table whose name is not static.
 pub(super) fn rules_of(
     socket: &Socket,
     family: u8,
@@ -151,7 +152,8 @@ pub(super) fn rules_of(
     get.put_str(NFTA_RULE_CHAIN, chain);
     let parse = |_, payload: &[u8]| {
         let rule = Attributes::after(HEADER, payload);
-        // Kernels before 5.9 filter by chain, too; a chain that vanishes meanwhile gives the rules of all.
+        // Kernels before 5.9 do not filter by chain. If a chain is deleted meanwhile, the kernel lists the rules of
+        // all.
         if rule.get(NFTA_RULE_CHAIN).and_then(read_str) != Some(chain) {
             return None;
         }
@@ -167,21 +169,21 @@ pub(super) fn rules_of(
     }
 }
 
-/// The comment of a rule, as nft writes it, or iptables-nft: the latter as one of its matches.
+/// The comment of a rule, from nft or from iptables-nft, which stores it as a match.
 fn rule_comment(rule: Attributes<'_>) -> Option<&str> {
     let of_match = |(_, expression): (u16, _)| {
         let expression = Attributes::of(expression);
         let data = Attributes::of(expression.get(NFTA_EXPR_DATA)?);
         let is_comment = expression.get(NFTA_EXPR_NAME).and_then(read_str)? == "match"
             && data.get(NFTA_MATCH_NAME).and_then(read_str)? == "comment";
-        // struct xt_comment_info is the text alone.
+        // struct xt_comment_info contains only the text.
         data.get(NFTA_MATCH_INFO).filter(|_| is_comment).and_then(read_str)
     };
     let of_user = rule.get(NFTA_RULE_USERDATA).and_then(comment);
     of_user.or_else(|| Attributes::of(rule.get(NFTA_RULE_EXPRESSIONS)?).find_map(of_match))
 }
 
-/// The comment of an element: none if it is not there, empty if it has none.
+/// The comment of an element. None if it does not exist. Empty without a comment.
 pub(super) fn comment_of(
     socket: &Socket,
     table: Table,
@@ -198,7 +200,7 @@ pub(super) fn comment_of(
     }
 }
 
-/// Keys and comments of all elements of a set; none if there is no such set.
+/// Keys and comments of all elements of a set. Empty if the set does not exist.
 pub(super) fn elements(
     socket: &Socket,
     table: Table,
@@ -211,7 +213,7 @@ pub(super) fn elements(
     }
 }
 
-/// Shows the key and comment of one element after the other, until one is enough; of no set, none.
+/// Visits keys and comments of elements until the visitor has enough. None for a set that does not exist.
 pub(super) fn visit(
     socket: &Socket,
     table: Table,
@@ -232,7 +234,7 @@ pub(super) fn visit(
     }
 }
 
-/// How many elements a set has, or at least `enough`: so many are looked at, and not all.
+/// The number of elements of a set, or at least `enough`: then the rest is not read.
 pub(super) fn count_up_to(
     socket: &Socket,
     table: Table,
@@ -244,7 +246,7 @@ pub(super) fn count_up_to(
     Ok(counts?.iter().sum())
 }
 
-/// The question for all elements of a set.
+/// The request for all elements of a set.
 fn all(table: Table, set: &str) -> Message {
     let mut get = in_table(NFT_MSG_GETSETELEM, 0, table);
     get.put_str(NFTA_SET_ELEM_LIST_SET, set);

@@ -12,7 +12,7 @@ use crate::ruleset::{Element, Set};
 pub(super) struct RecordKey {
     /// The comment of its elements.
     pub(super) label: String,
-    /// The first part of the keys of its records.
+    /// The digest at the start of its records' keys.
     pub(super) digest: String,
 }
 
@@ -21,7 +21,7 @@ impl RecordKey {
         Self { label: owner.label(), digest: owner.digest(kind.properties.name) }
     }
 
-    /// The keys of a kind whose labels the closure accepts.
+    /// The keys of a kind whose labels `is_meant` accepts.
     pub(super) fn find(
         socket: &Socket,
         kind: Kind,
@@ -35,13 +35,13 @@ impl RecordKey {
         Ok(of_kind.collect())
     }
 
-    /// The first record's comment.
+    /// The comment of the first record.
     pub(super) fn title(&self, kind: Kind) -> String {
         format!("{kind} {}", self.label)
     }
 }
 
-/// The label in the comment of an attachment's first record.
+/// The label in the comment of the first record.
 pub(super) fn label(kind: Kind, title: &str) -> Option<&str> {
     title.strip_prefix(kind.properties.name)?.strip_prefix(' ')
 }

@@ -1,4 +1,4 @@
-//! The removal of attachments' rules.
+//! Removes attachments' rules.
 
 use cni::Result;
 use netlink::{Family, Protocol, RequestError, Socket};
@@ -20,12 +20,12 @@ use crate::ruleset::{Set, Table};
 use crate::selector::Selector;
 
 impl Nft {
-    /// Removes somebody's rules of a kind in one transaction; in several where others change the ruleset so often
-    /// that there is no time for all at once. UDP flows are flushed when no packet can begin one again, but before the records
-    /// go: a plugin that is killed meanwhile leaves these to the next one.
+    /// Removes the selected rules of a kind in one transaction. If other programs change the ruleset too often for
+    /// that, uses several. UDP flows are flushed when no packet can start one again, but before the records are
+    /// deleted: if the plugin is killed in between, the next one finds the records.
     ///
     /// # Errors
-    /// The kernel's refusal. That there are none is fine.
+    /// The kernel's error. Without any rules, it succeeds.
     pub(crate) fn remove(&self, selector: &Selector<'_>, kind: Kind, flush: Flush<'_>) -> Result<()> {
         let mut limit = usize::MAX;
         loop {
@@ -35,7 +35,7 @@ impl Nft {
                 record_keys = self.find(selector, kind).map_err(plain)?;
                 more = record_keys.len() > limit;
                 record_keys.truncate(limit);
-                // The limit of the next attempt, if this one is refused.
+                // The limit for the next attempt, if this one is refused.
                 limit = record_keys.len().div_ceil(2).max(1);
                 let stale = self.read(kind, &record_keys).map_err(plain)?;
                 targets.addresses = stale.iter().flat_map(Installed::udp_targets).collect();
@@ -72,8 +72,8 @@ impl Nft {
         Ok(found)
     }
 
-    /// One transaction that deletes what attachments still hold, with or without their records; the table too, if nothing of
-    /// others is in it.
+    /// One transaction that deletes what attachments still have, with or without their records. It also deletes the
+    /// table if nothing of other programs is in it.
     fn delete(&self, kind: Kind, stale: &[Installed], generation: u32, records: bool) -> Attempt {
         if stale.is_empty() {
             return Ok(());
@@ -105,15 +105,15 @@ impl Nft {
         if batch.is_empty() { Ok(()) } else { batch.commit_on(&self.socket, tables) }
     }
 
-    /// How many records there are, or at least `enough`: not all are looked at. The answer's rest is left unread, so it has a
-    /// socket of its own; and that is kept, because closing one waits for whatever anybody has deleted.
+    /// The number of records, or at least `enough`: then the rest is not read. The unread rest needs a separate socket.
+    /// The socket is kept, because closing one waits for all pending deletions.
     fn count_up_to(&self, table: Table, enough: usize) -> Result<usize, RequestError> {
         query::count_up_to(self.lister(), table, &Set::attachments().name, enough)
     }
 
     pub(super) fn lister(&self) -> &Socket {
         if self.lister.get().is_none() {
-            // A removal must not fail because descriptors ran out: all is read then.
+            // A removal must not fail because there are no more descriptors. Then all records are read.
             if let Ok(socket) = Socket::open(Protocol::Netfilter) {
                 self.lister.set(socket).ok();
             }
@@ -121,7 +121,7 @@ impl Nft {
         self.lister.get().unwrap_or(&self.socket)
     }
 
-    /// Removes what iptables-nft, or the reference, installed. UDP flows are flushed as by [`Nft::remove`].
+    /// Removes rules of iptables-nft or of the reference. UDP flows are flushed as by [`Nft::remove`].
     pub(crate) fn remove_foreign(&self, query: Query<'_>, flush: Flush<'_>) -> Result<()> {
         let has_flows = |plan: &Plan| query.kind.properties.redirects && !plan.targets.is_empty();
         let first = self.remove_planned(query, &Plan::default(), has_flows)?;

@@ -1,4 +1,4 @@
-//! The rules of many attachments: what of them is missing, and its installation.
+//! Repairs the rules of many attachments: finds missing ones, and installs them.
 
 use cni::Result;
 use netlink::{Family, RequestError};
@@ -15,17 +15,17 @@ use crate::opening::Opening;
 use crate::owner::Owner;
 use crate::ruleset::{Layout, RECORDS_MAX};
 
-/// How many attachments are installed in one transaction.
+/// The number of attachments in one transaction.
 const TOGETHER: usize = 64;
 
-/// An attachment's rules of a kind, as nftables has them: built once, for the check or for the installation.
+/// An attachment's rules of a kind for nftables, built once for check and installation.
 pub(crate) struct Prepared<'a> {
     owner: &'a Owner,
     kind: Kind,
     pub(crate) rules: NftablesRules,
 }
 
-/// What attachments share: the rules around their elements, of the kind and of some attachments besides, and what opens FORWARD.
+/// Shared rules: those of the kind, those of some attachments, and those that open FORWARD.
 #[derive(PartialEq, Eq)]
 struct Shared<'a> {
     kind: Kind,
@@ -46,10 +46,10 @@ impl<'a> Prepared<'a> {
 }
 
 impl Nft {
-    /// Whether the rules of attachments are as they were installed: each set is listed once.
+    /// Checks whether the rules of attachments are as they were installed. Each set is listed once.
     ///
     /// # Errors
-    /// The kernel's refusal to list.
+    /// If the kernel does not list the rules.
     pub(crate) fn are_installed(&self, all: &[Prepared<'_>]) -> Result<Vec<bool>> {
         let found = self.look_for(all);
         found.map_err(|r| failure("check", "the attachments", "read the ruleset", r))
@@ -80,8 +80,8 @@ impl Nft {
         Ok(installed)
     }
 
-    /// Installs the rules of attachments, of the oldest first. Many are one transaction, if none of them has to replace anything.
-    /// An answer for each.
+    /// Installs the rules of attachments, oldest first. Many are installed in one transaction, if none of them has to
+    /// replace anything. Returns a result for each.
     pub(crate) fn install_all(&self, all: &[Prepared<'_>]) -> Vec<Result<()>> {
         let (mut outcomes, mut laid_out) = (Vec::new(), Vec::new());
         let one_by_one = |one: &Prepared<'_>| self.install(one.owner, one.kind, &one.rules);
@@ -109,10 +109,10 @@ impl Nft {
         outcomes
     }
 
-    /// Adds the elements of attachments in one transaction, unless any of them exists. Whether it did.
+    /// Adds the elements of attachments in one transaction, unless one of them exists. Returns whether it did.
     fn add_all(&self, all: &[Prepared<'_>]) -> bool {
         let Some(first) = all.first() else { return true };
-        // To add is not bound to what was read: it fails if what it builds on does not exist.
+        // Adding is not bound to the generation: it fails if its basis does not exist.
         let mut batch = Batch::new(None);
         for Prepared { owner, kind, rules } in all {
             if rules.records.len() >= RECORDS_MAX {

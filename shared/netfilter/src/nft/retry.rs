@@ -11,7 +11,7 @@ use nix::errno::Errno;
 
 use super::connection::Connection;
 
-/// The time limit for retries because of other writers. Longer in tests: the machine may be busy.
+/// Time limit for retries because of other programs' changes. Longer in tests: the machine may be busy.
 const TIMEOUT: Duration = Duration::from_secs(if cfg!(test) { 600 } else { 20 });
 
 /// The longest pause before another attempt. Other programs need less time for a change.
@@ -23,7 +23,7 @@ const UNEXPECTED_MAX: u32 = 31;
 /// The outcome of one attempt. An error has the step that was refused, and why.
 pub(super) type Attempt<T = ()> = Result<T, (String, RequestError)>;
 
-/// After how many refused attempts the events of nf_tables are received: most second attempts succeed without.
+/// After how many refused attempts the events of nf_tables are received. Most second attempts succeed without them.
 const REFUSED_WITHOUT_EVENTS: u32 = 2;
 
 /// Repeats an attempt until no other writer interferes. The closure's argument says whether the last attempt found a key that it needs
@@ -47,9 +47,10 @@ fn attempts(connection: &Connection, mut attempt: impl FnMut(bool) -> Attempt) -
             Err(refused) => refused,
         };
         match refusal.errno() {
-            // A key is in use, with the same value or another one. ENOBUFS: so many keys are that the answers did not fit.
+            // A key is in use, with the same value or another one. ENOBUFS: for so many keys that the answers did not
+            // fit.
             Some(Errno::EEXIST | Errno::EBUSY | Errno::ENOBUFS) if !replace => replace = true,
-            // Another writer was first: the generation is not the one that was read.
+            // Another program was faster: the generation has changed.
             _ if is_conflict(&refusal) && Instant::now() < deadline => {
                 thread::sleep(pause(conflicts));
                 conflicts += 1;
@@ -57,7 +58,7 @@ fn attempts(connection: &Connection, mut attempt: impl FnMut(bool) -> Attempt) -
                     connection.receive_events();
                 }
             }
-            // As above, or the kernel lacks an expression: its error is ENOENT, too.
+            // As above, or the kernel lacks an expression, for which it also returns ENOENT.
             Some(Errno::ENOENT | Errno::EEXIST | Errno::EBUSY) if unexpected < UNEXPECTED_MAX => {
                 unexpected += 1
             }
@@ -66,13 +67,13 @@ fn attempts(connection: &Connection, mut attempt: impl FnMut(bool) -> Attempt) -
     }
 }
 
-/// Whether another writer was first: before the change, or while a list was read.
+/// Whether another program was faster: before the change, or while a list was read.
 fn is_conflict(refusal: &RequestError) -> bool {
     refusal.errno() == Some(Errno::ERESTART) || refusal.is_temporary()
 }
 
-/// The pause after so many conflicts. Its upper limit doubles each time. The pause is a random part of it, so that two plugins in conflict do
-/// not retry at the same moment.
+/// The pause after a number of conflicts. Its upper limit doubles each time. The pause is a random part of it, so that
+/// two plugins in conflict do not retry at the same time.
 fn pause(conflicts: u32) -> Duration {
     let longest = Duration::from_micros(500 << conflicts.min(8)).min(LONGEST_PAUSE);
     let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
@@ -80,7 +81,7 @@ fn pause(conflicts: u32) -> Duration {
     if conflicts == 0 { Duration::ZERO } else { longest * chance / 0xff }
 }
 
-/// A refusal outside of a batch.
+/// An error outside of a batch.
 pub(super) fn plain(refusal: RequestError) -> (String, RequestError) {
     ("read the ruleset".into(), refusal)
 }
@@ -108,9 +109,9 @@ pub(super) fn failure(verb: &str, subject: impl Display, step: &str, refusal: Re
 mod tests {
     use super::*;
 
-    /// In a storm, the table goes with its last attachment while an ADD counts on it.
+    /// With many concurrent attachments, the last DEL may delete the table while an ADD uses it.
     #[test]
-    fn voided_tries_do_not_use_up_those_for_what_is_gone_meanwhile() {
+    fn conflicts_do_not_use_up_the_retries_for_missing_objects() {
         let mut tries = 0;
         let connection = Connection::open().unwrap();
         let outcome = retry(&connection, "it", "install", |_| {
@@ -124,7 +125,7 @@ mod tests {
         outcome.unwrap();
     }
 
-    /// The runtime calls the plugin again then.
+    /// The runtime then repeats the call.
     #[test]
     fn a_ruleset_that_others_change_all_the_time_is_an_error_with_code_11() {
         let error = failure("install", "it", "begin", Errno::ERESTART.into());
@@ -134,7 +135,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_never_found_is_an_error() {
+    fn a_device_that_is_never_found_is_an_error() {
         let mut tries = 0;
         let connection = Connection::open().unwrap();
         let error = retry(&connection, "it", "install", |_| {

@@ -1,4 +1,4 @@
-//! Tables of others in nf_tables, those of iptables-nft among them: listed and changed over netlink.
+//! Other programs' tables in nf_tables, including those of iptables-nft, listed and changed over netlink.
 
 use netlink::{Family, RequestError, Socket};
 
@@ -37,7 +37,7 @@ impl Listing for Tables<'_> {
 }
 
 impl Batch {
-    /// Puts changes of tables of others into the batch.
+    /// Adds changes of other programs' tables to the batch.
     pub(super) fn edit(&mut self, edit: &Edit) {
         edit.new_chains.iter().for_each(|(table, chain)| self.add_regular_chain(*table, chain));
         edit.deleted.iter().for_each(|rule| self.delete_rule(rule.table, &rule.chain, rule.handle));
@@ -48,7 +48,8 @@ impl Batch {
     }
 }
 
-/// A rule as every version of iptables-nft lists it in full. nft(8) loads no rule without a statement, hence the counter.
+/// A rule in the form that every version of iptables-nft lists completely. nft(8) loads no rule without a statement, so
+/// there is a counter.
 fn expressions(rule: &NewRule) -> Expressions {
     let this = Expressions::new();
     match &rule.content {
@@ -58,7 +59,8 @@ fn expressions(rule: &NewRule) -> Expressions {
     }
 }
 
-/// Opens the tables for packets that rules mark. The records by which others know that they have to stay open come first.
+/// Opens the tables for marked packets. The records, which tell other plugins that the tables must stay open, come
+/// first.
 pub(super) fn open(socket: &Connection, openings: &[(Family, Opening)]) -> Attempt {
     let mut batch = Batch::new(Some(socket.generation().map_err(plain)?));
     for (family, opening) in openings {
@@ -68,7 +70,7 @@ pub(super) fn open(socket: &Connection, openings: &[(Family, Opening)]) -> Attem
     if batch.is_empty() { Ok(()) } else { batch.commit_on(socket, &[TABLE]) }
 }
 
-/// The table in which the packets that rules mark do not pass, or others do. None: they pass.
+/// The table in which marked packets do not pass, or other packets do. None: only marked packets pass.
 pub(super) fn closed(
     socket: &Socket,
     openings: &[(Family, Opening)],

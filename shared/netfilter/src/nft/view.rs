@@ -1,4 +1,4 @@
-//! The elements of a table's sets, asked for one by one, or listed once where many are to be looked at.
+//! The elements of a table's sets. They are read one by one, or listed once if many are needed.
 
 use std::cell::{Cell, RefCell};
 use std::collections::{BTreeMap, BTreeSet};
@@ -9,38 +9,38 @@ use super::query;
 use crate::kind::Kind;
 use crate::ruleset::{Element, Record, Set, Table};
 
-/// From how many attachments on it costs less to list whole sets.
+/// From this number of attachments on, listing whole sets is faster.
 const MANY: usize = 16;
 
 type Comments = BTreeMap<Vec<u8>, String>;
 
-/// What is in the table of a kind of rules, within one try of a transaction.
+/// The contents of a kind's table, within one attempt of a transaction.
 pub(super) struct View<'a> {
     pub(super) socket: &'a Socket,
-    /// For lists that are not read to their end.
+    /// A socket for dumps that are not read to their end.
     lister: &'a Socket,
     pub(super) kind: Kind,
     pub(super) table: Table,
     listed: RefCell<BTreeMap<String, Comments>>,
     lists: bool,
-    /// Whether records of others have been seen than those that are removed.
+    /// Whether there are records of other attachments than the removed ones.
     pub(super) has_others: Cell<bool>,
 }
 
 impl<'a> View<'a> {
-    /// For a look at the elements of so many attachments.
+    /// A view for reading the elements of a number of attachments.
     pub(super) fn new(socket: &'a Socket, kind: Kind, attachments: usize) -> Self {
         let lists = attachments >= MANY;
         let (table, listed) = (kind.table(), RefCell::default());
         Self { socket, lister: socket, kind, table, listed, lists, has_others: Cell::new(false) }
     }
 
-    /// With a socket for lists that are not read to their end: what is left of them is in nobody's way there.
+    /// Uses a separate socket for dumps that are not read to their end.
     pub(super) fn listing_through(self, lister: &'a Socket) -> Self {
         Self { lister, ..self }
     }
 
-    /// Which of these things follow from records of others than those of these digests.
+    /// The items that follow from records of other attachments than these.
     pub(super) fn needed_by_others<T: PartialEq>(
         &self,
         things: &[T],
@@ -51,8 +51,9 @@ impl<'a> View<'a> {
         let parse = self.kind.properties.nftables.parse;
         let mut needed = Vec::new();
         query::visit(self.lister, self.table, &Set::attachments().name, |key, comment| {
-            let asked = Some(comment).filter(|_| is_others(key)).and_then(parse).map(&of).unwrap_or_default();
-            for thing in asked {
+            let of_other =
+                Some(comment).filter(|_| is_others(key)).and_then(parse).map(&of).unwrap_or_default();
+            for thing in of_other {
                 if things.contains(&thing) && !needed.contains(&thing) {
                     needed.push(thing);
                 }
@@ -63,7 +64,7 @@ impl<'a> View<'a> {
         Ok(needed)
     }
 
-    /// The comment of an element: none if it is not there, empty if it has none.
+    /// The comment of an element. None if it does not exist. Empty without a comment.
     pub(super) fn comment_of(&self, element: &Element) -> Result<Option<String>, RequestError> {
         if !self.lists {
             return query::comment_of(self.socket, self.table, element);

@@ -1,28 +1,28 @@
-//! The names of attachments' chains in iptables: ours, and the reference's.
+//! Names of attachments' iptables chains: Ferrule's and the reference's.
 
 use crate::kind::Kind;
 use crate::owner::Owner;
 use crate::reference::names;
 use crate::selector::Selector;
 
-/// The chain of an attachment's rules of a kind, at most 28 characters. None: the kind is never iptables'.
+/// The chain of an attachment's rules of a kind, at most 28 characters. None: the kind never uses iptables.
 pub(crate) fn chain(owner: &Owner, kind: Kind) -> Option<String> {
     kind.iptables().map(|iptables| format!("{}{}", iptables.prefix, owner.digest(kind.properties.name)))
 }
 
-/// Whether a chain is some attachment's, of a kind.
+/// Whether a chain belongs to an attachment, of a kind.
 pub(crate) fn is_own(kind: Kind, chain: &str) -> bool {
     kind.iptables().is_some_and(|iptables| chain.starts_with(iptables.prefix))
 }
 
-/// The chains that are somebody's, as far as their names are known.
+/// The chains of the selected attachments whose names can be computed.
 pub(crate) fn of(selector: &Selector<'_>, kind: Kind) -> Vec<String> {
     let Selector::Of(owner) = selector else { return Vec::new() };
     let theirs = kind.properties.reference.prefixes.iter().map(|prefix| names::chain(owner, prefix));
     chain(owner, kind).into_iter().chain(theirs).collect()
 }
 
-/// Whether chains may be somebody's, by their names.
+/// Whether chains may belong to the selected attachments, by their names.
 pub(crate) fn may_be_of(selector: &Selector<'_>, kind: Kind) -> impl Fn(&str) -> bool {
     let (is_for_many, known) = (selector.is_for_many(), of(selector, kind));
     let is_of_reference = move |chain: &str| {

@@ -1,4 +1,4 @@
-//! The reference's chains of iptables, in whichever variant.
+//! The reference's iptables chains, in either variant of iptables.
 
 use std::net::IpAddr;
 
@@ -7,8 +7,8 @@ use netlink::{Family, RequestError};
 use crate::listing::{Content, Hook, Listing, Place};
 use crate::ruleset::Table;
 
-/// Whether a chain has so many rules, at least, and is reached: from a chain to another, for each of the ways. One that needs none
-/// may be absent.
+/// Whether a chain has at least this number of rules, and is reached by each of these jumps from one chain to another.
+/// A chain that needs no rules may be missing.
 pub(crate) fn is_there(
     tables: &dyn Listing,
     table: Table,
@@ -30,7 +30,8 @@ pub(crate) fn is_there(
     Ok(true)
 }
 
-/// The rules by which the reference accepts packets of addresses: they tell nothing else of whose they are.
+/// The rules by which the reference accepts packets of addresses. They contain nothing else that identifies the
+/// container.
 pub(crate) fn accepts(
     listing: &dyn Listing,
     family: Family,

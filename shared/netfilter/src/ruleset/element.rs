@@ -1,6 +1,6 @@
-//! What belongs to an attachment: elements of sets and maps, and the records from which they follow.
+//! An attachment's parts: elements of sets and maps, and the records that describe them.
 //!
-//! The records are in the set `attachments`, under a digest of the owner: they are all that a removal needs to know.
+//! The records are in the set `attachments`, under a digest of the owner. A removal needs only them.
 
 use std::fmt::{self, Display};
 use std::net::IpAddr;
@@ -20,7 +20,7 @@ impl Element {
         Self { set, key, data: Vec::new() }
     }
 
-    /// The key of one of an attachment's records. 0 is for its label.
+    /// The key of one of an attachment's records. Index 0 is its label.
     pub(crate) fn record(digest: &str, index: u16) -> Self {
         Self::in_set(Set::attachments(), concatenated(&[&padded(digest), &index.to_be_bytes()]))
     }
@@ -31,14 +31,14 @@ impl Element {
     }
 }
 
-/// A name as the kernel compares it: padded with NULs to IFNAMSIZ.
+/// A name padded with NULs to IFNAMSIZ, as the kernel compares it.
 pub(crate) fn padded(text: &str) -> Vec<u8> {
     let mut bytes = text.as_bytes().to_vec();
     bytes.resize(16, 0);
     bytes
 }
 
-/// Each part begins a new register of 4 bytes.
+/// A concatenation: each part starts a new register of 4 bytes.
 pub(crate) fn concatenated(parts: &[&[u8]]) -> Vec<u8> {
     let mut bytes = Vec::new();
     for part in parts {
@@ -48,25 +48,25 @@ pub(crate) fn concatenated(parts: &[&[u8]]) -> Vec<u8> {
     bytes
 }
 
-/// The most records that an attachment can have: 16 bits of index.
+/// Maximum number of an attachment's records: the index has 16 bits.
 pub(crate) const RECORDS_MAX: usize = u16::MAX as usize;
 
-/// One fact about an attachment, and what follows from it.
+/// One property of an attachment, with its elements.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Record {
-    /// What an operator reads as the comment of an element of `attachments`. It says all that the elements are made of.
+    /// The text that operators see as the comment of an element of `attachments`. The elements can be derived from it.
     pub(crate) text: String,
-    /// The elements that follow from it.
+    /// The elements.
     pub(crate) elements: Vec<Element>,
-    /// The port of this host that leads to the container by UDP.
+    /// The host port that is forwarded to the container by UDP.
     pub(crate) udp: Option<UdpPort>,
-    /// The chain that has rules for it: it has conditions, and fits no set.
+    /// The chain with its rules, if it has conditions and cannot be in a set.
     pub(crate) chain: Option<&'static str>,
-    /// The bit of the packet's mark by which a chain of others accepts what it is about.
+    /// The bit of the packet's mark that another program's chain accepts for it.
     pub(crate) bit: Option<u8>,
 }
 
-/// A port of this host that leads to a container by UDP.
+/// A host port that is forwarded to a container by UDP.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct UdpPort {
     /// None: all addresses of the family of `to`.
@@ -77,7 +77,7 @@ pub struct UdpPort {
 }
 
 impl Record {
-    /// A record from which elements follow, and nothing else.
+    /// A record with only elements.
     pub(crate) fn of(text: String, elements: impl Into<Vec<Element>>) -> Self {
         Self { text, elements: elements.into(), udp: None, chain: None, bit: None }
     }

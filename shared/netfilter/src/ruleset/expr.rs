@@ -1,7 +1,7 @@
-//! The expressions of a rule, as the kernel runs them: values are loaded into registers, compared and looked
-//! up; one that does not match ends the rule.
+//! The expressions of a rule, as the kernel evaluates them: values are loaded into registers, compared and looked up.
+//! An expression that does not match ends the rule.
 //!
-//! Registers are the 16 of 32 bits; a wider value takes several in a row.
+//! Registers are the 16 of 32 bits. A wider value uses consecutive ones.
 
 mod actions;
 
@@ -13,10 +13,10 @@ use netlink::wire::Message;
 use super::field::Field;
 use super::uapi::*;
 
-/// The first register, which most rules need alone.
+/// The first register. Most rules need only this one.
 pub(crate) const R0: u32 = NFT_REG32_00;
 
-/// A rule's expressions, as the list that the kernel gets. Written by each method in order.
+/// A rule's expressions, encoded as the list for the kernel. Each method appends one.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Expressions(Message);
 
@@ -25,18 +25,18 @@ impl Expressions {
         Self(Message::new(0, 0, &[]))
     }
 
-    /// These, and then others.
+    /// Appends other expressions.
     pub(crate) fn and(mut self, others: Self) -> Self {
         self.0.raw(others.0.payload());
         self
     }
 
-    /// Whether the packet is of a transport protocol, or of another one.
+    /// Tests the transport protocol, for equality or inequality.
     pub(crate) fn protocol(self, op: u32, number: u8) -> Self {
         self.load_meta(NFT_META_L4PROTO, R0).compare(R0, op, &[number])
     }
 
-    /// Whether the packet is of a family (`meta nfproto`). Every rule on addresses begins with it.
+    /// Tests the address family (`meta nfproto`). Every rule with addresses starts with this.
     pub(crate) fn family(self, family: Family) -> Self {
         self.load_meta(NFT_META_NFPROTO, R0).compare(R0, NFT_CMP_EQ, &[family.number()])
     }
@@ -65,7 +65,7 @@ impl Expressions {
         })
     }
 
-    /// Whether a value is between two, both included.
+    /// Tests whether a value is in a range, both ends included.
     pub(crate) fn range(self, register: u32, op: u32, from: &[u8], to: &[u8]) -> Self {
         self.push("range", &|data| {
             data.put_be32(NFTA_RANGE_SREG, register);
@@ -86,7 +86,7 @@ impl Expressions {
         })
     }
 
-    /// Clears all but a prefix of the address in a register.
+    /// Clears all bits but the prefix of the address in a register.
     pub(crate) fn prefix(self, register: u32, mask: IpAddr) -> Self {
         let mask = octets(mask);
         if mask.iter().all(|byte| *byte == 0xff) {
@@ -96,17 +96,17 @@ impl Expressions {
         self.bitwise(register, &mask, &zero)
     }
 
-    /// Whether a set has what is in a register and those after it.
+    /// Tests whether a set contains the value that starts in a register.
     pub(crate) fn in_set(self, register: u32, set: &str) -> Self {
         self.lookup(register, set, None)
     }
 
-    /// Whether a set does not have it.
+    /// Tests whether a set does not contain it.
     pub(crate) fn not_in_set(self, register: u32, set: &str) -> Self {
         self.lookup(register, set, Some((NFTA_LOOKUP_FLAGS, NFT_LOOKUP_F_INV)))
     }
 
-    /// Replaces what is in a register and those after it by what a map says to it.
+    /// Replaces the value that starts in a register by its value in a map.
     pub(crate) fn map(self, register: u32, map: &str) -> Self {
         self.lookup(register, map, Some((NFTA_LOOKUP_DREG, register)))
     }
@@ -121,7 +121,7 @@ impl Expressions {
         })
     }
 
-    /// Whether the packet is for one of this host's own addresses (`fib daddr type local`).
+    /// Tests whether the destination is one of this host's own addresses (`fib daddr type local`).
     pub(crate) fn addressed_here(self) -> Self {
         self.push("fib", &|data| {
             data.put_be32(NFTA_FIB_DREG, R0);
@@ -131,7 +131,7 @@ impl Expressions {
         .compare(R0, NFT_CMP_EQ, &RTN_LOCAL.to_ne_bytes())
     }
 
-    /// Whether the connection's destination was rewritten (`ct status dnat`).
+    /// Tests whether the connection's destination was rewritten (`ct status dnat`).
     pub(crate) fn was_dnatted(self) -> Self {
         self.load_ct(NFT_CT_STATUS, R0).bitwise(R0, &IPS_DST_NAT.to_ne_bytes(), &[0; 4]).compare(
             R0,
@@ -140,20 +140,20 @@ impl Expressions {
         )
     }
 
-    /// Whether a bit of the connection's mark is set. It is not the packet's: what others masquerade by that, kube-proxy
-    /// and the reference among them, must not take our connections for theirs.
+    /// Tests a bit of the connection's mark. The packet's mark is not used, because kube-proxy, the reference and
+    /// others masquerade packets by it.
     pub(crate) fn marked(self, bit: u8) -> Self {
         let bit = (1_u32 << bit).to_ne_bytes();
         self.load_ct(NFT_CT_MARK, R0).bitwise(R0, &bit, &[0; 4]).compare(R0, NFT_CMP_EQ, &bit)
     }
 
-    /// Whether a bit of the packet's mark is set, as iptables writes `-m mark`.
+    /// Tests a bit of the packet's mark, as `-m mark` of iptables does.
     pub(crate) fn packet_marked(self, bit: u8) -> Self {
         let bit = (1_u32 << bit).to_ne_bytes();
         self.load_meta(NFT_META_MARK, R0).bitwise(R0, &bit, &[0; 4]).compare(R0, NFT_CMP_EQ, &bit)
     }
 
-    /// The same as the match `mark` of iptables (`struct xt_mark_mtinfo1`, filled up to a multiple of 8 bytes).
+    /// The match `mark` of iptables (`struct xt_mark_mtinfo1`, padded to a multiple of 8 bytes).
     pub(crate) fn xt_mark(self, bit: u8) -> Self {
         let bit = (1_u32 << bit).to_ne_bytes();
         self.push("match", &|data| {
@@ -168,7 +168,7 @@ impl Expressions {
         self.push("counter", &|_| {})
     }
 
-    /// Whether the connection's state is one of those with these bits, or none of them.
+    /// Tests whether the connection's state is one of these bits, or none of them.
     pub(crate) fn state(self, bits: u32, negated: bool) -> Self {
         let op = if negated { NFT_CMP_EQ } else { NFT_CMP_NEQ };
         self.load_ct(NFT_CT_STATE, R0).bitwise(R0, &bits.to_ne_bytes(), &[0; 4]).compare(R0, op, &[0; 4])
@@ -181,7 +181,7 @@ impl Expressions {
         })
     }
 
-    /// What no kernel knows.
+    /// An expression that no kernel knows.
     #[cfg(test)]
     pub(crate) fn unknown(self) -> Self {
         self.push("nosuch", &|_| {})
@@ -200,7 +200,7 @@ impl Expressions {
         self.0.payload()
     }
 
-    /// Writes them as the list of a rule.
+    /// Writes them as a rule's list.
     pub(crate) fn write(&self, message: &mut Message) {
         message.nest(NFTA_RULE_EXPRESSIONS, |list| list.raw(self.0.payload()));
     }
@@ -210,7 +210,7 @@ fn put_value(data: &mut Message, kind: u16, value: &[u8]) {
     data.nest(kind, |nest| nest.put(NFTA_DATA_VALUE, value));
 }
 
-/// An address as it is on the wire.
+/// An address as on the wire.
 pub(crate) fn octets(ip: IpAddr) -> Vec<u8> {
     match ip {
         IpAddr::V4(ip) => ip.octets().to_vec(),
@@ -224,7 +224,7 @@ mod tests {
 
     use super::*;
 
-    /// What the kernel gets: each expression's name and the bytes of its attributes.
+    /// The encoded expressions: each one's name, and the bytes of its attributes.
     fn written(expressions: &Expressions) -> Vec<(String, Vec<u8>)> {
         let mut message = Message::new(0, 0, &[]);
         expressions.write(&mut message);

@@ -1,10 +1,10 @@
-//! Parts of packets.
+//! Fields of packets.
 
 use netlink::Family;
 
 use super::uapi::*;
 
-/// Where a field is in a packet.
+/// The position of a field in a packet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Field {
     pub(super) base: u32,
@@ -37,7 +37,7 @@ impl Field {
         Self { length: 1, ..self }
     }
 
-    /// How many registers the field takes.
+    /// The number of registers for the field.
     pub(crate) fn registers(self) -> u32 {
         self.length.div_ceil(4)
     }

@@ -4,7 +4,7 @@ use netlink::Family;
 
 use std::borrow::Cow;
 
-/// The type of a value, by nft's numbers (`enum datatypes` of nftables), and its length in bytes.
+/// The type of a value, by its number in nft (`enum datatypes` of nftables), and its length in bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Type(u32, u32);
 
@@ -20,7 +20,7 @@ impl Type {
     }
 }
 
-/// A set; a map if it has data.
+/// A set. With data, it is a map.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Set {
     pub(crate) name: Cow<'static, str>,
@@ -28,7 +28,7 @@ pub struct Set {
     pub(crate) data: Vec<Type>,
     /// Whether several attachments may claim a key: the newest has it, and the others wait for it.
     pub(crate) is_claimed: bool,
-    /// Whether attachments have its elements in common: an element goes with the last record that it follows from.
+    /// Whether attachments share its elements: an element is deleted with the last record that needs it.
     pub(crate) is_shared: bool,
 }
 
@@ -37,28 +37,28 @@ impl Set {
         Self { name: name.into(), key: key.into(), data: Vec::new(), is_claimed: false, is_shared: false }
     }
 
-    /// A set whose elements attachments have in common.
+    /// A set whose elements attachments share.
     pub(crate) fn shared(name: &'static str, key: &[Type]) -> Self {
         Self { is_shared: true, ..Self::new(name, key) }
     }
 
-    /// The name of a set of networks with one prefix length: each such length has a set of its own.
+    /// The name of the set for networks of one prefix length. Each prefix length has a separate set.
     pub(crate) fn of_networks(name: &str, family: Family, prefix: u8) -> Self {
         let name = format!("{name}{}/{prefix}", family.version());
         Self::new(name, &[Type::ip_addr(family), Type::ip_addr(family)])
     }
 
-    /// What each attachment has: the label of the owner, then its records one by one.
+    /// The records of all attachments: the label of each owner, then its records.
     pub(crate) fn attachments() -> Self {
         Self::new("attachments", &[Type::IFNAME, Type::INET_SERVICE])
     }
 
-    /// nft's number for a concatenation: six bits a type.
+    /// nft's number for a concatenation: six bits for each type.
     pub(crate) fn type_number(types: &[Type]) -> u32 {
         types.iter().fold(0, |number, Type(next, _)| number << 6 | next)
     }
 
-    /// Each part of a concatenation begins a new register.
+    /// The length of a concatenation: each part starts a new register.
     pub(crate) fn length(types: &[Type]) -> u32 {
         match types {
             [Type(_, length)] => *length,
@@ -66,7 +66,7 @@ impl Set {
         }
     }
 
-    /// Whether the keys are in the host's byte order, which nft does not know by itself.
+    /// Whether the keys are in host byte order, which nft cannot derive from the type.
     pub(crate) fn is_in_host_order(&self) -> bool {
         self.key == [Type::IFNAME]
     }

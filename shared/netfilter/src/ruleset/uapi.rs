@@ -1,4 +1,4 @@
-//! Names of the kernel's interface, as in linux/netfilter/nf_tables.h, nfnetlink.h and netfilter.h.
+//! Constants of the kernel's interface, from linux/netfilter/nf_tables.h, nfnetlink.h and netfilter.h.
 
 /// Declares numbered constants of one type.
 macro_rules! numbers {
@@ -65,16 +65,16 @@ numbers!(u32:
     LOOPBACK_IFINDEX = 1,
 );
 
-// Registers: the verdict's, and 32-bit ones. A wider value takes as many as it needs.
+// Registers: the verdict's, and the 32-bit ones. A wider value uses several.
 numbers!(u32: NFT_REG_VERDICT = 0, NFT_REG32_00 = 8);
 
 /// A comment in the user data of a rule or element (`NFTNL_UDATA_RULE_COMMENT` of libnftnl).
 pub const UDATA_COMMENT: u8 = 0;
 
-/// What nft(8) must be told of a set to show its keys (`NFTNL_UDATA_SET_KEYBYTEORDER` of libnftnl).
+/// Marks the byte order of a set's keys, for nft(8) to display them (`NFTNL_UDATA_SET_KEYBYTEORDER` of libnftnl).
 pub const UDATA_KEY_BYTE_ORDER: u8 = 0;
 /// `BYTEORDER_HOST_ENDIAN` of nftables.
 pub const HOST_ORDER: u32 = 1;
 
-// What of a connection is translated (linux/netfilter/nf_nat.h).
+// What NAT changes (linux/netfilter/nf_nat.h).
 numbers!(u32: NF_NAT_RANGE_MAP_IPS = 1, NF_NAT_RANGE_PROTO_SPECIFIED = 2);

@@ -1,4 +1,4 @@
-//! A namespace of its own for each test, and other eyes on its firewall.
+//! A separate namespace for each test, and other tools to read its firewall.
 #![allow(dead_code, clippy::expect_used, clippy::unwrap_used)]
 
 use std::fs;
@@ -14,7 +14,7 @@ use netns::NetNs;
 use nix::mount::{MsFlags, mount};
 use nix::sched::{CloneFlags, unshare};
 
-/// Puts the test's thread into a new network namespace, and gives it a `/run` of its own, where the locks are.
+/// Moves the test's thread into a new network namespace, with a separate `/run` for locks.
 pub fn lab() {
     unshare(CloneFlags::CLONE_NEWNET | CloneFlags::CLONE_NEWNS).expect("tests run as root");
     const NONE: Option<&str> = None;
@@ -23,21 +23,21 @@ pub fn lab() {
     run("ip link set lo up");
 }
 
-/// Runs a command line, split at blanks.
+/// Runs a command line, split at spaces.
 pub fn output(line: &str) -> Output {
     let mut words = line.split(' ');
     let mut command = Command::new(words.next().unwrap());
     command.args(words).stdin(Stdio::null()).output().unwrap_or_else(|e| panic!("{line}: {e}"))
 }
 
-/// Runs a command line that must succeed, and gives what it prints.
+/// Runs a command line that must succeed, and returns its output.
 pub fn run(line: &str) -> String {
     let output = output(line);
     assert!(output.status.success(), "{line}: {}", String::from_utf8_lossy(&output.stderr));
     String::from_utf8(output.stdout).unwrap()
 }
 
-/// Compares with the text in tests/golden; with BLESS=1 writes it.
+/// Compares with the file in tests/golden. With BLESS=1, writes the file.
 pub fn golden(name: &str, found: &str) {
     let file = format!("{}/tests/golden/{name}.txt", env!("CARGO_MANIFEST_DIR"));
     if std::env::var_os("BLESS").is_some() {
@@ -46,7 +46,7 @@ pub fn golden(name: &str, found: &str) {
     assert_eq!(found, fs::read_to_string(&file).unwrap(), "{file}");
 }
 
-/// A ruleset with the elements of each set in alphabetical order: the kernel's is another one every time.
+/// A ruleset with the elements of each set in alphabetical order, because the kernel's order varies.
 pub fn in_order(ruleset: &str) -> String {
     let mut parts = ruleset.split("elements = {");
     let mut text = parts.next().unwrap_or_default().to_owned();
@@ -106,7 +106,7 @@ fn mapping(text: &str) -> HostPort {
     }
 }
 
-/// A namespace beside the test's own.
+/// Another namespace.
 pub struct Machine {
     namespace: NetNs,
     path: String,
@@ -136,7 +136,7 @@ impl Machine {
     }
 }
 
-/// A host (the test's own namespace) with a bridge, two containers on it, and a client beyond a router port.
+/// A host (the test's namespace) with a bridge, two containers on it, and a client behind another interface.
 ///
 /// ```text
 /// pod  10.1.0.5 fd00:1::5 -- cni0 10.1.0.1 fd00:1::1  [host]  up0 192.0.2.1 fd00:2::1 -- 192.0.2.9 fd00:2::9
@@ -198,19 +198,19 @@ fn address(link: &str, v4: &str, v6: &str) {
 }
 
 /// How long to wait for a packet that must arrive: so long only where it does not.
-pub const PATIENCE: Duration = Duration::from_secs(600);
+pub const TIMEOUT: Duration = Duration::from_secs(600);
 
-/// Connects by TCP, and says which source address the server sees.
+/// Connects by TCP, and returns the source address that the server sees.
 pub fn seen_source(server: &TcpListener, connect: impl FnOnce() -> std::io::Result<TcpStream>) -> IpAddr {
     let _client = connect().expect("the connection is made");
     server.accept().unwrap().1.ip()
 }
 
 pub fn connect(to: &str) -> std::io::Result<TcpStream> {
-    TcpStream::connect_timeout(&to.parse().unwrap(), PATIENCE)
+    TcpStream::connect_timeout(&to.parse().unwrap(), TIMEOUT)
 }
 
-/// Connects where nobody may answer: the kernel gives up after a second request.
+/// Connects to an address that may not answer. The kernel gives up after the second SYN.
 pub fn is_unreachable(to: &str) -> bool {
     let retries = "/proc/sys/net/ipv4/tcp_syn_retries";
     let usual = fs::read(retries).unwrap();

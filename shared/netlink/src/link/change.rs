@@ -37,8 +37,8 @@ pub struct LinkChange<'a> {
 
 impl LinkChange<'_> {
     fn flags(&self) -> (u32, u32) {
-        let wanted = [(IFF_UP, self.up), (IFF_PROMISC, self.promisc), (IFF_ALLMULTI, self.allmulti)];
-        wanted.into_iter().fold((0, 0), |(flags, mask), (flag, on)| match on {
+        let expected = [(IFF_UP, self.up), (IFF_PROMISC, self.promisc), (IFF_ALLMULTI, self.allmulti)];
+        expected.into_iter().fold((0, 0), |(flags, mask), (flag, on)| match on {
             Some(true) => (flags | flag, mask | flag),
             Some(false) => (flags, mask | flag),
             None => (flags, mask),
@@ -86,7 +86,11 @@ impl Netlink {
     pub fn remove_alt_name(&self, link: &Link, name: &str) -> Result<()> {
         let mut message = Message::new(RTM_DELLINKPROP, 0, &header(AF_UNSPEC, link.index, 0, 0));
         message.nest(IFLA_PROP_LIST, |m| m.put_str(IFLA_ALT_IFNAME, name));
-        self.order_if_there(message, "remove the alternative name", format_args!("{name} of {}", link.name))
+        self.order_if_it_exists(
+            message,
+            "remove the alternative name",
+            format_args!("{name} of {}", link.name),
+        )
     }
 
     /// Checks whether this process may change links.
@@ -96,7 +100,7 @@ impl Netlink {
     pub fn may_change_links(&self) -> Result<()> {
         // The kernel checks the capability before it looks for the link, which cannot exist.
         let message = Message::new(RTM_NEWLINK, 0, &header(AF_UNSPEC, i32::MAX.cast_unsigned(), 0, 0));
-        self.order_if_there(message, "change", "links")
+        self.order_if_it_exists(message, "change", "links")
     }
 
     /// Deletes a link, and its peer with it. Succeeds if it does not exist.
@@ -105,7 +109,7 @@ impl Netlink {
     /// If the kernel refuses.
     pub fn delete_link(&self, link: &Link) -> Result<()> {
         let message = Message::new(RTM_DELLINK, 0, &header(AF_UNSPEC, link.index, 0, 0));
-        self.order_if_there(message, "delete link", &link.name)
+        self.order_if_it_exists(message, "delete link", &link.name)
     }
 
     /// Turns on VLAN filtering of a bridge.

@@ -161,7 +161,7 @@ impl Netlink {
     pub fn delete_filter(&self, filter: &Filter) -> Result<()> {
         let mut message = Message::new(RTM_DELTFILTER, 0, &filter.header());
         message.put_str(TCA_KIND, &filter.kind);
-        match self.order_if_there(message, "remove filter of link number", filter.link) {
+        match self.order_if_it_exists(message, "remove filter of link number", filter.link) {
             // The parent no longer exists.
             Err(e) if e.is_invalid() => Ok(()),
             other => other,
@@ -175,7 +175,7 @@ mod tests {
 
     #[test]
     fn a_redirection_is_read_back() {
-        let wanted = Filter {
+        let expected = Filter {
             link: 7,
             parent: INGRESS,
             precedence: 49152,
@@ -185,10 +185,10 @@ mod tests {
             redirects: vec![9],
             ..Filter::default()
         };
-        let mut message = Message::new(RTM_NEWTFILTER, 0, &wanted.header());
+        let mut message = Message::new(RTM_NEWTFILTER, 0, &expected.header());
         message.put_str(TCA_KIND, "u32");
         message.nest(TCA_OPTIONS, |m| Redirect { precedence: 49152, class: 5, to: 9 }.write(m));
-        assert_eq!(Filter::parse(&message.finish(1)[16..]), Some(wanted));
+        assert_eq!(Filter::parse(&message.finish(1)[16..]), Some(expected));
     }
 
     #[test]

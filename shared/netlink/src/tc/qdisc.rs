@@ -197,7 +197,7 @@ impl Netlink {
     fn delete_qdisc(&self, link: &Link, handle: u32, parent: u32, kind: &str) -> Result<()> {
         let mut message = Message::new(RTM_DELQDISC, 0, &header(link, handle, parent, 0));
         message.put_str(TCA_KIND, kind);
-        match self.order_if_there(message, "remove queueing discipline of link", &link.name) {
+        match self.order_if_it_exists(message, "remove queueing discipline of link", &link.name) {
             // The kernel compares handle and kind. Without queueing disciplines, it does not know the request.
             Err(e) if e.is_invalid() || e.is_unsupported() => Ok(()),
             other => other,

@@ -313,14 +313,14 @@ pub(super) mod tests {
     fn answers_are_read() {
         let yes = body("b", &1_u32.to_le_bytes());
         let text = body("s", b"\x07\0\0\0trusted\0");
-        for (kind, body, wanted) in [
+        for (kind, body, expected) in [
             (METHOD_RETURN, &yes, Outcome::Return(Answer::Bool(true))),
             (METHOD_RETURN, &text, Outcome::Return(Answer::Text("trusted".into()))),
             (METHOD_RETURN, &body("", b""), Outcome::Return(Answer::Nothing)),
             (METHOD_RETURN, &body("as", b"\0\0\0\0"), Outcome::Return(Answer::Nothing)),
             (ERROR, &text, Outcome::Error { name: "org.example.Error".into(), message: "trusted".into() }),
         ] {
-            assert_eq!(read(&message(kind, 3, body), 3), Ok(Some(wanted)));
+            assert_eq!(read(&message(kind, 3, body), 3), Ok(Some(expected)));
             assert_eq!(read(&message(kind, 3, body), 4), Ok(None));
         }
     }

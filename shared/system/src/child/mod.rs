@@ -207,7 +207,7 @@ mod tests {
     }
 
     #[test]
-    fn a_program_that_is_not_there_is_an_error() {
+    fn a_missing_program_is_an_error() {
         let stopped = run(&mut Command::new("/no/such/program"), b"", ALL).unwrap_err();
         assert!(
             matches!(&stopped.why, IoStop::System("start it", e) if e.kind() == io::ErrorKind::NotFound),

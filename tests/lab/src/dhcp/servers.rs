@@ -1,4 +1,4 @@
-//! Kea's servers and udhcpd: Debian's, unpacked by scripts/test and not installed.
+//! Kea's servers and udhcpd from Debian. scripts/test unpacks them without installing them.
 
 use std::fs;
 use std::path::PathBuf;
@@ -9,7 +9,7 @@ use super::{DhcpSite, started_by};
 use crate::release::target;
 use crate::skip;
 
-/// A server that has one address to lease, so that a second container gets it only after the first one's was released.
+/// A server with only one address, so that a second container gets it only after a release.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum OneAddress {
     Kea4,
@@ -23,7 +23,7 @@ impl OneAddress {
         if self == Self::Kea6 { "fd00::10" } else { "10.9.0.100" }
     }
 
-    /// The family in a configuration of dhcp.
+    /// The family in dhcp's configuration.
     pub fn family(self) -> &'static str {
         if self == Self::Kea6 { "ipv6" } else { "ipv4" }
     }
@@ -56,7 +56,7 @@ impl OneAddress {
                 "loggers": [log],
             });
             if n == 6 {
-                // Where it keeps its DUID. Its own preferred time is longer than that valid time.
+                // The directory for its DUID. Its default preferred lifetime would be longer than the valid lifetime.
                 (conf["data-directory"], conf["preferred-lifetime"]) = (json!("/run/lab"), json!(300));
             }
             conf[format!("subnet{n}")] = json!([subnet]);
@@ -76,7 +76,7 @@ impl OneAddress {
 }
 
 impl DhcpSite {
-    /// Starts such a server. False: it is missing, and the test counts as skipped.
+    /// Starts the server. False: it is missing, and the test counts as skipped.
     #[must_use]
     pub fn serve_one_address(&mut self, server: OneAddress) -> bool {
         let Some(program) = server.program() else { return false };

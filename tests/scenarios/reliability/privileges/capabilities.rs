@@ -1,4 +1,4 @@
-//! Each plugin run with exactly the capabilities that docs/privileges.md names, and without each of them.
+//! Each plugin with exactly the capabilities listed in docs/privileges.md, and without each of them.
 
 use faults::{COMMANDS, Capabilities, Fixture, Target};
 use lab::{Call, Lab, beyond_reference};
@@ -15,7 +15,7 @@ fn a_plugin_needs_no_capability_but_those_of_its_entry_and_says_which_one_is_mis
     }
 }
 
-/// Holds a plugin to what its commands need.
+/// Runs a plugin's commands with what they need, and without each part of it.
 fn hold(target: &Target, needs: &[Capabilities; COMMANDS.len()]) {
     let fixture = Fixture::new(target);
     for (command, needs) in COMMANDS.into_iter().zip(*needs) {
@@ -30,7 +30,7 @@ fn hold(target: &Target, needs: &[Capabilities; COMMANDS.len()]) {
     }
 }
 
-/// One error names what is missing, and an ADD has left nothing.
+/// Asserts that one error names the missing capability, and that an ADD has left nothing.
 fn is_refused(fixture: &Fixture, plugin: &str, command: &str, capabilities: &[&str], missing: &str) {
     let prev = fixture.prepare(command);
     let before = fixture.changes();
@@ -38,7 +38,7 @@ fn is_refused(fixture: &Fixture, plugin: &str, command: &str, capabilities: &[&s
     let text = format!("{error:?}");
     assert!(text.contains(missing) && text.contains("ermi"), "{command} without {missing}: {text}");
     if plugin == "flannel" && command == "ADD" {
-        // The delegate could not roll back either: what its DEL needs is kept until it has succeeded.
+        // The delegate could not roll back either. The data for its DEL is kept until that succeeds.
         fixture.del().ok();
     }
     if !["DEL", "GC"].contains(&command) {
@@ -47,7 +47,7 @@ fn is_refused(fixture: &Fixture, plugin: &str, command: &str, capabilities: &[&s
     fixture.del().ok();
 }
 
-/// Root with these capabilities, and no way to have more.
+/// Root with only these capabilities, and no way to get more.
 fn with(call: &Call, capabilities: &[&str]) -> Call {
     let bounding: String = capabilities.iter().map(|name| format!(",+{name}")).collect();
     let argv = ["setpriv", "--inh-caps=-all", &format!("--bounding-set=-all{bounding}")];
@@ -60,7 +60,7 @@ fn host_local_works_for_any_user_who_owns_its_data_dir() {
     let lab = Lab::new();
     let dir = "/run/lab/mine";
     lab.host().sh(&format!("install -d -o 1000 {dir}"));
-    // The executable may lie where only root gets. Its name says which plugin it is.
+    // The executable may be in a directory that only root can enter. Its name selects the plugin.
     let script =
         format!("cp \"$0\" {dir}/host-local; exec setpriv --reuid=1000 --clear-groups {dir}/host-local");
     let ipam = json!({"type": "host-local", "dataDir": dir, "ranges": [[{"subnet": "10.1.2.0/24"}]]});

@@ -1,4 +1,4 @@
-//! What a plugin's children get of it: delegated plugins, and the iptables tools.
+//! What a plugin's child processes inherit: delegates, and the iptables tools.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -12,16 +12,16 @@ use serde_json::json;
 
 use crate::common::dual_stack;
 
-/// Writes down what it was started with, into /run/lab/{fds,env,signals}.NAME, for `NAME`.
+/// Records what it was started with in /run/lab/{fds,env,signals}.NAME, for `NAME`.
 const LOOK: &str = r#"
 ls -l /proc/self/fd | sed -n 's/.* \([0-9]* -> .*\)/\1/p' | grep -v '/proc/' >/run/lab/fds.$NAME
 tr '\0' '\n' </proc/$$/environ | sort >/run/lab/env.$NAME
 while read -r line; do case $line in SigBlk*|SigIgn*) echo "$line";; esac; done </proc/$$/status >/run/lab/signals.$NAME"#;
 
-/// The descriptors that the suite itself was started with, and so all that it starts.
+/// The descriptors that the suite inherited, and that all of its processes have.
 fn given(more: &[&str]) -> Vec<String> {
     let list = Command::new("sh").args(["-c", "ls /proc/self/fd"]).output().unwrap();
-    // Number 3 is the directory that is listed.
+    // Number 3 is the listed directory.
     let own = String::from_utf8(list.stdout).unwrap();
     let mut all: Vec<_> =
         own.lines().filter(|n| *n != "3").chain(more.iter().copied()).map(str::to_owned).collect();
@@ -29,9 +29,10 @@ fn given(more: &[&str]) -> Vec<String> {
     all
 }
 
-/// The signals that are blocked or ignored in what the suite starts. A plugin ignores SIGPIPE; its children must not.
+/// The signals that are blocked or ignored in the suite's processes. A plugin ignores SIGPIPE, but its children must
+/// not.
 fn signals() -> Vec<String> {
-    // Of the program itself: a shell blocks signals while it starts one.
+    // Read by the program itself, because a shell blocks signals while it starts one.
     let status = Command::new("grep").args(["-E", "Sig(Blk|Ign)", "/proc/self/status"]).output().unwrap();
     let lines: Vec<_> = String::from_utf8(status.stdout).unwrap().lines().map(str::to_owned).collect();
     let ignored = u64::from_str_radix(lines[1].trim_start_matches("SigIgn:\t"), 16).unwrap();
@@ -90,9 +91,9 @@ fn a_delegate_gets_three_descriptors_the_plugins_own_environment_and_no_signal_h
     }
 }
 
-/// As with any program: who opens a descriptor for others to inherit means them to have it.
+/// As with any program: an inheritable descriptor is meant to be inherited.
 #[test]
-fn what_the_runtime_left_open_for_the_plugin_the_delegate_gets_too() {
+fn the_delegate_inherits_descriptors_that_the_runtime_left_open() {
     beyond_reference!("nothing-left");
     let lab = Lab::new();
     let inherited = ["sh", "-c", "exec 7</etc/hostname; exec \"$0\""].map(str::to_owned);
@@ -102,7 +103,7 @@ fn what_the_runtime_left_open_for_the_plugin_the_delegate_gets_too() {
     }
 }
 
-/// Nothing that a plugin opens comes to lie where its messages are written to.
+/// A file that a plugin opens never gets the number of stdout or stderr.
 #[test]
 fn descriptors_that_the_runtime_closed_are_dev_null_in_plugin_and_delegate() {
     beyond_reference!("nothing-left");
@@ -121,7 +122,7 @@ fn descriptors_that_the_runtime_closed_are_dev_null_in_plugin_and_delegate() {
     without("<&-").add().refused(6, "");
 }
 
-/// They hold the lock of the iptables tools, so that it is free only when they have ended, and nothing else.
+/// The tools hold the lock, so that it is released only when they exit, and nothing else.
 #[test]
 fn an_iptables_tool_gets_three_descriptors_and_the_lock() {
     beyond_reference!("nothing-left");
@@ -144,7 +145,7 @@ fn an_iptables_tool_gets_three_descriptors_and_the_lock() {
     call.del().ok();
 }
 
-/// What one process has: its descriptors, its environment and, looked at before, its directory. None: it has ended meanwhile.
+/// A process's descriptors, environment, and working directory, which is read first. None: it has exited.
 fn belongings(process: &Path) -> Option<(Vec<String>, Vec<u8>, PathBuf)> {
     let directory = fs::read_link(process.join("cwd")).ok()?;
     let mut descriptors = Vec::new();
@@ -170,7 +171,7 @@ fn closers() -> Vec<PathBuf> {
     processes.filter(holds).filter(|process| namespace(process) == own).collect()
 }
 
-/// What those have who are seen to hold the sockets of a DEL, after an ADD.
+/// Properties of the processes that hold the sockets of a DEL, after an ADD.
 fn seen_after_del(call: &Call) -> Vec<(Vec<String>, Vec<u8>, PathBuf)> {
     call.add().ok_result();
     let slowly = ["strace", "-f", "-qq", "-o", "/dev/null", "-e", "inject=poll,ppoll:delay_enter=2000000"];
@@ -182,7 +183,7 @@ fn seen_after_del(call: &Call) -> Vec<(Vec<String>, Vec<u8>, PathBuf)> {
         });
         let mut seen = Vec::new();
         while seen.is_empty() && !ended.load(Ordering::Relaxed) {
-            // A new program has its descriptors sorted out when it has come as far as to its own directory.
+            // When a new program has changed its directory, its descriptors are final.
             let all = closers().into_iter().filter_map(|process| belongings(&process));
             seen = all.filter(|(_, _, directory)| directory == Path::new("/")).collect();
         }
@@ -191,7 +192,7 @@ fn seen_after_del(call: &Call) -> Vec<(Vec<String>, Vec<u8>, PathBuf)> {
 }
 
 #[test]
-fn what_closes_the_sockets_of_a_del_has_nothing_of_the_runtimes() {
+fn the_closer_inherits_nothing_from_the_runtime() {
     beyond_reference!("rollback");
     let lab = Lab::new();
     let pod = lab.container("pod");
@@ -201,12 +202,13 @@ fn what_closes_the_sockets_of_a_del_has_nothing_of_the_runtimes() {
     let mappings = json!([{"hostPort": 8080, "containerPort": 80, "protocol": "tcp"}]);
     let call = lab.plugin("portmap").config(json!({"backend": "nftables", "prevResult": prev}));
     let call = call.config(json!({"runtimeConfig": {"portMappings": mappings}})).on(&pod);
-    // It is looked at while it sleeps, which takes longer than usual. Who looks may not have his turn meanwhile.
+    // The process is looked at while it sleeps, which is longer than usual. On a busy machine, the test may still be
+    // too late.
     let seen = (0..20).map(|_| seen_after_del(&call)).find(|seen| !seen.is_empty());
     let seen = seen.expect("somebody holds the sockets");
     for (descriptors, environment, _) in seen {
         assert_eq!(descriptors[..3], ["0 socket", "1 /dev/null", "2 /dev/null"]);
-        // The connection, and what came through it.
+        // The connection, and the sockets received on it.
         assert!(descriptors[3..].iter().all(|one| one.ends_with(" socket")), "{descriptors:?}");
         assert!(environment.is_empty(), "{}", String::from_utf8_lossy(&environment));
     }

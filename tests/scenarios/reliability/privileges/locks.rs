@@ -1,4 +1,4 @@
-//! Whoever has no privileges holds all locks that he can, for as long as he likes.
+//! An unprivileged process holds all locks that it can take, indefinitely.
 
 use std::fs::{self, Permissions};
 use std::io::{BufRead, BufReader};
@@ -12,7 +12,7 @@ use serde_json::{Value, json};
 
 use crate::common::dual_stack;
 
-/// The namespace of the lab's host, and what files plugins leave where everybody gets.
+/// The namespace of the lab's host, and files of plugins in directories that everyone can enter.
 const NAMESPACE: &str = "/proc/self/ns/net";
 const PLACES: [&str; 3] = ["/run/ferrule", "/run/xtables.lock", "/var/lib/cni"];
 
@@ -20,7 +20,7 @@ const PLACES: [&str; 3] = ["/run/ferrule", "/run/xtables.lock", "/var/lib/cni"];
 struct Holder(Child);
 
 impl Holder {
-    /// None: nobody may not open the file.
+    /// None: user nobody cannot open the file.
     fn of(path: &Path) -> Option<Self> {
         let mut command = Command::new("setpriv");
         command.args(["--reuid=65534", "--regid=65534", "--clear-groups", "--bounding-set=-all"]);
@@ -44,7 +44,7 @@ impl Drop for Holder {
     }
 }
 
-/// Holds all that can be held.
+/// Holds everything that can be held.
 fn hold_all() -> Vec<Holder> {
     let mut paths = vec![PathBuf::from(NAMESPACE)];
     PLACES.iter().for_each(|place| collect(Path::new(place), &mut paths));
@@ -63,7 +63,7 @@ fn collect(path: &Path, found: &mut Vec<PathBuf>) {
     }
 }
 
-/// With rules by a backend; also with the gateway of a VLAN, where the kernel knows VLANs.
+/// With rules by a backend, and with a VLAN's gateway if the kernel has VLANs.
 fn bridge(lab: &Lab, backend: &str) -> Call {
     lab.plugin("bridge").config(dual_stack()).config(json!({
         "ipMasq": true, "ipMasqBackend": backend, "vlan": Feature::BridgeVlanFiltering.is_there().then_some(5),
@@ -82,7 +82,7 @@ fn an_unprivileged_process_that_holds_all_the_locks_it_can_keeps_no_plugin_waiti
     for backend in ["nftables", "iptables"] {
         let lab = Lab::new();
         let pod = lab.container("pod");
-        // All files are there.
+        // All files exist now.
         let call = bridge(&lab, backend).on(&pod);
         let prev = call.add().ok_result();
         let ports = portmap(&lab, backend, &prev).on(&pod);
@@ -102,7 +102,7 @@ fn an_unprivileged_process_that_holds_all_the_locks_it_can_keeps_no_plugin_waiti
     }
 }
 
-/// As a tool of iptables does that hangs, and whose plugin was killed.
+/// As with an iptables tool that hangs after its plugin was killed.
 #[test]
 fn a_lock_that_is_never_free_ends_in_code_11_when_all_else_is_removed() {
     beyond_reference!("nothing-left");
@@ -121,11 +121,11 @@ fn a_lock_that_is_never_free_ends_in_code_11_when_all_else_is_removed() {
     call.del().ok();
 }
 
-/// In the lab's own directory, which no snapshot compares.
+/// In the lab's own directory, which snapshots leave out.
 const TRACE: &str = "/run/lab/plugins/.trace";
 
-/// Runs a command while somebody holds a lock, and adds up all pauses that the plugin asks the kernel for. strace makes the kernel grant
-/// them without any time passing: so a minute takes a moment, and the sum does not depend on how busy the machine is.
+/// Runs a command while another process holds a lock, and adds up all pauses that the plugin requests. strace lets the
+/// kernel skip them, so a minute takes no time, and the sum does not depend on the load of the machine.
 fn paused(call: &Call, command: &str) -> (Outcome, Duration) {
     const PAUSES: &str = "nanosleep,clock_nanosleep";
     let strace = format!("strace -qq -o {TRACE} -e trace={PAUSES} -e inject={PAUSES}:retval=0");
@@ -147,7 +147,7 @@ fn root_holds(path: &Path) -> Holder {
         .unwrap()
 }
 
-/// The times of the section "Privileges" in docs/reliability.md, and of docs/host-local.md, exactly.
+/// The exact timeouts of docs/privileges.md and docs/host-local.md.
 #[test]
 fn each_lock_is_waited_for_as_long_as_the_pages_say_and_no_longer() {
     beyond_reference!("nothing-left");
@@ -155,7 +155,7 @@ fn each_lock_is_waited_for_as_long_as_the_pages_say_and_no_longer() {
     let pod = lab.container("pod");
     let call = bridge(&lab, "nftables").on(&pod);
     call.add().ok_result();
-    // All files are there, with their modes.
+    // All files exist now, with their modes.
     call.del().ok();
     let prev = call.add().ok_result();
     let sbr = lab.plugin("sbr").config(json!({"prevResult": prev})).on(&pod);
@@ -168,7 +168,7 @@ fn each_lock_is_waited_for_as_long_as_the_pages_say_and_no_longer() {
     let iptables = Path::new("/run/ferrule/iptables.lock");
     let seconds = Duration::from_secs;
 
-    // Those that only root can hold: code 11.
+    // Locks that only root can hold: code 11.
     for (path, call, command, time) in [
         (of_a_namespace.as_path(), &sbr, "ADD", 20),
         (of_a_namespace, &sbr, "DEL", 20),
@@ -182,7 +182,7 @@ fn each_lock_is_waited_for_as_long_as_the_pages_say_and_no_longer() {
     }
     call.add().ok_result();
 
-    // Those that everybody can hold: the work goes on.
+    // Locks that everyone can hold: the plugin continues without them.
     let store = Path::new("/var/lib/cni/networks/net");
     let holder = Holder::of(store).unwrap();
     fs::remove_file(store.join(".lock")).unwrap();
@@ -206,7 +206,7 @@ fn each_lock_is_waited_for_as_long_as_the_pages_say_and_no_longer() {
 }
 
 #[test]
-fn a_failed_add_is_rolled_back_whoever_holds_a_lock() {
+fn a_failed_add_is_rolled_back_while_another_process_holds_a_lock() {
     beyond_reference!("nothing-left");
     for backend in ["nftables", "iptables"] {
         let lab = Lab::new();
@@ -216,7 +216,7 @@ fn a_failed_add_is_rolled_back_whoever_holds_a_lock() {
         call.del().ok();
         let before = lab.snapshot();
         let holders = hold_all();
-        // Nobody reads the result.
+        // The result is not read.
         let deaf = call.clone().under(&["sh".into(), "-c".into(), "exec >/dev/full; exec \"$0\"".into()]);
         assert_eq!(deaf.add().exit, Some(1), "{backend}");
         lab.snapshot().assert_same(&before);
@@ -224,9 +224,9 @@ fn a_failed_add_is_rolled_back_whoever_holds_a_lock() {
     }
 }
 
-/// Where there is no place that is root's alone, the namespace is locked: that can be held, but not for long.
+/// Without a private directory of root, the namespace is locked. Everyone can hold that lock, but not for long.
 #[test]
-fn without_a_place_for_locks_nobody_waits_without_end() {
+fn without_a_directory_for_locks_no_command_waits_forever() {
     beyond_reference!("nothing-left");
     let lab = Lab::new();
     let pod = lab.container("pod");
@@ -236,7 +236,7 @@ fn without_a_place_for_locks_nobody_waits_without_end() {
     call.add().ok_result();
     call.del().ok();
     drop(holders);
-    // Others may have made it, for whom it is theirs.
+    // Another user may have created it and own it.
     lab.host().sh("rm /run/ferrule; install -d -o 65534 -m 777 /run/ferrule");
     call.add().ok_result();
     call.del().ok();

@@ -1,4 +1,4 @@
-//! What plugins must be permitted, what they say where it is not, and what they leave open to others.
+//! Privileges that plugins need, their errors without them, and access by other users.
 
 mod capabilities;
 mod descriptors;

@@ -1,4 +1,4 @@
-//! Who may read and write what plugins keep on disk.
+//! Modes of files on disk.
 
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
@@ -9,7 +9,7 @@ use serde_json::json;
 
 use crate::common::dual_stack;
 
-/// All that plugins and cnitool leave on disk, as `MODE PATH`.
+/// All files of plugins and cnitool, as `MODE PATH`.
 fn modes() -> Vec<String> {
     let mut all = Vec::new();
     ["/var/lib/cni", "/run/cni"].iter().for_each(|root| walk(Path::new(root), &mut all));
@@ -29,7 +29,8 @@ fn under_umask(call: &Call, umask: &str) -> Call {
     call.clone().under(&["sh".into(), "-c".into(), format!("umask {umask}; exec \"$0\"")])
 }
 
-/// The directories of leases are the reference's, which anybody may list: addresses are no secret. All else is its owner's.
+/// The directories of leases are the reference's, which everyone may list: addresses are not secret. Everything else is
+/// private.
 #[test]
 fn only_the_owner_may_write_and_nobody_else_read_files_whatever_the_umask() {
     beyond_reference!("nothing-left");
@@ -58,7 +59,7 @@ fn only_the_owner_may_write_and_nobody_else_read_files_whatever_the_umask() {
     }
 }
 
-/// A kill shows what is there for a moment only.
+/// A kill shows files that exist only for a moment.
 #[test]
 fn files_that_are_being_written_are_their_owners_alone() {
     beyond_reference!("nothing-left");
@@ -84,7 +85,7 @@ fn cnitools_cache_is_its_owners_alone() {
     let plugin = json!({"type": "loopback"});
     lab.configure("10-net.conflist", &json!({"cniVersion": "1.0.0", "name": "net", "plugins": [plugin]}));
     let (dir, tool) = (quoted(&under_test().dir), quoted(&ours().join("cnitool")));
-    // A directory that is there keeps its mode: let it be made anew.
+    // An existing directory keeps its mode, so let it be created again.
     let add = "add net pod --container-id c --cache-dir /var/lib/cni/of-cnitool >/dev/null";
     lab.host().sh(&format!("umask 0; CNI_PATH={dir} {tool} {add}"));
     let expected = [

@@ -1,4 +1,4 @@
-//! Plugins in a user namespace, as Podman and RootlessKit run them for users without privileges.
+//! Plugins in a user namespace, as Podman and RootlessKit run them for unprivileged users.
 
 use std::io::{BufRead, BufReader};
 use std::process::{Child, Command, Stdio};
@@ -8,8 +8,7 @@ use serde_json::{Value, json};
 
 use crate::common::dual_stack;
 
-/// A user namespace in which root is mapped, with a network namespace that plays the host and one that plays the
-/// container `pod`, both its own.
+/// A user namespace with a mapped root, which owns a network namespace for the host and one for the container `pod`.
 struct Rootless(Child);
 
 impl Rootless {
@@ -31,7 +30,7 @@ impl Rootless {
             .under(&[&argv[..], &namespaces.iter().map(ToString::to_string).collect::<Vec<_>>()].concat())
     }
 
-    /// The call as it is made inside.
+    /// The call inside the user namespace.
     fn inside(&self, call: &Call) -> Call {
         self.run(call, &["--net", "--mount"])
     }
@@ -78,9 +77,9 @@ fn a_chain_works_where_a_user_namespace_owns_host_and_container() {
     }
 }
 
-/// Its root is nobody there, however many capabilities it has.
+/// In another user namespace, its root has no privileges, whatever its capabilities are.
 #[test]
-fn what_belongs_to_another_user_namespace_is_refused_with_the_capability_that_is_missing() {
+fn objects_of_another_user_namespace_are_refused_with_the_missing_capability() {
     beyond_reference!("nothing-left");
     let (lab, rootless) = (Lab::new(), Rootless::new());
     let outer = lab.container("outer");
@@ -91,7 +90,8 @@ fn what_belongs_to_another_user_namespace_is_refused_with_the_capability_that_is
         assert!(error.msg.contains("CAP_SYS_ADMIN, here and in the user namespace"), "{error:?}");
         lab.snapshot().assert_same(&before);
     };
-    // The container's namespace is the outer one's, then the host's: the way there, and the way back.
+    // First the container's namespace belongs to the outer user namespace, then the host's: the way in, and the way
+    // back.
     refused(rootless.run(&bridge.clone().on(&outer), &["--net"]).add());
     let inner = bridge.env("CNI_CONTAINERID", "pod").env("CNI_NETNS", "/run/netns/pod");
     refused(rootless.run(&inner, &["--mount"]).add());

@@ -19,7 +19,7 @@ fn client() -> Client {
     Client::acquire(identity(), Duration::from_secs(208), at(0), Random::seeded(1))
 }
 
-/// The message among actions.
+/// The message in a list of actions.
 fn sent(actions: &[Action]) -> Message {
     let message = actions.iter().find_map(|action| match action {
         Action::Send(bytes) => Message::decode(bytes),
@@ -28,7 +28,7 @@ fn sent(actions: &[Action]) -> Message {
     message.unwrap_or_else(|| panic!("nothing is sent: {actions:?}"))
 }
 
-/// An IA_NA with T1, T2 and addresses, each with its preferred and its valid time.
+/// An IA_NA with T1, T2 and addresses with their preferred and valid lifetimes.
 fn ia(t1: u32, t2: u32, addresses: &[(Ipv6Addr, u32, u32)]) -> Vec<u8> {
     let mut options = Options::default();
     for (address, preferred, valid) in addresses {
@@ -70,7 +70,7 @@ fn bound() -> Client {
 }
 
 #[test]
-fn four_messages_lead_to_a_lease_and_the_better_server_is_asked() {
+fn four_messages_lead_to_a_lease_from_the_preferred_server() {
     let mut client = client();
     let solicit = sent(&client.tick(at(0)));
     assert_eq!((solicit.kind, solicit.options.get(ELAPSED_TIME)), (Kind::Solicit, Some(&[0, 0][..])));
@@ -83,12 +83,12 @@ fn four_messages_lead_to_a_lease_and_the_better_server_is_asked() {
     let request = sent(&client.tick(at(2)));
     assert_eq!((request.kind, request.options.get(SERVER_ID)), (Kind::Request, Some(SERVER)));
     assert!(request.xid != solicit.xid);
-    // Another server's is not for what was asked.
+    // An answer of another server is ignored.
     assert!(client.receive(at(2), &answer(Kind::Reply, &request, OTHER, &[given()])).is_empty());
     let more = [given(), (DNS_SERVERS, ADDRESS.octets().to_vec()), (DOMAIN_LIST, b"\x01a\x03org\0".to_vec())];
     let actions = client.receive(at(3), &answer(Kind::Reply, &request, SERVER, &more));
     let [Action::Bound(lease)] = &actions[..] else { panic!("{actions:?}") };
-    // The times begin when it was asked for.
+    // The times start with the request.
     assert_eq!((lease.renew, lease.rebind, lease.expiry), (Some(at(102)), Some(at(162)), Some(at(402))));
     assert_eq!(
         (lease.preferred, &lease.dns[..], &lease.search[..]),
@@ -98,7 +98,7 @@ fn four_messages_lead_to_a_lease_and_the_better_server_is_asked() {
 }
 
 #[test]
-fn a_server_that_is_preferred_to_all_is_asked_at_once() {
+fn an_offer_with_the_maximum_preference_is_accepted_immediately() {
     let mut client = client();
     let solicit = sent(&client.tick(at(0)));
     let actions = client
@@ -107,7 +107,7 @@ fn a_server_that_is_preferred_to_all_is_asked_at_once() {
 }
 
 #[test]
-fn what_is_not_for_the_client_or_makes_no_sense_is_passed_over() {
+fn invalid_messages_and_those_for_other_clients_are_ignored() {
     let mut client = client();
     let solicit = sent(&client.tick(at(0)));
     let rapid = (RAPID_COMMIT, vec![]);
@@ -142,7 +142,7 @@ fn what_is_not_for_the_client_or_makes_no_sense_is_passed_over() {
 }
 
 #[test]
-fn what_servers_refuse_is_told_to_whom_waits() {
+fn the_servers_refusal_is_in_the_error_of_the_add() {
     for packet in [(IA_NA, refusal(2)), (STATUS_CODE, status(2))] {
         let mut client = client();
         let solicit = sent(&client.tick(at(0)));
@@ -164,12 +164,12 @@ fn a_lease_is_renewed_at_t1_rebound_at_t2_and_lost_at_its_end() {
     assert_eq!(client.deadline(), Some(at(100)));
     let renew = sent(&client.tick(at(100)));
     assert_eq!((renew.kind, renew.options.get(SERVER_ID)), (Kind::Renew, Some(SERVER)));
-    // Another server does not extend it now.
+    // Another server cannot extend the lease now.
     assert!(client.receive(at(100), &answer(Kind::Reply, &renew, OTHER, &[given()])).is_empty());
     let actions = client.receive(at(101), &answer(Kind::Reply, &renew, SERVER, &[given()]));
     assert!(matches!(&actions[..], [Action::Bound(lease)] if lease.expiry == Some(at(500))), "{actions:?}");
     let renew = sent(&client.tick(at(200)));
-    // The server's own trouble is no reason to lose an address.
+    // A failure of the server does not end a lease.
     assert!(
         client.receive(at(200), &answer(Kind::Reply, &renew, SERVER, &[(STATUS_CODE, status(1))])).is_empty()
     );
@@ -186,7 +186,7 @@ fn a_lease_is_renewed_at_t1_rebound_at_t2_and_lost_at_its_end() {
 }
 
 #[test]
-fn a_lease_that_its_server_forgot_is_asked_for_anew_and_goes_on_meanwhile() {
+fn a_lease_without_a_binding_is_requested_again_and_used_meanwhile() {
     let mut client = bound();
     let renew = sent(&client.tick(at(100)));
     let actions = client.receive(at(100), &answer(Kind::Reply, &renew, SERVER, &[(IA_NA, refusal(3))]));
@@ -201,7 +201,7 @@ fn a_lease_that_its_server_forgot_is_asked_for_anew_and_goes_on_meanwhile() {
 }
 
 #[test]
-fn a_server_that_forgot_a_lease_and_gives_none_is_not_asked_without_end() {
+fn a_server_without_a_binding_is_not_sent_requests_endlessly() {
     let mut client = bound();
     let renew = sent(&client.tick(at(100)));
     let no_binding = |request: &Message| answer(Kind::Reply, request, SERVER, &[(IA_NA, refusal(3))]);
@@ -216,10 +216,10 @@ fn a_server_that_forgot_a_lease_and_gives_none_is_not_asked_without_end() {
 fn an_address_that_its_server_ends_is_lost_or_replaced_by_another() {
     for (addresses, lost) in [
         (vec![(ADDRESS, 0, 0)], true),
-        // A few seconds are no more worth than none.
+        // A lifetime of a few seconds is treated as zero.
         (vec![(ADDRESS, 5, 9)], true),
         (vec![(ADDRESS, 0, 0), (NEXT, 200, 400)], true),
-        // Silence about it is no end of it.
+        // An answer without the address does not end its lease.
         (vec![(NEXT, 200, 400)], false),
         (vec![], false),
     ] {
@@ -234,11 +234,11 @@ fn an_address_that_its_server_ends_is_lost_or_replaced_by_another() {
 }
 
 #[test]
-fn after_a_restart_servers_are_asked_whether_the_address_is_still_good() {
+fn after_a_restart_the_client_confirms_its_address_with_the_servers() {
     let lease = bound().lease().cloned().unwrap();
     let resume = |now| Client::resume(identity(), lease.clone(), now, Random::seeded(2));
     let mut client = resume(at(10));
-    // Those of a daemon do not all ask at the moment of its start.
+    // The clients of a daemon do not send at the same time after its start.
     assert!(client.deadline().is_some_and(|due| at(10) <= due && due < at(11)));
     let confirm = sent(&client.tick(at(11)));
     assert_eq!((confirm.kind, confirm.options.get(SERVER_ID)), (Kind::Confirm, None));
@@ -248,7 +248,7 @@ fn after_a_restart_servers_are_asked_whether_the_address_is_still_good() {
     let confirm = sent(&moved.tick(at(11)));
     let actions = moved.receive(at(11), &answer(Kind::Reply, &confirm, OTHER, &[(STATUS_CODE, status(4))]));
     assert!(matches!(&actions[..], [Action::Lost(_), Action::Send(_)]), "{actions:?}");
-    // Nobody answers: it is as good as it was.
+    // Without an answer, the lease continues.
     let mut alone = resume(at(10));
     alone.tick(at(11));
     assert!(alone.tick(at(21)).is_empty());
@@ -260,7 +260,7 @@ fn after_a_restart_servers_are_asked_whether_the_address_is_still_good() {
 }
 
 #[test]
-fn what_is_given_back_names_its_server_until_that_answers() {
+fn a_release_is_addressed_to_its_server_until_that_answers() {
     for decline in [false, true] {
         let mut client = bound();
         assert!(if decline { client.decline(false, at(5)) } else { client.release(at(5)) });
@@ -271,12 +271,12 @@ fn what_is_given_back_names_its_server_until_that_answers() {
         assert_eq!(client.receive(at(5), &answer(Kind::Reply, &release, SERVER, &[])), [Action::Left]);
         assert!(!client.release(at(6)));
     }
-    // What may have been given is given back; where nothing was asked for, nothing is.
+    // An address that may have been allocated is released. Without a request, nothing is sent.
     let mut asks = client();
     let solicit = sent(&asks.tick(at(0)));
     asks.receive(at(0), &answer(Kind::Advertise, &solicit, SERVER, &[given(), (PREFERENCE, vec![255])]));
     assert!(asks.release(at(1)) && !client().release(at(0)));
-    // A container that stays asks for another address.
+    // A container that stays gets another address.
     let mut stays = bound();
     assert!(stays.decline(true, at(5)));
     let decline = sent(&stays.tick(at(5)));
@@ -284,7 +284,7 @@ fn what_is_given_back_names_its_server_until_that_answers() {
     assert_eq!(sent(&actions).kind, Kind::Solicit);
 }
 
-/// A client that has asked a server for [`ADDRESS`], and the message.
+/// A client that has requested [`ADDRESS`] from a server, and its message.
 fn requesting() -> (Client, Message) {
     let mut client = client();
     let solicit = sent(&client.tick(at(0)));
@@ -301,13 +301,13 @@ fn named(message: &Message) -> Option<Ipv6Addr> {
 }
 
 #[test]
-fn what_a_server_gives_and_the_client_cannot_use_is_given_back_before_another_is_asked_for() {
+fn an_unusable_address_is_released_before_another_one_is_requested() {
     for (given, back) in [
-        // Times in no order, and too short.
+        // Times out of order, and too short.
         (ia(160, 100, &[(NEXT, 200, 400)]), NEXT),
         (ia(100, 160, &[(NEXT, 400, 200)]), NEXT),
         (ia(1, 2, &[(NEXT, 9, 9)]), NEXT),
-        // No host can have what it names: it may have noted what was asked for.
+        // The answer's address is invalid. The server may have allocated the requested one.
         (ia(100, 160, &[(Ipv6Addr::LOCALHOST, 200, 400)]), ADDRESS),
         (ia(100, 160, &[]), ADDRESS),
     ] {
@@ -315,7 +315,7 @@ fn what_a_server_gives_and_the_client_cannot_use_is_given_back_before_another_is
         let release = sent(&client.receive(at(0), &answer(Kind::Reply, &request, SERVER, &[(IA_NA, given)])));
         assert_eq!((release.kind, release.options.get(SERVER_ID)), (Kind::Release, Some(SERVER)));
         assert_eq!(named(&release), Some(back));
-        // Whatever the server answers, it is not asked without end.
+        // The message is not repeated endlessly, whatever the answer is.
         assert!(client.receive(at(0), &answer(Kind::Reply, &release, SERVER, &[])).is_empty());
         let solicit = sent(&client.tick(at(2)));
         assert_eq!(solicit.kind, Kind::Solicit);
@@ -323,14 +323,14 @@ fn what_a_server_gives_and_the_client_cannot_use_is_given_back_before_another_is
             .receive(at(2), &answer(Kind::Reply, &solicit, OTHER, &[self::given(), (RAPID_COMMIT, vec![])]));
         assert!(matches!(&actions[..], [Action::Bound(_)]), "{actions:?}");
     }
-    // A server that says that it gives nothing has nothing to get back.
+    // If the server grants nothing, there is nothing to release.
     let (mut client, request) = requesting();
     assert!(client.receive(at(0), &answer(Kind::Reply, &request, SERVER, &[(IA_NA, refusal(2))])).is_empty());
     assert_eq!(client.state(), State::Soliciting);
 }
 
 #[test]
-fn what_a_server_gives_at_once_and_the_client_cannot_use_is_given_back_too() {
+fn an_unusable_address_from_rapid_commit_is_released_too() {
     for unusable in [
         ia(160, 100, &[(NEXT, 200, 400)]),
         ia(100, 160, &[(NEXT, 400, 200)]),
@@ -344,7 +344,7 @@ fn what_a_server_gives_at_once_and_the_client_cannot_use_is_given_back_too() {
         let release = sent(&actions);
         assert_eq!((release.kind, release.options.get(SERVER_ID)), (Kind::Release, Some(SERVER)));
         assert_eq!(named(&release), Some(NEXT));
-        // All servers are asked again in their time, and another one may do better.
+        // All servers are asked again at the next interval. Another one may grant a lease.
         assert!(client.receive(at(0), &answer(Kind::Reply, &release, SERVER, &[])).is_empty());
         let solicit = sent(&client.tick(at(2)));
         let good = rapid(ia(100, 160, &[(ADDRESS, 200, 400)]));
@@ -354,7 +354,7 @@ fn what_a_server_gives_at_once_and_the_client_cannot_use_is_given_back_too() {
 }
 
 #[test]
-fn what_no_answer_came_to_is_given_back_also_when_all_servers_are_asked_again() {
+fn an_unanswered_request_is_released_even_after_a_new_discover() {
     let unanswered = || {
         let (mut client, _) = requesting();
         while client.state() == State::Requesting {
@@ -370,7 +370,7 @@ fn what_no_answer_came_to_is_given_back_also_when_all_servers_are_asked_again() 
     assert_eq!(named(&release), Some(ADDRESS));
     assert_eq!(client.receive(at(208), &answer(Kind::Reply, &release, SERVER, &[])), [Action::Left]);
     assert_eq!(client.held(), None);
-    // What its server refuses then, it has not noted.
+    // An address that the server refuses is not allocated.
     let mut client = unanswered();
     let now = at(200);
     let solicit = sent(&client.tick(now));
@@ -381,7 +381,7 @@ fn what_no_answer_came_to_is_given_back_also_when_all_servers_are_asked_again() 
 }
 
 #[test]
-fn an_acquisition_that_fails_gives_back_what_a_server_may_have_given() {
+fn a_failed_acquisition_releases_an_address_that_a_server_may_have_allocated() {
     let (mut client, _) = requesting();
     let actions = client.tick(at(208));
     assert!(matches!(&actions[..], [Action::Failed(_)]), "{actions:?}");
@@ -389,7 +389,7 @@ fn an_acquisition_that_fails_gives_back_what_a_server_may_have_given() {
     let release = sent(&client.tick(at(208)));
     assert_eq!((release.kind, named(&release)), (Kind::Release, Some(ADDRESS)));
     assert_eq!(client.receive(at(208), &answer(Kind::Reply, &release, SERVER, &[])), [Action::Left]);
-    // Also while it is about to be given back already.
+    // Also while the release is about to be sent.
     let (mut client, request) = requesting();
     let unusable = (IA_NA, ia(160, 100, &[(ADDRESS, 200, 400)]));
     let release = sent(&client.receive(at(0), &answer(Kind::Reply, &request, SERVER, &[unusable])));
@@ -397,7 +397,8 @@ fn an_acquisition_that_fails_gives_back_what_a_server_may_have_given() {
     assert_eq!(client.receive(at(0), &answer(Kind::Reply, &release, SERVER, &[])), [Action::Left]);
 }
 
-/// All messages of an exchange have one transaction: the answer may be to the first, from when on the server counts.
+/// All messages of an exchange have one transaction id. The answer may be to the first one, and the server counts from
+/// there.
 #[test]
 fn a_lease_begins_when_the_first_message_was_sent_that_an_answer_may_belong_to() {
     let mut client = client();
@@ -406,8 +407,8 @@ fn a_lease_begins_when_the_first_message_was_sent_that_an_answer_may_belong_to()
     assert_eq!(sent(&client.tick(again)).xid, solicit.xid);
     let more = [given(), (RAPID_COMMIT, vec![])];
     let actions = client.receive(again, &answer(Kind::Reply, &solicit, SERVER, &more));
-    let wanted = Some(at(400));
-    assert!(matches!(&actions[..], [Action::Bound(lease)] if lease.expiry == wanted), "{actions:?}");
+    let expected = Some(at(400));
+    assert!(matches!(&actions[..], [Action::Bound(lease)] if lease.expiry == expected), "{actions:?}");
 }
 
 #[test]
@@ -423,19 +424,19 @@ fn a_server_that_was_away_for_longer_than_its_leases_last_gives_an_address_all_t
     };
     let more = [given(), (RAPID_COMMIT, vec![])];
     let actions = client.receive(now, &answer(Kind::Reply, &solicit, SERVER, &more));
-    let wanted = Some(now + Duration::from_secs(400));
-    assert!(matches!(&actions[..], [Action::Bound(lease)] if lease.expiry == wanted), "{actions:?}");
+    let expected = Some(now + Duration::from_secs(400));
+    assert!(matches!(&actions[..], [Action::Bound(lease)] if lease.expiry == expected), "{actions:?}");
 }
 
 #[test]
 fn times_that_a_server_leaves_open_are_parts_of_the_preferred_time() {
-    for (t1, t2, preferred, valid, wanted) in [
+    for (t1, t2, preferred, valid, expected) in [
         (0, 0, 200, 400, (100, 160)),
         (0, 0, 0, 400, (200, 320)),
         (50, 0, 200, 400, (50, 160)),
         (0, 60, 200, 400, (60, 60)),
         (500, 600, 200, 400, (160, 160)),
-        // A server whose clients would do nothing but renew.
+        // With these times, a client would send renewals permanently.
         (1, 1, 200, 400, (10, 10)),
         (1, 60, 1, 400, (10, 60)),
         (0, 0, 1, 400, (10, 10)),
@@ -446,7 +447,7 @@ fn times_that_a_server_leaves_open_are_parts_of_the_preferred_time() {
         let ia = (IA_NA, ia(t1, t2, &[(ADDRESS, preferred, valid)]));
         client.receive(at(0), &answer(Kind::Reply, &solicit, SERVER, &[ia, (RAPID_COMMIT, vec![])]));
         let lease = client.lease().unwrap();
-        assert_eq!((lease.renew, lease.rebind), (Some(at(wanted.0)), Some(at(wanted.1))), "{t1} {t2}");
+        assert_eq!((lease.renew, lease.rebind), (Some(at(expected.0)), Some(at(expected.1))), "{t1} {t2}");
     }
     let mut client = client();
     let solicit = sent(&client.tick(at(0)));

@@ -1,4 +1,4 @@
-//! Forwarding in iptables: the chains are the reference's, with one more for each container, which says whose it is.
+//! Forwarding in iptables: the reference's chains, and one more chain for each container, which identifies it.
 
 use netlink::Family;
 
@@ -8,7 +8,7 @@ use crate::kind::{IptablesProperties, IptablesRules, Shared};
 use crate::opening::{CHAIN, HOOK, TABLE, TO_ADMIN, TO_CHAIN};
 use crate::script::{SHARED, Script, comment};
 
-/// The chain that leads to the containers' own.
+/// The chain that jumps to the containers' chains.
 const CONTAINERS: &str = "FERRULE-FORWARD";
 const TO_CONTAINERS: &str = "ferrule: iptables";
 
@@ -28,7 +28,7 @@ pub(super) const PROPERTIES: IptablesProperties = IptablesProperties {
 };
 
 impl IptablesRules for Forward {
-    /// The container opens connections, and answers to those that come by a host port.
+    /// Allows the container's connections, answers to it, and connections through a host port.
     fn write(&self, script: &mut Script, label: &str, family: Family) {
         let addresses: Vec<_> = self.of_family(family).collect();
         if addresses.is_empty() {
@@ -51,14 +51,14 @@ fn share(script: &mut Script, admin: Option<&str>) {
     let chains = [Some(CHAIN), admin, Some(CONTAINERS)];
     script.shared_chains.extend(chains.into_iter().flatten().map(String::from));
     script.share_first((TABLE, HOOK), name(TO_CHAIN), "", CHAIN);
-    // The administrator's rules come first.
+    // The administrator's rules are first.
     if let Some(admin) = admin {
         script.share_first((TABLE, CHAIN), name(TO_ADMIN), "", admin);
     }
     script.share((TABLE, CHAIN), name(TO_CONTAINERS), "", CONTAINERS);
 }
 
-/// A shared rule's comment as a script is told it.
+/// The part of a shared rule's comment that is passed to a script.
 fn name(comment: &'static str) -> &'static str {
     comment.strip_prefix(SHARED).unwrap_or(comment)
 }

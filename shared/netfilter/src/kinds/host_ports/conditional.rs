@@ -1,5 +1,5 @@
-//! Host ports that fit no map: those with conditions, or with another mark than usual. Each is a rule, which comes before the
-//! maps, the newest first.
+//! Host ports that cannot be in a map, because they have conditions or another mark than usual. Each is a rule before
+//! the maps, the newest first.
 
 use netlink::Family;
 
@@ -10,7 +10,7 @@ use super::nftables::HOSTPORTS;
 use crate::ruleset::uapi::*;
 use crate::ruleset::{Expressions, Field, R0, Rule, octets};
 
-/// A rule for each mapping, and for each way that its conditions leave.
+/// A rule for each mapping, and for each alternative of its conditions.
 pub(super) fn rules(rules: &HostPorts) -> Vec<Rule> {
     let rule = |expressions| Rule {
         chain: HOSTPORTS.name,

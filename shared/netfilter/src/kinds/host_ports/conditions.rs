@@ -1,5 +1,5 @@
-//! What else a packet must fulfil to be mapped (the keys `conditionsV4` and `conditionsV6`): the words of
-//! nft(8) or of iptables(8). They are checked, and never pasted as they are: no word can smuggle a second rule in.
+//! Conditions for a packet to be mapped (the keys `conditionsV4` and `conditionsV6`), in the syntax of nft(8) or
+//! iptables(8). They are parsed and checked, so that no word can inject another rule.
 
 mod iptables;
 mod nftables;
@@ -26,11 +26,11 @@ enum Words {
 }
 
 impl Conditions {
-    /// Reads the conditions of both families. As with the reference, the words are iptables' if the first one
-    /// begins with `-` or is `!`, else nft's.
+    /// Parses the conditions of both families. As with the reference, the syntax is iptables' if the first word begins
+    /// with `-` or is `!`, otherwise nft's.
     ///
     /// # Errors
-    /// Which condition is not understood or not allowed.
+    /// The condition that is malformed or not allowed.
     pub fn parse(v4: &[String], v6: &[String]) -> Result<Self, String> {
         let this = Self {
             v4: parse(v4, Family::V4).map_err(|e| format!("conditionsV4: {e}"))?,
@@ -44,7 +44,7 @@ impl Conditions {
         }
     }
 
-    /// The backend whose words they are; none if there are no conditions.
+    /// The backend of the conditions' syntax. None without conditions.
     pub fn backend(&self) -> Option<Backend> {
         self.v4.backend().or(self.v6.backend())
     }
@@ -54,7 +54,7 @@ impl Conditions {
         self.backend().is_none()
     }
 
-    /// Every way to fulfil the conditions of a family in nftables, for a rule has no "or".
+    /// All alternatives to fulfil a family's conditions in nftables, because a rule has no "or".
     pub(crate) fn nftables(&self, family: Family) -> Vec<Expressions> {
         let matches = if let Words::Nftables(matches) = self.of(family) { &matches[..] } else { &[] };
         matches.iter().fold(vec![Expressions::new()], |ways, choices| {
@@ -63,7 +63,7 @@ impl Conditions {
         })
     }
 
-    /// The words of a family for iptables.
+    /// The words of a family's conditions for iptables.
     pub(crate) fn iptables(&self, family: Family) -> &[String] {
         match self.of(family) {
             Words::Iptables(words) => words,

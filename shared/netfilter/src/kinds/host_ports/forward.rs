@@ -1,4 +1,4 @@
-//! A mapping in one family, as it is recorded.
+//! A mapping in one family.
 
 use netlink::Family;
 
@@ -27,7 +27,7 @@ impl Protocol {
         }
     }
 
-    /// Its name, as the configuration and the tools write it.
+    /// Its name in configurations and tools.
     pub fn as_str(self) -> &'static str {
         match self {
             Self::Tcp => "tcp",
@@ -54,17 +54,17 @@ impl FromStr for Protocol {
     }
 }
 
-/// A mapping in one family, with the address that it leads to.
+/// A mapping in one family, with its destination.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct Forward {
     pub(crate) protocol: Protocol,
-    /// None: all of the host's addresses in the family of `to`.
+    /// None: all addresses of the host in the family of `to`.
     pub(crate) host_ip: Option<IpAddr>,
     pub(crate) host_port: u16,
     pub(crate) to: SocketAddr,
 }
 
-/// As a record in the ruleset: `tcp 192.0.2.1:8080 to 10.1.0.5:80`, or `tcp 8080 to 10.1.0.5:80`.
+/// The text of a record: `tcp 192.0.2.1:8080 to 10.1.0.5:80`, or `tcp 8080 to 10.1.0.5:80`.
 impl Display for Forward {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self.host_ip {

@@ -15,7 +15,7 @@ use crate::script::{SHARED, Script, comment};
 const HOSTPORTS: &str = "FERRULE-HOSTPORTS";
 const HAIRPIN: &str = "FERRULE-HAIRPIN";
 
-/// The most ports that the match `multiport` takes.
+/// Maximum number of ports in the match `multiport`.
 const MULTIPORT_MAX: usize = 15;
 
 pub(super) const PROPERTIES: IptablesProperties = IptablesProperties {
@@ -42,8 +42,8 @@ impl IptablesRules for HostPorts {
     }
 }
 
-/// The rules of a family. Comments in the attachment's own chain name the container's addresses: whose connections are to be
-/// flushed with it.
+/// The rules of a family. Comments in the attachment's own chain contain the container's addresses, so that its
+/// connections can be flushed.
 fn write(ports: &HostPorts, script: &mut Script, label: &str, family: Family) {
     let forwards: Vec<Forward> = ports.forwards().filter(|f| Family::from(f.to) == family).collect();
     if forwards.is_empty() {
@@ -79,14 +79,14 @@ fn write(ports: &HostPorts, script: &mut Script, label: &str, family: Family) {
 
 fn share_host_ports(script: &mut Script, family: Family) {
     if family == Family::V4 {
-        // IPv6 drops these by itself. Not in the table raw: kernels may lack it.
+        // The kernel drops these for IPv6. Not in the table raw, which the kernel may lack.
         for (name, matches) in [("from", "! -i lo -s 127.0.0.0/8"), ("to", "! -i lo -d 127.0.0.0/8")] {
             script.share(("mangle", "PREROUTING"), &format!("martians {name} loopback"), matches, "DROP");
         }
     }
     script.shared_chains.push(HOSTPORTS.into());
     for chain in ["PREROUTING", "OUTPUT"] {
-        // Before what the reference has there: a mapping of its may be stale, and ours is newer.
+        // Before the reference's rules: its mappings may be stale, and Ferrule's are newer.
         script.share_first(("nat", chain), "to this host", "-m addrtype --dst-type LOCAL", HOSTPORTS);
     }
 }
@@ -94,20 +94,20 @@ fn share_host_ports(script: &mut Script, family: Family) {
 fn share_mark(script: &mut Script, bit: u8) {
     let value = 1_u32 << bit;
     script.shared_chains.push(HAIRPIN.into());
-    // Before the rules that masquerade what leaves a subnet: theirs may end the way of a packet.
+    // Before the rules that masquerade packets which leave a subnet, because these may be final for a packet.
     script.share_first(("nat", "POSTROUTING"), "host ports", "", HAIRPIN);
     let mark = format!("-m mark --mark {value:#x}/{value:#x}");
     script.share(("nat", HAIRPIN), &format!("mark bit {bit}"), &mark, "MASQUERADE");
 }
 
-/// What a packet to a mapped port matches.
+/// The match for packets to a mapped port.
 fn destination(forward: &Forward) -> String {
     let Forward { protocol, host_ip, host_port, .. } = forward;
     let ip = host_ip.map_or(String::new(), |ip: IpAddr| format!(" -d {ip}"));
     format!("-p {protocol} -m {protocol} --dport {host_port}{ip}")
 }
 
-/// Each protocol with its ports, each once.
+/// The ports of each protocol, without duplicates.
 fn by_protocol(forwards: &[Forward]) -> Vec<(&'static str, Vec<String>)> {
     let mut groups: Vec<(&str, Vec<String>)> = Vec::new();
     for forward in forwards {
@@ -121,8 +121,8 @@ fn by_protocol(forwards: &[Forward]) -> Vec<(&'static str, Vec<String>)> {
     groups
 }
 
-/// The host ports that an attachment's chain is for, but that packets go elsewhere for before: to a newer chain that takes
-/// all packets to the same port, be it of all addresses. What has conditions takes some of them only.
+/// The host ports of an attachment's chain whose packets go to a newer chain. That chain must map the same port for all
+/// packets and the same addresses, or for all addresses. A mapping with conditions applies to some packets only.
 fn waiting(saved: &str, chain: &str) -> Vec<String> {
     let jumps = rules(saved, PROPERTIES.table).filter(|rule| chain_of(rule) == HOSTPORTS);
     let newer: Vec<&str> = jumps.take_while(|rule| target(rule) != chain).filter(|r| is_for_all(r)).collect();
@@ -138,15 +138,15 @@ fn waiting(saved: &str, chain: &str) -> Vec<String> {
     waiting.collect()
 }
 
-/// A port that a chain leads elsewhere.
+/// A port that a chain maps.
 struct Port<'a> {
-    /// The protocol and the port.
+    /// Protocol and port.
     number: (&'a str, &'a str),
     /// Empty: all addresses of the host.
     address: &'a str,
 }
 
-/// The ports that a chain leads elsewhere.
+/// The ports that a chain maps.
 fn ports_of<'a>(saved: &'a str, chain: &'a str) -> impl Iterator<Item = Port<'a>> {
     let translated =
         rules(saved, PROPERTIES.table).filter(move |rule| chain_of(rule) == chain && target(rule) == "DNAT");
@@ -156,7 +156,7 @@ fn ports_of<'a>(saved: &'a str, chain: &'a str) -> impl Iterator<Item = Port<'a>
     })
 }
 
-/// Whether a rule that leads to an attachment's chain has no conditions but protocol and ports.
+/// Whether a rule that jumps to an attachment's chain has no conditions except protocol and ports.
 fn is_for_all(rule: &str) -> bool {
     let (protocol, ports) = (word_after(rule, " -p "), word_after(rule, " --dports "));
     let plain = format!("-A {HOSTPORTS} -p {protocol} -m multiport --dports {ports} -m comment --comment ");
@@ -168,7 +168,7 @@ fn is_for_all(rule: &str) -> bool {
 mod tests {
     use super::*;
 
-    /// A host with attachments, the newest first: what leads to each one's chain, and what that has.
+    /// A listing of a host with attachments, the newest first: the jump to each one's chain, and its rules.
     fn host(attachments: &[(&str, &str, &str)]) -> String {
         let jump = |(name, conditions, _): &(&str, &str, &str)| {
             format!(
@@ -189,8 +189,8 @@ mod tests {
             [("", "", true), ("", one, true), (one, one, true), (one, "", false), (one, other, false)]
         {
             let saved = host(&[("B", "", newer), ("A", "", older)]);
-            let wanted: &[&str] = if waits { &["n/B/e has it now: tcp 80"] } else { &[] };
-            assert_eq!(waiting(&saved, "A"), wanted, "{newer}, {older}");
+            let expected: &[&str] = if waits { &["n/B/e has it now: tcp 80"] } else { &[] };
+            assert_eq!(waiting(&saved, "A"), expected, "{newer}, {older}");
             assert!(waiting(&saved, "B").is_empty());
         }
         assert!(waiting(&host(&[("B", " -s 192.0.2.0/24", ""), ("A", "", "")]), "A").is_empty());

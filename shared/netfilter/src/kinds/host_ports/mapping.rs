@@ -1,4 +1,4 @@
-//! Host ports as a configuration asks for them.
+//! Host ports in a configuration.
 
 use std::net::{IpAddr, SocketAddr};
 use std::num::NonZeroU16;
@@ -11,40 +11,40 @@ use super::forward::{Forward, Protocol};
 use super::mark::Mark;
 use crate::networks::{any, loopback, subnet};
 
-/// Ports of this host's own addresses that lead to the container (an entry of `portMappings`).
+/// Ports of this host's own addresses that are forwarded to the container (`portMappings`).
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct HostPorts {
-    /// The container's addresses with their subnets. The first of each family is what the ports lead to.
+    /// The container's addresses with their subnets. The first address of each family is the destination.
     pub addresses: Vec<IpNetwork>,
     /// The mappings.
     pub mappings: Vec<HostPort>,
-    /// Whose connections through a mapping get the host's source address.
+    /// Which connections through a mapping get the host's source address.
     pub source_nat: SourceNat,
-    /// How connections that need source NAT are told apart from others on their way.
+    /// How connections that need source NAT are marked.
     pub mark: Mark,
-    /// What else a packet must fulfil to be mapped.
+    /// Conditions for a packet to be mapped.
     pub conditions: Conditions,
 }
 
 impl HostPorts {
-    /// The addresses that ports lead to: at most one in each family.
+    /// The destinations: at most one of each family.
     pub(crate) fn targets(&self) -> impl Iterator<Item = IpNetwork> {
         let first = |family| self.addresses.iter().copied().find(move |a| Family::from(*a) == family);
         first(Family::V4).into_iter().chain(first(Family::V6))
     }
 
-    /// Each mapping with the address that it leads to, for every family that it is in.
+    /// Each mapping in each of its families, with its destination.
     pub(crate) fn forwards(&self) -> impl Iterator<Item = Forward> {
         self.targets()
             .flat_map(|target| self.mappings.iter().filter_map(move |mapping| mapping.towards(target.ip())))
     }
 
-    /// Whether the mappings do not fit the maps, and are rules of their own.
+    /// Whether the mappings need separate rules, because they cannot be in the maps.
     pub(crate) fn are_conditional(&self) -> bool {
         self.mark != Mark::default() || !self.conditions.is_empty()
     }
 
-    /// Each container address with the networks whose connections to it get the host's source address.
+    /// Each container address, with the networks whose connections to it get the host's source address.
     pub(crate) fn sources(&self) -> impl Iterator<Item = (IpAddr, IpNetwork)> {
         let masq = self.source_nat;
         self.targets()
@@ -53,16 +53,16 @@ impl HostPorts {
     }
 }
 
-/// Whose connections through a host port get the host's source address (the keys `snat` and `masqAll`).
+/// Which connections through a host port get the host's source address (the keys `snat` and `masqAll`).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
 pub enum SourceNat {
-    /// Nobody's.
+    /// No connections.
     None,
-    /// Those of the container's own subnet (hairpin) and of the host's loopback addresses: without, answers
-    /// would not come back through the host.
+    /// Connections from the container's own subnet (hairpin) and from the host's loopback addresses. Otherwise the
+    /// answers would not return through the host.
     #[default]
     Hairpin,
-    /// Everybody's.
+    /// All connections.
     All,
 }
 
@@ -76,7 +76,7 @@ impl SourceNat {
     }
 }
 
-/// A port of the host that leads to a port of the container.
+/// A port of the host that is forwarded to a port of the container.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct HostPort {
     /// The protocol.
@@ -90,7 +90,7 @@ pub struct HostPort {
 }
 
 impl HostPort {
-    /// The mapping to a container's address, if it is in that address's family.
+    /// The mapping to a container's address, if the families are equal.
     fn towards(&self, target: IpAddr) -> Option<Forward> {
         if self.host_ip.is_some_and(|ip| Family::from(ip) != Family::from(target)) {
             return None;

@@ -1,26 +1,26 @@
-//! How connections that need source NAT are told apart.
+//! Marks of connections that need source NAT.
 
 use crate::chain_name::ChainName;
 
-/// How a mapped connection that needs source NAT is told apart on its way through the host.
+/// How a mapped connection that needs source NAT is recognized on its way through the host.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Mark {
-    /// By this bit of a mark, 0 to 31 (the key `markMasqBit`): the packet's with iptables, the connection's with nftables.
+    /// By this bit of a mark, 0 to 31 (the key `markMasqBit`). iptables uses the packet's mark, nftables the
+    /// connection's.
     Bit(u8),
-    /// By jumping to a chain of somebody else, who does the source NAT too (the key `externalSetMarkChain`).
-    /// The iptables backend only.
+    /// By jumping to another program's chain, which also does the source NAT (the key `externalSetMarkChain`). Only
+    /// with the iptables backend.
     Chain(ChainName),
 }
 
 impl Mark {
-    /// The bit that is used if the configuration does not say: 13. Kubernetes uses 14 and 15, Calico 20 to
-    /// 31.
+    /// The default bit. Kubernetes uses 14 and 15, Calico 20 to 31.
     pub const DEFAULT_BIT: u8 = 13;
 
-    /// A bit, checked.
+    /// A checked bit.
     ///
     /// # Errors
-    /// If it is not within 0 to 31.
+    /// If it is not in 0 to 31.
     pub fn bit(bit: i64) -> Result<Self, String> {
         match u8::try_from(bit) {
             Ok(bit @ 0..=31) => Ok(Self::Bit(bit)),

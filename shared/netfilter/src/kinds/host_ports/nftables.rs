@@ -21,7 +21,7 @@ use crate::ruleset::{
 const PREROUTING: Chain = Chain::nat("prerouting", NAT_IN);
 const OUTPUT: Chain = Chain::nat("output", NF_INET_LOCAL_OUT);
 const HAIRPIN: Chain = Chain::regular("hairpin");
-/// Where rules with conditions are, too.
+/// The chain also contains the rules with conditions.
 pub(super) const HOSTPORTS: Chain = Chain::regular("hostports");
 
 pub(super) const PROPERTIES: NftablesProperties = NftablesProperties {
@@ -50,8 +50,8 @@ fn layout() -> Layout {
         let rule = Expressions::new().addressed_here().jump(HOSTPORTS.name);
         this.rules.push(Rule::new(chain, "to this host", rule));
     }
-    // The mark comes before the maps, and is removed again where none of them has the port: nft(8) has no statement that
-    // looks into a map first, and then does two things.
+    // The mark is set before the look-up in the maps, and cleared if no map has the port. nft(8) has no statement that
+    // does two things after one look-up.
     let marked = Expressions::new().mark(Mark::DEFAULT_BIT, R0);
     this.rules.push(Rule { first: true, ..Rule::new(HOSTPORTS, "mark", marked) });
     for family in Family::ALL {
@@ -66,7 +66,7 @@ fn layout() -> Layout {
     this
 }
 
-/// Rule and map: what the map has is marked and rewritten.
+/// A map, and the rule that marks and rewrites packets to the ports in it.
 fn add_map(layout: &mut Layout, map: Set, family: Family, address: Option<Field>) {
     let mut key = Expressions::new().family(family);
     let mut register = R0;
@@ -91,7 +91,7 @@ pub(super) fn rules(ports: &HostPorts) -> NftablesRules {
     this
 }
 
-/// Rules and sets for the networks whose connections, known by their mark, get the host's address.
+/// Rules and sets for source NAT of connections from certain networks. The connections have the mark.
 fn extend_layout(ports: &HostPorts, layout: &mut Layout) {
     let Mark::Bit(bit) = ports.mark else { return };
     for (_, from) in ports.sources() {
@@ -114,13 +114,13 @@ fn extend_layout(ports: &HostPorts, layout: &mut Layout) {
     }
 }
 
-/// Ports of all of the host's addresses.
+/// Ports of all addresses of the host.
 fn ports(family: Family) -> Set {
     let name = family.choose("hostport4", "hostport6");
     map(name, &[Type::INET_PROTO, Type::INET_SERVICE], family)
 }
 
-/// Ports of one of the host's addresses.
+/// Ports of one address of the host.
 fn ports_of_one_address(family: Family) -> Set {
     let name = family.choose("hostip4", "hostip6");
     map(name, &[Type::ip_addr(family), Type::INET_PROTO, Type::INET_SERVICE], family)
@@ -130,7 +130,7 @@ fn map(name: &'static str, key: &[Type], family: Family) -> Set {
     Set { data: vec![Type::ip_addr(family), Type::INET_SERVICE], is_claimed: true, ..Set::new(name, key) }
 }
 
-/// Each container with a network whose connections to it, through a host port, get the host's address.
+/// Each container with a network whose connections to it through a host port get the host's source address.
 fn sources(family: Family, prefix: u8) -> Set {
     Set::of_networks("hairpin", family, prefix)
 }
@@ -141,7 +141,7 @@ fn records(ports: &HostPorts) -> Vec<Record> {
     forwards.chain(ports.sources().map(|(to, from)| hairpin(to, from))).collect()
 }
 
-/// A host port in the maps.
+/// A host port in a map.
 fn mapped(forward: Forward) -> Record {
     let family = Family::from(forward.to);
     let (protocol, port) = ([forward.protocol.number()], forward.host_port.to_be_bytes());
@@ -154,7 +154,7 @@ fn mapped(forward: Forward) -> Record {
     Record { udp: udp(&forward), ..record }
 }
 
-/// A host port that is a rule with conditions.
+/// A host port in a rule with conditions.
 fn conditional(forward: Forward) -> Record {
     let record = Record::of(format!("rule {forward}"), []);
     Record { udp: udp(&forward), chain: Some(HOSTPORTS.name), ..record }
@@ -165,7 +165,7 @@ fn udp(forward: &Forward) -> Option<UdpPort> {
     (protocol == Protocol::Udp).then(|| UdpPort { host_ip, port: host_port, to: to.ip() })
 }
 
-/// Connections to the container from a network get the host's address.
+/// Source NAT of connections to the container from a network.
 fn hairpin(to: IpAddr, from: IpNetwork) -> Record {
     let pair = [octets(to), octets(from.ip())].concat();
     let element = Element::in_set(sources(Family::from(from), from.prefix()), pair);
@@ -205,7 +205,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_record_is_none() {
+    fn other_texts_are_not_records() {
         for text in [
             "",
             "hostports cbr0/c1/eth0",

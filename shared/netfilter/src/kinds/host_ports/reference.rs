@@ -1,4 +1,4 @@
-//! Host ports as the reference has them.
+//! Host ports of the reference.
 
 use netlink::{Family, RequestError};
 
@@ -11,21 +11,21 @@ use crate::ruleset::Table;
 use crate::ruleset::uapi::{NFPROTO_IPV4, NFPROTO_IPV6};
 use crate::selector::Selector;
 
-/// The chain of iptables from which the host ports of all attachments go on.
+/// The iptables chain that jumps to the chains of all attachments.
 pub(super) const DNAT: &str = "CNI-HOSTPORT-DNAT";
 
-/// What the names of an attachment's chains begin with: that with the rules that count, and that for source addresses.
+/// Prefixes of the names of an attachment's chains: for mappings, and for source NAT.
 const PREFIXES: [&str; 2] = ["CNI-DN-", "CNI-SN-"];
 
 /// The tables of the nftables backend.
 const V4: Table = Table::new(NFPROTO_IPV4, "cni_hostport");
 const V6: Table = Table::new(NFPROTO_IPV6, "cni_hostport");
 
-/// Their chains with rules for host ports.
+/// Its chains with mappings.
 const CHAINS: [&str; 2] = ["hostports", "hostip_hostports"];
 /// The chain that jumps to both, since release 1.9.0.
 const ALL: &str = "hostports_all";
-/// That with rules for the source addresses of connections through these.
+/// Its chain with source NAT.
 const SOURCES: &str = "masquerading";
 
 pub(super) const PROPERTIES: ReferenceProperties = ReferenceProperties {
@@ -43,7 +43,8 @@ pub(super) const PROPERTIES: ReferenceProperties = ReferenceProperties {
     ..ReferenceProperties::NONE
 };
 
-/// Whether a rule is somebody's, by its comment. It names the container alone, not the network: GC must leave it.
+/// Whether a rule belongs to the selected attachments, by its comment. The comment contains the container but not the
+/// network, so GC keeps the rule.
 fn is_of(selector: &Selector<'_>, comment: &str) -> bool {
     matches!(selector, Selector::Of(owner) if comment == owner.container())
 }
@@ -86,7 +87,7 @@ impl HostPorts {
     }
 }
 
-/// Whether packets come from a base chain to another chain, directly or by way of [`ALL`].
+/// Whether packets reach a chain from a base chain, directly or through [`ALL`].
 fn is_reached(tables: &dyn Listing, table: Table, from: &str, to: &str) -> Result<bool, RequestError> {
     Ok(tables.leads(table, from, to)? || tables.leads(table, from, ALL)? && tables.leads(table, ALL, to)?)
 }

@@ -1,4 +1,4 @@
-//! Masquerade as a plugin is configured for it.
+//! Masquerade in a plugin's configuration.
 
 use cni::{AsWritten, Error, Result, Undo};
 use ipnetwork::IpNetwork;
@@ -22,23 +22,23 @@ struct RawMasquerade {
 
 /// Whether and how an attachment is masqueraded (the keys `ipMasq`, `ipMasqBackend`, `ipMasqFamily`).
 ///
-/// All commands take the attachment's addresses, each with its subnet's prefix length, and do nothing where none of them is
-/// to be masqueraded. The rules are removed by their [`crate::Kind`], whatever the configuration says by then.
+/// The commands' functions receive the attachment's addresses with their prefix lengths, and do nothing if none is to
+/// be masqueraded. Rules are removed by their [`crate::Kind`], whatever the configuration is by then.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct MasqueradeConf {
     enabled: bool,
-    /// None: nftables if the kernel has it, else iptables.
+    /// None: nftables if the kernel has it, otherwise iptables.
     backend: Option<Backend>,
-    /// None: both.
+    /// None: both families.
     family: Option<Family>,
 }
 
 impl MasqueradeConf {
-    /// Takes the keys out of a plugin's configuration. They are checked also if `ipMasq` is off: who turns it on later
-    /// should not find out only then.
+    /// Parses the keys of a plugin's configuration. They are checked even if `ipMasq` is off, so that mistakes are
+    /// found before it is turned on.
     ///
     /// # Errors
-    /// Code 6 for a key of the wrong type, 7 for a value that is not known.
+    /// Code 6 for a key of the wrong type. Code 7 for an unknown value.
     pub fn read(document: &AsWritten) -> Result<Self> {
         let raw: RawMasquerade = document.decode()?;
         let backend = raw.ip_masq_backend.filter(|text| !text.is_empty()).map(|text| text.parse());
@@ -54,10 +54,11 @@ impl MasqueradeConf {
         Ok(Self { enabled: raw.ip_masq, backend, family })
     }
 
-    /// Hides an attachment's addresses behind the host's (ADD).
+    /// ADD: masquerades an attachment's addresses.
     ///
     /// # Errors
-    /// As [`Firewall::open`] and [`Firewall::install`].
+    /// Code 2 if the configured backend is not available. Code 999 if no backend is, or if the rules cannot be
+    /// installed.
     pub fn install(
         &self,
         owner: &Owner,
@@ -70,10 +71,10 @@ impl MasqueradeConf {
         }
     }
 
-    /// Whether the rules are as ADD installed them (CHECK).
+    /// CHECK: compares the rules with those that ADD installed.
     ///
     /// # Errors
-    /// As [`Firewall::check`].
+    /// Code 999, with the missing rule.
     pub fn check(&self, owner: &Owner, addresses: impl IntoIterator<Item = IpNetwork>) -> Result<()> {
         match self.rules(addresses) {
             Some(rules) => Firewall::open(self.backend)?.check(owner, &rules),
@@ -81,7 +82,7 @@ impl MasqueradeConf {
         }
     }
 
-    /// The rules that ADD has installed (REPAIR).
+    /// REPAIR: the rules that ADD installed.
     pub fn expected(
         &self,
         owner: &Owner,
@@ -91,7 +92,7 @@ impl MasqueradeConf {
         Some(Expected { owner: owner.clone(), rules, backend: self.backend })
     }
 
-    /// Whether the rules could be installed now, if they are asked for (STATUS).
+    /// STATUS: whether the rules could be installed, if configured.
     ///
     /// # Errors
     /// Code 50 if not.
@@ -100,10 +101,10 @@ impl MasqueradeConf {
     }
 
     fn rules(&self, addresses: impl IntoIterator<Item = IpNetwork>) -> Option<Masquerade> {
-        let is_wanted = |address: &IpNetwork| {
+        let is_expected = |address: &IpNetwork| {
             self.enabled && self.family.is_none_or(|family| Family::from(*address) == family)
         };
-        let addresses: Vec<_> = addresses.into_iter().filter(is_wanted).collect();
+        let addresses: Vec<_> = addresses.into_iter().filter(is_expected).collect();
         (!addresses.is_empty()).then_some(Masquerade { addresses })
     }
 }
@@ -119,7 +120,7 @@ mod tests {
     #[test]
     fn the_addresses_of_the_chosen_family_are_masqueraded() {
         let (v4, v6) = ("10.0.0.2/24", "fd00::2/64");
-        for (keys, wanted) in [
+        for (keys, expected) in [
             (r#"{}"#, &[][..]),
             (r#"{"ipMasqFamily": "ipv4"}"#, &[]),
             (r#"{"ipMasq": true}"#, &[v4, v6]),
@@ -128,13 +129,13 @@ mod tests {
             (r#"{"ipMasq": true, "ipMasqFamily": "ipv6"}"#, &[v6]),
         ] {
             let rules = read(keys).unwrap().rules([v4, v6].map(|address| address.parse().unwrap()));
-            let wanted = Masquerade { addresses: wanted.iter().map(|a| a.parse().unwrap()).collect() };
-            assert_eq!(rules, (!wanted.addresses.is_empty()).then_some(wanted), "{keys}");
+            let expected = Masquerade { addresses: expected.iter().map(|a| a.parse().unwrap()).collect() };
+            assert_eq!(rules, (!expected.addresses.is_empty()).then_some(expected), "{keys}");
         }
     }
 
     #[test]
-    fn what_is_wrong_is_named_also_where_nothing_is_masqueraded() {
+    fn mistakes_are_named_even_if_nothing_is_masqueraded() {
         for (keys, code, culprit) in [
             (r#"{"ipMasq": "yes"}"#, 6, "ipMasq"),
             (r#"{"ipMasqBackend": 4}"#, 6, "ipMasqBackend"),

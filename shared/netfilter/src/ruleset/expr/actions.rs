@@ -1,4 +1,4 @@
-//! What a rule does to the packets that fulfil its conditions.
+//! The statements of a rule: what it does with packets that match.
 
 use netlink::Family;
 
@@ -6,12 +6,12 @@ use super::{Expressions, put_value};
 use crate::ruleset::uapi::*;
 
 impl Expressions {
-    /// Sets a bit of the connection's mark, by way of a register.
+    /// Sets a bit of the connection's mark, using a register.
     pub(crate) fn mark(self, bit: u8, register: u32) -> Self {
         self.change_mark(bit, 1 << bit, register)
     }
 
-    /// Clears a bit of the connection's mark, by way of a register.
+    /// Clears a bit of the connection's mark, using a register.
     pub(crate) fn unmark(self, bit: u8, register: u32) -> Self {
         self.change_mark(bit, 0, register)
     }
@@ -25,7 +25,7 @@ impl Expressions {
         })
     }
 
-    /// Sets a bit of the packet's mark, by way of a register.
+    /// Sets a bit of the packet's mark, using a register.
     pub(crate) fn mark_packet(self, bit: u8, register: u32) -> Self {
         let bit = 1_u32 << bit;
         let this = self.load_meta(NFT_META_MARK, register);
@@ -53,7 +53,7 @@ impl Expressions {
         })
     }
 
-    /// Rewrites the source to the address of the interface that the packet leaves by.
+    /// Rewrites the source to the address of the outgoing interface.
     pub(crate) fn masquerade(self) -> Self {
         self.push("masq", &|_| {})
     }

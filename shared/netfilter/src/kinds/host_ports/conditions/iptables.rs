@@ -1,8 +1,8 @@
-//! Conditions in the words of iptables(8): its own parser reads them, as arguments of one rule. They are checked to be
-//! nothing but matches.
+//! Conditions in the syntax of iptables(8). Its own parser reads them as arguments of one rule. Here they are checked
+//! to contain only matches.
 
-/// What an option must not be, nor begin one of: iptables takes options that are cut short. They are commands, other
-/// tables, targets, sets of others, and what changes the lists that matches keep. The protocol is the mapping's.
+/// Options that are refused, also abbreviated, because iptables accepts abbreviations: commands, other tables, targets,
+/// sets that other programs own, and options that change a match's lists. The protocol is the mapping's.
 const REFUSED: &[&str] = &[
     "--add-set",
     "--append",
@@ -42,17 +42,17 @@ const REFUSED: &[&str] = &[
     "--zero",
 ];
 
-/// Short options: others cannot be told apart from several put together, such as `-fj`.
+/// Allowed short options. Others could be a combination of several, such as `-fj`.
 const SHORT: &[&str] = &["-s", "-d", "-i", "-o", "-m", "-f"];
 
-/// The most bytes of a word (`PARAM_BUFFER` of iptables-restore is 1024).
+/// Maximum length of a word in bytes (`PARAM_BUFFER` of iptables-restore is 1024).
 const LONGEST: usize = 255;
 
-/// Checks words, and gives them as iptables-restore reads them. Comments are left out: those of our rules say whose
-/// they are.
+/// Checks words, and returns them in the syntax of iptables-restore. Comments are removed, because the comments of
+/// Ferrule's rules identify the attachment.
 ///
 /// # Errors
-/// The word that does more than match.
+/// The word that is not a match.
 pub(super) fn read(words: &[String]) -> Result<Vec<String>, String> {
     let mut read: Vec<String> = Vec::new();
     let mut words = words.iter().map(String::as_str).peekable();
@@ -93,13 +93,13 @@ fn check(word: &str) -> Result<(), String> {
     if allowed { Ok(()) } else { Err(format!("{word:?} is not a match option of iptables")) }
 }
 
-/// The name is part of that of a library which iptables loads.
+/// The name of a match is part of the name of a library that iptables loads.
 fn is_name(text: &str) -> bool {
     let plain = |c: char| c.is_ascii_alphanumeric() || c == '_';
     !text.is_empty() && text.chars().all(plain)
 }
 
-/// As iptables-restore reads it: in double quotes, with `\` before those that are meant.
+/// Quotes a word for iptables-restore: in double quotes, with `\` as the escape character.
 fn quoted(word: &str) -> String {
     let plain = |c: char| c.is_ascii_alphanumeric() || "!-_.,:/+=@%".contains(c);
     if word.chars().all(plain) {
@@ -117,7 +117,7 @@ mod tests {
     }
 
     #[test]
-    fn what_matches_is_taken_as_it_is() {
+    fn matches_are_accepted_unchanged() {
         for good in [
             "-s 192.0.2.0/24",
             "! -d 192.0.2.1",
@@ -140,7 +140,7 @@ mod tests {
     }
 
     #[test]
-    fn what_does_something_else_is_refused_with_the_word_named() {
+    fn words_that_are_not_matches_are_refused_by_name() {
         for (bad, culprit) in [
             ("-j ACCEPT", "-j"),
             ("-jACCEPT", "-jACCEPT"),

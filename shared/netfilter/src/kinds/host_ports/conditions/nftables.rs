@@ -1,5 +1,5 @@
-//! Conditions in the words of nft(8): the common ones, as `ip saddr != { 192.0.2.0/24, 198.51.100.7 } tcp
-//! sport 1024-65535`.
+//! Conditions in the syntax of nft(8). The common ones are supported, such as `ip saddr != { 192.0.2.0/24, 198.51.100.7
+//! } tcp sport 1024-65535`.
 
 use std::cmp::Ordering;
 use std::net::IpAddr;
@@ -13,13 +13,13 @@ use crate::kinds::host_ports::forward::Protocol;
 use crate::ruleset::uapi::*;
 use crate::ruleset::{Expressions, Field, R0, octets, padded};
 
-/// The most rules that the alternatives of one mapping may become.
+/// Maximum number of rules for the alternatives of one mapping.
 const ALTERNATIVES_MAX: usize = 64;
 
 /// One condition: a packet has to pass one of these tests.
 pub(super) type Match = Vec<Expressions>;
 
-/// A part of a packet, or a fact about it.
+/// A field of a packet, or a property of it.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Part {
     Address(Field, Family),
@@ -32,10 +32,10 @@ enum Part {
     CtState,
 }
 
-/// Reads conditions.
+/// Parses conditions.
 ///
 /// # Errors
-/// Which condition is not understood.
+/// The condition that is malformed.
 pub(super) fn parse(text: &str, family: Family) -> Result<Vec<Match>, String> {
     let spaced = text.replace('{', " { ").replace('}', " } ").replace(',', " , ");
     let mut words = spaced.split_whitespace().peekable();
@@ -48,7 +48,7 @@ pub(super) fn parse(text: &str, family: Family) -> Result<Vec<Match>, String> {
         let part = part(&mut words, family)?;
         let negated = words.next_if(|word| ["==", "!="].contains(word)) == Some("!=");
         let tests = tests(&mut words, part, negated)?;
-        // None of several values may fit: all of these tests are to be passed.
+        // With `!=`, no value may match: the packet has to pass all tests.
         let all = || vec![tests.iter().cloned().fold(Expressions::new(), Expressions::and)];
         matches.push(if negated { all() } else { tests });
     }
@@ -130,7 +130,7 @@ fn test(text: &str, part: Part, negated: bool) -> Result<Expressions, String> {
             Ok(this.load_meta(NFT_META_MARK, R0).compare(R0, equal, &mark(text).ok_or_else(wrong)?))
         }
         Part::CtMark => Ok(this.load_ct(NFT_CT_MARK, R0).compare(R0, equal, &mark(text).ok_or_else(wrong)?)),
-        // Read as a whole, before.
+        // Parsed as a whole before.
         Part::CtState => Err(wrong()),
     }
 }
@@ -165,7 +165,7 @@ fn port(this: Expressions, text: &str, (equal, within): (u32, u32)) -> Option<Ex
     }
 }
 
-/// The bytes of a name, or those that all names begin with which are meant by `eth*`.
+/// The bytes of a name, or of the prefix in `eth*`.
 fn interface(text: &str) -> Result<Vec<u8>, String> {
     let text = text.trim_matches('"');
     match text.strip_suffix('*') {
@@ -206,7 +206,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_understood_is_named() {
+    fn a_malformed_condition_is_named() {
         for (bad, culprit) in [
             ("ip saddr 192.0.2.1 drop", "drop"),
             ("ip saddr 192.0.2.1; flush ruleset", "192.0.2.1;"),
@@ -237,7 +237,7 @@ mod tests {
         assert!(parse(&format!("tcp sport {{{many}}}"), Family::V4).unwrap_err().contains("too many"));
     }
 
-    /// 64 times two: a product that is 0 in 64 bits.
+    /// 64 doublings: the product is 0 in 64 bits.
     #[test]
     fn alternatives_are_too_many_also_where_their_number_is_too_large_for_a_word() {
         let error = parse(&"tcp sport {1,2} ".repeat(64), Family::V4).unwrap_err();

@@ -1,9 +1,9 @@
-//! Values of nft's words that are more than one word, or have a form of their own.
+//! Values in nft's syntax that have several words or a special form.
 
 use std::iter::Peekable;
 use std::str::SplitWhitespace;
 
-/// The words that are not read yet.
+/// The remaining words.
 pub(super) type Words<'a> = Peekable<SplitWhitespace<'a>>;
 
 /// Connection states, by their bits in the kernel (`NF_CT_STATE_BIT` of linux/netfilter/nf_conntrack_common.h).
@@ -28,7 +28,7 @@ pub(super) fn states(words: &mut Words<'_>) -> Result<u32, String> {
     Ok(mask)
 }
 
-/// What does not match, and is left out: `"some words"`.
+/// Skips a comment, `"some words"`.
 pub(super) fn skip_comment(words: &mut Words<'_>) -> Result<(), String> {
     let first = words.next().ok_or("the text of a comment is missing")?;
     let Some(rest) = first.strip_prefix('"') else { return Ok(()) };
