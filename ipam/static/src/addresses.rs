@@ -1,4 +1,4 @@
-//! Which addresses an attachment gets: those that it is asked for with, completed by the entries of the configuration.
+//! The addresses of an attachment: the requested ones, completed by the entries of the configuration.
 
 use std::net::IpAddr;
 
@@ -8,12 +8,12 @@ use ipnetwork::IpNetwork;
 
 use crate::conf::{Conf, Entry, RequestedIp};
 
-/// The addresses of an attachment, with their gateways. `runtimeConfig.ips`, else `args.cni.ips`, stand in the place of all others;
-/// `IP` in `CNI_ARGS` comes behind the configuration's.
+/// The addresses of an attachment, with their gateways. `runtimeConfig.ips`, otherwise `args.cni.ips`, replace all
+/// others. `IP` in `CNI_ARGS` is added to the configuration's.
 ///
 /// # Errors
-/// Code 4 for a malformed `CNI_ARGS`. Code 7 if there is no address, if one is there twice or has no prefix length, or if
-/// `GATEWAY` is for none of them.
+/// Code 4 for a malformed `CNI_ARGS`. Code 7 if there is no address, if one is listed twice or has no prefix length, or
+/// if `GATEWAY` is in the subnet of none of them.
 pub fn of_attachment(conf: &Conf, args: &CniArgs) -> Result<Vec<IpConfig>> {
     let requested = [&conf.runtime_ips, &conf.args_ips].into_iter().find(|ips| !ips.is_empty());
     let mut ips: Vec<IpConfig> = match requested {
@@ -42,7 +42,7 @@ pub fn of_attachment(conf: &Conf, args: &CniArgs) -> Result<Vec<IpConfig>> {
 }
 
 impl Conf {
-    /// The entries that have an address.
+    /// The entries with an address.
     fn as_written(&self) -> impl Iterator<Item = IpConfig> {
         self.entries.iter().filter_map(|entry| {
             let address = entry.address?;
@@ -50,8 +50,8 @@ impl Conf {
         })
     }
 
-    /// An address that a call asks for: what it does not say is as in the entry whose subnet holds it
-    /// (containernetworking/plugins#406, #411). `words`: how the reference begins its error if there is no prefix length.
+    /// Completes a requested address from the entry whose subnet contains it (containernetworking/plugins#406, #411).
+    /// `words`: the start of the reference's error for a missing prefix length.
     fn complete(&self, requested: RequestedIp, words: &str) -> Result<IpConfig> {
         let RequestedIp { ip, prefix } = requested;
         let holds = |entry: &&Entry| entry.address.is_some_and(|subnet| subnet.contains(ip));
@@ -63,7 +63,7 @@ impl Conf {
             )));
         };
         let address = IpNetwork::new(ip, prefix)?;
-        // A gateway outside of the entry's own subnet is for all addresses in it.
+        // A gateway outside of its entry's subnet applies to all addresses in that subnet.
         let is_for = |entry: &Entry, gateway| {
             is_on_link(address, gateway) || entry.address.is_some_and(|subnet| !is_on_link(subnet, gateway))
         };
@@ -72,15 +72,15 @@ impl Conf {
         Ok(IpConfig::new(address, gateway.or_else(|| self.lone_gateway(address))))
     }
 
-    /// The gateway of an entry that has no address.
+    /// The gateway of an entry without an address.
     fn lone_gateway(&self, address: IpNetwork) -> Option<IpAddr> {
         let mut lone = self.entries.iter().filter(|entry| entry.address.is_none());
         lone.find_map(|entry| entry.gateway.filter(|gateway| is_on_link(address, *gateway)))
     }
 }
 
-/// Whether who has the address reaches the gateway: it is in the subnet, or needs none to be in. What an address that is alone in its
-/// subnet reaches is the interface's matter.
+/// Whether a container with the address can reach the gateway: it is in the subnet, or the subnet has only this
+/// address. In the latter case, the interface plugin decides.
 pub fn is_on_link(address: IpNetwork, gateway: IpAddr) -> bool {
     let longest = if address.is_ipv4() { 32 } else { 128 };
     let link_local = matches!(gateway, IpAddr::V6(ip) if ip.is_unicast_link_local());
@@ -88,7 +88,7 @@ pub fn is_on_link(address: IpNetwork, gateway: IpAddr) -> bool {
     same_family && (address.contains(gateway) || link_local || address.prefix() == longest)
 }
 
-/// Gives a gateway to all addresses whose subnet holds it.
+/// Sets the gateway of all addresses whose subnet contains it.
 fn set_gateway(ips: &mut [IpConfig], gateway: IpAddr) -> Result<()> {
     let mut is_used = false;
     for ip in ips.iter_mut().filter(|ip| is_on_link(ip.address, gateway)) {
@@ -116,7 +116,7 @@ fn refuse_unusable(ips: &[IpConfig]) -> Result<()> {
     Ok(())
 }
 
-/// A list with commas, in `CNI_ARGS`.
+/// A comma-separated list in `CNI_ARGS`.
 fn list<T>(args: &CniArgs, key: &str, read: fn(&str) -> Result<T, String>) -> Result<Vec<T>> {
     let items = args.get(key).unwrap_or_default().split(',').map(str::trim).filter(|text| !text.is_empty());
     let malformed = |e| Error::new(Code::InvalidEnvironment, format!("CNI_ARGS: {key}: {e}"));
@@ -130,7 +130,7 @@ mod tests {
 
     use super::*;
 
-    /// `ADDRESS via GATEWAY` of what is given, or the error.
+    /// `ADDRESS via GATEWAY` of each address, or the error.
     fn given(document: Value, args: &str) -> Result<Vec<String>> {
         let conf = Conf::try_from(AsWritten::from(document))?;
         let ips = of_attachment(&conf, &CniArgs::parse(args).unwrap())?;

@@ -1,4 +1,4 @@
-//! The configuration as checked. No I/O.
+//! The configuration after all checks. No I/O.
 
 use std::net::IpAddr;
 
@@ -7,7 +7,7 @@ use cni::{AsWritten, Code, Dns, Error, Result, Route};
 use ipnetwork::IpNetwork;
 use serde::{Deserialize, Deserializer, de::Error as _};
 
-/// The configuration. It may name no address: then each call does.
+/// The configuration. Without addresses in it, each call must request some.
 #[derive(Debug)]
 pub struct Conf {
     /// `ipam.addresses`.
@@ -20,7 +20,7 @@ pub struct Conf {
     pub runtime_ips: Vec<RequestedIp>,
 }
 
-/// An address to give, with the gateway of its subnet; or such a gateway alone, for addresses that a call asks for.
+/// An address with the gateway of its subnet, or only a gateway, for requested addresses.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Entry {
     pub address: Option<IpNetwork>,
@@ -35,7 +35,7 @@ struct RawEntry {
     gateway: Option<IpAddr>,
 }
 
-/// An address that a call asks for. Without a prefix length, it gets that of the entry whose subnet holds it.
+/// A requested address. Without a prefix length, it gets that of the entry whose subnet contains it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct RequestedIp {
     pub ip: IpAddr,
@@ -43,7 +43,7 @@ pub struct RequestedIp {
 }
 
 impl RequestedIp {
-    /// Reads `10.0.0.5/24` or `10.0.0.5`.
+    /// Parses `10.0.0.5/24` or `10.0.0.5`.
     pub fn parse(text: &str) -> Result<Self, String> {
         match text.contains('/') {
             true => parse_cidr(text).map(|net| Self { ip: net.ip(), prefix: Some(net.prefix()) }),

@@ -1,4 +1,4 @@
-//! Hostile input: what the fuzz target feeds to this plugin, and what must hold whatever it is.
+//! Fuzzing: conditions that hold for any input.
 
 #![allow(clippy::unwrap_used, reason = "a fuzz target ends with a panic")]
 
@@ -9,8 +9,8 @@ use cni::{AsWritten, CniArgs, json};
 use crate::addresses;
 use crate::conf::Conf;
 
-/// The configuration, and behind a line that is `--`, `CNI_ARGS`: no address is given twice, each gateway is of the family of its address,
-/// and what the runtime asks for is what is given.
+/// The input is the configuration, a line `--`, and `CNI_ARGS`. No address is listed twice, each gateway is of its
+/// address's family, and the addresses that the runtime requests are in the result.
 pub fn configuration(input: &[u8]) {
     let text = String::from_utf8_lossy(input);
     let (document, args) = text.split_once("\n--\n").unwrap_or((&text, ""));

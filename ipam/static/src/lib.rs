@@ -1,4 +1,4 @@
-//! static: the addresses that the configuration or the call names. It keeps nothing, so there is nothing to release.
+//! static: assigns the addresses in the configuration or the call. It has no state, so there is nothing to release.
 
 mod addresses;
 mod conf;
@@ -13,7 +13,7 @@ use conf::Conf;
 #[derive(Debug)]
 pub struct Static;
 
-/// GC has nothing to do, and STATUS nothing to look at but the configuration: the defaults are that.
+/// GC has nothing to do, and STATUS checks only the configuration, so the default implementations are enough.
 impl Plugin for Static {
     const NAME: &'static str = "static";
     const READS_ARGS: bool = true;
@@ -37,7 +37,7 @@ impl Plugin for Static {
     }
 }
 
-/// An address is in the result of ADD, with its gateway. To one that has none, another plugin may have given one.
+/// Checks that an address is in ADD's result, with its gateway. If it has none, another plugin may have added one.
 fn is_reported(ip: &IpConfig, prev: &AddResult) -> Result<()> {
     let address = ip.address;
     let Some(reported) = prev.ips.iter().find(|reported| reported.address == address) else {

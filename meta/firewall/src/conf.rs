@@ -1,4 +1,4 @@
-//! The configuration: as written ([`RawConf`]) and as checked ([`Conf`]). DEL and GC need nothing of it. No I/O.
+//! The configuration: as written ([`RawConf`]) and after all checks ([`Conf`]). DEL and GC do not need it. No I/O.
 
 use std::net::IpAddr;
 
@@ -6,10 +6,10 @@ use cni::{AddResult, AsWritten, Error, Result, addr};
 use netfilter::{ChainName, Opening};
 use serde::Deserialize;
 
-/// The chain of the administrator, if the configuration does not name one.
+/// Default of the administrator's chain.
 const ADMIN_CHAIN: &str = "CNI-ADMIN";
 
-/// The zone of firewalld, if the configuration does not name one.
+/// Default of firewalld's zone.
 const ZONE: &str = "trusted";
 
 /// The configuration as written.
@@ -23,20 +23,20 @@ struct RawConf {
     accept_mark_bit: Option<i64>,
 }
 
-/// The configuration as checked.
+/// The configuration after all checks.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Conf {
-    /// None: firewalld if it runs, else nftables where the kernel has it, else iptables.
+    /// None: firewalld if it runs, otherwise nftables if the kernel has it, otherwise iptables.
     pub backend: Option<Backend>,
-    /// How what the container's packets are marked with lets them pass.
+    /// How marked packets of the container are allowed.
     pub opening: Opening,
-    /// The zone of firewalld that the container's addresses join.
+    /// firewalld's zone for the container's addresses.
     pub zone: String,
-    /// From whom the container takes nothing.
+    /// The traffic to the container that is dropped.
     pub policy: Policy,
 }
 
-/// What lets the container's traffic pass.
+/// The backend that allows the container's traffic.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Backend {
     /// nf_tables, over netlink.
@@ -47,20 +47,20 @@ pub enum Backend {
     Firewalld,
 }
 
-/// From whom a container takes nothing (the key `ingressPolicy`).
+/// The traffic to a container that is dropped (the key `ingressPolicy`).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Policy {
-    /// It takes what the host's firewall lets pass.
+    /// None, except by the host's firewall.
     #[default]
     Open,
-    /// Nothing from containers on other bridges with a policy.
+    /// Traffic from containers on other bridges with a policy.
     SameBridge,
-    /// The same, and nothing from what is on its own bridge.
+    /// The same, and traffic from other ports of its bridge.
     Isolated,
 }
 
-/// The zone of firewalld that the reference may have put the container's addresses into, for DEL. None: another backend is asked
-/// for, or what is written makes no sense.
+/// firewalld's zone to which the reference may have added the container's addresses, for DEL. None: another backend is
+/// configured, or the configuration is invalid.
 pub fn zone_of_reference(raw: &AsWritten) -> Option<String> {
     let text = |key: &str| raw.key::<String>(&[key]).filter(|text| !text.is_empty());
     match text("backend").as_deref() {
@@ -69,8 +69,8 @@ pub fn zone_of_reference(raw: &AsWritten) -> Option<String> {
     }
 }
 
-/// All addresses of a result that others can send to without naming a link, as the reference takes them: many plugins list an address
-/// with an interface without a sandbox, or of another name than `CNI_IFNAME`. A result may list addresses of loopback too.
+/// All addresses of a result except loopback and link-local ones, as in the reference: many plugins list an address
+/// with an interface without a sandbox, or with another name than `CNI_IFNAME`.
 pub fn addresses(result: &AddResult) -> Vec<IpAddr> {
     let mut addresses: Vec<IpAddr> = Vec::new();
     for ip in result.ips.iter().map(|ip| ip.address.ip()).filter(|ip| addr::can_be_reached(*ip)) {

@@ -1,7 +1,8 @@
-//! The container's addresses in a zone of firewalld, for as long as firewalld runs and does not reload.
+//! The container's addresses in a zone of firewalld, until firewalld restarts or reloads.
 //!
-//! firewalld does not know whose a source of a zone is. So a file of the attachment says which sources it has, and DEL and GC
-//! need neither the configuration nor a previous result. Where firewalld has lost the sources meanwhile, only the file goes.
+//! firewalld does not record the owner of a zone's source. So a file of the attachment lists its sources, and DEL and
+//! GC need neither the configuration nor a previous result. If firewalld has lost the sources meanwhile, only the file
+//! is deleted.
 
 mod record;
 mod service;
@@ -15,27 +16,27 @@ use system::lock::Lock;
 use record::Record;
 use service::Service;
 
-/// The lock of those that change zones: an address may be given to a new container while the old one's DEL is at work.
+/// The lock for changes of zones: an address may be allocated to a new container while the old one's DEL runs.
 const LOCK: &str = "firewalld";
 const LOCK_TIMEOUT: Duration = Duration::from_secs(60);
 
-/// Whether firewalld is on this host's system bus, as far as this process may ask. The question does not start it.
+/// Whether firewalld is on this host's system bus, and this process may use the bus. Does not start firewalld.
 ///
 /// # Errors
-/// Code 5 or 11: the bus does not answer.
+/// Code 5 or 11 if the bus does not answer.
 pub fn is_on_bus() -> Result<bool> {
     Ok(Service::find_if_permitted()?.is_some())
 }
 
-/// Whether sources could be added now (STATUS).
+/// STATUS: whether sources could be added.
 ///
 /// # Errors
-/// Code 50 if not.
+/// Code 50 if they could not.
 pub fn available_on_bus() -> Result<()> {
     running().map(drop).code(Code::NotAvailable)
 }
 
-/// A zone, with the addresses that are to be sources of it.
+/// A zone, and the addresses to add to it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Zone {
     name: String,
@@ -43,16 +44,16 @@ pub struct Zone {
 }
 
 impl Zone {
-    /// With a container's addresses.
+    /// A zone for a container's addresses.
     pub fn new(name: &str, addresses: impl IntoIterator<Item = IpAddr>) -> Self {
         let sources = addresses.into_iter().map(source).collect();
         Self { name: name.to_owned(), sources }
     }
 
-    /// Adds the sources. What an earlier ADD of the attachment has added is removed, as far as it is not the same.
+    /// Adds the sources. Removes other sources of an earlier ADD of the attachment.
     ///
     /// # Errors
-    /// Code 7: the zone is unknown, or an address is in another one; else what firewalld says.
+    /// Code 7 if the zone is unknown, or an address is in another one. Otherwise firewalld's error.
     pub fn add_over_bus(&self, network: &NetworkName, at: &Attachment, undo: &mut Undo) -> Result<()> {
         let mut service = running()?;
         let _lock = Lock::acquire(LOCK, LOCK_TIMEOUT)?;
@@ -61,17 +62,17 @@ impl Zone {
         if let Some(earlier) = earlier {
             withdraw(Some(&mut service), &earlier.zone(), &file)?;
         }
-        // Before the change, so that a DEL after a kill knows of it.
+        // Before the change, so that a DEL after a kill finds it.
         let (network_, at_) = (network.clone(), at.clone());
         undo.push(move || remove_over_bus(&network_, &at_, None));
         Record::new(network, self).save(&file)?;
         self.sources.iter().try_for_each(|source| service.add(&self.name, source))
     }
 
-    /// Whether the zone has the sources, whoever added them.
+    /// Checks that the zone has the sources, whoever added them.
     ///
     /// # Errors
-    /// Code 999, with the source that is missing.
+    /// Code 999, with the missing source.
     pub fn check_over_bus(&self) -> Result<()> {
         let mut service = running()?;
         for source in &self.sources {
@@ -94,28 +95,29 @@ impl Zone {
     }
 }
 
-/// Removes an attachment's sources, by its file; without one those of `reference`, which keeps no file. What another attachment
-/// has got meanwhile stays. That nobody answers is an error only if there is a file.
+/// Removes an attachment's sources, as listed in its file. Without a file, removes those of `reference`, because the
+/// reference writes none. Sources of other attachments stay. If firewalld does not answer, this is an error only if
+/// there is a file.
 ///
 /// # Errors
-/// What firewalld says; code 5: what failed on which file.
+/// firewalld's error. Code 5 if a file operation fails.
 pub fn remove_over_bus(network: &NetworkName, at: &Attachment, reference: Option<&Zone>) -> Result<()> {
     let file = record::file(network, at);
-    // One that cannot be read stays, for the next DEL.
+    // An unreadable file stays, for the next DEL.
     let found = record::load(&file)?;
     if found.as_ref().is_some_and(|record| !record.is_of(network)) {
         return Ok(());
     }
     let reference = reference.filter(|zone| !zone.sources.is_empty());
-    // A host without firewalld is asked nothing.
+    // On a host without firewalld, the bus is not used.
     if found.is_none() && reference.is_none() {
         return file.remove();
     }
-    // Before the lock: of a hundred that a dead bus keeps waiting, none waits for the others.
+    // Before the lock, so that a hundred plugins which wait for a dead bus do not wait for each other.
     let mut service = match &found {
         Some(_) => Service::find()?,
         None => match Service::find_if_permitted() {
-            // Whether the reference was here is not known: that nobody answers keeps no container from going.
+            // Without an answer, it is unknown whether the reference added sources. DEL succeeds nevertheless.
             Err(e) => {
                 cni::warn(&format!(
                     "{e}; if the reference's plugin has put the container's addresses into a zone, they stay"
@@ -133,7 +135,7 @@ pub fn remove_over_bus(network: &NetworkName, at: &Attachment, reference: Option
 /// Removes the sources of the network's attachments that are not valid any more.
 ///
 /// # Errors
-/// As [`remove_over_bus`]; the rest is removed.
+/// firewalld's errors, or code 5 if a file operation fails. All other sources are removed.
 pub fn collect_over_bus(call: &Gc) -> Result<()> {
     if record::are_none() {
         return Ok(());
@@ -148,7 +150,7 @@ pub fn collect_over_bus(call: &Gc) -> Result<()> {
     })
 }
 
-/// Removes sources, if firewalld is there to have any, and then the file. The caller has the lock.
+/// Removes sources if firewalld runs, and then the file. The caller holds the lock.
 fn withdraw(service: Option<&mut Service>, zone: &Zone, file: &cni::backup::Backup) -> Result<()> {
     if let Some(service) = service {
         let taken = record::sources_of_others(file);
@@ -156,7 +158,7 @@ fn withdraw(service: Option<&mut Service>, zone: &Zone, file: &cni::backup::Back
         for source in zone.sources.iter().filter(|source| !taken.contains(*source)) {
             failures.note(service.remove(&zone.name, source));
         }
-        // What could not be removed is for the next DEL or GC.
+        // Sources that could not be removed are left for the next DEL or GC.
         failures.into_result()?;
     }
     file.remove()
@@ -169,7 +171,7 @@ fn running() -> Result<Service> {
     })
 }
 
-/// As firewalld writes a container's address.
+/// A container's address in firewalld's format.
 fn source(address: IpAddr) -> String {
     let prefix = if address.is_ipv4() { 32 } else { 128 };
     format!("{address}/{prefix}")

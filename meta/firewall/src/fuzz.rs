@@ -1,4 +1,4 @@
-//! Hostile input: what the fuzz target feeds to this plugin, and what must hold whatever it is.
+//! Fuzzing: conditions that hold for any input.
 
 #![allow(clippy::unwrap_used, reason = "a fuzz target ends with a panic")]
 
@@ -8,8 +8,8 @@ use cni::{AddResult, AsWritten, Version, json};
 
 use crate::conf::{self, Conf};
 
-/// The configuration, and the result before it if it has one: the mark is a bit, the chain's name a word, and no address is
-/// let pass that is not the container's alone.
+/// The input is the configuration, with `prevResult` if it has one. The mark is one bit, the chain's name is one word,
+/// and only the container's own addresses are allowed.
 pub fn configuration(input: &[u8]) {
     let Ok(document) = json::parse(input, "it") else { return };
     let Ok(conf) = Conf::try_from(AsWritten::from(document.clone())) else { return };

@@ -22,7 +22,7 @@ use rules::{FirewallRules, query_bus_for_backend};
 #[derive(Debug)]
 pub struct Firewall;
 
-/// All that it installs.
+/// The kinds of rules that it may install.
 const KINDS: &[Kind] = &[Forward::KIND, Isolation::KIND, PortIsolation::KIND];
 
 impl Plugin for Firewall {
@@ -105,14 +105,14 @@ impl Plugin for Firewall {
 
     fn status(call: &Status<Conf>) -> Result<()> {
         if call.conf.policy != Policy::Open {
-            // Isolation is nftables', with any backend.
+            // Isolation always uses nftables.
             netfilter::Firewall::available(Some(netfilter::Backend::Nftables), Isolation::KIND)?;
         }
         if query_bus_for_backend(&call.conf).code(Code::NotAvailable)? {
             return firewalld::available_on_bus();
         }
         netfilter::Firewall::available(backend(&call.conf), Forward::KIND)?;
-        // Without a backend in the configuration, the plugin may still choose another one.
+        // If no backend is configured, the plugin may still choose another one.
         let is_configured = call.conf.backend == Some(Backend::Nftables);
         let firewall = netfilter::Firewall::open(backend(&call.conf)).code(Code::NotAvailable)?;
         let blocking = firewall.blocking_chains(call.conf.opening.bit, &Family::ALL)?;
@@ -123,9 +123,9 @@ impl Plugin for Firewall {
     }
 }
 
-/// The rules that ADD has installed.
+/// The rules that ADD installed.
 fn expected(call: &Check<Conf>) -> Result<Vec<Expected>> {
-    // The bridge is found by the container's interface.
+    // The bridge is found through the container's interface.
     if call.conf.policy != Policy::Open {
         verify::is_attached(call)?;
     }
@@ -136,7 +136,7 @@ fn expected(call: &Check<Conf>) -> Result<Vec<Expected>> {
     Ok(rules.into_all().map(expected).collect())
 }
 
-/// Adds the addresses to the zone of firewalld, if one is to have them and has not. Whether any was missing.
+/// Adds missing addresses to firewalld's zone, if it is used. Returns whether any was missing.
 fn repair_zone(call: &Check<Conf>, reinstall: bool) -> Result<bool> {
     let addresses = conf::addresses(&call.prev_result);
     if addresses.is_empty() || !query_bus_for_backend(&call.conf)? {
@@ -150,7 +150,7 @@ fn repair_zone(call: &Check<Conf>, reinstall: bool) -> Result<bool> {
     Ok(true)
 }
 
-/// The backend of all that is not firewalld's.
+/// The backend for everything except firewalld's zone.
 fn backend(conf: &Conf) -> Option<netfilter::Backend> {
     match conf.backend? {
         Backend::Nftables => Some(netfilter::Backend::Nftables),

@@ -1,4 +1,4 @@
-//! The bridge that a container is on, the port that it is behind, and what routes for it.
+//! The container's bridge, its port there, and the interface that routes for the port.
 
 use std::path::Path;
 
@@ -13,7 +13,7 @@ pub struct Port {
     pub bridge: IfName,
     /// The port's name.
     pub name: IfName,
-    /// What routes for the port. None: the bridge itself.
+    /// The interface that routes for the port. None: the bridge itself.
     pub gateway: Option<Gateway>,
 }
 
@@ -32,8 +32,8 @@ impl Port {
         self.gateway.as_ref().map_or(&self.bridge, |gateway| &gateway.name)
     }
 
-    /// The host's end of the container's link, and the bridge that it is a port of. Opens the container's namespace if the result does
-    /// not list the port.
+    /// The host's end of the container's link, and its bridge. Opens the container's namespace if the result does not
+    /// list the port.
     ///
     /// # Errors
     /// Code 7 if the container is on no bridge.
@@ -51,15 +51,15 @@ impl Port {
     }
 }
 
-/// The interface that the plugin bridge creates in a VLAN, or one that the administrator has created in its place: both are named
-/// `BRIDGE.VLAN`. None: the bridge itself routes, or nothing does.
+/// The interface that the plugin bridge or an administrator has created for a VLAN. Its name is `BRIDGE.VLAN`. None:
+/// the bridge itself routes, or nothing does.
 fn gateway(host: &Namespace, result: &AddResult, bridge: &Link, port: &Link) -> Result<Option<Gateway>> {
     if bridge.kind != Some(LinkKind::Bridge { vlan_filtering: true }) {
         return Ok(None);
     }
     let Some(id) = native_vlan(host, port)? else { return Ok(None) };
     let Ok(name) = IfName::parse(&format!("{}.{id}", bridge.name)) else { return Ok(None) };
-    // The bridge is in VLAN 1 itself, and so is each port of a network without the key `vlan`.
+    // The bridge itself is in VLAN 1, and so is each port of a network without the key `vlan`.
     let is_listed = result.host_interfaces().any(|interface| interface.name == *name);
     if !is_listed && native_vlan(host, bridge)? == Some(id) {
         return Ok(None);
@@ -79,7 +79,7 @@ fn gateway(host: &Namespace, result: &AddResult, bridge: &Link, port: &Link) -> 
     }
 }
 
-/// The VLAN that the untagged frames of a port belong to, or those of the bridge itself.
+/// The VLAN of a port's untagged frames, or of the bridge itself.
 fn native_vlan(host: &Namespace, link: &Link) -> Result<Option<u16>> {
     let vlans = host.nl.vlans_of(link)?;
     Ok(vlans.iter().find(|vlan| vlan.pvid).map(|vlan| *vlan.ids.start()))
@@ -89,7 +89,7 @@ fn name_of(link: &Link) -> Result<IfName> {
     IfName::parse(&link.name).map_err(Error::config)
 }
 
-/// The port of a bridge that the result tells of. A chain may have made several: the last one is the container's.
+/// The bridge port in a result. If a chain has created several, the last one is the container's.
 fn listed(host: &Namespace, result: &AddResult) -> Result<Option<Link>> {
     for interface in result.host_interfaces().rev() {
         if let Some(link) = host.nl.link(&interface.name)?
@@ -101,7 +101,7 @@ fn listed(host: &Namespace, result: &AddResult) -> Result<Option<Link>> {
     Ok(None)
 }
 
-/// The other end of the container's veth. Results of older versions do not tell it.
+/// The other end of the container's veth. Results of older versions do not list it.
 fn behind(host: &Namespace, netns: &Path, ifname: &IfName) -> Result<Option<Link>> {
     let sandbox = Namespace::open(netns)?;
     let link = sandbox.chained_interface(ifname)?;

@@ -1,4 +1,4 @@
-//! The rules that an attachment needs, by its configuration.
+//! The rules of an attachment, according to its configuration.
 
 use std::path::Path;
 
@@ -15,15 +15,17 @@ pub(crate) struct FirewallRules {
     isolation: Option<Isolation>,
     port_isolation: Option<PortIsolation>,
     forward: Option<Forward>,
-    /// In place of `forward`.
+    /// Used instead of `forward`.
     pub(crate) zone: Option<Zone>,
 }
 
 impl FirewallRules {
-    /// Asks firewalld over D-Bus, unless the configuration names the backend. Opens the container's namespace for `ingressPolicy`.
+    /// Builds the rules. Calls firewalld over D-Bus, unless the configuration names the backend. Opens the container's
+    /// namespace for `ingressPolicy`.
     ///
     /// # Errors
-    /// Code 5 or 11: the bus does not answer. Code 7: `ingressPolicy` for a container that is on no bridge.
+    /// Code 5 or 11 if the bus does not answer. Code 7 if there is an `ingressPolicy` and the container is on no
+    /// bridge.
     pub(crate) fn query_bus_and_namespace(
         conf: &Conf,
         result: &AddResult,
@@ -60,7 +62,7 @@ impl FirewallRules {
         self.forward.is_none() && self.zone.is_none()
     }
 
-    /// Whether there is nothing but a zone.
+    /// Whether there are no rules except a zone.
     pub(crate) fn is_empty(&self) -> bool {
         self.all().next().is_none()
     }
@@ -72,7 +74,7 @@ impl FirewallRules {
         firewall.blocking_chains(forward.opening.bit, &families)
     }
 
-    /// As [`FirewallRules::all`].
+    /// Like [`FirewallRules::all`].
     pub(crate) fn into_all(self) -> impl Iterator<Item = Box<dyn Rules>> {
         let rules = [
             self.isolation.map(|rules| Box::new(rules) as Box<dyn Rules>),
@@ -82,7 +84,7 @@ impl FirewallRules {
         rules.into_iter().flatten()
     }
 
-    /// In the order of their installation: isolation comes before the rules that accept packets.
+    /// In the order of installation: isolation comes before the rules that accept packets.
     pub(crate) fn all(&self) -> impl Iterator<Item = &dyn Rules> {
         let rules = [
             self.isolation.as_ref().map(|rules| rules as &dyn Rules),
@@ -93,8 +95,8 @@ impl FirewallRules {
     }
 }
 
-/// Whether firewalld has to accept the container's packets: it drops what none of its zones accepts, whatever other chains say. Asks
-/// over D-Bus, unless the configuration names the backend.
+/// Whether firewalld has to accept the container's packets: it drops packets that are in none of its zones, whatever
+/// other chains do. Calls firewalld over D-Bus, unless the configuration names the backend.
 pub(crate) fn query_bus_for_backend(conf: &Conf) -> Result<bool> {
     match conf.backend {
         Some(Backend::Firewalld) => Ok(true),

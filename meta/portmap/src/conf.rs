@@ -1,4 +1,4 @@
-//! The configuration: as written ([`RawConf`]) and as checked ([`Conf`]). DEL and GC need nothing of it. No I/O.
+//! The configuration: as written ([`RawConf`]) and after all checks ([`Conf`]). DEL and GC do not need it. No I/O.
 
 use std::net::IpAddr;
 use std::num::NonZeroU16;
@@ -53,10 +53,11 @@ struct RawMapping {
     host_ip: String,
 }
 
-/// The configuration as checked.
+/// The configuration after all checks.
 #[derive(Debug)]
 pub struct Conf {
-    /// The one that is asked for, or that alone can do what is. None: nftables where the kernel has it, else iptables.
+    /// The configured backend, or the only one that supports the configuration. None: nftables if the kernel has it,
+    /// otherwise iptables.
     pub backend: Option<Backend>,
     mappings: Vec<HostPort>,
     source_nat: SourceNat,
@@ -65,16 +66,16 @@ pub struct Conf {
 }
 
 impl Conf {
-    /// Whether a port is to be mapped.
+    /// Whether ports are mapped.
     pub fn maps_ports(&self) -> bool {
         !self.mappings.is_empty()
     }
 
-    /// What is to be installed for the container that a result describes: nothing if no port is to be mapped, or if the
-    /// container has no address that one could lead to.
+    /// The host ports for the container in a result. None if no ports are mapped, or if the container has no suitable
+    /// address.
     ///
     /// # Errors
-    /// Code 7 if a port is asked for at an address of a family that the container lacks.
+    /// Code 7 if a mapping needs an address family that the container lacks.
     pub fn host_ports(&self, result: &AddResult, ifname: &IfName) -> Result<Option<HostPorts>> {
         let addresses = addresses(result, ifname);
         if self.mappings.is_empty() || addresses.is_empty() {
@@ -93,8 +94,8 @@ impl Conf {
         }))
     }
 
-    /// The mappings of a host's address in a family that the container has no address of, in words. `0.0.0.0` or
-    /// `::` is no such mapping: it asks for whatever addresses there are.
+    /// The mappings of a host address whose family the container lacks, in words. `0.0.0.0` and `::` do not count: they
+    /// mean all existing addresses.
     pub fn unreached(&self, addresses: &[IpNetwork]) -> Vec<String> {
         let has = |ip: IpAddr| addresses.iter().any(|address| address.is_ipv4() == ip.is_ipv4());
         let lost = |mapping: &HostPort| mapping.host_ip.filter(|ip| !ip.is_unspecified() && !has(*ip));
@@ -107,7 +108,7 @@ impl Conf {
     }
 }
 
-/// The addresses of the container's interface. A result may tell those of loopback too.
+/// The addresses of the container's interface. A result may list loopback addresses too.
 pub fn addresses(result: &AddResult, ifname: &IfName) -> Vec<IpNetwork> {
     result.ips_of(ifname).map(|ip| ip.address).filter(|a| addr::can_be_reached(a.ip())).collect()
 }
@@ -194,7 +195,7 @@ fn port(key: &str, number: i64) -> Result<NonZeroU16, String> {
     port.ok_or_else(|| format!("{key} {number} is out of range, 1 to {}", u16::MAX))
 }
 
-/// Where an entry stands in the configuration.
+/// The location of an entry in the configuration.
 fn at(index: usize) -> String {
     format!("runtimeConfig.portMappings[{index}]")
 }

@@ -1,4 +1,4 @@
-//! Hostile input: what the fuzz target feeds to this plugin, and what must hold whatever it is.
+//! Fuzzing: conditions that hold for any input.
 
 #![allow(clippy::unwrap_used, reason = "a fuzz target ends with a panic")]
 
@@ -13,8 +13,8 @@ const RESULT: &[u8] =
     "ips": [{"address": "127.0.0.1/8", "interface": 1}, {"address": "10.1.0.5/24", "interface": 0},
             {"address": "fd00::5/64", "interface": 0}]}"#;
 
-/// The configuration, and the result before it if it has one: host ports lead to the container's own addresses, and
-/// the backend is the only one that can do all that is asked for.
+/// The input is the configuration, with `prevResult` if it has one. Host ports are forwarded to the container's own
+/// addresses, and the backend supports the configuration.
 pub fn configuration(input: &[u8]) {
     let Ok(document) = json::parse(input, "it") else { return };
     let (ifname, usual) = (IfName::parse("eth0").unwrap(), json::parse(RESULT, "it").unwrap());
@@ -36,7 +36,7 @@ pub fn configuration(input: &[u8]) {
     }
 }
 
-/// Nothing that a line of iptables-restore would end at, or be read as something else for.
+/// A text that cannot end a line of iptables-restore or be misinterpreted there.
 fn is_word(text: &str) -> bool {
     !text.is_empty()
         && text.len() < 29

@@ -1,4 +1,4 @@
-//! Ports of the host that lead to the container which the plugins before in the chain have attached.
+//! portmap: forwards ports of the host to the container of the chain's earlier plugins.
 
 mod conf;
 #[cfg(any(test, fuzzing))]
@@ -11,7 +11,7 @@ use iface::verify;
 use localnet::Admission;
 use netfilter::{Backend, Expected, Firewall, HostPorts, Kind, LoopbackGuard, Owner, Removal, Rules};
 
-/// What ADD may have installed.
+/// The kinds of rules that ADD may have installed.
 const KINDS: [Kind; 2] = [HostPorts::KIND, LoopbackGuard::KIND];
 
 /// The plugin.
@@ -34,7 +34,7 @@ impl Plugin for Portmap {
             if let Some(guard) = localnet::guard(&ports, firewall.backend()) {
                 firewall.install(&owner, &guard, undo)?;
             }
-            // Only now that the rules are there which keep the host's loopback addresses from others.
+            // After the rules, which protect the host's loopback addresses.
             Admission::new().admit(&ports, &owner, undo)?;
         } else if call.conf.maps_ports() {
             let ifname = &call.attachment.ifname;
@@ -48,7 +48,7 @@ impl Plugin for Portmap {
         let addresses = prev.map(|prev| conf::addresses(prev, &call.attachment.ifname)).unwrap_or_default();
         let owner = Owner::new(&call.net.name, &call.attachment);
         let mut failures = Failures::new();
-        // First: the rules keep others from the host's loopback addresses.
+        // Before the rules, which protect the host's loopback addresses.
         failures.note(localnet::withdraw(&owner));
         let removal = Removal::start().with_addresses(addresses.iter().map(|address| address.ip()));
         failures.note(removal.remove(&owner, &KINDS));
@@ -87,7 +87,7 @@ fn host_ports(call: &Check<Conf>) -> Result<Option<HostPorts>> {
     call.conf.host_ports(&call.prev_result, &call.attachment.ifname)
 }
 
-/// The rules that ADD has installed.
+/// The rules that ADD installed.
 fn expected(call: &Check<Conf>) -> Result<Vec<Expected>> {
     let Some(ports) = host_ports(call)? else { return Ok(Vec::new()) };
     let backend = call.conf.backend;
@@ -97,7 +97,7 @@ fn expected(call: &Check<Conf>) -> Result<Vec<Expected>> {
     Ok(rules.into_iter().flatten().map(|rules| Expected { owner: owner(call), rules, backend }).collect())
 }
 
-/// Admits answers from 127.0.0.1 again, which depend on the rules.
+/// Allows answers to 127.0.0.1 again. This needs the rules.
 fn admit(calls: &[&Repair<Conf>]) -> Vec<(Undo, Result<()>)> {
     let mut admission = Admission::new();
     let mut admit = |call: &Check<Conf>, undo: &mut Undo| {

@@ -1,5 +1,5 @@
-//! 127.0.0.1 and ::1 of the host as a host port's address: the answers of a container come in by the link that leads to it,
-//! where the kernel expects nothing for these.
+//! Host ports on the host's 127.0.0.1 and ::1. The container's answers arrive on another link than `lo`, where the
+//! kernel does not accept packets for these addresses by default.
 
 mod users;
 
@@ -15,9 +15,9 @@ use netlink::Link;
 use system::lock::Lock;
 use users::Users;
 
-/// The rules that protect the host's services on 127.0.0.1 meanwhile, if any of the ports can be asked for there. With nftables they
-/// are installed with the ports. With iptables they are in the table mangle, which others may flush, and in nf_tables as well if the
-/// kernel has it.
+/// The rules that protect the host's services on 127.0.0.1 if a port is mapped there. With nftables, they are installed
+/// with the ports. With iptables, they are in the table mangle, which other programs may flush, so they are also in
+/// nf_tables if the kernel has it.
 pub fn guard(ports: &HostPorts, backend: Backend) -> Option<LoopbackGuard> {
     let is_needed = ports.source_nat != SourceNat::None
         && ports.addresses.iter().any(|address| address.is_ipv4())
@@ -25,13 +25,14 @@ pub fn guard(ports: &HostPorts, backend: Backend) -> Option<LoopbackGuard> {
     (is_needed && backend == Backend::Iptables && Firewall::has_nftables()).then_some(LoopbackGuard)
 }
 
-/// Admits such answers, of one attachment or of many: what these share is read once.
+/// Allows such answers, for one attachment or many. Shared state is read once.
 #[derive(Debug, Default)]
 pub struct Admission {
     host: Option<Namespace>,
-    /// Held from the first attachment that needs `route_localnet` on: others must not restore a value that was read here.
+    /// Held from the first attachment that needs `route_localnet`, so that no other plugin restores a value that was
+    /// read here.
     lock: Option<Option<Lock>>,
-    /// The links that have the setting now, each with the value from before.
+    /// The links with the setting, each with its earlier value.
     set: BTreeMap<String, String>,
 }
 
@@ -40,12 +41,12 @@ impl Admission {
         Self::default()
     }
 
-    /// Admits the answers of an attachment, if any of its ports can be asked for there.
+    /// Allows the answers of an attachment, if one of its ports is mapped on a loopback address.
     ///
     /// # Errors
     /// If the kernel refuses.
     pub fn admit(&mut self, ports: &HostPorts, owner: &Owner, undo: &mut Undo) -> Result<()> {
-        // Without source NAT the container would answer to its own loopback.
+        // Without source NAT, the container would answer to its own loopback.
         if ports.source_nat == SourceNat::None {
             return Ok(());
         }
@@ -72,15 +73,15 @@ impl Admission {
             match (host.nl.route_get(container)?, local) {
                 (None, _) => {}
                 (Some(link), IpAddr::V4(_)) => self.admit_v4(host, &link, owner, undo)?,
-                // The kernel keeps ::1 from others by itself. It takes the container's answers for such if br_netfilter has rewritten
-                // them to ::1 before. So the route can stay, like the bridge.
+                // The kernel drops packets to ::1 from other links. It also drops the container's answers if
+                // br_netfilter has rewritten them to ::1 before. So the route may stay, like the bridge.
                 (Some(link), IpAddr::V6(_)) => host.nl.add_local_route(&link, local)?,
             }
         }
         Ok(())
     }
 
-    /// The firewall's rules keep 127/8 from others then.
+    /// The firewall's rules then block 127/8 from other links.
     fn admit_v4(&mut self, host: &Namespace, link: &Link, owner: &Owner, undo: &mut Undo) -> Result<()> {
         let key = setting(&link.name);
         if self.lock.is_none() {
@@ -102,18 +103,18 @@ impl Admission {
     }
 }
 
-/// The attachment's ports go: behind the link that led to it, the setting is what it was, if nobody else needs it.
+/// Ends the use by an attachment. Restores the setting of its link if no other attachment needs it.
 ///
 /// # Errors
-/// What could not be given back.
+/// Settings that could not be restored.
 pub fn withdraw(owner: &Owner) -> Result<()> {
     restore_unused(|users| users.remove(&owner.label()))
 }
 
-/// As [`withdraw`], for the attachments that GC of a network takes.
+/// Like [`withdraw`], for the stale attachments of a network.
 ///
 /// # Errors
-/// What could not be given back.
+/// Settings that could not be restored.
 pub fn withdraw_stale(network: &NetworkName, scope: &Scope) -> Result<()> {
     let takes = |label: &str| netfilter::takes(scope, network, "route_localnet record", label);
     if scope.is_dry() {
@@ -122,7 +123,7 @@ pub fn withdraw_stale(network: &NetworkName, scope: &Scope) -> Result<()> {
     restore_unused(|users| users.retain(&takes))
 }
 
-/// Only asks which would leave: no value is written.
+/// Only lists the stale users. Writes no value.
 fn list(takes: impl Fn(&str) -> bool) -> Result<()> {
     let (users, failed) =
         (Users::of_host(), |e| Error::io("find out which attachments need route_localnet", &e));
@@ -132,15 +133,15 @@ fn list(takes: impl Fn(&str) -> bool) -> Result<()> {
     Ok(())
 }
 
-/// How long to wait for others, each of which takes some microseconds.
+/// Timeout for the lock. Each holder needs some microseconds.
 const LOCK_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// Whether the address of a mapping can be one of loopback.
+/// Whether a mapping of the address includes a loopback address.
 fn includes(host_ip: Option<IpAddr>, local: IpAddr) -> bool {
     host_ip.is_none_or(|ip| ip.is_ipv4() == local.is_ipv4() && (ip.is_unspecified() || ip.is_loopback()))
 }
 
-/// Held while users are looked at and the setting follows. None: this host has no place for a lock.
+/// The lock for reading the users and changing the setting. None: the host has no place for locks.
 fn lock() -> Result<Option<Lock>> {
     Ok(Lock::acquire("localnet", LOCK_TIMEOUT)?)
 }
@@ -151,7 +152,7 @@ fn setting(link: &str) -> String {
 
 type Unused = Vec<(String, String)>;
 
-/// Writes the value from before where nobody needs another one any more.
+/// Restores the earlier value of each link without users.
 fn restore_unused(remove: impl FnOnce(&Users) -> io::Result<Unused>) -> Result<()> {
     let users = Users::of_host();
     let failed = |e| Error::io("find out which attachments need route_localnet", &e);
@@ -168,7 +169,7 @@ fn restore_unused(remove: impl FnOnce(&Users) -> io::Result<Unused>) -> Result<(
     failures.into_result()
 }
 
-/// The link may be gone. What has its value already may be read-only.
+/// The link may have been deleted. If the value is already right, it is not written, because it may be read-only.
 fn restore(key: &str, before: &str) -> Result<()> {
     let host = Namespace::host()?;
     if host.sysctl(key).is_ok_and(|now| now == before) {

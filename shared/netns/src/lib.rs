@@ -112,7 +112,7 @@ impl NetNs {
         Ok((seen.dev(), seen.ino()))
     }
 
-    /// Runs a closure inside the namespace, and returns to the thread's own namespace, also after a panic.
+    /// Runs a closure inside the namespace, and returns to the thread's own namespace, even after a panic.
     ///
     /// # Errors
     /// If the thread cannot enter the namespace or could not return (CAP_SYS_ADMIN).

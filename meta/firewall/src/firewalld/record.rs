@@ -1,4 +1,4 @@
-//! What an attachment has in firewalld's zones, kept on disk between ADD and DEL.
+//! An attachment's sources in firewalld's zones, stored on disk between ADD and DEL.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -11,10 +11,10 @@ use system::file::read_own;
 
 use super::Zone;
 
-/// Where the files are, until the next boot: firewalld's zones have lost the sources then.
+/// The directory of the files. It is emptied by a reboot, after which firewalld's zones have no sources either.
 const DIRECTORY: &str = "/run/cni/firewalld";
 
-/// Bytes of a file that is looked at for the addresses in it.
+/// Maximum size of a file in bytes.
 const LARGEST: u64 = 64 << 10;
 
 /// The sources of one attachment.
@@ -23,7 +23,7 @@ const LARGEST: u64 = 64 << 10;
 pub(super) struct Record {
     zone: String,
     sources: Vec<String>,
-    /// Whose attachment has them, for GC.
+    /// The network of the attachment, for GC.
     network: String,
 }
 
@@ -32,18 +32,18 @@ impl Record {
         Self { zone: zone.name.clone(), sources: zone.sources.clone(), network: network.as_str().to_owned() }
     }
 
-    /// The zone, with the sources.
+    /// The zone with the sources.
     pub(super) fn zone(&self) -> Zone {
         Zone { name: self.zone.clone(), sources: self.sources.clone() }
     }
 
-    /// Whether it is of an attachment to this network: a container has one interface of a name, and another network may have been
-    /// refused the same.
+    /// Whether it belongs to an attachment of this network. ADD for another network may have failed because the
+    /// interface existed.
     pub(super) fn is_of(&self, network: &NetworkName) -> bool {
         self.network == network.as_str()
     }
 
-    /// Keeps it.
+    /// Writes the record.
     pub(super) fn save(&self, file: &Backup) -> Result<()> {
         file.write(&serde_json::to_vec_pretty(self)?)
     }
@@ -58,25 +58,25 @@ pub(super) fn file(network: &NetworkName, at: &Attachment) -> Backup {
     Backup::of_one(Path::new(DIRECTORY), network, at)
 }
 
-/// What was kept for an attachment, if anything was: the reference keeps nothing.
+/// The record of an attachment. The reference writes none.
 ///
 /// # Errors
-/// Code 5: what failed on which file.
+/// Code 5 if the file cannot be read.
 pub(super) fn load(file: &Backup) -> Result<Option<Record>> {
-    // Behind something else in the directory's place there may be a record, which the next DEL can read.
+    // If the directory was replaced by another file, the next DEL may be able to read a record.
     if fs::symlink_metadata(DIRECTORY).is_ok_and(|found| !found.is_dir()) {
         return Err(Error::new(Code::Io, format!("read records: {DIRECTORY} is not a directory")));
     }
     Ok(file.read()?.as_deref().and_then(Record::read))
 }
 
-/// Whether no attachment has any sources.
+/// Whether no attachment has sources.
 pub(super) fn are_none() -> bool {
     fs::read_dir(DIRECTORY).is_ok_and(|mut entries| entries.next().is_none())
         || fs::symlink_metadata(DIRECTORY).is_err_and(|e| e.kind() == std::io::ErrorKind::NotFound)
 }
 
-/// The sources of all attachments but one. A hidden file is one that is being written.
+/// The sources of all attachments but one. Hidden files are still being written.
 pub(super) fn sources_of_others(but: &Backup) -> BTreeSet<String> {
     let entries = fs::read_dir(DIRECTORY).into_iter().flatten().flatten();
     let paths = entries.map(|entry| entry.path()).filter(|path| *path != but.path());
@@ -85,10 +85,10 @@ pub(super) fn sources_of_others(but: &Backup) -> BTreeSet<String> {
     records.flat_map(|record| record.sources).collect()
 }
 
-/// GC: hands over what attachments of the network have that are not valid any more.
+/// GC: passes the sources of the network's invalid attachments to `withdraw`.
 ///
 /// # Errors
-/// What the caller says; what could not be read or removed.
+/// Errors of `withdraw`, and of files that cannot be read or removed.
 pub(super) fn stale(call: &Gc, mut withdraw: impl FnMut(&Backup, &Zone) -> Result<()>) -> Result<()> {
     let of_network = |bytes: &[u8]| Record::read(bytes).filter(|record| record.is_of(&call.net.name));
     let describe = |bytes: &[u8]| of_network(bytes).map(|_| Thing::new("sources in a firewalld zone", ""));

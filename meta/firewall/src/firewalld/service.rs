@@ -1,4 +1,4 @@
-//! firewalld, as it is asked over D-Bus (firewalld.dbus(5)).
+//! firewalld's D-Bus interface (firewalld.dbus(5)).
 
 use std::time::Duration;
 
@@ -11,24 +11,25 @@ const NAME: &str = "org.fedoraproject.FirewallD1";
 const PATH: &str = "/org/fedoraproject/FirewallD1";
 const ZONE: &str = "org.fedoraproject.FirewallD1.zone";
 
-/// How long one answer may take. firewalld does one thing after the other, and a reload of a large ruleset takes seconds;
-/// this is what clients of D-Bus wait by default.
+/// Timeout of one answer. firewalld handles one request after the other, and a reload of a large ruleset takes seconds.
+/// This is the usual default of D-Bus clients.
 const TIMEOUT: Duration = Duration::from_secs(25);
 
-/// A firewalld that is on the bus.
+/// A running firewalld.
 #[derive(Debug)]
 pub(super) struct Service {
     bus: Bus,
 }
 
 impl Service {
-    /// None: there is no bus, or no firewalld on it.
+    /// Finds firewalld. None: there is no bus, or no firewalld on it.
     pub(super) fn find() -> Result<Option<Self>> {
         Self::look().map_err(unknown)
     }
 
-    /// The same for whom nobody has asked for firewalld. None, too, where this process may not speak to the bus: whoever runs
-    /// without privileges sees the host's, whose firewalld has nothing to say in a network namespace of their own.
+    /// Like [`Service::find`], if firewalld was not requested by name. None also if this process may not use the bus:
+    /// an unprivileged process sees the host's bus, and the host's firewalld does not filter a private network
+    /// namespace.
     pub(super) fn find_if_permitted() -> Result<Option<Self>> {
         match Self::look() {
             Err(e) if e.is_denied() => Ok(None),
@@ -41,7 +42,7 @@ impl Service {
         Ok(bus.has_owner(NAME)?.then_some(Self { bus }))
     }
 
-    /// Adds a source to a zone; that it is there already is fine.
+    /// Adds a source to a zone. Succeeds if it is there already.
     pub(super) fn add(&mut self, zone: &str, source: &str) -> Result<()> {
         let refused = match self.ask("addSource", &[zone, source]) {
             Err(refused) if word(&refused) != "ZONE_ALREADY_SET" => refused,
@@ -64,7 +65,7 @@ impl Service {
         }
     }
 
-    /// Removes a source from a zone; that it is not there is fine.
+    /// Removes a source from a zone. Succeeds if it is not there.
     pub(super) fn remove(&mut self, zone: &str, source: &str) -> Result<()> {
         match self.ask("removeSource", &[zone, source]) {
             Err(e) if !matches!(word(&e), "UNKNOWN_SOURCE" | "ZONE_CONFLICT" | "INVALID_ZONE") => {
@@ -83,14 +84,14 @@ impl Service {
         }
     }
 
-    /// None of the zone's methods changes anything that outlives firewalld's next reload.
+    /// Calls a method of the zone. None of them changes anything permanently.
     fn ask(&mut self, member: &str, arguments: &[&str]) -> Result<Answer, BusError> {
         let call = Call { destination: NAME, path: PATH, interface: ZONE, member, arguments };
         self.bus.call(&call, TIMEOUT)
     }
 }
 
-/// What firewalld's errors begin with, such as `UNKNOWN_SOURCE: '10.1.2.2/32' is not in any zone`.
+/// The name of a firewalld error, such as `UNKNOWN_SOURCE: '10.1.2.2/32' is not in any zone`.
 fn word(error: &BusError) -> &str {
     match error {
         BusError::Refused { message, .. } => message.split(':').next().unwrap_or_default(),

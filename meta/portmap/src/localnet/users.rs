@@ -1,8 +1,8 @@
-//! Who needs `route_localnet` on a link, and what it was before the first one came: the last one gives it back.
+//! The attachments that need `route_localnet` on a link, and the value before the first one: the last one restores it.
 //!
-//! `/run/ferrule/localnet/LINK` has an empty file for each attachment, called `NETWORK:CONTAINER:INTERFACE`, and one with the value
-//! from before. They are not in the ruleset, because they must outlive a flush of it: that is when the setting is
-//! dangerous.
+//! `/run/ferrule/localnet/LINK` contains an empty file for each attachment, `NETWORK:CONTAINER:INTERFACE`, and a file
+//! with the earlier value. They are not in the ruleset, because they must outlive a flush of it: that is when the
+//! setting is dangerous.
 
 use std::fs::{self, DirBuilder, File};
 use std::io::{self, ErrorKind};
@@ -11,19 +11,19 @@ use std::path::{Path, PathBuf};
 
 use system::file::AtomicFile;
 
-/// The value that the setting had.
+/// The file with the earlier value.
 const BEFORE: &str = "before";
 
 /// The kernel's default.
 const OFF: &str = "0";
 
-/// The users of the setting, by link. They are looked at and changed under a lock.
+/// The users of the setting, by link. They are read and changed under a lock.
 #[derive(Debug)]
 pub struct Users {
     dir: PathBuf,
 }
 
-/// Whose need of the setting has ended.
+/// Selects the users to remove.
 pub type Leaves<'a> = &'a dyn Fn(&str) -> bool;
 
 impl Users {
@@ -31,12 +31,12 @@ impl Users {
         Self { dir: "/run/ferrule/localnet".into() }
     }
 
-    /// Whether there may be any.
+    /// Whether there may be any users.
     pub fn are_known(&self) -> io::Result<bool> {
         self.dir.try_exists()
     }
 
-    /// Writes down who needs the setting from now on, and what it is now, unless that is known.
+    /// Adds a user. Stores the current value unless an earlier one is stored.
     pub fn join(&self, link: &str, label: &str, now: &str) -> io::Result<()> {
         let dir = self.dir.join(link);
         DirBuilder::new().recursive(true).mode(0o700).create(&dir)?;
@@ -46,13 +46,13 @@ impl Users {
         File::create(dir.join(file_name(label))).map(drop)
     }
 
-    /// Takes one away, and gives the links that have none any more, with the value from before.
+    /// Removes a user. Returns the links without users, with the earlier value.
     pub fn remove(&self, label: &str) -> io::Result<Vec<(String, String)>> {
         let name = file_name(label);
         self.unused_after(|dir| missing_is_fine(fs::remove_file(dir.join(&name))))
     }
 
-    /// Removes users. Returns the links that have none any more, with the value from before.
+    /// Removes users. Returns the links without users, with the earlier value.
     pub fn retain(&self, leaves: Leaves<'_>) -> io::Result<Vec<(String, String)>> {
         self.unused_after(|dir| {
             for entry in fs::read_dir(dir)? {
@@ -67,7 +67,7 @@ impl Users {
         })
     }
 
-    /// Also those where somebody was killed before he gave the value back.
+    /// Includes links whose last user was removed by a process that was killed before it restored the value.
     fn unused_after(&self, remove: impl Fn(&Path) -> io::Result<()>) -> io::Result<Vec<(String, String)>> {
         let mut unused = Vec::new();
         for entry in fs::read_dir(&self.dir)? {
@@ -80,13 +80,13 @@ impl Users {
         Ok(unused)
     }
 
-    /// Forgets a link, when the value is what it was before.
+    /// Deletes a link's directory, after the value was restored.
     pub fn forget(&self, link: &str) -> io::Result<()> {
         missing_is_fine(fs::remove_dir_all(self.dir.join(link)))
     }
 }
 
-/// Not one that a file of ours has: `:` is in no label.
+/// Differs from all other file names: no label contains `:`.
 fn file_name(label: &str) -> String {
     label.replace('/', ":")
 }
@@ -100,7 +100,7 @@ fn is_used(dir: &Path) -> io::Result<bool> {
     Ok(false)
 }
 
-/// The value from before; what is no number is what a link has if nobody says otherwise.
+/// The earlier value. If the file is not a number, the kernel's default.
 fn before(dir: &Path) -> io::Result<String> {
     let text = match fs::read_to_string(dir.join(BEFORE)) {
         Err(e) if e.kind() == ErrorKind::NotFound => String::new(),
@@ -120,7 +120,7 @@ fn missing_is_fine(outcome: io::Result<()>) -> io::Result<()> {
 mod tests {
     use super::*;
 
-    /// Runs a test on a directory of its own.
+    /// Runs a test with a temporary directory.
     fn on_disk(test: impl FnOnce(&Users)) {
         let dir = tempfile::tempdir().unwrap();
         test(&Users { dir: dir.path().to_owned() });
