@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 
 use crate::common::{ips, is_up};
 
-const KEPT: &str = "/var/lib/cni/flannel";
+const STATE: &str = "/var/lib/cni/flannel";
 const SUBNET_FILE: &str = "/run/flannel/subnet.env";
 
 /// The file that flanneld writes on the host with these subnets.
@@ -31,14 +31,14 @@ fn flannel(lab: &Lab) -> Call {
 }
 
 fn kept() -> Vec<String> {
-    let Ok(entries) = fs::read_dir(KEPT) else { return Vec::new() };
+    let Ok(entries) = fs::read_dir(STATE) else { return Vec::new() };
     let mut names: Vec<_> = entries.flatten().map(|entry| entry.file_name().into_string().unwrap()).collect();
     names.sort();
     names
 }
 
 fn document(name: &str) -> Value {
-    serde_json::from_slice(&fs::read(format!("{KEPT}/{name}")).unwrap()).unwrap()
+    serde_json::from_slice(&fs::read(format!("{STATE}/{name}")).unwrap()).unwrap()
 }
 
 /// Shared objects stay after the first container, so they exist from here on.
@@ -247,12 +247,12 @@ fn gc_calls_the_delegate_and_deletes_files_of_invalid_attachments() {
     let other = json!({"ipam": {"dataDir": "/var/lib/cni/elsewhere"}});
     // It was attached with another configuration.
     of(&goes).config(other).add().ok_result();
-    fs::write(format!("{KEPT}/strangers"), r#"{"name": "another", "type": "bridge"}"#).unwrap();
-    fs::write(format!("{KEPT}/.new.7.0.cbr0~goes"), "").unwrap();
+    fs::write(format!("{STATE}/strangers"), r#"{"name": "another", "type": "bridge"}"#).unwrap();
+    fs::write(format!("{STATE}/.new.7.0.cbr0~goes"), "").unwrap();
     goes.vanish();
     call.gc(&[("stays", "eth0")]).ok();
     assert_eq!(kept(), ["stays", "strangers"]);
-    fs::remove_file(format!("{KEPT}/strangers")).unwrap();
+    fs::remove_file(format!("{STATE}/strangers")).unwrap();
     let leases = lab.host().sh("ls /var/lib/cni/elsewhere/cbr0");
     assert!(!leases.contains("10.42") && !leases.contains("fd00"), "{leases}");
     fs::remove_dir_all("/var/lib/cni/elsewhere").unwrap();
@@ -297,7 +297,7 @@ fn an_attachment_of_the_reference_is_deleted_and_ours_is_of_the_form_that_it_rea
     });
     let bridge = lab.plugin("bridge").config(document.clone()).on(&pod).by_the_reference();
     let result = bridge.add().ok_result();
-    fs::write(format!("{KEPT}/pod"), document.to_string()).unwrap();
+    fs::write(format!("{STATE}/pod"), document.to_string()).unwrap();
     let call = call.on(&pod);
     call.check(&result).ok();
     call.del().ok();
@@ -307,7 +307,7 @@ fn an_attachment_of_the_reference_is_deleted_and_ours_is_of_the_form_that_it_rea
     let ours = self::document("pod");
     assert_eq!(ours, document, "the same keys and values");
     bridge.del().ok();
-    fs::remove_file(format!("{KEPT}/pod")).unwrap();
+    fs::remove_file(format!("{STATE}/pod")).unwrap();
     lab.snapshot().assert_same(&before);
 }
 

@@ -32,7 +32,7 @@ struct Holder(Child);
 
 impl Holder {
     /// A process of an unprivileged user.
-    fn stranger(path: &Path) -> Self {
+    fn unprivileged(path: &Path) -> Self {
         let user =
             ["--reuid=65534", "--regid=65534", "--clear-groups", "--inh-caps=-all", "--bounding-set=-all"];
         Self::start(Command::new("setpriv").args(user).arg("flock"), path)
@@ -86,7 +86,7 @@ fn an_unrelated_process_that_locks_the_networks_directory_delays_no_command() {
     beyond_reference!("lease-lock");
     let lab = Lab::new();
     call(&lab, "old").add().ok_result();
-    let mut holder = Holder::stranger(Path::new(STORE));
+    let mut holder = Holder::unprivileged(Path::new(STORE));
     all_goes_on(&lab, &mut holder);
 }
 
@@ -95,7 +95,7 @@ fn an_unrelated_process_that_locks_the_directory_delays_only_the_first_command_w
     beyond_reference!("lease-lock");
     let lab = Lab::new();
     call(&lab, "old").add().ok_result();
-    let mut holder = Holder::stranger(Path::new(STORE));
+    let mut holder = Holder::unprivileged(Path::new(STORE));
     fs::remove_file(file(".lock")).unwrap();
     all_goes_on(&lab, &mut holder);
 }
@@ -106,7 +106,7 @@ fn a_stranger_with_the_references_lock_holds_it_up_but_not_ours() {
     let lab = Lab::new();
     call(&lab, "old").add().ok_result();
     let_all_read("lock");
-    let mut holder = Holder::stranger(&file("lock"));
+    let mut holder = Holder::unprivileged(&file("lock"));
     let added = call(&lab, "second").add();
     assert_eq!(ips(&added.ok_result()), ["10.0.0.3/24"]);
     let words = format!("another process has held the lock {} for 5 s", file("lock").display());
@@ -121,7 +121,7 @@ fn a_stranger_with_the_references_lock_holds_it_up_but_not_ours() {
 
     // When it is free again, they wait for it again.
     call(&lab, "third").add().ok_result();
-    let mut holder = Holder::stranger(&file("lock"));
+    let mut holder = Holder::unprivileged(&file("lock"));
     assert!(call(&lab, "third").del().stderr.contains(&words));
     holder.holds_still();
 }
@@ -132,7 +132,7 @@ fn a_lock_file_that_other_users_can_read_is_replaced() {
     let lab = Lab::new();
     call(&lab, "old").add().ok_result();
     let_all_read(".lock");
-    let mut holder = Holder::stranger(&file(".lock"));
+    let mut holder = Holder::unprivileged(&file(".lock"));
     all_goes_on(&lab, &mut holder);
     assert_eq!(fs::metadata(file(".lock")).unwrap().permissions().mode() & 0o777, 0o600);
 }
@@ -177,7 +177,7 @@ fn ours_and_the_reference_allocate_no_address_twice_while_an_unprivileged_proces
     beyond_reference!("lease-lock");
     let lab = Lab::new();
     call(&lab, "first").add().ok_result();
-    let mut holder = Holder::stranger(Path::new(STORE));
+    let mut holder = Holder::unprivileged(Path::new(STORE));
     let calls: Vec<Call> = (0..60).map(|n| call(&lab, &format!("c{n}"))).collect();
     let given: BTreeSet<String> = thread::scope(|scope| {
         let runs: Vec<_> = calls

@@ -124,7 +124,7 @@ impl Attached {
     ///
     /// # Errors
     /// The interface cannot be used, or the lease is not in use.
-    pub fn carry_on(&mut self, host: &Host, found: &OpenInterface) -> Result<(), NotFound> {
+    pub fn take_over(&mut self, host: &Host, found: &OpenInterface) -> Result<(), NotFound> {
         let (Some(address), Some(since)) = (self.lessee.address(), self.lessee.since()) else {
             return Ok(self.write(host)?);
         };

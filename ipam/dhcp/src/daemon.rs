@@ -74,7 +74,7 @@ fn run(mut args: Args) -> Result<()> {
         written.map_err(|e| Error::io(format!("write -pidfile {}", path.display()), &e))?;
     }
     let mut daemon = Daemon::new(host)?;
-    daemon.carry_on()?;
+    daemon.take_over()?;
     let served = daemon.serve(&listener, &signals);
     listener.remove();
     pid_file.iter().for_each(|path| drop(fs::remove_file(path)));

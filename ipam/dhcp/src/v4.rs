@@ -40,7 +40,7 @@ impl Lessee {
         let client = match (terms.lease.clone(), about.on_link) {
             (Some(lease), _) => Client::resume(identity, timing, lease, now, random),
             (None, Some(IpNetwork::V4(net))) => Client::reboot(identity, timing, net.ip(), now, random),
-            _ => Client::ask_again(identity, timing, now, random),
+            _ => Client::reacquire(identity, timing, now, random),
         };
         Self { terms, client, link: None }
     }

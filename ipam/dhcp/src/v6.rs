@@ -43,7 +43,7 @@ impl Lessee {
             about.on_link.and_then(|net| if let IpNetwork::V6(net) = net { Some(net.ip()) } else { None });
         let client = match terms.lease.clone() {
             Some(lease) => Client::resume(identity, lease, now, random),
-            None => Client::ask_again(identity, hint, now, random),
+            None => Client::reacquire(identity, hint, now, random),
         };
         Self { terms, client, link: None }
     }
@@ -219,7 +219,7 @@ impl lessee::Lessee for Lessee {
                 link.send(&message)?;
             }
         }
-        let ended = Client::ask_again(self.terms.identity.clone(), None, now, Random::seeded(0));
+        let ended = Client::reacquire(self.terms.identity.clone(), None, now, Random::seeded(0));
         let client = std::mem::replace(&mut self.client, ended);
         let what = if is_taken { "declined, since another host has it:" } else { "released" };
         let departing = holds.then(|| Box::new(Departing { client, link }) as Box<dyn lessee::Departing>);

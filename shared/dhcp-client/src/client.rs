@@ -139,7 +139,7 @@ impl Client {
     }
 
     /// Requests an address for a container that lost its lease (INIT). Never fails.
-    pub fn ask_again(identity: Identity, timing: Timing, now: Time, random: Random) -> Self {
+    pub fn reacquire(identity: Identity, timing: Timing, now: Time, random: Random) -> Self {
         Self::new(identity, timing, now, random)
     }
 

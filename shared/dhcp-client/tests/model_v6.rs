@@ -206,7 +206,7 @@ impl World {
                 let (lease, seed) = (self.disk[client].clone(), Random::seeded(self.random.number()));
                 self.clients[client] = match lease {
                     Some(lease) => Client::resume(identity(client), lease, now, seed),
-                    None => Client::ask_again(identity(client), None, now, seed),
+                    None => Client::reacquire(identity(client), None, now, seed),
                 };
                 self.again(client, Event::Restart, 5);
             }
@@ -218,7 +218,7 @@ impl World {
                     self.act(client, actions);
                 }
                 let seed = Random::seeded(self.random.number());
-                self.clients[client] = Client::ask_again(identity(client), None, now, seed);
+                self.clients[client] = Client::reacquire(identity(client), None, now, seed);
                 self.again(client, Event::Replace, 9);
             }
         }
@@ -250,7 +250,7 @@ fn status(number: u16) -> Vec<u8> {
 fn no_address_is_used_twice_or_past_its_end_and_in_the_end_all_have_one() {
     for seed in 0..1 {
         let start = Time::default();
-        let client = |n| Client::ask_again(identity(n), None, start, Random::seeded(seed * 1000 + n as u64));
+        let client = |n| Client::reacquire(identity(n), None, start, Random::seeded(seed * 1000 + n as u64));
         let mut world = World {
             random: Random::seeded(seed),
             now: start,

@@ -47,27 +47,27 @@ const WORDS: &str = "somebody's words\n";
 pub(crate) fn inflict(path: &Path, content: Content, owner: Owner) -> Lift {
     let path = path.to_owned();
     let outside = Outside::new();
-    let kept = Kept::take(&path, content);
+    let previous = Previous::take(&path, content);
     content.put(&path);
     let put = identity(&path);
     Box::new(move || {
         if identity(&path).is_some_and(|now| Some(now) == put) {
             remove(&path);
         }
-        kept.put_back(&path);
+        previous.put_back(&path);
         outside.touched(owner)
     })
 }
 
 /// The previous content of a path.
-enum Kept {
+enum Previous {
     Nothing,
     /// A file that is overwritten in place, so that its directory does not change.
     Text(Vec<u8>),
     Aside(PathBuf),
 }
 
-impl Kept {
+impl Previous {
     fn take(path: &Path, content: Content) -> Self {
         let in_place = matches!(content, Content::Garbage | Content::Empty | Content::TenMegabytesOfZeros)
             && path.is_file();

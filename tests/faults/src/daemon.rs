@@ -63,7 +63,7 @@ pub struct DaemonSweep {
 
 /// The results of all kills.
 #[derive(Debug, Default)]
-pub struct Lives {
+pub struct KillOutcomes {
     /// The number of kills that happened.
     pub tried: usize,
     /// After how many kills the ADD had succeeded nevertheless, and the DEL.
@@ -74,31 +74,31 @@ pub struct Lives {
 
 impl DaemonSweep {
     /// None: there is no DHCP server here, which counts as skipped. Calls `report` with each finding.
-    pub fn run(self, report: impl Fn(&str) + Sync) -> Option<Lives> {
+    pub fn run(self, report: impl Fn(&str) + Sync) -> Option<KillOutcomes> {
         // A lab belongs to its thread.
         let calls =
             thread::scope(|scope| scope.spawn(|| Stage::set(self.family).map(|mut s| s.calls())).join());
         let mut cases = kills(&calls.expect("a life that nothing happens to")?);
         cases.retain(|case| case.injection().contains("SIGKILL"));
         let cases: Vec<_> = cases.into_iter().step_by(self.every).collect();
-        let (lives, next) = (Mutex::new(Lives::default()), AtomicUsize::new(0));
+        let (outcomes, next) = (Mutex::new(KillOutcomes::default()), AtomicUsize::new(0));
         thread::scope(|scope| {
             for _ in 0..self.workers {
                 scope.spawn(|| {
                     let mut stage = Stage::set(self.family);
                     while let Some(case) = cases.get(next.fetch_add(1, Ordering::Relaxed)) {
                         let Some(there) = &mut stage else { return };
-                        let life = catch_unwind(AssertUnwindSafe(|| there.live(Some(case))));
-                        let broken = life.is_err();
-                        let mut lives = lives.lock().expect("nobody panics with the lock");
-                        let finding = lives.note(life);
+                        let outcome = catch_unwind(AssertUnwindSafe(|| there.live(Some(case))));
+                        let broken = outcome.is_err();
+                        let mut outcomes = outcomes.lock().expect("nobody panics with the lock");
+                        let finding = outcomes.note(outcome);
                         for what in
                             finding.iter().map(|what| format!("dhcp daemon, {}: {case}: {what}", self.family))
                         {
                             report(&what);
-                            lives.findings.push(what);
+                            outcomes.findings.push(what);
                         }
-                        drop(lives);
+                        drop(outcomes);
                         if broken {
                             stage = None;
                             stage = stage.or_else(|| Stage::set(self.family));
@@ -107,19 +107,19 @@ impl DaemonSweep {
                 });
             }
         });
-        lives.into_inner().ok()
+        outcomes.into_inner().ok()
     }
 }
 
-impl Lives {
+impl KillOutcomes {
     /// Counts a kill. Returns the finding, if any.
-    fn note(&mut self, life: thread::Result<Option<Life>>) -> Option<String> {
-        match life {
-            Ok(Some(life)) => {
+    fn note(&mut self, outcome: thread::Result<Option<KillOutcome>>) -> Option<String> {
+        match outcome {
+            Ok(Some(outcome)) => {
                 self.tried += 1;
-                self.added += usize::from(life.added);
-                self.deleted += usize::from(life.deleted);
-                life.fault
+                self.added += usize::from(outcome.added);
+                self.deleted += usize::from(outcome.deleted);
+                outcome.fault
             }
             Ok(None) => None,
             Err(panic) => {
@@ -133,7 +133,7 @@ impl Lives {
 
 /// The result of one kill.
 #[derive(Debug)]
-struct Life {
+struct KillOutcome {
     added: bool,
     deleted: bool,
     fault: Option<String>,
@@ -170,13 +170,13 @@ impl Stage {
 
     /// The daemon's own system calls in a run without a kill.
     fn calls(&mut self) -> Vec<crate::Syscall> {
-        let life = self.live(None);
-        assert!(life.is_none(), "{life:?}");
+        let outcome = self.live(None);
+        assert!(outcome.is_none(), "{outcome:?}");
         own_calls(&trace(), false)
     }
 
     /// Runs a daemon and kills it, then starts the next one. None: it was not killed.
-    fn live(&mut self, case: Option<&Case>) -> Option<Life> {
+    fn live(&mut self, case: Option<&Case>) -> Option<KillOutcome> {
         self.net.start_daemon("");
         let gone = address(&self.goes.1.add().ok_result());
         // The interface plugin deletes an IPv4 address, and does not run here.
@@ -211,7 +211,7 @@ impl Stage {
         let fault = self.objection(leased.as_deref(), (&gone, deleted.succeeded()), before);
         self.comes.1.del().ok();
         self.net.end_daemon(Signal::SIGTERM);
-        killed.then(|| Life { added: leased.is_some(), deleted: deleted.succeeded(), fault })
+        killed.then(|| KillOutcome { added: leased.is_some(), deleted: deleted.succeeded(), fault })
     }
 
     /// Checks the next daemon's leases. `leased` is the address of a successful ADD, `gone` the address to release, and

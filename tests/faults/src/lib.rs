@@ -26,7 +26,7 @@ mod verify;
 
 pub use case::{Case, Fault, Syscall};
 pub use compound::{CompoundSweep, any_seed};
-pub use daemon::{DaemonSweep, Family, Lives};
+pub use daemon::{DaemonSweep, Family, KillOutcomes};
 pub use disk::Disk;
 pub use disturber::Cause;
 pub use env_fault::{EnvFault, Lift};
@@ -36,6 +36,6 @@ pub use place::Place;
 pub use pool::{Count, Outcomes};
 pub use race::{Finish, Length, Race};
 pub use services::Services;
-pub use target::{Beside, COMMANDS, Capabilities, Hit, Keeps, Target};
+pub use target::{Beside, COMMANDS, Capabilities, Hit, StateFiles, Target};
 pub use trial::{EnvRow, EnvSweep, Trial, disks, limits, places};
 pub use verify::{Cleanup, ROLLBACK_FAILED, Verdict};

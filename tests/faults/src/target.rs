@@ -41,7 +41,7 @@ pub struct Target {
     /// Differences in the configuration of that attachment.
     pub differs_beside: Value,
     /// Its files on disk.
-    pub keeps: Option<Keeps>,
+    pub state: Option<StateFiles>,
     /// The capabilities that each command needs, with these changes of the configuration (null: without that key).
     pub capabilities: Vec<(Value, [Capabilities; COMMANDS.len()])>,
 }
@@ -78,7 +78,7 @@ pub enum Beside {
 
 /// A plugin's directory, and the files that it reads and writes.
 #[derive(Clone, Copy, Debug)]
-pub struct Keeps {
+pub struct StateFiles {
     pub directory: &'static str,
     pub files: &'static [Place],
 }
@@ -99,7 +99,7 @@ impl Default for Target {
             legacy: false,
             beside: Beside::Others,
             differs_beside: json!({}),
-            keeps: None,
+            state: None,
             capabilities: Vec::new(),
         }
     }

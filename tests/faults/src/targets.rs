@@ -4,7 +4,7 @@ use lab::Feature;
 use serde_json::{Value, json};
 
 use crate::place::{Place, administrators, directory, of_a_tool, own};
-use crate::target::{Beside, Capabilities, Hit, Keeps, Target};
+use crate::target::{Beside, Capabilities, Hit, StateFiles, Target};
 
 /// The UDP port of the host that portmap forwards to the container.
 pub const HOST_PORT: u16 = 5353;
@@ -56,7 +56,7 @@ fn bridge_alone() -> Target {
         name: "bridge",
         network: vec![bridge(json!({}))],
         // The other files are only host-local's.
-        keeps: Some(Keeps { directory: STORE, files: &HOST_LOCAL[..3] }),
+        state: Some(StateFiles { directory: STORE, files: &HOST_LOCAL[..3] }),
         capabilities: vec![(json!({"isDefaultGateway": false}), needs), (json!({}), needs)],
         ..Target::default()
     }
@@ -84,7 +84,7 @@ fn macvlan() -> Target {
         name: "macvlan",
         network: vec![json!({"type": "macvlan", "master": "cable", "mtu": 1400, "ipam": ipam()})],
         host: CABLE,
-        keeps: Some(Keeps { directory: STORE, files: &HOST_LOCAL[..3] }),
+        state: Some(StateFiles { directory: STORE, files: &HOST_LOCAL[..3] }),
         capabilities: vec![(json!({}), [BOTH, BOTH, SYS, NONE, BOTH])],
         ..Target::default()
     }
@@ -96,7 +96,7 @@ fn ipvlan() -> Target {
         network: vec![json!({"type": "ipvlan", "master": "cable", "mtu": 1400, "ipam": ipam()})],
         host: CABLE,
         needs: &[Feature::Ipvlan],
-        keeps: Some(Keeps { directory: STORE, files: &HOST_LOCAL[..3] }),
+        state: Some(StateFiles { directory: STORE, files: &HOST_LOCAL[..3] }),
         capabilities: vec![(json!({}), [BOTH, BOTH, SYS, NONE, BOTH])],
         ..Target::default()
     }
@@ -110,7 +110,7 @@ fn vlan() -> Target {
         host: CABLE,
         needs: &[Feature::Vlan],
         differs_beside: json!({"vlanId": 200}),
-        keeps: Some(Keeps { directory: STORE, files: &HOST_LOCAL[..3] }),
+        state: Some(StateFiles { directory: STORE, files: &HOST_LOCAL[..3] }),
         capabilities: vec![(json!({}), [BOTH, BOTH, SYS, NONE, BOTH])],
         ..Target::default()
     }
@@ -121,7 +121,7 @@ fn dummy() -> Target {
         name: "dummy",
         network: vec![json!({"type": "dummy", "ipam": ipam()})],
         needs: &[Feature::Dummy],
-        keeps: Some(Keeps { directory: STORE, files: &HOST_LOCAL[..3] }),
+        state: Some(StateFiles { directory: STORE, files: &HOST_LOCAL[..3] }),
         capabilities: vec![(json!({}), [BOTH, BOTH, SYS, NONE, BOTH])],
         ..Target::default()
     }
@@ -135,7 +135,7 @@ fn tap() -> Target {
         name: "tap",
         network: vec![tap],
         needs: &[Feature::Tap],
-        keeps: Some(Keeps { directory: STORE, files: &HOST_LOCAL[..3] }),
+        state: Some(StateFiles { directory: STORE, files: &HOST_LOCAL[..3] }),
         capabilities: vec![(json!({}), [BOTH, BOTH, SYS, NONE, BOTH])],
         ..Target::default()
     }
@@ -150,7 +150,7 @@ fn host_device() -> Target {
                ip link add dev1 type veth peer name far1",
         differs_beside: json!({"device": "dev1"}),
         // The disk with the leases. If both directories were on one disk, a missing path could not be attributed.
-        keeps: Some(Keeps { directory: STORE, files: HOST_DEVICE }),
+        state: Some(StateFiles { directory: STORE, files: HOST_DEVICE }),
         capabilities: vec![(json!({}), [BOTH, BOTH, SYS, BOTH, BOTH])],
         ..Target::default()
     }
@@ -162,7 +162,7 @@ fn host_local() -> Target {
         name: "host-local",
         network: vec![json!({"type": "host-local", "ipam": ipam})],
         host: "echo 'nameserver 9.9.9.9' >/etc/cni/resolv.conf",
-        keeps: Some(Keeps { directory: STORE, files: HOST_LOCAL }),
+        state: Some(StateFiles { directory: STORE, files: HOST_LOCAL }),
         capabilities: vec![(json!({}), [NONE; 5])],
         ..Target::default()
     }
@@ -197,7 +197,7 @@ fn flannel() -> Target {
         network: vec![json!({"type": "flannel", "delegate": {"bridge": "br0", "isDefaultGateway": true}})],
         host: "mkdir -p /run/flannel; printf 'FLANNEL_%s\\n' NETWORK=10.1.0.0/16 SUBNET=10.1.2.1/24 \
                IPV6_NETWORK=fd00:1::/32 IPV6_SUBNET=fd00:1:2::1/64 MTU=1400 IPMASQ=true >/run/flannel/subnet.env",
-        keeps: Some(Keeps { directory: "/var/lib/cni/flannel", files: FLANNEL }),
+        state: Some(StateFiles { directory: "/var/lib/cni/flannel", files: FLANNEL }),
         capabilities: vec![(json!({}), [BOTH, NET, SYS, NET, BOTH])],
         ..Target::default()
     }
@@ -213,7 +213,7 @@ fn tuning() -> Target {
         name: "tuning",
         network: vec![bridge(json!({})), tuning],
         host: "mkdir -p /etc/cni/tuning; echo '^net\\.' >/etc/cni/tuning/allowlist.conf",
-        keeps: Some(Keeps { directory: "/run/cni/tuning", files: TUNING }),
+        state: Some(StateFiles { directory: "/run/cni/tuning", files: TUNING }),
         capabilities: vec![
             (sysctls, [SYS, NONE, SYS, NONE, NONE]),
             (json!({"sysctl": null}), [BOTH, BOTH, SYS, NONE, NONE]),
@@ -316,7 +316,7 @@ fn firewalld() -> Target {
         network: vec![bridge(json!({})), json!({"type": "firewall", "backend": "firewalld"})],
         backend: Some("firewalld"),
         firewalld: true,
-        keeps: Some(Keeps { directory: "/run/cni/firewalld", files: FIREWALLD }),
+        state: Some(StateFiles { directory: "/run/cni/firewalld", files: FIREWALLD }),
         // DEL and GC look for the rules of every backend.
         capabilities: vec![(json!({}), [NONE, NET, NONE, NET, NONE])],
         ..Target::default()
@@ -367,7 +367,7 @@ fn delegate() -> Target {
     Target {
         name: "host-local under bridge",
         hit: Hit::Delegate("host-local"),
-        keeps: None,
+        state: None,
         capabilities: Vec::new(),
         ..bridge_alone()
     }
@@ -382,7 +382,7 @@ fn runtime() -> Target {
         name: "cnitool",
         network: [guarded("nftables").network, vec![tuning]].concat(),
         hit: Hit::Runtime,
-        keeps: Some(Keeps { directory: "/var/lib/cni", files: CNITOOL }),
+        state: Some(StateFiles { directory: "/var/lib/cni", files: CNITOOL }),
         ..Target::default()
     }
 }
@@ -392,7 +392,7 @@ pub fn with_legacy_tools() -> Target {
     Target {
         name: "bridge, ipMasq, iptables-legacy",
         legacy: true,
-        keeps: Some(Keeps { directory: STORE, files: XTABLES }),
+        state: Some(StateFiles { directory: STORE, files: XTABLES }),
         ..guarded("iptables")
     }
 }

@@ -8,7 +8,7 @@ use crate::fixture::Fixture;
 use crate::limit;
 use crate::place::hostile;
 use crate::pool::{self, Job, Outcomes};
-use crate::target::{Keeps, Target};
+use crate::target::{StateFiles, Target};
 use crate::targets::with_legacy_tools;
 use crate::verify::{self, Verdict};
 
@@ -21,16 +21,16 @@ pub struct Trial {
 }
 
 /// Targets with files on disk.
-fn keepers() -> impl Iterator<Item = (Target, Keeps)> {
-    let all = Target::of(|target| target.keeps.is_some()).into_iter();
-    all.filter_map(|target| target.keeps.map(|keeps| (target, keeps)))
+fn with_state() -> impl Iterator<Item = (Target, StateFiles)> {
+    let all = Target::of(|target| target.state.is_some()).into_iter();
+    all.filter_map(|target| target.state.map(|state| (target, state)))
 }
 
 /// Full and read-only disks.
 pub fn disks() -> Vec<Trial> {
     let ext4 = Feature::Ext4.is_there().then_some(Disk::Ext4);
     let on = |disk: Disk| {
-        keepers().map(move |(target, Keeps { directory, .. })| {
+        with_state().map(move |(target, StateFiles { directory, .. })| {
             let mut faults = disk::full(disk, directory);
             faults.push(disk::read_only(directory));
             Trial { target, disk, faults }
@@ -42,10 +42,10 @@ pub fn disks() -> Vec<Trial> {
 /// Unusual files.
 pub fn places() -> Vec<Trial> {
     let legacy = with_legacy_tools();
-    let legacy = legacy.keeps.map(|keeps| (legacy, keeps));
+    let legacy = legacy.state.map(|state| (legacy, state));
     let trial =
-        |(target, keeps): (Target, Keeps)| Trial { target, disk: Disk::Memory, faults: hostile(keeps.files) };
-    keepers().chain(legacy).map(trial).collect()
+        |(target, state): (Target, StateFiles)| Trial { target, disk: Disk::Memory, faults: hostile(state.files) };
+    with_state().chain(legacy).map(trial).collect()
 }
 
 /// Process limits, and a read-only /proc or /sys.
@@ -107,7 +107,7 @@ impl Job for Case<'_> {
     fn fixture(&self) -> Fixture {
         let Trial { target, disk, .. } = self.trial;
         Fixture::on(target, |lab: &Lab| {
-            disk.mount(lab, target.keeps.map_or(disk::DISK, |keeps| keeps.directory));
+            disk.mount(lab, target.state.map_or(disk::DISK, |state| state.directory));
             limit::prepare(lab);
         })
     }

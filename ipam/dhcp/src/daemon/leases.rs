@@ -22,7 +22,7 @@ impl Daemon {
     ///
     /// # Errors
     /// Code 5 if the directory cannot be read.
-    pub fn carry_on(&mut self) -> Result<()> {
+    pub fn take_over(&mut self) -> Result<()> {
         let (records, errors) = self.host.store.all()?;
         for error in self.host.store.tidy()?.into_iter().chain(errors) {
             say(&format!("dhcp daemon: {error}"));
@@ -61,7 +61,7 @@ impl Daemon {
             return None;
         }
         let found = location::find(&location, &if_name, &self.host.args.host_prefix);
-        let carried = found.and_then(|found| one.carry_on(&self.host, &found));
+        let carried = found.and_then(|found| one.take_over(&self.host, &found));
         let missing = match carried {
             Err(NotFound::Gone(what)) => {
                 one.drop_because(&self.host, &what);

@@ -279,7 +279,7 @@ fn an_answer_to_another_client_of_the_same_hardware_address_is_passed_over() {
 fn a_container_that_had_an_address_is_never_given_up() {
     let required = vec![options::DOMAIN_NAME];
     let (identity, timing) = (Identity { required, ..identity() }, Timing::default());
-    let mut client = Client::ask_again(identity, timing, at(0), Random::seeded(1));
+    let mut client = Client::reacquire(identity, timing, at(0), Random::seeded(1));
     let mut now = at(0);
     while now < at(86_400) {
         assert!(sent(&client.tick(now)).len() <= 1 && client.state() == State::Selecting);

@@ -109,13 +109,13 @@ impl Client {
     /// Requests any address. The first [`Client::tick`] sends. There is no random delay before it, as RFC 8415, section
     /// 18.2.1 requires for hosts, because containers do not all start at the same time after a power failure.
     pub fn acquire(identity: Identity, timeout: Duration, now: Time, random: Random) -> Self {
-        let mut this = Self::ask_again(identity, None, now, random);
+        let mut this = Self::reacquire(identity, None, now, random);
         this.gives_up = Some((now + timeout, timeout));
         this
     }
 
     /// Requests an address after a lease was lost. Never fails.
-    pub fn ask_again(identity: Identity, hint: Option<Ipv6Addr>, now: Time, mut random: Random) -> Self {
+    pub fn reacquire(identity: Identity, hint: Option<Ipv6Addr>, now: Time, mut random: Random) -> Self {
         let exchange = Some(Exchange::begin(Kind::Solicit, now, &mut random));
         Self {
             identity,
@@ -139,7 +139,7 @@ impl Client {
     /// fails. The first message has the random delay of that section, because all clients of a daemon start at the same
     /// time.
     pub fn resume(identity: Identity, lease: Lease, now: Time, random: Random) -> Self {
-        let mut this = Self::ask_again(identity, None, now, random);
+        let mut this = Self::reacquire(identity, None, now, random);
         this.lease = Some(lease);
         this.begin(State::Confirming, Kind::Confirm, now);
         if let Some(exchange) = &mut this.exchange {

@@ -43,7 +43,7 @@ static ISOLATION_PROPERTIES: KindProperties = KindProperties {
     reference: ReferenceProperties { table: opening::TABLE, ..ReferenceProperties::NONE },
 };
 
-static SEPARATION_PROPERTIES: KindProperties = KindProperties {
+static PORT_ISOLATION_PROPERTIES: KindProperties = KindProperties {
     name: "separation",
     redirects: false,
     nftables: NftablesProperties {
@@ -96,7 +96,7 @@ impl Isolation {
 
 impl PortIsolation {
     /// The kind of these rules.
-    pub const KIND: Kind = Kind::new(&SEPARATION_PROPERTIES);
+    pub const KIND: Kind = Kind::new(&PORT_ISOLATION_PROPERTIES);
 }
 
 impl Rules for Isolation {

@@ -413,7 +413,7 @@ fn a_lease_begins_when_the_first_message_was_sent_that_an_answer_may_belong_to()
 
 #[test]
 fn a_server_that_was_away_for_longer_than_its_leases_last_gives_an_address_all_the_same() {
-    let mut client = Client::ask_again(identity(), None, at(0), Random::seeded(1));
+    let mut client = Client::reacquire(identity(), None, at(0), Random::seeded(1));
     let mut now = at(0);
     let solicit = loop {
         let actions = client.tick(now);
