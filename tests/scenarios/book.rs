@@ -34,7 +34,7 @@ fn contents() -> Vec<String> {
     links.map(str::to_owned).collect()
 }
 
-/// cnitool with Ferrule's plugins, also if the reference is under test.
+/// cnitool with Ferrule's plugins, even if the reference is under test.
 fn ours(lab: &Lab) -> Tool {
     lab.cnitool().in_dir(&together())
 }

@@ -72,7 +72,7 @@ fn the_rules_of_the_three_parsers_are_as_strict_as_theirs() {
     }
 }
 
-/// Asserts that a refused call has exactly this message, also if a library appends the details.
+/// Asserts that a refused call has exactly this message, even if a library appends the details.
 #[track_caller]
 fn is_told(call: &Call, command: &str, words: &str) {
     let error = call.run(command).error();

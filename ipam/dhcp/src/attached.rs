@@ -416,7 +416,7 @@ impl Attached {
         Ok(true)
     }
 
-    /// Sets the address's lifetimes, so that the kernel deletes it when the lease ends, also if no daemon runs. The
+    /// Sets the address's lifetimes, so that the kernel deletes it when the lease ends, even if no daemon runs. The
     /// kernel counts whole seconds: it deletes the address within the lease's last second.
     fn set_lifetimes(&self, found: &OpenInterface, mut address: Address) -> Result<()> {
         let now = Time::now();
@@ -518,7 +518,7 @@ impl Attached {
     fn lost(&mut self, host: &Host, why: &str) -> Result<(), NotFound> {
         let address = self.about.on_link.map(|net| net.to_string()).unwrap_or_default();
         log(&self.key, &format!("lost {address}: {why}"));
-        // The address is removed also if nothing can be written, for example on a full disk.
+        // The address is removed even if nothing can be written, for example on a full disk.
         let written = self.write(host);
         let found = self.found(host)?;
         self.lessee.close(host);

@@ -42,7 +42,7 @@ impl Delegate {
         Self { kind, label: Label { name: "plugin", key: "delegate" }, path, stdin, version }
     }
 
-    /// Runs its ADD. `undo` runs its DEL, also if its ADD fails.
+    /// Runs its ADD. `undo` runs its DEL, even if its ADD fails.
     ///
     /// # Errors
     /// The plugin's error, with its code; 7 if the plugin does not exist; 6 for an invalid result.
@@ -50,7 +50,7 @@ impl Delegate {
         self.add_if(undo, |_| Ok(()))
     }
 
-    /// Runs its ADD. The caller runs its DEL, also if its ADD fails.
+    /// Runs its ADD. The caller runs its DEL, even if its ADD fails.
     ///
     /// # Errors
     /// The plugin's error, with its code; 7 if the plugin does not exist; 6 for an invalid result.
@@ -208,7 +208,7 @@ impl Ipam {
         self.0.find()
     }
 
-    /// Runs its ADD. `undo` runs its DEL, also if its ADD fails.
+    /// Runs its ADD. `undo` runs its DEL, even if its ADD fails.
     ///
     /// # Errors
     /// The plugin's error, with its code; 7 if the plugin does not exist; 6 for a result without an address.

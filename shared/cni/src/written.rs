@@ -7,16 +7,16 @@ use serde_json::Value;
 
 use crate::{Result, json};
 
-/// A plugin's configuration as written. DEL and GC take out of it the single keys that they need: what else is wrong with it cannot
-/// keep them from their work. ADD, CHECK and STATUS decode all of it.
+/// A plugin's configuration as written. DEL and GC read only the keys that they need from it, so mistakes in other keys
+/// do not make them fail. ADD, CHECK and STATUS decode all of it.
 #[derive(Clone, Debug, Default)]
 pub struct AsWritten(Rc<Value>);
 
 impl AsWritten {
-    /// All of it.
+    /// Decodes all of it.
     ///
     /// # Errors
-    /// Code 6, naming the key that is of the wrong type.
+    /// Code 6, naming a key of the wrong type.
     pub fn decode<'de, T: Deserialize<'de>>(&'de self) -> Result<T> {
         json::decode(&self.0)
     }
@@ -28,7 +28,7 @@ impl AsWritten {
         json::lenient(&self.0, keys)
     }
 
-    /// A member, whatever it is.
+    /// A member of any type.
     pub fn member(&self, key: &str) -> Option<&Value> {
         #[cfg(feature = "keys")]
         crate::keys::note("", &[key]);

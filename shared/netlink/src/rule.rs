@@ -107,7 +107,7 @@ impl Netlink {
         rules.map_err(|r| r.during("list", "rules"))
     }
 
-    /// Adds a rule. Without a priority it gets its own, also if an equal rule exists.
+    /// Adds a rule. Without a priority it gets its own, even if an equal rule exists.
     ///
     /// # Errors
     /// If the kernel refuses.

@@ -35,7 +35,7 @@ pub fn are_there(attached: &Attached, who: &str, network: &Value) {
     }
 }
 
-/// A plugin's name, also if BuildKit has renamed it.
+/// A plugin's name, even if BuildKit has renamed it.
 pub fn kind(plugin: &Value) -> &str {
     let kind = plugin["type"].as_str().unwrap();
     kind.strip_prefix("buildkit-cni-").unwrap_or(kind)

@@ -27,7 +27,7 @@ impl Service {
         Self::look().map_err(unknown)
     }
 
-    /// Like [`Service::find`], if firewalld was not requested by name. None also if this process may not use the bus:
+    /// Like [`Service::find`], if firewalld was not requested by name. Also None if this process may not use the bus:
     /// an unprivileged process sees the host's bus, and the host's firewalld does not filter a private network
     /// namespace.
     pub(super) fn find_if_permitted() -> Result<Option<Self>> {

@@ -291,7 +291,7 @@ impl Client {
     fn send_due_messages(&mut self, now: Time, actions: &mut Vec<Action>) {
         let (address, server) = self.about();
         let Some(exchange) = self.exchange.as_mut().filter(|exchange| now >= exchange.due) else { return };
-        // The first message of an exchange has an elapsed time of zero, also if it is late.
+        // The first message of an exchange has an elapsed time of zero, even if it is late.
         if exchange.count == 0 {
             exchange.began = now;
         }
@@ -519,7 +519,7 @@ impl Client {
         }
     }
 
-    /// Releases the client's address, also if a server may have allocated one whose REPLY was lost. Returns false if
+    /// Releases the client's address, or one that a server may have allocated although its REPLY was lost. Returns false if
     /// there is no address. Then the client does nothing more.
     pub fn release(&mut self, now: Time) -> bool {
         self.depart(Kind::Release, None, now)

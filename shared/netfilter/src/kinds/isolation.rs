@@ -328,7 +328,7 @@ mod tests {
         Removal::start().remove(&owner, &[Isolation::KIND, PortIsolation::KIND]).unwrap();
     }
 
-    /// Older versions used the bridge's name also if an interface of a VLAN routes.
+    /// Older versions used the bridge's name even if an interface of a VLAN routes.
     #[test]
     fn add_and_repair_replace_rules_of_an_older_version_in_a_vlan() {
         let test = || {
