@@ -73,7 +73,7 @@ fn both_directions_are_limited_on_the_host_and_del_leaves_the_wire_as_it_was() {
 }
 
 #[test]
-fn without_limits_the_result_is_passed_on_and_nothing_is_made() {
+fn without_limits_the_result_is_passed_on_and_nothing_is_created() {
     needs!(TrafficControl);
     let lab = Lab::new();
     let pod = wired(&lab, "eth0");
@@ -341,7 +341,7 @@ fn filters_of_other_programs_are_kept_and_their_parent_is_used() {
 }
 
 #[test]
-fn a_clsact_of_ours_that_others_use_by_now_stays() {
+fn a_clsact_of_ours_stays_while_other_programs_use_it() {
     needs!(TrafficControl);
     beyond_reference!("bandwidth-clsact");
     let lab = Lab::new();
@@ -414,7 +414,7 @@ fn check_reports_removed_objects_and_a_repeated_add_restores_them() {
         let filters = lab.host().sh("tc filter show dev cable ingress");
         assert!(!filters.contains("device *") && filters.matches("mirred").count() == 1, "{loss}: {filters}");
         call.del().ok();
-        // If the ifb was deleted, nothing tells who added the parent of the filters.
+        // If the ifb was deleted, the owner of the parent of the filters is unknown.
         lab.host().sh("tc qdisc del dev cable clsact 2>/dev/null || :");
         lab.snapshot().assert_same(&before);
     }

@@ -153,7 +153,7 @@ fn three_commands_of_the_readme_install_plugins_that_attach_a_container_on_a_bar
 }
 
 #[test]
-fn networks_of_the_book_are_valid_and_attach_a_container() {
+fn networks_on_the_pages_are_valid_and_attach_a_container() {
     needs!(NftNat, Ipv6);
     let (mut faults, mut left_out) = (Vec::new(), Vec::new());
     for page in book() {
@@ -235,7 +235,7 @@ fn missing(network: &Value) -> Option<Missing> {
 }
 
 #[test]
-fn links_of_the_book_lead_somewhere() {
+fn links_on_the_pages_have_targets() {
     let mut pages = book();
     pages.extend(
         ["CHANGELOG.md", "CONTRIBUTING.md", "SECURITY.md"].map(|name| Page::read(&repository().join(name))),

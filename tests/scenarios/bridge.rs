@@ -75,7 +75,7 @@ fn the_result_names_bridge_host_end_and_container_end_as_the_kernel_has_them() {
 }
 
 #[test]
-fn the_result_tells_the_mtu_of_each_interface() {
+fn the_result_contains_the_mtu_of_each_interface() {
     // https://github.com/containernetworking/plugins/issues/1015
     beyond_reference!("result-mtu");
     let lab = Lab::new();
@@ -156,7 +156,7 @@ fn mtu_advmss_priority_table_and_scope_of_a_route_are_applied() {
 }
 
 #[test]
-fn another_address_of_the_bridge_gives_way_only_by_force() {
+fn another_address_of_the_bridge_is_replaced_only_by_force() {
     let lab = Lab::new();
     let [a, b] = ["a", "b"].map(|id| lab.container(id));
     let call = lab.plugin("bridge").config(json!({"bridge": "br0", "isGateway": true}));
@@ -277,7 +277,7 @@ fn a_mac_may_be_requested_in_three_ways_and_the_last_wins() {
 }
 
 #[test]
-fn without_ipam_it_is_a_cable_and_no_more() {
+fn without_ipam_it_is_only_a_link() {
     let lab = Lab::new();
     let [a, b] = ["a", "b"].map(|id| lab.container(id));
     let call = lab.plugin("bridge").config(json!({"bridge": "br0"}));
@@ -458,7 +458,7 @@ fn a_gateway_address_that_cannot_be_set_leaves_nothing() {
 }
 
 #[test]
-fn gc_releases_the_leases_of_containers_that_are_no_more() {
+fn gc_releases_leases_of_deleted_containers() {
     beyond_reference!("gc");
     let lab = Lab::new();
     let [a, b] = ["a", "b"].map(|id| lab.container(id));
@@ -606,7 +606,7 @@ fn a_new_container_with_a_reused_address_is_reached_immediately() {
 }
 
 #[test]
-fn in_a_chain_it_takes_the_tap_before_it_as_its_port() {
+fn in_a_chain_it_adopts_the_earlier_tap_as_its_port() {
     needs!(Tap);
     beyond_reference!("chained-bridge");
     let lab = Lab::new();
@@ -674,7 +674,7 @@ fn del_does_not_remove_an_administrators_uplink_from_the_bridge() {
 }
 
 #[test]
-fn behind_a_port_that_it_takes_the_containers_interface_gets_the_addresses_and_is_listed() {
+fn the_containers_interface_behind_an_adopted_port_gets_the_addresses_and_is_listed() {
     beyond_reference!("chained-bridge");
     let lab = Lab::new();
     let pod = lab.container("pod");
@@ -857,7 +857,7 @@ fn optional_sysctls_that_cannot_be_set_are_logged() {
 }
 
 #[test]
-fn a_sysctl_that_it_cannot_do_without_fails_the_add_where_none_can_be_set() {
+fn a_required_sysctl_that_cannot_be_set_makes_the_add_fail() {
     let lab = Lab::new();
     let pod = lab.container("pod");
     lab.host().sh("echo 0 >/proc/sys/net/ipv4/ip_forward");

@@ -47,7 +47,7 @@ fn masquerade_can_be_limited_to_one_family() {
 }
 
 #[test]
-fn a_del_without_namespace_and_prev_result_takes_the_rules_away() {
+fn a_del_without_namespace_and_prev_result_removes_the_rules() {
     // https://github.com/containernetworking/plugins/issues/810
     beyond_reference!("rules-by-attachment");
     for backend in ["nftables", "iptables"] {
@@ -56,7 +56,7 @@ fn a_del_without_namespace_and_prev_result_takes_the_rules_away() {
 }
 
 #[test]
-fn check_notices_rules_that_someone_flushed_and_the_next_add_brings_the_tables_back() {
+fn check_notices_flushed_rules_and_the_next_add_restores_the_tables() {
     beyond_reference!("rules-by-attachment");
     let lab = Lab::new();
     let [a, b] = ["a", "b"].map(|id| lab.container(id));
@@ -72,7 +72,7 @@ fn check_notices_rules_that_someone_flushed_and_the_next_add_brings_the_tables_b
 }
 
 #[test]
-fn gc_takes_the_rules_of_containers_that_are_no_more() {
+fn gc_removes_the_rules_of_deleted_containers() {
     beyond_reference!("gc");
     let lab = Lab::new();
     let [stays, goes] = ["stays", "goes"].map(|id| lab.container(id));
@@ -87,7 +87,7 @@ fn gc_takes_the_rules_of_containers_that_are_no_more() {
 }
 
 #[test]
-fn a_container_that_pretends_to_be_another_is_not_heard() {
+fn frames_of_a_container_with_another_ones_address_are_dropped() {
     beyond_reference!("rules-by-attachment");
     let lab = Lab::new();
     let [honest, liar] = ["honest", "liar"].map(|id| lab.container(id));
@@ -104,7 +104,7 @@ fn a_container_that_pretends_to_be_another_is_not_heard() {
 }
 
 #[test]
-fn a_failed_add_takes_its_rules_back() {
+fn a_failed_add_removes_its_rules() {
     beyond_reference!("rollback");
     let lab = Lab::new();
     let pod = lab.container("pod");

@@ -444,7 +444,7 @@ fn send(to: &Child, signal: Signal) {
 }
 
 #[test]
-fn a_result_that_cannot_be_written_is_a_failure_and_taken_back() {
+fn an_add_whose_result_cannot_be_written_fails_and_is_undone() {
     let lab = Lab::new();
     let pod = lab.container("pod");
     lab.configure("10-net.conflist", &pods("1.0.0", "10.1.2.0/24"));

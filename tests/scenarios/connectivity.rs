@@ -84,7 +84,7 @@ fn state(lab: &Lab) -> String {
 }
 
 #[test]
-fn a_network_that_keeps_its_promises_passes_in_both_families_and_nothing_stays() {
+fn a_working_network_passes_in_both_families_and_nothing_is_left() {
     needs!(NftNat, Ipv6);
     let (lab, _far) = host();
     let tool = configure(&lab, &json!([bridge(), ports()]));
@@ -135,7 +135,7 @@ fn containers_that_do_not_reach_each_other_are_found() {
 }
 
 #[test]
-fn containers_that_are_to_be_kept_apart_and_are_not_are_found() {
+fn containers_that_are_not_isolated_as_configured_are_found() {
     let (lab, _far) = host();
     let mut apart = bridge();
     apart["portIsolation"] = json!(true);
@@ -285,7 +285,7 @@ fn dns_servers_that_do_not_answer_or_do_not_know_the_containers_name_are_found()
 }
 
 #[test]
-fn a_limit_of_bandwidth_that_is_not_kept_is_found() {
+fn a_bandwidth_limit_that_does_not_work_is_found() {
     needs!(TrafficControl);
     let (lab, _far) = host();
     let limited = json!({"type": "bandwidth", "ingressRate": 8_000_000, "ingressBurst": 800_000});

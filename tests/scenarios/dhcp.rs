@@ -85,7 +85,7 @@ fn an_address_is_released_even_if_the_interface_or_the_container_was_deleted() {
 }
 
 #[test]
-fn an_add_that_fails_gives_its_address_back_over_the_interface() {
+fn a_failed_add_releases_its_address_through_the_interface() {
     beyond_reference!("ipam-order");
     with_each("dhcp", |_, pod, call| {
         // The kernel refuses it.

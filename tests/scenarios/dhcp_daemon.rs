@@ -49,7 +49,7 @@ fn systemds_socket_outlives_daemons_and_calls_wait_for_the_next_one() {
 }
 
 #[test]
-fn a_daemon_with_mounts_of_its_own_finds_all_below_its_prefix() {
+fn a_daemon_in_its_own_mount_namespace_finds_everything_below_its_prefix() {
     let Some(mut net) = DhcpNetwork::with(RANGE) else { return };
     net.end_daemon(Signal::SIGTERM);
     let (_pod, call) = net.plugged("pod");
@@ -115,7 +115,7 @@ fn a_del_ends_an_add_that_is_under_way() {
 }
 
 #[test]
-fn others_than_root_are_refused_also_where_they_can_reach_the_socket() {
+fn users_other_than_root_are_refused_even_if_they_can_reach_the_socket() {
     beyond_reference!("dhcp-restart");
     let net = silent();
     // A directory and a socket that everyone may access.
@@ -139,7 +139,7 @@ fn ask(text: &str) -> String {
 }
 
 #[test]
-fn whatever_is_sent_to_the_daemon_it_serves_on_and_its_memory_does_not_grow() {
+fn the_daemon_survives_any_input_and_its_memory_does_not_grow() {
     beyond_reference!("dhcp-restart");
     let mut net = silent();
     let pid = net.daemon().unwrap().id();
@@ -301,7 +301,7 @@ fn only_root_may_connect() {
 }
 
 #[test]
-fn systemd_takes_the_units() {
+fn systemd_accepts_the_units() {
     if !fs::exists("/usr/bin/systemd-analyze").unwrap() {
         return skip("systemd-analyze is missing");
     }

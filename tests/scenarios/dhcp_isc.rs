@@ -37,7 +37,7 @@ fn soon() -> serde_json::Value {
 }
 
 #[test]
-fn iscs_server_leases_renews_and_takes_back() {
+fn iscs_server_leases_renews_and_releases() {
     beyond_reference!("dhcp-change");
     let Some(net) = network(&subnet(9, SOON)) else { return };
     let pod = net.pod("pod");
@@ -68,7 +68,7 @@ fn a_lease_whose_server_does_not_answer_is_extended_by_asking_all() {
 }
 
 #[test]
-fn a_server_that_was_away_until_the_leases_end_gives_the_same_address_again() {
+fn a_server_that_was_down_until_the_leases_end_grants_the_same_address_again() {
     beyond_reference!("dhcp-change");
     // It is renewed after half of that, when the address is on the link.
     let short = "default-lease-time 10; min-lease-time 10; max-lease-time 10;";
@@ -90,7 +90,7 @@ fn a_server_that_was_away_until_the_leases_end_gives_the_same_address_again() {
 
 /// The server is one hop away, behind a relay on the containers' network.
 #[test]
-fn a_server_behind_a_relay_leases_renews_and_takes_back() {
+fn a_server_behind_a_relay_leases_renews_and_releases() {
     beyond_reference!("dhcp-change");
     let Some(relay) = isc("dhcrelay") else { return };
     let mut net = DhcpNetwork::silent();

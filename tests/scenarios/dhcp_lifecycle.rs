@@ -222,7 +222,7 @@ fn the_daemons_timer_uses_the_clock_that_runs_while_the_machine_is_suspended() {
 }
 
 #[test]
-fn a_second_add_that_fails_leaves_the_first_ones_lease() {
+fn a_second_add_that_fails_keeps_the_first_ones_lease() {
     beyond_reference!("dhcp-restart");
     with_each(|mut net, family| {
         net.end_daemon(Signal::SIGTERM);

@@ -10,17 +10,17 @@ use serde_json::{Value, json};
 use crate::common::ips;
 
 #[test]
-fn kea_leases_renews_and_gets_back_its_one_ipv4_address() {
+fn kea_leases_renews_and_releases_its_only_ipv4_address() {
     with(OneAddress::Kea4);
 }
 
 #[test]
-fn kea_leases_renews_and_gets_back_its_one_ipv6_address() {
+fn kea_leases_renews_and_releases_its_only_ipv6_address() {
     with(OneAddress::Kea6);
 }
 
 #[test]
-fn udhcpd_leases_renews_and_gets_back_its_one_address() {
+fn udhcpd_leases_renews_and_releases_its_only_address() {
     with(OneAddress::Udhcpd);
 }
 

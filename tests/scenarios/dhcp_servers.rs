@@ -273,7 +273,7 @@ fn on_a_cable(plugin: &str) {
 }
 
 #[test]
-fn the_addresses_of_a_daemon_that_forgot_them_are_adopted() {
+fn the_addresses_of_a_daemon_that_lost_them_are_adopted() {
     beyond_reference!("dhcp-restart");
     let Some(mut net) = DhcpNetwork::with(RANGE) else { return };
     let pod = net.pod("pod");
@@ -315,7 +315,7 @@ fn an_attachment_whose_lease_was_being_released_is_not_adopted() {
 }
 
 #[test]
-fn status_tells_when_no_server_extends_leases_any_more() {
+fn status_reports_if_no_server_extends_leases() {
     beyond_reference!("dhcp-change");
     let Some(mut net) = DhcpNetwork::with(&format!("{RANGE} {SOON}")) else { return };
     let pods = ["one", "two"].map(|name| net.pod(name));

@@ -123,7 +123,7 @@ fn both_families_are_leased_concurrently_and_released_without_a_daemon() {
 }
 
 #[test]
-fn a_second_add_of_which_one_family_fails_leaves_the_leases_of_both() {
+fn a_second_add_that_fails_for_one_family_keeps_the_leases_of_both() {
     beyond_reference!("dhcp-v6");
     let Some(mut net) = network(BOTH) else { return };
     net.end_daemon(Signal::SIGTERM);
@@ -214,7 +214,7 @@ fn a_daemon_that_moved_an_unused_ipv6_lease_to_another_subnet_sleeps() {
 }
 
 #[test]
-fn an_ipv6_address_that_went_with_its_links_state_is_missed_and_put_back() {
+fn an_ipv6_address_that_was_deleted_with_its_links_state_is_noticed_and_restored() {
     beyond_reference!("dhcp-v6");
     // No renewal follows meanwhile.
     let Some(mut net) = network("--dhcp-range=fd00::10,fd00::ff,64,1h") else { return };
@@ -233,7 +233,7 @@ fn an_ipv6_address_that_went_with_its_links_state_is_missed_and_put_back() {
 }
 
 #[test]
-fn check_tells_of_an_ipv6_address_that_another_host_has() {
+fn check_reports_an_ipv6_address_that_another_host_has() {
     beyond_reference!("dhcp-v6");
     let Some(net) = network(RANGE) else { return };
     let pod = net.pod("pod");
@@ -249,7 +249,7 @@ fn check_tells_of_an_ipv6_address_that_another_host_has() {
 }
 
 #[test]
-fn gc_gives_ipv6_leases_back_with_a_daemon_and_without() {
+fn gc_releases_ipv6_leases_with_and_without_a_daemon() {
     beyond_reference!("dhcp-v6");
     let Some(mut net) = network(RANGE) else { return };
     let pods = ["one", "two", "three"].map(|name| net.pod(name));
@@ -289,7 +289,7 @@ fn macvlan_gets_its_ipv6_address_from_the_same_server() {
 }
 
 #[test]
-fn iscs_server_leases_ipv6_addresses_and_takes_them_back() {
+fn iscs_server_leases_and_releases_ipv6_addresses() {
     beyond_reference!("dhcp-v6");
     let mut net = DhcpNetwork::silent_v6();
     let server = net.server.netns.clone();

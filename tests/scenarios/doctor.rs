@@ -180,7 +180,7 @@ fn a_kind_of_links_that_the_kernel_does_not_have_is_an_error() {
 }
 
 #[test]
-fn ipv6_that_is_switched_off_is_an_error_where_a_network_has_ipv6_addresses() {
+fn disabled_ipv6_is_an_error_if_a_network_has_ipv6_addresses() {
     let lab = Lab::new();
     lab::needs!(Ipv6);
     let tool = healthy(&lab);

@@ -28,7 +28,7 @@ fn the_container_reaches_its_own_addresses_and_the_result_is_its_interface() {
 }
 
 #[test]
-fn nothing_is_left_after_del_and_a_second_del_is_fine() {
+fn nothing_is_left_after_del_and_a_second_del_succeeds() {
     beyond_reference!("dummy");
     needs!(Dummy);
     let lab = Lab::new();
@@ -75,7 +75,7 @@ fn check_reports_changes() {
 }
 
 #[test]
-fn a_name_that_is_taken_is_refused_and_del_leaves_its_owner_alone() {
+fn an_existing_name_is_refused_and_del_keeps_its_owner() {
     beyond_reference!("dummy");
     let lab = Lab::new();
     let pod = lab.container("pod");

@@ -439,7 +439,7 @@ impl Schema {
 }
 
 #[test]
-fn networks_of_the_field_are_valid_by_the_published_schemas_and_not_with_a_key_of_the_wrong_type() {
+fn networks_of_runtimes_are_valid_by_the_published_schemas_and_not_with_a_key_of_the_wrong_type() {
     let all = [kubernetes(), kubenets(), engines(), second_networks()].concat();
     assert!(all.len() > 30, "only {} networks", all.len());
     let mut schemas = BTreeMap::new();

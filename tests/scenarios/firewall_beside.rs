@@ -118,7 +118,7 @@ fn by_those_tools(call: Call) -> Call {
 }
 
 #[test]
-fn traffic_and_host_ports_pass_each_hosts_firewall_by_each_backend_and_del_leaves_that_as_it_was() {
+fn traffic_and_host_ports_pass_each_hosts_firewall_by_each_backend_and_del_restores_it() {
     beyond_reference!("firewall-host-ports");
     for backend in ["nftables", "iptables"] {
         for (host, variant, rules) in hosts() {

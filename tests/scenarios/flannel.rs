@@ -98,7 +98,7 @@ fn containers_get_addresses_of_the_hosts_subnets_and_reach_each_other() {
 }
 
 #[test]
-fn one_of_flanneld_and_the_bridge_hides_containers_behind_the_host() {
+fn either_flanneld_or_the_bridge_masquerades_containers() {
     beyond_reference!("flannel");
     for flanneld_does in [true, false] {
         let lab = Lab::new();
@@ -167,7 +167,7 @@ fn a_failed_add_is_rolled_back_and_keeps_the_state_for_del_only_if_the_rollback_
 }
 
 #[test]
-fn a_second_add_is_refused_and_leaves_the_first_attachment_whole() {
+fn a_second_add_is_refused_and_keeps_the_first_attachment() {
     beyond_reference!("flannel");
     let lab = Lab::new();
     let call = flannel(&lab);
@@ -260,7 +260,7 @@ fn gc_calls_the_delegate_and_deletes_files_of_invalid_attachments() {
 }
 
 #[test]
-fn without_a_whole_file_of_flannelds_no_container_is_attached_and_status_says_it() {
+fn without_a_complete_file_of_flanneld_no_container_is_attached_and_status_reports_it() {
     beyond_reference!("flannel");
     let lab = Lab::new();
     let call = flannel(&lab).on(&lab.container("pod"));
@@ -279,7 +279,7 @@ fn without_a_whole_file_of_flannelds_no_container_is_attached_and_status_says_it
 }
 
 #[test]
-fn an_attachment_of_the_reference_is_deleted_and_ours_is_of_the_form_that_it_reads() {
+fn an_attachment_of_the_reference_is_deleted_and_ours_has_the_references_format() {
     beyond_reference!("flannel");
     let lab = Lab::new();
     let call = flannel(&lab);
@@ -326,7 +326,7 @@ fn another_plugin_attaches_where_the_configuration_says_so() {
 }
 
 #[test]
-fn an_earlier_plugins_result_is_handed_on() {
+fn an_earlier_plugins_result_is_passed_on() {
     beyond_reference!("flannel");
     let lab = Lab::new();
     let call = flannel(&lab).on(&lab.container("pod"));

@@ -225,7 +225,7 @@ fn addresses_without_an_interface_that_is_listed_do_not_become_those_of_a_bridge
 }
 
 #[test]
-fn tuning_changes_interfaces_of_other_plugins_and_hands_the_rest_on() {
+fn tuning_changes_interfaces_of_other_plugins_and_passes_the_rest_on() {
     let lab = Lab::new();
     let pod = wired(&lab);
     let before = lab.snapshot();

@@ -66,7 +66,7 @@ fn the_container_reaches_the_devices_peer() {
 }
 
 #[test]
-fn it_comes_home_as_it_was_and_a_second_del_is_fine() {
+fn the_device_returns_unchanged_and_a_second_del_succeeds() {
     beyond_reference!("way-home");
     let lab = Lab::new();
     let pod = lab.container("pod");
@@ -83,7 +83,7 @@ fn it_comes_home_as_it_was_and_a_second_del_is_fine() {
 }
 
 #[test]
-fn a_device_that_was_down_comes_home_down() {
+fn a_device_that_was_down_returns_down() {
     beyond_reference!("way-home");
     let lab = Lab::new();
     let pod = lab.container("pod");
@@ -150,7 +150,7 @@ fn a_failed_add_keeps_the_devices_record_until_its_name_is_restored() {
 }
 
 #[test]
-fn its_addresses_and_routes_go_with_it_and_come_home_with_it() {
+fn its_addresses_and_routes_are_moved_with_it_and_return_with_it() {
     beyond_reference!("way-home");
     let lab = Lab::new();
     let pod = lab.container("pod");
@@ -183,7 +183,7 @@ fn its_addresses_and_routes_go_with_it_and_come_home_with_it() {
 }
 
 #[test]
-fn addresses_that_a_router_gave_for_a_time_stay_behind() {
+fn expiring_addresses_from_a_router_are_not_moved() {
     beyond_reference!("way-home");
     let lab = Lab::new();
     let pod = lab.container("pod");
@@ -198,7 +198,7 @@ fn addresses_that_a_router_gave_for_a_time_stay_behind() {
 }
 
 #[test]
-fn a_device_that_was_down_has_its_addresses_again_and_stays_down() {
+fn a_device_that_was_down_returns_down_with_its_addresses() {
     beyond_reference!("way-home");
     let lab = Lab::new();
     let pod = lab.container("pod");
@@ -281,7 +281,7 @@ fn records_of_two_attachments_are_two_files() {
 }
 
 #[test]
-fn a_device_that_cannot_be_set_up_is_home_all_the_same() {
+fn a_device_that_cannot_be_set_up_returns_to_the_host_nevertheless() {
     beyond_reference!("way-home");
     let lab = Lab::new();
     let pod = lab.container("pod");
@@ -323,7 +323,7 @@ fn a_device_that_the_container_renamed_is_found() {
 }
 
 #[test]
-fn a_record_that_cannot_be_read_keeps_no_device_in_the_container() {
+fn a_device_returns_even_if_its_record_cannot_be_read() {
     beyond_reference!("way-home");
     let lab = Lab::new();
     let pod = lab.container("pod");
@@ -338,7 +338,7 @@ fn a_record_that_cannot_be_read_keeps_no_device_in_the_container() {
 }
 
 #[test]
-fn its_name_may_be_taken_in_the_container() {
+fn its_name_may_exist_in_the_container() {
     beyond_reference!("way-home");
     let lab = Lab::new();
     let pod = lab.container("pod");
@@ -351,7 +351,7 @@ fn its_name_may_be_taken_in_the_container() {
 }
 
 #[test]
-fn after_the_namespace_has_died_the_kernels_name_gives_way_to_its_own() {
+fn after_the_namespaces_deletion_the_kernels_name_is_replaced_by_the_original_one() {
     beyond_reference!("way-home");
     for (name, selector) in [("eth0", json!({})), ("dev7", json!({})), ("eth0", json!({"device": null}))] {
         let lab = Lab::new();
@@ -401,7 +401,7 @@ fn the_next_container_gets_a_device_whose_container_died() {
 }
 
 #[test]
-fn a_del_without_a_namespace_brings_the_device_out_of_one_that_lives() {
+fn a_del_without_a_namespace_returns_the_device_from_an_existing_one() {
     beyond_reference!("way-home");
     let lab = Lab::new();
     let pod = lab.container("pod");
@@ -412,7 +412,7 @@ fn a_del_without_a_namespace_brings_the_device_out_of_one_that_lives() {
 }
 
 #[test]
-fn gc_keeps_the_record_of_a_card_that_is_still_on_its_way() {
+fn gc_keeps_the_record_of_a_card_that_the_kernel_is_still_moving() {
     beyond_reference!("gc");
     let lab = Lab::new();
     let [pod, way] = ["pod", "way"].map(|id| lab.container(id));
@@ -470,7 +470,7 @@ fn the_record_of_a_dead_container_does_not_remove_the_device_from_another_one() 
 }
 
 #[test]
-fn a_link_that_is_down_and_has_peoples_alias_is_not_renamed() {
+fn a_link_that_is_down_with_an_administrators_alias_is_not_renamed() {
     beyond_reference!("way-home");
     let lab = Lab::new();
     let pod = lab.container("pod");
@@ -496,7 +496,7 @@ fn an_alias_of_peoples_own_does_not_make_a_device_ours() {
 }
 
 #[test]
-fn a_name_that_is_taken_is_refused_and_del_leaves_its_owner_alone() {
+fn an_existing_name_is_refused_and_del_keeps_its_owner() {
     beyond_reference!("own-kind");
     let lab = Lab::new();
     let pod = lab.container("pod");
@@ -627,7 +627,7 @@ fn the_device_is_found_by_every_selector() {
 
 /// As before Linux 5.14, which does not report a device's bus address.
 #[test]
-fn without_a_record_a_device_whose_container_died_is_found_where_sysfs_shows_it() {
+fn without_a_record_a_device_of_a_dead_container_is_found_through_sysfs() {
     beyond_reference!("way-home");
     let lab = Lab::new();
     let pod = lab.container("pod");
@@ -642,7 +642,7 @@ fn without_a_record_a_device_whose_container_died_is_found_where_sysfs_shows_it(
 }
 
 #[test]
-fn a_device_that_a_program_has_stays_where_it_is() {
+fn a_device_that_a_program_uses_stays_in_its_namespace() {
     beyond_reference!("device-id");
     for driver in ["vfio-pci", "uio_pci_generic", "igb_uio"] {
         let lab = Lab::new();

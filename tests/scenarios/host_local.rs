@@ -45,7 +45,7 @@ fn at_the_end_of_a_range_the_search_wraps_around() {
 }
 
 #[test]
-fn network_broadcast_and_gateway_addresses_are_never_given() {
+fn network_broadcast_and_gateway_addresses_are_never_allocated() {
     let lab = Lab::new();
     let conf = json!({"type": "host-local", "ranges": [[{"subnet": "10.0.0.0/29", "gateway": "10.0.0.4"}]]});
     let given = addresses(&lab, &["a", "b", "c", "d", "e"], &conf);
@@ -65,7 +65,7 @@ fn a_range_may_start_and_end_anywhere_in_its_subnet() {
 }
 
 #[test]
-fn the_next_range_of_a_set_serves_when_one_is_full() {
+fn the_next_range_of_a_set_is_used_if_one_is_full() {
     let lab = Lab::new();
     let conf = host_local(&[&["10.0.0.0/30", "10.0.1.0/30"]]);
     assert_eq!(addresses(&lab, &["a", "b"], &conf), ["10.0.0.2/30", "10.0.1.2/30"]);
@@ -101,7 +101,7 @@ fn the_old_form_of_a_single_subnet_is_understood() {
 }
 
 #[test]
-fn a_gateway_that_no_container_reaches_is_worth_a_warning_unless_a_route_needs_it() {
+fn an_unreachable_gateway_is_a_warning_unless_a_route_needs_it() {
     let lab = Lab::new();
     let mut conf =
         json!({"type": "host-local", "ranges": [[{"subnet": "10.0.0.0/24", "gateway": "10.9.0.1"}]]});
@@ -141,7 +141,7 @@ fn the_resolver_of_the_container_comes_from_resolv_conf() {
 }
 
 #[test]
-fn leases_are_kept_where_data_dir_says() {
+fn leases_are_in_data_dir() {
     let lab = Lab::new();
     let mut conf = host_local(&[&["10.0.0.0/24"]]);
     conf["dataDir"] = json!(lab.dir().join("leases"));
@@ -153,7 +153,7 @@ fn leases_are_kept_where_data_dir_says() {
 }
 
 #[test]
-fn a_lease_is_a_file_named_by_the_address_that_says_whose_it_is() {
+fn a_lease_is_a_file_named_by_the_address_with_its_owner() {
     let lab = Lab::new();
     addresses(&lab, &["a"], &host_local(&[&["10.0.0.0/24"], &["fd00::/64"]]));
     assert_eq!(leases(), ["10.0.0.2", "fd00::2"]);
@@ -214,7 +214,7 @@ fn an_excluded_address_is_never_given() {
 }
 
 #[test]
-fn the_same_interface_asking_twice_is_refused_and_its_lease_named() {
+fn a_second_add_of_the_same_interface_is_refused_and_its_lease_named() {
     // https://github.com/containernetworking/plugins/issues/328
     let lab = Lab::new();
     let conf = host_local(&[&["10.0.0.0/24"]]);
@@ -284,7 +284,7 @@ fn gc_with_an_empty_list_releases_all_and_without_one_nothing() {
 }
 
 #[test]
-fn a_full_range_set_is_no_failure_of_status_but_worth_a_word() {
+fn a_full_range_set_is_a_warning_of_status_and_not_a_failure() {
     beyond_reference!("status");
     let lab = Lab::new();
     let conf = host_local(&[&["10.0.0.0/24"], &["fd00::/124"]]);
@@ -368,7 +368,7 @@ fn a_kill_at_any_write_leaves_no_empty_lease_file() {
 }
 
 #[test]
-fn a_lease_of_old_that_names_the_container_alone_is_released() {
+fn a_lease_without_an_interface_is_released() {
     let lab = Lab::new();
     let conf = host_local(&[&["10.0.0.0/24"]]);
     fs::create_dir_all(STORE).unwrap();
@@ -405,7 +405,7 @@ fn a_hundred_concurrent_containers_get_a_hundred_addresses() {
 }
 
 #[test]
-fn leases_of_the_reference_and_of_ours_are_leases_to_each_other() {
+fn ours_and_the_reference_respect_each_others_leases() {
     let lab = Lab::new();
     let conf = host_local(&[&["10.0.0.0/24"], &["fd00::/64"]]);
     let given = |call: &Call| ips(&call.add().ok_result()).join(" ");
@@ -437,7 +437,7 @@ fn a_requested_address_that_is_taken_names_its_holder() {
 }
 
 #[test]
-fn a_lease_is_missed_by_check_also_when_another_has_it() {
+fn check_notices_a_missing_lease_even_if_another_container_has_the_address() {
     beyond_reference!("check-address");
     let lab = Lab::new();
     let conf = host_local(&[&["10.0.0.0/24"], &["fd00::/64"]]);

@@ -101,7 +101,7 @@ fn an_unrelated_process_that_locks_the_directory_delays_only_the_first_command_w
 }
 
 #[test]
-fn a_stranger_with_the_references_lock_holds_it_up_but_not_ours() {
+fn a_process_with_the_references_lock_delays_the_reference_but_not_ours() {
     beyond_reference!("lease-lock");
     let lab = Lab::new();
     call(&lab, "old").add().ok_result();
@@ -139,7 +139,7 @@ fn a_lock_file_that_other_users_can_read_is_replaced() {
 
 /// The reference creates a lease file, and then writes its content.
 #[test]
-fn an_empty_file_is_left_alone_while_the_reference_may_be_writing_it() {
+fn an_empty_file_is_kept_while_the_reference_may_be_writing_it() {
     beyond_reference!("lease-lock");
     let lab = Lab::new();
     call(&lab, "first").add().ok_result();
@@ -156,7 +156,7 @@ fn an_empty_file_is_left_alone_while_the_reference_may_be_writing_it() {
 
 /// Leases that were added while the reference was not excluded are found later.
 #[test]
-fn leases_of_the_reference_are_found_that_came_while_it_could_not_be_kept_out() {
+fn leases_that_the_reference_added_while_it_was_not_excluded_are_found() {
     beyond_reference!("lease-lock");
     let lab = Lab::new();
     call(&lab, "first").add().ok_result();

@@ -118,7 +118,7 @@ fn private_containers_reach_the_network_and_not_each_other() {
 }
 
 #[test]
-fn neighbours_that_knew_the_address_elsewhere_learn_where_it_is() {
+fn neighbours_with_an_old_entry_for_the_address_are_updated() {
     beyond_reference!("announce");
     needs!(Ipvlan);
     let lab = Lab::new();
@@ -154,7 +154,7 @@ fn the_result_is_the_containers_interface_as_the_kernel_has_it() {
 }
 
 #[test]
-fn nothing_is_left_after_del_and_a_second_del_is_fine() {
+fn nothing_is_left_after_del_and_a_second_del_succeeds() {
     needs!(Ipvlan);
     let lab = Lab::new();
     lab.machine("server");
@@ -205,7 +205,7 @@ fn a_link_of_the_host_may_have_the_name_of_the_containers_one() {
 }
 
 #[test]
-fn a_second_network_with_another_mode_switches_the_master_and_check_tells() {
+fn a_second_network_with_another_mode_switches_the_master_and_check_reports_it() {
     beyond_reference!("ipvlan-check");
     needs!(Ipvlan);
     let lab = Lab::new();
@@ -380,7 +380,7 @@ fn on_the_interface_of_an_earlier_plugin_in_the_container_it_has_the_addresses_o
 }
 
 #[test]
-fn in_a_chain_addresses_that_an_interface_of_the_container_has_stay_there() {
+fn in_a_chain_addresses_of_another_interface_of_the_container_stay_there() {
     beyond_reference!("prev-result-kept");
     needs!(Ipvlan);
     let lab = Lab::new();
@@ -395,7 +395,7 @@ fn in_a_chain_addresses_that_an_interface_of_the_container_has_stay_there() {
 }
 
 #[test]
-fn a_name_that_is_taken_is_refused_and_del_leaves_its_owner_alone() {
+fn an_existing_name_is_refused_and_del_keeps_its_owner() {
     beyond_reference!("own-kind");
     needs!(Ipvlan);
     let lab = Lab::new();

@@ -20,7 +20,7 @@ fn addresses(result: &Value) -> Vec<&str> {
 }
 
 #[test]
-fn del_takes_the_loopback_interface_down() {
+fn del_sets_the_loopback_interface_down() {
     let lab = Lab::new();
     let pod = lab.container("pod");
     let call = lab.plugin("loopback").ifname("lo").on(&pod);

@@ -64,7 +64,7 @@ fn the_result_is_the_containers_interface_as_the_kernel_has_it() {
 }
 
 #[test]
-fn nothing_is_left_after_del_and_a_second_del_is_fine() {
+fn nothing_is_left_after_del_and_a_second_del_succeeds() {
     let lab = Lab::new();
     lab.machine("server");
     let [a, b] = ["a", "b"].map(|id| lab.container(id));
@@ -284,7 +284,7 @@ fn without_ipam_it_is_for_layer_2_and_up() {
 }
 
 #[test]
-fn a_name_that_is_taken_is_refused_and_del_leaves_its_owner_alone() {
+fn an_existing_name_is_refused_and_del_keeps_its_owner() {
     beyond_reference!("own-kind");
     let lab = Lab::new();
     let pod = lab.container("pod");

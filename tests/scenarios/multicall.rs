@@ -71,7 +71,7 @@ fn a_longer_name_and_a_symbolic_link_are_the_plugin_too() {
 }
 
 #[test]
-fn by_its_own_name_it_tells_how_it_is_used() {
+fn by_its_own_name_it_prints_its_usage() {
     let ferrule = together().join("ferrule");
     let (exit, help, _) = by_hand(&ferrule, "ferrule", &[]);
     assert_eq!((exit, by_hand(&ferrule, "ferrule", &["--help"]).1), (Some(0), help.clone()));
@@ -82,7 +82,7 @@ fn by_its_own_name_it_tells_how_it_is_used() {
 }
 
 #[test]
-fn a_runtime_that_calls_it_by_no_plugins_name_gets_an_error_that_tells_the_names() {
+fn a_runtime_that_calls_it_by_an_unknown_name_gets_an_error_with_the_names() {
     let lab = Lab::new();
     let call = lab.plugin("ferrule").in_dir(&together()).on(&lab.container("pod"));
     for command in ["ADD", "DEL", "VERSION"] {
@@ -224,7 +224,7 @@ fn host_local_answers_within_bridges_process_as_it_does_in_its_own() {
 }
 
 #[test]
-fn an_add_that_fails_later_gives_the_address_back_both_ways() {
+fn an_add_that_fails_later_releases_the_address_both_ways() {
     for separate in [false, true] {
         let lab = Lab::new();
         let call = delegating(&lab, separate, "pod", host_local(&[&["10.1.2.0/24"]]));

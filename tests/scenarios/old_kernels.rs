@@ -121,7 +121,7 @@ fn parts(line: &str) -> Option<(&str, &str, &str)> {
 }
 
 #[test]
-fn every_system_call_that_came_after_linux_4_18_can_be_done_without() {
+fn no_system_call_newer_than_linux_4_18_is_required() {
     beyond_reference!("nothing-left");
     let mut tried = BTreeSet::new();
     for target in Target::plugins() {

@@ -70,7 +70,7 @@ fn fetch(initial: &Netns, mac: &str, netns: &str, name: &str) {
 }
 
 #[test]
-fn the_container_has_the_card_and_the_host_gets_it_back() {
+fn the_container_has_the_card_and_it_returns_to_the_host() {
     beyond_reference!("way-home");
     needs!(SpareNics);
     let at = Fixture::new();
@@ -107,7 +107,7 @@ fn the_card_is_found_by_its_address_on_each_bus() {
 }
 
 #[test]
-fn a_card_whose_container_died_gets_its_name_back_by_del_by_gc_and_by_the_next_add() {
+fn del_gc_and_the_next_add_restore_the_name_of_a_dead_containers_card() {
     beyond_reference!("way-home");
     needs!(SpareNics);
     for way in ["DEL", "GC", "ADD"] {

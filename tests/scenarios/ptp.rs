@@ -45,7 +45,7 @@ fn two_containers_reach_each_other_through_the_host_in_both_families() {
 }
 
 #[test]
-fn the_container_sends_all_to_its_gateway_and_the_host_has_a_route_to_it_alone() {
+fn the_container_sends_everything_to_its_gateway_and_the_host_has_a_route_to_each_address() {
     let lab = Lab::new();
     let pod = lab.container("pod");
     let result = attach(&lab, &pod, dual_stack());
@@ -69,7 +69,7 @@ fn the_container_sends_all_to_its_gateway_and_the_host_has_a_route_to_it_alone()
 }
 
 #[test]
-fn the_result_names_the_hosts_end_and_the_containers_which_the_addresses_are_of() {
+fn the_result_lists_the_hosts_end_and_the_containers_which_has_the_addresses() {
     let lab = Lab::new();
     let pod = lab.container("pod");
     let result = attach(&lab, &pod, dual_stack());
@@ -209,7 +209,7 @@ fn packets_that_leave_the_subnet_have_the_hosts_address_with_either_backend() {
 }
 
 #[test]
-fn rules_go_with_their_attachment_also_without_a_namespace() {
+fn rules_are_removed_with_their_attachment_even_without_a_namespace() {
     // https://github.com/containernetworking/plugins/issues/810
     beyond_reference!("rules-by-attachment");
     for backend in ["nftables", "iptables"] {
@@ -219,7 +219,7 @@ fn rules_go_with_their_attachment_also_without_a_namespace() {
 }
 
 #[test]
-fn gc_takes_links_rules_and_leases_of_containers_that_are_no_more() {
+fn gc_removes_links_rules_and_leases_of_deleted_containers() {
     beyond_reference!("gc");
     let lab = Lab::new();
     let [stays, goes] = ["stays", "goes"].map(|id| lab.container(id));
@@ -276,7 +276,7 @@ fn the_mac_is_the_requested_one_and_the_mtu_is_set_on_both_ends() {
 }
 
 #[test]
-fn arguments_that_it_does_not_know_are_passed_over() {
+fn unknown_arguments_are_ignored() {
     let lab = Lab::new();
     let pod = lab.container("pod");
     lab.plugin("ptp")
@@ -311,7 +311,7 @@ fn the_resolvers_settings_are_the_configurations_else_those_of_the_address_plugi
 }
 
 #[test]
-fn after_another_plugin_of_the_chain_its_interfaces_addresses_and_routes_are_handed_on() {
+fn after_another_plugin_of_the_chain_its_interfaces_addresses_and_routes_are_passed_on() {
     beyond_reference!("prev-result-kept");
     let lab = Lab::new();
     let pod = lab.container("pod");
@@ -341,7 +341,7 @@ fn addresses_that_an_earlier_plugin_gave_are_not_masqueraded() {
 }
 
 #[test]
-fn a_del_leaves_an_interface_of_another_kind_or_network_whose_name_it_wanted() {
+fn del_keeps_an_interface_of_another_kind_or_network_with_the_same_name() {
     beyond_reference!("own-kind");
     let lab = Lab::new();
     let pod = lab.container("pod");
@@ -370,7 +370,7 @@ fn status_reports_what_an_add_lacks() {
 }
 
 #[test]
-fn routers_that_the_container_pretends_to_be_are_not_heard_by_the_host() {
+fn the_host_ignores_router_advertisements_of_the_container() {
     let lab = Lab::new();
     let pod = lab.container("pod");
     let result = attach(&lab, &pod, dual_stack());

@@ -232,7 +232,7 @@ fn repair_restores_masquerade_of_ptp_too() {
 }
 
 #[test]
-fn of_two_attachments_with_the_same_host_port_the_newer_one_has_it_after_a_repair() {
+fn after_a_repair_the_newer_of_two_attachments_has_the_host_port() {
     beyond_reference!("repair");
     for (backend, loss) in [
         ("nftables", "nft flush ruleset"),

@@ -96,7 +96,7 @@ fn answers_leave_by_the_interface_on_which_the_request_arrived() {
 }
 
 #[test]
-fn del_puts_everything_back_that_add_has_moved() {
+fn del_restores_everything_that_add_has_moved() {
     beyond_reference!("sbr-restore");
     let lab = Lab::new();
     let (pod, call) = by_hand(&lab);
@@ -119,7 +119,7 @@ fn del_puts_everything_back_that_add_has_moved() {
 }
 
 #[test]
-fn the_routes_are_in_a_table_of_each_address_and_the_result_says_so() {
+fn the_routes_are_in_a_table_for_each_address_and_in_the_result() {
     beyond_reference!("sbr-table-of-each-address");
     let lab = Lab::new();
     let (pod, call) = by_hand(&lab);

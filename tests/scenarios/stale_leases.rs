@@ -62,7 +62,7 @@ fn sleeper(lab: &Lab, net: &str) -> Child {
 }
 
 #[test]
-fn a_full_range_gives_the_address_of_a_container_that_has_exited() {
+fn a_full_range_allocates_the_address_of_a_container_that_has_exited() {
     beyond_reference!("stale-leases");
     let lab = Lab::new();
     let [_stays, gone, _next] = ["stays", "gone", "next"].map(|id| lab.container(id));
@@ -107,7 +107,7 @@ fn a_container_whose_process_lives_on_keeps_its_address() {
 }
 
 #[test]
-fn a_lease_that_no_runtime_has_noted_stays() {
+fn a_lease_without_a_runtimes_cache_file_stays() {
     beyond_reference!("stale-leases");
     let lab = Lab::new();
     let conf = ipam(3, &json!({}));
@@ -195,7 +195,7 @@ fn after_a_reboot(call: &Call) -> Call {
 
 /// No release of the reference records the boot id or drops leases, so each lease needs its own proof.
 #[test]
-fn leases_of_before_a_reboot_are_stale_unless_their_containers_are_seen() {
+fn leases_from_before_a_reboot_are_stale_unless_their_containers_are_found() {
     beyond_reference!("stale-leases");
     let lab = Lab::new();
     if !fs::exists("/proc/self/ns/time").unwrap() {

@@ -120,7 +120,7 @@ fn an_address_requested_by_a_call_has_the_gateway_and_prefix_length_of_its_subne
 }
 
 #[test]
-fn check_wants_each_address_with_its_gateway_in_the_result() {
+fn check_requires_each_address_with_its_gateway_in_the_result() {
     let lab = Lab::new();
     let call = alone(&lab, fixed());
     let result = call.add().ok_result();
@@ -137,7 +137,7 @@ fn check_wants_each_address_with_its_gateway_in_the_result() {
 }
 
 #[test]
-fn del_and_gc_take_any_configuration_and_any_container() {
+fn del_and_gc_accept_any_configuration_and_any_container() {
     let lab = Lab::new();
     let call = alone(&lab, json!({"addresses": [{"address": "nonsense"}]}));
     call.del().ok();
@@ -147,7 +147,7 @@ fn del_and_gc_take_any_configuration_and_any_container() {
 }
 
 #[test]
-fn status_takes_a_network_whose_addresses_come_with_the_calls() {
+fn status_accepts_a_network_whose_addresses_come_with_the_calls() {
     beyond_reference!("status");
     let lab = Lab::new();
     alone(&lab, fixed()).status().ok();

@@ -135,7 +135,7 @@ fn a_later_bridge_in_the_chain_makes_a_port_of_a_tap_in_the_hosts_own_namespace(
 }
 
 #[test]
-fn nothing_is_left_after_del_and_a_second_del_is_fine() {
+fn nothing_is_left_after_del_and_a_second_del_succeeds() {
     beyond_1_1_1!("tap");
     needs!(Tap);
     let lab = Lab::new();
@@ -245,7 +245,7 @@ fn check_reports_changes() {
 }
 
 #[test]
-fn a_name_that_is_taken_is_refused_and_del_leaves_its_owner_alone() {
+fn an_existing_name_is_refused_and_del_keeps_its_owner() {
     beyond_reference!("tap");
     needs!(Tap);
     let lab = Lab::new();
@@ -296,7 +296,7 @@ fn in_a_chain_the_result_so_far_is_passed_on() {
 }
 
 #[test]
-fn without_the_device_of_taps_add_and_status_say_so_and_nothing_is_left() {
+fn without_the_tun_device_add_and_status_report_it_and_nothing_is_left() {
     beyond_reference!("tap");
     needs!(Tap);
     let lab = Lab::new();

@@ -133,7 +133,7 @@ fn the_result_passes_through_with_the_new_mac() {
 }
 
 #[test]
-fn the_result_tells_the_new_mtu() {
+fn the_result_contains_the_new_mtu() {
     beyond_reference!("result-mtu");
     let lab = Lab::new();
     let pod = wired(&lab, "eth0");
@@ -314,7 +314,7 @@ fn the_hosts_list_decides_which_sysctls_may_be_set() {
 }
 
 #[test]
-fn status_tells_that_an_add_would_not_be_allowed() {
+fn status_reports_a_missing_permission_for_add() {
     beyond_reference!("status");
     let lab = Lab::new();
     let call = lab.plugin("tuning").config(json!({"sysctl": {"net.ipv4.ip_forward": "1"}, "mtu": 1400}));
@@ -325,7 +325,7 @@ fn status_tells_that_an_add_would_not_be_allowed() {
 }
 
 #[test]
-fn a_failed_add_takes_back_all_that_it_changed() {
+fn a_failed_add_undoes_all_of_its_changes() {
     beyond_reference!("rollback");
     let lab = Lab::new();
     let pod = wired(&lab, "eth0");
@@ -472,7 +472,7 @@ fn check_finds_changes() {
 }
 
 #[test]
-fn check_takes_no_offence_at_capitals_or_blanks() {
+fn check_ignores_case_and_spaces() {
     beyond_reference!("tuning-check");
     let lab = Lab::new();
     let pod = wired(&lab, "eth0");
@@ -535,7 +535,7 @@ fn check_ignores_programs_that_listen_on_the_interface() {
 }
 
 #[test]
-fn behind_bridge_the_container_is_reached_under_its_new_mac() {
+fn after_bridge_the_container_is_reachable_by_its_new_mac() {
     let lab = Lab::new();
     let [pod, other] = ["pod", "other"].map(|id| lab.container(id));
     let mut bridge = dual_stack();

@@ -71,7 +71,7 @@ fn host_device(lab: &Lab) -> Call {
 }
 
 #[test]
-fn a_device_that_the_other_moved_passes_check_and_comes_home() {
+fn a_device_moved_by_the_other_suite_passes_check_and_returns() {
     beyond_reference!("way-home");
     for [old, new] in ways("host-device") {
         let lab = Lab::new();
@@ -90,7 +90,7 @@ fn a_device_that_the_other_moved_passes_check_and_comes_home() {
 }
 
 #[test]
-fn a_device_that_the_reference_moved_and_whose_container_died_gets_its_name_back() {
+fn a_device_moved_by_the_reference_gets_its_name_back_after_its_container_died() {
     beyond_reference!("way-home");
     for [theirs, ours] in to_ours("host-device") {
         let lab = Lab::new();
@@ -106,24 +106,24 @@ fn a_device_that_the_reference_moved_and_whose_container_died_gets_its_name_back
 }
 
 #[test]
-fn a_macvlan_made_by_the_other_passes_check_and_is_deleted_to_the_last_lease() {
+fn a_macvlan_of_the_other_suite_passes_check_and_is_deleted_with_its_lease() {
     is_taken_over("macvlan", &json!({}));
 }
 
 #[test]
-fn an_ipvlan_made_by_the_other_passes_check_and_is_deleted_to_the_last_lease() {
+fn an_ipvlan_of_the_other_suite_passes_check_and_is_deleted_with_its_lease() {
     needs!(Ipvlan);
     is_taken_over("ipvlan", &json!({}));
 }
 
 #[test]
-fn a_vlan_made_by_the_other_passes_check_and_is_deleted_to_the_last_lease() {
+fn a_vlan_of_the_other_suite_passes_check_and_is_deleted_with_its_lease() {
     needs!(Vlan);
     is_taken_over("vlan", &json!({"vlanId": 100}));
 }
 
 #[test]
-fn limits_set_by_the_other_pass_check_and_their_ifb_is_deleted() {
+fn limits_of_the_other_suite_pass_check_and_their_ifb_is_deleted() {
     needs!(TrafficControl);
     for [old, new] in ways("bandwidth") {
         let lab = Lab::new();
@@ -177,7 +177,7 @@ fn a_vrf_of_the_reference_passes_check_and_is_deleted_with_its_last_interface() 
 }
 
 #[test]
-fn an_attachment_made_by_the_other_passes_check_and_is_deleted_to_the_last_lease() {
+fn an_attachment_of_the_other_suite_passes_check_and_is_deleted_with_its_lease() {
     for [old, new] in ways("bridge") {
         let lab = Lab::new();
         let [a, b] = ["a", "b"].map(|id| lab.container(id));
@@ -209,13 +209,13 @@ fn of_its_own(plugin: &str, keys: &Value) {
 }
 
 #[test]
-fn a_dummy_made_by_the_other_passes_check_and_is_deleted_to_the_last_lease() {
+fn a_dummy_of_the_other_suite_passes_check_and_is_deleted_with_its_lease() {
     needs!(Dummy);
     of_its_own("dummy", &json!({}));
 }
 
 #[test]
-fn a_tap_made_by_the_other_passes_check_and_is_deleted_to_the_last_lease() {
+fn a_tap_of_the_other_suite_passes_check_and_is_deleted_with_its_lease() {
     needs!(Tap);
     for keys in [
         json!({"owner": 0, "group": 0, "multiQueue": true, "mtu": 1400}),
@@ -245,7 +245,7 @@ fn changes_hands(lab: &Lab, call: &Call, [old, new]: [Who; 2]) {
 }
 
 #[test]
-fn a_ptp_attachment_made_by_the_other_passes_check_and_is_deleted_to_the_last_lease() {
+fn a_ptp_attachment_of_the_other_suite_passes_check_and_is_deleted_with_its_lease() {
     for way in ways("ptp") {
         let lab = Lab::new();
         changes_hands(&lab, &ptp(&lab), way);
@@ -302,7 +302,7 @@ fn a_lease_written_by_the_other_is_honoured_and_released() {
 }
 
 #[test]
-fn static_addresses_given_by_the_other_pass_check_and_go_with_the_interface() {
+fn static_addresses_of_the_other_suite_pass_check_and_are_deleted_with_the_interface() {
     for way in ways("static") {
         let lab = Lab::new();
         cable(&lab);
@@ -330,7 +330,7 @@ fn static_addresses_given_by_the_other_pass_check_and_go_with_the_interface() {
 }
 
 #[test]
-fn both_write_the_same_files_but_for_an_index_and_a_lock_that_ours_keep() {
+fn both_write_the_same_files_except_our_index_and_lock() {
     let writers = ways("host-local").into_iter().map(|[who, _]| who);
     let written: Vec<_> = writers
         .map(|who| {

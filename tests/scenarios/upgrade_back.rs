@@ -43,7 +43,7 @@ fn of_ours(lab: &Lab) -> String {
 }
 
 #[test]
-fn rules_that_the_reference_leaves_of_our_attachments_go_by_the_commands_of_the_page() {
+fn the_commands_on_the_page_remove_the_rules_that_the_references_del_leaves() {
     beyond_reference!("rules-by-attachment");
     for release in Release::with("bridge") {
         for backend in ["nftables", "iptables"] {

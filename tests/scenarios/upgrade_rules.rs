@@ -33,7 +33,7 @@ fn nat(lab: &Lab) -> Vec<String> {
 }
 
 #[test]
-fn rules_that_the_reference_made_go_with_our_del() {
+fn our_del_removes_the_references_rules() {
     let lab = Lab::new();
     let far = lab.machine("far");
     let [stays, goes] = ["stays", "goes"].map(|id| lab.container(id));
@@ -50,7 +50,7 @@ fn rules_that_the_reference_made_go_with_our_del() {
 }
 
 #[test]
-fn rules_that_the_reference_made_go_without_namespace_and_prev_result() {
+fn the_references_rules_are_removed_without_namespace_and_prev_result() {
     beyond_reference!("rules-by-attachment");
     let lab = Lab::new();
     let [stays, goes] = ["stays", "goes"].map(|id| lab.container(id));
@@ -67,7 +67,7 @@ fn rules_that_the_reference_made_go_without_namespace_and_prev_result() {
 }
 
 #[test]
-fn rules_that_the_reference_made_go_with_our_gc() {
+fn our_gc_removes_the_references_rules() {
     beyond_reference!("gc");
     let lab = Lab::new();
     let [stays, goes] = ["stays", "goes"].map(|id| lab.container(id));

@@ -94,7 +94,7 @@ fn settings_that_may_not_work_as_intended_are_a_warning() {
 }
 
 #[test]
-fn marks_of_runtimes_and_keys_that_a_runtime_fills_in_are_no_findings() {
+fn keys_for_runtimes_and_keys_that_a_runtime_sets_are_no_findings() {
     let lab = Lab::new();
     let ipam = json!({"type": "host-local"});
     let ranges = bridge(json!({"ipam": ipam, "capabilities": {"ipRanges": true}}));

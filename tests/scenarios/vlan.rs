@@ -65,7 +65,7 @@ fn the_container_reaches_only_machines_with_the_same_tag() {
 }
 
 #[test]
-fn a_tag_within_a_providers_tag_reaches_through_both() {
+fn a_tag_in_a_providers_tag_works_through_both() {
     beyond_reference!("vlan-protocol");
     needs!(Vlan);
     let lab = Lab::new();
@@ -108,7 +108,7 @@ fn the_result_is_the_containers_interface_as_the_kernel_has_it() {
 }
 
 #[test]
-fn nothing_is_left_after_del_and_a_second_del_is_fine() {
+fn nothing_is_left_after_del_and_a_second_del_succeeds() {
     needs!(Vlan);
     let lab = Lab::new();
     lab.machine("server");
@@ -343,7 +343,7 @@ fn in_a_chain_the_master_is_an_earlier_plugins_interface_and_its_result_is_passe
 }
 
 #[test]
-fn a_name_that_is_taken_is_refused_and_del_leaves_its_owner_alone() {
+fn an_existing_name_is_refused_and_del_keeps_its_owner() {
     beyond_reference!("own-kind");
     needs!(Vlan);
     let lab = Lab::new();

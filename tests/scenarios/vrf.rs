@@ -86,7 +86,7 @@ fn two_vrfs_of_a_container_have_the_same_subnet_and_both_answer() {
 }
 
 #[test]
-fn del_puts_addresses_and_routes_back() {
+fn del_restores_addresses_and_routes() {
     beyond_reference!("vrf-routes");
     needs!(Vrf);
     let lab = Lab::new();

@@ -42,7 +42,7 @@ fn found_by_puppet(stderr: &str) -> Option<[u64; 3]> {
 }
 
 #[test]
-fn without_a_command_each_plugin_says_its_release_as_nomad_nerdctl_and_puppet_parse_it() {
+fn without_a_command_each_plugin_prints_its_release_as_nomad_nerdctl_and_puppet_parse_it() {
     beyond_reference!("words");
     let lab = Lab::new();
     for plugin in plugins() {

@@ -289,7 +289,7 @@ mod tests {
     }
 
     #[test]
-    fn a_socket_that_makes_no_sense_keeps_no_del_from_the_daemon() {
+    fn an_invalid_socket_does_not_keep_del_from_calling_the_daemon() {
         for socket in [json!(5), json!("dhcp.sock"), json!(""), Value::Null] {
             let written = AsWritten::from(json!({"ipam": {"daemonSocketPath": socket}}));
             assert_eq!(socket_as_written(&written), PathBuf::from(SOCKET));

@@ -120,7 +120,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn others_that_give_something_back_are_waited_for() {
+    fn plugins_that_release_leases_are_waited_for() {
         let dir = tempfile::tempdir().unwrap();
         let socket = dir.path().join("dhcp.sock");
         let store = host(&socket).store;

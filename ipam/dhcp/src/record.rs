@@ -178,7 +178,7 @@ mod tests {
     }
 
     #[test]
-    fn a_lease_that_the_first_release_was_giving_back_is_being_released() {
+    fn a_record_of_the_first_version_that_was_being_released_still_is() {
         for old in OLD {
             let mut old: Value = serde_json::from_slice(old).unwrap();
             old["leaves"] = json!(true);

@@ -190,7 +190,7 @@ mod tests {
     }
 
     #[test]
-    fn a_full_range_set_is_named_in_the_words_that_alerts_look_for() {
+    fn a_full_range_set_is_reported_in_the_words_that_alerts_search_for() {
         let full = |sets: &[RangeSet]| {
             let taken = sets.iter().flat_map(|set| set.candidates(None)).collect();
             let error = choose(sets, &[None], &Fake { taken, ..Fake::default() }).unwrap_err();
@@ -205,7 +205,7 @@ mod tests {
     }
 
     #[test]
-    fn a_requested_address_is_given_from_its_own_set_and_the_others_choose() {
+    fn a_requested_address_is_allocated_from_its_own_range_set_and_the_others_choose() {
         let sets = sets(&["10.0.0.0/24", "fd00::/64"]);
         let requested = requests(&sets, &[&[ip("fd00::77")]]).unwrap();
         assert_eq!(choose(&sets, &requested, &Fake::default()).unwrap(), [ip("10.0.0.2"), ip("fd00::77")]);
@@ -223,7 +223,7 @@ mod tests {
     }
 
     #[test]
-    fn a_requested_address_that_cannot_be_given_is_refused_in_the_words_of_the_reference() {
+    fn an_unavailable_requested_address_is_refused_in_the_references_words() {
         let sets = sets(&["10.0.0.0/24", "fd00::/64"]);
         for (bad, words) in [
             ("10.0.1.5", "failed to allocate all requested IPs: 10.0.1.5"),
@@ -253,7 +253,7 @@ mod tests {
         /// Random allocations and releases. No address is allocated twice, and no request fails while an address is
         /// free.
         #[test]
-        fn a_pool_gives_each_address_once_and_is_exhausted_only_when_all_are_taken(
+        fn a_pool_allocates_each_address_once_and_is_exhausted_only_if_all_are_leased(
             steps in prop::collection::vec(0usize..20, 1..80),
         ) {
             let sets = sets(&["10.0.0.0/28"]);

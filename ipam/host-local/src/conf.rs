@@ -310,7 +310,7 @@ mod tests {
     }
 
     #[test]
-    fn a_mistake_is_named_with_its_place() {
+    fn a_mistake_is_named_with_its_path() {
         let ranges = |ranges: Value| json!({ "ipam": { "ranges": ranges } });
         let cases = [
             (json!({ "ipam": {} }), 7, "ipam.ranges is missing"),
@@ -369,7 +369,7 @@ mod tests {
     }
 
     #[test]
-    fn a_configuration_that_add_refuses_still_says_where_the_leases_are() {
+    fn a_configuration_that_add_refuses_still_has_a_data_directory_for_del() {
         let dir = |document: Value| data_dir(&AsWritten::from(document)).unwrap();
         let refused = json!({ "ipam": { "DATADIR": "/x", "ranges": "nonsense" } });
         assert_eq!(dir(refused), PathBuf::from("/x"));

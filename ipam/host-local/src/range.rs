@@ -304,7 +304,7 @@ mod tests {
     }
 
     #[test]
-    fn network_broadcast_and_gateway_are_never_handed_out() {
+    fn network_broadcast_and_gateway_are_never_allocated() {
         assert_eq!(addresses(&set(&[spec("10.0.0.0/30")]), None), ["10.0.0.2"]);
         let mut whole = spec("10.0.0.0/29");
         (whole.first, whole.last) = (Some(ip("10.0.0.0")), Some(ip("10.0.0.7")));
@@ -317,7 +317,7 @@ mod tests {
     }
 
     #[test]
-    fn excluded_addresses_are_stepped_over_however_many_they_are() {
+    fn any_number_of_excluded_addresses_is_skipped() {
         let mut most = spec("fd00::/64");
         most.exclude = vec!["fd00::/65".parse().unwrap(), "fd00::8000:0:0:0".parse().unwrap()];
         let set = set(&[most]);
@@ -360,7 +360,7 @@ mod tests {
     }
 
     #[test]
-    fn a_range_that_makes_no_sense_is_refused_and_the_culprit_named() {
+    fn an_invalid_range_is_refused_and_the_culprit_named() {
         let with = |change: fn(&mut Spec)| {
             let mut spec = spec("10.0.0.0/24");
             change(&mut spec);

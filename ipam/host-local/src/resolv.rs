@@ -39,7 +39,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn servers_domain_search_and_options_are_taken_and_comments_are_not() {
+    fn servers_domain_search_and_options_are_parsed_and_comments_ignored() {
         let dns = parse(
             "# made by hand\n; nameserver 9.9.9.9\n nameserver 10.0.0.53\nnameserver fd00::53 # second\n\
              nameserver\ndomain old.test\ndomain example.test\ndomain\nsearch a.test b.test\nsearch c.test\n\

@@ -65,7 +65,7 @@ fn owners(data_dir: &Path) -> Vec<String> {
 }
 
 #[test]
-fn a_kill_at_any_instant_leaves_whole_leases_that_del_finds() {
+fn a_kill_at_any_time_leaves_complete_leases_that_del_finds() {
     let data_dir = tempfile::tempdir().unwrap();
     let dir = data_dir.path();
     let stays = ["c-stays-1", "c-stays-2"];

@@ -146,7 +146,7 @@ mod tests {
     }
 
     #[test]
-    fn the_last_of_the_sources_takes_the_place_of_the_others_but_the_argument_is_added() {
+    fn the_last_source_replaces_the_others_and_the_argument_is_added() {
         let args = json!({"cni": {"ips": ["10.0.0.7/24"]}});
         let runtime = json!({"ips": ["10.0.0.8/24", "fd00::8/64"]});
         let written = ["10.0.0.5/24 via 10.0.0.1", "fd00::5/64 via fe80::1"];

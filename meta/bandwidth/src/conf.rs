@@ -146,7 +146,7 @@ mod tests {
     }
 
     #[test]
-    fn left_out_and_zero_are_no_limit() {
+    fn missing_and_zero_values_are_no_limit() {
         let zero = json!({"ingressRate": 0, "ingressBurst": 0, "egressRate": 0, "egressBurst": 0});
         for document in [
             json!({}),

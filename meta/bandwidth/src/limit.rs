@@ -115,7 +115,7 @@ mod tests {
     }
 
     #[test]
-    fn check_takes_a_burst_that_the_reference_did_not_raise() {
+    fn check_accepts_a_burst_that_the_reference_did_not_raise() {
         let limit = Limit { rate: 125_000, burst: 1000 };
         for made in [limit, limit.of(1500)] {
             let ticks = Tbf::ticks_of(made.rate, made.burst) as u32;

@@ -138,7 +138,7 @@ mod tests {
     }
 
     #[test]
-    fn left_out_are_the_documented_defaults() {
+    fn missing_keys_have_the_documented_defaults() {
         for keys in [
             json!({}),
             json!({"backend": "", "iptablesAdminChainName": "", "firewalldZone": "", "ingressPolicy": ""}),
@@ -167,7 +167,7 @@ mod tests {
     }
 
     #[test]
-    fn only_addresses_that_others_can_send_to_are_taken_each_once() {
+    fn only_addresses_that_others_can_reach_are_used_each_once() {
         let result = json!({
             "interfaces": [{"name": "cali0"}, {"name": "eth0", "sandbox": "/n"}, {"name": "lo", "sandbox": "/n"}],
             "ips": [

@@ -69,7 +69,7 @@ impl Zone {
         self.sources.iter().try_for_each(|source| service.add(&self.name, source))
     }
 
-    /// Checks that the zone has the sources, whoever added them.
+    /// Checks that the zone has the sources, even if another program added them.
     ///
     /// # Errors
     /// Code 999, with the missing source.

@@ -186,7 +186,7 @@ mod tests {
     }
 
     #[test]
-    fn a_document_for_del_needs_no_word_of_flanneld() {
+    fn a_document_for_del_needs_no_file_of_flanneld() {
         let conf =
             Conf::leniently(&AsWritten::from(json!({"subnetFile": "/nowhere", "ipam": {"routes": 5}})));
         let made = rebuilt(&conf, &net()).unwrap();

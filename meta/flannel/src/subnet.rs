@@ -120,7 +120,7 @@ mod tests {
     }
 
     #[test]
-    fn a_line_without_a_value_and_an_unknown_one_are_passed_over() {
+    fn lines_without_a_value_and_unknown_lines_are_ignored() {
         let text = format!("FLANNEL_MTU\n# a comment\n\nFLANNEL_ODD=1=2\r\n{}", WHOLE.replace('\n', " \r\n"));
         assert_eq!(Subnet::parse(&text).unwrap(), Subnet::parse(WHOLE).unwrap());
     }
@@ -132,7 +132,7 @@ mod tests {
     }
 
     #[test]
-    fn a_value_that_is_none_is_named() {
+    fn an_invalid_value_is_named() {
         for (line, word) in [
             ("FLANNEL_SUBNET=10.42.1.1", "FLANNEL_SUBNET"),
             ("FLANNEL_SUBNET=fd00::1/64", "IPv4"),

@@ -245,7 +245,7 @@ mod tests {
     }
 
     #[test]
-    fn left_out_are_the_documented_defaults() {
+    fn missing_keys_have_the_documented_defaults() {
         let read = conf(json!({})).unwrap();
         assert_eq!((read.source_nat, read.mark, read.backend), (SourceNat::Hairpin, Mark::Bit(13), None));
         assert!(read.mappings.is_empty());
@@ -321,7 +321,7 @@ mod tests {
     }
 
     #[test]
-    fn without_an_address_to_lead_to_no_port_is_mapped() {
+    fn without_a_container_address_no_port_is_mapped() {
         let one = mapped(json!({"hostPort": 8080, "containerPort": 80, "protocol": "tcp"})).unwrap();
         assert!(one.maps_ports() && !conf(json!({})).unwrap().maps_ports());
         for lacking in [

@@ -90,7 +90,7 @@ mod tests {
     }
 
     #[test]
-    fn del_takes_the_table_only_and_does_without_a_mistyped_one() {
+    fn del_reads_only_the_table_and_ignores_a_mistyped_one() {
         let of = |document: Value| lenient_table(&AsWritten::from(document));
         assert_eq!(of(json!({"table": 5, "gateways": 7})), Some(5));
         assert_eq!((of(json!({"table": "x"})), of(json!({"table": 0}))), (None, None));

@@ -93,7 +93,7 @@ mod tests {
     }
 
     #[test]
-    fn a_list_may_be_missing_but_not_behind_a_link_and_it_may_be_a_link_but_not_a_drain() {
+    fn a_list_may_be_missing_or_a_link_but_not_a_dangling_link_or_an_endless_device() {
         let dir = tempfile::tempdir().unwrap();
         let list = dir.path().join("allowlist.conf");
         assert_eq!(read(&list).unwrap(), None);

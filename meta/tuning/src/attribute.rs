@@ -118,7 +118,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_link_is_held_to_each_attribute_by_its_key() {
+    fn a_link_is_compared_with_each_attribute_and_the_key_is_named() {
         let mac = Mac::new([2, 0, 0, 0, 0, 7]);
         let link = Link { name: "eth0".into(), mac: Some(mac), mtu: 1400, promisc: true, ..Link::default() };
         for kept in [Attribute::Mac(mac), Attribute::Mtu(1400), Attribute::Promisc(true)] {

@@ -207,7 +207,7 @@ mod tests {
     }
 
     #[test]
-    fn a_file_cut_short_holds_nothing() {
+    fn a_truncated_file_contains_no_values() {
         let dir = tempfile::tempdir().unwrap();
         let backup = Backup::new(dir.path(), &net(), &at("c"));
         for torn in ["", "{\n \"mac\": \"02"] {

@@ -229,7 +229,7 @@ mod tests {
     }
 
     #[test]
-    fn one_sysctl_in_two_spellings_is_refused_also_with_one_value() {
+    fn one_sysctl_in_two_spellings_is_refused_even_with_the_same_value() {
         for value in ["1", "2"] {
             let error = conf(json!({ "sysctl": { "net.a.b": "1", "net/a/b": value } })).unwrap_err();
             assert_eq!(error.code(), 7);
@@ -239,7 +239,7 @@ mod tests {
     }
 
     #[test]
-    fn del_needs_the_directory_only_and_looks_into_the_default_one_if_it_is_mistyped() {
+    fn del_needs_only_the_directory_and_uses_the_default_one_if_it_is_mistyped() {
         let of = |document: Value| data_dir_or_default(&AsWritten::from(document));
         let wrong = json!({ "dataDir": "/x", "mtu": "large", "mac": 5, "sysctl": [] });
         assert_eq!(of(wrong), PathBuf::from("/x"));

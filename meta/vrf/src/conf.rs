@@ -66,7 +66,7 @@ mod tests {
     }
 
     #[test]
-    fn a_table_of_the_kernels_own_is_none_for_a_vrf() {
+    fn a_vrf_cannot_have_one_of_the_kernels_own_tables() {
         for table in [253, 254, 255] {
             let error = conf(json!({"vrfname": "blue", "table": table})).unwrap_err();
             assert!(error.code() == 7 && error.msg().contains(&table.to_string()), "{error}");
@@ -82,7 +82,7 @@ mod tests {
     }
 
     #[test]
-    fn del_takes_the_name_only_and_does_without_a_mistyped_one() {
+    fn del_reads_only_the_name_and_ignores_a_mistyped_one() {
         let of = |document: Value| lenient_name(&AsWritten::from(document)).map(|name| name.to_string());
         assert_eq!(of(json!({"vrfname": "blue", "table": "x"})), Some("blue".to_owned()));
         assert_eq!(

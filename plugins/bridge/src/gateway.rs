@@ -130,7 +130,7 @@ mod tests {
     }
 
     #[test]
-    fn a_second_ipv4_address_is_in_the_way_and_a_second_ipv6_subnet_is_not() {
+    fn a_second_ipv4_address_conflicts_and_a_second_ipv6_subnet_does_not() {
         assert!(conflicts(net("10.0.0.1/24"), net("10.1.0.1/24")));
         assert!(conflicts(net("fd00::1/64"), net("fd00::2/48")));
         assert!(!conflicts(net("fd00::1/64"), net("fd01::1/64")));

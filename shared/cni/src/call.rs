@@ -633,7 +633,7 @@ mod tests {
     }
 
     #[test]
-    fn a_plugin_that_works_in_no_namespace_only_minds_its_own() {
+    fn a_plugin_without_a_namespace_only_refuses_its_own() {
         let with = |netns: &str| {
             let vars = [
                 ("CNI_COMMAND", "ADD"),

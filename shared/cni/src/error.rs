@@ -322,7 +322,7 @@ mod tests {
     }
 
     #[test]
-    fn several_failures_are_reported_as_one_error_that_tells_them_all() {
+    fn several_failures_are_reported_as_one_error_with_all_texts() {
         let mut failures = Failures::new();
         assert_eq!(failures.note(Ok::<_, Error>(1)), Some(1));
         failures.note(Err::<(), _>(Error::new(Code::Io, "remove lease 10.0.0.2")));

@@ -201,7 +201,7 @@ mod tests {
     }
 
     #[test]
-    fn with_valid_attachments_all_others_lose_their_things() {
+    fn with_valid_attachments_all_others_lose_their_resources() {
         let scope = Scope::all_but(attachments(&["kept"]));
         assert!(!scope.takes(link("kept")) && scope.takes(link("gone")));
         assert!(scope.takes(Thing::new("lease", "10.1.2.3").of("gone", "")));

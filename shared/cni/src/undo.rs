@@ -87,7 +87,7 @@ mod tests {
     }
 
     #[test]
-    fn steps_are_taken_back_in_reverse_even_after_one_fails() {
+    fn steps_are_undone_in_reverse_even_after_one_fails() {
         let log = Rc::default();
         let failures = undo_of_three(&log).unwind();
         assert_eq!(*log.borrow(), [3, 2, 1]);
@@ -95,7 +95,7 @@ mod tests {
     }
 
     #[test]
-    fn a_lock_is_held_until_all_is_taken_back() {
+    fn a_lock_is_held_until_everything_is_undone() {
         for fails in [true, false] {
             let lock = std::sync::Arc::new(());
             let (seen, mut undo) = (std::sync::Arc::downgrade(&lock), Undo::new());

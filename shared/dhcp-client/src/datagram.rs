@@ -191,7 +191,7 @@ mod tests {
     }
 
     #[test]
-    fn a_damaged_a_cut_and_a_foreign_packet_are_none() {
+    fn damaged_truncated_and_foreign_packets_are_ignored() {
         let whole = answer(b"payload");
         for length in 0..whole.len() {
             assert_eq!(unwrap(&whole[..length]), None, "cut to {length}");

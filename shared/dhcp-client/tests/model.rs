@@ -416,7 +416,7 @@ fn is_allowed(before: State, event: &str, after: State) -> bool {
 }
 
 #[test]
-fn two_days_of_two_hundred_leases_with_servers_that_fail_keep_every_promise() {
+fn all_conditions_hold_for_two_days_of_two_hundred_leases_with_failing_servers() {
     let mut world = World::new(2131);
     world.run();
     // Every kind of event has happened, so that the test means something.

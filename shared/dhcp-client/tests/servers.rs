@@ -148,7 +148,7 @@ fn is_released(pod: &Container, server: &Server, client: Client, lease: &Lease) 
 }
 
 #[test]
-fn a_real_server_gives_extends_and_takes_back() {
+fn a_real_server_grants_extends_and_releases_a_lease() {
     let lab = Lab::new();
     let pod = lab.container("pod");
     let routes = "--dhcp-option=121,10.1.0.0/16,10.0.0.2,0.0.0.0/0,10.0.0.1";
@@ -186,7 +186,7 @@ fn an_address_that_was_never_on_the_link_is_released_by_broadcast() {
 }
 
 #[test]
-fn a_server_that_now_has_another_subnet_refuses_and_gives_a_new_address() {
+fn a_server_that_now_has_another_subnet_refuses_and_grants_a_new_address() {
     let lab = Lab::new();
     let pod = lab.container("pod");
     let server = Server::start(&lab, &pod, &[POOL, NTP]);

@@ -245,7 +245,7 @@ mod tests {
     }
 
     #[test]
-    fn an_mtu_is_given_or_taken_from_the_default_route() {
+    fn an_mtu_is_configured_or_from_the_default_route() {
         for (members, expected) in [
             (&[][..], VethMtu::Kernel),
             (&[r#""mtu": 0"#], VethMtu::Kernel),

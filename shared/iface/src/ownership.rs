@@ -91,7 +91,7 @@ mod tests {
     }
 
     #[test]
-    fn a_name_fits_is_stable_and_tells_attachments_apart() {
+    fn a_name_fits_is_stable_and_differs_for_attachments() {
         let [a, b] = ["net", "net2"].map(network);
         let one = name("veth", &a, &at("c", "eth0"));
         assert_eq!(one, "veth3a087267863");

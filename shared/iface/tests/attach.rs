@@ -88,7 +88,7 @@ fn router_advertisements_are_refused_or_accepted_as_the_configuration_says() {
 }
 
 #[test]
-fn addresses_without_their_subnets_routes_bring_none_along() {
+fn addresses_without_subnet_routes_add_none() {
     lab(|lab| {
         let net = layer_2("net");
         let link = lab.veth(&net.name, &at("c", "eth0")).container;

@@ -66,7 +66,7 @@ fn an_existing_name_is_code_4_and_its_link_is_kept() {
 }
 
 #[test]
-fn a_parent_that_cannot_bear_it_is_explained() {
+fn a_parent_of_an_unsuitable_kind_is_explained() {
     lab(|lab| {
         let up = lab.master("up");
         sh("ip link add name br0 type bridge");

@@ -33,7 +33,7 @@ fn interface(name: &str, sandbox: Option<&str>) -> Interface {
 }
 
 #[test]
-fn the_named_link_is_taken_in_the_host_or_in_the_container() {
+fn the_named_link_is_found_on_the_host_or_in_the_container() {
     lab(|lab| {
         lab.master("up");
         lab.veth(&common::network("net"), &at("c", "net1"));

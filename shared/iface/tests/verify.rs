@@ -65,7 +65,7 @@ fn differences_are_named() {
 }
 
 #[test]
-fn a_route_of_another_interface_of_the_container_is_not_missed_here() {
+fn check_accepts_a_route_that_is_on_another_interface_of_the_container() {
     lab(|lab| {
         let mut call = attached(lab);
         let other = lab.veth(&call.net.name, &at("c", "eth1")).container;

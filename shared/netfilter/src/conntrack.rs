@@ -193,7 +193,7 @@ mod tests {
 
     /// The kernel's own filter matches every IPv6 address but the requested one.
     #[test]
-    fn connections_of_another_container_are_left_alone_over_ipv6_too() {
+    fn connections_of_another_container_are_kept_with_ipv6_too() {
         let servers = ["[fd00::1]:53", "[fd00::2]:53", "[fd00::3]:53", "[fd00::4]:53", "[::1]:53"];
         let socket = tracked_flows(&servers);
         let ips = |texts: &[&str]| texts.iter().map(|ip| ip.parse().unwrap()).collect::<Vec<IpAddr>>();

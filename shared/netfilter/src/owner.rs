@@ -122,7 +122,7 @@ pub(crate) mod tests {
     }
 
     #[test]
-    fn a_label_is_short_and_harmless_whatever_the_names() {
+    fn a_label_is_short_and_safe_for_any_names() {
         let long = owner(&"n".repeat(255), &"c".repeat(255), "a\"b;c{}$'`é");
         assert!(long.label().len() <= 113, "{}", long.label());
         assert!(!long.label().contains(['"', ';', '{', '$', '\'']));
@@ -132,7 +132,7 @@ pub(crate) mod tests {
     }
 
     #[test]
-    fn a_digest_tells_owners_and_purposes_apart() {
+    fn a_digest_differs_for_owners_and_purposes() {
         let one = owner("net", "c", "eth0");
         assert_eq!(one.digest("hostports").len(), 15);
         assert_ne!(one.digest("hostports"), one.digest("masquerade"));

@@ -40,7 +40,7 @@ impl Removal {
     }
 
     /// Sets the addresses of the one container whose rules are removed, if the caller knows them. The reference's rules
-    /// do not contain the destinations of UDP flows, and some contain nothing but addresses.
+    /// do not contain the destinations of UDP flows, and some contain only addresses.
     #[must_use]
     pub fn with_addresses(self, addresses: impl IntoIterator<Item = IpAddr>) -> Self {
         Self { known: addresses.into_iter().collect(), ..self }

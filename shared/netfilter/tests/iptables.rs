@@ -49,7 +49,7 @@ fn host_ports_are_a_chain_for_an_attachment() {
 }
 
 #[test]
-fn a_foreign_mark_chain_conditions_and_everybody_masqueraded() {
+fn a_foreign_mark_chain_conditions_and_masquerade_for_all() {
     lab();
     run("iptables -t nat -N KUBE-MARK-MASQ");
     let mut rules = host_ports(&["10.1.0.5/24"], &["tcp 8080 80"]);
@@ -99,7 +99,7 @@ fn a_port_returns_to_the_newest_attachment_that_still_requests_it() {
 
 /// A DEL or GC was killed after it had removed the jump to a chain, before it removed the chain.
 #[test]
-fn a_chain_that_nothing_leads_to_is_removed_by_del_and_by_gc() {
+fn a_chain_without_jumps_to_it_is_removed_by_del_and_by_gc() {
     let network = NetworkName::parse("cbr0").unwrap();
     let ports = |last: u8| host_ports(&[&format!("10.1.0.{last}/24")], &["udp 53 53"]);
     for by_gc in [true, false] {

@@ -101,7 +101,7 @@ fn holder() -> String {
 }
 
 #[test]
-fn a_newer_mapping_takes_the_port_and_the_older_ones_removal_leaves_it() {
+fn a_newer_mapping_gets_the_port_and_keeps_it_after_the_older_ones_removal() {
     lab();
     install(&nftables(), &owner("cbr0", "old"), &port_8080("10.1.0.5/24"));
     install(&nftables(), &owner("cbr0", "new"), &port_8080("10.1.0.6/24"));
@@ -247,7 +247,7 @@ fn a_flushed_table_is_repaired_by_the_next_add() {
 }
 
 #[test]
-fn conditions_and_marks_of_their_own_are_rules_of_their_own() {
+fn conditions_and_other_marks_are_separate_rules() {
     lab();
     let mut rules = host_ports(&["10.1.0.5/24", "fd00::5/64"], &["tcp 8080 80", "sctp 192.0.2.1 53 53"]);
     let words = |text: &str| text.split(' ').map(str::to_owned).collect::<Vec<_>>();
@@ -348,7 +348,7 @@ fn rules_of_the_references_nftables_backends_are_removed() {
 }
 
 #[test]
-fn hundreds_that_are_stale_go_in_one_transaction() {
+fn hundreds_of_stale_attachments_are_removed_in_one_transaction() {
     lab();
     let ports = |n: u32| {
         let address = format!("10.1.{}.{}/16", n / 200, n % 200 + 2);

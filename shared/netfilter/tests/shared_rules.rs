@@ -34,7 +34,7 @@ fn handle(rule: &str) -> String {
 }
 
 #[test]
-fn the_next_add_leaves_rules_alone_that_have_their_content() {
+fn the_next_add_does_not_replace_unchanged_rules() {
     lab();
     let ports = |port: &str| host_ports(&["10.1.0.5/24", "fd00::5/64"], &[port]);
     let mut earlier = Vec::new();

@@ -90,7 +90,7 @@ fn source_nat_is_off_or_for_all_if_configured() {
 }
 
 #[test]
-fn traffic_to_others_is_not_taken() {
+fn traffic_to_others_is_not_redirected() {
     with_both(|lab, firewall| {
         install(firewall, &owner("cbr0", "c1"), &host_ports(ADDRESSES, &["tcp 8080 80"]));
         let elsewhere = server(&lab.client, "192.0.2.9:8080");
@@ -145,7 +145,7 @@ fn loopback_addresses_are_not_reached_from_outside() {
 }
 
 #[test]
-fn a_udp_flow_to_an_older_container_finds_the_new_one() {
+fn a_udp_flow_to_an_older_container_reaches_the_new_one() {
     with_both(|lab, firewall| {
         let ports = |address: &str| host_ports(&[address], &["udp 5353 53"]);
         let [old, new] = [(&lab.pod, "10.1.0.5:53"), (&lab.pod2, "10.1.0.6:53")]

@@ -134,7 +134,7 @@ mod tests {
     }
 
     #[test]
-    fn a_made_up_address_is_local_and_unicast() {
+    fn a_random_mac_is_locally_administered_and_unicast() {
         let mac = Mac::local([0xff; 5]);
         assert!(!mac.is_multicast() && !mac.is_zero());
         assert!("01:00:5e:00:00:01".parse::<Mac>().unwrap().is_multicast());

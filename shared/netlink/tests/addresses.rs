@@ -137,7 +137,7 @@ fn addresses_in_a_peers_namespace_are_listed_and_for_a_missing_namespace_there_a
 }
 
 #[test]
-fn addresses_of_all_sorts_are_put_back_as_they_were() {
+fn addresses_of_all_kinds_are_restored() {
     lab(|lab| {
         let (a, _) = pair(&lab.host, "a", "b");
         for address in [

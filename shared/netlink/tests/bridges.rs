@@ -109,7 +109,7 @@ fn the_bridge_itself_enters_a_vlan_and_its_ports_do_not() {
 }
 
 #[test]
-fn an_older_bridge_learns_to_look_at_vlan_tags() {
+fn vlan_filtering_of_an_older_bridge_is_turned_on() {
     lab(|lab| {
         let made = bridge(lab, false).unwrap();
         match lab.host.enable_vlan_filtering(&made) {

@@ -122,7 +122,7 @@ fn cached_path_information_is_not_a_route() {
 }
 
 #[test]
-fn a_refusal_with_and_without_words() {
+fn an_error_with_and_without_the_kernels_text() {
     // ip link add name a/b, without a type
     let (errno, text) = explanation(captured!("error_refused"));
     assert_eq!((errno, text.as_deref()), (Some(Errno::EOPNOTSUPP), Some("Unknown device type")));

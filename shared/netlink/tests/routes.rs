@@ -199,7 +199,7 @@ fn put_back_exactly(lab: &Lab, family: &str, routes: &[&str]) {
 }
 
 #[test]
-fn ipv4_routes_of_all_sorts_are_put_back_as_they_were() {
+fn ipv4_routes_of_all_kinds_are_restored() {
     lab(|lab| {
         uplink(lab);
         pair(&lab.host, "other", "another");
@@ -222,7 +222,7 @@ fn ipv4_routes_of_all_sorts_are_put_back_as_they_were() {
 }
 
 #[test]
-fn ipv6_routes_of_all_sorts_are_put_back_as_they_were() {
+fn ipv6_routes_of_all_kinds_are_restored() {
     lab(|lab| {
         uplink(lab);
         put_back_exactly(
@@ -241,7 +241,7 @@ fn ipv6_routes_of_all_sorts_are_put_back_as_they_were() {
 }
 
 #[test]
-fn a_route_that_ends_by_itself_still_does_when_it_is_put_back() {
+fn an_expiring_route_still_expires_after_it_was_restored() {
     lab(|lab| {
         uplink(lab);
         sh("ip -6 route add 2001:db8::/32 via fd00::1 dev up expires 3000");

@@ -70,7 +70,7 @@ fn events_that_others_caused_arrive_and_end_with_the_subscription() {
 }
 
 #[test]
-fn a_refused_dump_says_why_in_the_kernels_words() {
+fn a_refused_dump_has_the_kernels_text() {
     lab(|_| {
         let socket = Socket::open(Protocol::Route).unwrap();
         // A filter must not have a prefix length.

@@ -232,7 +232,7 @@ mod tests {
     }
 
     #[test]
-    fn signals_and_late_answers_are_passed_over() {
+    fn signals_and_late_answers_are_ignored() {
         let signal = message::tests::message(4, 9, &message::tests::body("s", b"\x01\0\0\0x\0"));
         let late = message::tests::message(2, 77, &message::tests::body("b", &1_u32.to_le_bytes()));
         let hello = message::tests::message(2, 1, &message::tests::body("s", b"\x03\0\0\0:1.\0"));

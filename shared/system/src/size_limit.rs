@@ -37,7 +37,7 @@ mod tests {
 
     /// The first program after a failed write is started by the rollback.
     #[test]
-    fn a_signal_of_a_write_that_failed_does_not_strike_when_a_program_is_started() {
+    fn a_pending_signal_of_a_failed_write_does_not_kill_the_process_when_a_program_is_started() {
         block_signal();
         raise(Signal::SIGXFSZ).unwrap();
         assert_eq!(with_signal(|| 1), 1);

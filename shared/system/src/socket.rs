@@ -51,7 +51,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn nothing_is_under_way_from_a_socket_that_sent_nothing() {
+    fn a_socket_that_sent_nothing_has_no_unsent_bytes() {
         assert_eq!(unsent(UdpSocket::bind("127.0.0.1:0").unwrap()).unwrap(), 0);
     }
 

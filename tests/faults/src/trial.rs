@@ -43,8 +43,11 @@ pub fn disks() -> Vec<Trial> {
 pub fn places() -> Vec<Trial> {
     let legacy = with_legacy_tools();
     let legacy = legacy.state.map(|state| (legacy, state));
-    let trial =
-        |(target, state): (Target, StateFiles)| Trial { target, disk: Disk::Memory, faults: hostile(state.files) };
+    let trial = |(target, state): (Target, StateFiles)| Trial {
+        target,
+        disk: Disk::Memory,
+        faults: hostile(state.files),
+    };
     with_state().chain(legacy).map(trial).collect()
 }
 

@@ -86,7 +86,7 @@ fn check_notices_every_missing_rule_and_the_next_add_restores_it() {
 }
 
 #[test]
-fn all_versions_are_spoken_and_the_result_is_handed_on() {
+fn all_versions_are_supported_and_the_result_is_passed_on() {
     beyond_reference!("firewall-nftables");
     let lab = Lab::new();
     let pod = lab.container("pod");

@@ -32,13 +32,13 @@ fn passes_under(policy: &str) {
 }
 
 #[test]
-fn under_a_policy_of_iptables_nft_containers_reach_out_and_host_ports_in_and_nothing_is_left() {
+fn under_a_policy_of_iptables_nft_containers_and_host_ports_work_and_nothing_is_left() {
     beyond_reference!("firewall-nftables");
     passes_under(POLICY_DROP);
 }
 
 #[test]
-fn under_a_policy_of_iptables_legacy_containers_reach_out_and_host_ports_in_and_nothing_is_left() {
+fn under_a_policy_of_iptables_legacy_containers_and_host_ports_work_and_nothing_is_left() {
     beyond_reference!("firewall-nftables");
     passes_under(POLICY_DROP_LEGACY);
 }
@@ -173,7 +173,7 @@ fn every_address_of_the_previous_result_passes_whichever_interface_has_it() {
 }
 
 #[test]
-fn a_result_without_an_address_to_let_pass_is_worth_a_warning() {
+fn a_result_without_a_suitable_address_is_a_warning() {
     beyond_reference!("firewall-nftables");
     let lab = Lab::new();
     let pod = lab.container("pod");

@@ -59,7 +59,7 @@ fn traffic_passes_firewalld_through_its_zone_and_del_leaves_nothing_there() {
 }
 
 #[test]
-fn after_a_reload_or_a_restart_check_says_so_and_repair_puts_the_container_back() {
+fn after_a_reload_or_a_restart_check_fails_and_repair_restores_the_sources() {
     beyond_reference!("firewalld-check");
     if !is_here() {
         return;

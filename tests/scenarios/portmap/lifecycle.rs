@@ -6,7 +6,7 @@ use serde_json::json;
 use super::*;
 
 #[test]
-fn two_networks_on_one_container_have_rules_of_their_own() {
+fn two_networks_of_one_container_have_separate_rules() {
     with_each_backend(|lab, keys| {
         let (pod, far) = (lab.container("pod"), lab.machine("far"));
         network(lab, keys, web()).add(&pod, "eth0").ok_result();
@@ -56,7 +56,7 @@ fn chains_and_rules_that_others_put_into_our_table_stay_after_the_last_del() {
 }
 
 #[test]
-fn a_newer_mapping_wins_and_the_older_ones_del_leaves_it_alone() {
+fn a_newer_mapping_wins_and_the_older_ones_del_keeps_it() {
     // https://github.com/containernetworking/plugins/issues/683
     beyond_reference!("newest-wins");
     with_each_backend(|lab, keys| {
@@ -249,7 +249,7 @@ fn del_does_not_check_whether_add_would_accept_the_configuration() {
 }
 
 #[test]
-fn gc_takes_the_host_ports_of_containers_that_are_no_more() {
+fn gc_removes_the_host_ports_of_deleted_containers() {
     beyond_reference!("gc");
     with_each_backend(|lab, keys| {
         let [stays, goes] = ["stays", "goes"].map(|id| lab.container(id));
@@ -267,7 +267,7 @@ fn gc_takes_the_host_ports_of_containers_that_are_no_more() {
 }
 
 #[test]
-fn check_tells_of_a_mapping_that_a_newer_container_has_as_well() {
+fn check_reports_a_mapping_that_a_newer_container_has_too() {
     beyond_reference!("newest-wins");
     let lab = Lab::new();
     let [stale, fresh] = ["stale", "fresh"].map(|id| lab.container(id));
@@ -314,7 +314,7 @@ fn status_probes_the_kernel_once_per_boot() {
 }
 
 #[test]
-fn a_failed_add_takes_its_rules_back() {
+fn a_failed_add_removes_its_rules() {
     beyond_reference!("rollback");
     let lab = Lab::new();
     let [first, pod] = ["first", "pod"].map(|id| lab.container(id));

@@ -48,7 +48,7 @@ fn a_setting_that_existed_before_is_kept() {
 }
 
 #[test]
-fn after_a_flush_and_the_last_host_port_the_hosts_loopback_is_its_own() {
+fn after_a_flush_and_the_last_host_port_the_hosts_loopback_is_protected() {
     beyond_reference!("route-localnet");
     with_each_backend(|lab, keys| {
         let [pod, prying] = ["pod", "prying"].map(|id| lab.container(id));
@@ -67,7 +67,7 @@ fn after_a_flush_and_the_last_host_port_the_hosts_loopback_is_its_own() {
 
 /// Without `--watch`: the rules that protect it are in Ferrule's table.
 #[test]
-fn a_flush_of_all_tables_of_iptables_leaves_the_hosts_loopback_its_own() {
+fn a_flush_of_all_iptables_tables_keeps_the_hosts_loopback_protected() {
     beyond_reference!("route-localnet");
     let lab = Lab::new();
     let keys = json!({"backend": "iptables"});
@@ -88,7 +88,7 @@ fn a_flush_of_all_tables_of_iptables_leaves_the_hosts_loopback_its_own() {
 }
 
 #[test]
-fn gc_gives_it_back_for_containers_that_are_no_more() {
+fn gc_restores_it_for_deleted_containers() {
     beyond_reference!("gc");
     with_each_backend(|lab, keys| {
         let [stays, goes] = ["stays", "goes"].map(|id| lab.container(id));

@@ -24,7 +24,7 @@ fn without_snat_clients_keep_their_addresses() {
 }
 
 #[test]
-fn with_masq_all_everybody_is_seen_under_the_hosts_address() {
+fn with_masq_all_all_clients_have_the_hosts_address() {
     beyond_reference!("masq-all");
     with_each_backend(|lab, keys| {
         let (pod, far) = (lab.container("pod"), lab.machine("far"));
@@ -154,7 +154,7 @@ fn all_protocols_and_both_families_are_in_the_ruleset() {
 }
 
 #[test]
-fn conditions_and_marks_of_ones_own_are_rules_before_the_maps() {
+fn conditions_and_other_marks_are_rules_before_the_maps() {
     beyond_reference!("nftables-host-ports");
     let lab = Lab::new();
     let pod = lab.container("pod");
@@ -168,7 +168,7 @@ fn conditions_and_marks_of_ones_own_are_rules_before_the_maps() {
 }
 
 #[test]
-fn a_host_address_of_a_family_that_the_container_lacks_is_passed_over() {
+fn a_host_address_of_a_family_that_the_container_lacks_is_ignored() {
     let lab = Lab::new();
     let (pod, far) = (lab.container("pod"), lab.machine("far"));
     let mut bridge = json!({"type": "bridge", "bridge": "br0", "isDefaultGateway": true});

@@ -6,7 +6,7 @@ use serde_json::json;
 use super::*;
 
 #[test]
-fn a_second_machine_reaches_the_container_by_tcp_and_udp_and_is_seen_under_its_own_address() {
+fn a_second_machine_reaches_the_container_by_tcp_and_udp_with_its_own_address() {
     with_each_backend(|lab, keys| {
         let (pod, far) = (lab.container("pod"), lab.machine("far"));
         network(lab, keys, json!([port("tcp", 8080, 80), port("udp", 5353, 53)]))
@@ -132,7 +132,7 @@ fn packets_forwarded_for_others_are_not_redirected() {
 }
 
 #[test]
-fn the_hosts_loopback_stays_its_own() {
+fn the_hosts_loopback_stays_protected() {
     // https://github.com/kubernetes/kubernetes/issues/90259
     beyond_reference!("martians");
     with_each_backend(|lab, keys| {

@@ -57,7 +57,7 @@ fn a_udp_client_reaches_the_new_container_after_the_old_one_was_deleted() {
 }
 
 #[test]
-fn a_udp_client_finds_the_newer_of_two_containers() {
+fn a_udp_client_reaches_the_newer_of_two_containers() {
     // https://github.com/containernetworking/plugins/issues/1190
     beyond_reference!("newest-wins");
     with_each_backend(|lab, keys| {
@@ -74,7 +74,7 @@ fn a_udp_client_finds_the_newer_of_two_containers() {
 }
 
 #[test]
-fn a_udp_client_finds_the_host_again_after_del() {
+fn a_udp_client_reaches_the_host_again_after_del() {
     beyond_reference!("conntrack-on-del");
     with_each_backend(|lab, keys| {
         let (pod, far) = (lab.container("pod"), lab.machine("far"));
@@ -112,7 +112,7 @@ fn del_without_conntrack(call: &Call, lab: &Lab, error: &str) -> Outcome {
 }
 
 #[test]
-fn a_del_that_may_not_look_at_connections_removes_the_rules_and_says_so() {
+fn a_del_without_access_to_connections_removes_the_rules_and_warns() {
     beyond_reference!("conntrack-on-del");
     with_each_backend(|lab, keys| {
         let pod = lab.container("pod");

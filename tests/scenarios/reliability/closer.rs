@@ -58,7 +58,7 @@ fn sockets_in(connection: &UnixStream) -> usize {
 }
 
 #[test]
-fn every_plugin_with_rules_hands_its_sockets_over_to_the_closer_that_is_running() {
+fn every_plugin_with_rules_passes_its_sockets_to_the_running_closer() {
     beyond_reference!("closer");
     let lab = Lab::new();
     let (bridge, portmap) = chain(&lab);

@@ -16,7 +16,7 @@ fn sweep(trials: Vec<Trial>, every: usize) {
 }
 
 #[test]
-fn a_full_or_read_only_disk_costs_no_lease_and_keeps_none() {
+fn a_full_or_read_only_disk_neither_loses_nor_keeps_a_lease() {
     beyond_reference!("nothing-left");
     sweep(disks(), 37);
     needs!(Ext4);
@@ -97,7 +97,7 @@ fn losing(directory: &str, name: &str, nth: u32) -> Vec<String> {
 }
 
 #[test]
-fn tuning_outlives_the_loss_of_its_directory_at_any_moment() {
+fn tuning_works_even_if_its_directory_is_deleted_at_any_time() {
     beyond_reference!("nothing-left");
     let lab = Lab::new();
     let (pod, directory) = (lab.container("pod"), "/run/cni/tuning");
@@ -130,7 +130,7 @@ fn tuning_outlives_the_loss_of_its_directory_at_any_moment() {
 }
 
 #[test]
-fn cnitool_outlives_the_loss_of_its_results_at_any_moment() {
+fn cnitool_works_even_if_its_results_are_deleted_at_any_time() {
     let lab = Lab::new();
     let (pod, directory) = (lab.container("pod"), "/var/lib/cni/results");
     let mut bridge = dual_stack();

@@ -55,7 +55,7 @@ fn links_that_some_kernels_lack_leave_nothing_after_faults_and_kills() {
 
 /// The pairs differ in each run. A finding contains its seed, and `FERRULE_SEED` selects the same pairs again.
 #[test]
-fn a_roll_back_that_fails_as_well_leaves_nothing_that_the_next_del_or_gc_does_not_remove() {
+fn after_a_failed_rollback_the_next_del_or_gc_removes_everything() {
     beyond_reference!("nothing-left");
     let targets = Target::of(CompoundSweep::fits);
     let sweep = CompoundSweep { targets, pairs: 2, seed: any_seed(), workers: 2 };

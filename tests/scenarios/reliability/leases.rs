@@ -27,7 +27,7 @@ fn concurrent_commands_have_the_result_of_a_sequential_order() {
 }
 
 #[test]
-fn an_address_is_given_once_though_the_directory_is_removed_meanwhile() {
+fn an_address_is_allocated_once_even_if_the_directory_is_removed_meanwhile() {
     beyond_reference!("nothing-left");
     interleave(Scenario::removes_directory);
 }
@@ -41,7 +41,7 @@ fn attach(call: &Call) -> Value {
 
 /// As on a host whose plugins are replaced while containers start and stop. There are exactly enough addresses.
 #[test]
-fn ours_and_the_references_give_no_address_twice_when_they_meet() {
+fn ours_and_the_reference_allocate_no_address_twice_concurrently() {
     const AT_ONCE: usize = 12;
     beyond_reference!("nothing-left");
     let lab = Lab::new();

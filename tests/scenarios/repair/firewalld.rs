@@ -10,7 +10,7 @@ use super::{HOST, Watching, answers, tool};
 const ZONE: &str = "trusted";
 
 #[test]
-fn after_a_reload_of_firewalld_a_host_port_works_and_where_it_does_not_check_says_so_and_repair_mends_it() {
+fn after_a_reload_of_firewalld_a_host_port_works_or_check_reports_it_and_repair_restores_it() {
     beyond_reference!("repair");
     if !is_here() {
         return;

@@ -3,7 +3,7 @@
 use super::*;
 
 #[test]
-fn the_guard_of_route_localnet_is_back_after_a_flush_of_mangle() {
+fn repair_restores_the_guard_of_route_localnet_after_a_flush_of_mangle() {
     beyond_reference!("repair");
     let lab = Lab::new();
     lab.container("pod");
@@ -65,7 +65,7 @@ fn no_change_of_our_own_plugins_starts_a_repair() {
 
 /// firewalld's iptables backend does this: it flushes and deletes all chains in one transaction.
 #[test]
-fn a_transaction_of_others_that_takes_all_chains_of_a_table_is_a_loss() {
+fn another_programs_transaction_that_deletes_all_chains_of_a_table_is_a_loss() {
     beyond_reference!("repair");
     let lab = Lab::new();
     lab.container("pod");

@@ -189,7 +189,7 @@ fn a_host_that_sends_endlessly_does_not_block_other_leases() {
 }
 
 #[test]
-fn a_lease_that_is_taken_is_noted_down() {
+fn a_lease_is_recorded() {
     let fixture = Fixture::new();
     let mut one = fixture.acquire();
     let outcome = fixture.lease(&mut one, &NTP);
@@ -235,7 +235,7 @@ fn an_mtu_that_changes_is_put_on_the_link_though_nothing_else_does() {
 }
 
 #[test]
-fn an_address_that_changes_is_known_though_a_route_that_came_with_it_is_refused() {
+fn a_changed_address_is_recorded_even_if_its_route_is_refused() {
     let fixture = Fixture::new();
     let routes = [24, 10, 8, 0, 192, 168, 9, 9, 24, 10, 9, 0, 10, 0, 0, 1];
     let extra = [(options::SUBNET_MASK, &[255, 255, 0, 0][..]), (options::CLASSLESS_ROUTES, &routes)];

@@ -377,7 +377,7 @@ mod tests {
 
     /// The seal does not detect this, because the content of a file is not part of the directory.
     #[test]
-    fn a_flipped_byte_or_a_sector_in_another_s_place_is_not_believed() {
+    fn a_flipped_byte_or_a_sector_in_anothers_position_is_detected() {
         let dir = tempfile::tempdir().unwrap();
         let file = dir.path().join(NAME);
         index_of(&dir, 100, 100).seal(&open(&dir)).unwrap();
@@ -403,7 +403,7 @@ mod tests {
     }
 
     #[test]
-    fn an_overflown_bucket_says_that_it_cannot_answer_and_the_others_still_do() {
+    fn an_overflown_bucket_gives_no_answer_and_the_others_do() {
         let dir = tempfile::tempdir().unwrap();
         let mut index = Index::begin(&open(&dir), 1).unwrap();
         (0..SLOTS as u32).for_each(|n| index.insert("many", ip(n)).unwrap());

@@ -158,7 +158,7 @@ fn a_lease_that_was_overwritten_in_place_belongs_to_the_owner_in_its_content() {
 
 /// <https://github.com/containernetworking/plugins/issues/498>
 #[test]
-fn torn_files_take_no_address_and_are_removed() {
+fn torn_files_reserve_no_address_and_are_removed() {
     let lab = Lab::new();
     lab.add("c", &["10.0.0.2"]);
     for (name, torn) in [("10.0.0.3", ""), ("10.0.0.4", "\r\n"), ("fd00::3", "\0\0\0\0")] {
@@ -204,7 +204,7 @@ fn irregular_files_are_reported_and_links_not_followed() {
 }
 
 #[test]
-fn other_files_are_left_alone() {
+fn other_files_are_kept() {
     let lab = Lab::new();
     for name in ["README", "10.0.0.5.bak", "FD00::1", "last_reserved_ip.7"] {
         lab.write(name, "c\r\neth0");
@@ -216,7 +216,7 @@ fn other_files_are_left_alone() {
 }
 
 #[test]
-fn looking_makes_no_directory() {
+fn reading_creates_no_directory() {
     let lab = Lab::new();
     assert!(Store::open(lab.data_dir.path(), &lab.network).unwrap().is_none());
     assert!(Store::open(&lab.data_dir.path().join("no/such"), &lab.network).unwrap().is_none());
@@ -245,7 +245,7 @@ fn a_removed_directory_does_not_take_the_lock_with_it() {
 
 /// If leases of running containers were dropped, their addresses would be allocated twice.
 #[test]
-fn a_damaged_mark_of_a_boot_drops_no_lease() {
+fn a_damaged_boot_mark_drops_no_lease() {
     for damaged in ["", "garbage", &"\0".repeat(36), &"x".repeat(5000)] {
         let lab = Lab::new();
         lab.add("c", &["10.0.0.5"]);
@@ -312,7 +312,7 @@ fn removing_a_lock_file_does_not_end_the_lock() {
 
 /// <https://github.com/containernetworking/plugins/issues/252>
 #[test]
-fn leases_of_before_the_reboot_are_dropped_once_and_unmarked_ones_never() {
+fn leases_from_before_the_reboot_are_dropped_once_and_unmarked_ones_never() {
     let lab = Lab::new();
     lab.add("unmarked", &["10.0.0.2"]);
     lab.store().reset_after_reboot().unwrap();

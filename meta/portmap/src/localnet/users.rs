@@ -167,7 +167,7 @@ mod tests {
     }
 
     #[test]
-    fn a_value_that_is_none_is_off() {
+    fn an_unset_value_is_off() {
         on_disk(|users| {
             for torn in ["", "1\n2", "; reboot"] {
                 users.join("br0", "net/a/eth0", torn).unwrap();

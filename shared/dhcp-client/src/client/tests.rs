@@ -227,7 +227,7 @@ fn a_renewed_lease_starts_when_the_renewal_was_sent() {
 }
 
 #[test]
-fn an_ack_that_shortens_the_lease_is_obeyed() {
+fn an_ack_may_shorten_the_lease() {
     for state in [State::Renewing, State::Rebinding] {
         let (mut client, sent_at) = in_state(state);
         let later = sent_at + Duration::from_secs(3);
@@ -264,7 +264,7 @@ fn a_lease_of_minutes_survives_the_loss_of_two_requests() {
 }
 
 #[test]
-fn an_answer_to_another_client_of_the_same_hardware_address_is_passed_over() {
+fn an_answer_to_another_client_with_the_same_hardware_address_is_ignored() {
     let mut client = acquire(identity());
     client.tick(at(0));
     assert!(give(&mut client, at(0), Kind::Offer, &[(options::CLIENT_ID, b"\0other/net/eth0")]).is_empty());
@@ -276,7 +276,7 @@ fn an_answer_to_another_client_of_the_same_hardware_address_is_passed_over() {
 }
 
 #[test]
-fn a_container_that_had_an_address_is_never_given_up() {
+fn a_client_of_a_container_that_had_an_address_never_fails() {
     let required = vec![options::DOMAIN_NAME];
     let (identity, timing) = (Identity { required, ..identity() }, Timing::default());
     let mut client = Client::reacquire(identity, timing, at(0), Random::seeded(1));
@@ -303,7 +303,7 @@ fn a_socket_is_needed_only_for_a_while_after_each_message() {
 }
 
 #[test]
-fn in_renewing_only_the_server_of_the_lease_is_heard_and_in_rebinding_any() {
+fn renewing_accepts_only_the_leases_server_and_rebinding_any() {
     let other = [(options::SERVER_ID, &OTHER_SERVER.octets()[..])];
     for kind in [Kind::Ack, Kind::Nak] {
         let (mut client, now) = in_state(State::Renewing);
@@ -337,7 +337,7 @@ fn a_nak_ends_the_lease_and_any_address_is_requested_immediately() {
 }
 
 #[test]
-fn a_server_that_offers_and_refuses_without_end_is_not_flooded() {
+fn a_server_that_always_offers_and_refuses_is_not_flooded() {
     let mut client = acquire(identity());
     let (mut now, mut discovers) = (at(0), 0);
     while client.state() != State::Failed {
@@ -397,14 +397,14 @@ fn a_lease_from_disk_continues_in_the_state_that_its_times_determine() {
 }
 
 #[test]
-fn a_lease_without_end_is_never_renewed() {
+fn an_unlimited_lease_is_never_renewed() {
     let client = bound(identity(), &[(options::LEASE_TIME, &[0xff; 4])]);
     let lease = client.lease().unwrap();
     assert_eq!((lease.renew, lease.rebind, lease.expiry, client.deadline()), (None, None, None, None));
 }
 
 #[test]
-fn times_that_make_no_sense_are_repaired() {
+fn invalid_times_are_corrected() {
     let be = |seconds: u32| seconds.to_be_bytes();
     for (length, t1, t2, expected) in [
         (3600, None, None, (1800, 3150)),

@@ -47,7 +47,7 @@ pub enum Action {
 
 /// How long an answer is awaited after a message.
 const ANSWERS: Duration = Duration::from_secs(10);
-/// If a server has no binding for the lease and does not grant it again, all servers are asked after this time: the
+/// If a server has no binding for the lease and does not grant it again, all servers get a request after this time: the
 /// first interval of REBIND (REB_TIMEOUT).
 const REBIND_AGAIN: Duration = Duration::from_secs(10);
 /// An offer with this preference is accepted immediately (RFC 8415, section 18.2.1).

@@ -126,7 +126,7 @@ mod tests {
     }
 
     #[test]
-    fn chains_go_only_if_they_were_created_here_and_nothing_of_others_is_in_them() {
+    fn chains_are_deleted_only_if_we_created_them_and_no_other_rules_are_in_them() {
         let created = |chain| format!("-A {chain} -m comment --comment \"ferrule: created this chain\"\n");
         let host = |more: &str| {
             format!(

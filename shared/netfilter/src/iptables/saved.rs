@@ -228,7 +228,7 @@ mod tests {
     }
 
     #[test]
-    fn a_rule_is_judged_by_all_of_its_words_but_the_comment() {
+    fn rules_are_compared_without_their_comments() {
         let accept = "-A CNI-FORWARD -m mark --mark 0x1000/0x1000 -m comment --comment \"ferrule: mark bit 12\" -j ACCEPT";
         assert_eq!(content(accept), Content::Accept(12));
         assert_eq!(content("-A X -m comment --comment made -j Y"), Content::Jump("Y".into()));

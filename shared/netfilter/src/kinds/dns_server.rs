@@ -105,7 +105,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_record_says_all_that_its_elements_are_made_of() {
+    fn a_record_determines_its_elements() {
         let written = record(&IfName::parse("cni-podman0").unwrap());
         assert_eq!(parse(&written.text), Some(written));
         for other in ["", "dns on ", "dns on a b", "forward 10.1.0.5 by mark bit 12"] {

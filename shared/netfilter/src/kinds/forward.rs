@@ -148,7 +148,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_record_says_all_that_its_elements_are_made_of() {
+    fn a_record_determines_its_elements() {
         for text in ["forward 10.1.0.5 by mark bit 12", "forward fd00::5 by mark bit 31"] {
             let record = parse(text).unwrap();
             assert_eq!(record.text, text);

@@ -342,7 +342,7 @@ mod tests {
     }
 
     #[test]
-    fn a_record_says_all_that_its_elements_are_made_of() {
+    fn a_record_determines_its_elements() {
         for text in ["bridge cni0 isolated", "bridge cni0 same-bridge"] {
             let record = parse_isolation(text).unwrap();
             assert_eq!(record.text, text);

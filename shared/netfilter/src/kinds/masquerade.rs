@@ -211,7 +211,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_record_says_all_that_its_elements_are_made_of() {
+    fn a_record_determines_its_elements() {
         for text in ["masquerade 10.1.0.5/24", "masquerade fd00::5/64"] {
             let record = parse(text).unwrap();
             assert_eq!(record.text, text);

@@ -135,7 +135,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_record_says_all_that_its_elements_are_made_of() {
+    fn a_record_determines_its_elements() {
         let text = "port eth0 02:00:00:00:00:05";
         let record = parse(text).unwrap();
         assert_eq!(record.text, text);

@@ -159,7 +159,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_claim_says_whose_it_is_and_where_its_records_are() {
+    fn a_claim_names_its_owner_and_the_digest_of_its_records() {
         let digest = "tk26nfok9ad5144";
         for (label, expected) in [
             ("pods/8f3c/eth0".to_owned(), "waiting pods/8f3c/eth0 tk26nfok9ad5144"),

@@ -277,7 +277,7 @@ mod tests {
     }
 
     #[test]
-    fn a_chain_with_its_former_name_serves_on_and_the_next_add_renames_it() {
+    fn a_chain_with_its_former_name_still_works_and_the_next_add_renames_it() {
         let rules = |address: &str| Masquerade { addresses: vec![address.parse().unwrap()] }.nftables();
         let test = move || {
             unshare(CloneFlags::CLONE_NEWNET).expect("the tests need root");

@@ -68,7 +68,7 @@ mod tests {
     }
 
     #[test]
-    fn a_kernel_that_has_all_is_left_as_it_was() {
+    fn probing_a_complete_kernel_changes_nothing() {
         in_a_namespace(|socket| {
             let before = query::generation(socket).unwrap();
             for kind in Kind::ALL {

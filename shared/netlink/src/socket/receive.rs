@@ -179,7 +179,7 @@ mod tests {
     use crate::{Link, Netlink, Protocol, link};
 
     #[test]
-    fn an_answer_that_is_not_the_kernels_is_passed_over() {
+    fn an_answer_that_is_not_the_kernels_is_ignored() {
         let thread = thread::spawn(|| {
             unshare(CloneFlags::CLONE_NEWNET).expect("the tests need root");
             let nl = Netlink::open().unwrap();

@@ -241,7 +241,7 @@ mod tests {
     }
 
     #[test]
-    fn another_kind_is_no_bucket() {
+    fn another_kind_is_not_a_bucket() {
         let other = Qdisc { kind: "fq".into(), ..Qdisc::default() };
         assert_eq!(other.tbf(), None);
         assert_eq!(Qdisc::parse(&[0; 20]), None);

@@ -72,7 +72,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn addresses_of_sockets_are_read_and_others_passed_over() {
+    fn socket_addresses_are_parsed_and_others_ignored() {
         let path = |text: &str| Address::Path(text.into());
         for (text, list) in [
             ("", vec![path(SYSTEM)]),
@@ -90,7 +90,7 @@ mod tests {
     }
 
     #[test]
-    fn a_path_that_is_no_socket_address_is_an_error() {
+    fn an_invalid_socket_path_is_an_error() {
         assert!(Address::Path(vec![b'/'; 4096]).connect(Duration::from_secs(1)).is_err());
         assert!(Address::Path(b"/no/such/bus".into()).connect(Duration::from_secs(1)).is_err());
     }

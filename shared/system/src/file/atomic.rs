@@ -206,7 +206,7 @@ mod tests {
 
     /// A stale file of a killed process, or somebody else's link.
     #[test]
-    fn a_temporary_name_that_is_taken_is_left_alone() {
+    fn an_existing_temporary_name_is_not_used() {
         let place = tempfile::tempdir().unwrap();
         let dir = File::open(place.path()).unwrap();
         let taken = |number: u32| place.path().join(format!(".new.{}.{number}.label", process::id()));

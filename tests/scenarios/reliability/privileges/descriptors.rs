@@ -69,7 +69,7 @@ fn all_verbs(call: &Call) {
 }
 
 #[test]
-fn a_delegate_gets_three_descriptors_the_plugins_own_environment_and_no_signal_held_back() {
+fn a_delegate_gets_three_descriptors_the_plugins_environment_and_no_blocked_signal() {
     beyond_reference!("nothing-left");
     let lab = Lab::new();
     let call = spied(&lab).env("TRACEPARENT", "00-1-2-3").args("IgnoreUnknown=1;K=v");

@@ -77,7 +77,7 @@ fn portmap(lab: &Lab, backend: &str, prev: &Value) -> Call {
 }
 
 #[test]
-fn an_unprivileged_process_that_holds_all_the_locks_it_can_keeps_no_plugin_waiting() {
+fn an_unprivileged_process_that_holds_every_lock_it_can_does_not_block_plugins() {
     beyond_reference!("nothing-left");
     for backend in ["nftables", "iptables"] {
         let lab = Lab::new();
@@ -104,7 +104,7 @@ fn an_unprivileged_process_that_holds_all_the_locks_it_can_keeps_no_plugin_waiti
 
 /// As with an iptables tool that hangs after its plugin was killed.
 #[test]
-fn a_lock_that_is_never_free_ends_in_code_11_when_all_else_is_removed() {
+fn a_lock_that_is_never_free_ends_in_code_11_after_everything_else_was_removed() {
     beyond_reference!("nothing-left");
     let lab = Lab::new();
     let pod = lab.container("pod");

@@ -344,7 +344,7 @@ fn an_unusable_address_from_rapid_commit_is_released_too() {
         let release = sent(&actions);
         assert_eq!((release.kind, release.options.get(SERVER_ID)), (Kind::Release, Some(SERVER)));
         assert_eq!(named(&release), Some(NEXT));
-        // All servers are asked again at the next interval. Another one may grant a lease.
+        // The client sends to all servers again at the next interval. Another one may grant a lease.
         assert!(client.receive(at(0), &answer(Kind::Reply, &release, SERVER, &[])).is_empty());
         let solicit = sent(&client.tick(at(2)));
         let good = rapid(ia(100, 160, &[(ADDRESS, 200, 400)]));
@@ -412,7 +412,7 @@ fn a_lease_begins_when_the_first_message_was_sent_that_an_answer_may_belong_to()
 }
 
 #[test]
-fn a_server_that_was_away_for_longer_than_its_leases_last_gives_an_address_all_the_same() {
+fn a_server_that_was_down_for_longer_than_its_leases_still_grants_an_address() {
     let mut client = Client::reacquire(identity(), None, at(0), Random::seeded(1));
     let mut now = at(0);
     let solicit = loop {

@@ -190,7 +190,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_record_says_all_that_its_elements_are_made_of() {
+    fn a_record_determines_its_elements() {
         for text in [
             "map tcp 8080 to 10.1.0.5:80",
             "map udp 192.0.2.1:53 to 10.1.0.5:53",

@@ -239,7 +239,7 @@ mod tests {
 
     /// 64 doublings: the product is 0 in 64 bits.
     #[test]
-    fn alternatives_are_too_many_also_where_their_number_is_too_large_for_a_word() {
+    fn too_many_alternatives_are_refused_even_if_their_number_overflows() {
         let error = parse(&"tcp sport {1,2} ".repeat(64), Family::V4).unwrap_err();
         assert!(error.contains("too many"), "{error}");
     }
