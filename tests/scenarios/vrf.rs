@@ -155,15 +155,15 @@ fn thirty_interfaces_that_join_and_leave_vrfs_concurrently_cause_no_errors_or_le
             lab.plugin("vrf").version("1.1.0").on(&pod).ifname(&format!("net{n}")).config(keys)
         })
         .collect();
-    let results = at_once(&calls, |call| call.add().ok_result());
+    let results = concurrently(&calls, |call| call.add().ok_result());
     let tables: BTreeSet<_> = results.iter().map(|result| result["routes"][0]["table"].as_u64()).collect();
     assert!(tables.len() == 5 && !tables.contains(&None), "{tables:?}");
     calls.iter().zip(&results).for_each(|(call, result)| call.check(result).ok());
-    at_once(&calls, |call| call.del().ok());
+    concurrently(&calls, |call| call.del().ok());
     assert_eq!((pod.link_names(), routing_of(&pod)), before);
 }
 
-fn at_once<R: Send>(calls: &[Call], run: impl Fn(&Call) -> R + Sync) -> Vec<R> {
+fn concurrently<R: Send>(calls: &[Call], run: impl Fn(&Call) -> R + Sync) -> Vec<R> {
     thread::scope(|scope| {
         let run = &run;
         let runs: Vec<_> = calls.iter().map(|call| scope.spawn(move || run(call))).collect();

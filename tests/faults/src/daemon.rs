@@ -208,7 +208,7 @@ impl Stage {
         let before = renewals();
 
         self.net.start_daemon("");
-        let fault = self.objection(leased.as_deref(), (&gone, deleted.succeeded()), before);
+        let fault = self.judge(leased.as_deref(), (&gone, deleted.succeeded()), before);
         self.comes.1.del().ok();
         self.net.end_daemon(Signal::SIGTERM);
         killed.then(|| KillOutcome { added: leased.is_some(), deleted: deleted.succeeded(), fault })
@@ -216,12 +216,7 @@ impl Stage {
 
     /// Checks the next daemon's leases. `leased` is the address of a successful ADD, `gone` the address to release, and
     /// whether its DEL succeeded.
-    fn objection(
-        &self,
-        leased: Option<&str>,
-        (gone, deleted): (&str, bool),
-        before: usize,
-    ) -> Option<String> {
+    fn judge(&self, leased: Option<&str>, (gone, deleted): (&str, bool), before: usize) -> Option<String> {
         if leased.is_none() {
             self.comes.1.del().ok();
         }

@@ -99,7 +99,7 @@ fn compound(options: &Options, workers: usize) -> ExitCode {
     println!("The seed was {}.\n", options.seed);
     println!("| plugin | pairs of faults | promise kept | clean after DEL or GC |\n|---|--:|--:|--:|");
     for (target, count) in &outcomes.counts {
-        let (tried, kept, after) = (count.tried, count.clean_at_once, count.clean_after);
+        let (tried, kept, after) = (count.tried, count.clean_after_run, count.clean_after);
         println!("| {} | {tried} | {kept} | {after} |", sweep.targets[*target].title());
     }
     ExitCode::from(u8::from(!outcomes.findings.is_empty()))
@@ -117,7 +117,7 @@ fn disk(options: &Options, workers: usize) -> ExitCode {
     for ((trial, label), count) in &outcomes.counts {
         let name = sweep.trials[*trial].target.title();
         let (tried, succeeded) = (count.tried, count.succeeded);
-        let (kept, after) = (count.clean_at_once, count.clean_after);
+        let (kept, after) = (count.clean_after_run, count.clean_after);
         println!("| {name} | {label} | {tried} | {succeeded} | {kept} | {after} |");
     }
     ExitCode::from(u8::from(!outcomes.findings.is_empty() && !under_test().reference))
@@ -155,10 +155,10 @@ fn daemon(options: &Options, workers: usize) -> ExitCode {
     let mut clean = true;
     for family in Family::ALL.into_iter().filter(|family| family.to_string().contains(&options.only)) {
         let sweep = DaemonSweep { family, every: options.every, workers };
-        let Some(lives) = sweep.run(|finding| eprintln!("{finding}\n")) else { continue };
-        let right = lives.tried - lives.findings.len();
-        println!("| {family} | {} | {} | {} | {right} |", lives.tried, lives.added, lives.deleted);
-        clean &= lives.findings.is_empty();
+        let Some(outcomes) = sweep.run(|finding| eprintln!("{finding}\n")) else { continue };
+        let right = outcomes.tried - outcomes.findings.len();
+        println!("| {family} | {} | {} | {} | {right} |", outcomes.tried, outcomes.added, outcomes.deleted);
+        clean &= outcomes.findings.is_empty();
     }
     ExitCode::from(u8::from(!clean))
 }
@@ -171,7 +171,7 @@ fn faults(plan: &Plan, outcomes: &Outcomes) {
     {
         let name = plan.targets[*target].title();
         let (tried, succeeded) = (count.tried, count.succeeded);
-        let (kept, after) = (count.clean_at_once, count.clean_after);
+        let (kept, after) = (count.clean_after_run, count.clean_after);
         println!("| {name} | {} | {tried} | {succeeded} | {kept} | {after} |", COMMANDS[*command]);
     }
 }
@@ -181,7 +181,7 @@ fn kills(plan: &Plan, outcomes: &Outcomes) {
     for ((_, target, command), count) in outcomes.counts.iter().filter(|((kind, ..), _)| *kind == Kind::Kill)
     {
         let name = plan.targets[*target].title();
-        let (tried, whole, after) = (count.tried, count.clean_at_once, count.clean_after);
+        let (tried, whole, after) = (count.tried, count.clean_after_run, count.clean_after);
         println!("| {name} | {} | {tried} | {whole} | {after} |", COMMANDS[*command]);
     }
 }

@@ -16,7 +16,7 @@ pub struct Count {
     pub tried: u32,
     pub succeeded: u32,
     /// No finding right after the run.
-    pub clean_at_once: u32,
+    pub clean_after_run: u32,
     /// No finding after the cleanup.
     pub clean_after: u32,
 }
@@ -81,7 +81,7 @@ fn work<J: Job>(
         let Some((_, lab)) = &fixture else { continue };
         let verdict = catch_unwind(AssertUnwindSafe(|| job.verify(lab))).unwrap_or_else(|panic| {
             let text = lab::message_of_panic(&*panic).to_owned();
-            Some(Verdict { at_once: Some(text.clone()), after_cleanup: Some(text), ..Verdict::default() })
+            Some(Verdict { after_run: Some(text.clone()), after_cleanup: Some(text), ..Verdict::default() })
         });
         let Some(verdict) = verdict else {
             // Not reached, but it ran.
@@ -108,7 +108,7 @@ impl Count {
     fn note(&mut self, verdict: &Verdict) {
         self.tried += 1;
         self.succeeded += u32::from(verdict.succeeded);
-        self.clean_at_once += u32::from(verdict.at_once.is_none());
+        self.clean_after_run += u32::from(verdict.after_run.is_none());
         self.clean_after += u32::from(verdict.after_cleanup.is_none());
     }
 }

@@ -16,7 +16,7 @@ pub struct Verdict {
     /// Whether the run succeeded in spite of the fault.
     pub succeeded: bool,
     /// The finding right after the run. After a fault, nothing may be left. After a kill, everything may.
-    pub at_once: Option<String>,
+    pub after_run: Option<String>,
     /// The finding after DEL (or GC).
     pub after_cleanup: Option<String>,
     /// The container differs from before, which is allowed: GC cannot restore an interface, because it does not know
@@ -27,7 +27,7 @@ pub struct Verdict {
 impl Verdict {
     /// The finding, if any.
     pub fn fault(&self) -> Option<&str> {
-        self.at_once.as_deref().or(self.after_cleanup.as_deref())
+        self.after_run.as_deref().or(self.after_cleanup.as_deref())
     }
 }
 
@@ -57,7 +57,7 @@ pub fn fault(fixture: &Fixture, command: &str, case: &Case) -> Option<Verdict> {
         fixture.del().ok();
         return None;
     };
-    let at_once = objection(fixture, command, &run, &attached);
+    let after_run = judge(fixture, command, &run, &attached);
     let after_cleanup = match (command, run.succeeded()) {
         // GC was the cleanup already.
         ("GC", true) => None,
@@ -66,7 +66,7 @@ pub fn fault(fixture: &Fixture, command: &str, case: &Case) -> Option<Verdict> {
     };
     Some(Verdict {
         succeeded: run.succeeded(),
-        at_once,
+        after_run,
         after_cleanup,
         dirty: command == "GC" && fixture.is_dirty(),
     })
@@ -81,7 +81,7 @@ pub(crate) fn pair(fixture: &Fixture, pair: &Pair, with: Cleanup) -> Option<Verd
     };
     let (succeeded, torn) = (run.succeeded(), fixture.torn_leases());
     let is_silent = || !fixture.changes().is_empty() && !run.stdout.contains(ROLLBACK_FAILED);
-    let at_once = if !torn.is_empty() {
+    let after_run = if !torn.is_empty() {
         Some(format!("torn: {torn:?}"))
     } else if succeeded {
         fixture.check_objects(&run.ok_result())
@@ -102,16 +102,16 @@ pub(crate) fn pair(fixture: &Fixture, pair: &Pair, with: Cleanup) -> Option<Verd
     let with_case = |what: String| format!("{pair}, then {with:?}: {what}");
     Some(Verdict {
         succeeded,
-        at_once: at_once.map(with_case),
+        after_run: after_run.map(with_case),
         after_cleanup: after_cleanup.map(with_case),
         dirty,
     })
 }
 
 /// Checks the answer and the state after a command. CHECK must not change `attached`.
-fn objection(fixture: &Fixture, command: &str, run: &Outcome, attached: &str) -> Option<String> {
+fn judge(fixture: &Fixture, command: &str, run: &Outcome, attached: &str) -> Option<String> {
     let succeeded = run.succeeded();
-    let at_once = match command {
+    let after_run = match command {
         _ if !succeeded && run.judged().is_err() => Some(format!("no proper error: {run:?}")),
         "ADD" if succeeded => fixture.check_objects(&run.ok_result()),
         // A failed removal may leave what it could not remove.
@@ -120,7 +120,7 @@ fn objection(fixture: &Fixture, command: &str, run: &Outcome, attached: &str) ->
         "CHECK" => (fixture.changes() != attached).then(|| "CHECK changed the state".to_owned()),
         _ => left(&fixture.changes()),
     };
-    at_once.map(|what| if succeeded { what } else { format!("{what}{}", run.stdout) })
+    after_run.map(|what| if succeeded { what } else { format!("{what}{}", run.stdout) })
 }
 
 /// Runs a command in a faulty environment. The same rules apply, and the error must name the fault.
@@ -133,7 +133,7 @@ pub fn env_fault(fixture: &Fixture, command: &str, fault: &EnvFault) -> Verdict 
     let touched = lift();
     let (succeeded, begun) = (run.succeeded(), run.succeeded() || begins(&call, &run));
     let hidden = fault.hides && ["DEL", "GC"].contains(&command);
-    let objection = || match begun {
+    let judge = || match begun {
         false => (command == "ADD").then(|| left(&fixture.changes())).flatten(),
         true if succeeded && hidden => None,
         // flannel's rollback is another plugin's DEL, which needs descriptors too. Its error reports what it left, and
@@ -141,16 +141,16 @@ pub fn env_fault(fixture: &Fixture, command: &str, fault: &EnvFault) -> Verdict 
         true if command == "ADD" && call.plugin() == "flannel" && run.stdout.contains(ROLLBACK_FAILED) => {
             None
         }
-        true => objection(fixture, command, &run, &attached),
+        true => judge(fixture, command, &run, &attached),
     };
-    let at_once = touched.or_else(objection).or_else(|| complaint(command, &run, fault).filter(|_| begun));
+    let after_run = touched.or_else(judge).or_else(|| complaint(command, &run, fault).filter(|_| begun));
     let after_cleanup = match (command, succeeded) {
         ("GC", true) if !hidden => None,
         ("GC", _) => cleanup(fixture, Cleanup::Gc, true),
         ("ADD", false) => cleanup(fixture, Cleanup::Del, false).or_else(|| attaches_again(fixture)),
         _ => cleanup(fixture, Cleanup::Del, false),
     };
-    Verdict { succeeded, at_once, after_cleanup, dirty: command == "GC" && fixture.is_dirty() }
+    Verdict { succeeded, after_run, after_cleanup, dirty: command == "GC" && fixture.is_dirty() }
 }
 
 /// Whether a process without output reached the plugin's own code: VERSION does nothing else.
@@ -180,12 +180,12 @@ pub fn kill(fixture: &Fixture, command: &str, case: &Case, with: Cleanup) -> Opt
     // A client cannot know about the kill.
     fixture.is_called();
     let torn = fixture.torn_leases();
-    let at_once = (!torn.is_empty()).then(|| format!("torn: {torn:?}"));
+    let after_run = (!torn.is_empty()).then(|| format!("torn: {torn:?}"));
     let of_gc = command == "GC" || with == Cleanup::Gc;
     let cleaned = cleanup(fixture, with, of_gc);
     let dirty = of_gc && fixture.is_dirty();
     let after_cleanup = cleaned.or_else(|| if dirty { None } else { attaches_again(fixture) });
-    Some(Verdict { succeeded: false, at_once, after_cleanup, dirty })
+    Some(Verdict { succeeded: false, after_run, after_cleanup, dirty })
 }
 
 /// Cleans up, and checks the result. `of_gc` means that the container's namespace no longer exists.
@@ -202,8 +202,8 @@ fn attaches_again(fixture: &Fixture) -> Option<String> {
     if !run.succeeded() {
         return Some(format!("the next ADD failed: {}", run.stdout));
     }
-    if let Some(objection) = fixture.check_objects(&run.ok_result()) {
-        return Some(format!("after the next ADD, {objection}"));
+    if let Some(finding) = fixture.check_objects(&run.ok_result()) {
+        return Some(format!("after the next ADD, {finding}"));
     }
     let del = fixture.del();
     (!del.succeeded()).then(|| format!("the DEL of the next ADD failed: {}", del.stdout))

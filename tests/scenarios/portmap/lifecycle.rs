@@ -344,15 +344,15 @@ fn sixteen_concurrent_containers_on_an_empty_firewall() {
             let ruleset = lab.host().ruleset();
             ports.clone().filter(|port| ruleset.contains(&port.to_string())).count()
         };
-        at_once(&calls, Call::add).iter().for_each(|outcome| drop(outcome.ok_result()));
+        concurrently(&calls, Call::add).iter().for_each(|outcome| drop(outcome.ok_result()));
         assert_eq!(in_ruleset(), 16);
-        at_once(&calls, Call::del).iter().for_each(Outcome::ok);
+        concurrently(&calls, Call::del).iter().for_each(Outcome::ok);
         assert_eq!(in_ruleset(), 0);
     });
 }
 
 /// Runs the calls concurrently. Threads of a lab share its namespaces.
-fn at_once(calls: &[Call], command: fn(&Call) -> Outcome) -> Vec<Outcome> {
+fn concurrently(calls: &[Call], command: fn(&Call) -> Outcome) -> Vec<Outcome> {
     std::thread::scope(|scope| {
         let runs: Vec<_> = calls.iter().map(|call| scope.spawn(move || command(call))).collect();
         runs.into_iter().map(|run| run.join().unwrap()).collect()

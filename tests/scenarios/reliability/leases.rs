@@ -42,7 +42,7 @@ fn attach(call: &Call) -> Value {
 /// As on a host whose plugins are replaced while containers start and stop. There are exactly enough addresses.
 #[test]
 fn ours_and_the_reference_allocate_no_address_twice_concurrently() {
-    const AT_ONCE: usize = 12;
+    const CONCURRENT: usize = 12;
     beyond_reference!("nothing-left");
     let lab = Lab::new();
     let range = json!({"subnet": "10.1.0.0/24", "rangeStart": "10.1.0.2", "rangeEnd": "10.1.0.13"});
@@ -63,7 +63,7 @@ fn ours_and_the_reference_allocate_no_address_twice_concurrently() {
         }
     };
     thread::scope(|scope| {
-        for number in 0..AT_ONCE {
+        for number in 0..CONCURRENT {
             let come_and_go = &come_and_go;
             scope.spawn(move || come_and_go(number));
         }

@@ -43,7 +43,7 @@ impl Pod {
     }
 }
 
-fn at_once<T: Send>(pods: &[Pod], work: impl Fn(usize, &Pod) -> T + Sync) -> Vec<T> {
+fn concurrently<T: Send>(pods: &[Pod], work: impl Fn(usize, &Pod) -> T + Sync) -> Vec<T> {
     thread::scope(|scope| {
         let work = &work;
         let threads: Vec<_> =
@@ -87,8 +87,8 @@ fn many_concurrent_containers_attach_and_detach_without_errors_or_leftovers() {
         pods[0].del(&result).iter().for_each(Outcome::ok);
         let before = lab.snapshot();
         with_a_writer(|| {
-            let results = at_once(&pods, |_, pod| pod.add());
-            at_once(&pods, |n, pod| pod.del(&results[n]).iter().for_each(Outcome::ok));
+            let results = concurrently(&pods, |_, pod| pod.add());
+            concurrently(&pods, |n, pod| pod.del(&results[n]).iter().for_each(Outcome::ok));
         });
         lab.snapshot().assert_same(&before);
     }
