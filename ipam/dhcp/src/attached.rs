@@ -10,7 +10,7 @@ use serde_json::{Value, json};
 
 use crate::host::Host;
 use crate::key::{Family, Key};
-use crate::lessee::{AT_ONCE, Action, LAST, Lessee, Message, Sent, State};
+use crate::lessee::{Action, LAST, Lessee, Message, PACKETS_PER_TURN, Sent, State};
 use crate::location::{self, NotFound, OpenInterface, has};
 use crate::log::log;
 use crate::record::{About, Location, Record};
@@ -242,7 +242,7 @@ impl Attached {
 
     /// Processes the received packets.
     pub fn receive(&mut self, host: &Host) -> Outcome {
-        for _ in 0..AT_ONCE {
+        for _ in 0..PACKETS_PER_TURN {
             match self.lessee.receive(Time::now()) {
                 Ok(Some(actions)) => match self.act(host, actions) {
                     Outcome::Unchanged => {}

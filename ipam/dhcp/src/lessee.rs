@@ -17,7 +17,7 @@ use crate::terms::Terms;
 
 /// How many packets one client reads in a turn. Any host on the link can send to the port without end, and the other
 /// clients need their turns.
-pub const AT_ONCE: usize = 64;
+pub const PACKETS_PER_TURN: usize = 64;
 
 /// The kernel counts lifetimes in whole seconds: it deletes an address up to this long before the end of its lease.
 pub const LAST: Duration = Duration::from_secs(1);

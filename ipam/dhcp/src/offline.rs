@@ -20,7 +20,7 @@ use crate::record::{About, Record};
 const LOCK_TIMEOUT: Duration = Duration::from_secs(30);
 
 /// Maximum number of messages that are sent at a time, because each has a socket.
-const AT_ONCE: usize = 100;
+const MOST_MESSAGES: usize = 100;
 
 /// Releases an attachment's leases on disk.
 ///
@@ -67,7 +67,7 @@ pub fn collect(socket: &Path, call: &Gc) -> Result<()> {
         let is_stale = *call.net.name == *record.about.network && call.scope.takes(thing(&record.about));
         let Some(key) = record.key().filter(|_| is_stale) else { continue };
         departing.extend(failures.note(release_record(&host, key, record)).flatten());
-        if departing.len() >= AT_ONCE {
+        if departing.len() >= MOST_MESSAGES {
             failures.note(wait_until_done(&mut departing));
         }
     }

@@ -12,7 +12,7 @@ use serde_json::{Value, json};
 
 use crate::closer::Closer;
 use crate::host::Host;
-use crate::lessee::{self, AT_ONCE, Message, described, left};
+use crate::lessee::{self, Message, PACKETS_PER_TURN, described, left};
 use crate::location::{NotFound, OpenInterface};
 use crate::record::About;
 use crate::terms::{Terms, V6};
@@ -252,7 +252,7 @@ impl lessee::Departing for Departing {
                 return true;
             }
         }
-        for _ in 0..AT_ONCE {
+        for _ in 0..PACKETS_PER_TURN {
             match self.link.receive() {
                 Ok(Some(packet)) if self.client.receive(Time::now(), &packet).contains(&Action::Left) => {
                     return true;

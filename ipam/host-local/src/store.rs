@@ -89,7 +89,7 @@ impl Store {
     /// # Errors
     /// Code 5 if a file operation fails.
     pub fn create(data_dir: &Path, network: &NetworkName) -> Result<Self> {
-        let mut doubts = 0..3;
+        let mut attempts = 0..3;
         loop {
             if let Some(store) = Self::open(data_dir, network)? {
                 return Ok(store);
@@ -97,7 +97,7 @@ impl Store {
             let made = Directory::create(&Directory::path_of(data_dir, network));
             // Other processes may create and remove the directory concurrently, so retry. A permanent error would occur
             // at each attempt.
-            if doubts.next().is_none() {
+            if attempts.next().is_none() {
                 made?;
             }
         }

@@ -178,7 +178,7 @@ fn a_host_that_sends_endlessly_does_not_block_other_leases() {
     let mut one = fixture.acquire();
     one.tick(&fixture.host);
     let discover = fixture.heard();
-    (0..AT_ONCE + 1).for_each(|_| fixture.say(discover.clone(), Kind::Inform, &[]));
+    (0..PACKETS_PER_TURN + 1).for_each(|_| fixture.say(discover.clone(), Kind::Inform, &[]));
     one.receive(&fixture.host);
     // Some messages are queued or still to arrive.
     let left = (0..TIMEOUT.as_millis()).any(|_| {
