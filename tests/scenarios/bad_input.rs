@@ -64,7 +64,7 @@ fn variables_of_the_environment() {
         Bad("a namespace that is a file", 4, "/run/lab/file", |c| c.env("CNI_NETNS", "/run/lab/file")),
         Bad("a namespace that is a directory", 4, "/run/lab", |c| c.env("CNI_NETNS", "/run/lab")),
         Bad("a namespace of another kind", 4, "/proc/self/ns/uts", |c| c.env("CNI_NETNS", "/proc/self/ns/uts")),
-        Bad("a namespace that is gone", 3, "/run/netns/gone", |c| c.env("CNI_NETNS", "/run/netns/gone")),
+        Bad("a namespace that does not exist", 3, "/run/netns/gone", |c| c.env("CNI_NETNS", "/run/netns/gone")),
         Bad("the plugin's own namespace", 8, "/run/netns/host", |c| c.env("CNI_NETNS", "/run/netns/host")),
         Bad("no search path", 4, "CNI_PATH", |c| c.without("CNI_PATH")),
         Bad("arguments without a value", 4, "nonsense", |c| c.args("nonsense")),
@@ -75,7 +75,7 @@ fn variables_of_the_environment() {
         call.without("CNI_CONTAINERID").without("CNI_NETNS").ifname("a/b").add().refused(4, "CNI_IFNAME");
     assert!(
         all.msg.contains("CNI_CONTAINERID") && all.msg.contains("CNI_NETNS"),
-        "all are named at once: {all:?}"
+        "all are named together: {all:?}"
     );
 }
 
@@ -140,7 +140,7 @@ fn keys_of_bridge() {
         Bad("an MTU below nothing", 6, "mtu", |c| c.config(json!({"mtu": -1}))),
         Bad("an MTU too small for IPv4", 7, "mtu", |c| c.config(json!({"mtu": 10}))),
         Bad("an MTU too large for a packet", 7, "mtu", |c| c.config(json!({"mtu": 70000}))),
-        Bad("hairpin and promiscuous mode at once", 7, "hairpinMode", |c| c.config(json!({"hairpinMode": true, "promiscMode": true}))),
+        Bad("hairpin and promiscuous mode together", 7, "hairpinMode", |c| c.config(json!({"hairpinMode": true, "promiscMode": true}))),
         Bad("a VLAN below nothing", 7, "vlan", |c| c.config(json!({"vlan": -1}))),
         Bad("a VLAN that is reserved", 7, "4095", |c| c.config(json!({"vlan": 4095}))),
         Bad("a VLAN that is a word", 6, "vlan", |c| c.config(json!({"vlan": "ten"}))),
@@ -246,7 +246,7 @@ fn keys_of_macvlan() {
         Bad("a master that is a bridge's port", 7, "port of a bridge", |c| c.config(json!({"master": "port"}))),
         Bad("a master without frames", 7, "Ethernet link", |c| c.config(json!({"master": "lo"}))),
         Bad("a mode that there is not", 7, "passthrough", |c| c.config(json!({"mode": "passthrough"}))),
-        Bad("a mode that nobody can ask for", 7, "source", |c| c.config(json!({"mode": "source"}))),
+        Bad("a mode that cannot be configured", 7, "source", |c| c.config(json!({"mode": "source"}))),
         Bad("a mode that is a number", 6, "mode", |c| c.config(json!({"mode": 4}))),
         Bad("an MTU above the master's", 7, "mtu 1501", |c| c.config(json!({"mtu": 1501}))),
         Bad("an MTU too small for IPv4", 7, "mtu 10", |c| c.config(json!({"mtu": 10}))),
@@ -259,7 +259,7 @@ fn keys_of_macvlan() {
         Bad("a queue below nothing", 6, "bcqueuelen", |c| c.config(json!({"bcqueuelen": -1}))),
         Bad("a queue too long", 6, "bcqueuelen", |c| c.config(json!({"bcqueuelen": 4_294_967_296_u64}))),
         Bad("a name that is taken", 4, "CNI_IFNAME taken0", |c| c.ifname("taken0")),
-        Bad("a namespace that is gone", 3, "/run/netns/gone", |c| c.env("CNI_NETNS", "/run/netns/gone")),
+        Bad("a namespace that does not exist", 3, "/run/netns/gone", |c| c.env("CNI_NETNS", "/run/netns/gone")),
     ];
     refuses(&lab, &call, "ADD", &rows);
 }
@@ -287,7 +287,7 @@ fn keys_of_ipvlan() {
         Bad("a MAC that is none", 7, "runtimeConfig.mac", |c| c.config(json!({"runtimeConfig": {"mac": "zz:00"}}))),
         Bad("a place that is a word", 6, "linkInContainer", |c| c.config(json!({"linkInContainer": "yes"}))),
         Bad("a flag of IPv6 that is a word", 6, "acceptRa", |c| c.config(json!({"acceptRa": "no"}))),
-        Bad("a namespace that is gone", 3, "/run/netns/gone", |c| c.env("CNI_NETNS", "/run/netns/gone")),
+        Bad("a namespace that does not exist", 3, "/run/netns/gone", |c| c.env("CNI_NETNS", "/run/netns/gone")),
     ];
     refuses(&lab, &call, "ADD", &rows);
 }
@@ -322,7 +322,7 @@ fn keys_of_vlan() {
         Bad("a MAC argument that is none", 7, "MAC", |c| c.args("MAC=mine")),
         Bad("a place that is a word", 6, "linkInContainer", |c| c.config(json!({"linkInContainer": "yes"}))),
         Bad("a flag of IPv6 that is a word", 6, "acceptRa", |c| c.config(json!({"acceptRa": "no"}))),
-        Bad("a namespace that is gone", 3, "/run/netns/gone", |c| c.env("CNI_NETNS", "/run/netns/gone")),
+        Bad("a namespace that does not exist", 3, "/run/netns/gone", |c| c.env("CNI_NETNS", "/run/netns/gone")),
     ];
     refuses(&lab, &call, "ADD", &rows);
 }
@@ -361,7 +361,7 @@ fn keys_of_flannel() {
         Bad("a delegate that is a word", 6, "delegate", |c| c.config(json!({"delegate": "bridge"}))),
         Bad("a type that is a number", 6, "delegate.type", |c| c.config(json!({"delegate": {"type": 5}}))),
         Bad("a type that is a path", 7, "../bridge", |c| c.config(json!({"delegate": {"type": "../bridge"}}))),
-        Bad("a type that nobody has", 7, "nobody", |c| c.config(json!({"delegate": {"type": "nobody"}}))),
+        Bad("an unknown type", 7, "nobody", |c| c.config(json!({"delegate": {"type": "nobody"}}))),
         Bad("flannel by flannel", 7, "itself", |c| c.config(json!({"delegate": {"type": "flannel"}}))),
         Bad("a key that the delegate refuses", 7, "mtu 10", |c| c.config(json!({"delegate": {"mtu": 10}}))),
         Bad("an IPAM plugin that is a word", 6, "ipam", |c| c.config(json!({"ipam": "host-local"}))),
@@ -407,7 +407,7 @@ fn keys_of_tap() {
         Bad("an unknown argument", 4, "COLOUR", |c| c.args("COLOUR=red")),
         Bad("a flag that is a word", 6, "enabledad", |c| c.config(json!({"enabledad": "yes"}))),
         Bad("a name that is taken", 4, "CNI_IFNAME taken0", |c| c.ifname("taken0")),
-        Bad("a namespace that is gone", 3, "/run/netns/gone", |c| c.env("CNI_NETNS", "/run/netns/gone")),
+        Bad("a namespace that does not exist", 3, "/run/netns/gone", |c| c.env("CNI_NETNS", "/run/netns/gone")),
     ];
     refuses(&lab, &call, "ADD", &rows);
 }
@@ -496,10 +496,10 @@ fn options_of_dhcp() {
         Bad("a socket that is no absolute path", 7, "daemonSocketPath", |c| key(c, "daemonSocketPath", json!("dhcp.sock"))),
         Bad("a socket that is a number", 6, "daemonSocketPath", |c| key(c, "daemonSocketPath", json!(5))),
         Bad("no daemon", 11, "/run/cni/dhcp.sock", |c| key(c, "priority", json!(5))),
-        Bad("a family that nobody knows", 7, "family", |c| key(c, "family", json!("ipv7"))),
+        Bad("an unknown family", 7, "family", |c| key(c, "family", json!("ipv7"))),
         Bad("a family that is a number", 6, "family", |c| key(c, "family", json!(6))),
         Bad("a priority below zero", 6, "priority", |c| key(c, "priority", json!(-1))),
-        Bad("an option that nobody knows", 7, "provide[0].option", |c| key(c, "provide", json!([{"option": "colour", "value": "red"}]))),
+        Bad("an unknown option", 7, "provide[0].option", |c| key(c, "provide", json!([{"option": "colour", "value": "red"}]))),
         Bad("an option without a name", 7, "provide[0].option", |c| key(c, "provide", json!([{"value": "red"}]))),
         Bad("a value that is too long", 7, "provide[0].value", |c| key(c, "provide", json!([{"option": "12", "value": "x".repeat(256)}]))),
         Bad("a value that is too long, by an argument", 4, "NAME", |c| key(c, "provide", json!([{"option": "12", "fromArg": "NAME"}])).args(&format!("NAME={}", "x".repeat(256)))),
@@ -541,9 +541,9 @@ fn addresses_of_static() {
         Bad("an address twice, by an argument", 7, "10.0.0.5", |c| entry(c, json!({"gateway": "10.0.0.1"})).args("IP=10.0.0.5/24")),
         Bad("a route without a destination", 6, "ipam.routes[0]", |c| c.config(json!({"ipam": {"routes": [{}]}}))),
         Bad("name servers that are a word", 6, "ipam.dns.nameservers", |c| c.config(json!({"ipam": {"dns": {"nameservers": "x"}}}))),
-        Bad("asked for: no address", 6, "runtimeConfig.ips[0]", |c| requesting(c, "ten")),
-        Bad("asked for: no prefix length, and nobody knows it", 7, "10.1.0.6", |c| requesting(c, "10.1.0.6")),
-        Bad("asked for by args: a number", 6, "args.cni.ips", |c| c.config(json!({"args": {"cni": {"ips": [5]}}}))),
+        Bad("requested: no address", 6, "runtimeConfig.ips[0]", |c| requesting(c, "ten")),
+        Bad("requested: no prefix length, and none is known", 7, "10.1.0.6", |c| requesting(c, "10.1.0.6")),
+        Bad("requested by args: a number", 6, "args.cni.ips", |c| c.config(json!({"args": {"cni": {"ips": [5]}}}))),
         Bad("an argument that is no address", 4, "IP", |c| c.args("IP=10.0.0.5/24,ten")),
         Bad("an argument without a prefix length", 7, "10.0.0.5", |c| c.args("IP=10.0.0.5")),
         Bad("a gateway argument that is none", 4, "GATEWAY", |c| c.args("IP=10.0.0.5/24;GATEWAY=door")),
@@ -593,11 +593,11 @@ fn other_keys_and_addresses_of_host_local() {
     let rows = [
         Bad("a route to nowhere", 6, "somewhere", |c| more(c, "routes", json!([{"dst": "somewhere"}]))),
         Bad("an exclusion that is none", 6, "some", |c| more(c, "exclude", json!(["some"]))),
-        Bad("a resolvConf that is gone", 5, "/run/lab/gone.conf", |c| more(c, "resolvConf", json!("/run/lab/gone.conf"))),
-        Bad("an address asked for outside", 7, "10.9.9.9", |c| more(c, "x", json!(0)).args("IP=10.9.9.9")),
+        Bad("a missing resolvConf", 5, "/run/lab/gone.conf", |c| more(c, "resolvConf", json!("/run/lab/gone.conf"))),
+        Bad("a requested address outside", 7, "10.9.9.9", |c| more(c, "x", json!(0)).args("IP=10.9.9.9")),
         Bad("an address that is none", 6, "ten", |c| more(c, "x", json!(0)).config(json!({"runtimeConfig": {"ips": ["ten"]}}))),
-        Bad("the gateway asked for", 7, "10.0.0.1", |c| more(c, "x", json!(0)).args("IP=10.0.0.1")),
-        Bad("the broadcast address asked for", 7, "10.0.0.255", |c| more(c, "x", json!(0)).args("IP=10.0.0.255")),
+        Bad("the gateway is requested", 7, "10.0.0.1", |c| more(c, "x", json!(0)).args("IP=10.0.0.1")),
+        Bad("the broadcast address is requested", 7, "10.0.0.255", |c| more(c, "x", json!(0)).args("IP=10.0.0.255")),
     ];
     refuses(&lab, &host_local_call(&lab), "ADD", &rows);
 }

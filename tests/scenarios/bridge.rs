@@ -409,7 +409,7 @@ fn del_may_be_repeated_and_needs_neither_the_namespace_nor_a_result() {
     del_b.del().ok();
     c.vanish();
     del_c.env("CNI_NETNS", "").del().ok();
-    lab.host().wait_until("the veths are gone with their namespaces", |host| host.link_names() == ["br0"]);
+    lab.host().wait_until("the veths are deleted with their namespaces", |host| host.link_names() == ["br0"]);
     assert!(leases().is_empty());
     assert!(!["a", "b", "c"].into_iter().any(has_rules), "{}", lab.host().ruleset());
 }

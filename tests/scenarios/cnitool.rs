@@ -308,7 +308,7 @@ fn attachments_of_all_runtimes_are_distinguished_and_a_dry_gc_covers_all_network
     // The network is known from the cache.
     fs::remove_file("/etc/cni/net.d/10-net.conflist").unwrap();
     made[0].vanish();
-    lab.host().wait_until("a pair is gone", |host| host.ip("link show master br0").len() == 3);
+    lab.host().wait_until("a pair is deleted", |host| host.ip("link show master br0").len() == 3);
     let dry = tool.says("gc --dry-run");
     let rows: Vec<Vec<&str>> = dry.lines().skip(1).map(|row| row.split_whitespace().collect()).collect();
     let attachment = vec!["net", "attachment", hash, "eth0", "Podman"];
@@ -539,7 +539,7 @@ fn a_gc_finds_the_references_containers_alive_by_the_addresses_that_they_have() 
     );
     assert_eq!(leases(), ["10.201.7.2"]);
     pod.vanish();
-    lab.host().wait_until("the pair is gone", |host| host.ip("link show master br0").is_empty());
+    lab.host().wait_until("the pair is deleted", |host| host.ip("link show master br0").is_empty());
     assert_eq!(lab.cnitool().json("gc net --dry-run")["wouldRemove"][0]["name"], "10.201.7.2");
 }
 
@@ -790,7 +790,11 @@ fn an_add_warns_of_an_address_that_another_network_has_leased_too() {
             format!("address {address} is also leased in network one, to container a, interface eth0");
         assert!(second.succeeded() && second.stderr.contains(&words), "{second:#?}");
     }
-    assert_eq!(tool.run("add two c --container-id c").stderr, "", "nobody else has the next addresses");
+    assert_eq!(
+        tool.run("add two c --container-id c").stderr,
+        "",
+        "no other container has the next addresses"
+    );
 }
 
 #[test]
@@ -836,7 +840,7 @@ fn gc_of_all_networks_reports_live_containers() {
         tool.says(&format!("add net {name} --container-id {name}"));
     }
     gone.vanish();
-    lab.host().wait_until("the pair is gone", |host| host.ip("link show master br0").len() == 2);
+    lab.host().wait_until("the pair is deleted", |host| host.ip("link show master br0").len() == 2);
     let preview = tool.json("gc net --dry-run --all");
     let would = preview["wouldRemove"].as_array().unwrap().iter();
     let alive: Vec<_> = would.filter(|one| one["alive"] == true).map(|one| &one["containerID"]).collect();

@@ -71,7 +71,7 @@ fn a_server_that_restarts_with_another_subnet_moves_the_container_to_it() {
     net.move_to_another_subnet();
     net.until("the new address", || pod.addresses("eth0").iter().any(|a| a.starts_with("10.10.0.")));
     net.until("the new route", || pod.routes().iter().any(|r| r.starts_with("default via 10.10.0.1")));
-    net.until("the old address is gone", || {
+    net.until("the old address is deleted", || {
         !pod.addresses("eth0").iter().any(|address| address.starts_with("10.9.0."))
     });
     assert!(pod.reaches("10.10.0.1"));
@@ -322,7 +322,7 @@ fn status_reports_if_no_server_extends_leases() {
     let calls = pods.each_ref().map(|pod| net.bridge(pod));
     let results = calls.each_ref().map(|call| call.add().ok_result());
     net.stop_server();
-    net.until("all servers are asked", || net.list().iter().all(|one| one["state"] == "REBINDING"));
+    net.until("all servers get requests", || net.list().iter().all(|one| one["state"] == "REBINDING"));
     net.lab.plugin("dhcp").config(json!({"ipam": {"type": "dhcp"}})).status().refused(51, "one/net/eth0");
     // Containers keep their addresses until the end of the lease.
     for (call, result) in calls.iter().zip(&results) {

@@ -93,7 +93,7 @@ fn an_ipv6_address_is_leased_renewed_after_a_kill_and_released() {
     net.stop_server();
     make_due(&["renew", "rebind"]);
     net.start_daemon("");
-    net.until("all servers are asked", || net.list()[0]["state"] == "REBINDING");
+    net.until("all servers get requests", || net.list()[0]["state"] == "REBINDING");
     net.serve(RANGE);
     net.until("any server extends it", || {
         net.server_log().contains("DHCPREBIND") && net.list()[0]["state"] == "BOUND"
@@ -118,7 +118,7 @@ fn both_families_are_leased_concurrently_and_released_without_a_daemon() {
     assert_eq!(net.list().len(), 2);
     net.end_daemon(Signal::SIGTERM);
     call.del().ok();
-    net.until("both are given back", || net.released() == 2);
+    net.until("both are released", || net.released() == 2);
     assert!(files().is_empty());
 }
 
@@ -151,7 +151,7 @@ fn a_second_add_that_fails_for_one_family_keeps_the_leases_of_both() {
     call.check(&result).ok();
     net.serve(BOTH);
     call.del().ok();
-    net.until("both are given back", || net.released() == 2);
+    net.until("both are released", || net.released() == 2);
 }
 
 #[test]
@@ -179,7 +179,7 @@ fn a_lease_whose_add_was_killed_is_released_by_the_next_daemon() {
     net.end_daemon(Signal::SIGKILL);
     make_due(&["since"]);
     net.start_daemon("");
-    net.until("it is given back", || net.server_log().contains("DHCPRELEASE"));
+    net.until("it is released", || net.server_log().contains("DHCPRELEASE"));
     net.until("it is forgotten", || net.list().is_empty() && files().is_empty());
 }
 
@@ -261,11 +261,11 @@ fn gc_releases_ipv6_leases_with_and_without_a_daemon() {
     collect(&[("one", "eth0"), ("two", "eth0")]);
     let containers: Vec<_> = net.list().iter().map(|one| one["containerId"].clone()).collect();
     assert_eq!((containers, files().len()), (vec![json!("one"), json!("two")], 2));
-    net.until("one is given back", || net.released() == 1);
+    net.until("one is released", || net.released() == 1);
     net.end_daemon(Signal::SIGTERM);
     let collect = |valid: &[(&str, &str)]| net.lab.plugin("dhcp").config(ipam.clone()).gc(valid).ok();
     collect(&[("one", "eth0")]);
-    net.until("another is given back", || net.released() == 2);
+    net.until("another is released", || net.released() == 2);
     assert_eq!(files().len(), 1);
 }
 
@@ -375,11 +375,11 @@ fn an_address_that_a_server_may_have_allocated_is_released_after_the_plugins_dea
     net.plug("pod");
     let ipam = json!({"ipam": {"type": "dhcp", "family": "ipv6"}});
     let mut plugin = start_running(&net.lab.plugin("dhcp").config(ipam).on(&pod), "ADD");
-    net.until("the server is asked", || !server.received(REQUEST).is_empty());
+    net.until("the server gets the request", || !server.received(REQUEST).is_empty());
     plugin.kill().unwrap();
     plugin.wait().unwrap();
-    net.until("it is given back", || !server.received(RELEASE).is_empty());
-    net.until("nothing is asked for any more", || net.list().is_empty() && files().is_empty());
+    net.until("it is released", || !server.received(RELEASE).is_empty());
+    net.until("no request is pending", || net.list().is_empty() && files().is_empty());
 }
 
 #[test]
@@ -400,12 +400,14 @@ fn an_unusable_address_that_arrives_after_the_plugins_death_is_released() {
     net.plug("pod");
     let ipam = json!({"ipam": {"type": "dhcp", "family": "ipv6"}});
     let mut plugin = start_running(&net.lab.plugin("dhcp").config(ipam).on(&pod), "ADD");
-    net.until("the server is asked", || net.list().iter().any(|entry| entry["state"] == "REQUESTING"));
+    net.until("the server gets the request", || {
+        net.list().iter().any(|entry| entry["state"] == "REQUESTING")
+    });
     plugin.kill().unwrap();
     plugin.wait().unwrap();
     net.until("the daemon knows", || net.daemon_log().contains("the plugin hung up"));
     drop(says_died);
-    net.until("it is given back", || !server.received(RELEASE).is_empty());
+    net.until("it is released", || !server.received(RELEASE).is_empty());
 }
 
 #[test]

@@ -126,7 +126,7 @@ fn traffic_and_host_ports_pass_each_hosts_firewall_by_each_backend_and_del_resto
             let (pod, far) = (lab.container("pod"), lab.machine("far"));
             choose_tools(variant);
             lab.host().sh(&rules);
-            let (host, before) = (format!("{backend} beside {host}"), lab.host().filters());
+            let (host, before) = (format!("{backend} with {host}"), lab.host().filters());
             let network = network(&lab, json!({"backend": backend})).each(by_those_tools);
             let result = network.add(&pod, "eth0").ok_result();
             Traffic { pod: &pod, far: &far }.flows(&host);

@@ -192,7 +192,7 @@ fn expiring_addresses_from_a_router_are_not_moved() {
                    ip addr add 192.0.2.7/24 dev dev0 valid_lft 3600 preferred_lft 3600");
     let result = call.add().ok_result();
     assert_eq!(ips(&result), ["192.0.2.7/24"]);
-    assert!(pod.sh("ip -4 addr show dev eth0").contains("valid_lft forever"), "nobody renews it there");
+    assert!(pod.sh("ip -4 addr show dev eth0").contains("valid_lft forever"), "no program renews it there");
     call.del().ok();
     assert!(lab.host().sh("ip -4 addr show dev dev0").contains("192.0.2.7/24"));
 }

@@ -55,7 +55,7 @@ impl Holder {
     /// Asserts that it still holds the lock: a process that waited for it would be too late.
     #[track_caller]
     fn holds_still(&mut self) {
-        assert_eq!(self.0.try_wait().unwrap(), None, "somebody has waited for the holder's end");
+        assert_eq!(self.0.try_wait().unwrap(), None, "a process waited until the holder exited");
     }
 }
 

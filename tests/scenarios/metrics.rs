@@ -34,7 +34,7 @@ fn metrics_contain_addresses_attachments_and_stale_resources() {
         has(&text, &line);
     }
     goes.vanish();
-    lab.host().wait_until("the pair is gone", |host| host.ip("link show master br0").len() == 1);
+    lab.host().wait_until("the pair is deleted", |host| host.ip("link show master br0").len() == 1);
     lab.host().sh("touch -d '2 hours ago' /var/lib/cni/results/net-goes-eth0");
     let text = tool.says("metrics");
     has(&text, r#"cni_stale_things{network="net",kind="attachment"} 1"#);

@@ -101,7 +101,7 @@ fn is_attached(lab: &Lab, pod: &Container, far: &Netns) {
         assert!(pod.reaches("10.7.0.200"), "net4 is the host's device");
     }
     if Feature::Vlan.is_there() {
-        assert!(pod.reaches("10.100.0.200"), "net3 leads to whoever has its tag");
+        assert!(pod.reaches("10.100.0.200"), "net3 leads to the machine with its tag");
     }
     let own = pod.addresses("net2").remove(0).replace("/24", "");
     assert!(lab.host().reaches(&own) && pod.reaches("10.9.0.1"), "net2 leads to the host");
@@ -203,7 +203,7 @@ fn nothing_is_left_on_any_network_of_a_pod_whose_namespace_was_deleted() {
     pods.set_up(&pod).unwrap();
     container.vanish();
     lab.host()
-        .wait_until("the pairs are gone", |host| host.link_names().iter().all(|n| !n.starts_with("veth")));
+        .wait_until("the pairs are deleted", |host| host.link_names().iter().all(|n| !n.starts_with("veth")));
     pod.netns = None;
     pods.tear_down(&pod).unwrap();
     lab.snapshot().without("pod").assert_same(&before);

@@ -69,7 +69,7 @@ fn a_full_range_allocates_the_address_of_a_container_that_has_exited() {
     configure(&lab, 1, &json!({}));
     ["stays", "gone"].iter().for_each(|id| assert!(add(&lab, id).succeeded()));
     gone.vanish();
-    lab.host().wait_until("the pair is gone", |host| host.ip("link show master br0").len() == 1);
+    lab.host().wait_until("the pair is deleted", |host| host.ip("link show master br0").len() == 1);
     for keys in [json!({"reuseStaleLeases": false}), json!({"staleLeaseAge": 86400})] {
         configure(&lab, 1, &keys);
         is_full(&add(&lab, "next"));
@@ -102,7 +102,7 @@ fn a_container_whose_process_lives_on_keeps_its_address() {
     lab.host().sh("umount /run/lab/names/hidden");
     process.kill().unwrap();
     process.wait().unwrap();
-    lab.host().wait_until("the pair is gone", |host| host.ip("link show master br0").len() == 1);
+    lab.host().wait_until("the pair is deleted", |host| host.ip("link show master br0").len() == 1);
     adds(&lab, "next");
 }
 
@@ -138,7 +138,7 @@ fn a_container_that_is_started_again_gets_an_address() {
     let second = add(&lab, "again");
     assert!(!second.succeeded(), "it is alive: {second:#?}");
     pod.vanish();
-    lab.host().wait_until("the pair is gone", |host| host.ip("link show master br0").is_empty());
+    lab.host().wait_until("the pair is deleted", |host| host.ip("link show master br0").is_empty());
     // Another namespace with another name: the cache contains the former one.
     let _pod = lab.container("anew");
     let tries = |keys: &Value| {
@@ -161,7 +161,7 @@ fn stale_leases_are_released_in_the_background_before_the_range_is_full() {
     configure(&lab, 5, &json!({"ranges": last}));
     (0..8).for_each(|i| assert!(add(&lab, &format!("early{i}")).succeeded()));
     pods[3].vanish();
-    lab.host().wait_until("the pair is gone", |host| host.ip("link show master br0").len() == 7);
+    lab.host().wait_until("the pair is deleted", |host| host.ip("link show master br0").len() == 7);
     assert_eq!(leases().len(), 8);
     let looked = format!("{STORE}/.looked");
     assert!(!fs::exists(&looked).unwrap(), "80 % are no reason to look");

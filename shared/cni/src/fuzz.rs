@@ -60,7 +60,7 @@ fn serve<P: Plugin>(
     judge(command, exit, &said);
     ADDED.set(0);
     answer::<P>(variable, &read, &|_| Err(Error::new(Code::Io, "nobody reads")));
-    assert_eq!(ADDED.get(), 0, "an ADD whose result nobody reads is undone");
+    assert_eq!(ADDED.get(), 0, "an ADD whose result is not read is undone");
 }
 
 fn pair(line: &[u8]) -> Option<(&[u8], &[u8])> {

@@ -205,7 +205,7 @@ pub fn warn(text: &str) {
     eprintln!("{plugin}: warning: {text}");
 }
 
-#[expect(clippy::print_stderr, reason = "someone started the plugin by hand and looks at the terminal")]
+#[expect(clippy::print_stderr, reason = "a person started the plugin at a terminal")]
 fn about<P: Plugin>() {
     eprint!("{}", own_words(P::NAME));
 }

@@ -116,7 +116,7 @@ fn exchange(pod: &Container, client: &mut Client, now: Time, mut actions: Vec<Ac
             actions = next;
         }
     }
-    panic!("nobody answers");
+    panic!("no server answers");
 }
 
 #[track_caller]

@@ -3,7 +3,11 @@
 //! Each side has its own machine ([`lab::Lab`]). Whole processes are measured, from start to exit. Nothing is asserted:
 //! a slow plugin is no failure.
 #![allow(clippy::expect_used, reason = "a laboratory that breaks ends the benchmark")]
-#![allow(clippy::print_stdout, clippy::print_stderr, reason = "a benchmark speaks to whoever runs it")]
+#![allow(
+    clippy::print_stdout,
+    clippy::print_stderr,
+    reason = "the output is for the person who runs the benchmark"
+)]
 
 mod blast;
 mod collection;

@@ -73,7 +73,7 @@ pub fn reach_each_other() -> bool {
     let mut row = |from: &Netns, who: &str, to: SocketAddr, what: &str| {
         let answer = tcp_says(from, &to.to_string());
         let reached = answer.as_deref().is_some_and(|answer| answer.starts_with("pod2 "));
-        let text = if reached { good("pod2 answers") } else { bad("nobody answers") };
+        let text = if reached { good("pod2 answers") } else { bad("no answer") };
         println!("  {who:<10} → {what:<22} {:<26} {text}", to.to_string());
         fine &= reached;
     };

@@ -90,7 +90,7 @@ impl DaemonSweep {
                         let Some(there) = &mut stage else { return };
                         let outcome = catch_unwind(AssertUnwindSafe(|| there.live(Some(case))));
                         let broken = outcome.is_err();
-                        let mut outcomes = outcomes.lock().expect("nobody panics with the lock");
+                        let mut outcomes = outcomes.lock().expect("no thread panics with the lock");
                         let finding = outcomes.note(outcome);
                         for what in
                             finding.iter().map(|what| format!("dhcp daemon, {}: {case}: {what}", self.family))

@@ -13,7 +13,11 @@
 //! call.del().ok();
 //! ```
 #![allow(clippy::expect_used, clippy::unwrap_used, reason = "a failure of the lab is a failure of the test")]
-#![allow(clippy::print_stdout, clippy::print_stderr, reason = "the suite speaks to whoever runs it")]
+#![allow(
+    clippy::print_stdout,
+    clippy::print_stderr,
+    reason = "the output is for the person who runs the suite"
+)]
 
 mod call;
 mod chain;

@@ -207,7 +207,7 @@ fn a_key_that_reaches_outside_of_its_place_is_refused() {
         Bad("a data directory with a NUL", 7, "dataDir", |c| ipam(c, "dataDir", "/var/lib\0/x")),
         Bad("a resolvConf that is a device", 5, "/dev/zero", |c| ipam(c, "resolvConf", "/dev/zero")),
         Bad("a resolvConf that is a directory", 5, "/etc", |c| ipam(c, "resolvConf", "/etc")),
-        Bad("a resolvConf that nobody writes to", 5, "pipe", |c| ipam(c, "resolvConf", "/run/lab/plugins/pipe")),
+        Bad("a resolvConf without a writer", 5, "pipe", |c| ipam(c, "resolvConf", "/run/lab/plugins/pipe")),
     ];
     lab.host().sh("mkfifo /run/lab/plugins/pipe");
     refuses(&lab, &lab.plugin("host-local").on(&pod), "ADD", &rows);

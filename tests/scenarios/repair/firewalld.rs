@@ -28,17 +28,17 @@ fn after_a_reload_of_firewalld_a_host_port_works_or_check_reports_it_and_repair_
         let tool = tool(&lab, ours);
         tool.says("add net pod --container-id pod");
         let _server = pod.serve_tcp("pod", "10.1.2.2:80");
-        assert!(answers(&far), "{ours} beside {theirs}");
+        assert!(answers(&far), "{ours} with {theirs}");
 
         reload();
         let checked = tool.run("check net --all");
         let says_so = if checked.succeeded() { answers(&far) } else { tcp_is_cut_off(&far, HOST) };
-        assert!(says_so, "{ours} beside {theirs}: {checked:#?}");
+        assert!(says_so, "{ours} with {theirs}: {checked:#?}");
         let lost = lost.unwrap_or(!checked.succeeded());
-        assert_eq!(checked.succeeded(), !lost, "{ours} beside {theirs}: {checked:#?}");
+        assert_eq!(checked.succeeded(), !lost, "{ours} with {theirs}: {checked:#?}");
         let repaired = if lost { json!(["net/pod/eth0"]) } else { json!([]) };
-        assert_eq!(tool.json("repair --all")["repaired"], repaired, "{ours} beside {theirs}");
-        assert!(answers(&far), "{ours} beside {theirs}");
+        assert_eq!(tool.json("repair --all")["repaired"], repaired, "{ours} with {theirs}");
+        assert!(answers(&far), "{ours} with {theirs}");
         tool.says("check net --all");
     }
 }

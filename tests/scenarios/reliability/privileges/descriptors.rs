@@ -205,7 +205,7 @@ fn the_closer_inherits_nothing_from_the_runtime() {
     // The process is looked at while it sleeps, which is longer than usual. On a busy machine, the test may still be
     // too late.
     let seen = (0..20).map(|_| seen_after_del(&call)).find(|seen| !seen.is_empty());
-    let seen = seen.expect("somebody holds the sockets");
+    let seen = seen.expect("a process holds the sockets");
     for (descriptors, environment, _) in seen {
         assert_eq!(descriptors[..3], ["0 socket", "1 /dev/null", "2 /dev/null"]);
         // The connection, and the sockets received on it.
