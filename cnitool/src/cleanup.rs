@@ -99,6 +99,7 @@ impl Plan {
     pub fn decision(&self) -> Decision {
         Decision {
             delete: self.delete.clone(),
+            elsewhere: self.stale_elsewhere.clone(),
             stale: self.stale.clone(),
             names: self.names.clone(),
             foreign: self.gc_plugins.clone(),
@@ -135,7 +136,7 @@ impl Plan {
 
     fn look(network: &Network, wishes: &Wishes, settings: &Settings) -> Result<(Self, bool)> {
         let known = Known::of(network, wishes, settings)?;
-        let survey = settings.runtime.survey(network);
+        let survey = settings.runtime.survey_with(network, known.stale.iter().chain(&known.stale_elsewhere));
         survey.outcome?;
         let (namespaces, calls) = (abandoned::look(wishes)?, Calls::look());
         let paths = known.alive.iter().filter_map(|entry| entry.attach.netns.as_deref());

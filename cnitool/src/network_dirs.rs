@@ -6,10 +6,13 @@ use std::fs;
 use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 
-use host_runtimes::names::NERDCTL;
+use host_runtimes::names::{NERDCTL, PODMAN};
 use runtime::{ConfDir, Network};
 
 use crate::runtimes;
+
+/// Where Podman's network driver `cni` keeps the networks of `podman network create --opt type=` while they have containers or resources.
+const OF_DRIVER: &str = "/var/lib/cni/netavark";
 
 /// A directory of networks.
 #[derive(Debug)]
@@ -46,6 +49,15 @@ pub fn all() -> (Vec<NetworkDir>, Vec<String>) {
         }
     }
     (network_dirs.into_values().collect(), problems)
+}
+
+/// The directory of Podman's network driver `cni`. Podman itself reads no networks there.
+pub fn of_driver() -> NetworkDir {
+    let (runtimes, _) = host_runtimes::of_host(Path::new("/"));
+    let podmans = runtimes.into_iter().filter(|runtime| runtime.name == PODMAN);
+    let mut dir = NetworkDir::unknown(&ConfDir::new(OF_DRIVER));
+    podmans.for_each(|podman| dir.add(podman.name, &podman.plugins));
+    dir
 }
 
 /// The place that has a network of this name.

@@ -66,9 +66,10 @@ impl Settings {
         })
     }
 
-    /// A network that is to be taken down: if its file is gone, as it was when attachments were made.
+    /// A network that is to be taken down: if its file is gone, as Podman's driver has it, or as it was when attachments were made.
     pub fn network_or_cached(&self, name: &str, ui: &Ui) -> runtime::Result<Network> {
-        self.network(name).or_else(|missing| {
+        let of_driver = || network_dirs::of_driver().conf.find(name);
+        self.network(name).or_else(|missing| of_driver().map_err(|_| missing)).or_else(|missing| {
             let known = self.runtime.results().list()?;
             let cached = known.iter().find(|entry| entry.network.as_str() == name);
             let network = cached.and_then(|entry| entry.network().ok()).ok_or(missing)?;

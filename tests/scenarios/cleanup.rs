@@ -100,33 +100,47 @@ fn the_dhcp_lease_of_a_running_container_that_no_cache_knows_stays() {
     net.until("no lease is left", || net.list().is_empty());
 }
 
-/// The cache's file tells when an attachment was made.
-/// Such as a container that shares the host's mounts and network: it sees no process of the host.
+/// Podman's network driver `cni` keeps the chain of `podman network create --opt type=` in a file of its own.
 #[test]
-fn another_pid_namespace_keeps_what_a_podman_of_the_host_has() {
+fn what_a_killed_setup_of_a_network_of_podmans_driver_has_left_is_removed() {
+    beyond_reference!("gc");
+    let lab = Lab::new();
+    let pod = lab.container("torn");
+    lab.fake_plugin("killer", r#"cat >/dev/null; [ "$CNI_COMMAND" != ADD ] || kill -9 $PPID"#);
+    let plugins = json!([bridge("10.215.1.0/24"), ports(), {"type": "killer"}]);
+    let conflist = json!({"cniVersion": "1.1.0", "name": "net", "plugins": plugins});
+    fs::create_dir_all("/var/lib/cni/netavark").unwrap();
+    fs::write("/var/lib/cni/netavark/net.conflist", conflist.to_string()).unwrap();
+    let tool = lab.cnitool();
+    let killed = tool.run("add net torn --container-id torn -p 8098:80 --conf-dir /var/lib/cni/netavark");
+    assert!(!killed.succeeded() && leases().len() == 1 && rules(&lab).contains("8098"), "{killed:#?}");
+    assert_eq!(lab.host().sh("find /var/lib/cni -path '*/results/*'"), "", "only the file has the network");
+    tool.says("gc --all");
+    assert!(leases().len() == 1 && pod.link("eth0").is_some(), "its container is alive");
+    pod.vanish();
+    lab.host().wait_until("the pair is gone", |host| host.ip("link show master br0").is_empty());
+    for line in ["gc net --dry-run", "gc --dry-run"] {
+        assert!(tool.says(line).contains("lease"), "{line}");
+    }
+    tool.says("gc --all");
+    assert!(leases().is_empty() && !rules(&lab).contains("net/torn/"), "{}", rules(&lab));
+}
+
+/// Podman may have made it a moment ago for an ADD that has not started yet. scripts/power-loss shows that it goes when it is old.
+#[test]
+fn a_young_namespace_of_podman_that_no_process_uses_keeps_everything() {
     beyond_reference!("gc");
     const NAME: &str = "netns-55527acc-8557-0ebb-3b81-9a7e8210eda4";
     let lab = Lab::new();
     let pod = lab.container(NAME);
     lab.configure("10-net.conflist", &network("1.1.0", &json!([bridge("10.1.2.0/24")])));
-    let own = fs::read_link("/proc/self/ns/pid").unwrap().display().to_string();
-    let tool = lab.cnitool().env("CNITOOL_TEST_PID_NAMESPACE", &own);
-    tool.says(&format!("add net {NAME} --container-id live {ELSEWHERE}"));
-    let mut process = pod.netns.run(|| std::process::Command::new("sleep").arg("infinity").spawn().unwrap());
-    let line = ["unshare", "--fork", "--pid", "--mount-proc", "sh", "-c", "\"$@\"; exit $?", "sh"];
-    let inside = tool.clone().under(&line.map(str::to_owned));
-    inside.run("gc net --older-than 0s");
-    assert_eq!(leases().len(), 1, "a PID namespace without the container's process");
+    let tool = lab.cnitool();
+    tool.says(&format!("add net {NAME} --container-id young {ELSEWHERE}"));
     tool.says("gc net --older-than 0s");
-    assert_eq!(leases().len(), 1, "the process is seen");
-    process.kill().unwrap();
-    process.wait().unwrap();
-    lab.cnitool().run("gc net --older-than 0s");
-    assert_eq!(leases().len(), 1, "a young namespace");
-    let collected = tool.run("gc net --older-than 0s");
-    assert!(leases().is_empty(), "nobody uses it: {collected:#?}");
+    assert!(leases().len() == 1 && pod.link("eth0").is_some(), "{:?}", leases());
 }
 
+/// The cache's file tells when an attachment was made.
 #[test]
 fn older_than_keeps_what_young_attachments_have() {
     beyond_reference!("gc");
@@ -210,6 +224,35 @@ fn an_attachment_that_is_made_while_gc_runs_keeps_everything() {
     assert!(rules(&lab).contains("8091"), "the host port was deleted");
     assert_eq!(leases().len(), 1);
     assert!(!rules(&lab).contains("net/gone/"));
+}
+
+/// DEL needs the configuration of the ADD. The second attachment is in the cache of Multus, whose DEL is not cnitool's.
+#[test]
+fn rules_of_plugins_that_the_network_no_longer_has_are_listed_and_removed() {
+    beyond_reference!("gc");
+    let lab = Lab::new();
+    let [own, other, live] = ["own", "other", "live"].map(|id| lab.container(id));
+    let plugins = json!([bridge("10.214.1.0/24"), ports(), {"type": "firewall"}]);
+    lab.configure("10-net.conflist", &network("1.1.0", &plugins));
+    let tool = lab.cnitool();
+    tool.says("add net own --container-id own -p 8095:80");
+    tool.says("add net other --container-id other -p 8096:80 --cache-dir /var/lib/cni/multus");
+    tool.says("add net live --container-id live -p 8097:80");
+    lab.configure("10-net.conflist", &network("1.1.0", &json!([bridge("10.214.1.0/24")])));
+    [own, other].iter().for_each(|pod| pod.vanish());
+    lab.host().wait_until("the pairs are gone", |host| host.ip("link show master br0").len() == 1);
+    let [removed, _] = dry_run(&tool);
+    for id in ["own", "other"] {
+        for kind in ["hostports rules", "forward rules", "masquerade rules"] {
+            assert!(removed.contains(&format!("{kind}  {id}")), "{kind} of {id}: {removed:#?}");
+        }
+    }
+    tool.says("gc net");
+    let left = rules(&lab);
+    assert!(!left.contains("net/own/") && !left.contains("net/other/"), "{left}");
+    assert!(left.contains("8097") && left.contains("net/live/") && live.link("eth0").is_some(), "{left}");
+    assert_eq!(leases().len(), 1);
+    assert!(dry_run(&tool)[0].is_empty());
 }
 
 #[test]

@@ -106,6 +106,22 @@ fn a_container_whose_process_lives_on_keeps_its_address() {
     adds(&lab, "next");
 }
 
+/// `ip netns add` and Podman bind /run/netns onto itself, with all namespaces in it. Their first mounts stay below, where no path leads.
+#[test]
+fn a_hidden_mount_of_a_namespace_does_not_keep_stale_leases_for_ever() {
+    beyond_reference!("stale-leases");
+    let lab = Lab::new();
+    let [_stays, gone, _next] = ["stays", "gone", "next"].map(|id| lab.container(id));
+    configure(&lab, 7, &json!({}));
+    ["stays", "gone"].iter().for_each(|id| assert!(add(&lab, id).succeeded()));
+    lab.host().sh("mkdir /run/lab/below; touch /run/lab/below/ns; unshare --net=/run/lab/below/ns true
+         mount -t tmpfs lab /run/lab/below");
+    gone.vanish();
+    lab.host().wait_until("the pair is gone", |host| host.ip("link show master br0").len() == 1);
+    adds(&lab, "next");
+    assert_eq!(fs::read_to_string(format!("{STORE}/10.211.7.3")).unwrap(), "next\r\neth0");
+}
+
 #[test]
 fn a_lease_without_a_runtimes_cache_file_stays() {
     beyond_reference!("stale-leases");

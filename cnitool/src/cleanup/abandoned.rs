@@ -6,20 +6,16 @@
 //!
 //! Only the host's own PID namespace shows all processes. In another one, such as a container's, such namespaces count as used.
 
-use std::env;
 use std::path::Path;
 use std::time::{Duration, SystemTime};
 
 use cni::Result;
-use liveness::{Namespaces, Unused};
+use liveness::Namespaces;
 
 use super::Wishes;
 
 /// How old such a namespace is at least. The command line can only raise it.
 const AGE: Duration = Duration::from_secs(600);
-
-/// For tests in a PID namespace of their own: the one that counts as the host's. There, the command line can lower [`AGE`].
-const TEST_HOST: &str = "CNITOOL_TEST_PID_NAMESPACE";
 
 /// The name that Podman gives: `netns-`, and a UUID.
 const PREFIX: &str = "netns-";
@@ -30,20 +26,20 @@ const UUID: [usize; 5] = [8, 4, 4, 4, 12];
 /// # Errors
 /// If the kernel does not list the host's links.
 pub fn look(wishes: &Wishes) -> Result<Namespaces> {
-    let (mut namespaces, now) = (Namespaces::look()?, SystemTime::now());
-    let is_test = env::var_os(TEST_HOST).is_some_and(|host| liveness::pid_namespace() == Some(host.into()));
-    if !is_test && !liveness::is_in_host_pid_namespace() {
-        return Ok(namespaces);
+    let mut namespaces = Namespaces::look()?;
+    let sees_all = liveness::is_in_host_pid_namespace();
+    if let Some(newest) = newest(sees_all, SystemTime::now(), wishes.older_than) {
+        namespaces.forget_unused(|unused| {
+            unused.since <= newest && unused.paths.iter().all(|path| is_podmans(path))
+        });
     }
-    let least = least_age(wishes.older_than, is_test);
-    let is_old = |unused: &Unused| now.duration_since(unused.since).is_ok_and(|age| age >= least);
-    namespaces.forget_unused(|unused| is_old(unused) && unused.paths.iter().all(|path| is_podmans(path)));
     Ok(namespaces)
 }
 
-fn least_age(older_than: Option<Duration>, is_test: bool) -> Duration {
-    let least = older_than.unwrap_or(AGE);
-    if is_test { least } else { least.max(AGE) }
+/// The creation time of the youngest namespace that counts as abandoned. `None`: none does.
+fn newest(sees_all: bool, now: SystemTime, older_than: Option<Duration>) -> Option<SystemTime> {
+    let least = older_than.unwrap_or(AGE).max(AGE);
+    now.checked_sub(least).filter(|_| sees_all)
 }
 
 fn is_podmans(path: &Path) -> bool {
@@ -58,9 +54,15 @@ mod tests {
 
     #[test]
     fn older_than_can_only_raise_the_age() {
-        let (second, hour) = (Duration::from_secs(1), Duration::from_secs(3600));
-        assert_eq!(least_age(None, false), AGE);
-        assert_eq!((least_age(Some(second), false), least_age(Some(hour), false)), (AGE, hour));
+        let (now, second, hour) = (SystemTime::now(), Duration::from_secs(1), Duration::from_secs(3600));
+        assert_eq!(newest(true, now, None), Some(now - AGE));
+        assert_eq!(newest(true, now, Some(second)), Some(now - AGE));
+        assert_eq!(newest(true, now, Some(hour)), Some(now - hour));
+    }
+
+    #[test]
+    fn none_is_abandoned_for_a_gc_that_does_not_see_all_processes() {
+        assert_eq!(newest(false, SystemTime::now(), None), None);
     }
 
     #[test]

@@ -153,14 +153,15 @@ fn collect(
     Ok(Gc { network: network.name.clone(), plan, is_complete })
 }
 
-/// The networks of all directories, cnitool's own first, and those that only attachments tell of any more.
+/// The networks of all directories, cnitool's own first, those of Podman's driver, and those that only attachments tell of any more.
 /// With the directories of their runtimes' plugins.
 fn all_networks(settings: &Settings, ui: &Ui) -> Result<BTreeMap<NetworkName, (Network, Vec<PathBuf>)>> {
     let (network_dirs, problems) = network_dirs::all();
     problems.iter().for_each(|problem| ui.warn(problem));
     let mut networks = BTreeMap::new();
     let own = network_dirs::NetworkDir::unknown(&settings.conf);
-    for dir in [&own].into_iter().chain(&network_dirs) {
+    let of_driver = network_dirs::of_driver();
+    for dir in [&own].into_iter().chain(&network_dirs).chain([&of_driver]) {
         for network in dir.conf.load()?.into_iter().filter_map(|file| file.network.ok()) {
             networks.entry(network.name.clone()).or_insert_with(|| (network, dir.plugins.clone()));
         }

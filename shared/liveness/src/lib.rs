@@ -5,6 +5,7 @@ use std::ffi::{OsStr, OsString};
 use std::fs;
 use std::io::{self, ErrorKind};
 use std::net::IpAddr;
+use std::os::unix::ffi::OsStringExt;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::process;
@@ -46,14 +47,14 @@ pub struct Namespaces {
     /// Control groups of all processes: runtimes include the container's id in their names.
     cgroups: BTreeSet<String>,
     links: Vec<Link>,
-    /// Whether addresses of a namespace could not be read.
-    unsure: bool,
+    /// Why addresses of a namespace could not be read.
+    unsure: Option<String>,
     /// The host's own addresses.
     own: BTreeSet<IpAddr>,
-    /// Numbers of existing namespaces, which may have ended meanwhile.
-    seen: BTreeSet<u64>,
-    /// Whether a process or its files could not be examined.
-    blind: bool,
+    /// Numbers of namespaces that could not be examined, and where they are. They may have ended meanwhile.
+    seen: BTreeMap<u64, String>,
+    /// Why a process or its files could not be examined.
+    blind: Option<String>,
 }
 
 impl Namespaces {
@@ -63,42 +64,50 @@ impl Namespaces {
     /// If the kernel does not list the host's links.
     pub fn look() -> Result<Self> {
         let host = Netlink::open()?;
-        let mut this = Self { links: host.links()?, blind: !sees_parent(), ..Self::default() };
+        let mut this = Self { links: host.links()?, ..Self::default() };
+        this.blind = (!sees_parent()).then(|| "/proc shows another PID namespace".to_owned());
         this.own = host.addresses(None)?.iter().map(|address| address.net.ip()).collect();
         this.follow_links(&host);
         let own = id(Path::new("/proc/thread-self/ns/net")).ok();
-        let mut mounts = BTreeSet::new();
+        let mut views = BTreeSet::new();
         this.visit_mounts(Path::new("/"), Path::new("/proc/thread-self/mountinfo"), own);
         this.names = this.paths.iter().filter_map(|path| path.file_name().map(OsStr::to_owned)).collect();
         let ancestors = ancestors();
         for process in processes() {
-            let was_blind = this.blind;
+            let blind = this.blind.clone();
             this.visit_used(&process.join("ns/net"), own);
-            this.visit_threads(&process, own);
+            this.visit_view(&process, &mut views, own);
+            this.visit_threads(&process, &mut views, own);
             this.visit_files(&process, own);
-            if id(&process.join("ns/mnt")).is_ok_and(|mount| mounts.insert(mount)) {
-                this.visit_mounts(&process.join("root"), &process.join("mountinfo"), own);
-            }
-            this.cgroups.extend(fs::read_to_string(process.join("cgroup")));
+            this.cgroups.extend(read_lossy(&process.join("cgroup")));
             // A security module may hide init and the runtime. They are not containers.
             if ancestors.contains(&process) {
-                this.blind = was_blind;
+                this.blind = blind;
             }
         }
-        this.seen.extend(this.ids.iter().map(|(_, number)| number));
-        this.seen.retain(|number| own.is_none_or(|own| own.1 != *number));
+        let examined: BTreeSet<u64> = this.ids.iter().map(|(_, number)| *number).collect();
+        this.seen.retain(|number, _| !examined.contains(number));
         this.find_unused(&host);
         Ok(this)
     }
 
     /// Whether every existing namespace was examined. Otherwise an address that was not found may be in use.
     pub fn is_complete(&self) -> bool {
-        !self.unsure && !self.blind && self.seen.len() == self.ids.len()
+        self.obstacle().is_none()
+    }
+
+    /// Why not every existing namespace was examined.
+    pub fn obstacle(&self) -> Option<String> {
+        let unexamined = || self.seen.iter().next();
+        let reported = self.blind.clone().or_else(|| self.unsure.clone());
+        reported.or_else(|| {
+            unexamined().map(|(number, place)| format!("net:[{number}] at {place} cannot be entered"))
+        })
     }
 
     /// Whether a process or its files could not be examined: a container may have been missed.
     pub fn is_blind(&self) -> bool {
-        self.blind
+        self.blind.is_some()
     }
 
     /// Whether the host has an address.
@@ -109,7 +118,7 @@ impl Namespaces {
     /// Whether a namespace has, or may have, an address.
     pub fn may_have(&self, address: IpAddr) -> bool {
         let mut all = self.inside.values().chain(self.behind.values());
-        self.unsure || all.any(|addresses| addresses.contains(&address))
+        self.unsure.is_some() || all.any(|addresses| addresses.contains(&address))
     }
 
     /// Whether a link of the host leads to an existing namespace. `None` if the link does not exist or leads to none.
@@ -139,7 +148,7 @@ impl Namespaces {
     /// Whether all namespaces are at these paths, so that no other container exists.
     pub fn are_all_at<'a>(&self, paths: impl Iterator<Item = &'a Path>) -> bool {
         let known: BTreeSet<Id> = paths.filter_map(|path| id(path).ok()).collect();
-        !self.unsure && self.ids.is_subset(&known)
+        self.unsure.is_none() && self.ids.is_subset(&known)
     }
 
     fn follow_links(&mut self, host: &Netlink) {
@@ -149,45 +158,66 @@ impl Namespaces {
             match host.addresses_beyond(peer) {
                 Ok(Some(addresses)) => drop(self.behind.insert(peer, ips(&addresses))),
                 Ok(None) => {}
-                Err(_) => {
+                Err(e) => {
                     self.behind.insert(peer, BTreeSet::new());
-                    self.unsure = true;
+                    self.unsure.get_or_insert_with(|| format!("{}: {e}", link.name));
                 }
             }
         }
     }
 
+    /// Records the namespaces that are mounted where a process or thread sees them, unless another one with the same view was visited.
+    fn visit_view(&mut self, process: &Path, views: &mut BTreeSet<(Id, Option<Id>)>, own: Option<Id>) {
+        let (namespace, root) = (process.join("ns/mnt"), process.join("root"));
+        let Some(namespace) = self.note(&namespace, id(&namespace)) else { return };
+        // In a chroot, mountinfo lacks the mounts outside.
+        if views.insert((namespace, id(&root).ok())) {
+            self.visit_mounts(&root, &process.join("mountinfo"), own);
+        }
+    }
+
     /// Records the namespaces mounted in a mount namespace (proc_pid_mountinfo(5)).
     fn visit_mounts(&mut self, root: &Path, mountinfo: &Path, own: Option<Id>) {
-        let mounts = self.note(fs::read_to_string(mountinfo)).unwrap_or_default();
-        let mount = |line: &str| {
-            let (mount, source) = line.split_once(" - ")?;
-            let mut fields = mount.split(' ').skip(3);
-            let (inode, path) = (fields.next()?.to_owned(), PathBuf::from(fields.next()?));
-            source.starts_with("nsfs ").then_some((inode, path))
-        };
-        for (inode, path) in mounts.lines().filter_map(mount) {
-            // Another mount may hide it; then only its number is known.
-            self.seen.extend(number(&inode));
-            let file = root.join(path.strip_prefix("/").unwrap_or(&path));
-            if let Some(found) = self.visit(&file, own) {
-                self.mounts.entry(found).or_insert_with(|| (file, BTreeSet::new())).1.insert(path.clone());
+        let mounts = self.note(mountinfo, fs::read(mountinfo)).unwrap_or_default();
+        for (number, path) in mounts.split(|&byte| byte == b'\n').filter_map(namespace_mount) {
+            if own.is_none_or(|own| own.1 != number) {
+                self.visit_mount(number, root, &path, own);
             }
             self.paths.insert(path);
         }
     }
 
+    /// Another mount may hide this one, as `mount --rbind /run/netns /run/netns` hides earlier ones for ever. Then nobody can enter the
+    /// namespace by this path. A process that uses the namespace is found without it.
+    fn visit_mount(&mut self, number: u64, root: &Path, path: &Path, own: Option<Id>) {
+        let file = root.join(path.strip_prefix("/").unwrap_or(path));
+        let Some(found) = self.visit(&file, own).filter(|found| found.1 == number) else { return };
+        if self.ids.contains(&found) {
+            let mount = || (file, BTreeSet::new());
+            self.mounts.entry(found).or_insert_with(mount).1.insert(path.to_owned());
+        } else {
+            self.seen.insert(number, file.display().to_string());
+        }
+    }
+
     /// Records the namespaces of threads, which may differ from the process's.
-    fn visit_threads(&mut self, process: &Path, own: Option<Id>) {
-        let threads = self.note(fs::read_dir(process.join("task"))).into_iter().flatten().flatten();
+    fn visit_threads(&mut self, process: &Path, views: &mut BTreeSet<(Id, Option<Id>)>, own: Option<Id>) {
+        let task = process.join("task");
+        let of_process = id(&process.join("ns/mnt")).ok();
+        let threads = self.note(&task, fs::read_dir(&task)).into_iter().flatten().flatten();
         for thread in threads.filter(|thread| Some(&*thread.file_name()) != process.file_name()) {
-            self.visit_used(&thread.path().join("ns/net"), own);
+            let thread = thread.path();
+            self.visit_used(&thread.join("ns/net"), own);
+            if id(&thread.join("ns/mnt")).ok() != of_process {
+                self.visit_view(&thread, views, own);
+            }
         }
     }
 
     /// Records the namespaces that a process has open.
     fn visit_files(&mut self, process: &Path, own: Option<Id>) {
-        let files = self.note(fs::read_dir(process.join("fd"))).into_iter().flatten().flatten();
+        let fd = process.join("fd");
+        let files = self.note(&fd, fs::read_dir(&fd)).into_iter().flatten().flatten();
         for file in files.map(|file| file.path()) {
             if fs::read_link(&file).is_ok_and(|to| to.to_str().is_some_and(|to| number(to).is_some())) {
                 self.visit_used(&file, own);
@@ -201,7 +231,7 @@ impl Namespaces {
     }
 
     fn visit(&mut self, path: &Path, own: Option<Id>) -> Option<Id> {
-        let found = self.note(id(path)).filter(|found| Some(*found) != own)?;
+        let found = self.note(path, id(path)).filter(|found| Some(*found) != own)?;
         if self.ids.contains(&found) {
             return Some(found);
         }
@@ -212,7 +242,8 @@ impl Namespaces {
             }
             // A mount of another kind of namespace, or the process has exited.
             None if is_namespace(path) && id(path).is_ok_and(|now| now == found) => {
-                self.seen.extend(fs::read_link(path).ok().and_then(|to| number(to.to_str()?)));
+                let number = fs::read_link(path).ok().and_then(|to| number(to.to_str()?));
+                self.seen.extend(number.map(|number| (number, path.display().to_string())));
             }
             None => {}
         }
@@ -220,15 +251,49 @@ impl Namespaces {
     }
 
     /// Ignores objects that no longer exist. Any other error may hide a namespace.
-    fn note<T>(&mut self, outcome: io::Result<T>) -> Option<T> {
+    fn note<T>(&mut self, path: &Path, outcome: io::Result<T>) -> Option<T> {
         const ESRCH: i32 = 3;
         // Mounts of an exiting process.
         const EINVAL: i32 = 22;
-        self.blind |= outcome.as_ref().is_err_and(|e| {
-            e.kind() != ErrorKind::NotFound && ![Some(ESRCH), Some(EINVAL)].contains(&e.raw_os_error())
-        });
-        outcome.ok()
+        outcome
+            .inspect_err(|e| {
+                let has_ended = [Some(ESRCH), Some(EINVAL)].contains(&e.raw_os_error());
+                let is_missing = matches!(e.kind(), ErrorKind::NotFound | ErrorKind::NotADirectory);
+                if !is_missing && !has_ended {
+                    self.blind.get_or_insert_with(|| format!("{}: {e}", path.display()));
+                }
+            })
+            .ok()
     }
+}
+
+/// Names in these files may have any bytes.
+fn read_lossy(path: &Path) -> io::Result<String> {
+    fs::read(path).map(|text| String::from_utf8_lossy(&text).into_owned())
+}
+
+/// Number and path of the network namespace that a line of mountinfo has.
+fn namespace_mount(line: &[u8]) -> Option<(u64, PathBuf)> {
+    let mut fields = line.split(|&byte| byte == b' ').skip(3);
+    let (inode, path) = (fields.next()?, fields.next()?);
+    // A hyphen follows the optional fields.
+    fields.find(|field| *field == b"-")?;
+    let number = number(std::str::from_utf8(inode).ok()?)?;
+    (fields.next()? == b"nsfs").then(|| (number, OsString::from_vec(unescaped(path)).into()))
+}
+
+/// The kernel writes spaces, line ends and backslashes as a backslash and three octal digits.
+fn unescaped(path: &[u8]) -> Vec<u8> {
+    let (mut bytes, mut rest) = (Vec::with_capacity(path.len()), path);
+    while let Some((&first, after)) = rest.split_first() {
+        let digits =
+            after.get(..3).filter(|_| first == b'\\').and_then(|text| std::str::from_utf8(text).ok());
+        match digits.and_then(|digits| u8::from_str_radix(digits, 8).ok()) {
+            Some(byte) => (bytes.push(byte), rest = &after[3..]),
+            None => (bytes.push(first), rest = after),
+        };
+    }
+    bytes
 }
 
 fn ips(addresses: &[Address]) -> BTreeSet<IpAddr> {
@@ -256,21 +321,16 @@ fn sees_parent() -> bool {
     is_own && own != 1 && std::os::unix::process::parent_id() != 0
 }
 
-/// This process's PID namespace, such as `pid:[4026531836]` (namespaces(7)).
-pub fn pid_namespace() -> Option<PathBuf> {
-    fs::read_link("/proc/self/ns/pid").ok()
-}
-
 /// Whether this process is in the host's own PID namespace. In another one, /proc does not show all of the host's processes.
 pub fn is_in_host_pid_namespace() -> bool {
     // PROC_PID_INIT_INO of the kernel's linux/proc_ns.h.
-    pid_namespace().is_some_and(|own| own == Path::new("pid:[4026531836]"))
+    fs::read_link("/proc/self/ns/pid").is_ok_and(|own| own == Path::new("pid:[4026531836]"))
 }
 
 /// Directories of this process's ancestors, up to the first process.
 fn ancestors() -> BTreeSet<PathBuf> {
     let parent = |process: &PathBuf| {
-        let stat = fs::read_to_string(process.join("stat")).ok()?;
+        let stat = read_lossy(&process.join("stat")).ok()?;
         // proc_pid_stat(5): state and parent follow the name in parentheses.
         let parent: u32 = stat.rsplit_once(") ")?.1.split(' ').nth(1)?.parse().ok()?;
         Some(Path::new("/proc").join(parent.to_string()))
@@ -291,4 +351,24 @@ fn processes() -> impl Iterator<Item = PathBuf> {
 fn addresses_at(path: &Path) -> Option<Vec<Address>> {
     let netns = NetNs::open_if_present(path).ok()??;
     netns.enter(Netlink::open).ok()?.ok()?.addresses(None).ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_mount_of_a_network_namespace_is_found_by_its_real_path() {
+        let of = |line: &str| {
+            namespace_mount(line.as_bytes()).map(|(number, path)| (number, path.display().to_string()))
+        };
+        let line = r"401 29 0:4 net:[4026532281] /run/a\040b\134040 rw shared:1 - nsfs nsfs rw";
+        assert_eq!(of(line), Some((4_026_532_281, r"/run/a b\040".to_owned())));
+        assert_eq!(of(&line.replace("shared:1 ", "")).map(|(number, _)| number), Some(4_026_532_281));
+        for other in ["", "x", &line.replace("nsfs nsfs", "tmpfs nsfs"), &line.replace("net:", "uts:")] {
+            assert_eq!(of(other), None, "{other}");
+        }
+        let bytes = namespace_mount(b"1 2 0:4 net:[7] /run/\xff rw - nsfs nsfs rw").unwrap().1;
+        assert_eq!(bytes.as_os_str().as_encoded_bytes(), b"/run/\xff");
+    }
 }

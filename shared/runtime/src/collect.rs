@@ -27,6 +27,8 @@ pub struct Survey {
 pub struct Decision {
     /// Attachments in the runtime's own cache that get a DEL.
     pub delete: Vec<Entry>,
+    /// Stale attachments in other caches, whose runtimes send the DEL. Plugins delete their resources.
+    pub elsewhere: Vec<Entry>,
     /// Attachments whose resources are deleted.
     pub stale: Attachments,
     /// Names of resources without an attachment that are deleted too.
@@ -40,7 +42,30 @@ pub struct Decision {
 impl Runtime {
     /// Lists the resources of Ferrule's plugins on a network, for any version. Changes nothing.
     pub fn survey(&self, network: &Network) -> Survey {
-        self.ask_all(network, |_| Scope::default().dry())
+        self.survey_with(network, [])
+    }
+
+    /// Like [`Runtime::survey`]. Also asks the plugins that only the configurations of these attachments have.
+    pub fn survey_with<'a>(&self, network: &Network, entries: impl IntoIterator<Item = &'a Entry>) -> Survey {
+        self.ask_all(&self.with_plugins_of(network, entries), |_| Scope::default().dry())
+    }
+
+    /// The network, with each plugin that one of its attachments was made with and that it no longer has. A plugin that is no longer
+    /// installed cannot be asked.
+    fn with_plugins_of<'a>(
+        &self,
+        network: &Network,
+        entries: impl IntoIterator<Item = &'a Entry>,
+    ) -> Network {
+        let mut all = network.clone();
+        let mut seen = BTreeSet::from([network.bytes()]);
+        // Most attachments share a configuration.
+        let earlier = entries.into_iter().filter(|entry| seen.insert(&entry.config));
+        for mut network in earlier.filter_map(|entry| entry.network().ok()) {
+            network.plugins.retain(|plugin| kinds(plugin).all(|kind| self.is_installed(&kind)));
+            all.add_plugins_of(&network);
+        }
+        all
     }
 
     /// Deletes the given resources: DEL for cached attachments, then the remaining resources of stale ones by Ferrule's plugins. All other
@@ -56,15 +81,16 @@ impl Runtime {
         mut report: impl FnMut(usize, usize, &Attachment),
     ) -> Result<Survey> {
         let _lock = Lock::exclusive(self.cache.dir())?;
-        let Decision { delete, stale, names, foreign, valid } = decide()?;
+        let Decision { delete, elsewhere, stale, names, foreign, valid } = decide()?;
         let mut failures = Failures::default();
         for (done, entry) in delete.iter().enumerate() {
             let at = &entry.attach.attachment;
             report(done, delete.len(), at);
-            let outcome = self.del_unlocked(network, &entry.attach);
+            let outcome = self.del_unlocked(&entry.network_for_del(network), &entry.attach);
             let context = format!("{} of container {}", at.ifname, at.container);
             failures.note(outcome.map_err(|e| e.context(context)));
         }
+        let network = &self.with_plugins_of(network, delete.iter().chain(&elsewhere));
         let only = |_: &PluginConf| Scope::only(look_again(&stale)).and_named(names.iter().cloned());
         let collected = self.ask_all(network, only);
         failures.note(collected.outcome);
@@ -81,7 +107,7 @@ impl Runtime {
         let mut survey = Survey { things: Vec::new(), foreign: BTreeSet::new(), outcome: Ok(()) };
         let mut failures = Failures::default();
         for plugin in &network.plugins {
-            for kind in [Some(plugin.kind.clone()), ipam(plugin)].into_iter().flatten() {
+            for kind in kinds(plugin) {
                 match self.ask(network, plugin, &kind, &scope(plugin)) {
                     Ok(Some(answer)) => {
                         let (things, outcome) = answer.outcome();
@@ -115,6 +141,11 @@ impl Runtime {
         let out = out.map_err(|e| Error::of_plugin(kind, Command::Collect, e))?;
         Ok(Answer::read(&out))
     }
+}
+
+/// The plugin and its IPAM plugin.
+fn kinds(plugin: &PluginConf) -> impl Iterator<Item = PluginType> {
+    [Some(plugin.kind.clone()), ipam(plugin)].into_iter().flatten()
 }
 
 /// The IPAM plugin of a configuration, which is called separately from its user.

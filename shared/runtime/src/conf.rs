@@ -41,6 +41,8 @@ pub struct Network {
     pub file: Option<PathBuf>,
     /// The configuration list as cached. A single plugin's configuration is converted to a list.
     pub(crate) bytes: Vec<u8>,
+    /// Number of plugins from the list. The others are from the directory.
+    inlined: usize,
 }
 
 impl Network {
@@ -101,6 +103,23 @@ impl Network {
         &self.bytes
     }
 
+    /// Appends the plugins that another configuration of this network has from its directory.
+    pub(crate) fn with_directory_of(mut self, other: &Self) -> Self {
+        if !self.load_only_inlined_plugins {
+            self.plugins.extend(other.plugins.iter().skip(other.inlined).cloned());
+        }
+        self
+    }
+
+    /// Appends each plugin of another configuration that this one lacks.
+    pub(crate) fn add_plugins_of(&mut self, other: &Self) {
+        for plugin in &other.plugins {
+            if !self.plugins.iter().any(|own| own.is_same_as(plugin)) {
+                self.plugins.push(plugin.clone());
+            }
+        }
+    }
+
     fn load_directory(&mut self, dir: &Path) -> cni::Result<()> {
         for file in files(dir, &["conf"])? {
             let plugin = read(&file).and_then(|bytes| PluginConf::parse(document(&bytes)?));
@@ -124,6 +143,7 @@ impl Network {
             plugins: Vec::new(),
             file: None,
             bytes: bytes.to_owned(),
+            inlined: 0,
         };
         if is_single {
             this.bytes = this.wrapped(bytes)?;
@@ -136,6 +156,7 @@ impl Network {
                 "loadOnlyInlinedPlugins is true, but there is no list of plugins",
             ));
         }
+        this.inlined = this.plugins.len();
         Ok(this)
     }
 
@@ -158,6 +179,12 @@ pub struct PluginConf {
 }
 
 impl PluginConf {
+    /// Whether both have the same keys with the same text.
+    fn is_same_as(&self, other: &Self) -> bool {
+        let text = |(key, value): (&String, &Box<RawValue>)| (key.clone(), value.get().to_owned());
+        self.keys.iter().map(text).eq(other.keys.iter().map(text))
+    }
+
     fn parse(keys: Raw) -> cni::Result<Self> {
         let kind = match peek(&keys, "type") {
             None => return Err(cni::Error::config("type is missing: the name of a plugin")),

@@ -94,7 +94,7 @@ impl Runtime {
         for (done, entry) in stale.iter().enumerate() {
             tell(done, stale.len(), &entry.attach.attachment);
             let Attachment { container, ifname } = &entry.attach.attachment;
-            let outcome = self.del_unlocked(network, &entry.attach);
+            let outcome = self.del_unlocked(&entry.network_for_del(network), &entry.attach);
             failures.note(
                 outcome.map_err(|e| e.context(format_args!("stale {ifname} of container {container}"))),
             );
@@ -120,6 +120,17 @@ fn is_among(valid: &Attachments, entry: &Entry) -> bool {
 }
 
 impl Entry {
+    /// The network as it was at ADD (SPEC.md, section 3: DEL gets the configuration of ADD). `today`'s configuration adds the plugins of
+    /// the network's directory, which no cache has. If the cached configuration is unusable, the result is `today`.
+    pub(crate) fn network_for_del(&self, today: &Network) -> Network {
+        match self.network() {
+            Ok(added) if added.name == today.name && self.config != today.bytes => {
+                added.with_directory_of(today)
+            }
+            _ => today.clone(),
+        }
+    }
+
     /// Whether the attachment's namespace exists. Without a namespace, it is assumed to run.
     pub fn is_alive(&self) -> bool {
         self.attach.netns.as_deref().is_none_or(is_namespace)

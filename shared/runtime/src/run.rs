@@ -221,6 +221,10 @@ impl Runtime {
         Ok(self.exec.run(&invocation)?.stdout)
     }
 
+    pub(crate) fn is_installed(&self, kind: &PluginType) -> bool {
+        self.exec.find(kind, &self.path).is_ok()
+    }
+
     fn search_path(&self) -> OsString {
         let dirs: Vec<_> = self.path.iter().map(|dir| dir.as_os_str()).collect();
         dirs.join(":".as_ref())

@@ -269,14 +269,75 @@ fn gc_with_an_empty_list_removes_all_goes_on_after_failures_and_can_be_switched_
     assert_eq!(error.failures().count(), 2, "{error}");
 
     stage.forget_calls();
+    stage.plugin("first", "");
     runtime.gc(&network("1.0.0", r#"{"type": "second"}"#), Valid::Only(&[])).unwrap();
-    assert_eq!(stage.calls(), ["second DEL"], "GC itself is of 1.1.0");
+    assert_eq!(stage.calls(), ["second DEL", "first DEL"], "GC itself is of 1.1.0");
 
     let text =
         r#"{"cniVersion": "1.1.0", "name": "net", "disableGC": true, "plugins": [{"type": "second"}]}"#;
     stage.forget_calls();
     runtime.gc(&Network::from_bytes(text.as_bytes()).unwrap(), Valid::Only(&[])).unwrap();
     assert!(stage.calls().is_empty());
+}
+
+#[test]
+fn gc_deletes_an_attachment_with_the_configuration_of_its_add() {
+    let stage = stage();
+    let runtime = stage.runtime();
+    runtime
+        .add(&network("1.0.0", r#"{"type": "first", "key": 1}, {"type": "second"}"#), &attach("c"))
+        .unwrap();
+    stage.forget_calls();
+    runtime.gc(&network("1.1.0", r#"{"type": "first", "key": 2}"#), Valid::Only(&[])).unwrap();
+    assert_eq!(stage.calls(), ["second DEL", "first DEL", "first GC"]);
+    let log = stage.log();
+    assert_eq!((&log[1].request["key"], &log[2].request["key"]), (&json!(1), &json!(2)));
+    assert_eq!(
+        (&log[1].request["cniVersion"], &log[2].request["cniVersion"]),
+        (&json!("1.0.0"), &json!("1.1.0"))
+    );
+}
+
+/// No cache has the plugins of the directory next to the file.
+#[test]
+fn gc_also_asks_the_plugins_of_todays_directory_for_the_del() {
+    let stage = stage();
+    let runtime = stage.runtime();
+    let file = stage.path().join("net.conflist");
+    let list = |keys: &str| {
+        let text =
+            format!(r#"{{"cniVersion": "1.0.0", "name": "net", {keys} "plugins": [{{"type": "first"}}]}}"#);
+        fs::write(&file, text).unwrap();
+        Network::from_file(&file).unwrap()
+    };
+    fs::create_dir(stage.path().join("net")).unwrap();
+    fs::write(stage.path().join("net/10-second.conf"), r#"{"type": "second"}"#).unwrap();
+    runtime.add(&list(""), &attach("c")).unwrap();
+    stage.forget_calls();
+    runtime.gc(&list(r#""disableCheck": true,"#), Valid::Only(&[])).unwrap();
+    assert_eq!(stage.calls(), ["second DEL", "first DEL"]);
+
+    runtime.add(&list(r#""loadOnlyInlinedPlugins": true,"#), &attach("c")).unwrap();
+    stage.forget_calls();
+    runtime.gc(&list(""), Valid::Only(&[])).unwrap();
+    assert_eq!(stage.calls(), ["first DEL"], "the directory was not part of the ADD's configuration");
+}
+
+/// The cached configuration may be of another program, or damaged.
+#[test]
+fn gc_deletes_with_todays_configuration_if_that_of_the_add_is_unusable() {
+    let stage = stage();
+    let runtime = stage.runtime();
+    let file = runtime.results().file(&network("1.0.0", TWO).name, &attach("c").attachment);
+    for config in ["", "e30=", "eyJuYW1lIjogIm90aGVyIiwgInR5cGUiOiAic2Vjb25kIn0="] {
+        runtime.add(&network("1.0.0", TWO), &attach("c")).unwrap();
+        let mut cached: Value = serde_json::from_slice(&fs::read(&file).unwrap()).unwrap();
+        cached["config"] = config.into();
+        fs::write(&file, cached.to_string()).unwrap();
+        stage.forget_calls();
+        runtime.gc(&network("1.0.0", r#"{"type": "first"}"#), Valid::Only(&[])).unwrap();
+        assert_eq!(stage.calls(), ["first DEL"], "{config}");
+    }
 }
 
 #[test]

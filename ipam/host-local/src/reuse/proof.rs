@@ -38,9 +38,14 @@ pub fn stale(leases: Vec<Aged>, network: &NetworkName, request: &Request) -> Vec
     if suspects.is_empty() {
         return Vec::new();
     }
-    let Some(namespaces) = look() else {
-        cni::warn("cannot examine all network namespaces of this host, so no lease is released as stale");
-        return Vec::new();
+    let namespaces = match look() {
+        Ok(namespaces) => namespaces,
+        Err(obstacle) => {
+            cni::warn(&format!(
+                "cannot examine all network namespaces of this host, so no lease is released as stale: {obstacle}"
+            ));
+            return Vec::new();
+        }
     };
     let calls = Calls::look();
     suspects.retain(|(Aged { lease, .. }, reason)| {
@@ -51,9 +56,13 @@ pub fn stale(leases: Vec<Aged>, network: &NetworkName, request: &Request) -> Vec
     suspects.into_iter().map(|(aged, reason)| (aged, reason.text())).collect()
 }
 
-/// All network namespaces of the host. None if they cannot be listed completely.
-fn look() -> Option<Namespaces> {
-    (0..LOOKS).find_map(|_| Namespaces::look().ok().filter(Namespaces::is_complete))
+/// All network namespaces of the host, or why they cannot be listed completely.
+fn look() -> Result<Namespaces, String> {
+    let look = || {
+        let namespaces = Namespaces::look().map_err(|e| e.to_string())?;
+        namespaces.obstacle().map_or(Ok(namespaces), Err)
+    };
+    (1..LOOKS).fold(look(), |outcome, _| outcome.or_else(|_| look()))
 }
 
 /// Whether a namespace has the lease's address, or a process has the container's id.
