@@ -12,7 +12,7 @@ use crate::value;
 type Object = Map<String, Value>;
 
 /// The chained plugins that options may ask for, in the order in which they run.
-const CHAINED: [&str; 6] = ["portmap", "firewall", "tuning", "bandwidth", "sbr", "vrf"];
+const CHAINED: [&str; 7] = ["portmap", "firewall", "tuning", "bandwidth", "sbr", "vrf", "dnsname"];
 
 /// Plugins whose containers the host routes for: their chain has portmap and firewall unless an option takes them out.
 const ROUTED: [&str; 2] = ["bridge", "ptp"];

@@ -10,6 +10,7 @@ mod check;
 mod create;
 mod document;
 mod options;
+mod record;
 mod rootless;
 mod setup;
 mod source;

@@ -1,5 +1,6 @@
 //! The options of `podman network create --opt KEY=VALUE`, as the driver understands them.
 
+use std::env;
 use std::net::IpAddr;
 use std::path::{Path, PathBuf};
 
@@ -7,7 +8,7 @@ use cni::{Error, Result};
 
 use crate::document::Words;
 
-/// Where Podman's packages, ours and those of the reference place plugins.
+/// Where `ferrule-install`, Podman's packages and those of the reference place plugins.
 const PLUGIN_PATH: &str =
     "/opt/cni/bin:/usr/local/libexec/cni:/usr/libexec/cni:/usr/local/lib/cni:/usr/lib/cni";
 
@@ -77,7 +78,16 @@ impl<'a> Options<'a> {
 pub fn plugin_path(words: &Words) -> Vec<PathBuf> {
     let given = words.get("plugin-path").filter(|text| !text.is_empty());
     let all = given.map_or(PLUGIN_PATH, String::as_str);
-    std::env::split_paths(all).filter(|dir| dir.is_absolute()).collect()
+    let mut dirs: Vec<PathBuf> = env::split_paths(all).filter(|dir| dir.is_absolute()).collect();
+    if given.is_none() {
+        dirs.extend(own_dir().filter(|own| !dirs.contains(own)));
+    }
+    dirs
+}
+
+/// The directory of this executable. The packages have all plugins in it, so that they work before `ferrule-install` has placed them.
+fn own_dir() -> Option<PathBuf> {
+    env::current_exe().ok()?.parent().map(Path::to_owned)
 }
 
 fn is_own(key: &str) -> bool {
@@ -141,5 +151,8 @@ mod tests {
     fn plugins_are_looked_for_in_absolute_directories_only() {
         let given = words([("type", "bridge"), ("plugin-path", "/a:b::/c")]);
         assert_eq!(Options::read(&given).unwrap().plugin_path, ["/a", "/c"].map(PathBuf::from));
+        let default = Options::read(&words([("type", "bridge")])).unwrap().plugin_path;
+        assert_eq!(default.first(), Some(&"/opt/cni/bin".into()));
+        assert_eq!(default.last(), env::current_exe().unwrap().parent().map(Path::to_owned).as_ref());
     }
 }

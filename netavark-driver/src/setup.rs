@@ -1,6 +1,7 @@
 //! `setup` and `teardown`: a container is attached and detached. Results are kept where libcni keeps them, so `cnitool show`, `gc` and
 //! `repair` know the container.
 
+use std::net::IpAddr;
 use std::path::Path;
 
 use cni::{AddResult, Error, Result};
@@ -8,7 +9,8 @@ use runtime::{Attach, Cache, Entry, Network as Chain, Runtime};
 
 use crate::document::{Call, StatusBlock, Wishes};
 use crate::options::{self, Options};
-use crate::source::{self, flat};
+use crate::record::{self, Record};
+use crate::source::{self, Source, flat};
 use crate::{attach, rootless, status, warn};
 
 /// Attaches a container and hands its status block to `answer`. Whatever fails, the container is detached again.
@@ -18,20 +20,34 @@ use crate::{attach, rootless, status, warn};
 pub fn setup(netns: &Path, call: &Call, answer: impl FnOnce(&StatusBlock) -> Result<()>) -> Result<()> {
     rootless::refuse()?;
     let options = Options::read(&call.network.options)?;
-    let chain = source::chain(&call.network, &options)?;
-    let chain = attach::declaring_ips(chain, &call.network_options)?;
+    let source = Source::load(&call.network, &options)?;
+    let chain = attach::declaring_ips(source.chain_of(&call.network)?, &call.network_options)?;
     let wanted = attach::with_wishes(netns, call, &chain)?;
     let runtime = Runtime::new(options.plugin_path.clone());
+    let record = Record::write(runtime.results(), &chain.name, &source)?;
     remove_earlier(&runtime, &chain, &wanted);
-    let result = runtime.add_or_roll_back(&chain, &wanted).map_err(|e| flat(&e))?;
-    let done = fulfilled(&call.network_options, &result, &chain).and_then(|()| {
-        let ifname = &wanted.attachment.ifname;
-        answer(&status::block(&result, ifname, netns, &options.dns))
+    let added = runtime.add_or_roll_back(&chain, &wanted).map_err(|e| flat(&e)).and_then(|result| {
+        let done = fulfilled(&call.network_options, &result, &chain).and_then(|()| {
+            let ifname = &wanted.attachment.ifname;
+            answer(&status::block(&result, ifname, netns, &servers(call, &options)))
+        });
+        done.map_err(|failed| match runtime.del(&chain, &wanted) {
+            Ok(()) => failed,
+            Err(left) => failed.detail(format!("roll back: {left}")),
+        })
     });
-    done.map_err(|failed| match runtime.del(&chain, &wanted) {
-        Ok(()) => failed,
-        Err(left) => failed.detail(format!("roll back: {left}")),
+    added.inspect_err(|_| {
+        drop(record);
+        delete_record(&runtime, &chain);
     })
+}
+
+/// The network's own name servers. Podman adds those of `podman network update --dns-add`.
+fn servers(call: &Call, options: &Options<'_>) -> Vec<IpAddr> {
+    let added = call.network.network_dns_servers.iter().filter_map(|text| text.parse().ok());
+    let mut all = options.dns.clone();
+    all.extend(added.filter(|server| !options.dns.contains(server)));
+    all
 }
 
 /// Podman sets an attachment up once. Anything of it that exists is from before a reboot or a crash. A setup that was killed has left no
@@ -40,13 +56,7 @@ fn remove_earlier(runtime: &Runtime, chain: &Chain, wanted: &Attach) {
     let known = known(runtime.results(), Some(chain), wanted).unwrap_or_default();
     let outcome = match &known[..] {
         [] => runtime.del(chain, wanted).map_err(|e| flat(&e)),
-        known => {
-            let del = |entry: &Entry| {
-                let as_added = entry.network().unwrap_or_else(|_| chain.clone());
-                runtime.del(&as_added, &entry.attach).map_err(|e| flat(&e))
-            };
-            each(known, del)
-        }
+        known => each(known, Some(chain), |chain, entry| runtime.del(chain, &entry.attach)),
     };
     if let Err(e) = outcome {
         warn(format_args!("an earlier attachment of the container is not removed: {e}"));
@@ -100,7 +110,7 @@ pub fn teardown(netns: &Path, call: &Call) -> Result<()> {
     if known.is_empty() {
         return match configured {
             // An ADD that was killed may have left something.
-            Ok(chain) => runtime.del(&chain, &at).map_err(|e| flat(&e)),
+            Ok(chain) => del(&runtime, &chain, &at).map_err(|e| flat(&e)),
             Err(e) => {
                 warn(format_args!(
                     "nothing is known of the container's attachment, and its network is lost: {}",
@@ -110,15 +120,32 @@ pub fn teardown(netns: &Path, call: &Call) -> Result<()> {
             }
         };
     }
-    each(&known, |entry| {
-        let chain = as_added(entry, configured.as_ref().ok())?;
-        runtime.del(&chain, &entry.attach.clone().netns(netns)).map_err(|e| flat(&e))
+    each(&known, configured.as_ref().ok(), |chain, entry| {
+        del(&runtime, chain, &entry.attach.clone().netns(netns))
     })
 }
 
-/// Goes on after failures, and returns them all.
-fn each(known: &[Entry], del: impl FnMut(&Entry) -> Result<()>) -> Result<()> {
-    let failures = known.iter().map(del).filter_map(Result::err);
+/// DEL, and the end of the network's record with its last container.
+fn del(runtime: &Runtime, chain: &Chain, at: &Attach) -> runtime::Result<()> {
+    runtime.del(chain, at).inspect(|()| delete_record(runtime, chain))
+}
+
+fn delete_record(runtime: &Runtime, chain: &Chain) {
+    if let Err(e) = record::delete_unused(runtime, chain) {
+        warn(format_args!("the record of network {} stays: {e}", chain.name));
+    }
+}
+
+/// Detaches all, each from its network as it was at ADD. Goes on after failures, and returns them all.
+fn each(
+    known: &[Entry],
+    configured: Option<&Chain>,
+    del: impl Fn(&Chain, &Entry) -> runtime::Result<()>,
+) -> Result<()> {
+    let outcomes = known
+        .iter()
+        .map(|entry| as_added(entry, configured).and_then(|chain| del(&chain, entry).map_err(|e| flat(&e))));
+    let failures = outcomes.filter_map(Result::err);
     failures.reduce(|all, next| all.detail(format!("{next}"))).map_or(Ok(()), Err)
 }
 
@@ -132,10 +159,33 @@ fn known(cache: &Cache, configured: Option<&Chain>, at: &Attach) -> runtime::Res
     Ok(cache.list()?.into_iter().filter(|entry| entry.attach.attachment == at.attachment).collect())
 }
 
-/// The network as it was at ADD. The cache does not have the plugins of a directory beside the file.
+/// The network as it was at ADD. The cache does not have the plugins of a directory beside the file, and in libcni's earliest format it does
+/// not have the network at all: then the configured network counts, if it has that name.
 fn as_added(entry: &Entry, configured: Option<&Chain>) -> Result<Chain> {
-    match configured.filter(|chain| chain.name == entry.network && chain.bytes() == entry.config) {
+    let configured = configured.filter(|chain| chain.name == entry.network);
+    match configured.filter(|chain| chain.bytes() == entry.config) {
         Some(chain) => Ok(chain.clone()),
-        None => entry.network().map_err(|e| flat(&e)),
+        None => entry.network().or_else(|e| configured.cloned().ok_or_else(|| flat(&e))),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn servers_that_podman_has_added_later_follow_those_of_the_option() {
+        let words = [("type", "bridge"), ("dns", "10.0.0.1")].map(|(k, v)| (k.to_owned(), v.to_owned()));
+        let words = words.into();
+        let call: Call = cni::json::decode(&json!({
+            "container_id": "c", "network": {"network_dns_servers": ["10.0.0.2", "10.0.0.1"]},
+            "network_options": {"interface_name": "eth0"},
+        }))
+        .unwrap();
+        let texts =
+            servers(&call, &Options::read(&words).unwrap()).iter().map(IpAddr::to_string).collect::<Vec<_>>();
+        assert_eq!(texts, ["10.0.0.1", "10.0.0.2"]);
     }
 }

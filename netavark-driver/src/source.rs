@@ -39,6 +39,15 @@ impl Source {
             }
         }
     }
+
+    /// The chain, as a runtime reads it.
+    ///
+    /// # Errors
+    /// What keeps a runtime from reading it.
+    pub fn chain_of(&self, network: &Network) -> Result<Chain> {
+        let chain = self.chain.clone().map_err(|e| flat(&e));
+        chain.context(|| format!("network {}", network.name))
+    }
 }
 
 /// The chain of a network.
@@ -46,8 +55,7 @@ impl Source {
 /// # Errors
 /// As [`Source::load`], and what keeps a runtime from reading it.
 pub fn chain(network: &Network, options: &Options<'_>) -> Result<Chain> {
-    let source = Source::load(network, options)?;
-    source.chain.map_err(|e| flat(&e)).context(|| format!("network {}", network.name))
+    Source::load(network, options)?.chain_of(network)
 }
 
 /// All failures in one error: netavark passes on a single text.

@@ -11,9 +11,10 @@
 use std::fs;
 use std::io::Write;
 use std::os::unix::process::CommandExt;
+use std::path::Path;
 use std::process::{Command, Stdio};
 
-use lab::{Container, Feature, Lab, skip, tcp_says, together, udp_says};
+use lab::{Container, Feature, Lab, Netns, skip, tcp_says, together, udp_says};
 use serde_json::{Value, json};
 
 const ID: &str = "04736b3203017ea533244eec34015d268e07ddbb0ef99ba43ce4ba2a765ae1be";
@@ -188,6 +189,51 @@ fn of_podman_4() -> Value {
     ]})
 }
 
+/// The document with a network that a file describes.
+fn on_file(document: &Value, file: &str) -> Value {
+    let mut document = document.clone();
+    let path = format!("{}:{}", together().display(), Lab::plugin_dir().display());
+    document["network"]["options"] = json!({"conflist": file, "plugin-path": path});
+    document
+}
+
+#[test]
+fn a_file_that_changes_between_create_and_setup_is_read_again_and_teardown_uses_that_of_setup() {
+    if lacks(Feature::NftNat) || lacks(Feature::Ipv6) {
+        return;
+    }
+    let lab = Lab::new();
+    let pod = lab.container("pod");
+    let netns = pod.netns.path().display().to_string();
+    let file = "/etc/cni/net.d/old.conflist";
+    lab.configure("old.conflist", &of_podman_4());
+    let mut network = recorded("create");
+    network.as_object_mut().unwrap().remove("subnets");
+    network["options"] = json!({"conflist": file, "plugin-path": together()});
+    let made = does(&lab, &["create"], &network);
+    let mut call = recorded("setup");
+    call["network"] = made;
+
+    for broken in ["{", r#"{"cniVersion": "1.0.0", "name": "old", "plugins": [{"type": "../../bin/sh"}]}"#] {
+        fs::write(file, broken).unwrap();
+        let error = fails(&lab, &["setup", &netns], &call);
+        assert!(error.contains(file), "{error}");
+        assert_eq!(traces(&lab), (Vec::new(), String::new(), String::new()));
+    }
+    // Another subnet than the one that Podman knows.
+    let mut changed = of_podman_4();
+    changed["plugins"][0]["ipam"]["ranges"] = json!([[{"subnet": "10.1.7.0/24"}]]);
+    lab.configure("old.conflist", &changed);
+    call["network_options"]["static_ips"] = json!(["10.1.7.9"]);
+    let status = set_up(&lab, &pod, &call);
+    let shown = json!([{"ipnet": "10.1.7.9/24", "gateway": "10.1.7.1"}]);
+    assert_eq!(status["interfaces"]["eth0"]["subnets"], shown);
+    fs::write(file, "{").unwrap();
+    tear_down(&lab, &pod, &call);
+    assert_eq!(traces(&lab), (Vec::new(), String::new(), String::new()));
+    assert_eq!(lab.host().sh("find /var/lib/cni/networks -name '10.1.*'"), "");
+}
+
 #[test]
 fn a_network_of_podman_4_serves_containers_of_podman_5_also_when_its_file_is_removed_meanwhile() {
     if lacks(Feature::NftNat) || lacks(Feature::Ipv6) {
@@ -286,6 +332,122 @@ fn a_wish_that_the_network_does_not_fulfil_fails_the_setup_and_is_undone() {
     assert_eq!(pod.netns.addresses("eth0")[0], "10.1.0.33/24");
 }
 
+/// The cache has no plugins of a directory beside the file, so the DEL takes them from the file's network.
+#[test]
+fn a_setup_removes_the_earlier_attachment_also_from_plugins_in_the_networks_directory() {
+    if lacks(Feature::NftNat) || lacks(Feature::Ipv6) {
+        return;
+    }
+    let lab = Lab::new();
+    let (before, after) = (lab.container("before"), lab.container("after"));
+    lab.fake_plugin(
+        "noting",
+        r#"cat >/dev/null; echo $CNI_COMMAND >>/run/lab/noted
+        [ "$CNI_COMMAND" != ADD ] || echo '{"cniVersion": "0.4.0", "interfaces": [
+            {"name": "eth0", "mac": "02:00:00:00:00:09", "sandbox": "'$CNI_NETNS'"}], "ips": [
+            {"version": "4", "address": "10.1.0.9/24", "interface": 0},
+            {"version": "6", "address": "fd00:1::9/64", "interface": 0}]}'"#,
+    );
+    lab.configure("old.conflist", &of_podman_4());
+    fs::create_dir("/etc/cni/net.d/old").unwrap();
+    fs::write("/etc/cni/net.d/old/10-noting.conf", r#"{"type": "noting"}"#).unwrap();
+    let mut call = on_file(&recorded("setup"), "/etc/cni/net.d/old.conflist");
+    call["network_options"]["static_ips"] = json!(["10.1.0.9"]);
+    set_up(&lab, &before, &call);
+    before.netns.vanish();
+    fs::remove_file("/run/lab/noted").unwrap();
+    set_up(&lab, &after, &call);
+    assert_eq!(fs::read_to_string("/run/lab/noted").unwrap(), "DEL\nADD\n");
+    tear_down(&lab, &after, &call);
+    assert_eq!(fs::read_to_string("/run/lab/noted").unwrap(), "DEL\nADD\nDEL\n");
+    assert_eq!(traces(&lab), (Vec::new(), String::new(), String::new()));
+}
+
+const RECORD: &str = "/var/lib/cni/netavark/pods.conflist";
+
+/// A plugin in the place of `firewall` that kills the driver, which has called it, when it gets a command.
+fn killed_in(lab: &Lab, command: &str, document: &Value) -> Value {
+    let script = format!(r#"cat >/dev/null; [ "$CNI_COMMAND" != {command} ] || kill -9 $PPID"#);
+    lab.fake_plugin("firewall", &script);
+    let mut document = document.clone();
+    let path = format!("{}:{}", Lab::plugin_dir().display(), together().display());
+    document["network"]["options"]["plugin-path"] = path.into();
+    document
+}
+
+#[test]
+fn the_chain_of_a_killed_setup_is_kept_in_a_file_for_gc_until_nothing_of_its_network_is_left() {
+    if lacks(Feature::NftNat) || lacks(Feature::Ipv6) {
+        return;
+    }
+    let lab = Lab::new();
+    let (torn, other) = (lab.container("torn"), lab.container("other"));
+    does(&lab, &["create"], &recorded("create"));
+    assert_eq!(lab.host().sh("find /var/lib/cni -type f"), "", "create keeps nothing");
+    let call = killed_in(&lab, "ADD", &recorded("setup"));
+    let (done, answer, _) = drive(&lab, &["setup", &torn.netns.path().display().to_string()], &call);
+    assert!(!done && answer.is_null(), "{answer}");
+    assert_eq!(lab.host().sh("ls /var/lib/cni/results || true"), "", "the kill came before the result");
+    assert_eq!(lab.host().sh(&format!("stat -c '%a %U' {RECORD}")), "644 root\n");
+    let written: Value = serde_json::from_str(&fs::read_to_string(RECORD).unwrap()).unwrap();
+    assert_eq!(
+        (&written["name"], &written["plugins"][0]["bridge"]),
+        (&json!("pods"), &json!("cni-0a87a5e50d"))
+    );
+    lab.cnitool().says(&format!("validate {RECORD}"));
+
+    // The last known container goes, and the other one's leftovers stay findable.
+    let mut second = recorded("setup");
+    second["container_id"] = "other".into();
+    second["port_mappings"] = Value::Null;
+    second["network_options"]["static_ips"] = Value::Null;
+    second["network_options"]["static_mac"] = Value::Null;
+    set_up(&lab, &other, &second);
+    tear_down(&lab, &other, &second);
+    assert!(Path::new(RECORD).exists());
+
+    torn.netns.vanish();
+    // By its id, since containers of other tests are on the machine, and gc may not tell whether they have the lease.
+    lab.cnitool().env("NETCONFPATH", "/var/lib/cni/netavark").says(&format!("gc pods --force {ID}"));
+    assert_eq!(lab.host().sh("find /var/lib/cni/networks -name '10.1.*'"), "", "gc finds the lease");
+    set_up(&lab, &other, &second);
+    tear_down(&lab, &other, &second);
+    assert_eq!(
+        traces(&lab),
+        (Vec::new(), String::new(), String::new()),
+        "the file goes with the last container"
+    );
+}
+
+#[test]
+fn a_failed_setup_leaves_no_chain_behind() {
+    if lacks(Feature::NftNat) || lacks(Feature::Ipv6) {
+        return;
+    }
+    let lab = Lab::new();
+    let pod = lab.container("pod");
+    let mut call = recorded("setup");
+    call["network_options"]["static_ips"] = json!(["10.1.0.9", "fd00:1::9", "10.1.0.9"]);
+    call["network_options"]["static_mac"] = "not a MAC".into();
+    fails(&lab, &["setup", &pod.netns.path().display().to_string()], &call);
+    assert_eq!(traces(&lab), (Vec::new(), String::new(), String::new()));
+}
+
+#[test]
+fn a_teardown_after_a_killed_one_removes_everything() {
+    if lacks(Feature::NftNat) || lacks(Feature::Ipv6) {
+        return;
+    }
+    let lab = Lab::new();
+    let pod = lab.container("pod");
+    set_up(&lab, &pod, &recorded("setup"));
+    let call = killed_in(&lab, "DEL", &recorded("teardown"));
+    let (done, _, _) = drive(&lab, &["teardown", &pod.netns.path().display().to_string()], &call);
+    assert!(!done);
+    tear_down(&lab, &pod, &recorded("teardown"));
+    assert_eq!(traces(&lab), (Vec::new(), String::new(), String::new()));
+}
+
 /// Its own process was killed after the plugins, before the result was written, or while it was written.
 #[test]
 fn a_setup_after_a_killed_one_succeeds() {
@@ -307,6 +469,178 @@ fn a_setup_after_a_killed_one_succeeds() {
         tear_down(&lab, &after, &recorded("teardown"));
         assert_eq!(traces(&lab), (Vec::new(), String::new(), String::new()), "{result:?}");
     }
+}
+
+#[test]
+fn hostile_documents_are_refused_in_one_text_and_change_nothing() {
+    if lacks(Feature::NftNat) || lacks(Feature::Ipv6) {
+        return;
+    }
+    let lab = Lab::new();
+    let pod = lab.container("pod");
+    let netns = pod.netns.path().display().to_string();
+    lab.host().sh("mkfifo /run/lab/fifo; mkdir /run/lab/directory");
+    // The bridge and the base chains come with the first container.
+    set_up(&lab, &pod, &recorded("setup"));
+    tear_down(&lab, &pod, &recorded("teardown"));
+    let before = lab.snapshot().without("disk");
+    let long = "x".repeat(300);
+    let cases: &[(&str, Value)] = &[
+        ("/container_id", json!("../../../etc/x")),
+        ("/container_id", json!("")),
+        ("/container_id", json!(long)),
+        ("/network_options/interface_name", json!("../eth0")),
+        ("/network_options/interface_name", json!("")),
+        ("/network_options/interface_name", json!("a-name-of-16-byt")),
+        ("/network_options/static_mac", json!("02:00:00:00:00:09; reboot")),
+        ("/network_options/static_ips", json!(["10.1.0.9/24\n"])),
+        ("/network_options/options", json!({"host_interface_name": "veth0"})),
+        ("/network/name", json!("../../etc/x")),
+        ("/network/name", json!("a/b")),
+        ("/network/name", json!(long)),
+        ("/network/options", json!({"conflist": "/dev/zero"})),
+        ("/network/options", json!({"conflist": "/run/lab/fifo"})),
+        ("/network/options", json!({"conflist": "/run/lab/directory"})),
+        ("/network/options", json!({"conflist": "/etc/../no/such/file"})),
+        ("/network/options", json!({"type": "../../bin/sh"})),
+        ("/network/options", json!({"type": "portmap"})),
+        ("/network/options/bridge", json!("../br")),
+        ("/network/options/master", json!("eth0")),
+        ("/network/options/tuning.sysctl.kernel.core_pattern", json!("|/bin/sh")),
+        ("/network/options/tuning.sysctl.net.ipv4....kernel.core_pattern", json!("|/bin/sh")),
+        ("/network/options/firewall.ingressPolicy", json!("open; drop")),
+        ("/port_mappings/0/protocol", json!("tcp; drop")),
+        ("/port_mappings/0/host_ip", json!("127.0.0.1 } drop")),
+        ("/port_mappings/0/range", json!(65535)),
+        ("/port_mappings/0/host_port", json!(65536)),
+    ];
+    for (path, value) in cases {
+        let mut call = recorded("setup");
+        let (above, key) = path.rsplit_once('/').unwrap();
+        let place = call.pointer_mut(above).unwrap();
+        place[key] = value.clone();
+        if key == "options" && value.is_object() && above == "/network" {
+            call["network"]["options"]["plugin-path"] = together().display().to_string().into();
+        }
+        let error = fails(&lab, &["setup", &netns], &call);
+        assert!(!error.contains("panicked"), "{path}: {error}");
+        lab.snapshot().without("disk").assert_same(&before);
+        assert_eq!(
+            lab.host().sh("find /var/lib/cni -type f ! -name '*lock' ! -name '.index*' ! -name 'last_*'"),
+            "",
+            "{path} {value}"
+        );
+    }
+    for wrong in ["/etc/passwd", "/proc/self/ns/mnt", "netns", ""] {
+        fails(&lab, &["setup", wrong], &recorded("setup"));
+        lab.snapshot().without("disk").assert_same(&before);
+    }
+    let mut call = recorded("teardown");
+    call["container_id"] = "../x".into();
+    fails(&lab, &["teardown", &netns], &call);
+}
+
+#[test]
+fn a_network_of_ipv6_alone_has_several_addresses_and_ranges_of_ports_at_addresses_of_the_host() {
+    if lacks(Feature::NftNat) || lacks(Feature::Ipv6) {
+        return;
+    }
+    let lab = Lab::new();
+    let client = lab.machine("client");
+    let pod = lab.container("pod");
+    let mut network = recorded("create");
+    network["subnets"] = json!([{"subnet": "fd00:1::/64", "gateway": "fd00:1::1"}]);
+    network["options"]["ipam"] = "static".into();
+    let mut call = recorded("setup");
+    call["network"] = does(&lab, &["create"], &network);
+    call["network_options"]["static_ips"] = json!(["fd00:1::9", "fd00:1::a", "fd00:1::b"]);
+    call["port_mappings"] = json!([
+        {"container_port": 7001, "host_ip": "2001:db8:51::1", "host_port": 8001, "protocol": "tcp,udp", "range": 3},
+        {"container_port": 7001, "host_ip": "::1", "host_port": 9001, "protocol": "tcp", "range": 1},
+    ]);
+    let status = set_up(&lab, &pod, &call);
+    let shown: Vec<_> = ["9", "a", "b"]
+        .map(|last| json!({"ipnet": format!("fd00:1::{last}/64"), "gateway": "fd00:1::1"}))
+        .into();
+    assert_eq!(status["interfaces"]["eth0"]["subnets"], Value::Array(shown));
+    let _servers = [pod.netns.serve_tcp("first", "[::]:7001"), pod.netns.serve_tcp("last", "[::]:7003")];
+    // A server on all addresses would answer from another one than the request came to.
+    let _udp = pod.netns.serve_udp("udp", "[fd00:1::9]:7002");
+    for (port, name) in [(8001, "first"), (8003, "last")] {
+        let said = tcp_says(&client, &format!("[2001:db8:51::1]:{port}"));
+        assert!(said.is_some_and(|said| said.starts_with(name)), "{port}");
+    }
+    assert!(udp_says(&client, "[2001:db8:51::1]:8002").is_some_and(|said| said.starts_with("udp")));
+    assert!(tcp_says(&client, "198.51.100.1:8001").is_none(), "the port is of one address");
+    assert!(tcp_says(&client, "[2001:db8:51::1]:9001").is_none(), "a port of loopback");
+    tear_down(&lab, &pod, &call);
+    assert_eq!(traces(&lab), (Vec::new(), String::new(), String::new()));
+}
+
+/// A container on the network that the host's uplink leads to, by options and with a static address.
+fn is_a_host_of_the_masters_network(options: &Value, subnet: &str, address: &str, server: &Netns, lab: &Lab) {
+    let pod = lab.container("pod");
+    let mut network = recorded("create");
+    network["subnets"] = json!([{"subnet": subnet}]);
+    network["options"] = options.clone();
+    network["options"]["plugin-path"] = together().display().to_string().into();
+    network["ipv6_enabled"] = false.into();
+    let mut call = recorded("setup");
+    call["network"] = does(lab, &["create"], &network);
+    assert_eq!(call["network"]["network_interface"], "uplink");
+    call["port_mappings"] = Value::Null;
+    call["network_options"]["static_ips"] = json!([address]);
+    call["network_options"]["static_mac"] = Value::Null;
+    let before = lab.host().link_names();
+    let status = set_up(lab, &pod, &call);
+    let interface = &status["interfaces"]["eth0"];
+    assert_eq!(interface["subnets"][0]["ipnet"], format!("{address}/24"));
+    let link = pod.netns.exec(&["ip", "-o", "link", "show", "dev", "eth0"]);
+    assert!(link.contains(interface["mac_address"].as_str().unwrap()), "{link} {status}");
+    let _web = pod.netns.serve_tcp("web", "0.0.0.0:80");
+    let said = tcp_says(server, &format!("{address}:80"));
+    assert!(said.is_some_and(|said| said.starts_with("web ")), "{status}");
+    tear_down(lab, &pod, &call);
+    assert_eq!(pod.netns.link("eth0"), None);
+    tear_down(lab, &pod, &call);
+    assert_eq!(lab.host().link_names(), before);
+    assert_eq!(traces(lab), (Vec::new(), String::new(), String::new()));
+}
+
+#[test]
+fn a_container_on_an_ipvlan_network_is_a_host_of_its_masters_network() {
+    if lacks(Feature::Ipvlan) {
+        return;
+    }
+    let lab = Lab::new();
+    let server = lab.machine("server");
+    let options = json!({"type": "ipvlan", "master": "uplink", "ipam": "host-local"});
+    is_a_host_of_the_masters_network(&options, "198.51.100.0/24", "198.51.100.50", &server, &lab);
+}
+
+#[test]
+fn a_container_on_a_macvlan_network_is_a_host_of_its_masters_network() {
+    if lacks(Feature::Macvlan) {
+        return;
+    }
+    let lab = Lab::new();
+    let server = lab.machine("server");
+    let options = json!({"type": "macvlan", "master": "uplink", "ipam": "static"});
+    is_a_host_of_the_masters_network(&options, "198.51.100.0/24", "198.51.100.50", &server, &lab);
+}
+
+#[test]
+fn a_container_on_a_vlan_network_is_a_host_of_the_vlan() {
+    if lacks(Feature::Vlan) {
+        return;
+    }
+    let lab = Lab::new();
+    let server = lab.machine("server");
+    server.sh(
+        "ip link add link eth0 name tagged type vlan id 7; ip addr add 203.0.113.2/24 dev tagged; ip link set tagged up",
+    );
+    let options = json!({"type": "vlan", "master": "uplink", "vlanId": "7", "ipam": "host-local"});
+    is_a_host_of_the_masters_network(&options, "203.0.113.0/24", "203.0.113.50", &server, &lab);
 }
 
 #[test]

@@ -65,6 +65,28 @@ impl Host {
         self.lab.host().try_exec(&limited(&words)).status.success()
     }
 
+    /// Podman forgets a namespace that it was killed over, and the namespace holds the attachment's interface.
+    pub fn unmounts_namespaces(&self) {
+        self.lab.host().sh(
+            "for file in /run/netns/netns-*; do [ ! -e \"$file\" ] || { umount \"$file\"; rm \"$file\"; }; done",
+        );
+    }
+
+    /// What a loss of power takes: processes, /run, interfaces and rules. /var and /etc stay, and the machine's own network.
+    pub fn loses_its_state(&self) {
+        end_containers();
+        crate::soon::soon("the containers have ended", &String::new(), || {
+            self.lab.host().sh("find /sys/fs/cgroup -mindepth 1 -name cgroup.procs ! -path '*/run/*' -exec cat {} + 2>/dev/null || true")
+        });
+        self.unmounts_namespaces();
+        self.lab.host().sh(
+            "nft flush ruleset
+             for link in $(ls /sys/class/net | grep -v -e '^lo$' -e '^uplink$'); do ip link delete $link || true; done
+             for mount in $(awk '$2 ~ \"^/run/lab/runtime/|^/run/containers|^/run/libpod\" { print $2 }' /proc/self/mounts | sort -r); do umount -l $mount; done
+             rm -rf /run/libpod /run/containers /run/crun /run/cni /run/ferrule* /run/lab/runtime/containers /run/lab/containers",
+        );
+    }
+
     /// What plugins can leave behind: links, addresses, routes, rules, settings and flows of the host, and files that belong to a container.
     pub fn snapshot(&self) -> State {
         let own_files = "find /var/lib/cni /run/cni -type f 2>/dev/null | grep -v -e /last_reserved_ip -e lock$ | sort || true";
@@ -85,10 +107,14 @@ impl Host {
 /// Containers of a check go with it. Kernels before 5.14 have no such file: there they go with the run.
 impl Drop for Host {
     fn drop(&mut self) {
-        for entry in fs::read_dir("/sys/fs/cgroup").into_iter().flatten().flatten() {
-            if entry.file_name() != "run" {
-                fs::write(entry.path().join("cgroup.kill"), "1").ok();
-            }
+        end_containers();
+    }
+}
+
+fn end_containers() {
+    for entry in fs::read_dir("/sys/fs/cgroup").into_iter().flatten().flatten() {
+        if entry.file_name() != "run" {
+            fs::write(entry.path().join("cgroup.kill"), "1").ok();
         }
     }
 }

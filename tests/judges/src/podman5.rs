@@ -3,12 +3,16 @@
 use std::fs;
 use std::path::Path;
 
-use crate::host::Host;
+use lab::PATH;
+
+use crate::host::{Host, PLUGINS};
 use crate::podman::Podman;
 
 /// /usr of Debian 13, laid over the machine's: scripts/judges makes it. Programs in it have libraries newer than the machine's.
 const USR: &str = "/mnt/podman5";
 const DRIVERS: &str = "/usr/local/libexec/netavark";
+/// What the packages contain: scripts/judges lays it out.
+const PACKAGE: &str = "/mnt/package";
 
 const CONTAINERS: &str = r#"
 [containers]
@@ -28,13 +32,64 @@ pub fn lacks() -> Option<&'static str> {
 
 /// Podman 5 on a host, with the driver that `make install` installs.
 pub fn new(host: &Host) -> Podman<'_> {
+    with_driver(
+        host,
+        &format!(
+            "mkdir -p {DRIVERS}; rm -f {DRIVERS}/cni; cp -L /mnt/ours/opt/cni/bin/ferrule {DRIVERS}/cni"
+        ),
+    )
+}
+
+/// Podman 5 on a host with the files of our deb and rpm: the driver, and plugins that `ferrule-install` has not placed.
+pub fn of_package(host: &Host) -> Podman<'_> {
+    with_driver(
+        host,
+        &format!(
+            "rm -f {PLUGINS}/*; mkdir -p {DRIVERS} /usr/libexec/netavark /usr/lib/ferrule
+             mount -t tmpfs lab {DRIVERS}
+             mount --bind {PACKAGE}/usr/libexec/netavark /usr/libexec/netavark
+             mount --bind {PACKAGE}/usr/lib/ferrule /usr/lib/ferrule"
+        ),
+    )
+}
+
+fn with_driver<'a>(host: &'a Host, install: &str) -> Podman<'a> {
     host.lab.host().sh(&format!(
         "mount --bind {USR} /usr
          mkdir -p /etc/containers/networks; mount -t tmpfs lab /etc/containers/networks
-         mkdir -p {DRIVERS}; rm -f {DRIVERS}/cni; cp -L /mnt/ours/opt/cni/bin/ferrule {DRIVERS}/cni"
+         {install}"
     ));
     let file = "/run/lab/containers.conf";
     fs::write(file, CONTAINERS).expect("configure Podman 5");
     host.run(&format!("mount --bind {file} /etc/containers/containers.conf"));
     Podman::new(host)
 }
+
+/// A user without root, with a range of user ids, as `useradd` makes one.
+pub struct User<'a>(&'a Host);
+
+impl<'a> User<'a> {
+    pub fn new(host: &'a Host) -> Self {
+        host.lab.host().sh(&format!(
+            "for file in passwd group subuid subgid; do cp /etc/$file /run/lab/$file; mount --bind /run/lab/$file /etc/$file; done
+             echo judge:x:{ID}:{ID}::{HOME}:/bin/sh >>/etc/passwd
+             echo judge:x:{ID}: >>/etc/group
+             echo judge:700000:65536 | tee -a /etc/subuid >>/etc/subgid
+             mkdir -p {HOME}/run; chmod 700 {HOME}/run; chown -R {ID}:{ID} {HOME}; chmod 755 /run/lab"
+        ));
+        Self(host)
+    }
+
+    /// What a command line of Podman prints, and whether it is a success.
+    pub fn podman(&self, line: &str) -> (bool, String) {
+        let command = format!(
+            "timeout --kill-after=5 300 setpriv --reuid {ID} --regid {ID} --clear-groups env -i -C {HOME} HOME={HOME} \
+             XDG_RUNTIME_DIR={HOME}/run PATH={PATH} podman {line} 2>&1"
+        );
+        let output = self.0.lab.host().try_exec(&["sh", "-c", &command]);
+        (output.status.success(), String::from_utf8_lossy(&output.stdout).into_owned())
+    }
+}
+
+const ID: u32 = 4321;
+const HOME: &str = "/run/lab/judge";

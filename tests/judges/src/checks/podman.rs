@@ -305,6 +305,11 @@ fn isolated(host: &Host) {
 fn names(host: &Host) {
     let podman = Podman::new(host);
     podman.does("network create net");
+    finds_names(&podman);
+}
+
+/// Containers on the network `net` find each other by name and by alias.
+pub fn finds_names(podman: &Podman) {
     podman.starts("web", "--network net --network-alias shop");
     podman.starts("other", "--network net");
     podman.hears("other", "web", 80, "web");
@@ -317,6 +322,12 @@ fn names(host: &Host) {
 fn names_change(host: &Host) {
     let podman = Podman::new(host);
     podman.networks(&["one", "two"]);
+    follows_names(&podman);
+}
+
+/// Names on the networks `one` and `two` follow connect, disconnect and restart.
+pub fn follows_names(podman: &Podman) {
+    let host = podman.0;
     podman.starts("web", "--network one --network-alias shop");
     podman.starts("b", "--network two");
     podman.does("network connect --alias db two web");

@@ -11,7 +11,7 @@ use crate::check::Check;
 use crate::gate::Gate;
 use crate::host::{CLIENT, CLIENT6, CNITOOL, HOST, HOST6, Host, IMAGE, PLUGINS};
 use crate::podman::Podman;
-use crate::podman5;
+use crate::podman5::{self, User};
 use crate::process::Daemon;
 use crate::soon::soon;
 
@@ -31,6 +31,9 @@ pub fn checks() -> Vec<Check> {
         .needs(Feature::Ipv6),
         check("a container on two networks reaches both", two_networks),
         check("a running container is connected to a network and disconnected", connect),
+        check("a network of IPv6 alone publishes ports", ipv6_alone).needs(Feature::Ipv6),
+        check("containers find each other by name and by network alias (dnsname)", names),
+        check("names follow network connect --alias, disconnect and restart (dnsname)", names_change),
         check("network reload restores host ports after a flush of all rules", reload),
         check(
             "a container gets the static addresses, the MAC address and the interface name that were requested, and inspect shows them",
@@ -39,17 +42,25 @@ pub fn checks() -> Vec<Check> {
         .needs(Feature::Ipv6),
         check("the containers of a pod share its network, and its host port is reached", pod),
         check("a restarted container has its host port again", restart),
+        check(
+            "after a reboot (imitated: an empty /run, no interfaces, no rules) containers start with their addresses and ports",
+            reboot,
+        ),
         check("stop, rm and network rm leave only the bridge", nothing_left),
         check("a container that is killed and then removed leaves nothing", killed),
         check(
             "kill -9 of Podman in the middle of an ADD: gc removes everything, and the next container works",
             torn,
         ),
+        check("kill -9 of Podman in the middle of a DEL: the next rm removes everything", torn_del),
         check("twenty concurrent containers have their ports, and leave nothing", crowd),
         check("network rm is refused while a container is on the network", in_use),
         check("cnitool shows the containers, restores their rules, and gc removes no live one", collected),
         check("a network of Podman 4 moves over by its conflist", brought_over),
         check("network create refuses a wrong option by its name", refused),
+        check("Podman finds the driver and the plugins where the packages install them", packaged),
+        check("Podman without root says that the driver needs root", rootless),
+        check("what netavark's own bridge has and the driver has not is as docs/podman.md says", compared),
         check("a container on an internal network cannot reach the outside", internal),
         check("a container and one on netavark's own bridge reach each other", beside),
         check("a container on a macvlan network is a host of the parent's network", macvlan)
@@ -137,6 +148,41 @@ fn connect(host: &Host) {
     podman4::connects_and_disconnects(&podman);
 }
 
+fn ipv6_alone(host: &Host) {
+    let podman = podman5::new(host);
+    made(&podman, "six", "bridge", "--subnet fd00:96::/64");
+    podman.starts("web", &format!("--network six -p 8080:80 -p [{HOST6}]:7001-7003:7001-7003"));
+    let inside = host.lab.namespace_of("inside", &podman.does("inspect --format {{.State.Pid}} web"));
+    let _last = inside.serve_tcp("last", "[::]:7003");
+    podman.is_reached(&at(HOST6, 8080), "web");
+    let answer = lab::tcp_says(&host.client, &at(HOST6, 7003));
+    assert!(answer.is_some_and(|said| said.starts_with("last ")), "the range's last port");
+    assert!(podman.is_closed(&at(HOST, 8080)), "IPv4");
+    let _far = host.client.serve_tcp("far", &at(CLIENT6, 7));
+    podman.hears("web", CLIENT6, 7, &format!("far {HOST6}"));
+}
+
+/// Bridges with the domain that Podman 4 gives its networks.
+#[track_caller]
+fn named(podman: &Podman<'_>, names: &[&str]) {
+    for (n, name) in names.iter().enumerate() {
+        let options = format!("--subnet 10.{}.0.0/24 --opt dnsname.domainName=dns.podman", 93 + n);
+        made(podman, name, "bridge", &options);
+    }
+}
+
+fn names(host: &Host) {
+    let podman = podman5::new(host);
+    named(&podman, &["net"]);
+    podman4::finds_names(&podman);
+}
+
+fn names_change(host: &Host) {
+    let podman = podman5::new(host);
+    named(&podman, &["one", "two"]);
+    podman4::follows_names(&podman);
+}
+
 fn reload(host: &Host) {
     let podman = podman5::new(host);
     bridges(&podman, &["net"]);
@@ -191,6 +237,31 @@ fn restart(host: &Host) {
     podman4::restarts(&podman);
 }
 
+fn reboot(host: &Host) {
+    let podman = podman5::new(host);
+    bridges(&podman, &["net"]);
+    podman.starts("web", "--network net:ip=10.93.0.77 --publish 8080:80");
+    podman.starts("other", "--network net");
+    let other = podman.address("other", "net");
+    host.loses_its_state();
+    for name in ["other", "web"] {
+        podman.does(&format!("start {name}"));
+    }
+    podman.is_reached(&at(HOST, 8080), "web");
+    assert_eq!(podman.address("web", "net"), "10.93.0.77");
+    podman.hears("web", &podman.address("other", "net"), 80, "other");
+    assert_eq!(leases(host), 2, "{other} and 10.93.0.77, each once");
+    host.run(&format!("{CNITOOL} --plugin-path {PLUGINS} gc net"));
+    podman.is_reached(&at(HOST, 8080), "web");
+    podman.removes("web");
+    podman.removes("other");
+    assert_eq!(leases(host), 0);
+}
+
+fn leases(host: &Host) -> usize {
+    host.lab.host().sh("find /var/lib/cni/networks/net -name '10.*'").lines().count()
+}
+
 fn nothing_left(host: &Host) {
     let podman = podman5::new(host);
     made(&podman, "one", "bridge", "--subnet 10.93.0.0/24 --opt bridge=br-one");
@@ -241,16 +312,38 @@ fn torn(host: &Host) {
     gate.open(&waiting);
     podman.removes("torn");
     // Podman forgets a namespace that it was killed over. It holds the attachment's interface.
-    host.lab.host().sh(
-        "for file in /run/netns/netns-*; do [ ! -e \"$file\" ] || { umount \"$file\"; rm \"$file\"; }; done",
-    );
+    host.unmounts_namespaces();
     soon("what the ADD made is collected", &true, || {
         host.succeeds(&format!("{CNITOOL} --plugin-path {PLUGINS} gc net"));
         !host.succeeds(&format!("{CNITOOL} show --all"))
     });
-    host.snapshot().assert_same(&before);
     podman.starts("next", "--network net --publish 8080:80");
     podman.is_reached(&at(HOST, 8080), "next");
+    // The network's chain, which gc needed, goes with it.
+    podman.removes("next");
+    host.snapshot().assert_same(&before);
+}
+
+fn torn_del(host: &Host) {
+    let podman = podman5::new(host);
+    bridges(&podman, &["net"]);
+    host.leaves_nothing(|| {
+        podman.starts("torn", "--network net --publish 8080:80");
+        podman.is_reached(&at(HOST, 8080), "torn");
+        let gate = Gate::before(host, "portmap", "DEL");
+        let mut removal = host.lab.host().run(|| {
+            let mut podman = Command::new("podman");
+            podman.args(["rm", "--force", "--time", "0", "torn"]).env("PATH", PATH).stdout(Stdio::null());
+            podman.spawn()
+        });
+        let removal = removal.as_mut().expect("start podman");
+        let waiting = gate.reached();
+        removal.kill().expect("kill podman");
+        removal.wait().expect("wait for podman");
+        gate.open(&waiting);
+        podman.removes("torn");
+        host.unmounts_namespaces();
+    });
 }
 
 fn crowd(host: &Host) {
@@ -348,6 +441,59 @@ fn refused(host: &Host) {
     let said = String::from_utf8_lossy(&said.stderr).into_owned();
     assert!(said.contains("option mtuu") && said.contains(r#"did you mean "mtu""#), "{said}");
     assert!(!podman.does("network ls").contains("bad"));
+}
+
+fn packaged(host: &Host) {
+    let podman = podman5::of_package(host);
+    assert!(podman.does("info --format {{.Plugins.Network}}").contains("cni"));
+    bridges(&podman, &["net"]);
+    host.leaves_nothing(|| {
+        podman.starts("web", "--network net --publish 8080:80");
+        podman.is_reached(&at(HOST, 8080), "web");
+        podman.removes("web");
+    });
+}
+
+fn rootless(host: &Host) {
+    let _as_root = podman5::new(host);
+    let user = User::new(host);
+    let create = "network create --driver cni --opt type=bridge --subnet 10.93.0.0/24 net";
+    let (is_made, said) = user.podman(create);
+    assert!(
+        !is_made && said.contains("needs Podman to run as root") && said.contains("--driver bridge"),
+        "{said}"
+    );
+    let (is_made, said) = user.podman("network create --driver bridge net");
+    assert!(is_made, "the user's Podman works: {said}");
+}
+
+/// The rows of "Compared with netavark's own bridge" in docs/podman.md whose two columns differ.
+fn compared(host: &Host) {
+    let podman = podman5::new(host);
+    let creates = |line: &str| host.succeeds(&format!("podman network create {line}"));
+    assert!(creates("--interface-name own0 own") && creates("--ipv6 own6"), "Podman chooses a subnet");
+    for ours in ["no", "--ipv6 no", "--ipv6 --subnet 10.93.0.0/24 no"] {
+        assert!(!creates(&format!("--driver cni --opt type=bridge {ours}")), "{ours}");
+    }
+    bridges(&podman, &["net"]);
+    let bridge = podman.does("network inspect --format {{.NetworkInterface}} net");
+    let option = "host_interface_name=veth7";
+    for (network, is_own) in [("own", true), ("net", false)] {
+        let run = format!("podman run --rm --network {network}:{option} {IMAGE} /bin/busybox true");
+        assert_eq!(host.succeeds(&run), is_own, "{option} on {network}");
+        podman.starts("web", &format!("--network {network}"));
+        podman.starts("other", &format!("--network {network} --dns {HOST}"));
+        let ask = "podman exec other /bin/busybox nslookup web.dns.podman";
+        assert_eq!(host.succeeds(ask), is_own, "a name on {network}");
+        podman.does(&format!("network update --dns-add {CLIENT} {network}"));
+        let resolver =
+            podman.does(&format!("run --rm --network {network} {IMAGE} /bin/busybox cat /etc/resolv.conf"));
+        assert_eq!(resolver.contains(CLIENT), !is_own, "netavark's server asks it: {resolver}");
+        podman.removes("web");
+        podman.removes("other");
+    }
+    let links = host.lab.host().link_names();
+    assert!(!links.contains(&"own0".to_owned()) && links.contains(&bridge), "{links:?}");
 }
 
 fn internal(host: &Host) {
