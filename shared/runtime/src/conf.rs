@@ -181,8 +181,10 @@ pub struct PluginConf {
 impl PluginConf {
     /// Whether both have the same keys with the same text.
     fn is_same_as(&self, other: &Self) -> bool {
-        let text = |(key, value): (&String, &Box<RawValue>)| (key.clone(), value.get().to_owned());
-        self.keys.iter().map(text).eq(other.keys.iter().map(text))
+        let texts = |plugin: &Self| -> Vec<(String, String)> {
+            plugin.keys.iter().map(|(key, value)| (key.clone(), value.get().to_owned())).collect()
+        };
+        texts(self) == texts(other)
     }
 
     fn parse(keys: Raw) -> cni::Result<Self> {

@@ -61,8 +61,15 @@ impl Host {
 
     /// Whether a program ends well.
     pub fn succeeds(&self, line: &str) -> bool {
+        self.try_run(line).is_ok()
+    }
+
+    /// What a program that fails says about it.
+    pub fn try_run(&self, line: &str) -> Result<(), String> {
         let words: Vec<_> = line.split_whitespace().collect();
-        self.lab.host().try_exec(&limited(&words)).status.success()
+        let output = self.lab.host().try_exec(&limited(&words));
+        let said = || String::from_utf8_lossy(&output.stderr).into_owned();
+        if output.status.success() { Ok(()) } else { Err(said()) }
     }
 
     /// Podman forgets a namespace that it was killed over, and the namespace holds the attachment's interface.
