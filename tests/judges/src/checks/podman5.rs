@@ -549,7 +549,6 @@ fn ipvlan(host: &Host) {
 
 fn vlan(host: &Host) {
     let podman = podman5::new(host);
-    host.client.sh("ip link set dev $(ls /sys/class/net | grep -v lo | head -1) up");
     let uplink = host.client.link_names().into_iter().find(|name| name != "lo").expect("the client's link");
     host.client.sh(&format!(
         "ip link add link {uplink} name {uplink}.7 type vlan id 7; ip link set {uplink}.7 up; ip addr add 10.97.0.2/24 dev {uplink}.7"
