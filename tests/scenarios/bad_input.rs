@@ -821,6 +821,40 @@ fn keys_of_vrf() {
     refuses(&lab, &call, "ADD", &rows);
 }
 
+#[test]
+fn keys_of_dnsname() {
+    beyond_reference!("dnsname");
+    let lab = Lab::new();
+    let pod = lab.container("pod");
+    let bridge = lab.plugin("bridge").config(conf()).on(&pod);
+    let call = lab.plugin("dnsname").config(json!({"prevResult": bridge.add().ok_result()})).on(&pod);
+    call.add().ok_result();
+    call.del().ok();
+    #[rustfmt::skip]
+    let rows = [
+        Bad("no result", 7, "prevResult", |c| c.config(json!({"prevResult": null}))),
+        Bad("a result without the interface", 7, "net9", |c| c.ifname("net9")),
+        Bad("a domain with a space", 7, "domainName", |c| c.config(json!({"domainName": "a b"}))),
+        Bad("a domain with a line end", 7, "domainName", |c| c.config(json!({"domainName": "a\nuser=root"}))),
+        Bad("a domain that leaves no room", 7, "domainName", |c| c.config(json!({"domainName": format!("{0}.{0}.{0}", "x".repeat(63))}))),
+        Bad("a domain that is a number", 6, "domainName", |c| c.config(json!({"domainName": 5}))),
+        Bad("domains that are a word", 6, "multiDomain", |c| c.config(json!({"multiDomain": "yes"}))),
+        Bad("an inside that is a word", 6, "internal", |c| c.config(json!({"internal": "yes"}))),
+        Bad("an alias without a list", 6, "runtimeConfig.aliases", |c| c.config(json!({"runtimeConfig": {"aliases": "db"}}))),
+        Bad("an alias that is a number", 6, "runtimeConfig.aliases", |c| c.config(json!({"runtimeConfig": {"aliases": [5]}}))),
+        Bad("an alias with a line end", 7, "runtimeConfig.aliases", |c| c.config(json!({"runtimeConfig": {"aliases": ["a\nb"]}}))),
+        Bad("an alias with a tab", 7, "runtimeConfig.aliases", |c| c.config(json!({"runtimeConfig": {"aliases": ["a\tb"]}}))),
+        Bad("an alias that is a comment", 7, "runtimeConfig.aliases", |c| c.config(json!({"runtimeConfig": {"aliases": ["a#b"]}}))),
+        Bad("an alias of 300 characters", 7, "runtimeConfig.aliases", |c| c.config(json!({"runtimeConfig": {"aliases": ["x".repeat(300)]}}))),
+        Bad("an alias that climbs", 7, "runtimeConfig.aliases", |c| c.config(json!({"runtimeConfig": {"aliases": [".."]}}))),
+        Bad("an alias that is a wildcard", 7, "runtimeConfig.aliases", |c| c.config(json!({"runtimeConfig": {"aliases": {"net": ["*"]}}}))),
+        Bad("an alias that is an address", 7, "runtimeConfig.aliases", |c| c.config(json!({"runtimeConfig": {"aliases": ["10.1.2.9"]}}))),
+        Bad("a container's name that is none", 7, "K8S_POD_NAME", |c| c.args("K8S_POD_NAME=a..b")),
+        Bad("a container's other name that is none", 7, "CNI_POD_NAME", |c| c.args("CNI_POD_NAME=a#b")),
+    ];
+    refuses(&lab, &call, "ADD", &rows);
+}
+
 /// A chain without a plugin that creates the interface, or with that plugin at the wrong position.
 #[test]
 fn the_interface_of_a_chained_plugin_that_does_not_exist() {

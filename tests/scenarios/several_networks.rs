@@ -4,6 +4,7 @@ use std::net::Ipv4Addr;
 use std::sync::{Arc, Mutex};
 
 use cni::IfName;
+use lab::dhcp::has_dnsmasq;
 use lab::{Container, Feature, Lab, Netns, beyond_reference, under_test};
 use runtime::{Exec, Invocation, Network, NetworkRequest, Output, Pod, Pods, Processes, Runtime};
 use serde_json::{Map, Value, json};
@@ -16,6 +17,8 @@ struct Joined {
     /// The kernel feature that it needs.
     needs: Option<Feature>,
     plugin: Value,
+    /// What is chained to it.
+    chained: Option<Value>,
     capabilities: Value,
 }
 
@@ -25,7 +28,8 @@ impl Joined {
     }
 
     fn list(&self) -> Value {
-        json!({"cniVersion": "1.0.0", "name": self.name(), "plugins": [self.plugin]})
+        let plugins: Vec<_> = [Some(&self.plugin), self.chained.as_ref()].into_iter().flatten().collect();
+        json!({"cniVersion": "1.0.0", "name": self.name(), "plugins": plugins})
     }
 
     fn request(&self) -> NetworkRequest {
@@ -53,7 +57,8 @@ fn networks() -> Vec<Joined> {
     let routed = json!({"type": "ptp", "ipam": host_local(&[&["10.9.0.0/24"]])});
     let tagged =
         json!({"type": "vlan", "master": "uplink", "vlanId": 100, "ipam": host_local(&[&["10.100.0.0/24"]])});
-    let joined = |ifname, needs, plugin, capabilities| Joined { ifname, needs, plugin, capabilities };
+    let joined =
+        |ifname, needs, plugin, capabilities| Joined { ifname, needs, plugin, chained: None, capabilities };
     let mut all = vec![
         joined("eth0", None, bridge, json!({})),
         joined("net1", Some(Feature::Macvlan), on_lan, json!({"ips": ["198.51.100.77/24"]})),
@@ -67,6 +72,13 @@ fn networks() -> Vec<Joined> {
         all.push(joined("net4", None, device, json!({})));
         let tap = json!({"type": "tap", "ipam": host_local(&[&["10.8.0.0/24"]])});
         all.push(joined("tap0", Some(Feature::Tap), tap, json!({})));
+        if has_dnsmasq() {
+            let bridge = json!({"type": "bridge", "bridge": "br5", "isGateway": true, "ipam": host_local(&[&["10.5.0.0/24"]])});
+            let dnsname =
+                json!({"type": "dnsname", "domainName": "dns.test", "capabilities": {"aliases": true}});
+            let network = joined("net5", None, bridge, json!({"aliases": ["joined"]}));
+            all.push(Joined { chained: Some(dnsname), ..network });
+        }
     }
     all.retain(|network| network.needs.is_none_or(Feature::is_there));
     all
@@ -100,6 +112,14 @@ fn is_attached(lab: &Lab, pod: &Container, far: &Netns) {
     if pod.link("net4").is_some() {
         assert!(pod.reaches("10.7.0.200"), "net4 is the host's device");
     }
+    if pod.link("net5").is_some() {
+        let own = pod.addresses("net5").remove(0).replace("/24", "");
+        pod.sh("printf 'nameserver 10.5.0.1\\nsearch dns.test\\n' >/run/lab/resolv.net5");
+        let found = pod.sh(
+            "unshare -m sh -ec 'mount --bind /run/lab/resolv.net5 /etc/resolv.conf; getent ahostsv4 joined'; rm /run/lab/resolv.net5",
+        );
+        assert!(found.starts_with(&own), "net5's server knows its names: {found}");
+    }
     if Feature::Vlan.is_there() {
         assert!(pod.reaches("10.100.0.200"), "net3 leads to the machine with its tag");
     }
@@ -113,7 +133,10 @@ struct Recorder(Arc<Mutex<Vec<String>>>);
 
 impl Recorder {
     fn take(&self) -> Vec<String> {
-        std::mem::take(&mut self.0.lock().unwrap())
+        let mut all = std::mem::take(&mut *self.0.lock().unwrap());
+        // The plugins of a chain follow each other.
+        all.dedup();
+        all
     }
 }
 

@@ -248,3 +248,10 @@ fn of_vrf() {
     needs!(Vrf);
     agrees(&Lab::new(), "vrf", &chained(json!({"type": "vrf", "vrfname": "blue"})), NO_BRIDGE);
 }
+
+#[test]
+fn of_dnsname() {
+    let mut chain = chained(json!({"type": "dnsname"}));
+    chain[0]["isDefaultGateway"] = json!(true);
+    agrees(&Lab::new(), "dnsname", &chain, NO_BRIDGE);
+}

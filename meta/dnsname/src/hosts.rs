@@ -51,7 +51,17 @@ impl Hosts {
     /// Reads the file. Each line is kept as it is.
     pub fn parse(text: &str) -> Self {
         let line = |text: &str| Line { text: text.to_owned(), entry: Entry::parse(text) };
-        Self(text.lines().map(line).collect())
+        Self(text.lines().filter(|text| !is_blanked(text)).map(line).collect())
+    }
+
+    /// The file's content without some entries, in as many bytes: each of their lines becomes a comment. A full disk has room for it, and a
+    /// write that is interrupted leaves no part of a line.
+    pub fn blanked(text: &str, removed: &[Entry]) -> String {
+        let blank = |line: &str| match Entry::parse(line) {
+            Some(entry) if removed.contains(&entry) => format!("{:<1$}", '#', line.len()),
+            _ => line.to_owned(),
+        };
+        text.split('\n').map(blank).collect::<Vec<_>>().join("\n")
     }
 
     /// All entries.
@@ -127,6 +137,10 @@ impl Entry {
         }
         line
     }
+}
+
+fn is_blanked(line: &str) -> bool {
+    line.len() > 1 && line.starts_with('#') && line[1..].bytes().all(|byte| byte == b' ')
 }
 
 fn owner(comment: &str) -> Option<Attachment> {
@@ -209,6 +223,19 @@ mod tests {
         assert_eq!(hosts.text(), text);
         hosts.take(|_| true);
         assert_eq!(hosts.text(), "# by hand\n\nnonsense\n10.88.0.9\n");
+    }
+
+    #[test]
+    fn without_room_lines_become_comments_which_the_next_reader_drops() {
+        let mut hosts = Hosts::parse("# by hand\n10.88.0.2\tweb\n");
+        hosts.replace(&at("c1"), &["10.88.0.5".parse().unwrap()], &names(&["web"]));
+        hosts.replace(&at("c2"), &["10.88.0.6".parse().unwrap()], &names(&["db"]));
+        let text = hosts.text();
+        let removed = hosts.take(|entry| entry.is_of(&at("c1"), &[]));
+        let blanked = Hosts::blanked(&text, &removed);
+        assert_eq!(blanked.len(), text.len());
+        assert!(!blanked.contains("10.88.0.5"), "{blanked}");
+        assert_eq!(Hosts::parse(&blanked), hosts);
     }
 
     #[test]

@@ -1,6 +1,7 @@
 //! dnsname: containers of one network reach each other by name. Each network has a server, dnsmasq, which reads the names from a file.
 
 mod conf;
+mod deletions;
 mod firewall;
 #[cfg(any(test, fuzzing))]
 pub mod fuzz;
@@ -15,6 +16,7 @@ mod process;
 mod server;
 
 use std::net::IpAddr;
+use std::time::Duration;
 
 use cni::{
     Add, AddResult, Attachment, Check, CniArgs, Code, Del, Dns, Error, Failures, Gc, NetworkName, Plugin,
@@ -61,7 +63,7 @@ impl Plugin for Dnsname {
     }
 
     fn check(call: &Check<Conf>) -> Result<()> {
-        Registration::of(call)?.check()
+        Registration::of(call)?.check(server::KNOWN_TIMEOUT)
     }
 
     fn repair(calls: &[Repair<Conf>]) -> Vec<Result<bool>> {
@@ -116,16 +118,52 @@ impl<'a> Registration<'a> {
 
     /// Writes the names, starts the server, and waits until it resolves them.
     fn register(&self, undo: &mut Undo) -> Result<()> {
+        self.push_undo(undo);
+        firewall::open(self.network, self.at, &self.rules(), undo)?;
+        self.write(Network::create(self.network)?)
+    }
+
+    /// Registers an attachment again, unless a DEL has removed it. A DEL that comes later finds all that is restored.
+    fn restore(&self, undo: &mut Undo) -> Result<()> {
+        let network = self.reopen()?;
+        self.push_undo(undo);
+        firewall::open(self.network, self.at, &self.rules(), undo)?;
+        self.write(network)
+    }
+
+    fn push_undo(&self, undo: &mut Undo) {
         let (network, at) = (self.network.clone(), self.at.clone());
         undo.push(move || unregister(&network, &at, &[]));
-        firewall::open(self.network, self.at, &self.rules(), undo)?;
-        let network = Network::create(self.network)?;
+    }
+
+    /// The network's directory, unless this attachment's DEL has run. The DEL of the last attachment removes the directory and the server.
+    fn reopen(&self) -> Result<Network> {
+        let network = match Network::open(self.network)? {
+            Some(network) if network.deletions()?.has(self.at) => None,
+            None if server::find(self.network)?.is_some() => Some(Network::create(self.network)?),
+            network => network,
+        };
+        network.ok_or_else(|| {
+            let text =
+                format!("a DEL has removed the names of {} in network {}", self.at.ifname, self.network);
+            Error::new(Code::UnknownContainer, text)
+        })
+    }
+
+    /// Writes the names into the network's files.
+    fn write(&self, network: Network) -> Result<()> {
+        let mut deletions = network.deletions()?;
+        if deletions.has(self.at) {
+            deletions.remove(self.at);
+            network.write_deletions(&deletions)?;
+        }
         let mut hosts = network.hosts()?;
         let added = hosts.replace(self.at, &self.addresses, &self.names);
         network.write_hosts(&hosts)?;
         // The lock is released: others write their names while this plugin waits.
         drop(server::ensure(network, &self.service)?);
-        let settled = server::settle(self.network, &self.service, &added, Answer::Known);
+        let settle = |silence| server::settle(self.network, &self.service, &added, Answer::Known, silence);
+        let settled = settle(server::SILENCE_TIMEOUT);
         if settled.is_ok() || (server::find(self.network)?.is_some() && !server::is_silent(&self.service)?) {
             return settled;
         }
@@ -135,14 +173,15 @@ impl<'a> Registration<'a> {
             server::stop(&network)?;
         }
         drop(server::ensure(network, &self.service)?);
-        server::settle(self.network, &self.service, &added, Answer::Known)
+        settle(server::KNOWN_TIMEOUT)
     }
 
     fn rules(&self) -> DnsServer {
         DnsServer { interface: self.location.interface.clone() }
     }
 
-    fn check(&self) -> Result<()> {
+    /// Compares the names, the server and INPUT with what ADD did. `silence` is how long a server may answer nothing at all.
+    fn check(&self, silence: Duration) -> Result<()> {
         let missing = |what: String| Error::new(Code::Internal, what).detail("`cnitool repair` restores it");
         let hosts =
             Network::peek(self.network).map_err(|e| Error::io("read the network's hosts file", &e))?;
@@ -165,17 +204,17 @@ impl<'a> Registration<'a> {
             firewall::check(self.network, self.at, &self.rules())?;
         }
         let entries: Vec<Entry> = entries.into_iter().cloned().collect();
-        server::settle(self.network, &self.service, &entries, Answer::Known)
+        server::settle(self.network, &self.service, &entries, Answer::Known, silence)
     }
 }
 
 /// Registers an attachment again if anything is missing. Whether it was.
 fn repair(call: &Check<Conf>) -> Result<bool> {
     let registration = Registration::of(call)?;
-    if registration.check().is_ok() {
+    if registration.check(server::SILENCE_TIMEOUT).is_ok() {
         return Ok(false);
     }
-    verify::while_attached(call, |undo| registration.register(undo))?;
+    verify::while_attached(call, |undo| registration.restore(undo))?;
     Ok(true)
 }
 
@@ -184,11 +223,26 @@ fn unregister(name: &NetworkName, at: &Attachment, addresses: &[IpAddr]) -> Resu
     let Some(network) = Network::open(name)? else { return Ok(()) };
     let mut hosts = network.hosts()?;
     let removed = hosts.take(|entry| entry.is_of(at, addresses));
+    if hosts.entries().next().is_some()
+        && let Err(e) = note_deletion(&network, at)
+    {
+        cni::warn(&format!("a repair that runs now may register the names again: {e}"));
+    }
     apply_removal(network, &hosts, &removed)
+}
+
+fn note_deletion(network: &Network, at: &Attachment) -> Result<()> {
+    let mut deletions = network.deletions()?;
+    if deletions.has(at) {
+        return Ok(());
+    }
+    deletions.add(at);
+    network.write_deletions(&deletions)
 }
 
 /// Goes on without the entries that were removed.
 fn apply_removal(network: Network, hosts: &Hosts, removed: &[Entry]) -> Result<()> {
+    network.remove_unfinished()?;
     if hosts.entries().next().is_none() {
         server::stop(&network)?;
         return network.remove();
@@ -197,15 +251,19 @@ fn apply_removal(network: Network, hosts: &Hosts, removed: &[Entry]) -> Result<(
         // A DEL that was killed may have written the file, and not had the server read it.
         return server::find(network.name())?.map_or(Ok(()), |server| server.reload());
     }
-    network.write_hosts(hosts)?;
+    network.remove_entries(hosts, removed)?;
     let (name, service) = (network.name().clone(), network.service()?);
     drop(network);
+    let Some(server) = server::find(&name)? else { return Ok(()) };
+    let Some(service) = service else { return server.reload() };
     // Only then may the next container have the address: nobody is led to it by the old name.
-    let Some(service) = service.filter(|_| matches!(server::find(&name), Ok(Some(_)))) else { return Ok(()) };
-    if let Err(late) = server::settle(&name, &service, removed, Answer::Unknown) {
-        cni::warn(&format!("a name that was removed may still be resolved for a moment: {late}"));
+    match server::settle(&name, &service, removed, Answer::Unknown, server::SILENCE_TIMEOUT) {
+        Err(late) if late.code() == Code::TryAgainLater as u32 => {
+            cni::warn(&format!("a name that was removed may still be resolved for a moment: {late}"));
+            Ok(())
+        }
+        settled => settled,
     }
-    Ok(())
 }
 
 /// Removes the names of attachments that GC removes.

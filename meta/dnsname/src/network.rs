@@ -10,7 +10,7 @@
 
 use std::fs::{self, DirBuilder, File, OpenOptions, Permissions};
 use std::io::{self, ErrorKind};
-use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt, PermissionsExt, symlink};
+use std::os::unix::fs::{DirBuilderExt, FileExt, MetadataExt, OpenOptionsExt, PermissionsExt, symlink};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
@@ -21,7 +21,8 @@ use rustix::fs::{CWD, RenameFlags, renameat_with};
 use system::file::{self, AtomicFile};
 use system::{Retry, lock};
 
-use crate::hosts::Hosts;
+use crate::deletions::Deletions;
+use crate::hosts::{Entry, Hosts};
 use crate::masq::Service;
 use crate::server;
 
@@ -30,6 +31,9 @@ pub const CONF: &str = "dnsmasq.conf";
 pub const HOSTS: &str = "addnhosts";
 pub const PID: &str = "pidfile";
 const LOCK: &str = "lock";
+
+/// Not the original plugin's: see [`Deletions`].
+const DELETED: &str = "deleted";
 
 /// Where the original plugin has the directories of all networks, for root.
 const LINKS: &str = "/run/containers/cni/dnsname";
@@ -201,6 +205,24 @@ impl Network {
         self.read(CONF).map(|text| Service::parse(&text))
     }
 
+    /// The attachments whose DEL has run.
+    ///
+    /// # Errors
+    /// Code 5.
+    pub fn deletions(&self) -> Result<Deletions> {
+        self.read(DELETED).map(|text| Deletions::parse(&text))
+    }
+
+    /// Writes the attachments whose DEL has run.
+    ///
+    /// # Errors
+    /// Code 5. The file is as it was then.
+    pub fn write_deletions(&self, deletions: &Deletions) -> Result<()> {
+        self.whole(DELETED)
+            .replace(deletions.text().as_bytes())
+            .map_err(|e| self.failed("write", DELETED, &e))
+    }
+
     fn read(&self, name: &str) -> Result<String> {
         let read = file::open_in(&self.dir, name, OFlag::O_RDONLY)
             .and_then(|file| file::read_all(file, LONGEST_FILE));
@@ -215,6 +237,22 @@ impl Network {
     pub fn write_hosts(&self, hosts: &Hosts) -> Result<()> {
         let written = self.whole(HOSTS).replace_for_all(hosts.text().as_bytes());
         written.map_err(|e| self.failed("write", HOSTS, &e))
+    }
+
+    /// Writes the hosts file without some entries. Without room for a new file, it is changed in place.
+    ///
+    /// # Errors
+    /// Code 5.
+    pub fn remove_entries(&self, hosts: &Hosts, removed: &[Entry]) -> Result<()> {
+        match self.whole(HOSTS).replace_for_all(hosts.text().as_bytes()) {
+            Err(e) if is_full(&e) => {
+                let blanked = Hosts::blanked(&self.read(HOSTS)?, removed);
+                let file = file::open_in(&self.dir, HOSTS, OFlag::O_WRONLY);
+                file.and_then(|file| file.write_all_at(blanked.as_bytes(), 0))
+            }
+            written => written,
+        }
+        .map_err(|e| self.failed("write", HOSTS, &e))
     }
 
     /// Writes the configuration.
@@ -288,21 +326,37 @@ impl Network {
         }
     }
 
+    /// Removes what plugins left that were killed while they wrote a file.
+    ///
+    /// # Errors
+    /// Code 5.
+    pub fn remove_unfinished(&self) -> Result<()> {
+        self.remove_temporary().map_err(|e| self.failed("remove unfinished files in", "", &e))
+    }
+
+    fn remove_temporary(&self) -> io::Result<()> {
+        [HOSTS, CONF, DELETED].iter().try_for_each(|label| file::remove_temporary(&self.descriptor(), label))
+    }
+
     /// Removes all files but the lock.
     fn remove_files(&self) -> io::Result<()> {
-        let path = PathBuf::from(format!("/proc/self/fd/{}", std::os::fd::AsRawFd::as_raw_fd(&self.dir)));
-        for label in [HOSTS, CONF] {
-            file::remove_temporary(&path, label)?;
-        }
+        self.remove_temporary()?;
         // The original plugin's copy of the hosts file is `addnhosts.old` for a moment.
-        for name in [HOSTS, "addnhosts.old", CONF, PID] {
-            file::missing_is_fine(fs::remove_file(path.join(name)))?;
+        for name in [HOSTS, "addnhosts.old", CONF, PID, DELETED] {
+            file::missing_is_fine(fs::remove_file(self.descriptor().join(name)))?;
         }
         Ok(())
     }
 
+    /// The open directory as a path: another one may have taken its name.
+    fn descriptor(&self) -> PathBuf {
+        PathBuf::from(format!("/proc/self/fd/{}", std::os::fd::AsRawFd::as_raw_fd(&self.dir)))
+    }
+
     fn failed(&self, what: &str, name: &str, e: &io::Error) -> Error {
-        Error::io(format!("{what} {}", self.path.join(name).display()), e)
+        // Where the file is, and not the link to its directory: that tells which disk is full.
+        let path = fs::canonicalize(&self.path).unwrap_or_else(|_| self.path.clone());
+        Error::io(format!("{what} {}", path.join(name).display()), e)
     }
 }
 
@@ -367,6 +421,10 @@ fn make_enterable(path: &Path) -> io::Result<()> {
         file::missing_is_fine(fs::set_permissions(path, Permissions::from_mode(mode)))?;
     }
     Ok(())
+}
+
+fn is_full(e: &io::Error) -> bool {
+    matches!(e.kind(), ErrorKind::StorageFull | ErrorKind::QuotaExceeded)
 }
 
 fn open_directory(path: &Path) -> io::Result<Option<File>> {

@@ -75,12 +75,14 @@ impl Server {
             Err(Errno::SRCH | Errno::INVAL) => return Ok(None),
             Err(e) => return Err(failed(&e.into())),
         };
+        let this = Self { pid, fd };
         // Once more: the number may have become another process's before it was opened.
-        let is_server = has_argument(number, conf)
-            && is_trusted(number).map_err(|e| failed(&e))?
-            && is_dnsmasq(number).map_err(|e| failed(&e))?
-            && is_in_this_namespace(number).map_err(|e| failed(&e))?;
-        Ok(is_server.then_some(Self { pid, fd }))
+        match has_argument(number, conf).then(|| is_server(number)).transpose() {
+            Ok(is_server) => Ok(is_server.unwrap_or_default().then_some(this)),
+            // The kernel refuses to show a process that exits meanwhile, even to root.
+            Err(_) if this.exits_within(Duration::ZERO)? => Ok(None),
+            Err(e) => Err(failed(&e)),
+        }
     }
 
     /// Has the server read its hosts files again.
@@ -97,7 +99,7 @@ impl Server {
     /// What the kernel says; code 11 if it does not exit.
     pub fn stop(&self) -> Result<()> {
         for signal in [Signal::TERM, Signal::KILL] {
-            if !self.signal(signal)? || self.exits()? {
+            if !self.signal(signal)? || self.exits_within(EXIT_TIMEOUT)? {
                 return Ok(());
             }
         }
@@ -117,8 +119,13 @@ impl Server {
         }
     }
 
-    fn exits(&self) -> Result<bool> {
-        let timeout = Timespec { tv_sec: EXIT_TIMEOUT.as_secs().cast_signed(), tv_nsec: 0 };
+    /// Waits until the server exits, or for some time. Returns whether it has exited.
+    ///
+    /// # Errors
+    /// If the kernel refuses to wait.
+    pub fn exits_within(&self, time: Duration) -> Result<bool> {
+        let timeout =
+            Timespec { tv_sec: time.as_secs().cast_signed(), tv_nsec: i64::from(time.subsec_nanos()) };
         loop {
             match poll(&mut [PollFd::new(&self.fd, PollFlags::IN)], Some(&timeout)) {
                 Ok(ready) => return Ok(ready > 0),
@@ -134,6 +141,11 @@ fn has_argument(pid: i32, conf: &Path) -> bool {
     let wanted = [b"--conf-file=", conf.as_os_str().as_bytes()].concat();
     let line = fs::read(of(pid, "cmdline")).unwrap_or_default();
     line.split(|byte| *byte == 0).any(|argument| argument == wanted)
+}
+
+/// Whether a process with the server's arguments is the server.
+fn is_server(pid: i32) -> io::Result<bool> {
+    Ok(is_trusted(pid)? && is_dnsmasq(pid)? && is_in_this_namespace(pid)?)
 }
 
 /// Whether it is a process of root or of the server's user: anybody may start one with the server's arguments. The kernel gives what it shows of

@@ -4,12 +4,12 @@ use std::env;
 use std::net::IpAddr;
 use std::path::PathBuf;
 use std::process::{Command, Stdio};
-use std::thread;
 use std::time::{Duration, Instant};
 
 use cni::{Code, Error, NetworkName, Result};
 use iface::{Namespace, ownership};
 use nix::unistd::{Group, User as Account};
+use rustix::thread::{CapabilitySet, capabilities};
 use system::child::{self, IoStop, Limits};
 use system::lock::Lock;
 
@@ -30,8 +30,11 @@ const USERS: [&str; 2] = ["dnsmasq", "nobody"];
 const START: Limits = Limits { bytes: 64 << 10, time: Some(Duration::from_secs(30)), group: false };
 
 /// How long to wait until the server has read a new hosts file, and how long the next question waits.
-const KNOWN_TIMEOUT: Duration = Duration::from_secs(20);
+pub const KNOWN_TIMEOUT: Duration = Duration::from_secs(20);
 const PAUSE: Duration = Duration::from_millis(2);
+
+/// How long a server that can be replaced may answer nothing at all. It reads the file of a network of 65 536 containers within a second.
+pub const SILENCE_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// How long to wait for others that have the server read the file.
 const RELOAD_TIMEOUT: Duration = Duration::from_secs(30);
@@ -112,7 +115,11 @@ fn start(network: &Network) -> Result<()> {
         Ok(outcome) if outcome.status.success() => Ok(()),
         Ok(outcome) => {
             let log = String::from_utf8_lossy(&outcome.log);
-            Err(failed(format!("{} ({})", log.trim(), outcome.status)))
+            let failure = failed(format!("{} ({})", log.trim(), outcome.status));
+            Err(match missing_capabilities() {
+                missing if missing.is_empty() => failure,
+                missing => failure.detail(format!("not permitted: dnsmasq requires {}", missing.join(", "))),
+            })
         }
         Err(stopped) => Err(failed(match stopped.why {
             IoStop::Late => "it takes too long".to_owned(),
@@ -120,6 +127,17 @@ fn start(network: &Network) -> Result<()> {
             IoStop::System(what, e) => format!("{what}: {e}"),
         })),
     }
+}
+
+/// The capabilities that dnsmasq requires as root and that this process does not have.
+fn missing_capabilities() -> Vec<&'static str> {
+    let required = [
+        ("CAP_SETGID", CapabilitySet::SETGID),
+        ("CAP_SETUID", CapabilitySet::SETUID),
+        ("CAP_NET_BIND_SERVICE", CapabilitySet::NET_BIND_SERVICE),
+    ];
+    let effective = capabilities(None).map_or(CapabilitySet::all(), |sets| sets.effective);
+    required.into_iter().filter(|(_, set)| !effective.contains(*set)).map(|(name, _)| name).collect()
 }
 
 /// Whether the server answers nothing at all, though the host has its address.
@@ -156,11 +174,18 @@ fn user() -> Result<User> {
 }
 
 /// Waits until the server resolves the lines that were written, or no longer those that were removed. Many plugins at once
-/// wait for one reading of the file: the next one finds that its own lines have been read as well.
+/// wait for one reading of the file: the next one finds that its own lines have been read as well. The wait ends earlier if the server has not
+/// answered at all for the time `silence`.
 ///
 /// # Errors
 /// Code 11 if it takes too long.
-pub fn settle(network: &NetworkName, service: &Service, entries: &[Entry], wanted: Answer) -> Result<()> {
+pub fn settle(
+    network: &NetworkName,
+    service: &Service,
+    entries: &[Entry],
+    wanted: Answer,
+    silence: Duration,
+) -> Result<()> {
     let host = Namespace::host()?;
     let servers = listen::addresses(&host, &service.listen)?;
     let names = entries.iter().filter_map(|entry| Some((entry.address, token(service, entry)?)));
@@ -169,33 +194,39 @@ pub fn settle(network: &NetworkName, service: &Service, entries: &[Entry], wante
         // Lines of the original plugin have no token to ask for.
         return find(network)?.map_or(Ok(()), |server| server.reload());
     };
-    let is_settled = || -> Result<bool> {
+    // The answer to the first question that is not answered as wanted.
+    let unsettled = || -> Result<Option<Answer>> {
         for (address, name) in &names {
-            if probe::ask(server, name, *address)? != wanted {
-                return Ok(false);
+            let answer = probe::ask(server, name, *address)?;
+            if answer != wanted {
+                return Ok(Some(answer));
             }
         }
-        Ok(true)
+        Ok(None)
     };
-    if is_settled()? {
+    if unsettled()?.is_none() {
         return Ok(());
     }
     let lock = ownership::hashed_name("dnsname-", [network.as_str()]);
     let _reload = Lock::acquire(&lock, RELOAD_TIMEOUT)?;
-    if is_settled()? {
+    if unsettled()?.is_none() {
         return Ok(());
     }
-    let running = find(network)?;
+    let mut running = find(network)?;
     running.as_ref().map_or(Ok(()), Server::reload)?;
     let begun = Instant::now();
-    while begun.elapsed() < KNOWN_TIMEOUT {
-        if is_settled()? {
-            return Ok(());
+    let mut heard = begun;
+    while begun.elapsed() < KNOWN_TIMEOUT && heard.elapsed() < silence {
+        match unsettled()? {
+            None => return Ok(()),
+            Some(Answer::Silence) => {}
+            Some(_) => heard = Instant::now(),
         }
-        if find(network)?.is_none() {
-            break;
+        match &running {
+            None => break,
+            Some(server) if server.exits_within(PAUSE)? => running = find(network)?,
+            Some(_) => {}
         }
-        thread::sleep(PAUSE);
     }
     let text =
         format!("dnsmasq at {server} does not answer for network {network} as {} says", hosts_file(network));

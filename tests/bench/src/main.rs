@@ -42,7 +42,8 @@ const USAGE: &str =
        scripts/bench --rates
   --runs N              how often each side is run (100); from 5 on, only until one of them has used N times 150 ms
   --filter TEXT         only what has TEXT in its name; if TEXT is a whole name, that one alone
-  --reference DIRECTORY the reference's executables that Debian's package lacks are there, such as flannel
+  --reference DIRECTORY the reference's executables that Debian's package lacks are there, such as flannel (the original dnsname
+                        of another package of Debian)
   --baseline DIRECTORY  compare with the executables there, of another time, in place of the reference
   --rates               only how fast a TCP flow is that bandwidth limits
 With --filter or --baseline the table goes to the terminal only.";
@@ -57,7 +58,8 @@ struct Options {
 impl Options {
     /// None: invalid, or help was requested.
     fn parse(mut words: impl Iterator<Item = String>) -> Option<Self> {
-        let mut options = Self { runs: 100, filter: None, rival: Rival::Reference { further: None } };
+        let mut options =
+            Self { runs: 100, filter: None, rival: Rival::Reference { further: original_dnsname() } };
         while let Some(word) = words.next() {
             match word.as_str() {
                 "--runs" => options.runs = words.next()?.parse().ok().filter(|runs| *runs > 0)?,
@@ -80,6 +82,12 @@ impl Options {
         all.retain(|one| if alone { is_whole(one) } else { one.name.to_lowercase().contains(text) });
         all
     }
+}
+
+/// Where Debian's package of the original dnsname was unpacked.
+fn original_dnsname() -> Option<&'static Path> {
+    let directory = lab::unpacked("dnsname")?.join("usr/lib/cni");
+    Some(Box::leak(directory.into_boxed_path()))
 }
 
 /// A path that stays valid until the program exits.

@@ -57,6 +57,13 @@ pub fn in_vrf(side: Side, container: usize) -> Value {
     after_bridge(json!({"type": "vrf", "vrfname": "blue"}), side, container)
 }
 
+/// dnsname after bridge. The container's name is an argument (`rounds`).
+pub fn named(side: Side, container: usize) -> Value {
+    let aliases = json!({"bench": [format!("alias{container}")]});
+    let dnsname = json!({"type": "dnsname", "domainName": "dns.test", "runtimeConfig": {"aliases": aliases}});
+    after_bridge(dnsname, side, container)
+}
+
 fn after_bridge(plugin: Value, side: Side, container: usize) -> Value {
     let mut conflist = bridged(side, container);
     conflist["plugins"].as_array_mut().expect("a list").push(plugin);

@@ -135,7 +135,7 @@ pub fn attach(
     let mut prev = Value::Null;
     for call in network {
         let counts = only.is_none_or(|plugin| call.plugin() == plugin);
-        let call = call.clone().on(container).config(json!({"prevResult": prev}));
+        let call = on(call, container).config(json!({"prevResult": prev}));
         let (spent, output) = run(&call, "ADD", if counts { how } else { How::Timed });
         let failed = !spent.failures.is_empty();
         if counts || failed {
@@ -149,6 +149,16 @@ pub fn attach(
     (sum, prev)
 }
 
+/// The call for a container. dnsname alone reads the container's name.
+fn on(call: &Call, container: &Container) -> Call {
+    let call = call.clone().on(container);
+    if call.plugin() == "dnsname" {
+        call.args(&format!("IgnoreUnknown=1;K8S_POD_NAME={}", container.id))
+    } else {
+        call
+    }
+}
+
 /// DEL of all plugins, last to first.
 pub fn detach(
     network: &[Call],
@@ -160,7 +170,7 @@ pub fn detach(
     let mut sum = Spent::default();
     for call in network.iter().rev() {
         let counts = only.is_none_or(|plugin| call.plugin() == plugin);
-        let call = call.clone().on(container).config(json!({"prevResult": result}));
+        let call = on(call, container).config(json!({"prevResult": result}));
         let (spent, _) = run(&call, "DEL", if counts { how } else { How::Timed });
         if counts {
             sum.then(spent);

@@ -8,9 +8,10 @@ use crate::dynamic::{idle_daemon, leased};
 use crate::floor::{with_deletion, with_move};
 use crate::many_ports::many_ports;
 use crate::networks::{
-    bridged, by_flannel, dual_stack, fixed, in_vrf, kubernetes, limited, loopback, nothing, of_host_device,
-    on_dummy, on_ipvlan, on_macvlan, on_tap, on_vlan, passing, point_to_point, ports, source_routed, stocked,
-    store, with_flanneld, with_hundreds_of_mappings, with_kube_proxy, with_master, with_policy_drop,
+    bridged, by_flannel, dual_stack, fixed, in_vrf, kubernetes, limited, loopback, named, nothing,
+    of_host_device, on_dummy, on_ipvlan, on_macvlan, on_tap, on_vlan, passing, point_to_point, ports,
+    source_routed, stocked, store, with_flanneld, with_hundreds_of_mappings, with_kube_proxy, with_master,
+    with_policy_drop,
 };
 use crate::repairs::repairs;
 use crate::rounds::{chain, churn, crowd, crowd_in_unrest, version};
@@ -34,6 +35,7 @@ const HOST_DEVICE: &[&str] = &["host-device", "host-local"];
 const PORTMAP: &[&str] = &["bridge", "host-local", "portmap"];
 const BANDWIDTH: &[&str] = &["bridge", "host-local", "bandwidth"];
 const SBR: &[&str] = &["bridge", "host-local", "sbr"];
+const DNSNAME: &[&str] = &["bridge", "host-local", "dnsname"];
 const VRF: &[&str] = &["bridge", "host-local", "vrf"];
 const FIREWALL: &[&str] = &["bridge", "host-local", "firewall"];
 const WITH_DELETION: &[&str] = &["ADD", "DEL", "the kernel's part of DEL"];
@@ -146,6 +148,14 @@ fn interfaces() -> Vec<Scenario> {
             .needs(&[Feature::TrafficControl]),
         Scenario::new("sbr", SBR, chain(source_routed, nothing, Some("sbr"))),
         Scenario::new("vrf", VRF, chain(in_vrf, nothing, Some("vrf"))).needs(&[Feature::Vrf]),
+        Scenario::new("dnsname", DNSNAME, chain(named, nothing, Some("dnsname"))),
+        // The tracer would wait for the server.
+        Scenario::new(
+            "bridge + host-local + dnsname, first and last container",
+            DNSNAME,
+            chain(named, nothing, None),
+        )
+        .untraced(),
         Scenario::new("tap + host-local", TAP, chain(on_tap, nothing, None)).needs(&[Feature::Tap]),
     ]
 }

@@ -40,6 +40,8 @@ pub struct Target {
     pub beside: Beside,
     /// Differences in the configuration of that attachment.
     pub differs_beside: Value,
+    /// The network of that attachment. Empty: the same one.
+    pub network_beside: Vec<Value>,
     /// Its files on disk.
     pub state: Option<StateFiles>,
     /// The capabilities that each command needs, with these changes of the configuration (null: without that key).
@@ -99,6 +101,7 @@ impl Default for Target {
             legacy: false,
             beside: Beside::Others,
             differs_beside: json!({}),
+            network_beside: Vec::new(),
             state: None,
             capabilities: Vec::new(),
         }
@@ -173,7 +176,11 @@ impl Target {
         let of_kernel = feature.map(|feature| format!("this kernel has no {feature}"));
         of_kernel
             .or_else(|| firewalld::lacks().filter(|_| self.firewalld).map(str::to_owned))
-            .or_else(|| (self.dhcp && !has_dnsmasq()).then(|| "dnsmasq is missing".to_owned()))
+            .or_else(|| (self.runs_dnsmasq() && !has_dnsmasq()).then(|| "dnsmasq is missing".to_owned()))
+    }
+
+    fn runs_dnsmasq(&self) -> bool {
+        self.dhcp || self.plugin() == "dnsname"
     }
 
     /// cnitool is always Ferrule's. The reference under test supports only iptables.
@@ -256,6 +263,9 @@ impl Target {
 
     /// The target for the attachment that stays. Its host ports are the next ones, unless both claim the same.
     pub fn of_the_staying_attachment(&self) -> Self {
+        if !self.network_beside.is_empty() {
+            return Self { network: self.network_beside.clone(), ..self.clone() };
+        }
         let mut other = self.with(&self.differs_beside);
         if self.beside != Beside::Others {
             return other;

@@ -36,7 +36,7 @@ pub fn all() -> Vec<Target> {
         vec![firewall("nftables"), firewall("iptables"), firewalld(), tuning(), bandwidth(), sbr(), vrf()],
         claims.concat(),
         tools(),
-        vec![delegate(), runtime(), dhcp()],
+        vec![delegate(), runtime(), dhcp(), dnsname(), dnsname_alone()],
     ]
     .concat()
 }
@@ -255,6 +255,38 @@ fn vrf() -> Target {
     }
 }
 
+/// Its server runs for the attachment that stays.
+fn dnsname() -> Target {
+    let dnsname =
+        json!({"type": "dnsname", "domainName": "dns.test", "runtimeConfig": {"aliases": ["alias"]}});
+    let signals: Capabilities = &["kill", "net_admin", "sys_ptrace"];
+    Target {
+        name: "dnsname",
+        network: vec![bridge(json!({})), dnsname],
+        state: Some(StateFiles { directory: "/run/ferrule-dnsname/net", files: DNSNAME }),
+        capabilities: vec![(json!({}), [signals, signals, &["net_admin", "sys_ptrace"], signals, NONE])],
+        ..Target::default()
+    }
+}
+
+/// The first and the last attachment of a network, which starts the server and stops it.
+fn dnsname_alone() -> Target {
+    let dnsname = dnsname();
+    let mut beside = dnsname.network.clone();
+    let ranges = json!([[{"subnet": "10.1.3.0/24"}], [{"subnet": "fd00:1:3::/64"}]]);
+    beside.iter_mut().for_each(|plugin| plugin["name"] = json!("other"));
+    (beside[0]["bridge"], beside[0]["ipam"]["ranges"]) = (json!("br1"), ranges);
+    let stops: Capabilities = &["kill", "net_admin", "sys_ptrace"];
+    let starts: Capabilities = &["net_admin", "net_bind_service", "setgid", "setuid"];
+    Target {
+        name: "dnsname, first and last container",
+        network_beside: beside,
+        state: None,
+        capabilities: vec![(json!({}), [starts, stops, &["net_admin", "sys_ptrace"], stops, NONE])],
+        ..dnsname
+    }
+}
+
 fn guarded(backend: &'static str) -> Target {
     let masquerade = json!({"ipMasq": true, "ipMasqBackend": backend, "hairpinMode": true});
     let without = |key: &str| json!({key: null});
@@ -442,6 +474,13 @@ const TUNING: &[Place] = &[
 const FIREWALLD: &[Place] = &[
     directory("the records", "/run/cni/firewalld"),
     own("the record", "/run/cni/firewalld/victim~eth0.json"),
+];
+
+/// The hosts file has lines of the attachment that stays: those would be lost with it.
+const DNSNAME: &[Place] = &[
+    own("dnsmasq.conf", "/run/ferrule-dnsname/net/dnsmasq.conf"),
+    own("deleted", "/run/ferrule-dnsname/net/deleted"),
+    own("pidfile", "/run/ferrule-dnsname/net/pidfile"),
 ];
 
 const FLANNEL: &[Place] = &[

@@ -15,6 +15,7 @@ use nix::unistd::{Uid, chroot, fchdir, gettid};
 use runtime::Attach;
 use serde_json::Value;
 
+use crate::snapshot::end_servers;
 use crate::under_test::test_name;
 use crate::{Call, Chain, Feature, Netns, PATH, Snapshot, Tool, mounts};
 
@@ -205,6 +206,7 @@ impl Drop for Lab {
         if thread::panicking() {
             self.hold_if_requested();
         }
+        end_servers();
         // A thread that shares its root and working directory with others must not change its mount namespace.
         unshare(CloneFlags::CLONE_FS).expect("stop sharing the working directory");
         for (namespace, kind) in &self.outside {

@@ -7,6 +7,9 @@ use std::net::Ipv6Addr;
 use std::os::unix::fs::FileTypeExt;
 use std::path::Path;
 
+use nix::sys::signal::{Signal, kill};
+use nix::unistd::Pid;
+
 use crate::{Feature, Netns, firewalld};
 
 /// Section (`host: links`, `disk`, ...) → lines.
@@ -58,6 +61,7 @@ impl Snapshot {
         DIRECTORIES.iter().for_each(|directory| collect(Path::new(directory), &mut files));
         files.sort();
         sections.insert("disk".to_owned(), files);
+        sections.insert("servers of names".to_owned(), servers());
         Self(sections)
     }
 
@@ -279,12 +283,63 @@ fn read_settings(dir: &Path, prefix: &str, all: &mut BTreeMap<String, String>) {
     }
 }
 
+/// The command lines of dnsname's servers on the lab's host. dnsmasq's processes for TCP have the arguments of their parent.
+fn servers() -> Vec<String> {
+    let mut all: Vec<_> = server_processes().into_iter().map(|(_, line)| line).collect();
+    all.sort();
+    all
+}
+
+/// Ends dnsname's servers on the calling thread's host: they would outlive its lab.
+pub(crate) fn end_servers() {
+    if DNSNAME.iter().any(|directory| Path::new(directory).exists()) {
+        for (pid, _) in server_processes() {
+            kill(pid, Signal::SIGKILL).ok();
+        }
+    }
+}
+
+/// The processes of the servers, with their command lines.
+fn server_processes() -> Vec<(Pid, String)> {
+    let namespace = |process: &Path| fs::read_link(process.join("ns/net")).ok();
+    let own = namespace(Path::new("/proc/thread-self"));
+    let server = |process: &Path| {
+        let arguments = fs::read(process.join("cmdline")).ok()?;
+        let line = String::from_utf8_lossy(&arguments).replace('\0', " ").trim_end().to_owned();
+        let pid = Pid::from_raw(process.file_name()?.to_str()?.parse().ok()?);
+        let is_server =
+            line.contains("/dnsname/") && name_of(process)? == DNSMASQ && namespace(process) == own;
+        is_server.then_some((pid, line))
+    };
+    let processes = fs::read_dir("/proc").into_iter().flatten().flatten();
+    processes.filter_map(|process| server(&process.path())).collect()
+}
+
+/// Where dnsname has its files.
+const DNSNAME: [&str; 2] = ["/run/containers", "/run/ferrule-dnsname"];
+
+const DNSMASQ: &str = "dnsmasq";
+
+/// The name of a process. None: it has exited.
+fn name_of(process: &Path) -> Option<String> {
+    fs::read_to_string(process.join("comm")).ok().map(|name| name.trim_end().to_owned())
+}
+
+/// Whether the process runs that dnsname's file names: a server that was started again has another number.
+fn named_server(text: &str) -> &'static str {
+    let name = name_of(&Path::new("/proc").join(text.trim()));
+    if name.as_deref() == Some(DNSMASQ) { "a server" } else { "no server" }
+}
+
 fn collect(path: &Path, files: &mut Vec<String>) {
     // Directories, host-local's hint, index and time of the last search for stale leases, locks, stored facts about the
-    // kernel, and the closer's socket and process id belong to the network or the host, not to an attachment.
+    // kernel, the attachments that dnsname's DEL has removed, and the closer's socket and process id belong to the network or the host, not to an attachment.
     let name = path.file_name().unwrap_or_default().to_string_lossy();
     let lock = name == "lock" || name.ends_with(".lock") || name.ends_with(".boot");
-    let of_the_network = name.starts_with("last_reserved_ip.") || [".index", ".looked"].contains(&&*name);
+    let of_dnsname = DNSNAME.iter().any(|at| path.starts_with(at));
+    let of_the_network = name.starts_with("last_reserved_ip.")
+        || [".index", ".looked"].contains(&&*name)
+        || (of_dnsname && name == "deleted");
     let of_the_closer = name.starts_with("close-later.") && path.starts_with("/run/ferrule");
     if lock || of_the_network || of_the_closer || NOT_THEIRS.iter().any(|other| path == Path::new(other)) {
         return;
@@ -297,6 +352,9 @@ fn collect(path: &Path, files: &mut Vec<String>) {
     let Ok(entries) = fs::read_dir(path) else {
         let text =
             fs::read(path).map(|bytes| String::from_utf8_lossy(&bytes).into_owned()).unwrap_or_default();
+        if of_dnsname && name == "pidfile" {
+            return files.push(format!("{shown}: {}", named_server(&text)));
+        }
         return files.push(format!("{shown}: {text:?}"));
     };
     entries.flatten().for_each(|entry| collect(&entry.path(), files));

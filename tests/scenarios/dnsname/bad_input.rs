@@ -102,11 +102,18 @@ fn a_network_that_its_host_has_no_address_in_is_refused_with_the_reason() {
 fn without_dnsmasq_status_and_add_say_what_to_install() {
     beyond_reference!("dnsname");
     let lab = Lab::new();
-    let call = lab.plugin("dnsname");
+    let pod = lab.container("pod");
+    let network = network(&json!({}));
+    let prev = lab.plugin("bridge").config(network["plugins"][0].clone()).on(&pod).add().ok_result();
+    let call = lab.plugin("dnsname").config(network["plugins"][1].clone()).on(&pod);
+    let call = call.config(json!({"prevResult": prev}));
     call.status().ok();
-    // Whatever the machine has: an empty file in a directory's place.
+    // Whatever the machine has: an empty directory in the place of each.
     lab.host().sh(
         "mkdir /run/lab/empty; for dir in /usr/local/sbin /usr/sbin; do mount --bind /run/lab/empty $dir; done",
     );
     call.status().refused(50, "dnsmasq-base");
+    call.add().refused(50, "dnsmasq-base");
+    assert!(!Path::new(DIRECTORIES).join("net").exists() && server_of("net").is_none());
+    call.del().ok();
 }

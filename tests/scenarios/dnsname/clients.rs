@@ -73,54 +73,86 @@ fn ten_thousand_questions_a_second_while_containers_come_and_go_get_no_wrong_ans
     let (stays, own) = networks.attach(&lab, "stays", &[]);
     let own: Ipv4Addr = bare(&own)[0].parse().unwrap();
     let guests: Vec<_> = (0..4).map(|n| lab.container(&format!("guest{n}"))).collect();
-    let (done, answers, wrong) = (AtomicBool::new(false), AtomicUsize::new(0), AtomicUsize::new(0));
+    let (done, answers, rounds) = (AtomicBool::new(false), Answers::default(), AtomicUsize::new(0));
     thread::scope(|scope| {
-        let asks = || asks_at_a_rate(&stays, 10_000, Duration::from_secs(10), own, &answers, &wrong);
-        let asking = scope.spawn(asks);
+        let asking = scope.spawn(|| asks_at_a_rate(&stays, 10_000, Duration::from_secs(10), own, &answers));
         scope.spawn(|| {
             while !done.load(Ordering::Relaxed) {
-                guests.iter().for_each(|guest| drop(networks.add("net", guest, "guest", &["stays-not"])));
+                guests.iter().for_each(|guest| drop(networks.add("net", guest, "guest", &["guest-alias"])));
                 guests.iter().for_each(|guest| networks.del("net", guest));
+                rounds.fetch_add(1, Ordering::Relaxed);
             }
         });
         asking.join().unwrap();
         done.store(true, Ordering::Relaxed);
     });
-    let (answers, wrong) = (answers.load(Ordering::Relaxed), wrong.load(Ordering::Relaxed));
-    eprintln!("{answers} answers of 100000 questions");
-    assert!(answers > 0 && wrong == 0, "{wrong} wrong answers of {answers}");
+    eprintln!("{answers:?} of 100000 questions, {rounds:?} times {} containers", guests.len());
+    let count = |counter: &AtomicUsize| counter.load(Ordering::Relaxed);
+    assert!(count(&answers.of_stays) > 0 && count(&answers.of_guests) > 0 && count(&rounds) > 0);
+    assert_eq!(count(&answers.wrong), 0, "{answers:?}");
     networks.del("net", &stays);
 }
 
-/// Asks for a name that stays, for all of the time. Datagrams may be lost; an answer must not be wrong.
-fn asks_at_a_rate(
-    from: &Netns,
-    rate: u32,
-    time: Duration,
-    own: Ipv4Addr,
-    answers: &AtomicUsize,
-    wrong: &AtomicUsize,
-) {
+/// What was answered.
+#[derive(Debug, Default)]
+struct Answers {
+    of_stays: AtomicUsize,
+    of_guests: AtomicUsize,
+    wrong: AtomicUsize,
+}
+
+/// A question of the type A, with an id.
+fn question(id: u8, name: &str) -> Vec<u8> {
+    let mut packet = vec![id, id, 1, 0, 0, 1, 0, 0, 0, 0, 0, 0];
+    for label in [name, "dns", "test"] {
+        packet.push(u8::try_from(label.len()).unwrap());
+        packet.extend(label.as_bytes());
+    }
+    packet.extend([0, 0, 1, 0, 1]);
+    packet
+}
+
+/// The addresses that an answer has. None: it is none, or is a failure. A record is a pointer to the name, type and class, lifetime, length, address.
+fn addresses_of(packet: &[u8], asked: &[u8]) -> Option<Vec<Ipv4Addr>> {
+    let (code, count) = (packet[3] & 0xf, usize::from(packet[7]));
+    let records = packet.get(asked.len()..)?.chunks_exact(16).take(count);
+    let addresses: Vec<_> =
+        records.map(|record| Ipv4Addr::new(record[12], record[13], record[14], record[15])).collect();
+    let is_whole = addresses.len() == count && packet[2] & 0x80 != 0;
+    // 3: the name does not exist.
+    (is_whole && (code == 0 || code == 3 && count == 0)).then_some(addresses)
+}
+
+/// Asks by turns for a name that stays and for one of containers that come and go, for all of the time. Datagrams may be lost; an answer
+/// must not be wrong.
+fn asks_at_a_rate(from: &Netns, rate: u32, time: Duration, own: Ipv4Addr, answers: &Answers) {
     from.run(|| {
         let socket = UdpSocket::bind("0.0.0.0:0").unwrap();
         socket.connect((SERVERS[0], 53)).unwrap();
         socket.set_nonblocking(true).unwrap();
-        let question = b"\x07\x07\x01\0\0\x01\0\0\0\0\0\0\x05stays\x03dns\x04test\0\0\x01\0\x01";
+        let questions = [question(0, "stays"), question(1, "guest-alias")];
         let (begun, mut sent) = (Instant::now(), 0);
         let take = || {
             let mut packet = [0; 512];
             while let Ok(length) = socket.recv(&mut packet) {
-                answers.fetch_add(1, Ordering::Relaxed);
-                // The address of the first record is what the packet ends with.
-                let is_right =
-                    packet[3] & 0xf == 0 && packet[7] == 1 && packet[..length].ends_with(&own.octets());
-                wrong.fetch_add(usize::from(!is_right), Ordering::Relaxed);
+                let of_guests = packet[0] == 1;
+                let found = addresses_of(&packet[..length], &questions[usize::from(of_guests)]);
+                let is_right = match found {
+                    Some(found) if of_guests => {
+                        found.iter().all(|ip| *ip != own && ip.octets()[..3] == [10, 1, 2])
+                    }
+                    Some(found) => found == [own],
+                    None => false,
+                };
+                let counter = if of_guests { &answers.of_guests } else { &answers.of_stays };
+                counter.fetch_add(1, Ordering::Relaxed);
+                answers.wrong.fetch_add(usize::from(!is_right), Ordering::Relaxed);
             }
         };
         while sent < rate * u32::try_from(time.as_secs()).unwrap() {
             while f64::from(sent) < begun.elapsed().as_secs_f64() * f64::from(rate) {
                 // A full queue loses a question.
-                socket.send(question).ok();
+                socket.send(&questions[sent as usize % 2]).ok();
                 sent += 1;
             }
             take();

@@ -1,5 +1,6 @@
 //! The server's process and the network's files: what comes, stays and goes.
 
+use std::fs::File;
 use std::os::unix::fs::MetadataExt;
 
 use lab::{Lab, beyond_reference, until};
@@ -176,4 +177,45 @@ fn a_crowd_of_a_hundred_resolves_right_after_each_add_and_leaves_nothing() {
     });
     crate::crowd::by_workers(&pods, |pod| networks.del("net", pod));
     assert!(server_of("net").is_none() && !Path::new(DIRECTORIES).join("net").exists());
+}
+
+/// All of them have written their names before the server may read the file.
+#[test]
+fn changes_of_many_containers_take_one_reading_of_the_file() {
+    beyond_reference!("dnsname");
+    let lab = Lab::new();
+    let network = network(&json!({}));
+    let call = |pod: &Container| {
+        let prev = lab.plugin("bridge").config(network["plugins"][0].clone()).on(pod).add().ok_result();
+        let call = lab.plugin("dnsname").config(network["plugins"][1].clone()).on(pod);
+        call.args(&format!("K8S_POD_NAME={}", pod.id)).config(json!({"prevResult": prev}))
+    };
+    let pods: Vec<_> = (0..10).map(|n| lab.container(&format!("pod{n}"))).collect();
+    let calls: Vec<_> = pods.iter().map(call).collect();
+    // The second one has the server read the file, and so there is a lock.
+    calls[..2].iter().for_each(|call| drop(call.add().ok_result()));
+    let locks: Vec<_> = fs::read_dir("/run/ferrule").unwrap().flatten().map(|entry| entry.path()).collect();
+    let is_ours =
+        |path: &&PathBuf| path.file_name().is_some_and(|name| name.to_string_lossy().starts_with("dnsname-"));
+    let lock = File::open(locks.iter().find(is_ours).unwrap()).unwrap();
+    let server = server_of("net").unwrap();
+    let mut tracer = std::process::Command::new("strace")
+        .args(["-qq", "-o", "/run/lab/signals", "-e", "trace=none", "-e", "signal=HUP", "-p", &server])
+        .spawn()
+        .unwrap();
+    let status = || fs::read_to_string(format!("/proc/{server}/status")).unwrap();
+    until("the server is traced", || !status().contains("TracerPid:\t0\n"));
+    lock.lock().unwrap();
+    std::thread::scope(|scope| {
+        for call in &calls[2..] {
+            scope.spawn(|| call.add().ok_result());
+        }
+        until("all names are written", || hosts_of("net").lines().count() == 2 * pods.len());
+        lock.unlock().unwrap();
+    });
+    let signals = || fs::read_to_string("/run/lab/signals").unwrap().matches("--- SIGHUP").count();
+    until("a signal was seen", || signals() > 0);
+    assert_eq!(signals(), 1);
+    calls.iter().for_each(|call| call.del().ok());
+    assert!(tracer.wait().unwrap().success());
 }

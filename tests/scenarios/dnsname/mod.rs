@@ -6,6 +6,8 @@ mod damage;
 mod input;
 mod lifecycle;
 mod names;
+mod repairs;
+mod rootless;
 mod upgrade;
 
 use std::fs;

@@ -1,5 +1,7 @@
 //! Faults and kills at system calls of the plugins that `faults::Target` lists.
 
+use std::fs;
+
 use faults::{Beside, CompoundSweep, DaemonSweep, Family, Hit, Plan, Share, Target, any_seed};
 use lab::{beyond_reference, firewalld, needs};
 
@@ -27,6 +29,30 @@ fn part(target: &Target) -> Part {
         (Hit::Plugin, Beside::Others, Some("nftables")) => Part::Nftables,
         (Hit::Plugin, Beside::Others, Some("firewalld")) => Part::Firewalld,
         (Hit::Plugin, Beside::Others, Some(_)) => Part::Iptables,
+    }
+}
+
+/// docs/reliability.md has the figures of all plugins, but for those that need another kernel, and a row for each fuzz target.
+#[test]
+fn the_page_has_a_row_for_each_swept_plugin_and_each_fuzz_target() {
+    let page = fs::read_to_string(lab::repository().join("docs/reliability.md")).unwrap();
+    let (_, figures) = page.split_once("<!-- ours -->").unwrap();
+    let figures = figures.split("<!-- /ours -->").next().unwrap();
+    for target in Target::plugins().iter().filter(|target| !target.is_of_a_rare_kind()) {
+        let row = format!("\n| {} |", target.plugin());
+        assert!(figures.contains(&row), "no figures of {}", target.plugin());
+    }
+    let (_, conditions) = page.split_once("\n| target | input | conditions |").unwrap();
+    let conditions = conditions.split("\n\n").next().unwrap();
+    let named: Vec<&str> = conditions
+        .lines()
+        .filter_map(|row| row.strip_prefix("| ")?.split(" |").next())
+        .flat_map(|targets| targets.split(", "))
+        .collect();
+    for entry in fs::read_dir(lab::repository().join("fuzz/fuzz_targets")).unwrap().flatten() {
+        let path = entry.path();
+        let target = path.file_stem().unwrap().to_str().unwrap();
+        assert!(named.contains(&target), "no row of the fuzz target {target}: {named:?}");
     }
 }
 

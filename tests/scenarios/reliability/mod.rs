@@ -5,7 +5,7 @@ mod disk;
 mod faults;
 mod hostile;
 mod leases;
-mod privileges;
+pub mod privileges;
 mod races;
 mod resources;
 mod storm;

@@ -1,5 +1,7 @@
 //! Each plugin with exactly the capabilities listed in docs/privileges.md, and without each of them.
 
+use std::fs;
+
 use faults::{COMMANDS, Capabilities, Fixture, Target};
 use lab::{Call, Lab, beyond_reference};
 use serde_json::json;
@@ -12,6 +14,41 @@ fn a_plugin_needs_no_capability_but_those_of_its_entry_and_says_which_one_is_mis
         for (keys, needs) in &target.capabilities {
             hold(&target.with(keys), needs);
         }
+    }
+}
+
+/// The table of docs/privileges.md has the columns ADD, CHECK, DEL, GC and STATUS.
+#[test]
+fn the_page_of_privileges_has_a_row_for_each_entry() {
+    let page = fs::read_to_string(lab::repository().join("docs/privileges.md")).unwrap();
+    let rows = page.lines().filter(|line| line.starts_with("| "));
+    let rows: Vec<Vec<&str>> =
+        rows.map(|row| row.trim_matches('|').split('|').map(str::trim).collect()).collect();
+    for target in Target::of(|target| !target.capabilities.is_empty()) {
+        for (_, [add, del, check, gc, status]) in &target.capabilities {
+            let expected = [add, check, del, gc, status].map(|needs| words(needs));
+            let is_of = |row: &&Vec<&str>| {
+                let plugins = row[0].split(|c: char| !c.is_ascii_alphanumeric() && c != '-');
+                plugins.clone().any(|word| word == target.plugin()) && row[1..] == expected
+            };
+            assert!(rows.iter().any(|row| is_of(&row)), "no row says {expected:?} of {}", target.name);
+        }
+    }
+}
+
+/// Capabilities as the page names them.
+fn words(needs: Capabilities) -> String {
+    let word = |need: &&str| match *need {
+        "net_admin" => "NET".to_owned(),
+        "sys_admin" => "SYS".to_owned(),
+        "sys_ptrace" => "PTRACE".to_owned(),
+        "net_bind_service" => "BIND".to_owned(),
+        other => other.to_uppercase(),
+    };
+    match needs {
+        [] => "none".to_owned(),
+        ["net_admin", "sys_admin"] => "both".to_owned(),
+        needs => needs.iter().map(word).collect::<Vec<_>>().join(", "),
     }
 }
 

@@ -14,7 +14,8 @@ use crate::common::dual_stack;
 
 /// The namespace of the lab's host, and files of plugins in directories that everyone can enter.
 const NAMESPACE: &str = "/proc/self/ns/net";
-const PLACES: [&str; 3] = ["/run/ferrule", "/run/xtables.lock", "/var/lib/cni"];
+const PLACES: [&str; 5] =
+    ["/run/containers", "/run/ferrule", "/run/ferrule-dnsname", "/run/xtables.lock", "/var/lib/cni"];
 
 /// A process of user nobody that holds a lock.
 struct Holder(Child);
@@ -87,7 +88,18 @@ fn an_unprivileged_process_that_holds_every_lock_it_can_does_not_block_plugins()
         let prev = call.add().ok_result();
         let ports = portmap(&lab, backend, &prev).on(&pod);
         ports.add().ok_result();
+        let [names, others] = ["pod", "other"].map(|id| {
+            lab.plugin("dnsname").config(json!({"prevResult": prev})).on(&pod).env("CNI_CONTAINERID", id)
+        });
+        [&names, &others].into_iter().for_each(|names| drop(names.add().ok_result()));
         let holders = hold_all();
+
+        names.del().ok();
+        names.gc(&[("other", "eth0")]).ok();
+        names.add().ok_result();
+        names.check(&prev).ok();
+        others.del().ok();
+        names.del().ok();
 
         ports.del().ok();
         ports.gc(&[]).ok();

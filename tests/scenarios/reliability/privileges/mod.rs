@@ -4,4 +4,4 @@ mod capabilities;
 mod descriptors;
 mod locks;
 mod modes;
-mod user_namespace;
+pub mod user_namespace;

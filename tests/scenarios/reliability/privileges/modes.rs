@@ -20,6 +20,9 @@ fn modes() -> Vec<String> {
 fn walk(path: &Path, all: &mut Vec<String>) {
     let Ok(meta) = fs::symlink_metadata(path) else { return };
     all.push(format!("{:o} {}", meta.permissions().mode() & 0o7777, path.display()));
+    if meta.is_symlink() {
+        return;
+    }
     for entry in fs::read_dir(path).into_iter().flatten().flatten() {
         walk(&entry.path(), all);
     }
@@ -56,6 +59,42 @@ fn only_the_owner_may_write_and_nobody_else_read_files_whatever_the_umask() {
             "600 /var/lib/cni/networks/net/lock",
         ];
         assert_eq!(modes(), expected, "umask {umask}");
+    }
+}
+
+/// The server's user must get to the hosts file, and to nothing else.
+#[test]
+fn dnsnames_files_are_roots_and_its_server_reads_the_hosts_file_alone() {
+    beyond_reference!("dnsname");
+    for umask in ["0", "077"] {
+        let lab = Lab::new();
+        let [pod, other] = ["pod", "other"].map(|id| {
+            let pod = lab.container(id);
+            let prev = lab.plugin("bridge").config(dual_stack()).on(&pod).add().ok_result();
+            let dnsname = lab.plugin("dnsname").config(json!({"prevResult": prev})).on(&pod);
+            under_umask(&dnsname, umask)
+        });
+        pod.add().ok_result();
+        other.add().ok_result();
+        other.del().ok();
+        let mut modes = Vec::new();
+        ["/run/containers", "/run/ferrule-dnsname"].iter().for_each(|root| walk(Path::new(root), &mut modes));
+        modes.sort_by(|a, b| a[4..].cmp(&b[4..]));
+        let expected = [
+            "700 /run/containers",
+            "700 /run/containers/cni",
+            "700 /run/containers/cni/dnsname",
+            "755 /run/ferrule-dnsname",
+            "711 /run/ferrule-dnsname/net",
+            "644 /run/ferrule-dnsname/net/addnhosts",
+            "600 /run/ferrule-dnsname/net/deleted",
+            "600 /run/ferrule-dnsname/net/dnsmasq.conf",
+            "600 /run/ferrule-dnsname/net/lock",
+            "644 /run/ferrule-dnsname/net/pidfile",
+        ];
+        modes.retain(|line| !line.starts_with("777 "));
+        assert_eq!(modes, expected, "umask {umask}");
+        pod.del().ok();
     }
 }
 

@@ -1,17 +1,35 @@
 //! Plugins in a user namespace, as Podman and RootlessKit run them for unprivileged users.
 
+use std::fs;
 use std::io::{BufRead, BufReader};
 use std::process::{Child, Command, Stdio};
 
-use lab::{Call, Lab, Outcome, beyond_reference};
+use lab::{Call, Lab, Outcome, beyond_reference, until};
 use serde_json::{Value, json};
 
 use crate::common::dual_stack;
 
 /// A user namespace with a mapped root, which owns a network namespace for the host and one for the container `pod`.
-struct Rootless(Child);
+pub struct Rootless(Child);
 
 impl Rootless {
+    /// With 65 536 users and groups, as rootless engines have them of /etc/subuid: a server may change its user and its group.
+    pub fn with_users() -> Self {
+        let mut command = Command::new("unshare");
+        let holder = Self(command.args(["--user", "--net", "--mount", "sleep", "infinity"]).spawn().unwrap());
+        let process = format!("/proc/{}", holder.0.id());
+        let name = || fs::read_to_string(format!("{process}/comm")).unwrap_or_default();
+        until("the namespaces exist", || name() == "sleep\n");
+        for map in ["uid_map", "gid_map"] {
+            fs::write(format!("{process}/{map}"), "0 0 65536").unwrap();
+        }
+        let mut enter = Command::new("nsenter");
+        enter.args(["--target", &holder.0.id().to_string(), "--user", "--net", "--mount"]);
+        let entered = enter.args(["sh", "-ec", "ip link set lo up; ip netns add pod"]).status().unwrap();
+        assert!(entered.success(), "{entered}");
+        holder
+    }
+
     fn new() -> Self {
         let script = "ip link set lo up; ip netns add pod; echo ready; exec sleep infinity";
         let mut command = Command::new("unshare");
@@ -31,7 +49,7 @@ impl Rootless {
     }
 
     /// The call inside the user namespace.
-    fn inside(&self, call: &Call) -> Call {
+    pub fn inside(&self, call: &Call) -> Call {
         self.run(call, &["--net", "--mount"])
     }
 }

@@ -1,0 +1,50 @@
+//! Engines without root: all is in a user namespace and in the engine's own directory.
+
+use lab::{Lab, beyond_reference, until};
+use serde_json::json;
+
+use super::*;
+use crate::reliability::privileges::user_namespace::Rootless;
+
+/// Of the lab's own, which the engine's user would own.
+const RUNTIME: &str = "/run/lab/runtime";
+
+#[test]
+fn without_root_the_engines_directory_has_the_files_and_the_last_del_removes_all() {
+    beyond_reference!("dnsname");
+    let lab = Lab::new();
+    let rootless = Rootless::with_users();
+    fs::create_dir_all(RUNTIME).unwrap();
+    let network = network(&json!({}));
+    let call = |id: &str, n: usize| {
+        let plugin = &network["plugins"][n];
+        let call = lab.plugin(plugin["type"].as_str().unwrap()).config(plugin.clone());
+        let call = call
+            .env("CNI_CONTAINERID", id)
+            .env("CNI_NETNS", "/run/netns/pod")
+            .env("XDG_RUNTIME_DIR", RUNTIME);
+        // Both are interfaces of one namespace.
+        rootless.inside(&call.ifname(id).args(&format!("K8S_POD_NAME={id}")))
+    };
+    let directory = Path::new(RUNTIME).join("containers/cni/dnsname/net");
+    let add = |id: &str| {
+        let prev = call(id, 0).without("CNI_ARGS").add().ok_result();
+        let dnsname = call(id, 1).config(json!({"prevResult": prev}));
+        dnsname.add().ok_result();
+        dnsname.check(&prev).ok();
+        dnsname
+    };
+    let [web, db] = ["web", "db"].map(add);
+    let hosts = || fs::read_to_string(directory.join("addnhosts")).unwrap();
+    assert!(hosts().contains("\tweb\t") && hosts().contains("\tdb\t"), "{}", hosts());
+    let server = fs::read_to_string(directory.join("pidfile")).unwrap().trim().to_owned();
+    assert!(!Path::new(DIRECTORIES).join("net").exists() && !Path::new("/run/ferrule-dnsname/net").exists());
+
+    web.without("CNI_NETNS").config(json!({"prevResult": null})).del().ok();
+    assert!(!hosts().contains("\tweb\t") && hosts().contains("\tdb\t"), "{}", hosts());
+    for _ in 0..2 {
+        db.del().ok();
+        assert!(!directory.exists());
+        until("the server has exited", || !Path::new("/proc").join(&server).join("exe").exists());
+    }
+}
