@@ -126,7 +126,7 @@ fn what_a_killed_setup_of_a_network_of_podmans_driver_has_left_is_removed() {
     assert!(leases().is_empty() && !rules(&lab).contains("net/torn/"), "{}", rules(&lab));
 }
 
-/// Podman may have made it a moment ago for an ADD that has not started yet. scripts/power-loss shows that it goes when it is old.
+/// Podman may have made it a moment ago for an ADD that has not started yet.
 #[test]
 fn a_young_namespace_of_podman_that_no_process_uses_keeps_everything() {
     beyond_reference!("gc");

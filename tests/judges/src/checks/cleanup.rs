@@ -47,7 +47,7 @@ fn killed_in_add(host: &Host) {
     host.snapshot().assert_same(&half_way);
     victim.kill();
     gate.open(&waiting);
-    // GC waits for ten minutes until it takes the namespace for abandoned, in the host's PID namespace only (scripts/power-loss). A
+    // GC waits for ten minutes until it takes the namespace for abandoned, in the host's PID namespace only. A
     // reboot or an administrator removes it earlier.
     collects(host);
     host.run_words(&["sh", "-ec", "for file in /run/netns/netns-*; do umount $file; rm $file; done"]);
