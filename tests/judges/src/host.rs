@@ -75,7 +75,7 @@ impl Host {
     /// Podman forgets a namespace that it was killed over, and the namespace holds the attachment's interface.
     pub fn unmounts_namespaces(&self) {
         self.lab.host().sh(
-            "for file in /run/netns/netns-*; do [ ! -e \"$file\" ] || { umount \"$file\"; rm \"$file\"; }; done",
+            "for file in /run/netns/netns-*; do [ ! -e \"$file\" ] || { umount --lazy \"$file\"; rm \"$file\"; }; done",
         );
     }
 
