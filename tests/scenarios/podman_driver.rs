@@ -471,21 +471,10 @@ fn a_setup_after_a_killed_one_succeeds() {
     }
 }
 
-#[test]
-fn hostile_documents_are_refused_in_one_text_and_change_nothing() {
-    if lacks(Feature::NftNat) || lacks(Feature::Ipv6) {
-        return;
-    }
-    let lab = Lab::new();
-    let pod = lab.container("pod");
-    let netns = pod.netns.path().display().to_string();
-    lab.host().sh("mkfifo /run/lab/fifo; mkdir /run/lab/directory");
-    // The bridge and the base chains come with the first container.
-    set_up(&lab, &pod, &recorded("setup"));
-    tear_down(&lab, &pod, &recorded("teardown"));
-    let before = lab.snapshot().without("disk");
+/// Places in the document of setup, and what they get.
+fn hostile_values() -> Vec<(&'static str, Value)> {
     let long = "x".repeat(300);
-    let cases: &[(&str, Value)] = &[
+    vec![
         ("/container_id", json!("../../../etc/x")),
         ("/container_id", json!("")),
         ("/container_id", json!(long)),
@@ -513,8 +502,23 @@ fn hostile_documents_are_refused_in_one_text_and_change_nothing() {
         ("/port_mappings/0/host_ip", json!("127.0.0.1 } drop")),
         ("/port_mappings/0/range", json!(65535)),
         ("/port_mappings/0/host_port", json!(65536)),
-    ];
-    for (path, value) in cases {
+    ]
+}
+
+#[test]
+fn hostile_documents_are_refused_in_one_text_and_change_nothing() {
+    if lacks(Feature::NftNat) || lacks(Feature::Ipv6) {
+        return;
+    }
+    let lab = Lab::new();
+    let pod = lab.container("pod");
+    let netns = pod.netns.path().display().to_string();
+    lab.host().sh("mkfifo /run/lab/fifo; mkdir /run/lab/directory");
+    // The bridge and the base chains come with the first container.
+    set_up(&lab, &pod, &recorded("setup"));
+    tear_down(&lab, &pod, &recorded("teardown"));
+    let before = lab.snapshot().without("disk");
+    for (path, value) in hostile_values() {
         let mut call = recorded("setup");
         let (above, key) = path.rsplit_once('/').unwrap();
         let place = call.pointer_mut(above).unwrap();

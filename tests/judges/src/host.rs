@@ -75,22 +75,7 @@ impl Host {
     /// Podman forgets a namespace that it was killed over, and the namespace holds the attachment's interface.
     pub fn unmounts_namespaces(&self) {
         self.lab.host().sh(
-            "for file in /run/netns/netns-*; do [ ! -e \"$file\" ] || { umount \"$file\"; rm \"$file\"; }; done",
-        );
-    }
-
-    /// What a loss of power takes: processes, /run, interfaces and rules. /var and /etc stay, and the machine's own network.
-    pub fn loses_its_state(&self) {
-        end_containers();
-        crate::soon::soon("the containers have ended", &String::new(), || {
-            self.lab.host().sh("find /sys/fs/cgroup -mindepth 1 -name cgroup.procs ! -path '*/run/*' -exec cat {} + 2>/dev/null || true")
-        });
-        self.unmounts_namespaces();
-        self.lab.host().sh(
-            "nft flush ruleset
-             for link in $(ls /sys/class/net | grep -v -e '^lo$' -e '^uplink$'); do ip link delete $link || true; done
-             for mount in $(awk '$2 ~ \"^/run/lab/runtime/|^/run/containers|^/run/libpod\" { print $2 }' /proc/self/mounts | sort -r); do umount -l $mount; done
-             rm -rf /run/libpod /run/containers /run/crun /run/cni /run/ferrule* /run/lab/runtime/containers /run/lab/containers",
+            "for file in /run/netns/netns-*; do [ ! -e \"$file\" ] || { umount --lazy \"$file\" || true; rm -f \"$file\"; }; done",
         );
     }
 

@@ -42,10 +42,6 @@ pub fn checks() -> Vec<Check> {
         .needs(Feature::Ipv6),
         check("the containers of a pod share its network, and its host port is reached", pod),
         check("a restarted container has its host port again", restart),
-        check(
-            "after a reboot (imitated: an empty /run, no interfaces, no rules) containers start with their addresses and ports",
-            reboot,
-        ),
         check("stop, rm and network rm leave only the bridge", nothing_left),
         check("a container that is killed and then removed leaves nothing", killed),
         check(
@@ -235,31 +231,6 @@ fn restart(host: &Host) {
     let podman = podman5::new(host);
     bridges(&podman, &["net"]);
     podman4::restarts(&podman);
-}
-
-fn reboot(host: &Host) {
-    let podman = podman5::new(host);
-    bridges(&podman, &["net"]);
-    podman.starts("web", "--network net:ip=10.93.0.77 --publish 8080:80");
-    podman.starts("other", "--network net");
-    let other = podman.address("other", "net");
-    host.loses_its_state();
-    for name in ["other", "web"] {
-        podman.does(&format!("start {name}"));
-    }
-    podman.is_reached(&at(HOST, 8080), "web");
-    assert_eq!(podman.address("web", "net"), "10.93.0.77");
-    podman.hears("web", &podman.address("other", "net"), 80, "other");
-    assert_eq!(leases(host), 2, "{other} and 10.93.0.77, each once");
-    host.run(&format!("{CNITOOL} --plugin-path {PLUGINS} gc net"));
-    podman.is_reached(&at(HOST, 8080), "web");
-    podman.removes("web");
-    podman.removes("other");
-    assert_eq!(leases(host), 0);
-}
-
-fn leases(host: &Host) -> usize {
-    host.lab.host().sh("find /var/lib/cni/networks/net -name '10.*'").lines().count()
 }
 
 fn nothing_left(host: &Host) {
