@@ -25,7 +25,7 @@ pub fn checks() -> Vec<Check> {
             .reference_fails(
             // Its DEL has failed, so the runtime keeps the result.
             "files of the plugins",
-            "bridge's DEL fails because the chain of its masquerade rule was flushed, also when it is repeated",
+            "bridge's DEL fails because the chain of its masquerade rule was flushed, even if the DEL is repeated",
         ),
     ]
 }
