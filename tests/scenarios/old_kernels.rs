@@ -100,7 +100,9 @@ impl Scene {
 
 /// A call under strace.
 fn traced(call: &Call, arguments: &[&str]) -> Call {
-    let argv = ["strace", "-f", "-qq", "-o", TRACE].iter().chain(arguments);
+    // dnsname starts a server, which stays: strace would wait for it.
+    let detach: &[&str] = if call.plugin() == "dnsname" { &["--detach-on=execve"] } else { &[] };
+    let argv = ["strace", "-f", "-qq", "-o", TRACE].iter().chain(detach).chain(arguments);
     call.clone().under(&argv.map(ToString::to_string).collect::<Vec<_>>())
 }
 

@@ -19,7 +19,7 @@ use nix::fcntl::OFlag;
 use nix::libc;
 use rustix::fs::{CWD, RenameFlags, renameat_with};
 use system::file::{self, AtomicFile};
-use system::{Retry, lock};
+use system::{Retry, lock, size_limit};
 
 use crate::deletions::Deletions;
 use crate::hosts::{Entry, Hosts};
@@ -244,7 +244,9 @@ impl Network {
     /// # Errors
     /// Code 5.
     pub fn remove_entries(&self, hosts: &Hosts, removed: &[Entry]) -> Result<()> {
-        match self.whole(HOSTS).replace_for_all(hosts.text().as_bytes()) {
+        let write = || self.whole(HOSTS).replace_for_all(hosts.text().as_bytes());
+        match write() {
+            Err(e) if e.kind() == ErrorKind::FileTooLarge => size_limit::raise().and_then(|()| write()),
             Err(e) if is_full(&e) => {
                 let blanked = Hosts::blanked(&self.read(HOSTS)?, removed);
                 let file = file::open_in(&self.dir, HOSTS, OFlag::O_WRONLY);

@@ -1,5 +1,6 @@
 //! The process of a network's server. A file names it, which anybody may have written and which outlives the process; so a process gets a
-//! signal only after it turned out to be the server, and through a descriptor, which never stands for another process.
+//! signal only after it turned out to be the server. The signal is sent through a descriptor, which never stands for another process, unless the
+//! kernel has none.
 
 use std::fs;
 use std::io::{self, ErrorKind};
@@ -7,12 +8,13 @@ use std::os::fd::OwnedFd;
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
-use std::time::Duration;
+use std::thread;
+use std::time::{Duration, Instant};
 
 use cni::{Code, Error, Result};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
-use rustix::process::{Pid, PidfdFlags, Signal, pidfd_open, pidfd_send_signal};
+use rustix::process::{Pid, PidfdFlags, Signal, kill_process, pidfd_open, pidfd_send_signal};
 use system::file;
 
 use crate::server;
@@ -26,11 +28,18 @@ const LONGEST_PID: u64 = 100;
 /// How long the server may take to exit after SIGTERM, and after SIGKILL.
 const EXIT_TIMEOUT: Duration = Duration::from_secs(5);
 
+/// How long a process may take to exit that the kernel refuses to show.
+const REFUSED_TIMEOUT: Duration = Duration::from_secs(1);
+
+/// Polling interval for a process without a pidfd.
+const POLL_INTERVAL: Duration = Duration::from_millis(10);
+
 /// A running server.
 #[derive(Debug)]
 pub struct Server {
     pid: Pid,
-    fd: OwnedFd,
+    /// None: the kernel has no pidfd_open(2), as before Linux 5.3, or a seccomp filter refuses it.
+    fd: Option<OwnedFd>,
 }
 
 impl Server {
@@ -70,7 +79,8 @@ impl Server {
             return Ok(None);
         }
         let fd = match pidfd_open(pid, PidfdFlags::empty()) {
-            Ok(fd) => fd,
+            Ok(fd) => Some(fd),
+            Err(Errno::NOSYS | Errno::PERM) => None,
             // It has exited, or is a thread.
             Err(Errno::SRCH | Errno::INVAL) => return Ok(None),
             Err(e) => return Err(failed(&e.into())),
@@ -80,7 +90,7 @@ impl Server {
         match has_argument(number, conf).then(|| is_server(number)).transpose() {
             Ok(is_server) => Ok(is_server.unwrap_or_default().then_some(this)),
             // The kernel refuses to show a process that exits meanwhile, even to root.
-            Err(_) if this.exits_within(Duration::ZERO)? => Ok(None),
+            Err(_) if this.exits_within(REFUSED_TIMEOUT)? => Ok(None),
             Err(e) => Err(failed(&e)),
         }
     }
@@ -109,7 +119,12 @@ impl Server {
 
     /// Sends a signal. False if the process has exited.
     fn signal(&self, signal: Signal) -> Result<bool> {
-        match pidfd_send_signal(&self.fd, signal) {
+        let sent = match self.fd.as_ref().map(|fd| pidfd_send_signal(fd, signal)) {
+            // Without a pidfd, by its number, which was looked at just now.
+            None | Some(Err(Errno::NOSYS | Errno::PERM)) => kill_process(self.pid, signal),
+            Some(sent) => sent,
+        };
+        match sent {
             Ok(()) => Ok(true),
             Err(Errno::SRCH) => Ok(false),
             Err(e) => {
@@ -124,16 +139,33 @@ impl Server {
     /// # Errors
     /// If the kernel refuses to wait.
     pub fn exits_within(&self, time: Duration) -> Result<bool> {
-        let timeout =
-            Timespec { tv_sec: time.as_secs().cast_signed(), tv_nsec: i64::from(time.subsec_nanos()) };
+        let deadline = Instant::now() + time;
+        let Some(fd) = &self.fd else {
+            while !has_exited(self.pid.as_raw_nonzero().get()) {
+                if Instant::now() >= deadline {
+                    return Ok(false);
+                }
+                thread::sleep(POLL_INTERVAL);
+            }
+            return Ok(true);
+        };
         loop {
-            match poll(&mut [PollFd::new(&self.fd, PollFlags::IN)], Some(&timeout)) {
+            let left = deadline.saturating_duration_since(Instant::now());
+            let left =
+                Timespec { tv_sec: left.as_secs().cast_signed(), tv_nsec: i64::from(left.subsec_nanos()) };
+            match poll(&mut [PollFd::new(fd, PollFlags::IN)], Some(&left)) {
                 Ok(ready) => return Ok(ready > 0),
                 Err(Errno::INTR) => {}
                 Err(e) => return Err(Error::io("wait for dnsmasq to exit", &e.into())),
             }
         }
     }
+}
+
+/// Whether a process no longer exists, or waits for its parent (proc_pid_stat(5)).
+fn has_exited(pid: i32) -> bool {
+    let stat = fs::read_to_string(of(pid, "stat")).unwrap_or_default();
+    stat.rsplit_once(") ").is_none_or(|(_, rest)| rest.starts_with(['Z', 'X']))
 }
 
 /// Whether a process was started with a configuration file of this path, as the original plugin does it as well.

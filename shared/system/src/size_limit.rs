@@ -1,11 +1,23 @@
 //! File size limit (`RLIMIT_FSIZE`), which the kernel enforces with SIGXFSZ.
 
-use nix::sys::signal::{SigSet, Signal, raise};
+use std::io;
+
+use nix::sys::signal::{self, SigSet, Signal};
+use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 
 /// Blocks SIGXFSZ, so that a write past the limit returns an error. Otherwise the kernel kills the process, and nothing is rolled back.
 pub fn block_signal() {
     // Fails only for an invalid set.
     of_size_limit().thread_block().ok();
+}
+
+/// Raises the soft limit to the hard one, for what must not fail for lack of it.
+///
+/// # Errors
+/// The kernel's.
+pub fn raise() -> io::Result<()> {
+    let limit = getrlimit(Resource::Fsize);
+    Ok(setrlimit(Resource::Fsize, Rlimit { current: limit.maximum, ..limit })?)
 }
 
 /// Runs `start` with SIGXFSZ unblocked, for a program that inherits the signal mask.
@@ -16,7 +28,7 @@ pub(crate) fn with_signal<T>(start: impl FnOnce() -> T) -> T {
     }
     // A pending SIGXFSZ of a failed write would kill this process now. Send one more, because two pending signals are one, and take it. If
     // that fails, the program starts with the signal blocked.
-    if raise(Signal::SIGXFSZ).is_err() || of_size_limit().wait().is_err() {
+    if signal::raise(Signal::SIGXFSZ).is_err() || of_size_limit().wait().is_err() {
         return start();
     }
     of_size_limit().thread_unblock().ok();
@@ -39,7 +51,7 @@ mod tests {
     #[test]
     fn a_pending_signal_of_a_failed_write_does_not_kill_the_process_when_a_program_is_started() {
         block_signal();
-        raise(Signal::SIGXFSZ).unwrap();
+        signal::raise(Signal::SIGXFSZ).unwrap();
         assert_eq!(with_signal(|| 1), 1);
         assert!(SigSet::thread_get_mask().unwrap().contains(Signal::SIGXFSZ));
     }

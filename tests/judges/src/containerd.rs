@@ -78,7 +78,7 @@ os.execv("/usr/sbin/runc", sys.argv)
 "#;
 
 /// As kubeadm's networks are, with both families.
-const NETWORK: &str = r#"{"cniVersion": "1.0.0", "name": "pods", "plugins": [
+pub const NETWORK: &str = r#"{"cniVersion": "1.0.0", "name": "pods", "plugins": [
     {"type": "bridge", "bridge": "cni0", "isDefaultGateway": true, "ipMasq": true, "hairpinMode": true,
      "ipam": {"type": "host-local", "ranges": [[{"subnet": "10.90.0.0/24"}], [{"subnet": "fd00:90::/64"}]]}},
     {"type": "portmap", "capabilities": {"portMappings": true}},

@@ -316,7 +316,7 @@ fn server_processes() -> Vec<(Pid, String)> {
 }
 
 /// Where dnsname has its files.
-const DNSNAME: [&str; 2] = ["/run/containers", "/run/ferrule-dnsname"];
+const DNSNAME: [&str; 3] = ["/run/containers", "/run/ferrule-dnsname", "/var/lib/cni/run/ferrule-dnsname"];
 
 const DNSMASQ: &str = "dnsmasq";
 
@@ -355,6 +355,13 @@ fn collect(path: &Path, files: &mut Vec<String>) {
         if of_dnsname && name == "pidfile" {
             return files.push(format!("{shown}: {}", named_server(&text)));
         }
+        // On a full disk, lines that are removed are overwritten by comments.
+        let is_blanked = |line: &&str| line.starts_with("# ") && line[1..].trim().is_empty();
+        let text = if of_dnsname && name == "addnhosts" {
+            text.split_inclusive('\n').filter(|line| !is_blanked(line)).collect()
+        } else {
+            text
+        };
         return files.push(format!("{shown}: {text:?}"));
     };
     entries.flatten().for_each(|entry| collect(&entry.path(), files));

@@ -4,6 +4,7 @@
 //! with the earlier value. They are not in the ruleset, because they must outlive a flush of it: that is when the
 //! setting is dangerous.
 
+use std::ffi::OsString;
 use std::fs::{self, DirBuilder, File};
 use std::io::{self, ErrorKind};
 use std::os::unix::fs::DirBuilderExt;
@@ -55,8 +56,7 @@ impl Users {
     /// Removes users. Returns the links without users, with the earlier value.
     pub fn retain(&self, leaves: Leaves<'_>) -> io::Result<Vec<(String, String)>> {
         self.unused_after(|dir| {
-            for entry in fs::read_dir(dir)? {
-                let name = entry?.file_name();
+            for name in names(dir)? {
                 let label =
                     name.to_str().filter(|name| name.contains(':')).map(|name| name.replace(':', "/"));
                 if label.is_some_and(|label| leaves(&label)) {
@@ -70,8 +70,8 @@ impl Users {
     /// Includes links whose last user was removed by a process that was killed before it restored the value.
     fn unused_after(&self, remove: impl Fn(&Path) -> io::Result<()>) -> io::Result<Vec<(String, String)>> {
         let mut unused = Vec::new();
-        for entry in fs::read_dir(&self.dir)? {
-            let (dir, link) = entry.map(|entry| (entry.path(), entry.file_name()))?;
+        for link in names(&self.dir)? {
+            let dir = self.dir.join(&link);
             remove(&dir)?;
             if !is_used(&dir)? {
                 unused.push((link.to_string_lossy().into_owned(), before(&dir)?));
@@ -92,12 +92,15 @@ fn file_name(label: &str) -> String {
 }
 
 fn is_used(dir: &Path) -> io::Result<bool> {
-    for entry in fs::read_dir(dir)? {
-        if entry?.file_name().to_string_lossy().contains(':') {
-            return Ok(true);
-        }
+    Ok(names(dir)?.iter().any(|name| name.to_string_lossy().contains(':')))
+}
+
+/// The names in a directory. None if it does not exist: who only lists the users holds no lock, and another plugin may delete it meanwhile.
+fn names(dir: &Path) -> io::Result<Vec<OsString>> {
+    match fs::read_dir(dir) {
+        Err(e) if e.kind() == ErrorKind::NotFound => Ok(Vec::new()),
+        entries => entries?.map(|entry| Ok(entry?.file_name())).collect(),
     }
-    Ok(false)
 }
 
 /// The earlier value. If the file is not a number, the kernel's default.
@@ -163,6 +166,21 @@ mod tests {
             users.join("br0", "other/a/eth0", "0").unwrap();
             assert_eq!(users.retain(&|label| label.starts_with("net/")).unwrap(), []);
             assert_eq!(users.retain(&|label| label == "other/a/eth0").unwrap(), unused("br0", "0"));
+        });
+    }
+
+    /// As another plugin's DEL does while GC lists.
+    #[test]
+    fn a_link_that_is_forgotten_meanwhile_is_no_error() {
+        on_disk(|users| {
+            users.join("br0", "net/a/eth0", "0").unwrap();
+            let forget = |_: &str| {
+                users.forget("br0").unwrap();
+                true
+            };
+            users.retain(&forget).unwrap();
+            fs::remove_dir_all(&users.dir).unwrap();
+            assert_eq!(users.retain(&|_| true).unwrap(), []);
         });
     }
 
