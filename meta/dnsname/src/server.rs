@@ -4,6 +4,7 @@ use std::env;
 use std::net::IpAddr;
 use std::path::PathBuf;
 use std::process::{Command, Stdio};
+use std::thread;
 use std::time::{Duration, Instant};
 
 use cni::{Code, Error, NetworkName, Result};
@@ -35,6 +36,10 @@ const PAUSE: Duration = Duration::from_millis(2);
 
 /// How long a server that can be replaced may answer nothing at all. It reads the file of a network of 65 536 containers within a second.
 pub const SILENCE_TIMEOUT: Duration = Duration::from_secs(5);
+
+/// How long a killed server may hold its port, and the pause between attempts to start the next one.
+const PORT_TIMEOUT: Duration = Duration::from_secs(1);
+const PORT_PAUSE: Duration = Duration::from_millis(20);
 
 /// How long to wait for others that have the server read the file.
 const RELOAD_TIMEOUT: Duration = Duration::from_secs(30);
@@ -99,8 +104,20 @@ pub fn stop(network: &Network) -> Result<()> {
     Ok(())
 }
 
-/// dnsmasq returns when its process in the background listens, and has given up its privileges.
+/// Starts dnsmasq. A server that was just killed may still hold the port: its process is no server any more, but has not closed its sockets.
 fn start(network: &Network) -> Result<()> {
+    let is_in_use = |e: &Error| e.to_string().contains("Address already in use");
+    let mut outcome = start_once(network);
+    let end = Instant::now() + PORT_TIMEOUT;
+    while outcome.as_ref().is_err_and(is_in_use) && Instant::now() < end {
+        thread::sleep(PORT_PAUSE);
+        outcome = start_once(network);
+    }
+    outcome
+}
+
+/// dnsmasq returns when its process in the background listens, and has given up its privileges.
+fn start_once(network: &Network) -> Result<()> {
     let mut command = Command::new(program()?);
     command.arg(format!("--conf-file={}", network.file(CONF).display()));
     command.env_clear().current_dir("/").stderr(Stdio::piped());
