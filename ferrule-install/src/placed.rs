@@ -67,7 +67,7 @@ impl Placed {
     /// Places plugins. `run` tells this run from others.
     pub fn install(mut self, sources: &Sources, run: u64) -> Result<()> {
         if sources.is_empty() {
-            return self.leave(run);
+            return self.install_nothing(run);
         }
         if self.lock.is_none() {
             let state = self.state("");
@@ -106,7 +106,7 @@ impl Placed {
     }
 
     /// Where nothing is to be installed, an earlier run's plugins are this one's from now on.
-    fn leave(mut self, run: u64) -> Result<()> {
+    fn install_nothing(mut self, run: u64) -> Result<()> {
         say(&format!("nothing is to be installed in {}", self.dir.display()));
         if self.record.installed.is_empty() {
             return self.end(Ok(()));
