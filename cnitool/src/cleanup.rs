@@ -238,12 +238,13 @@ impl Host<'_> {
         if container.is_empty() {
             return Some(KeepReason::NoOwner);
         }
-        let leads_on =
-            |thing: &&Thing| thing.kind == "link" && self.namespaces.leads_on(&thing.name) == Some(true);
+        let leads_to_namespace = |thing: &&Thing| {
+            thing.kind == "link" && self.namespaces.leads_to_namespace(&thing.name) == Some(true)
+        };
         if self.cached.is_unwanted(container, ifname) {
             return None;
         }
-        if self.cached.is_alive(container, ifname) || things.iter().any(leads_on) {
+        if self.cached.is_alive(container, ifname) || things.iter().any(leads_to_namespace) {
             return Some(KeepReason::Alive);
         }
         // The runtime has removed the namespace. Do not look for the addresses: another container may have them by
@@ -263,7 +264,7 @@ impl Host<'_> {
         let is_traceable = |thing: &&Thing| {
             thing.address.is_some()
                 || thing.netns.is_some()
-                || self.namespaces.leads_on(&thing.name) == Some(false)
+                || self.namespaces.leads_to_namespace(&thing.name) == Some(false)
         };
         let is_dead = !is_blind && (self.caches_are_complete || things.iter().any(is_traceable));
         (!is_dead || self.cached.is_unreadable(container, ifname)).then_some(KeepReason::Unsure)
