@@ -117,7 +117,7 @@ fn complain(error: &Error) {
     eprintln!("ferrule-install: error {}: {error}", error.code());
 }
 
-/// What is done stays done, whether or not someone listens.
+/// Prints a line. A closed stdout is ignored: it must not interrupt an installation.
 fn say(line: &str) {
     writeln!(io::stdout(), "{line}").ok();
 }
@@ -135,7 +135,7 @@ fn run(cli: &Cli) -> Result<()> {
     }
     let from = cli.from.clone().map_or_else(source::find, Ok)?;
     let sources = source::plugins(&from, cli.link, &selection)?;
-    // Tells this run from others.
+    // Identifies this run in the records.
     let run = RandomState::new().build_hasher().finish();
     if cli.upgrade {
         let dirs = target::installed(&wish);
@@ -143,7 +143,7 @@ fn run(cli: &Cli) -> Result<()> {
             with_retries(timeout, || Placed::open(dir)?.upgrade(&sources, cli.reclaim, run))
         });
     }
-    // Before anything is done: a signal that comes meanwhile is not lost.
+    // Block the signals before the first change, so that no signal is lost.
     let stay = if cli.stay { Some(Stay::begin(run)?) } else { None };
     let targets = Targets::find(&wish, &sources.keys().cloned().collect())?;
     if cli.list {
@@ -180,7 +180,7 @@ fn uninstall(wish: &Wish<'_>, selection: &Selection, timeout: Duration) -> Resul
     })
 }
 
-/// Goes on with the other directories after a failure in one.
+/// Works on each directory, and continues after failures.
 fn each(dirs: &[PathBuf], mut work: impl FnMut(&Path) -> Result<()>) -> Result<()> {
     let mut failures = Failures::new();
     for dir in dirs {
@@ -189,7 +189,7 @@ fn each(dirs: &[PathBuf], mut work: impl FnMut(&Path) -> Result<()>) -> Result<(
     failures.into_result()
 }
 
-/// Tries again while another ferrule-install is running.
+/// Retries until the timeout while another ferrule-install is running.
 fn with_retries(timeout: Duration, work: impl Fn() -> Result<()>) -> Result<()> {
     let begin = Instant::now();
     let mut waits = false;
@@ -228,7 +228,7 @@ fn install(from: &Path, dir: &Path, mut sources: Sources, update: bool, run: u64
     placed.install(&sources, run)
 }
 
-/// An empty variable of the environment names none.
+/// The names of an option. An empty environment variable is treated as unset.
 fn names(given: &[String]) -> BTreeSet<String> {
     given.iter().map(|name| name.trim().to_owned()).filter(|name| !name.is_empty()).collect()
 }
