@@ -1,4 +1,5 @@
-//! The same command once more, in a process of its own, for commands that stay: its memory is given back, and its failures end nothing here.
+//! Runs cnitool again in a separate process, for commands that keep running (`--watch`, `--every`). The memory of
+//! each run is freed, and a failed run does not end the parent.
 
 use std::ffi::OsString;
 use std::process::{Command, Stdio};

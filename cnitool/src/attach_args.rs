@@ -11,10 +11,10 @@ use serde_json::{Map, Value, json};
 
 use crate::cli::AttachArgs;
 
-/// The attachment with what is asked for.
+/// Applies the options to an attachment.
 ///
 /// # Errors
-/// If a port cannot be read, or no plugin of the network takes ports, or several addresses.
+/// If a port is malformed, or if no plugin of the network accepts ports or several addresses.
 pub fn apply(attach_args: &AttachArgs, network: &Network, mut attach: Attach) -> Result<Attach> {
     let declared = network.capabilities();
     if !attach_args.publish.is_empty() {
@@ -53,7 +53,8 @@ pub fn apply(attach_args: &AttachArgs, network: &Network, mut attach: Attach) ->
     })
 }
 
-/// Whether static, which takes a list of addresses in CNI_ARGS, gives the network's addresses. Others take one.
+/// Whether the network's IPAM plugin is static, which accepts a list of addresses in CNI_ARGS. Other plugins accept
+/// one address.
 fn has_static(network: &Network) -> bool {
     let conf: Value = serde_json::from_slice(network.bytes()).unwrap_or_default();
     let plugins = json::member(&conf, "plugins").and_then(Value::as_array);
@@ -61,15 +62,15 @@ fn has_static(network: &Network) -> bool {
     plugins.into_iter().flatten().any(|plugin| kind(plugin).is_some_and(|kind| kind == "static"))
 }
 
-/// A port on the command line, as it is written.
+/// Parses a port of the command line.
 ///
 /// # Errors
-/// It is malformed.
+/// If the port is malformed.
 pub fn port(text: &str) -> Result<String, String> {
     mapping(text).map(|_| text.to_owned())
 }
 
-/// A port as `docker run -p` takes it: `[HOSTIP:]HOSTPORT:PORT[/PROTOCOL]`.
+/// A port in the syntax of `docker run -p`: `[HOSTIP:]HOSTPORT:PORT[/PROTOCOL]`.
 fn mapping(text: &str) -> Result<Value, String> {
     let wrong = || {
         format!("{text:?} is not [HOSTIP:]HOSTPORT:PORT[/PROTOCOL], such as 8080:80 or 127.0.0.1:53:53/udp")
@@ -129,8 +130,8 @@ mod tests {
                 json!({"hostPort": 1, "containerPort": 2, "protocol": "sctp", "hostIP": "::1"}),
             ),
         ];
-        for (text, wanted) in cases {
-            assert_eq!(mapping(text), Ok(wanted), "{text}");
+        for (text, expected) in cases {
+            assert_eq!(mapping(text), Ok(expected), "{text}");
         }
         for text in [
             "",

@@ -9,36 +9,36 @@ use cni::{Attachment, Attachments, ContainerId, IfName, PluginType, Thing};
 use liveness::{Calls, Namespaces};
 use runtime::{Decision, Entry, Network, Result};
 
-use self::caches::Known;
+use self::caches::CachedAttachments;
 use crate::settings::Settings;
 
 mod abandoned;
 mod caches;
 
-/// How long the kernel may take to remove the links of a namespace that nobody holds any more.
+/// Timeout for the kernel to remove the links of a namespace that has no users any more.
 const TIMEOUT: Duration = Duration::from_secs(10);
 const PAUSE: Duration = Duration::from_millis(20);
 
-/// A cache's file that a loss of power has torn. cnitool removes it, not a plugin.
+/// The kind of a cache file that a power failure has truncated. cnitool removes such files itself.
 const TORN: &str = "torn result";
 
-/// What the command line says.
+/// The options of `cnitool gc`.
 #[derive(Clone, Debug, Default)]
-pub struct Wishes {
-    /// Also attachments in cnitool's own cache that are alive.
+pub struct PlanOptions {
+    /// Also removes live attachments in cnitool's own cache.
     pub all: bool,
-    /// Containers and things that are removed though they may be alive.
+    /// Containers and names of resources to remove, even if the container may be alive.
     pub force: BTreeSet<String>,
-    /// Attachments that are younger stay, as far as a cache knows their age.
+    /// Keeps younger attachments, if a cache contains their age.
     pub older_than: Option<Duration>,
 }
 
 /// Why GC keeps a resource.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum KeepReason {
-    /// Its container is alive, and no cache knows it.
+    /// Its container is alive, and no cache contains the attachment.
     Alive,
-    /// Unknown whether its container is alive.
+    /// The container may be alive.
     Unsure,
     /// The resource does not contain the id of its container.
     NoOwner,
@@ -54,40 +54,40 @@ impl KeepReason {
     }
 }
 
-/// A GC of one network, before it is run.
+/// The decisions of a GC of one network, before anything is removed.
 #[derive(Debug, Default)]
 pub struct Plan {
-    /// Attachments in cnitool's own cache that get their DEL.
+    /// Attachments in cnitool's own cache to delete by DEL.
     pub delete: Vec<Entry>,
-    /// Those of them that are alive: `--all` asks for them, too.
+    /// Live attachments in `delete`, because of `--all`.
     pub alive: Attachments,
     /// Attachments in other caches whose namespaces have been deleted.
     pub stale_elsewhere: Vec<Entry>,
-    /// What is removed.
+    /// The resources to remove.
     pub removed: Vec<Thing>,
-    /// What no cache knows, and is kept.
+    /// The resources that are kept although no cache contains their attachment.
     pub kept: Vec<(Thing, KeepReason)>,
-    /// Plugins of others: only DEL is asked of them.
+    /// Plugins of other vendors. They receive DEL, but no GC.
     pub foreign: BTreeSet<PluginType>,
-    /// Those of them that are asked for GC, by `--force`.
+    /// Plugins in `foreign` that receive GC because of `--force`.
     gc_plugins: BTreeSet<PluginType>,
     stale: Attachments,
     names: BTreeSet<String>,
     torn: Vec<PathBuf>,
-    /// All that is kept.
+    /// All attachments to keep.
     valid: Attachments,
 }
 
 impl Plan {
-    /// Looks at the host until the kernel is done with namespaces that were just given up: their links outlive them for some
-    /// milliseconds.
+    /// Makes a plan. If the kernel is still removing the links of deleted namespaces, waits and looks again: links
+    /// outlive their namespace for some milliseconds.
     ///
     /// # Errors
-    /// If the caches or what plugins have cannot be read.
-    pub fn make(network: &Network, wishes: &Wishes, settings: &Settings) -> Result<Self> {
+    /// If a cache cannot be read, or a plugin cannot list its resources.
+    pub fn make(network: &Network, options: &PlanOptions, settings: &Settings) -> Result<Self> {
         let deadline = Instant::now() + TIMEOUT;
         loop {
-            let (plan, is_settled) = Self::look(network, wishes, settings)?;
+            let (plan, is_settled) = Self::look(network, options, settings)?;
             if is_settled || Instant::now() > deadline {
                 return Ok(plan);
             }
@@ -95,7 +95,7 @@ impl Plan {
         }
     }
 
-    /// What the runtime is to do.
+    /// The decisions for the runtime library.
     pub fn decision(&self) -> Decision {
         Decision {
             delete: self.delete.clone(),
@@ -107,56 +107,59 @@ impl Plan {
         }
     }
 
-    /// Removes files that tell nothing. libcni cannot delete their attachments while they are there.
+    /// Removes truncated cache files. While such a file exists, libcni cannot delete its attachment.
     ///
     /// # Errors
-    /// Code 5 if one cannot be removed.
+    /// Code 5 if a file cannot be removed.
     pub fn remove_torn(&self) -> cni::Result<()> {
         self.torn.iter().map(|path| caches::remove_torn(path)).fold(Ok(()), cni::Result::and)
     }
 
-    /// Those of the plan's attachments that are still stale: a container of the same name may have been started meanwhile.
-    pub fn still_stale(&self, network: &Network, wishes: &Wishes, settings: &Settings) -> Attachments {
-        let (Ok(mut known), Ok(namespaces)) = (Known::of(network, wishes, settings), abandoned::look(wishes))
+    /// The stale attachments of this plan that are still stale. A container with the same id may have been started
+    /// since.
+    pub fn still_stale(&self, network: &Network, options: &PlanOptions, settings: &Settings) -> Attachments {
+        let (Ok(mut cached), Ok(namespaces)) =
+            (CachedAttachments::of(network, options, settings), abandoned::look(options))
         else {
             return Attachments::default();
         };
-        // DEL has removed them from the cache.
-        known.stale.extend(self.delete.iter().cloned());
+        // The cache does not contain these attachments any more: DEL has removed them.
+        cached.stale.extend(self.delete.iter().cloned());
         let (calls, namespaces) = (Calls::look(), &namespaces);
-        let host = Host { known: &known, namespaces, calls: &calls, is_whole: false };
+        let host = Host { cached: &cached, namespaces, calls: &calls, caches_are_complete: false };
         let containers = by_container(&self.removed);
         let is_stale = |at: &&Attachment| {
             let things = containers.get(&*at.container).map(Vec::as_slice).unwrap_or_default();
-            let is_forced = wishes.force.contains(&*at.container);
+            let is_forced = options.force.contains(&*at.container);
             is_forced || host.verdict(&at.container, &at.ifname, things) != Some(KeepReason::Alive)
         };
         self.stale.iter().filter(is_stale).cloned().collect()
     }
 
-    fn look(network: &Network, wishes: &Wishes, settings: &Settings) -> Result<(Self, bool)> {
-        let known = Known::of(network, wishes, settings)?;
-        let survey = settings.runtime.survey_with(network, known.stale.iter().chain(&known.stale_elsewhere));
+    fn look(network: &Network, options: &PlanOptions, settings: &Settings) -> Result<(Self, bool)> {
+        let cached = CachedAttachments::of(network, options, settings)?;
+        let survey =
+            settings.runtime.survey_with(network, cached.stale.iter().chain(&cached.stale_elsewhere));
         survey.outcome?;
-        let (namespaces, calls) = (abandoned::look(wishes)?, Calls::look());
-        let paths = known.alive.iter().filter_map(|entry| entry.attach.netns.as_deref());
-        let is_whole = namespaces.are_all_at(paths);
-        let host = Host { known: &known, namespaces: &namespaces, calls: &calls, is_whole };
+        let (namespaces, calls) = (abandoned::look(options)?, Calls::look());
+        let paths = cached.alive.iter().filter_map(|entry| entry.attach.netns.as_deref());
+        let caches_are_complete = namespaces.are_all_at(paths);
+        let host = Host { cached: &cached, namespaces: &namespaces, calls: &calls, caches_are_complete };
         let mut plan = Self::default();
         let mut stale: Vec<Attachment> =
-            known.stale.iter().map(|entry| entry.attach.attachment.clone()).collect();
+            cached.stale.iter().map(|entry| entry.attach.attachment.clone()).collect();
         let mut is_settled = true;
         let containers = by_container(&survey.things);
         for ((container, ifname), things) in by_owner(&survey.things) {
-            let forced = wishes.force.contains(container);
+            let forced = options.force.contains(container);
             let all = containers.get(container).map(Vec::as_slice).unwrap_or_default();
             let verdict = if forced { None } else { host.verdict(container, ifname, all) };
-            is_settled &= verdict != Some(KeepReason::Alive) || !host.is_going(container, ifname);
-            if known.is_alive(container, ifname) && !forced {
+            is_settled &= verdict != Some(KeepReason::Alive) || !host.is_being_deleted(container, ifname);
+            if cached.is_alive(container, ifname) && !forced {
                 continue;
             }
             for thing in things {
-                let is_named = wishes.force.contains(&thing.name) && !thing.name.is_empty();
+                let is_named = options.force.contains(&thing.name) && !thing.name.is_empty();
                 match verdict.filter(|_| !is_named) {
                     None if is_named => {
                         plan.names.insert(thing.name.clone());
@@ -171,31 +174,32 @@ impl Plan {
             }
         }
         let kept = plan.kept.iter().filter_map(|(thing, _)| attachment(&thing.container, &thing.ifname));
-        let alive = known.alive.iter().map(|entry| entry.attach.attachment.clone());
+        let alive = cached.alive.iter().map(|entry| entry.attach.attachment.clone());
         plan.valid = alive.chain(kept).collect();
         plan.foreign = survey.foreign;
         plan.gc_plugins =
-            plan.foreign.iter().filter(|kind| wishes.force.contains(&***kind)).cloned().collect();
-        // The path of the namespace has been deleted, but a process is still in it.
+            plan.foreign.iter().filter(|kind| options.force.contains(&***kind)).cloned().collect();
+        // An attachment is alive, too, if the path of its namespace was deleted but a process is still in the
+        // namespace.
         let is_alive = |at: &Attachment| {
             let mut alive = plan.kept.iter().filter(|(_, why)| *why == KeepReason::Alive);
             alive.any(|(thing, _)| *thing.container == *at.container && *thing.ifname == *at.ifname)
         };
         stale.retain(|at| !is_alive(at));
-        let mut delete = known.stale;
+        let mut delete = cached.stale;
         delete.retain(|entry| !is_alive(&entry.attach.attachment));
         plan.delete = delete;
-        let torn = known.torn.iter().map(|path| Thing::new(TORN, path.display().to_string()));
+        let torn = cached.torn.iter().map(|path| Thing::new(TORN, path.display().to_string()));
         plan.removed.extend(torn);
-        plan.torn = known.torn;
-        plan.alive = known.unwanted_alive;
+        plan.torn = cached.torn;
+        plan.alive = cached.unwanted_alive;
         plan.stale = stale.into_iter().collect();
-        plan.stale_elsewhere = known.stale_elsewhere;
+        plan.stale_elsewhere = cached.stale_elsewhere;
         Ok((plan, is_settled))
     }
 }
 
-/// The things of each attachment. Those of a container whose interface they do not tell are apart.
+/// The resources of each attachment. Resources without an interface name have a key of their own for each container.
 fn by_owner(things: &[Thing]) -> BTreeMap<(&str, &str), Vec<&Thing>> {
     let mut by_owner: BTreeMap<(&str, &str), Vec<&Thing>> = BTreeMap::new();
     for thing in things {
@@ -212,20 +216,20 @@ fn by_container(things: &[Thing]) -> BTreeMap<&str, Vec<&Thing>> {
     by_container
 }
 
-/// None for names that no attachment can have.
+/// None if the names are not valid.
 fn attachment(container: &str, ifname: &str) -> Option<Attachment> {
-    // Things that do not tell the interface are found by any attachment of the container.
+    // Plugins match a resource without an interface name by its container only, so any name will do.
     let ifname = if ifname.is_empty() { "eth0" } else { ifname };
     Some(Attachment { container: ContainerId::parse(container).ok()?, ifname: IfName::parse(ifname).ok()? })
 }
 
-/// What is known of the containers of a network.
+/// The state of the host and of its caches, for decisions about one network.
 struct Host<'a> {
-    known: &'a Known,
+    cached: &'a CachedAttachments,
     namespaces: &'a Namespaces,
     calls: &'a Calls,
-    /// The caches know all namespaces: what they do not know is not alive.
-    is_whole: bool,
+    /// Whether the caches contain all namespaces of the host. Containers that they do not contain are then dead.
+    caches_are_complete: bool,
 }
 
 impl Host<'_> {
@@ -234,16 +238,18 @@ impl Host<'_> {
         if container.is_empty() {
             return Some(KeepReason::NoOwner);
         }
-        let leads_on =
-            |thing: &&Thing| thing.kind == "link" && self.namespaces.leads_on(&thing.name) == Some(true);
-        if self.known.is_unwanted(container, ifname) {
+        let leads_to_namespace = |thing: &&Thing| {
+            thing.kind == "link" && self.namespaces.leads_to_namespace(&thing.name) == Some(true)
+        };
+        if self.cached.is_unwanted(container, ifname) {
             return None;
         }
-        if self.known.is_alive(container, ifname) || things.iter().any(leads_on) {
+        if self.cached.is_alive(container, ifname) || things.iter().any(leads_to_namespace) {
             return Some(KeepReason::Alive);
         }
-        // The runtime has removed the namespace: another container may have the addresses by now.
-        if self.known.is_stale(container, ifname) {
+        // The runtime has removed the namespace. Do not look for the addresses: another container may have them by
+        // now.
+        if self.cached.is_stale(container, ifname) {
             return None;
         }
         let is_blind = self.namespaces.is_blind();
@@ -255,21 +261,21 @@ impl Host<'_> {
         {
             return Some(KeepReason::Alive);
         }
-        let tells = |thing: &&Thing| {
+        let is_traceable = |thing: &&Thing| {
             thing.address.is_some()
                 || thing.netns.is_some()
-                || self.namespaces.leads_on(&thing.name) == Some(false)
+                || self.namespaces.leads_to_namespace(&thing.name) == Some(false)
         };
-        let is_dead = !is_blind && (self.is_whole || things.iter().any(tells));
-        (!is_dead || self.known.is_unreadable(container, ifname)).then_some(KeepReason::Unsure)
+        let is_dead = !is_blind && (self.caches_are_complete || things.iter().any(is_traceable));
+        (!is_dead || self.cached.is_unreadable(container, ifname)).then_some(KeepReason::Unsure)
     }
 
     fn is_at(&self, path: &Path) -> bool {
         !path.as_os_str().is_empty() && self.namespaces.is_at(path)
     }
 
-    /// The namespace has been deleted, but the kernel may not have removed its links yet.
-    fn is_going(&self, container: &str, ifname: &str) -> bool {
-        !self.known.is_alive(container, ifname) && self.known.is_stale(container, ifname)
+    /// Whether the namespace was deleted, but the kernel may not have removed its links yet.
+    fn is_being_deleted(&self, container: &str, ifname: &str) -> bool {
+        !self.cached.is_alive(container, ifname) && self.cached.is_stale(container, ifname)
     }
 }

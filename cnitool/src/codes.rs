@@ -2,7 +2,7 @@
 
 use serde_json::{Value, json};
 
-/// The meaning of an error code, and what to do.
+/// The meaning of an error code, and advice.
 #[derive(Clone, Copy, Debug)]
 pub struct Explained {
     pub code: u32,

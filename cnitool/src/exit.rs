@@ -5,7 +5,7 @@ use std::process::ExitCode;
 use cni::Code;
 use runtime::Error;
 
-/// The code of a failure.
+/// The exit code of a failure.
 pub fn code(error: &Error) -> ExitCode {
     let is = |code: Code| error.code() == code as u32;
     let of_plugin = error.failures().next().is_some_and(|failure| failure.plugin.is_some());

@@ -17,7 +17,8 @@ pub fn attachments(all: bool, settings: &Settings, ui: &Ui) -> Result<Vec<Entry>
     if all { of_all_caches(settings, ui) } else { settings.runtime.results().list() }
 }
 
-/// The attachments of all caches. Of one that two of them have, the newer one. Warns of files that are no results.
+/// The attachments of all caches. If two caches contain the same attachment, the newer entry counts. Warns of files
+/// that are not results.
 ///
 /// # Errors
 /// If a cache cannot be read.
@@ -29,7 +30,7 @@ pub fn of_all_caches(settings: &Settings, ui: &Ui) -> Result<Vec<Entry>> {
     Ok(entries)
 }
 
-/// The attachments of all caches, and the files that are no results.
+/// The attachments of all caches, and the files that are not results.
 ///
 /// # Errors
 /// If a cache cannot be read.

@@ -8,13 +8,13 @@ use std::path::PathBuf;
 use runtime::Network;
 use serde_json::Value;
 
-/// Where host-local keeps leases, unless `dataDir` says otherwise.
+/// The directory of host-local's leases, unless `dataDir` names another one.
 const LEASES: &str = "/var/lib/cni/networks";
 
 /// The addresses of the network that host-local has leased.
 pub fn of(network: &Network) -> Vec<IpAddr> {
     let files = data_dirs(network).into_iter().flat_map(|dir| fs::read_dir(dir.join(&*network.name)));
-    // An empty file is a torn lease, which is nobody's.
+    // An empty file is a truncated lease without an owner.
     let lease = |file: fs::DirEntry| {
         let address = file.file_name().to_str()?.parse().ok()?;
         file.metadata().is_ok_and(|data| data.is_file() && data.len() > 0).then_some(address)
@@ -24,7 +24,7 @@ pub fn of(network: &Network) -> Vec<IpAddr> {
     leased
 }
 
-/// The default, and whatever any part of the configuration calls `dataDir`.
+/// The default directory, and the value of each key `dataDir` anywhere in the configuration.
 fn data_dirs(network: &Network) -> BTreeSet<PathBuf> {
     let mut dirs = BTreeSet::from([PathBuf::from(LEASES)]);
     let mut parts = vec![serde_json::from_slice::<Value>(network.bytes()).unwrap_or_default()];

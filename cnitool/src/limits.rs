@@ -1,4 +1,4 @@
-//! Limits of bandwidth, as the kernel has them: token bucket filters (tc-tbf(8)) that the host's links send through.
+//! Bandwidth limits in the kernel: token bucket filters (tc-tbf(8)) of the host's links.
 
 use cni::AddResult;
 use netlink::Link;
@@ -7,20 +7,21 @@ use serde_json::{Value, json};
 
 use crate::live::Live;
 
-/// What a container can receive or send at most.
+/// The maximum rate at which a container can receive or send.
 #[derive(Debug, PartialEq)]
 pub struct Limit {
-    /// The link that keeps it.
+    /// The link with the token bucket filter.
     pub link: String,
-    /// As bandwidth's configuration names it: what the container receives is `ingress`.
+    /// The direction as in the configuration of bandwidth: `ingress` is towards the container.
     pub direction: &'static str,
-    /// Bits in a second.
+    /// Bits per second.
     pub rate: u128,
     /// Bits.
     pub burst: u128,
 }
 
-/// Those of an attachment: of the host's end of a veth pair, and of the ifb that what the container sends is led through.
+/// The limits of an attachment: of the host's end of a veth pair, and of the ifb that redirects the container's
+/// outgoing packets.
 pub fn of(result: &AddResult, host: &Live) -> Vec<Limit> {
     let on_host = result.interfaces.iter().filter(|interface| interface.sandbox.is_none());
     on_host.filter_map(|interface| of_link(host.link(&interface.name)?, host)).collect()
@@ -37,8 +38,9 @@ fn of_link(link: &Link, host: &Live) -> Option<Limit> {
     Some(Limit { link: link.name.clone(), direction, rate: u128::from(tbf.rate) * 8, burst: burst(&tbf) * 8 })
 }
 
-/// In bytes. The kernel tells the lower 32 bits of the time that it takes to fill the bucket: it is the longest such time that what may
-/// wait has room for, since that is the burst and a moment more.
+/// The burst in bytes. The kernel reports the time in which the bucket fills, but only its lower 32 bits. The upper
+/// bits follow from the limit of the queue: it is the burst plus the data of a short latency, so the burst is the
+/// largest possible one below the limit.
 fn burst(tbf: &Tbf) -> u128 {
     let lap = Tbf::burst_of(tbf.rate, u32::MAX).max(1);
     let ticks_burst = Tbf::burst_of(tbf.rate, tbf.ticks);
@@ -46,7 +48,7 @@ fn burst(tbf: &Tbf) -> u128 {
 }
 
 impl Limit {
-    /// In words.
+    /// The limit in words.
     pub fn text(&self) -> String {
         let does = if self.direction == "ingress" { "receives" } else { "sends" };
         let (rate, burst) = (with_unit(self.rate), with_unit(self.burst));
@@ -61,7 +63,7 @@ impl Limit {
     }
 }
 
-/// A number with as many digits as somebody reads, and the letter of its unit: `1.5 M`.
+/// A number rounded for people, and the letter of its unit: `1.5 M`.
 pub fn with_unit(number: u128) -> String {
     let units = [(1_000_000_000, "G"), (1_000_000, "M"), (1000, "k")];
     let Some((unit, letter)) = units.into_iter().find(|(unit, _)| number >= *unit) else {
@@ -78,7 +80,8 @@ mod tests {
 
     #[test]
     fn a_burst_that_takes_longer_to_fill_than_the_kernel_can_tell_is_found_by_what_may_wait() {
-        // kubelet's burst at 1 Mbit/s, with 25 ms of waiting: 2147 s, of which 4294967296 ticks are 275.
+        // The kubelet's burst at 1 Mbit/s, with a latency of 25 ms: 2147 s. The counter of 4294967296 ticks wraps
+        // after 275 s.
         let (rate, bytes) = (125_000, (1 << 28) - 1);
         let tbf = |rate, bytes: u32, ticks| Tbf { rate, limit: bytes + 3125, ticks, burst: None };
         let ticks_burst = Tbf::ticks_of(rate, bytes) as u32;

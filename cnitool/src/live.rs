@@ -12,7 +12,7 @@ pub struct Live {
     pub links: Vec<Link>,
     pub addresses: Vec<Address>,
     pub routes: Vec<Route>,
-    /// Of the host's links only.
+    /// Queueing disciplines. Only of the host's links.
     pub qdiscs: Vec<Qdisc>,
 }
 
@@ -34,19 +34,20 @@ impl Live {
         self.links.iter().find(|link| link.name == name)
     }
 
-    /// The bridge (or bond, VRF) that a link is a port of.
+    /// The master of a link: a bridge, bond or VRF.
     pub fn master(&self, link: &Link) -> Option<&Link> {
         self.links.iter().find(|other| Some(other.index) == link.master)
     }
 
-    /// The link that one of this namespace is stacked on, such as a macvlan's master: in this namespace, or in the host's.
+    /// The link on which a link of this namespace is stacked, such as a macvlan's master. It is in this namespace or
+    /// in the host's.
     pub fn parent<'a>(&'a self, link: &Link, host: &'a Self) -> Option<&'a Link> {
         let stacked = ["macvlan", "macvtap", "ipvlan", "vlan"].iter().any(|kind| link.is(kind));
         let there = if link.peer_netns_id.is_some() { host } else { self };
         there.links.iter().find(|other| stacked && Some(other.index) == link.peer)
     }
 
-    /// The addresses of a link that packets can come from beyond it.
+    /// The addresses of a link.
     pub fn addresses_of(&self, link: &Link) -> impl Iterator<Item = &Address> {
         self.addresses.iter().filter(|address| address.index == link.index)
     }
@@ -61,7 +62,7 @@ impl Live {
     }
 }
 
-/// In a word.
+/// The state of a link in one word.
 pub fn state(link: &Link) -> &'static str {
     match (link.up, link.state) {
         (false, _) => "down",
@@ -73,8 +74,8 @@ pub fn state(link: &Link) -> &'static str {
     }
 }
 
-/// The kind, as `ip link` names it, with the mode of a macvlan or an ipvlan, the id of a VLAN and the table of a VRF, and tun and tap told apart. None for a
-/// physical link and loopback.
+/// The kind as `ip link` prints it. With the mode of a macvlan or ipvlan, the id of a VLAN, the table of a VRF, and
+/// `tun` or `tap`. None for a physical link and for loopback.
 pub fn kind(link: &Link) -> Option<String> {
     match link.kind.as_ref()? {
         LinkKind::Ipvlan { mode, .. } => Some(format!("ipvlan {mode}")),

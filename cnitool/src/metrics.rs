@@ -6,11 +6,11 @@ use std::time::SystemTime;
 
 use runtime::{Entry, Network};
 
-use crate::cleanup::{KeepReason, Plan, Wishes};
+use crate::cleanup::{KeepReason, Plan, PlanOptions};
 use crate::commands::status::{Fill, fill};
 use crate::doctor::Host;
 
-/// The name under which repairs are counted until the host is started again.
+/// The name of the note with the number of repairs since boot.
 pub const REPAIRS: &str = "repairs";
 
 /// A metric: its name, type and meaning.
@@ -56,13 +56,13 @@ const ALL: [Metric; 9] = [USED, FREE, ATTACHMENTS, OLDEST, STALE, STALE_OLDEST, 
 #[derive(Debug, Default)]
 struct Samples(BTreeMap<&'static str, Vec<String>>);
 
-/// Examines the host.
+/// Collects the metrics of the host.
 pub fn text(host: &Host<'_>) -> String {
     let mut samples = Samples::default();
     for one in &host.networks {
         samples.addresses(&one.network);
         samples.attachments(&one.network, &host.entries);
-        let plan = Plan::make(&one.network, &Wishes::default(), &one.settings).ok();
+        let plan = Plan::make(&one.network, &PlanOptions::default(), &one.settings).ok();
         let labels = [("network", one.network.name.as_str())];
         samples.put(FAILED, &labels, u128::from(plan.is_some()));
         if let Some(plan) = plan {
@@ -92,7 +92,7 @@ impl Samples {
 
     fn attachments(&mut self, network: &Network, entries: &[Entry]) {
         let own: Vec<&Entry> = entries.iter().filter(|entry| entry.network == network.name).collect();
-        // A plugin may be in a network twice.
+        // A network may contain the same plugin twice.
         let plugins: BTreeSet<&str> = network.plugins.iter().map(|plugin| plugin.kind.as_str()).collect();
         for plugin in plugins {
             let labels = [("network", network.name.as_str()), ("plugin", plugin)];
@@ -116,11 +116,11 @@ impl Samples {
         self.put(UNKNOWN, &[name], unknown as u128);
     }
 
-    /// Metrics without samples are described too: alerts can name them on any host.
+    /// Metrics without samples are described too, so that alerts can name them on any host.
     fn render(&self) -> String {
         let mut text = String::new();
         for (name, kind, help) in ALL {
-            // Writing to a string does not fail.
+            // Writing to a string cannot fail.
             write!(text, "# HELP {name} {help}\n# TYPE {name} {kind}\n").ok();
             text.extend(self.0.get(name).into_iter().flatten().map(String::as_str));
         }
@@ -133,12 +133,12 @@ fn age(entry: &Entry) -> Option<u128> {
     Some(u128::from(age.as_secs()))
 }
 
-/// A label's value, as the format has it.
+/// A label's value, escaped for the format.
 fn escaped(value: &str) -> String {
     value.replace('\\', "\\\\").replace('"', "\\\"").replace('\n', "\\n")
 }
 
-/// The names of all metrics in a text: of a dashboard or of rules.
+/// The names of all metrics in a dashboard or in alert rules.
 #[cfg(test)]
 fn named(text: &str) -> Vec<&str> {
     let words = text.split(|c: char| !(c.is_ascii_alphanumeric() || c == '_'));

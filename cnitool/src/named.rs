@@ -1,4 +1,4 @@
-//! `add --create`: a network namespace with a name, as `ip netns add` makes one.
+//! `add --create`: creates a named network namespace, as `ip netns add` does.
 
 use std::fs::{self, DirBuilder, File};
 use std::io;
@@ -14,15 +14,15 @@ use crate::settings::NETNS_DIR;
 
 const NONE: Option<&str> = None;
 
-/// A namespace that was made, and goes again unless it is kept.
+/// A namespace that was created. Dropping this deletes it, unless [`Created::keep`] was called.
 #[derive(Debug)]
 pub struct Created(Option<PathBuf>);
 
 impl Created {
-    /// Makes the namespace of that name, if there is none.
+    /// Creates a namespace with this name if it does not exist.
     ///
     /// # Errors
-    /// If that is no name, or the namespace cannot be made.
+    /// If the name is not valid, or the namespace cannot be created.
     pub fn named(name: &str) -> Result<Self> {
         if name.is_empty() || name.starts_with('.') || name.contains('/') {
             let wrong = Error::new(
@@ -44,7 +44,7 @@ impl Created {
             Err(e) if e.kind() == io::ErrorKind::AlreadyExists => return Ok(Self(None)),
             other => other.map_err(|e| failed(&e))?,
         };
-        // From here on the file goes if something fails.
+        // From here on, dropping `this` removes the file if a step fails.
         let this = Self(Some(path.clone()));
         let bind = || mount(Some("/proc/thread-self/ns/net"), &path, NONE, MsFlags::MS_BIND, NONE);
         let bound = NetNs::scratch(bind).map_err(|e| Error::new(Code::Internal, e.to_string()))?;
@@ -52,7 +52,7 @@ impl Created {
         Ok(this)
     }
 
-    /// Leaves it there.
+    /// Keeps the namespace.
     pub fn keep(mut self) {
         self.0 = None;
     }
@@ -61,19 +61,19 @@ impl Created {
 impl Drop for Created {
     fn drop(&mut self) {
         if let Some(path) = &self.0 {
-            // What cannot be removed stays as an empty file, or as a namespace without interfaces.
+            // If removing fails, an empty file or a namespace without interfaces stays.
             let _ = umount2(path, MntFlags::MNT_DETACH);
             let _ = fs::remove_file(path);
         }
     }
 }
 
-/// What is mounted in the directory is seen in all mount namespaces, and so removed in all.
+/// Makes the directory a shared mount, so that namespaces are mounted and unmounted in all mount namespaces.
 fn share_directory() -> io::Result<()> {
     DirBuilder::new().recursive(true).mode(0o755).create(NETNS_DIR)?;
     let share = || mount(NONE, NETNS_DIR, NONE, MsFlags::MS_SHARED | MsFlags::MS_REC, NONE);
     match share() {
-        // It is no mount point yet.
+        // The directory is not a mount point yet.
         Err(Errno::EINVAL) => {
             mount(Some(NETNS_DIR), NETNS_DIR, NONE, MsFlags::MS_BIND | MsFlags::MS_REC, NONE)?;
             Ok(share()?)

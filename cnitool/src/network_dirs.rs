@@ -11,20 +11,22 @@ use runtime::{ConfDir, Network};
 
 use crate::runtimes;
 
-/// Where Podman's network driver `cni` keeps the networks of `podman network create --opt type=` while they have containers or resources.
+/// The directory in which Podman's network driver `cni` keeps the networks of `podman network create --opt type=`
+/// while they have containers or resources.
 const OF_DRIVER: &str = "/var/lib/cni/netavark";
 
 /// A directory of networks.
 #[derive(Debug)]
 pub struct NetworkDir {
     pub conf: ConfDir,
-    /// The runtimes that read it. Several share /etc/cni/net.d.
+    /// The runtimes that read the directory. Several runtimes share /etc/cni/net.d.
     pub runtimes: Vec<&'static str>,
-    /// Where these look for plugins.
+    /// The plugin directories of these runtimes.
     pub plugins: Vec<PathBuf>,
 }
 
-/// The places that there are, and what cannot be read: of a runtime without its configuration, the defaults count.
+/// The existing network directories, and the configurations of runtimes that cannot be read. A runtime without a
+/// configuration uses its defaults.
 pub fn all() -> (Vec<NetworkDir>, Vec<String>) {
     let mut network_dirs: BTreeMap<PathBuf, NetworkDir> = BTreeMap::new();
     let (runtimes, mut problems) = host_runtimes::of_host(Path::new("/"));
@@ -34,7 +36,7 @@ pub fn all() -> (Vec<NetworkDir>, Vec<String>) {
             dirs.extend(of_namespaces(&dirs[0]));
         }
         for dir in dirs {
-            // One may be a link to another.
+            // A directory may be a link to another one.
             let real = match fs::canonicalize(&dir).and_then(|real| fs::read_dir(&real).map(|_| real)) {
                 Ok(real) => real,
                 Err(e) => {
@@ -60,13 +62,13 @@ pub fn of_driver() -> NetworkDir {
     dir
 }
 
-/// The place that has a network of this name.
+/// The directory that contains a network with this name.
 pub fn with_network(name: &str) -> Option<NetworkDir> {
     all().0.into_iter().find(|dir| dir.conf.find(name).is_ok())
 }
 
 impl NetworkDir {
-    /// A directory that no runtime is known to read.
+    /// A directory that no known runtime reads.
     pub fn unknown(conf: &ConfDir) -> Self {
         Self { conf: conf.clone(), runtimes: Vec::new(), plugins: Vec::new() }
     }
@@ -79,7 +81,7 @@ impl NetworkDir {
         })
     }
 
-    /// How to name the directories to cnitool.
+    /// The options of cnitool that select the directories.
     pub fn advice(&self, network: &str) -> String {
         let (runtimes, dir) = (self.runtimes.join(", "), self.conf.path().display());
         let plugins: Vec<String> = self.plugins.iter().map(|dir| dir.display().to_string()).collect();
@@ -100,8 +102,8 @@ impl NetworkDir {
     }
 }
 
-/// nerdctl has networks of one containerd namespace in a directory of that name. Other directories have plugins of the network
-/// whose name they have.
+/// nerdctl keeps the networks of each containerd namespace in a directory with that name. Other directories contain
+/// plugins of the network with the directory's name.
 fn of_namespaces(dir: &Path) -> Vec<PathBuf> {
     let inside = |dir: &Path| fs::read_dir(dir).into_iter().flatten().flatten().map(|file| file.path());
     let is_network = |file: PathBuf| {

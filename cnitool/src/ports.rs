@@ -1,4 +1,4 @@
-//! Host ports that lead to an attachment: those that its ADD was asked for, and whether they work.
+//! Host ports of an attachment's ADD request, and whether their rules exist.
 
 use cni::{AsWritten, json};
 use netfilter::{Firewall, Owner};
@@ -17,20 +17,20 @@ pub struct Port {
     state: State,
 }
 
-/// Where packets to the port go.
+/// The destination of packets to the port.
 #[derive(Clone, Debug, PartialEq, Eq)]
 enum State {
     ToContainer,
     /// The rules are not as ADD left them.
     Missing,
-    /// To a newer attachment that asked for the same port.
+    /// A newer attachment has requested the same port, and receives the packets.
     Taken(String),
     /// The container has exited, or the plugin is not portmap.
     Unknown,
 }
 
 impl Port {
-    /// The ports that an ADD asked for.
+    /// The ports in an attachment's ADD request.
     pub fn of(entry: &Entry) -> Vec<Self> {
         let mappings = mappings(entry);
         let (taken, lost) = match taken(entry) {
@@ -67,7 +67,8 @@ impl Port {
         }
     }
 
-    /// Who has it, as a line of [`Firewall::taken`] says: `HOLDER has it now: map tcp 8080 to 10.1.0.5:80`.
+    /// The new holder of the port, if this line of [`Firewall::taken`] is about it: `HOLDER has it now: map tcp 8080
+    /// to 10.1.0.5:80`.
     fn holder_in(&self, line: &str) -> Option<String> {
         let (holder, rule) = line.split_once(" has it now: ")?;
         let mut words = rule.split(' ').skip_while(|word| *word != self.protocol).skip(1);
@@ -75,7 +76,7 @@ impl Port {
         (port == self.host_port.to_string()).then(|| holder.to_owned())
     }
 
-    /// `HOSTIP:HOSTPORT/PROTOCOL → PORT`, and what is wrong with it.
+    /// `HOSTIP:HOSTPORT/PROTOCOL → PORT`, and the problem if there is one.
     pub fn text(&self) -> String {
         let Self { host_ip, host_port, container_port, protocol, state } = self;
         let host_ip = if host_ip.is_empty() { "*" } else { host_ip };
@@ -114,7 +115,8 @@ fn mappings(entry: &Entry) -> &[Value] {
     mappings.map(Vec::as_slice).unwrap_or_default()
 }
 
-/// The ports that newer attachments have taken; an error if the rules are not as ADD left them. None: nobody can tell.
+/// The ports that newer attachments have taken. An error if the rules are not as ADD left them. None: it cannot be
+/// determined.
 fn taken(entry: &Entry) -> Option<cni::Result<Vec<String>>> {
     let network = entry.network().ok().filter(|_| entry.is_alive() && !mappings(entry).is_empty())?;
     let plugin = network.plugins.iter().find(|plugin| plugin.kind.as_str() == "portmap")?;

@@ -17,7 +17,7 @@ pub fn name(runtime: Option<&'static str>) -> &'static str {
     runtime.unwrap_or("unknown")
 }
 
-/// The runtime, if the container's id does not say it: cnitool's own ids do.
+/// The runtime, for a table that also shows the container id. Empty for cnitool, whose ids contain its name.
 pub fn beyond_id(runtime: Option<&'static str>) -> Option<&'static str> {
     runtime.filter(|runtime| *runtime != CNITOOL)
 }
@@ -31,20 +31,20 @@ pub fn of_attachment(entry: &Entry) -> Option<&'static str> {
     let of_process = path.starts_with("/proc") && path.ends_with("ns/net");
     let has = |key| args.get(key).is_some();
     let is_pod = has("K8S_POD_INFRA_CONTAINER_ID");
-    // Podman 2 gave the container's name for both.
+    // Podman 2 used the container's name for both.
     let is_maybe_no_pod = !has("K8S_POD_UID") && args.get("K8S_POD_NAMESPACE") == args.get("K8S_POD_NAME");
     match () {
         () if is_own(id) => Some(CNITOOL),
         () if has("NOMAD_ALLOC_ID") || is_uuid(id) && id == file => Some(NOMAD),
         () if has("NERDCTL_CNI_DHCP_HOSTNAME") || of_process && ends_with_hash(id) => Some(NERDCTL),
         () if is_uuid_after("netns-") => Some(PODMAN),
-        // Podman 3 tells the name only.
+        // Podman 3 passes only the name.
         () if is_uuid_after("cni-") && !is_pod => has("K8S_POD_NAME").then_some(PODMAN),
         () if is_uuid_after("cni-") => (!is_maybe_no_pod).then_some(CONTAINERD),
         () if is_uuid(file) && is_pod => Some(CRI_O),
-        // The kubelet before 1.24, and cri-dockerd.
+        // The kubelet before version 1.24, and cri-dockerd.
         () if of_process && is_pod => Some(DOCKER),
-        // `ctr run --cni`, whose ids people choose, in containerd's default namespace.
+        // `ctr run --cni` with an id that the user chooses, in containerd's default namespace.
         () if of_process && id.starts_with("default-") => Some(CONTAINERD),
         () if path.ends_with(Path::new("net/cni").join(id)) => Some(BUILDKIT),
         () => {
@@ -53,7 +53,7 @@ pub fn of_attachment(entry: &Entry) -> Option<&'static str> {
     }
 }
 
-/// The runtime that has written a network's configuration, or that alone can use it. None: it cannot be told.
+/// The runtime that has written a network's configuration, or the only one that can use it. None: unknown.
 pub fn of_config(config: &[u8]) -> Option<&'static str> {
     let config: Value = serde_json::from_slice(config).ok()?;
     let args = json::member(&config, "args");
@@ -78,7 +78,7 @@ fn of_plugin(plugin: &Value) -> Option<&'static str> {
     }
 }
 
-/// As cnitool makes it from a namespace's path.
+/// Whether cnitool made the id from a namespace's path.
 fn is_own(id: &str) -> bool {
     id.strip_prefix("cnitool-").is_some_and(|hash| hash.len() == 20 && is_hex(hash))
 }

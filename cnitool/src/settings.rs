@@ -14,12 +14,12 @@ use crate::network_dirs;
 use crate::trace::Traced;
 use crate::ui::Ui;
 
-/// Where plugins are looked for unless CNI_PATH says otherwise: where ferrule-install, and packages of the reference, place them.
+/// The default of CNI_PATH: the directories in which ferrule-install and packages of the reference place plugins.
 const PLUGIN_PATH: &str = "/opt/cni/bin:/usr/lib/cni:/usr/libexec/cni";
-/// Where namespaces have names (ip-netns(8)).
+/// The directory of named namespaces (ip-netns(8)).
 pub const NETNS_DIR: &str = "/run/netns";
 
-/// Where everything is.
+/// Settings: the configuration directory, the runtime library, and the plugin directories.
 #[derive(Debug)]
 pub struct Settings {
     pub conf: ConfDir,
@@ -28,7 +28,7 @@ pub struct Settings {
 }
 
 impl Settings {
-    /// An empty variable counts as none.
+    /// Reads the settings. An empty environment variable is treated as unset.
     pub fn new(common: &Common) -> Self {
         let conf_dir = common.conf_dir.clone().filter(|dir| !dir.as_os_str().is_empty());
         let path = common.plugin_path.as_deref().filter(|path| !path.is_empty()).unwrap_or(PLUGIN_PATH);
@@ -38,7 +38,7 @@ impl Settings {
             .collect();
         let plugins = Processes {
             deadline: Duration::from_secs(common.timeout),
-            // Ctrl-C ends the plugin that is running as well.
+            // Ctrl-C also ends the running plugin.
             group: !stdin().is_terminal(),
             ..Processes::default()
         };
@@ -48,14 +48,14 @@ impl Settings {
         Self { conf: ConfDir::new(conf_dir.unwrap_or_else(|| ConfDir::DEFAULT.into())), runtime, path }
     }
 
-    /// Looks for plugins in these directories, too: where the runtime of a network has them.
+    /// Also looks for plugins in these directories: those of the network's runtime.
     pub fn with_plugins(&self, dirs: &[PathBuf]) -> Self {
         let path: Vec<PathBuf> = self.path.iter().chain(dirs).cloned().collect();
         Self { conf: self.conf.clone(), runtime: self.runtime.clone().path(path.clone()), path }
     }
 
-    /// A network by its name; a path, which no name can be, is that of its file. If only another directory of a runtime has the
-    /// name, the error says which.
+    /// Finds a network by its name, or by the path of its file (a name contains no slash). If only another runtime's
+    /// directory contains the name, the error names that directory.
     pub fn network(&self, text: &str) -> runtime::Result<Network> {
         if text.contains('/') {
             return Network::from_file(text);
@@ -66,7 +66,8 @@ impl Settings {
         })
     }
 
-    /// A network that is to be taken down: if its file is gone, as Podman's driver has it, or as it was when attachments were made.
+    /// Finds a network to detach containers from it. If its file was deleted, uses the configuration of Podman's
+    /// driver, or the one in the cache of its attachments.
     pub fn network_or_cached(&self, name: &str, ui: &Ui) -> runtime::Result<Network> {
         let of_driver = || network_dirs::of_driver().conf.find(name);
         self.network(name).or_else(|missing| of_driver().map_err(|_| missing)).or_else(|missing| {
@@ -100,13 +101,14 @@ pub fn attach(netns: &str, names: &Names) -> runtime::Result<Attach> {
     Ok(capabilities.into_iter().fold(attach, |attach, (name, value)| attach.capability(&name, value)))
 }
 
-/// As the reference's cnitool makes it, so that either one finds the other's attachments.
+/// The default container id, equal to the one of the reference's cnitool, so that both tools find each other's
+/// attachments.
 fn container_id(netns: &Path) -> String {
     let hash = Sha512::digest(netns.as_os_str().as_encoded_bytes());
     hash[..10].iter().fold("cnitool-".to_owned(), |id, byte| format!("{id}{byte:02x}"))
 }
 
-/// A path, or the name of a namespace as `ip netns` lists it.
+/// The path of a namespace, from a path or from a name as in `ip netns list`.
 fn netns_path(text: &str) -> PathBuf {
     let named = Path::new(NETNS_DIR).join(text);
     if !text.contains('/') && !Path::new(text).exists() && named.exists() {
@@ -116,7 +118,7 @@ fn netns_path(text: &str) -> PathBuf {
     }
 }
 
-/// Absolute, and without `.` and `..`.
+/// Makes a path absolute, and removes `.` and `..`.
 fn absolute(path: &Path) -> PathBuf {
     let whole = std::path::absolute(path).unwrap_or_else(|_| path.to_owned());
     whole.components().fold(PathBuf::new(), |mut clean, component| {

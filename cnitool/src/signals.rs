@@ -1,4 +1,4 @@
-//! SIGTERM and SIGINT as a descriptor, for commands that stay.
+//! SIGTERM and SIGINT as a descriptor, for commands that keep running.
 
 use std::os::fd::{AsFd, BorrowedFd};
 use std::time::{Duration, Instant};
@@ -9,28 +9,30 @@ use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use nix::sys::signal::{SigSet, Signal};
 use nix::sys::signalfd::{SfdFlags, SignalFd};
 
-/// The signals, which do not end this process any more.
+/// SIGTERM and SIGINT. They are blocked, so they do not end this process.
 #[derive(Debug)]
 pub struct Signals(SignalFd);
 
 impl Signals {
+    /// Blocks the signals.
+    ///
     /// # Errors
-    /// If descriptors run out.
+    /// If no descriptor is free.
     pub fn block() -> Result<Self> {
         ending().thread_block()?;
         Ok(Self(SignalFd::with_flags(&ending(), SfdFlags::SFD_CLOEXEC | SfdFlags::SFD_NONBLOCK)?))
     }
 
-    /// Lets the signals end this process again, which has them blocked if one that stays has started it: to start it without them, that
-    /// one would be without the block itself for a moment.
+    /// Unblocks the signals in a child of a command that keeps running. The child inherits the blocked signals: if
+    /// the parent unblocked them to start it, a signal could kill the parent at that moment.
     pub fn unblock() {
         ending().thread_unblock().ok();
     }
 
-    /// Waits for one of them, for some time at most. Whether there was one.
+    /// Waits for a signal until a timeout. Returns whether one has arrived.
     ///
     /// # Errors
-    /// If the kernel refuses.
+    /// If waiting fails.
     pub fn wait(&self, at_most: Duration) -> Result<bool> {
         let end = Instant::now() + at_most;
         loop {
@@ -51,7 +53,7 @@ impl AsFd for Signals {
     }
 }
 
-/// What is left until a deadline, rounded up: less than a millisecond is not no time at all.
+/// The time until a deadline, rounded up to milliseconds: less than a millisecond must not become 0.
 pub fn timeout(deadline: Instant) -> PollTimeout {
     let left = deadline.saturating_duration_since(Instant::now()) + Duration::from_micros(999);
     PollTimeout::try_from(left).unwrap_or(PollTimeout::MAX)

@@ -1,4 +1,4 @@
-//! Tables: columns as wide as they have to be.
+//! Tables with columns as wide as their contents.
 
 use crate::ui::{Style, Ui};
 

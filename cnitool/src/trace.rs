@@ -5,7 +5,7 @@ use std::time::Instant;
 
 use runtime::{Exec, Invocation, Output, Processes};
 
-/// Runs plugins as processes, and tells on stderr.
+/// Runs plugins as processes, and reports each run on stderr.
 #[derive(Debug)]
 pub struct Traced(pub Processes);
 
@@ -17,7 +17,7 @@ impl Exec for Traced {
         let end =
             outcome.as_ref().map_or_else(|e| format!("failed with code {}", e.code()), |_| "ok".to_owned());
         let Invocation { command, program, .. } = invocation;
-        // A trace that cannot be written is no reason to fail.
+        // A failure to write the trace must not fail the command.
         writeln!(std::io::stderr(), "{command} {} {took:.1} ms: {end}", program.display()).ok();
         outcome
     }

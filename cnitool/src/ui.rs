@@ -31,7 +31,7 @@ pub struct Ui {
 
 impl Ui {
     pub fn new(common: &Common) -> Self {
-        let wanted = |terminal: bool| match common.color {
+        let has_color = |terminal: bool| match common.color {
             When::Always => true,
             When::Never => false,
             When::Auto => terminal && env::var_os("NO_COLOR").is_none_or(|value| value.is_empty()),
@@ -40,22 +40,23 @@ impl Ui {
         Self {
             form: common.output,
             terminal,
-            color: wanted(terminal),
-            color_err: wanted(stderr().is_terminal()),
+            color: has_color(terminal),
+            color_err: has_color(stderr().is_terminal()),
         }
     }
 
-    /// JSON was asked for.
+    /// Whether the user selected JSON.
     pub fn json(&self) -> bool {
         self.form == Some(Form::Json)
     }
 
-    /// JSON was asked for, or nothing was and a program reads: for what the reference's cnitool prints as JSON.
+    /// Whether to print JSON for commands whose output is JSON in the reference's cnitool: if the user selected JSON,
+    /// or selected nothing and stdout is not a terminal.
     pub fn json_unless_seen(&self) -> bool {
         self.form.map_or(!self.terminal, |form| form == Form::Json)
     }
 
-    /// Whether somebody looks at stdout.
+    /// Whether stdout is a terminal.
     pub fn is_seen(&self) -> bool {
         self.terminal
     }
@@ -64,10 +65,10 @@ impl Ui {
         paint(self.color, style, text)
     }
 
-    /// Prints text that has its line breaks. It is no failure if nobody reads it to the end.
+    /// Prints a text with line breaks. Succeeds if the reader closes stdout early.
     ///
     /// # Errors
-    /// Code 5: it could not be written.
+    /// Code 5 if writing fails.
     pub fn print(&self, text: &str) -> Result<()> {
         match stdout().write_all(text.as_bytes()).and_then(|()| stdout().flush()) {
             Err(e) if e.kind() != ErrorKind::BrokenPipe => Err(cni::Error::io("write to stdout", &e).into()),
@@ -81,7 +82,7 @@ impl Ui {
         self.print(&format!("{text}\n"))
     }
 
-    /// Prints one or the other.
+    /// Prints JSON or text.
     pub fn either(&self, json: impl FnOnce() -> Value, text: impl FnOnce() -> String) -> Result<()> {
         if self.json() { self.print_json(&json()) } else { self.print(&text()) }
     }
@@ -90,7 +91,7 @@ impl Ui {
         self.tell(&format!("{} {text}\n", paint(self.color_err, Style::Warning, "warning:")));
     }
 
-    /// A line that the next one replaces: how far a long operation is. Only where somebody looks.
+    /// Prints the progress of a long operation, which the next line replaces. Only on a terminal.
     pub fn progress(&self, text: &str) {
         if stderr().is_terminal() {
             self.tell(&format!("\r\x1b[K{text}"));

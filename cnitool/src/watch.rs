@@ -1,4 +1,4 @@
-//! Waiting for losses of rules, of limits and of servers, or for the signal that ends it.
+//! Waits for losses of rules, bandwidth limits and DNS servers, or for a signal.
 
 mod limits;
 
@@ -15,7 +15,7 @@ use runtime::Result;
 use crate::signals::{self, Signals};
 use limits::Limits;
 
-/// What ended a wait.
+/// The event that ended a wait.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Woken {
     /// Something was removed. [`Watch::has_lost`] reports whether it must be restored.
@@ -30,19 +30,21 @@ pub struct Watch {
     signals: Signals,
     /// None: the kernel has no nf_tables.
     rules: Option<Losses>,
-    /// Rules were lost since the last look.
+    /// Whether rules were lost since the last call of [`Watch::has_lost`].
     without_rules: Cell<bool>,
     limits: Limits,
-    /// A server of the plugin dnsname did not run at the last look.
+    /// Whether a server of the plugin dnsname did not run at the last check.
     without_server: Cell<bool>,
 }
 
-/// How often to look for servers that have exited: they send no events.
+/// Interval of checks for servers that have exited: they send no events.
 const LOOK_FOR_SERVERS: Duration = Duration::from_secs(2);
 
 impl Watch {
+    /// Subscribes to the events.
+    ///
     /// # Errors
-    /// Without CAP_NET_ADMIN.
+    /// If the process lacks CAP_NET_ADMIN.
     pub fn start() -> Result<Self> {
         Ok(Self {
             signals: Signals::block()?,
@@ -53,10 +55,10 @@ impl Watch {
         })
     }
 
-    /// Waits for a removal, or for some time at most. Without `removals` for a signal only.
+    /// Waits for a removal or a signal until the timeout. Without `removals`, waits only for a signal.
     ///
     /// # Errors
-    /// If the kernel refuses.
+    /// If waiting fails.
     pub fn wait(&self, removals: bool, timeout: Option<Duration>) -> Result<Woken> {
         let deadline = timeout.map(|timeout| Instant::now() + timeout);
         loop {
@@ -96,10 +98,10 @@ impl Watch {
         Ok(self.limits.take()? || rules)
     }
 
-    /// Whether something is missed that was removed since the last look.
+    /// Whether a live attachment lacks something that was removed since the last call.
     ///
     /// # Errors
-    /// If the kernel refuses to tell.
+    /// If the kernel does not list the links.
     pub fn has_lost(&self) -> Result<bool> {
         let limits = self.limits.are_lost()?;
         Ok(self.without_rules.take() || self.without_server.take() || limits)

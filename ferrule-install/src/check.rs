@@ -1,4 +1,4 @@
-//! Whether a directory has the plugins as they would be installed, without a change there.
+//! Checks whether a directory contains the plugins that an installation would place there. Changes nothing.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -10,7 +10,8 @@ use cni::{Code, Error, Result};
 use crate::source::{self, Sources};
 use crate::{files, say};
 
-/// Sees that each plugin answers VERSION, and is the source's file, or with `update` false whichever was there. Says what is wrong of each.
+/// Checks that each plugin answers to VERSION and equals the source's file. With `update` false, any existing file is
+/// accepted. Prints the problem of each plugin.
 pub fn all(dir: &Path, sources: &Sources, update: bool) -> Result<()> {
     let (mut sums, mut wrong) = (Sums::default(), 0);
     for (name, from) in sources {
@@ -43,7 +44,7 @@ fn one(at: &Path, from: &Path, update: bool, sums: &mut Sums) -> Result<()> {
     source::ask_version(at)
 }
 
-/// The SHA-256 of files, each of which may have many names.
+/// The SHA-256 sums of files. Files with several names are read once.
 #[derive(Default)]
 struct Sums(BTreeMap<(u64, u64), Option<String>>);
 

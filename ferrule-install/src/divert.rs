@@ -1,5 +1,6 @@
-//! dpkg's diversions: a package that has, or will have, a plugin of a name that is installed writes it to `.ferrule/kept`
-//! instead, so that its upgrade does not replace ours, and `--uninstall` puts its latest file back.
+//! Diversions of dpkg. If another package contains a plugin with an installed name, dpkg writes that file to
+//! `.ferrule/kept` instead. So an upgrade of that package does not replace Ferrule's plugin, and `--uninstall`
+//! restores the package's latest file.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -11,14 +12,14 @@ use cni::{Code, Error, Result};
 use crate::placed::STATE;
 use crate::say;
 
-/// Groups of three lines: the file, where it is diverted to, and for which package (`:` for the administrator).
+/// dpkg's list of diversions, in groups of three lines: the file, the diverted path, and the package (`:` for the
+/// administrator).
 const DIVERSIONS: &str = "/var/lib/dpkg/diversions";
 
-/// Makes the diversions of a directory those of these plugins.
+/// Sets the diversions of a directory to these plugins.
 ///
 /// # Errors
-///
-/// Code 999 if dpkg-divert fails, for example since the administrator has diverted a plugin elsewhere.
+/// Code 999 if dpkg-divert fails, for example because the administrator has diverted a plugin elsewhere.
 pub fn set(dir: &Path, names: &BTreeSet<&str>) -> Result<()> {
     if !is_of_packages(dir) {
         return Ok(());
@@ -30,13 +31,14 @@ pub fn set(dir: &Path, names: &BTreeSet<&str>) -> Result<()> {
     stale.map(String::as_str).try_for_each(|name| change("--remove", dir, name))
 }
 
-/// Whether packages put plugins there: /usr and /opt, but /usr/local is the administrator's.
+/// Whether packages install plugins in a directory: below /usr and /opt, except /usr/local, which is the
+/// administrator's.
 fn is_of_packages(dir: &Path) -> bool {
     let (usr, local, opt) = (dir.starts_with("/usr"), dir.starts_with("/usr/local"), dir.starts_with("/opt"));
     (usr && !local || opt) && Path::new("/var/lib/dpkg/status").exists()
 }
 
-/// The plugins of a directory that are diverted into our state.
+/// The plugins of a directory that are diverted into the state directory.
 fn current(dir: &Path, diversions: &str) -> BTreeSet<String> {
     let lines: Vec<&str> = diversions.lines().collect();
     let ours = lines.chunks_exact(3).filter_map(|group| {
@@ -58,7 +60,7 @@ fn change(how: &str, dir: &Path, name: &str) -> Result<()> {
     Err(Error::new(Code::Internal, format!("dpkg-divert {how} {}: {said}", dir.join(name).display())))
 }
 
-/// A failure does not matter for the plugins that are in place: only for the next upgrade of another package.
+/// Warns of a failure. It does not affect the installed plugins, only the next upgrade of another package.
 pub fn warn(outcome: Result<()>, dir: &Path) {
     if let Err(error) = outcome {
         say(&format!(

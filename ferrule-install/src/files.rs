@@ -1,4 +1,4 @@
-//! Files that are on the disk when a function returns, and second names for files.
+//! File operations that sync to disk before they return, and hard links.
 
 use std::fmt::Write as _;
 use std::fs::{self, DirBuilder, File, OpenOptions};
@@ -9,14 +9,14 @@ use std::path::Path;
 use cni::{Error, Result};
 use sha2::{Digest, Sha256};
 
-/// Writes a new file to the disk, and tells its SHA-256.
+/// Writes a new file, syncs it, and returns its SHA-256.
 pub fn write(path: &Path, content: &mut impl Read, mode: u32) -> Result<String> {
     let mut write = || {
         let mut file = OpenOptions::new().write(true).create_new(true).mode(mode).open(path)?;
         let sum = pour(content, &mut file)?;
-        // Whatever the umask is.
+        // Set the mode explicitly, because of the umask.
         match file.set_permissions(PermissionsExt::from_mode(mode)) {
-            // A file system without modes, such as vfat: a file has that of the mount.
+            // On a file system without modes, such as vfat, the mount determines the mode.
             Err(e) if e.kind() != ErrorKind::PermissionDenied => return Err(e),
             _ => {}
         }
@@ -26,7 +26,7 @@ pub fn write(path: &Path, content: &mut impl Read, mode: u32) -> Result<String> 
     write().map_err(|e| failed(format!("write {}", path.display()), &e))
 }
 
-/// An error of the file system, with what to do about it.
+/// An error of a file operation, with a remedy.
 fn failed(operation: String, cause: &io::Error) -> Error {
     let error = Error::io(operation, cause);
     match cause.kind() {
@@ -40,7 +40,7 @@ fn failed(operation: String, cause: &io::Error) -> Error {
     }
 }
 
-/// The SHA-256 of what a file has. None if it is none.
+/// The SHA-256 of a file's content. None if the file does not exist.
 pub fn sum(path: &Path) -> Result<Option<String>> {
     let read = || match fs::symlink_metadata(path) {
         Ok(meta) if meta.is_file() => pour(&mut File::open(path)?, &mut io::sink()).map(Some),
@@ -50,7 +50,7 @@ pub fn sum(path: &Path) -> Result<Option<String>> {
     read().map_err(|e| Error::io(format!("read {}", path.display()), &e))
 }
 
-/// Copies all that can be read, and tells its SHA-256.
+/// Copies a reader to a writer, and returns the SHA-256.
 fn pour(content: &mut impl Read, to: &mut impl Write) -> io::Result<String> {
     let (mut hash, mut buffer) = (Sha256::new(), vec![0; 1 << 16]);
     loop {
@@ -63,14 +63,15 @@ fn pour(content: &mut impl Read, to: &mut impl Write) -> io::Result<String> {
         }
     }
     Ok(hash.finalize().iter().fold(String::new(), |mut text, byte| {
-        // A String takes everything.
+        // Writing to a String cannot fail.
         let _ = write!(text, "{byte:02x}");
         text
     }))
 }
 
-/// Gives a file a second name, in place of what has that name; by way of `temporary`, so that the name always leads to a whole
-/// file. Where the file system has no hard links, it is a copy. Tells whether it is.
+/// Gives a file a second name, and replaces an existing file of that name. First uses the name `temporary`, so that
+/// the second name always leads to a complete file. If the file system has no hard links, copies the file. Returns
+/// whether it is a copy.
 pub fn keep(from: &Path, to: &Path, temporary: &Path) -> Result<bool> {
     remove(temporary)?;
     let is_copy = fs::hard_link(from, temporary).is_err();
@@ -81,7 +82,7 @@ pub fn keep(from: &Path, to: &Path, temporary: &Path) -> Result<bool> {
     Ok(is_copy)
 }
 
-/// A symbolic link as such.
+/// Copies a symbolic link as a link.
 fn copy(from: &Path, to: &Path) -> Result<()> {
     let open = |e| Error::io(format!("open {}", from.display()), &e);
     let meta = fs::symlink_metadata(from).map_err(open)?;
@@ -93,18 +94,18 @@ fn copy(from: &Path, to: &Path) -> Result<()> {
     write(to, &mut File::open(from).map_err(open)?, mode).map(drop)
 }
 
-/// Whether both are files, and have the same in them.
+/// Whether both are files with the same content.
 pub fn same(one: &Path, other: &Path) -> bool {
     matches!((sum(one), sum(other)), (Ok(Some(one)), Ok(Some(other))) if one == other)
 }
 
-/// Removes a file that may be missing.
+/// Removes a file. Succeeds if it does not exist.
 pub fn remove(path: &Path) -> Result<()> {
     system::file::missing_is_fine(fs::remove_file(path))
         .map_err(|e| failed(format!("remove {}", path.display()), &e))
 }
 
-/// Moves a file over another one of the same file system.
+/// Renames a file, and replaces an existing file.
 pub fn rename(from: &Path, to: &Path) -> Result<()> {
     fs::rename(from, to).map_err(|e| {
         let error = failed(format!("rename {} to {}", from.display(), to.display()), &e);
@@ -119,7 +120,7 @@ pub fn rename(from: &Path, to: &Path) -> Result<()> {
     })
 }
 
-/// Makes a directory that may be there. Others can do nothing in it.
+/// Creates a directory that only its owner can use. Succeeds if it exists.
 pub fn make_dir(path: &Path) -> Result<()> {
     match DirBuilder::new().mode(0o700).create(path) {
         Err(e) if e.kind() != ErrorKind::AlreadyExists => {
@@ -129,7 +130,7 @@ pub fn make_dir(path: &Path) -> Result<()> {
     }
 }
 
-/// Has a directory's names on the disk.
+/// Syncs the entries of a directory to disk.
 pub fn sync_dir(path: &Path) -> Result<()> {
     let synced = File::open(path).and_then(|dir| dir.sync_all());
     synced.map_err(|e| Error::io(format!("write the directory {} to the disk", path.display()), &e))

@@ -96,8 +96,8 @@ struct Cli {
     wait: Option<u64>,
 }
 
-/// Of a run that stays. Kubernetes gives a pod 30 seconds to end.
-const PATIENCE: u64 = 20;
+/// The default of `--wait` with `--stay`, in seconds. Kubernetes kills a pod 30 seconds after it asked the pod to end.
+const WAIT_TIMEOUT: u64 = 20;
 
 const EXIT_CODES: &str = "Exit codes: 0 done; 1 it failed, and the message says why; 2 wrong usage; \
     11 another ferrule-install is running in DIR.";
@@ -117,13 +117,13 @@ fn complain(error: &Error) {
     eprintln!("ferrule-install: error {}: {error}", error.code());
 }
 
-/// What is done stays done, whether or not someone listens.
+/// Prints a line. A closed stdout is ignored: it must not interrupt an installation.
 fn say(line: &str) {
     writeln!(io::stdout(), "{line}").ok();
 }
 
 fn run(cli: &Cli) -> Result<()> {
-    let patience = Duration::from_secs(cli.wait.unwrap_or(if cli.stay { PATIENCE } else { 0 }));
+    let timeout = Duration::from_secs(cli.wait.unwrap_or(if cli.stay { WAIT_TIMEOUT } else { 0 }));
     let selection = Selection { only: names(&cli.only), skip: names(&cli.skip) };
     let wish = Wish { dirs: &cli.dir, runtimes: &cli.runtime, root: &cli.root };
     if cli.installed {
@@ -131,19 +131,19 @@ fn run(cli: &Cli) -> Result<()> {
         return Ok(());
     }
     if cli.uninstall {
-        return uninstall(&wish, &selection, patience);
+        return uninstall(&wish, &selection, timeout);
     }
     let from = cli.from.clone().map_or_else(source::find, Ok)?;
     let sources = source::plugins(&from, cli.link, &selection)?;
-    // Tells this run from others.
+    // Identifies this run in the records.
     let run = RandomState::new().build_hasher().finish();
     if cli.upgrade {
         let dirs = target::installed(&wish);
         return each(&dirs, |dir| {
-            patiently(patience, || Placed::open(dir)?.upgrade(&sources, cli.reclaim, run))
+            with_retries(timeout, || Placed::open(dir)?.upgrade(&sources, cli.reclaim, run))
         });
     }
-    // Before anything is done: a signal that comes meanwhile is not lost.
+    // Block the signals before the first change, so that no signal is lost.
     let stay = if cli.stay { Some(Stay::begin(run)?) } else { None };
     let targets = Targets::find(&wish, &sources.keys().cloned().collect())?;
     if cli.list {
@@ -155,32 +155,32 @@ fn run(cli: &Cli) -> Result<()> {
     }
     let dirs = dirs.iter().map(|dir| target::make(dir, &cli.root)).collect::<Result<Vec<_>>>()?;
     each(&dirs, |dir| {
-        patiently(patience, || install(&from, dir, sources.clone(), cli.update, run))?;
+        with_retries(timeout, || install(&from, dir, sources.clone(), cli.update, run))?;
         target::register(dir, true);
         Ok(())
     })?;
     if let Some(stay) = stay {
         stay.watch(&dirs, &sources)?;
         if cli.rollback_on_exit {
-            return each(&dirs, |dir| patiently(patience, || Placed::open(dir)?.uninstall_own(run)));
+            return each(&dirs, |dir| with_retries(timeout, || Placed::open(dir)?.uninstall_own(run)));
         }
     }
     Ok(())
 }
 
-fn uninstall(wish: &Wish<'_>, selection: &Selection, patience: Duration) -> Result<()> {
+fn uninstall(wish: &Wish<'_>, selection: &Selection, timeout: Duration) -> Result<()> {
     let dirs = target::installed(wish);
     if dirs.is_empty() {
         say("nothing is installed in any directory where runtimes look for plugins");
     }
     each(&dirs, |dir| {
-        patiently(patience, || Placed::open(dir)?.uninstall(selection))?;
+        with_retries(timeout, || Placed::open(dir)?.uninstall(selection))?;
         target::register(dir, dir.join(placed::STATE).exists());
         Ok(())
     })
 }
 
-/// Goes on with the other directories after a failure in one.
+/// Works on each directory, and continues after failures.
 fn each(dirs: &[PathBuf], mut work: impl FnMut(&Path) -> Result<()>) -> Result<()> {
     let mut failures = Failures::new();
     for dir in dirs {
@@ -189,13 +189,13 @@ fn each(dirs: &[PathBuf], mut work: impl FnMut(&Path) -> Result<()>) -> Result<(
     failures.into_result()
 }
 
-/// Tries again while another ferrule-install is running.
-fn patiently(patience: Duration, work: impl Fn() -> Result<()>) -> Result<()> {
+/// Retries until the timeout while another ferrule-install is running.
+fn with_retries(timeout: Duration, work: impl Fn() -> Result<()>) -> Result<()> {
     let begin = Instant::now();
     let mut waits = false;
     loop {
         match work() {
-            Err(error) if error.code() == Code::TryAgainLater as u32 && begin.elapsed() < patience => {
+            Err(error) if error.code() == Code::TryAgainLater as u32 && begin.elapsed() < timeout => {
                 if !waits {
                     say(&format!("waiting: {}", error.msg()));
                 }
@@ -228,7 +228,7 @@ fn install(from: &Path, dir: &Path, mut sources: Sources, update: bool, run: u64
     placed.install(&sources, run)
 }
 
-/// An empty variable of the environment names none.
+/// The names of an option. An empty environment variable is treated as unset.
 fn names(given: &[String]) -> BTreeSet<String> {
     given.iter().map(|name| name.trim().to_owned()).filter(|name| !name.is_empty()).collect()
 }

@@ -1,18 +1,18 @@
-//! The plugins of a directory, changed all or none.
+//! Changes the plugins of a directory: either all or none.
 //!
-//! The state is in `.ferrule` of the same directory, so that all moves are renames:
+//! The state is in `.ferrule` in the same directory, so that all moves are renames:
 //!
-//! | name | what it is |
+//! | name | content |
 //! |---|---|
-//! | `record` | what is installed |
-//! | `kept/` | what others had there under the same names |
-//! | `new/` | what is about to be placed |
-//! | `before/` | what is there under the names that are about to change |
-//! | `record.new` | what will be installed; while it is there, a change is under way |
+//! | `record` | the installed plugins |
+//! | `kept/` | the files of others with the same names, from before the installation |
+//! | `new/` | the files to install |
+//! | `before/` | the current files of the names that will change |
+//! | `record.new` | the plugins after the change. This file exists only during a change |
 //!
-//! A change makes `new/` and `before/` ready, then `record.new`, then renames each file, and ends by renaming `record.new`
-//! to `record`. So whoever finds `record.new` knows that not all may be done, and puts `before/` back.
-//! Neither that nor the end needs room on the disk.
+//! A change prepares `new/` and `before/`, and then writes `record.new`. Then it renames each file into place.
+//! Finally it renames `record.new` to `record`. If a run finds `record.new`, a change was interrupted, and the run
+//! restores `before/`. Neither restoring nor the final step needs disk space.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs::{self, File, TryLockError};
@@ -26,20 +26,20 @@ use crate::record::Record;
 use crate::source::{self, Selection, Sources};
 use crate::{divert, files, say};
 
-/// The directory of the state.
+/// The state directory.
 pub const STATE: &str = ".ferrule";
 
-/// A directory of plugins that no other ferrule-install works in meanwhile.
+/// A plugin directory, locked against other runs of ferrule-install.
 #[derive(Debug)]
 pub struct Placed {
     dir: PathBuf,
     record: Record,
-    /// Held until the end. None if there is no state yet.
+    /// Held until the end of the change. None if the state directory does not exist yet.
     lock: Option<File>,
 }
 
 impl Placed {
-    /// Takes back what an interrupted run has left.
+    /// Opens a directory, and undoes an interrupted change.
     pub fn open(dir: &Path) -> Result<Self> {
         let mut placed = Self { dir: dir.to_owned(), record: Record::default(), lock: None };
         if placed.state("").is_dir() {
@@ -64,16 +64,16 @@ impl Placed {
         self.dir.join(STATE).join(name)
     }
 
-    /// Places plugins. `run` tells this run from others.
+    /// Installs plugins. `run` identifies this run.
     pub fn install(mut self, sources: &Sources, run: u64) -> Result<()> {
         if sources.is_empty() {
-            return self.leave(run);
+            return self.install_nothing(run);
         }
         if self.lock.is_none() {
             let state = self.state("");
             files::make_dir(&state)?;
             if let Err(error) = self.enter() {
-                // Another one may have begun to use it.
+                // Another run may already use the state directory.
                 if error.code() != Code::TryAgainLater as u32 {
                     fs::remove_dir(&state).ok();
                 }
@@ -84,7 +84,8 @@ impl Placed {
         self.end(outcome)
     }
 
-    /// Installs the plugins that an earlier run installed, without `reclaim` unless others have replaced them.
+    /// Installs the plugins that an earlier run installed. Without `reclaim`, keeps files that others have replaced
+    /// since.
     pub fn upgrade(self, sources: &Sources, reclaim: bool, run: u64) -> Result<()> {
         let mut new = sources.clone();
         for name in sources.keys() {
@@ -96,7 +97,8 @@ impl Placed {
         self.install(&new, run)
     }
 
-    /// The plugins that a run has installed, and that others have replaced or removed. None if another run has installed since.
+    /// The plugins that this run has installed, and that others have replaced or removed. Empty if another run has
+    /// installed since.
     pub fn replaced(&self, run: u64) -> BTreeSet<String> {
         if self.record.run != Some(run) {
             return BTreeSet::new();
@@ -105,14 +107,15 @@ impl Placed {
         names.cloned().collect()
     }
 
-    /// Where nothing is to be installed, an earlier run's plugins are this one's from now on.
-    fn leave(mut self, run: u64) -> Result<()> {
+    /// Takes over the plugins of an earlier run if this run has nothing to install. The end of the earlier run then
+    /// keeps them.
+    fn install_nothing(mut self, run: u64) -> Result<()> {
         say(&format!("nothing is to be installed in {}", self.dir.display()));
         if self.record.installed.is_empty() {
             return self.end(Ok(()));
         }
         let outcome = self.try_install(&Sources::new(), run);
-        // As before, where nothing can be written.
+        // If the record cannot be written, the plugins stay the earlier run's.
         self.end(outcome).or_else(|error| {
             say(&format!("the plugins stay another run's: {error}"));
             Ok(())
@@ -148,7 +151,8 @@ impl Placed {
         Ok(())
     }
 
-    /// Copies each file once into `new/`, with as many names as it has, and sees that it runs. Tells the sums.
+    /// Copies each file once into `new/`, with a link for each further name, and checks that the plugins start.
+    /// Returns the SHA-256 sums.
     fn stage(&self, sources: &Sources) -> Result<BTreeMap<String, String>> {
         let mut copies: BTreeMap<(u64, u64), (PathBuf, String)> = BTreeMap::new();
         let (mut sums, mut has_links) = (BTreeMap::new(), true);
@@ -178,7 +182,7 @@ impl Placed {
         Ok(sums)
     }
 
-    /// The staged plugins that share a file, and its inode.
+    /// The inodes of the staged plugins that share a file with others.
     fn links_of<'a>(&self, names: impl Iterator<Item = &'a String>) -> Result<BTreeMap<String, u64>> {
         let mut links = BTreeMap::new();
         for name in names {
@@ -190,13 +194,13 @@ impl Placed {
         Ok(links)
     }
 
-    /// Puts back what was there before the first installation: all, or some names.
+    /// Restores the files from before the first installation, for all selected names.
     pub fn uninstall(mut self, selection: &Selection) -> Result<()> {
         let outcome = self.try_uninstall(selection);
         self.end(outcome)
     }
 
-    /// The same at the end of a run that stays: all, unless another run has installed since.
+    /// Uninstalls at the end of a run with `--stay`, unless another run has installed since.
     pub fn uninstall_own(self, run: u64) -> Result<()> {
         if self.record.installed.is_empty() || self.record.run == Some(run) {
             return self.uninstall(&Selection::default());
@@ -219,7 +223,7 @@ impl Placed {
             let (at, kept) = (self.dir.join(name), self.state("kept").join(name));
             if at.symlink_metadata().is_ok() && !self.is_ours(name)? {
                 let left = format!("left {}: others have put it there since", at.display());
-                // It is not lost before somebody has looked at both.
+                // Keep the earlier file until an administrator has compared both.
                 let is_kept = kept.symlink_metadata().is_ok() && !files::same(&kept, &at);
                 said.push(match is_kept {
                     true => {
@@ -241,7 +245,8 @@ impl Placed {
                 said.push(format!("removed {}", at.display()));
             }
         }
-        // Before the change: if it is interrupted, a package may replace our plugins, but never loses its own.
+        // Change the diversions first. If the change is then interrupted, a package may replace Ferrule's plugins,
+        // but never loses its own.
         divert::set(&self.dir, &next.installed.keys().map(String::as_str).collect())?;
         self.change(next)?;
         said.iter().for_each(|line| say(line));
@@ -252,7 +257,8 @@ impl Placed {
         ["kept", "new", "before"].iter().try_for_each(|name| files::make_dir(&self.state(name)))
     }
 
-    /// Whether a file is as it was installed, or the file of several plugins that somebody has written into.
+    /// Whether a file is unchanged since the installation, or is still the shared file of several plugins, even if
+    /// its content was changed.
     fn is_ours(&self, name: &str) -> Result<bool> {
         let Some(expected) = self.record.installed.get(name) else { return Ok(false) };
         let is_shared = |inode: &u64| {
@@ -265,7 +271,7 @@ impl Placed {
         Ok(files::sum(&self.dir.join(name))?.as_ref() == Some(expected))
     }
 
-    /// Notes whether a name is there, and keeps it in `before/`.
+    /// Records whether a file of this name exists, and links it into `before/`.
     fn look_at(&self, name: &str, next: &mut Record) -> Result<bool> {
         let at = self.dir.join(name);
         let found = at.symlink_metadata();
@@ -280,7 +286,7 @@ impl Placed {
         Ok(found.is_ok())
     }
 
-    /// Places what is in `new/` of the names that change, and removes the others.
+    /// Applies a change: moves the files in `new/` into place, and removes the other names that change.
     fn change(&mut self, next: Record) -> Result<()> {
         for name in ["new", "before", "kept"] {
             files::sync_dir(&self.state(name))?;
@@ -298,13 +304,13 @@ impl Placed {
         }
         files::sync_dir(&self.dir)?;
         files::rename(&self.state("record.new"), &self.state("record"))?;
-        // It is done. Should the machine lose this rename, the next run takes everything back.
+        // The change is complete. If a power failure reverts this rename, the next run undoes the change.
         files::sync_dir(&self.state("")).ok();
         self.record = next;
         Ok(())
     }
 
-    /// Puts `before/` back. It can be interrupted, and begun anew.
+    /// Restores `before/`. If this is interrupted, the next run repeats it.
     fn roll_back(&self) -> Result<()> {
         let Some(next) = Record::read(&self.state("record.new"))? else { return Ok(()) };
         let mut failures = Failures::new();
@@ -313,7 +319,7 @@ impl Placed {
             if !was_there {
                 failures.note(files::remove(&at));
             } else if before.symlink_metadata().is_ok() {
-                // One that could not be replaced is still there.
+                // If the rename to the new file has failed, the old file still exists.
                 let put_back = files::rename(&before, &at);
                 failures.note(put_back.or_else(|e| if files::same(&before, &at) { Ok(()) } else { Err(e) }));
             }
@@ -324,7 +330,7 @@ impl Placed {
         files::sync_dir(&self.state(""))
     }
 
-    /// After a failure everything is as it was before. Where nothing is installed, no state is left.
+    /// Ends a change. After a failure, restores all files. If no plugin is installed, removes the state.
     fn end(mut self, outcome: Result<()>) -> Result<()> {
         let outcome = outcome.map_err(|error| match self.roll_back() {
             Ok(()) => error.detail(format!("nothing was changed in {}", self.dir.display())),
@@ -347,7 +353,7 @@ impl Placed {
         outcome
     }
 
-    /// Removes what no record speaks of. What cannot be removed hurts nobody, and the next run tries again.
+    /// Removes files that no record contains. Failures are ignored, because the next run tries again.
     fn tidy(&self) {
         for name in ["new", "before"] {
             fs::remove_dir_all(self.state(name)).ok();
@@ -356,7 +362,7 @@ impl Placed {
             files::remove(&self.state(name)).ok();
         }
         for entry in fs::read_dir(self.state("kept")).into_iter().flatten().flatten() {
-            // dpkg writes what is diverted here under such a name first.
+            // dpkg first writes a diverted file under such a temporary name.
             let known = |name: &str| {
                 let name = name.strip_suffix(".dpkg-new").or(name.strip_suffix(".dpkg-tmp")).unwrap_or(name);
                 self.record.installed.contains_key(name)
@@ -368,13 +374,13 @@ impl Placed {
     }
 }
 
-/// Only its owner can open the directory, so nobody else can hold the lock.
+/// Locks the state directory. Only its owner can open the directory, so no other user can hold the lock.
 fn lock(state: &Path) -> Result<File> {
     let busy = || {
         Error::new(Code::TryAgainLater, format!("another ferrule-install is running in {}", state.display()))
             .detail("try again when it has ended, or have it wait with --wait SECONDS")
     };
-    // The one that held it may have removed the directory at its end.
+    // The previous holder may have removed the directory when it ended.
     let open = |e: io::Error| match e.kind() {
         ErrorKind::NotFound => busy(),
         _ => Error::io(format!("open {}", state.display()), &e),

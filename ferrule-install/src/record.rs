@@ -1,4 +1,4 @@
-//! What is installed in a directory, and what a change that is under way had found there.
+//! The record of a directory: its installed plugins, and the files that a change in progress has found.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -10,24 +10,25 @@ use serde::{Deserialize, Serialize};
 
 use crate::files;
 
-/// A file of the state directory.
+/// The content of a record file.
 #[derive(Clone, Debug, Default, Deserialize, Serialize)]
 pub struct Record {
-    /// Each plugin that is installed, and its SHA-256: by it a file is told from one that others have put in its place.
+    /// Each installed plugin, and its SHA-256, which shows whether others have replaced the file.
     pub installed: BTreeMap<String, String>,
-    /// The inode of each plugin that shares its file with others. What is written into one of these, as by cp(1), is in all of
-    /// them: nobody has put such a file there.
+    /// The inode of each plugin that shares its file with others. If a program such as cp(1) overwrites the content
+    /// of the file, all of these plugins change. So a shared file with other content was not installed by others
+    /// under that name.
     #[serde(default)]
     pub links: BTreeMap<String, u64>,
-    /// The run that was the last to install here. None in the record of a program that did not note it.
+    /// The last run that installed here. None in the record of a version without this field.
     #[serde(default)]
     pub run: Option<u64>,
-    /// Of the change that leads to this record: each name, and whether it was there.
+    /// The names that the change to this record replaces, and whether a file of that name existed.
     pub changed: BTreeMap<String, bool>,
 }
 
 impl Record {
-    /// None if there is no such file.
+    /// Reads a record. None if the file does not exist.
     pub fn read(path: &Path) -> Result<Option<Self>> {
         let text = match fs::read(path) {
             Err(e) if e.kind() == ErrorKind::NotFound => return Ok(None),
@@ -41,13 +42,13 @@ impl Record {
             .map_err(|e| Error::from(e).context(format!("decode {}", path.display())).detail(remedy))
     }
 
-    /// A plugin is not installed any more.
+    /// Removes a plugin from the record.
     pub fn drop(&mut self, name: &str) {
         self.installed.remove(name);
         self.links.remove(name);
     }
 
-    /// Writes it to the disk under a name that is not in use.
+    /// Writes and syncs the record to an unused name.
     pub fn write(&self, path: &Path) -> Result<()> {
         let text = serde_json::to_vec_pretty(self)?;
         files::write(path, &mut text.as_slice(), 0o600).map(drop)

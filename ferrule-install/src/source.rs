@@ -1,4 +1,4 @@
-//! What is installed: the executables of a directory, by the names that they get.
+//! The executables to install: the files of a directory, and the names of the plugins.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::env;
@@ -14,32 +14,32 @@ use system::child::{self, IoStop, Limits};
 
 use crate::say;
 
-/// Where packages have the plugins.
+/// The directory in which the packages install the plugins.
 const PACKAGED: &str = "/usr/lib/ferrule/cni";
 
-/// The executable of all plugins.
+/// The executable that contains all plugins.
 const ALL: &str = "ferrule";
 
-/// What may lie beside the plugins, and is none.
+/// Files in the source directory that are not plugins.
 const TOOLS: [&str; 3] = [ALL, "ferrule-install", "cnitool"];
 
-/// Of an answer to VERSION or `--list`, and how long it may take.
+/// Maximum output and timeout of VERSION and `--list`.
 const LIMITS: Limits = Limits { bytes: 1 << 20, time: Some(Duration::from_secs(60)), group: false };
 
-/// Beside this program, as in the archives, or where packages have them.
+/// The directory of this program, as in the archives, or else the directory of the packages.
 pub fn find() -> Result<PathBuf> {
     let own = env::current_exe().map_err(|e| Error::io("find ferrule-install's own directory", &e))?;
     let own = own.parent().map(Path::to_owned).unwrap_or_default();
     Ok(if own.join("host-local").exists() { own } else { PACKAGED.into() })
 }
 
-/// Each plugin's name and file.
+/// The plugins to install: name and file.
 pub type Sources = BTreeMap<String, PathBuf>;
 
-/// Which plugins are meant.
+/// The plugins that the options select.
 #[derive(Debug, Default)]
 pub struct Selection {
-    /// Empty: all.
+    /// Empty: all plugins.
     pub only: BTreeSet<String>,
     pub skip: BTreeSet<String>,
 }
@@ -50,7 +50,7 @@ impl Selection {
     }
 }
 
-/// The plugins of a directory; with `link` they are all the same file.
+/// The plugins of a directory. With `link`, all names have the same file.
 pub fn plugins(from: &Path, link: bool, selection: &Selection) -> Result<Sources> {
     let mut found = if link { linked(&from.join(ALL))? } else { separate(from)? };
     if let Some(missing) = selection.only.iter().find(|name| !found.contains_key(*name)) {
@@ -65,7 +65,7 @@ pub fn plugins(from: &Path, link: bool, selection: &Selection) -> Result<Sources
         return Err(Error::new(Code::InvalidConfig, format!("there are no plugins in {}", from.display()))
             .detail("name the directory that has them with --from"));
     }
-    // One list may serve several suites of plugins.
+    // An option may also name plugins of another suite.
     for unknown in selection.skip.iter().filter(|name| !found.contains_key(*name)) {
         say(&format!("there is no plugin {unknown:?} to skip"));
     }
@@ -93,7 +93,7 @@ fn linked(all: &Path) -> Result<Sources> {
     Ok(listed.lines().map(|name| (name.to_owned(), all.to_owned())).collect())
 }
 
-/// Asks a plugin for its VERSION: whether it starts on this host.
+/// Checks that a plugin starts on this host and answers to VERSION.
 pub fn ask_version(plugin: &Path) -> Result<()> {
     let about = |error: Error| {
         error.context(format!("{} does not answer VERSION", plugin.display())).detail(

@@ -1,4 +1,5 @@
-//! A run that stays, as the DaemonSet's: it waits for a signal, and meanwhile installs again what others replace.
+//! A run with `--stay`, as in the DaemonSet: it waits for a signal, and installs plugins again if others replace
+//! them.
 
 use std::os::fd::AsFd;
 use std::path::{Path, PathBuf};
@@ -14,14 +15,15 @@ use crate::placed::Placed;
 use crate::say;
 use crate::source::Sources;
 
-/// How often the directories are looked at.
+/// Interval of the checks of the directories.
 const INTERVAL_MS: u16 = 10_000;
 
-/// How often in a period plugins are installed again. Two installers that fight for a directory would go on without end.
+/// Maximum number of repeated installations in a period. Otherwise two installers would replace each other's files
+/// endlessly.
 const LIMIT: usize = 5;
 const PERIOD: Duration = Duration::from_secs(3600);
 
-/// Knows of a signal that ends the run.
+/// The signals that end the run.
 #[derive(Debug)]
 pub struct Stay {
     signals: SignalFd,
@@ -29,7 +31,7 @@ pub struct Stay {
 }
 
 impl Stay {
-    /// Blocks SIGTERM and SIGINT: from now on they wait to be read.
+    /// Blocks SIGTERM and SIGINT. From now on, they stay pending until they are read.
     pub fn begin(run: u64) -> Result<Self> {
         let ends: SigSet = [Signal::SIGTERM, Signal::SIGINT].into_iter().collect();
         ends.thread_block().map_err(Error::from)?;
@@ -37,7 +39,7 @@ impl Stay {
         Ok(Self { signals, run })
     }
 
-    /// Whether a signal has come before the directories are to be looked at again.
+    /// Waits for a signal until the next check. Returns whether one has arrived.
     fn is_ended(&self) -> Result<bool> {
         let mut waits = [PollFd::new(self.signals.as_fd(), PollFlags::POLLIN)];
         match poll(&mut waits, PollTimeout::from(INTERVAL_MS)) {
@@ -46,7 +48,7 @@ impl Stay {
         }
     }
 
-    /// Returns at a signal.
+    /// Checks the directories until a signal arrives.
     pub fn watch(&self, dirs: &[PathBuf], sources: &Sources) -> Result<()> {
         say("waiting for SIGTERM");
         let mut times: Vec<Instant> = Vec::new();
@@ -64,9 +66,9 @@ impl Stay {
         Ok(())
     }
 
-    /// Tells whether plugins had been replaced.
+    /// Installs replaced plugins again. Returns whether there were any.
     fn look_after(&self, dir: &Path, sources: &Sources, is_limited: bool, is_quiet: bool) -> bool {
-        // Another run that is at work there, or a disk that fails: see next time.
+        // If another run is working there or the disk fails, the next check tries again.
         let Ok(placed) = Placed::open(dir) else { return false };
         let replaced = placed.replaced(self.run);
         if replaced.is_empty() {

@@ -1,4 +1,4 @@
-//! The directories that the plugins are installed into: those where the runtimes of the host look.
+//! Selects the directories for the plugins: those in which the runtimes of the host look for plugins.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -10,19 +10,20 @@ use host_runtimes::{Runtime, below};
 use crate::placed::STATE;
 use crate::say;
 
-/// Where distributions have plugins: for hosts on which no runtime is found.
+/// Default plugin directories of distributions, for hosts without a known runtime.
 const PLACES: [&str; 3] = ["/opt/cni/bin", "/usr/lib/cni", "/usr/libexec/cni"];
 
-/// The directories that were installed into, a line each. The deb and the rpm have its parent directory; without them it is
-/// not kept, and only directories that a runtime searches are found again.
+/// The list of directories with installed plugins, one on each line. The deb and the rpm create its parent directory.
+/// Without the parent directory, the list is not written, and a later run finds only directories that a runtime
+/// searches.
 const REGISTRY: &str = "/var/lib/ferrule/directories";
 
-/// What the command line says of directories.
+/// The options that select directories.
 #[derive(Debug)]
 pub struct Wish<'a> {
     pub dirs: &'a [PathBuf],
     pub runtimes: &'a [String],
-    /// The host's root directory, as this process sees it.
+    /// The root directory of the host, as seen by this process.
     pub root: &'a Path,
 }
 
@@ -30,13 +31,13 @@ pub struct Wish<'a> {
 #[derive(Debug)]
 pub struct Targets {
     runtimes: Vec<Runtime>,
-    /// As the host names them.
+    /// The directories as paths of the host.
     dirs: Vec<PathBuf>,
     root: PathBuf,
 }
 
 impl Targets {
-    /// Chooses the directories, and says why. `names` are those of the plugins.
+    /// Selects the directories, and prints the reasons. `names` are the names of the plugins.
     pub fn find(wish: &Wish<'_>, names: &BTreeSet<String>) -> Result<Self> {
         let (runtimes, problems) = host_runtimes::of_host(wish.root);
         problems.iter().for_each(|problem| say(&format!("warning: {problem}")));
@@ -50,14 +51,14 @@ impl Targets {
         Ok(targets)
     }
 
-    /// The directories as this process sees them.
+    /// The directories as seen by this process.
     pub fn dirs(&self) -> impl Iterator<Item = PathBuf> {
         self.dirs
             .iter()
             .map(|dir| if self.root == Path::new("/") { dir.clone() } else { below(&self.root, dir) })
     }
 
-    /// One directory for each runtime that runs plugins.
+    /// Selects one directory for each runtime that runs CNI plugins.
     fn choose(&self, wanted: &[String], names: &BTreeSet<String>) -> Result<Vec<PathBuf>> {
         let is_named = |runtime: &&Runtime| {
             wanted.is_empty() || wanted.iter().any(|name| name.eq_ignore_ascii_case(runtime.name))
@@ -73,7 +74,7 @@ impl Targets {
         }
         let mut runtimes: Vec<_> =
             self.runtimes.iter().filter(|runtime| runtime.runs_plugins).filter(is_named).collect();
-        // Who searches one directory has no choice. Others are content with it, too.
+        // First use the directories of runtimes that search only one. Other runtimes often search them, too.
         runtimes.sort_by_key(|runtime| runtime.plugins.len());
         let mut dirs: Vec<PathBuf> = Vec::new();
         for runtime in runtimes {
@@ -88,8 +89,9 @@ impl Targets {
         Ok(dirs)
     }
 
-    /// The directory of a list in which a runtime is to find our plugins. The first one with a plugin of that name is used, so
-    /// ours must not come behind others.
+    /// The directory in a runtime's search list for Ferrule's plugins. A runtime uses the first directory that
+    /// contains a plugin of the name, so Ferrule's directory must not come after one with other plugins of these
+    /// names.
     fn of_list(&self, list: &[PathBuf], names: &BTreeSet<String>, chosen: &[PathBuf]) -> PathBuf {
         let usual = Path::new(PLACES[0]);
         let has_plugins = |dir: &&PathBuf| {
@@ -103,7 +105,7 @@ impl Targets {
         found.or(list.first()).cloned().unwrap_or_else(|| usual.to_owned())
     }
 
-    /// The table of runtimes, and a warning for each directory in which none of them looks.
+    /// Prints the table of runtimes, and a warning for each directory that no runtime searches.
     fn print(&self, names: &BTreeSet<String>) {
         let width = self.runtimes.iter().map(|runtime| runtime.name.len()).max().unwrap_or_default().max(7);
         if !self.runtimes.is_empty() {
@@ -127,7 +129,7 @@ impl Targets {
         }
     }
 
-    /// Why plugins in a directory would not be used.
+    /// The reason why a runtime would not use plugins in a directory.
     fn warning(&self, dir: &Path, names: &BTreeSet<String>) -> Option<String> {
         let real = |dir: &Path| below(&self.root, dir).canonicalize().unwrap_or_else(|_| dir.to_owned());
         let is_it = |one: &PathBuf| real(one) == real(dir);
@@ -155,12 +157,12 @@ impl Targets {
     }
 }
 
-/// A directory of the host as this process sees it. It may be relative if that makes no difference.
+/// A directory of the host, as seen by this process. Without another root, it may be a relative path.
 fn seen_below(root: &Path, dir: &Path) -> PathBuf {
     if root == Path::new("/") { dir.to_owned() } else { below(root, dir) }
 }
 
-/// Each directory that plugins are installed in, or those that are named.
+/// The directories with installed plugins, or the directories that the options name.
 pub fn installed(wish: &Wish<'_>) -> Vec<PathBuf> {
     if !wish.dirs.is_empty() {
         return wish.dirs.iter().map(|dir| seen_below(wish.root, dir)).collect();
@@ -179,7 +181,8 @@ pub fn installed(wish: &Wish<'_>) -> Vec<PathBuf> {
     found
 }
 
-/// Notes a directory for `--uninstall` and `--upgrade`, where a package has made room for that; or drops it.
+/// Adds a directory to the list for `--uninstall` and `--upgrade`, or removes it. Does nothing if no package has
+/// created the list's parent directory.
 pub fn register(dir: &Path, is_installed: bool) {
     let registry = Path::new(REGISTRY);
     if !registry.parent().is_some_and(Path::is_dir) {
@@ -199,7 +202,7 @@ pub fn register(dir: &Path, is_installed: bool) {
     }
 }
 
-/// The directory by its real path. One that is missing is made, but not in a container: what it makes there is not on the host.
+/// The real path of a directory. Creates a missing directory, except in a container: it would not exist on the host.
 pub fn make(dir: &Path, root: &Path) -> Result<PathBuf> {
     if !dir.exists() && root != Path::new("/") {
         let of_host = Path::new("/").join(dir.strip_prefix(root).unwrap_or(dir));

@@ -1,4 +1,4 @@
-//! Addresses: the IPAM plugin of a chain that the driver writes, and the subnets that Podman shows.
+//! The IPAM plugin of a chain that the driver writes, and the subnets that Podman displays.
 
 use std::net::IpAddr;
 
@@ -19,13 +19,15 @@ pub struct Ipam(&'static str);
 const NONE: &str = "none";
 
 impl Ipam {
-    /// As the option `ipam` says, or `--ipam-driver`, or else as fits the type.
+    /// Selects the IPAM plugin: from the option `ipam`, from `--ipam-driver`, or else a plugin that suits the type.
     ///
     /// # Errors
-    /// Code 7 if the two contradict each other, for an unknown plugin, and without a subnet where one is needed.
+    /// Code 7 if the two options contradict each other, if the plugin is unknown, or if the plugin needs a subnet and
+    /// there is none.
     pub fn of(network: &Network, kind: &str, option: Option<&str>) -> Result<Self> {
         let driver = network.ipam_options.get("driver").map(String::as_str).filter(|name| !name.is_empty());
-        // What `create` answered is "none", so that Podman allocates no addresses: then the option counts.
+        // The answer of `create` contains the driver "none", so that Podman allocates no addresses. If the option is
+        // set too, ignore this driver.
         let driver = driver.filter(|driver| option.is_none() || *driver != NONE);
         let named = match (option, driver) {
             (Some(option), Some(driver)) if option != driver => {
@@ -89,12 +91,12 @@ impl Ipam {
         self.0 == NONE
     }
 
-    /// Whether containers can ask for addresses.
+    /// Whether containers can request addresses.
     pub fn takes_addresses(&self) -> bool {
         ["host-local", "static"].contains(&self.0)
     }
 
-    /// Whether containers get a gateway of the network.
+    /// Whether the network's containers have a gateway.
     pub fn has_gateway(&self, network: &Network) -> bool {
         self.takes_addresses() && !network.subnets.is_empty()
     }
@@ -103,10 +105,10 @@ impl Ipam {
         schema::plugin(self.0).ok_or_else(|| Error::config(format!("{} is not described", self.0)))
     }
 
-    /// Its part of the plugin's object.
+    /// The value of the key `ipam` of the main plugin.
     ///
     /// # Errors
-    /// Code 7 for a route that is not unicast.
+    /// Code 7 if a route is not unicast.
     pub fn object(&self, network: &Network, has_default_route: bool) -> Result<Map<String, Value>> {
         let mut object = Map::new();
         object.insert("type".to_owned(), self.0.into());
@@ -164,14 +166,14 @@ fn route(route: &Route) -> Result<Value> {
     Ok(object)
 }
 
-/// One for each family.
+/// A default route for each address family that has a subnet.
 fn default_routes(subnets: &[Subnet]) -> impl Iterator<Item = Value> {
     let has = |is_ipv6| subnets.iter().any(|subnet| subnet.subnet.is_ipv6() == is_ipv6);
     let of = [("0.0.0.0/0", has(false)), ("::/0", has(true))];
     of.into_iter().filter(|(_, has)| *has).map(|(dst, _)| value!({"dst": dst}))
 }
 
-/// The subnets of a chain, as far as its configuration tells them: host-local's ranges, and the addresses of static.
+/// The subnets that a chain's configuration contains: ranges of host-local, and addresses of static.
 pub fn subnets(chain: &Chain) -> Vec<Subnet> {
     let of_ranges = ranges::sets(chain).into_iter().flat_map(|set| {
         let subnet =

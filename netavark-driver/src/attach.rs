@@ -1,4 +1,4 @@
-//! From what Podman wants for a container to the parameters of an attachment.
+//! Converts Podman's options of a container to the parameters of an attachment.
 
 use std::path::Path;
 
@@ -6,54 +6,56 @@ use cni::{Error, NetworkName, Result, json};
 use runtime::{Attach, Network as Chain};
 use serde_json::{Value, json as value};
 
-use crate::document::{Call, PortMapping, Subnet, Wishes};
+use crate::document::{Call, ContainerOptions, PortMapping, Subnet};
 use crate::source::flat;
 use crate::{address, warn};
 
-/// More ports than this are more than a document may have values: 4 for each of them.
+/// Maximum number of published ports. Each of them has 4 values, and the number of values in a document is limited.
 const MOST_PORTS: usize = 10_000;
 
-/// The attachment, without its wishes.
+/// The attachment, without the container's options.
 ///
 /// # Errors
-/// Code 4 for what cannot be a container's id or an interface's name.
+/// Code 4 for an invalid container id or interface name.
 pub fn attachment(netns: &Path, call: &Call) -> Result<Attach> {
     let attach = Attach::new(&call.container_id, &call.network_options.interface_name);
     Ok(attach.map_err(|e| flat(&e))?.netns(netns))
 }
 
-/// The attachment with all that the plugins are to know.
+/// The attachment with all parameters for the plugins.
 ///
 /// # Errors
-/// As [`attachment`], and code 7 for a wish that the chain cannot fulfil.
-pub fn with_wishes(netns: &Path, call: &Call, chain: &Chain) -> Result<Attach> {
-    let wishes = &call.network_options;
-    if let Some(option) = wishes.options.keys().next() {
+/// Code 4 for an invalid container id or interface name. Code 7 for an option that the chain does not support.
+pub fn with_container_options(netns: &Path, call: &Call, chain: &Chain) -> Result<Attach> {
+    let options = &call.network_options;
+    if let Some(option) = options.options.keys().next() {
         return Err(Error::config(format!("the container's network option {option:?} is unknown"))
             .detail("the driver reads ip, mac, alias and interface_name; all else is set for the network"));
     }
     let mut attach = attachment(netns, call)?.arg("IgnoreUnknown", "1");
-    // The plugin dnsname reads it.
+    // The plugin dnsname reads this key.
     if !call.container_name.contains([';', '=']) && !call.container_name.is_empty() {
         attach = attach.arg("K8S_POD_NAME", &call.container_name);
     }
-    attach = addresses(attach, wishes, call, chain)?;
-    attach = mac(attach, wishes, chain);
-    if !wishes.aliases.is_empty() {
-        attach = attach.capability("aliases", aliases(&wishes.aliases, chain));
+    attach = addresses(attach, options, call, chain)?;
+    attach = mac(attach, options, chain);
+    if !options.aliases.is_empty() {
+        attach = attach.capability("aliases", aliases(&options.aliases, chain));
     }
     ports(attach, &call.port_mappings, chain)
 }
 
-/// The capability `ips` where a plugin declares it. Networks of Podman 4 do not: there it is `IP` of CNI_ARGS.
-fn addresses(attach: Attach, wishes: &Wishes, call: &Call, chain: &Chain) -> Result<Attach> {
+/// Sets the capability argument `ips` if a plugin declares it. Networks of Podman 4 do not declare it; for them, sets
+/// `IP` in CNI_ARGS.
+fn addresses(attach: Attach, options: &ContainerOptions, call: &Call, chain: &Chain) -> Result<Attach> {
     let subnets = match &call.network.subnets[..] {
         [] => address::subnets(chain),
         subnets => subnets.to_vec(),
     };
     let ipam = ipam_type(chain);
-    // Other plugins chose the addresses that a reload repeats, and may refuse them.
-    if wishes.may_be_of_reload() && !matches!(ipam.as_deref(), Some("host-local" | "static")) {
+    // With other IPAM plugins, the user did not choose the addresses that a reload repeats, and the plugins may
+    // refuse them.
+    if options.may_be_of_reload() && !matches!(ipam.as_deref(), Some("host-local" | "static")) {
         return Ok(attach);
     }
     let is_static = ipam.as_deref() == Some("static");
@@ -62,8 +64,8 @@ fn addresses(attach: Attach, wishes: &Wishes, call: &Call, chain: &Chain) -> Res
         None => ip.to_string(),
     };
     let mut texts: Vec<String> = Vec::new();
-    // For network reload, Podman 5.4.2 sends each twice.
-    for one in wishes.static_ips.iter().map(text) {
+    // For `podman network reload`, Podman 5.4.2 sends each address twice.
+    for one in options.static_ips.iter().map(text) {
         if !texts.contains(&one) {
             texts.push(one);
         }
@@ -72,7 +74,7 @@ fn addresses(attach: Attach, wishes: &Wishes, call: &Call, chain: &Chain) -> Res
         [] => Ok(attach),
         all if chain.capabilities().contains("ips") => Ok(attach.capability("ips", value!(all))),
         [one] => Ok(attach.arg("IP", one)),
-        // network reload asks for the addresses that the server chose.
+        // `podman network reload` requests the addresses that the DHCP server chose.
         _ if ipam.as_deref() == Some("dhcp") => Ok(attach),
         _ => Err(Error::config(format!("network {} takes no more than one address", chain.name))
             .detail("add \"capabilities\": {\"ips\": true} to the plugin that has the ipam")),
@@ -83,16 +85,17 @@ fn prefix(ip: std::net::IpAddr, subnets: &[Subnet]) -> Option<u8> {
     subnets.iter().map(|one| one.subnet).find(|subnet| subnet.contains(ip)).map(|subnet| subnet.prefix())
 }
 
-/// The chain, such that its IPAM plugin gets several addresses: networks of Podman 4 declare no `ips`, and CNI_ARGS has room for one.
-pub fn declaring_ips(chain: Chain, wishes: &Wishes) -> Result<Chain> {
+/// The chain, changed so that its IPAM plugin can receive several addresses. Networks of Podman 4 do not declare the
+/// capability `ips`, and CNI_ARGS can contain only one address.
+pub fn declaring_ips(chain: Chain, options: &ContainerOptions) -> Result<Chain> {
     let is_known = matches!(ipam_type(&chain).as_deref(), Some("host-local" | "static"));
-    if wishes.static_ips.len() < 2 || !is_known || chain.capabilities().contains("ips") {
+    if options.static_ips.len() < 2 || !is_known || chain.capabilities().contains("ips") {
         return Ok(chain);
     }
     let mut list = json::parse(chain.bytes(), "the network")?;
     let plugins = list.get_mut("plugins").and_then(Value::as_array_mut);
     let with_ipam = plugins.into_iter().flatten().find(|plugin| json::member(plugin, "ipam").is_some());
-    // Plugins of a directory are not in the list.
+    // Plugins from a directory are not in the list, so a changed list would lose them.
     let Some(plugin) = with_ipam.filter(|_| is_whole(&chain)) else { return Ok(chain) };
     if !plugin["capabilities"].is_object() {
         plugin["capabilities"] = value!({});
@@ -101,7 +104,7 @@ pub fn declaring_ips(chain: Chain, wishes: &Wishes) -> Result<Chain> {
     Chain::from_bytes(list.to_string().as_bytes()).map_err(|e| flat(&e))
 }
 
-/// Whether all plugins of a chain are in its list.
+/// Whether the list contains all plugins of a chain.
 fn is_whole(chain: &Chain) -> bool {
     Chain::from_bytes(chain.bytes()).is_ok_and(|inlined| inlined.plugins.len() == chain.plugins.len())
 }
@@ -114,15 +117,16 @@ pub fn ipam_type(chain: &Chain) -> Option<String> {
         .find_map(|request| Some(json::member(json::member(&request, "ipam")?, "type")?.as_str()?.to_owned()))
 }
 
-fn mac(attach: Attach, wishes: &Wishes, chain: &Chain) -> Attach {
-    match wishes.static_mac.as_str() {
+fn mac(attach: Attach, options: &ContainerOptions, chain: &Chain) -> Attach {
+    match options.static_mac.as_str() {
         "" => attach,
         mac if chain.capabilities().contains("mac") => attach.capability("mac", mac.into()),
         mac => attach.arg("MAC", mac),
     }
 }
 
-/// A list (CONVENTIONS.md), but Podman's plugin dnsname has a list for each network.
+/// The capability argument `aliases`. It is a list (CONVENTIONS.md), but for Podman's plugin dnsname it has a list
+/// for each network.
 fn aliases(aliases: &[String], chain: &Chain) -> Value {
     let name: &NetworkName = &chain.name;
     match chain.plugins.iter().any(|plugin| plugin.kind.as_str() == "dnsname") {
@@ -136,7 +140,7 @@ fn ports(attach: Attach, mappings: &[PortMapping], chain: &Chain) -> Result<Atta
         return Ok(attach);
     }
     if !chain.capabilities().contains("portMappings") {
-        // Podman tells all networks of a container the same ports.
+        // Podman sends the same ports for all networks of a container.
         warn(format_args!(
             "network {} publishes no ports: no plugin of it declares portMappings",
             chain.name
@@ -146,7 +150,7 @@ fn ports(attach: Attach, mappings: &[PortMapping], chain: &Chain) -> Result<Atta
     Ok(attach.capability("portMappings", each_port(mappings)?.into()))
 }
 
-/// One entry for each port and protocol: the specification has no ranges.
+/// One entry for each port and protocol: the specification has no port ranges.
 fn each_port(mappings: &[PortMapping]) -> Result<Vec<Value>> {
     let mut all = Vec::new();
     for mapping in mappings {

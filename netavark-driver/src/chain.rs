@@ -11,40 +11,41 @@ use crate::value;
 
 type Object = Map<String, Value>;
 
-/// The chained plugins that options may ask for, in the order in which they run.
+/// The chained plugins that options can add, in the order in which they run.
 const CHAINED: [&str; 7] = ["portmap", "firewall", "tuning", "bandwidth", "sbr", "vrf", "dnsname"];
 
-/// Plugins whose containers the host routes for: their chain has portmap and firewall unless an option takes them out.
+/// Plugins for whose containers the host routes packets. Their chain has portmap and firewall, unless an option
+/// removes them.
 const ROUTED: [&str; 2] = ["bridge", "ptp"];
 
 /// Writes the configuration list.
 ///
 /// # Errors
-/// Code 7 for an option that no plugin of the chain reads, and for what the network's type cannot have.
+/// Code 7 for an option that no plugin of the chain reads, or that the network's type does not support.
 pub fn write(network: &Network, kind: &str, options: &Options<'_>) -> Result<Value> {
     let main = schema::plugin(kind).filter(|plugin| plugin.role == Role::Interface);
     let main = main.ok_or_else(|| not_a_type(kind))?;
-    let asked = Asked::sort(options)?;
-    let ipam = Ipam::of(network, main.name, asked.ipam)?;
+    let sorted = SortedOptions::of(options)?;
+    let ipam = Ipam::of(network, main.name, sorted.ipam)?;
     let mut object = defaults(network, main, &ipam, options);
-    for (path, text) in &asked.main {
+    for (path, text) in &sorted.main {
         set(&mut object, main, path, text).map_err(|e| e.context(format_args!("option {path}")))?;
     }
     if !ipam.is_none() {
         let mut written = ipam.object(network, options.has_default_route)?;
         let described = ipam.described()?;
-        for (path, text) in &asked.ipam_keys {
+        for (path, text) in &sorted.ipam_keys {
             let outcome = set(&mut written, described, path, text);
             outcome.map_err(|e| e.context(format_args!("option ipam.{path}")))?;
         }
         object.insert("ipam".to_owned(), written.into());
-    } else if let Some((path, _)) = asked.ipam_keys.first() {
+    } else if let Some((path, _)) = sorted.ipam_keys.first() {
         return Err(Error::config(format!("option ipam.{path}: the network has no IPAM plugin"))
             .detail("add --opt ipam=PLUGIN, such as ipam=host-local"));
     }
     let mut plugins = vec![Value::Object(object)];
     for name in CHAINED {
-        plugins.extend(asked.chained(name, ROUTED.contains(&kind))?.map(Value::Object));
+        plugins.extend(sorted.chained(name, ROUTED.contains(&kind))?.map(Value::Object));
     }
     Ok(json!({"cniVersion": Version::LATEST, "name": network.name, "plugins": plugins}))
 }
@@ -64,7 +65,7 @@ fn set(object: &mut Object, plugin: &Plugin, path: &str, text: &str) -> Result<(
     value::put(object, &keys, path, text)
 }
 
-/// What users of Podman expect of a network, in the plugin's own keys.
+/// The defaults that users of Podman expect, as keys of the main plugin.
 fn defaults(network: &Network, main: &Plugin, ipam: &Ipam, options: &Options<'_>) -> Object {
     let mut object = Object::new();
     object.insert("type".to_owned(), main.name.into());
@@ -98,7 +99,7 @@ fn defaults(network: &Network, main: &Plugin, ipam: &Ipam, options: &Options<'_>
     object
 }
 
-/// The bridge that `--interface-name` names, or one that no other network of Podman has.
+/// The bridge from `--interface-name`, or a name that no other network of Podman has.
 fn bridge_name(network: &Network) -> String {
     match network.network_interface.as_str() {
         "" => format!("cni-{}", network.id.chars().take(10).collect::<String>()),
@@ -106,19 +107,19 @@ fn bridge_name(network: &Network) -> String {
     }
 }
 
-/// Options by the plugin that they are for.
+/// The options, sorted by the plugin to which they belong.
 #[derive(Debug, Default)]
-struct Asked<'a> {
+struct SortedOptions<'a> {
     main: Vec<(&'a str, &'a str)>,
     ipam: Option<&'a str>,
     ipam_keys: Vec<(&'a str, &'a str)>,
-    /// `PLUGIN=true` or `=false`.
+    /// `PLUGIN=true` and `PLUGIN=false`.
     switches: Vec<(&'static str, bool)>,
     keys: Vec<(&'static str, &'a str, &'a str)>,
 }
 
-impl<'a> Asked<'a> {
-    fn sort(options: &Options<'a>) -> Result<Self> {
+impl<'a> SortedOptions<'a> {
+    fn of(options: &Options<'a>) -> Result<Self> {
         let mut this = Self::default();
         for &(option, text) in &options.keys {
             let (first, below) = option.split_once('.').map_or((option, None), |(a, b)| (a, Some(b)));
@@ -134,7 +135,7 @@ impl<'a> Asked<'a> {
         Ok(this)
     }
 
-    /// A chained plugin's object. None: the chain does without.
+    /// The configuration of a chained plugin. None: the chain does not contain it.
     fn chained(&self, name: &'static str, is_routed: bool) -> Result<Option<Object>> {
         let keys: Vec<_> = self.keys.iter().filter(|(plugin, _, _)| *plugin == name).collect();
         let by_default = is_routed && ["portmap", "firewall"].contains(&name);
@@ -170,14 +171,14 @@ fn switch(name: &str, text: &str) -> Result<bool> {
     })
 }
 
-/// The name of the host's interface that Podman shows: the bridge, or the master.
+/// The interface of the host that Podman displays: the bridge, or the master.
 pub fn host_interface(list: &Value) -> Option<&str> {
     let main = list.get("plugins")?.get(0)?;
     let text = |key: &str| main.get(key).and_then(Value::as_str);
     text("bridge").or_else(|| text("master")).or_else(|| text("device"))
 }
 
-/// The option that a key of the written chain comes from.
+/// The option from which a key of the written chain comes.
 pub fn option_of(path: &[String], list: &Value) -> Option<String> {
     let [first, index, rest @ ..] = path else { return None };
     let index: usize = index.parse().ok().filter(|_| first == "plugins")?;

@@ -1,4 +1,4 @@
-//! What is wrong with a network, found as `cnitool validate` finds it, before Podman keeps the network.
+//! Checks a network with the checks of `cnitool validate`, before Podman stores the network.
 
 use std::path::PathBuf;
 
@@ -12,10 +12,10 @@ use crate::source::Source;
 /// Refuses a network that its plugins would refuse. Returns the warnings.
 ///
 /// # Errors
-/// Code 7 with each mistake, its place and its remedy.
+/// Code 7 with each mistake, its position and its remedy.
 pub fn check(source: &Source, plugin_path: &[PathBuf]) -> Result<Vec<String>> {
     let (root, problems) = text::parse(&source.text);
-    // A file without the extension of a list may be a single plugin's.
+    // A file without the extension `.conflist` may be a single plugin's configuration.
     let is_list =
         source.file.as_ref().is_none_or(|file| file.extension().is_some_and(|ext| ext == "conflist"));
     let mut report = Report::new(plugin_path, is_list, source.chain.as_ref().ok());
@@ -44,14 +44,14 @@ fn words(finding: &Finding, source: &Source, root: Option<&Node>) -> String {
     format!("{place}: {}{help}", finding.text)
 }
 
-/// The option that a place of the written chain is from.
+/// The option from which a position of the written chain comes.
 fn option(at: Position, source: &Source, root: Option<&Node>) -> String {
     let path = root.and_then(|root| path_to(root, at)).unwrap_or_default();
     let list = serde_json::from_str(&source.text).unwrap_or_default();
     option_of(&path, &list).map_or_else(|| "the options".to_owned(), |option| format!("option {option}"))
 }
 
-/// The steps from a node to the one that is at a place, or whose key is.
+/// The keys and indices from a node to the node at a position, or to the node whose key is at that position.
 fn path_to(node: &Node, at: Position) -> Option<Vec<String>> {
     if node.at == at {
         return Some(Vec::new());

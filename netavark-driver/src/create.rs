@@ -1,4 +1,4 @@
-//! `create`: Podman is about to keep a network.
+//! `create`: checks a new network before Podman stores it.
 
 use cni::{Error, Result, json};
 use serde_json::{Map, Value, json as value};
@@ -9,10 +9,10 @@ use crate::options::{Kind, Options};
 use crate::source::Source;
 use crate::{address, check, rootless, warn};
 
-/// Checks a network, and completes it with what Podman shows of it.
+/// Checks a network, and adds the members that Podman displays.
 ///
 /// # Errors
-/// What is wrong with it: the option, or the place in the file, and what to do.
+/// Code 7 with each mistake: the option or the position in the file, and the remedy.
 pub fn create(mut document: Map<String, Value>) -> Result<Map<String, Value>> {
     rootless::refuse()?;
     let mut network: Network = json::decode(&Value::Object(document.clone()))?;
@@ -33,7 +33,8 @@ pub fn create(mut document: Map<String, Value>) -> Result<Map<String, Value>> {
         Kind::Type(_) => {
             let list: Value = serde_json::from_str(&source.text)?;
             refuse_unread(&network, options.has_default_route, &list)?;
-            // What holds by default today holds for this network when the defaults have changed.
+            // Store the selected IPAM plugin, so that the network does not change if a later version has other
+            // defaults.
             network.options.insert("ipam".to_owned(), ipam_of(&list));
             if let Some(interface) = host_interface(&list) {
                 document.insert("network_interface".to_owned(), interface.into());
@@ -41,15 +42,15 @@ pub fn create(mut document: Map<String, Value>) -> Result<Map<String, Value>> {
         }
     }
     document.insert("options".to_owned(), value!(network.options));
-    // Podman allocates no addresses: the chain does.
+    // Podman must not allocate addresses, because the chain does.
     document.insert("ipam_options".to_owned(), value!({"driver": "none"}));
-    // netavark runs no DNS server for the networks of a plugin.
+    // netavark runs no DNS server for networks of a plugin.
     document.insert("dns_enabled".to_owned(), false.into());
     document.remove("network_dns_servers");
     Ok(document)
 }
 
-/// Flags that the chain would ignore.
+/// Refuses flags that the chain would ignore.
 fn refuse_unread(network: &Network, has_default_route: bool, list: &Value) -> Result<()> {
     let wish = match (network.internal, has_default_route) {
         (true, _) => Some("--internal"),
@@ -92,7 +93,8 @@ fn ipam_of(list: &Value) -> String {
     list.pointer("/plugins/0/ipam/type").and_then(Value::as_str).unwrap_or("none").to_owned()
 }
 
-/// `--dns` of `podman network create` is kept as an option: Podman refuses it for a network without DNS server.
+/// Stores `--dns` of `podman network create` as an option, because Podman refuses it for a network without a DNS
+/// server.
 fn take_servers(network: &mut Network) {
     if network.network_dns_servers.is_empty() {
         return;
@@ -102,7 +104,7 @@ fn take_servers(network: &mut Network) {
     network.options.insert("dns".to_owned(), all.join(","));
 }
 
-/// A file says all of the network.
+/// Refuses flags whose settings belong in the file.
 fn refuse_flags(network: &Network) -> Result<()> {
     let driver = network.ipam_options.get("driver").is_some_and(|driver| !driver.is_empty());
     let flags = [

@@ -1,4 +1,4 @@
-//! The documents of netavark's plugin protocol (plugin-API.md). What Podman leaves out is missing or null.
+//! The documents of netavark's plugin protocol (plugin-API.md). Members that Podman omits are missing or null.
 
 use std::collections::BTreeMap;
 use std::net::IpAddr;
@@ -10,7 +10,7 @@ use serde::{Deserialize, Deserializer, Serialize};
 /// Options of a network or a container.
 pub type Words = BTreeMap<String, String>;
 
-/// A network, as Podman keeps it. Only the members that the driver reads.
+/// A network as Podman stores it. Only the members that the driver reads.
 #[derive(Clone, Debug, Default, Deserialize)]
 #[serde(default)]
 pub struct Network {
@@ -63,7 +63,7 @@ pub struct Route {
     pub route_type: Option<String>,
 }
 
-/// What `setup` and `teardown` get.
+/// The input of `setup` and `teardown`.
 #[derive(Clone, Debug, Deserialize)]
 pub struct Call {
     pub container_id: String,
@@ -72,13 +72,13 @@ pub struct Call {
     #[serde(default, deserialize_with = "or_default")]
     pub port_mappings: Vec<PortMapping>,
     pub network: Network,
-    pub network_options: Wishes,
+    pub network_options: ContainerOptions,
 }
 
-/// What one container wants of one network.
+/// The options of one container for one network.
 #[derive(Clone, Debug, Default, Deserialize)]
 #[serde(default)]
-pub struct Wishes {
+pub struct ContainerOptions {
     #[serde(deserialize_with = "or_default")]
     pub aliases: Vec<String>,
     pub interface_name: String,
@@ -90,9 +90,9 @@ pub struct Wishes {
     pub options: Words,
 }
 
-impl Wishes {
-    /// Whether this is, or may be, `podman network reload`. It asks for the MAC and all addresses that the container has, and repeats
-    /// those that the user asked for.
+impl ContainerOptions {
+    /// Whether this is, or may be, `podman network reload`. A reload requests the MAC address and all addresses that
+    /// the container has, and repeats those that the user has requested.
     pub fn may_be_of_reload(&self) -> bool {
         let is_repeated = |ip: &IpAddr| self.static_ips.iter().filter(|other| *other == ip).count() > 1;
         !self.static_ips.is_empty()
@@ -100,22 +100,22 @@ impl Wishes {
     }
 }
 
-/// One or more ports of the host that lead to the container.
+/// One or more host ports that are forwarded to the container.
 #[derive(Clone, Debug, Deserialize)]
 pub struct PortMapping {
     pub container_port: u16,
     pub host_port: u16,
     #[serde(default)]
     pub host_ip: String,
-    /// `tcp`, `udp` and `sctp`, with commas. Empty: `tcp`.
+    /// `tcp`, `udp` and `sctp`, separated by commas. Empty: `tcp`.
     #[serde(default)]
     pub protocol: String,
-    /// How many ports, counted up. 0 stands for 1.
+    /// The number of consecutive ports. 0 means 1.
     #[serde(default)]
     pub range: u16,
 }
 
-/// What `setup` answers.
+/// The output of `setup`.
 #[derive(Debug, Serialize, PartialEq)]
 pub struct StatusBlock {
     pub dns_search_domains: Vec<String>,

@@ -1,7 +1,7 @@
 //! Podman's network driver `cni`: a netavark plugin (netavark's plugin-API.md, version 1.0.0) that attaches containers to any CNI network.
 //!
-//! Podman calls `create` when a network is made, netavark calls `setup NETNS` and `teardown NETNS` for each container. Documents are read
-//! from stdin and printed on stdout; an error is the object `{"error": "..."}`.
+//! Podman calls `create` for a new network. netavark calls `setup NETNS` and `teardown NETNS` for each container.
+//! Each call reads a document from stdin and prints one on stdout. An error is the object `{"error": "..."}`.
 
 mod address;
 mod attach;
@@ -29,7 +29,7 @@ use serde::Serialize;
 use serde::de::DeserializeOwned;
 use serde_json::json;
 
-/// The driver's name, which is that of its executable.
+/// The driver's name, and the name of its executable.
 pub const NAME: &str = "cni";
 
 const HELP: &str = "Podman's network driver cni: any CNI network, for Podman with netavark
@@ -46,12 +46,12 @@ Podman and netavark call it:
   info             prints the driver's version
 ";
 
-/// Whether an executable was called by the driver's name.
+/// Whether an executable was called by the name of the driver.
 pub fn is_called(program: &OsStr) -> bool {
     Path::new(program).file_name() == Some(NAME.as_ref())
 }
 
-/// Serves one call: the whole `main` of the driver.
+/// Serves one call. This is the `main` function of the driver.
 pub fn main() -> ExitCode {
     let words: Vec<String> = env::args_os().skip(1).map(|word| word.to_string_lossy().into_owned()).collect();
     let words: Vec<&str> = words.iter().map(String::as_str).collect();
@@ -68,7 +68,7 @@ pub fn main() -> ExitCode {
     answered.map_or_else(|error| failed(&error), |()| ExitCode::SUCCESS)
 }
 
-/// Reads a document on stdin.
+/// Reads a document from stdin.
 fn request<T: DeserializeOwned>() -> Result<T> {
     let mut text = Vec::new();
     let limited = io::stdin().lock().take(json::MAX_BYTES).read_to_end(&mut text);
@@ -87,12 +87,12 @@ fn print(text: &str) -> Result<()> {
 }
 
 fn failed(error: &Error) -> ExitCode {
-    // If even this cannot be printed, the exit code says it.
+    // If the error cannot be printed either, the exit code reports it.
     print(&format!("{}\n", json!({"error": in_words(error)}))).ok();
     ExitCode::FAILURE
 }
 
-/// Message and remedy.
+/// The message and the remedy of an error.
 fn in_words(error: &Error) -> String {
     match error.details() {
         "" => error.msg().to_owned(),

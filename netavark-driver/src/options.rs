@@ -1,4 +1,4 @@
-//! The options of `podman network create --opt KEY=VALUE`, as the driver understands them.
+//! The driver's options of `podman network create --opt KEY=VALUE`.
 
 use std::env;
 use std::net::IpAddr;
@@ -8,35 +8,37 @@ use cni::{Error, Result};
 
 use crate::document::Words;
 
-/// Where `ferrule-install`, Podman's packages and those of the reference place plugins.
+/// The directories in which `ferrule-install`, Podman's packages and the reference's packages place plugins.
 const PLUGIN_PATH: &str =
     "/opt/cni/bin:/usr/local/libexec/cni:/usr/libexec/cni:/usr/local/lib/cni:/usr/lib/cni";
 
-/// What the network is made of.
+/// The source of the network's configuration.
 #[derive(Debug, PartialEq, Eq)]
 pub enum Kind {
-    /// `conflist`: a file that somebody wrote.
+    /// `conflist`: a file of the administrator.
     File(PathBuf),
-    /// `type`: the plugin that makes the interface. The driver writes the chain.
+    /// `type`: the plugin that creates the interface. The driver writes the chain.
     Type(String),
 }
 
 #[derive(Debug)]
 pub struct Options<'a> {
     pub kind: Kind,
-    /// `plugin-path`: the directories of plugins.
+    /// `plugin-path`: the plugin directories.
     pub plugin_path: Vec<PathBuf>,
     /// `dns`: name servers for the containers.
     pub dns: Vec<IpAddr>,
     /// `default-route`.
     pub has_default_route: bool,
-    /// All others.
+    /// All other options.
     pub keys: Vec<(&'a str, &'a str)>,
 }
 
 impl<'a> Options<'a> {
+    /// Parses the options.
+    ///
     /// # Errors
-    /// Code 7 for options that contradict each other or that no network has.
+    /// Code 7 for options that contradict each other, and for unknown options.
     pub fn read(words: &'a Words) -> Result<Self> {
         let get = |key: &str| words.get(key).map(String::as_str).filter(|text| !text.is_empty());
         let kind = match (get("conflist"), get("type")) {
@@ -74,7 +76,7 @@ impl<'a> Options<'a> {
     }
 }
 
-/// The option `plugin-path`, whatever the others are.
+/// The option `plugin-path`, even if the other options are invalid.
 pub fn plugin_path(words: &Words) -> Vec<PathBuf> {
     let given = words.get("plugin-path").filter(|text| !text.is_empty());
     let all = given.map_or(PLUGIN_PATH, String::as_str);
@@ -85,7 +87,8 @@ pub fn plugin_path(words: &Words) -> Vec<PathBuf> {
     dirs
 }
 
-/// The directory of this executable. The packages have all plugins in it, so that they work before `ferrule-install` has placed them.
+/// The directory of this executable. The packages install all plugins in it, so that they work before
+/// `ferrule-install` has placed them.
 fn own_dir() -> Option<PathBuf> {
     env::current_exe().ok()?.parent().map(Path::to_owned)
 }
@@ -114,7 +117,7 @@ fn server(text: &str) -> Result<IpAddr> {
     })
 }
 
-/// Podman's own directory counts for a path that is not absolute.
+/// A relative path is relative to Podman's working directory.
 fn absolute(file: &str) -> Result<PathBuf> {
     let path = std::path::absolute(Path::new(file));
     path.map_err(|e| Error::io(format!("make {file} an absolute path"), &e))

@@ -1,5 +1,5 @@
-//! Files with the chains that the driver writes for `--opt type=`, for `cnitool gc`: a setup that is killed leaves no result, so nothing else
-//! on the host has the network's configuration.
+//! Files with the chains that the driver writes for `--opt type=`. `cnitool gc` reads them: if a setup is killed, it
+//! leaves no result, and no other file of the host contains the network's configuration.
 
 use std::fs::{self, DirBuilder, File};
 use std::io::{self, ErrorKind};
@@ -13,23 +13,24 @@ use system::file::{self, AtomicFile};
 
 use crate::source::{Source, flat};
 
-/// Directory in libcni's, which `cnitool` reads.
+/// The directory below libcni's directory that `cnitool` reads.
 const DIR: &str = "netavark";
 
-/// Attempts to lock the file that has the name. Another process that deletes or replaces the file costs one.
+/// Maximum number of attempts to lock the file. An attempt fails if another process deletes or replaces the file
+/// meanwhile.
 const TRIES: u32 = 100;
 
-/// Timeout for a plugin that lists its resources.
+/// Timeout of a plugin that lists its resources.
 const TIMEOUT: Duration = Duration::from_secs(10);
 
-/// A network's file. No teardown deletes it until this is dropped.
+/// A network's file. No teardown deletes the file until this is dropped.
 #[derive(Debug)]
 pub struct Record {
     _locked: File,
 }
 
 impl Record {
-    /// Writes the chain of a network, before its first ADD. `None`: it is in a file of the administrator.
+    /// Writes the chain of a network before its first ADD. `None`: the chain is in a file of the administrator.
     ///
     /// # Errors
     /// Code 5 if the file cannot be written.
@@ -44,10 +45,11 @@ impl Record {
     }
 }
 
-/// Deletes the file of a network that has neither containers nor resources on the host. Does nothing if there is no file, or during a setup.
+/// Deletes the file of a network that has neither containers nor resources on the host. Does nothing if the file does
+/// not exist, or during a setup.
 ///
 /// # Errors
-/// Code 5 if it cannot be deleted, or the cache cannot be read.
+/// Code 5 if the file cannot be deleted, or the cache cannot be read.
 pub fn delete_unused(runtime: &Runtime, chain: &Chain) -> Result<()> {
     let path = path(runtime.results(), &chain.name);
     let Ok(locked) = file::open_own(File::options().read(true), &path) else { return Ok(()) };
@@ -58,7 +60,7 @@ pub fn delete_unused(runtime: &Runtime, chain: &Chain) -> Result<()> {
         .map_err(|e| Error::io(format!("delete {}", path.display()), &e))
 }
 
-/// Whether the network has containers, or a killed setup has left something for `cnitool gc`.
+/// Whether the network has containers, or resources of a killed setup that `cnitool gc` will remove.
 fn is_used(runtime: &Runtime, chain: &Chain) -> Result<bool> {
     let (entries, unsure) = runtime.results().of_network(&chain.name).map_err(|e| flat(&e))?;
     if !entries.is_empty() || !unsure.is_empty() {
@@ -72,11 +74,12 @@ fn path(cache: &Cache, name: &NetworkName) -> PathBuf {
     cache.dir().join(DIR).join(format!("{name}.conflist"))
 }
 
-/// Two setups of the network may hold the lock, a teardown that deletes the file may not.
+/// Locks the file. Several setups of the network may hold the lock, but not together with a teardown that deletes the
+/// file.
 fn write_and_lock(path: &Path, text: &[u8]) -> io::Result<File> {
     for _ in 0..TRIES {
         let locked = match open_or_write(path, text) {
-            // A teardown has deleted it meanwhile.
+            // A teardown has deleted the file meanwhile.
             Err(e) if e.kind() == ErrorKind::NotFound => continue,
             opened => opened?,
         };
@@ -100,7 +103,7 @@ fn replace(path: &Path, text: &[u8]) -> io::Result<()> {
     let (Some(dir), Some(name)) = (path.parent(), path.file_name().and_then(|name| name.to_str())) else {
         return Err(ErrorKind::InvalidInput.into());
     };
-    // Only root may open a file in it, because any opener could hold the lock.
+    // Only root may open a file in this directory, because any opener could hold the lock.
     DirBuilder::new().recursive(true).mode(0o755).create(dir.parent().unwrap_or(dir))?;
     match DirBuilder::new().mode(0o700).create(dir) {
         Err(e) if e.kind() != ErrorKind::AlreadyExists => return Err(e),
@@ -109,7 +112,7 @@ fn replace(path: &Path, text: &[u8]) -> io::Result<()> {
     AtomicFile { dir: &File::open(dir)?, name, label: name }.replace_for_all(text)
 }
 
-/// Whether the open file is the one at its path, not one that was deleted or replaced.
+/// Whether the open file is still the file at its path.
 fn is_at(open: &File, path: &Path) -> bool {
     let same = |a: &fs::Metadata, b: &fs::Metadata| (a.dev(), a.ino()) == (b.dev(), b.ino());
     open.metadata().ok().zip(fs::symlink_metadata(path).ok()).is_some_and(|(open, there)| same(&open, &there))
@@ -186,7 +189,7 @@ mod tests {
         let host = Host::new();
         let runtime = Runtime::new(["/no/such/directory"]).cache(host.cache());
         let record = host.write(LIST).unwrap();
-        // Its plugin cannot be asked.
+        // The network's plugin is not installed, so it cannot list its resources.
         delete_unused(&runtime, &host.chain).unwrap();
         drop(record);
         delete_unused(&runtime, &host.chain).unwrap();

@@ -1,13 +1,16 @@
-//! Podman without root: its containers' networks are in a namespace of the user's own, where CNI plugins cannot keep their state.
+//! Refuses rootless Podman: its containers' networks are in a namespace of the user, where CNI plugins cannot store
+//! their state.
 
 use std::env;
 use std::ffi::OsStr;
 
 use cni::{Code, Error, Result};
 
-/// Podman sets this variable to `done` in the user namespace that it makes for a user without root.
+/// Podman sets this variable to `done` in the user namespace that it creates for a user other than root.
 const SIGN: &str = "_CONTAINERS_USERNS_CONFIGURED";
 
+/// Refuses to serve rootless Podman.
+///
 /// # Errors
 /// Code 50 if a user other than root called Podman.
 pub fn refuse() -> Result<()> {

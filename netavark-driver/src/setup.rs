@@ -1,5 +1,5 @@
-//! `setup` and `teardown`: a container is attached and detached. Results are kept where libcni keeps them, so `cnitool show`, `gc` and
-//! `repair` know the container.
+//! `setup` and `teardown`: attach and detach a container. Results are stored in libcni's cache, so `cnitool show`,
+//! `gc` and `repair` find the container.
 
 use std::net::IpAddr;
 use std::path::Path;
@@ -7,31 +7,31 @@ use std::path::Path;
 use cni::{AddResult, Error, Result};
 use runtime::{Attach, Cache, Entry, Network as Chain, Runtime};
 
-use crate::document::{Call, StatusBlock, Wishes};
+use crate::document::{Call, ContainerOptions, StatusBlock};
 use crate::options::{self, Options};
 use crate::record::{self, Record};
 use crate::source::{self, Source, flat};
 use crate::{attach, rootless, status, warn};
 
-/// Attaches a container and hands its status block to `answer`. Whatever fails, the container is detached again.
+/// Attaches a container, and passes its status block to `answer`. Detaches the container again if any step fails.
 ///
 /// # Errors
-/// The failure of the first plugin that failed, and code 7 for a wish of the container that the network did not fulfil.
+/// The error of the first plugin that failed. Code 7 if the network ignored an option of the container.
 pub fn setup(netns: &Path, call: &Call, answer: impl FnOnce(&StatusBlock) -> Result<()>) -> Result<()> {
     rootless::refuse()?;
     let options = Options::read(&call.network.options)?;
     let source = Source::load(&call.network, &options)?;
     let chain = attach::declaring_ips(source.chain_of(&call.network)?, &call.network_options)?;
-    let wanted = attach::with_wishes(netns, call, &chain)?;
+    let request = attach::with_container_options(netns, call, &chain)?;
     let runtime = Runtime::new(options.plugin_path.clone());
     let record = Record::write(runtime.results(), &chain.name, &source)?;
-    remove_earlier(&runtime, &chain, &wanted);
-    let added = runtime.add_or_roll_back(&chain, &wanted).map_err(|e| flat(&e)).and_then(|result| {
+    remove_earlier(&runtime, &chain, &request);
+    let added = runtime.add_or_roll_back(&chain, &request).map_err(|e| flat(&e)).and_then(|result| {
         let done = fulfilled(&call.network_options, &result, &chain).and_then(|()| {
-            let ifname = &wanted.attachment.ifname;
+            let ifname = &request.attachment.ifname;
             answer(&status::block(&result, ifname, netns, &servers(call, &options)))
         });
-        done.map_err(|failed| match runtime.del(&chain, &wanted) {
+        done.map_err(|failed| match runtime.del(&chain, &request) {
             Ok(()) => failed,
             Err(left) => failed.detail(format!("roll back: {left}")),
         })
@@ -42,7 +42,7 @@ pub fn setup(netns: &Path, call: &Call, answer: impl FnOnce(&StatusBlock) -> Res
     })
 }
 
-/// The network's own name servers. Podman adds those of `podman network update --dns-add`.
+/// The network's own name servers, and those of `podman network update --dns-add`.
 fn servers(call: &Call, options: &Options<'_>) -> Vec<IpAddr> {
     let added = call.network.network_dns_servers.iter().filter_map(|text| text.parse().ok());
     let mut all = options.dns.clone();
@@ -50,12 +50,12 @@ fn servers(call: &Call, options: &Options<'_>) -> Vec<IpAddr> {
     all
 }
 
-/// Podman sets an attachment up once. Anything of it that exists is from before a reboot or a crash. A setup that was killed has left no
-/// result, so without one the chain's DEL removes what may be there.
-fn remove_earlier(runtime: &Runtime, chain: &Chain, wanted: &Attach) {
-    let known = known(runtime.results(), Some(chain), wanted).unwrap_or_default();
+/// Removes an earlier attachment. Podman attaches a container only once, so an existing attachment is from before a
+/// reboot or a crash. A killed setup leaves no result: then DEL of the chain removes any resources.
+fn remove_earlier(runtime: &Runtime, chain: &Chain, request: &Attach) {
+    let known = known(runtime.results(), Some(chain), request).unwrap_or_default();
     let outcome = match &known[..] {
-        [] => runtime.del(chain, wanted).map_err(|e| flat(&e)),
+        [] => runtime.del(chain, request).map_err(|e| flat(&e)),
         known => each(known, Some(chain), |chain, entry| runtime.del(chain, &entry.attach)),
     };
     if let Err(e) = outcome {
@@ -63,12 +63,13 @@ fn remove_earlier(runtime: &Runtime, chain: &Chain, wanted: &Attach) {
     }
 }
 
-/// Whether the container has the addresses and the MAC that were asked for. A plugin that does not know of a wish ignores it.
-fn fulfilled(wishes: &Wishes, result: &AddResult, chain: &Chain) -> Result<()> {
+/// Checks that the container has the requested addresses and MAC address. A plugin that does not know an option
+/// ignores it.
+fn fulfilled(options: &ContainerOptions, result: &AddResult, chain: &Chain) -> Result<()> {
     let has = |ip| result.addresses().any(|address| address.ip() == ip);
-    // A running container is to keep its network, even if a reload changes its address.
-    let is_lenient = wishes.may_be_of_reload();
-    if let Some(missing) = wishes.static_ips.iter().find(|ip| !has(**ip)) {
+    // A running container must keep its network, even if a reload changes its address.
+    let is_lenient = options.may_be_of_reload();
+    if let Some(missing) = options.static_ips.iter().find(|ip| !has(**ip)) {
         let text = format!("network {} did not give the container the address {missing}", chain.name);
         if attach::ipam_type(chain).as_deref() == Some("dhcp") {
             warn(format_args!("{text}: the DHCP server chooses addresses"));
@@ -80,9 +81,9 @@ fn fulfilled(wishes: &Wishes, result: &AddResult, chain: &Chain) -> Result<()> {
             return Err(Error::config(text).detail(remedy));
         }
     }
-    let mac = &wishes.static_mac;
+    let mac = &options.static_mac;
     let is_given = |given: &String| given.eq_ignore_ascii_case(mac);
-    // Results before 0.3.0 have no interfaces.
+    // Results of versions before 0.3.0 have no interfaces.
     let is_unknown = mac.is_empty() || result.interfaces.is_empty();
     if is_unknown || result.interfaces.iter().filter_map(|one| one.mac.as_ref()).any(is_given) {
         return Ok(());
@@ -96,20 +97,20 @@ fn fulfilled(wishes: &Wishes, result: &AddResult, chain: &Chain) -> Result<()> {
         .detail("leave --mac-address out, or add the plugin tuning with the capability mac"))
 }
 
-/// Detaches a container, also when its namespace has gone, and again.
+/// Detaches a container. Succeeds if its namespace no longer exists, and if it was detached before.
 ///
 /// # Errors
-/// The failures of all plugins that failed.
+/// The errors of all plugins that failed.
 pub fn teardown(netns: &Path, call: &Call) -> Result<()> {
     let at = attach::attachment(netns, call)?;
-    // The driver of another version may have accepted other options.
+    // Another version of the driver may have accepted other options.
     let options = Options::read(&call.network.options);
     let runtime = Runtime::new(options::plugin_path(&call.network.options));
     let configured = options.and_then(|options| source::chain(&call.network, &options));
     let known = known(runtime.results(), configured.as_ref().ok(), &at).map_err(|e| flat(&e))?;
     if known.is_empty() {
         return match configured {
-            // An ADD that was killed may have left something.
+            // A killed ADD may have left resources.
             Ok(chain) => del(&runtime, &chain, &at).map_err(|e| flat(&e)),
             Err(e) => {
                 warn(format_args!(
@@ -125,7 +126,7 @@ pub fn teardown(netns: &Path, call: &Call) -> Result<()> {
     })
 }
 
-/// DEL, and the end of the network's record with its last container.
+/// Runs DEL. After the DEL of the last container, deletes the network's record.
 fn del(runtime: &Runtime, chain: &Chain, at: &Attach) -> runtime::Result<()> {
     runtime.del(chain, at).inspect(|()| delete_record(runtime, chain))
 }
@@ -136,7 +137,7 @@ fn delete_record(runtime: &Runtime, chain: &Chain) {
     }
 }
 
-/// Detaches all, each from its network as it was at ADD. Goes on after failures, and returns them all.
+/// Detaches all attachments, each from its network as it was at ADD. Continues after failures, and returns them all.
 fn each(
     known: &[Entry],
     configured: Option<&Chain>,
@@ -149,8 +150,8 @@ fn each(
     failures.reduce(|all, next| all.detail(format!("{next}"))).map_or(Ok(()), Err)
 }
 
-/// What the cache knows of an attachment: on the network as it is configured; otherwise on whichever network, because the file may have
-/// gone or its name may have changed. No two networks share an interface of a container.
+/// The cached attachment on the configured network. If there is none, the container's attachments on any network: the
+/// file may have been deleted, or its name changed. An interface of a container belongs to only one network.
 fn known(cache: &Cache, configured: Option<&Chain>, at: &Attach) -> runtime::Result<Vec<Entry>> {
     let entry = configured.and_then(|chain| cache.load(&chain.name, &at.attachment).ok().flatten());
     if let Some(entry) = entry {
@@ -159,8 +160,9 @@ fn known(cache: &Cache, configured: Option<&Chain>, at: &Attach) -> runtime::Res
     Ok(cache.list()?.into_iter().filter(|entry| entry.attach.attachment == at.attachment).collect())
 }
 
-/// The network as it was at ADD. The cache does not have the plugins of a directory beside the file, and in libcni's earliest format it does
-/// not have the network at all: then the configured network counts, if it has that name.
+/// The network as it was at ADD. The cache does not contain the plugins of the directory next to the file, and
+/// libcni's earliest format does not contain the network. Then this is the configured network, if it has the same
+/// name.
 fn as_added(entry: &Entry, configured: Option<&Chain>) -> Result<Chain> {
     let configured = configured.filter(|chain| chain.name == entry.network);
     match configured.filter(|chain| chain.bytes() == entry.config) {

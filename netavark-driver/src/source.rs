@@ -1,4 +1,4 @@
-//! The CNI network behind a network of Podman: a file that somebody wrote, or a chain that the options describe.
+//! The CNI network of a Podman network: a file of the administrator, or a chain that the driver writes from options.
 
 use std::path::PathBuf;
 
@@ -9,18 +9,20 @@ use crate::chain;
 use crate::document::Network;
 use crate::options::{Kind, Options};
 
-/// A configuration list, as it is written and as a runtime reads it.
+/// A configuration list, as text and as parsed by the runtime library.
 #[derive(Debug)]
 pub struct Source {
-    /// None: the driver has written it.
+    /// The administrator's file. None: the driver has written the list.
     pub file: Option<PathBuf>,
     pub text: String,
     pub chain: runtime::Result<Chain>,
 }
 
 impl Source {
+    /// Loads or writes the list.
+    ///
     /// # Errors
-    /// Code 5 if the file cannot be read, 7 for options that make no network.
+    /// Code 5 if the file cannot be read. Code 7 if the options are invalid.
     pub fn load(network: &Network, options: &Options<'_>) -> Result<Self> {
         match &options.kind {
             Kind::File(file) => {
@@ -40,10 +42,10 @@ impl Source {
         }
     }
 
-    /// The chain, as a runtime reads it.
+    /// The chain, as parsed by the runtime library.
     ///
     /// # Errors
-    /// What keeps a runtime from reading it.
+    /// The parse error.
     pub fn chain_of(&self, network: &Network) -> Result<Chain> {
         let chain = self.chain.clone().map_err(|e| flat(&e));
         chain.context(|| format!("network {}", network.name))
@@ -53,12 +55,12 @@ impl Source {
 /// The chain of a network.
 ///
 /// # Errors
-/// As [`Source::load`], and what keeps a runtime from reading it.
+/// Code 5 if the file cannot be read. Code 7 if the options are invalid. Otherwise the parse error.
 pub fn chain(network: &Network, options: &Options<'_>) -> Result<Chain> {
     Source::load(network, options)?.chain_of(network)
 }
 
-/// All failures in one error: netavark passes on a single text.
+/// All failures in one error, because netavark passes on only one text.
 pub fn flat(error: &runtime::Error) -> Error {
     let mut failures = error.failures();
     let first = failures.next().map_or_else(|| Error::new(Code::Internal, "unknown"), one);

@@ -1,4 +1,5 @@
-//! From a chain's result to the status block that Podman shows, and to what the container's resolver gets.
+//! Converts a chain's result to the status block that Podman displays, and to the settings of the container's
+//! resolver.
 
 use std::collections::BTreeMap;
 use std::net::IpAddr;
@@ -10,14 +11,14 @@ use netns::NetNs;
 
 use crate::document::{NetAddress, NetInterface, StatusBlock};
 
-/// `servers`: those of the network's own options, which come first.
+/// Builds the status block. `servers` are the name servers of the network's own options, which come first.
 pub fn block(result: &AddResult, ifname: &str, netns: &Path, servers: &[IpAddr]) -> StatusBlock {
     let mut interfaces: BTreeMap<String, NetInterface> = BTreeMap::new();
     for interface in result.interfaces.iter().filter(|interface| interface.sandbox.is_some()) {
         let mac_address = interface.mac.clone().unwrap_or_default();
         interfaces.insert(interface.name.clone(), NetInterface { mac_address, subnets: Vec::new() });
     }
-    // Before 0.3.0, results had no interfaces.
+    // Results of versions before 0.3.0 have no interfaces.
     interfaces
         .entry(ifname.to_owned())
         .or_insert_with(|| NetInterface { mac_address: String::new(), subnets: Vec::new() });
@@ -40,7 +41,7 @@ pub fn block(result: &AddResult, ifname: &str, netns: &Path, servers: &[IpAddr])
     }
 }
 
-/// An address whose interface is not told is of the container's own interface.
+/// Whether an address belongs to the container's own interface. It does if the result does not name its interface.
 fn is_of(result: &AddResult, ip: &IpConfig, name: &str, ifname: &str) -> bool {
     result.interface_of(ip).map_or(name == ifname, |interface| interface.is_in_container(name))
 }
@@ -49,7 +50,7 @@ fn address(ip: &IpConfig) -> NetAddress {
     NetAddress { gateway: ip.gateway, ipnet: ip.address }
 }
 
-/// The hardware address that the kernel has.
+/// The hardware address of the container's interface in the kernel.
 fn mac(netns: &Path, name: &str) -> Option<String> {
     let nl = NetNs::open_if_present(netns).ok()??.enter(Netlink::open).ok()?.ok()?;
     Some(nl.link(name).ok()??.mac?.to_string())

@@ -1,13 +1,13 @@
-//! From the text of an option to the value of a plugin's key.
+//! Converts the text of an option to the value of a plugin's key.
 
 use cni::{Error, Result};
 use serde_json::{Map, Value};
 use validate::schema::{self, Key, Type};
 
-/// Sets `path`, a key and the names below it, in an object whose keys are described.
+/// Sets the value at a path in an object whose schema is known.
 ///
 /// # Errors
-/// Code 7 for a key that is not described, and for what is not JSON where an object is wanted.
+/// Code 7 for a key that the schema does not contain, and if the schema requires an object but the text is not JSON.
 pub fn put(object: &mut Map<String, Value>, keys: &[&Key], path: &str, text: &str) -> Result<()> {
     let (name, below) = path.split_once('.').map_or((path, None), |(name, below)| (name, Some(below)));
     let key = schema::find(keys.iter().copied(), name).ok_or_else(|| unknown(keys, name))?;
@@ -19,7 +19,7 @@ pub fn put(object: &mut Map<String, Value>, keys: &[&Key], path: &str, text: &st
     let Value::Object(inner) = inner else { return Err(not_an_object(key.name)) };
     match key.takes {
         Type::Object(keys) => put(inner, &keys.iter().collect::<Vec<_>>(), below, text),
-        // Its names are the user's own, and may have dots: net.core.somaxconn.
+        // The user chooses the names in this object, and they may contain dots: net.core.somaxconn.
         Type::Map(takes) => {
             inner.insert(below.to_owned(), read(*takes, text)?);
             Ok(())
@@ -41,7 +41,7 @@ fn unknown(keys: &[&Key], name: &str) -> Error {
         .detail(near.map_or_else(known, |near| format!("did you mean {near:?}?")))
 }
 
-/// What does not fit the type stays text: the check of the whole configuration says what is wrong with it.
+/// Text that does not match the type stays text: the check of the whole configuration then reports the mistake.
 fn read(takes: Type, text: &str) -> Result<Value> {
     let is_json = text.starts_with(['[', '{']);
     Ok(match takes {
@@ -72,7 +72,7 @@ mod tests {
 
     #[test]
     fn an_option_becomes_a_value_of_the_keys_type() {
-        for (plugin, path, text, wanted) in [
+        for (plugin, path, text, expected) in [
             ("macvlan", "mode", "private", json!({"mode": "private"})),
             ("bridge", "vlan", "100", json!({"vlan": 100})),
             ("bridge", "hairpinmode", "true", json!({"hairpinMode": true})),
@@ -80,7 +80,7 @@ mod tests {
             ("sbr", "gateways", "10.0.0.1, fd00::1", json!({"gateways": ["10.0.0.1", "fd00::1"]})),
             ("tuning", "sysctl.net.core.somaxconn", "500", json!({"sysctl": {"net.core.somaxconn": "500"}})),
         ] {
-            assert_eq!(with(plugin, path, text).unwrap(), wanted);
+            assert_eq!(with(plugin, path, text).unwrap(), expected);
         }
     }
 

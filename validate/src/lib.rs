@@ -1,4 +1,4 @@
-//! What a network's configuration may say, and what is wrong with one: the checks of `cnitool validate`, which others make as well
+//! The schema of network configurations, and the checks of `cnitool validate`. Other programs run the same checks
 //! before they use a configuration.
 
 mod checks;

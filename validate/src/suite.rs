@@ -2,7 +2,7 @@
 
 use cni::{Plugin, Result};
 
-/// A plugin, by the check that its ADD begins with.
+/// The check with which each plugin's ADD begins, by the plugin's name.
 type Check = fn(&[u8]) -> Result<()>;
 
 const PLUGINS: &[(&str, Check)] = &[
@@ -32,7 +32,7 @@ const fn of<P: Plugin>() -> (&'static str, Check) {
     (P::NAME, cni::validate::<P>)
 }
 
-/// Whether the ADD of a plugin would accept a request. Plugins of others are not asked.
+/// Whether ADD of a plugin would accept a request. Plugins of other vendors are not checked.
 ///
 /// # Errors
 /// The error of its ADD.

@@ -1,10 +1,11 @@
-//! Namespaces that Podman has abandoned: it was killed in the middle of an ADD, and makes another one when it starts the container
-//! again.
+//! Namespaces that Podman has abandoned. If Podman is killed during an ADD, it creates another namespace when it
+//! starts the container again.
 //!
-//! Podman has the namespace open while the ADD runs, and once the ADD is done, libcni's cache knows the attachment. So if no process has
-//! the namespace and no cache has the attachment, the ADD was broken off.
+//! Podman keeps the namespace open while the ADD runs, and libcni's cache contains the attachment after the ADD. So
+//! an ADD was interrupted if no process has the namespace open and no cache contains the attachment.
 //!
-//! Only the host's own PID namespace shows all processes. In another one, such as a container's, such namespaces count as used.
+//! Only the host's own PID namespace shows all processes. In another PID namespace, such as a container's, no
+//! namespace counts as abandoned.
 
 use std::path::Path;
 use std::time::{Duration, SystemTime};
@@ -12,12 +13,12 @@ use std::time::{Duration, SystemTime};
 use cni::Result;
 use liveness::Namespaces;
 
-use super::Wishes;
+use super::PlanOptions;
 
-/// How old such a namespace is at least. The command line can only raise it.
+/// Minimum age of an abandoned namespace. The option `--older-than` can only raise it.
 const AGE: Duration = Duration::from_secs(600);
 
-/// The name that Podman gives: `netns-`, and a UUID.
+/// Podman's names of namespaces: `netns-` and a UUID.
 const PREFIX: &str = "netns-";
 const UUID: [usize; 5] = [8, 4, 4, 4, 12];
 
@@ -25,10 +26,10 @@ const UUID: [usize; 5] = [8, 4, 4, 4, 12];
 ///
 /// # Errors
 /// If the kernel does not list the host's links.
-pub fn look(wishes: &Wishes) -> Result<Namespaces> {
+pub fn look(options: &PlanOptions) -> Result<Namespaces> {
     let mut namespaces = Namespaces::look()?;
     let sees_all = liveness::is_in_host_pid_namespace();
-    if let Some(newest) = newest(sees_all, SystemTime::now(), wishes.older_than) {
+    if let Some(newest) = newest(sees_all, SystemTime::now(), options.older_than) {
         namespaces.forget_unused(|unused| {
             unused.since <= newest && unused.paths.iter().all(|path| is_podmans(path))
         });
@@ -36,7 +37,7 @@ pub fn look(wishes: &Wishes) -> Result<Namespaces> {
     Ok(namespaces)
 }
 
-/// The creation time of the youngest namespace that counts as abandoned. `None`: none does.
+/// The creation time of the youngest namespace that may count as abandoned. `None`: no namespace counts as abandoned.
 fn newest(sees_all: bool, now: SystemTime, older_than: Option<Duration>) -> Option<SystemTime> {
     let least = older_than.unwrap_or(AGE).max(AGE);
     now.checked_sub(least).filter(|_| sees_all)

@@ -11,31 +11,31 @@ use runtime::{Cache, Entry, Network, Result};
 use serde_json::Value;
 use system::file;
 
-use super::Wishes;
+use super::PlanOptions;
 use crate::settings::Settings;
 
-/// The attachments of a network.
+/// The attachments of a network in all caches.
 #[derive(Debug, Default)]
-pub struct Known {
+pub struct CachedAttachments {
     pub alive: Vec<Entry>,
     pub stale: Vec<Entry>,
     pub stale_elsewhere: Vec<Entry>,
-    /// Those in cnitool's own cache, if all of them are to go.
+    /// Attachments in cnitool's own cache, if `--all` removes them.
     unwanted: Attachments,
-    /// Those of them that are alive.
+    /// Attachments in `unwanted` that are alive.
     pub unwanted_alive: Attachments,
-    /// Files of caches that cannot be read.
+    /// `CONTAINER-INTERFACE` of the cache files that cannot be read.
     unreadable: Vec<String>,
-    /// Those of them that a loss of power has torn.
+    /// Cache files from before the host was started that a power failure has truncated.
     pub torn: Vec<PathBuf>,
 }
 
-impl Known {
+impl CachedAttachments {
     /// Reads cnitool's own cache and those of all runtimes.
     ///
     /// # Errors
     /// If a cache cannot be read.
-    pub fn of(network: &Network, wishes: &Wishes, settings: &Settings) -> Result<Self> {
+    pub fn of(network: &Network, options: &PlanOptions, settings: &Settings) -> Result<Self> {
         let own = settings.runtime.results().clone();
         let others = Cache::of_host().into_iter().filter(|cache| cache.dir() != own.dir());
         let mut this = Self::default();
@@ -44,7 +44,8 @@ impl Known {
         for (cache, is_own) in [(own.clone(), true)].into_iter().chain(others.map(|cache| (cache, false))) {
             let (entries, unreadable) = cache.of_network(&network.name)?;
             for path in unreadable {
-                // The container of a file from before the host was started is dead, whatever the file said.
+                // If the file is from before the host was started, its container is dead, whatever the file
+                // contained.
                 if is_before_start(&path, boot) {
                     this.torn.extend(Some(path).filter(|path| is_torn(path)));
                 } else {
@@ -54,23 +55,24 @@ impl Known {
             for mut entry in entries {
                 let is_before = entry.added.is_some_and(|added| boot.is_after(added));
                 let is_young = !is_before
-                    && wishes.older_than.is_some_and(|least| {
+                    && options.older_than.is_some_and(|least| {
                         let age = entry.added.and_then(|added| now.duration_since(added).ok());
                         age.is_some_and(|age| age < least)
                     });
                 let mut is_alive = entry.is_alive();
                 if is_alive && is_before && has_new_process(&entry) {
                     is_alive = false;
-                    // DEL would remove an interface from the namespace of that process.
+                    // The path now leads to the namespace of another process, and DEL would remove an interface from
+                    // it.
                     entry.attach.netns = None;
                 }
-                let is_unwanted = is_own && wishes.all;
+                let is_unwanted = is_own && options.all;
                 if is_alive && is_unwanted && !is_young {
                     unwanted_alive.push(entry.attach.attachment.clone());
                 }
                 match (is_alive && !is_unwanted, is_own) {
                     (true, _) => this.alive.push(entry),
-                    // A young one is left alone like one that is alive.
+                    // A young attachment is kept like a live one.
                     (false, _) if is_young => this.alive.push(entry),
                     (false, true) => this.stale.push(entry),
                     (false, false) => this.stale_elsewhere.push(entry),
@@ -78,7 +80,8 @@ impl Known {
             }
         }
         let alive = std::mem::take(&mut this.alive);
-        // What one cache has alive is not stale because another one has it under the same names.
+        // If an attachment is alive in one cache, an entry with the same container and interface in another cache is
+        // not stale.
         let is_alive = |entry: &Entry| {
             let at = &entry.attach.attachment;
             alive.iter().any(|other| other.attach.attachment == *at)
@@ -86,7 +89,7 @@ impl Known {
         this.stale.retain(|entry| !is_alive(entry));
         this.stale_elsewhere.retain(|entry| !is_alive(entry));
         this.alive = alive;
-        if wishes.all {
+        if options.all {
             this.unwanted = this.stale.iter().map(|entry| entry.attach.attachment.clone()).collect();
             this.unwanted_alive = unwanted_alive.into_iter().collect();
         }
@@ -121,7 +124,7 @@ fn is_of(entry: &Entry, container: &str, ifname: &str) -> bool {
     &*at.container == container && (ifname.is_empty() || &*at.ifname == ifname)
 }
 
-/// What a file's name tells: container and interface.
+/// The container and interface in a cache file's name, as `CONTAINER-INTERFACE`.
 fn attachment_of(path: &Path, network: &Network) -> Option<String> {
     let name = path.file_name()?.to_str()?.strip_prefix(&*network.name)?.strip_prefix('-')?;
     Some(name.to_owned())
@@ -132,12 +135,13 @@ fn is_before_start(path: &Path, boot: Boot) -> bool {
     modified.is_ok_and(|modified| boot.is_after(modified))
 }
 
-/// Whether a file is empty, or JSON that ends too early. Files of other formats are not ours to remove.
+/// Whether a file is empty or truncated JSON. Files of other formats are not removed, because other programs own
+/// them.
 fn is_torn(path: &Path) -> bool {
     file::read_own(path, json::MAX_BYTES).is_ok_and(|text| serde_json::from_slice::<Value>(&text).is_err())
 }
 
-/// Removes a torn file, unless an ADD has written it again meanwhile.
+/// Removes a truncated file, unless an ADD has written it again meanwhile.
 ///
 /// # Errors
 /// Code 5 if the file cannot be removed.
@@ -146,14 +150,15 @@ pub fn remove_torn(path: &Path) -> cni::Result<()> {
         return Ok(());
     }
     match fs::remove_file(path) {
-        // Another GC or a DEL was faster.
+        // Another GC or a DEL has removed it already.
         Err(e) if e.kind() == ErrorKind::NotFound => Ok(()),
         removed => removed.map_err(|e| cni::Error::io(format!("remove {}", path.display()), &e)),
     }
 }
 
-/// Whether another process has the number by which an attachment from before the start of the host names its namespace
-/// (`/proc/PID/ns/net`). The clock may have been set forward since, so the container must not be seen anywhere.
+/// Whether an attachment from before the host was started has a namespace path `/proc/PID/ns/net` whose PID now
+/// belongs to another process. The clock may have been set forward since, so this also requires that no namespace of
+/// the host shows the container.
 fn has_new_process(entry: &Entry) -> bool {
     let is_of_process = entry.attach.netns.as_deref().is_some_and(|path| path.starts_with("/proc"));
     is_of_process
@@ -162,7 +167,7 @@ fn has_new_process(entry: &Entry) -> bool {
         })
 }
 
-/// Whether anything of a container is, or may be, seen: an address of its result, or its name.
+/// Whether the host shows, or may show, a container: an address of its result, or its name.
 fn shows(namespaces: &Namespaces, entry: &Entry, container: &ContainerId) -> bool {
     let result = entry.result().unwrap_or_default();
     let mut addresses = result.addresses().peekable();

@@ -17,17 +17,17 @@ use crate::settings::{Settings, attach};
 use crate::table::Table;
 use crate::ui::{Style, Ui};
 
-/// ADD, in a namespace that goes again if it was made for this and the ADD fails.
+/// Runs ADD. If ADD fails, a namespace that was created for it is deleted.
 pub fn add(
     target: &Target,
-    wanted: &AttachArgs,
+    attach_args: &AttachArgs,
     options: AddOptions,
     settings: &Settings,
     ui: &Ui,
 ) -> Result<()> {
     let network = settings.network(&target.network)?;
     let created = if options.create { Some(Created::named(&target.netns)?) } else { None };
-    let attach = attach_args::apply(wanted, &network, attach(&target.netns, &target.names)?)?;
+    let attach = attach_args::apply(attach_args, &network, attach(&target.netns, &target.names)?)?;
     if let Some(path) = attach.netns.as_deref().filter(|path| !path.exists()) {
         let text = format!("network namespace {} does not exist", path.display());
         let error = cni::Error::new(cni::Code::UnknownContainer, text);
@@ -35,7 +35,7 @@ pub fn add(
             .detail("`ip netns list` lists those with a name; --create creates the namespace first")
             .into());
     }
-    let done = add_and_tell(&network, &attach, options.keep, settings, ui);
+    let done = add_and_print(&network, &attach, options.keep, settings, ui);
     if let Some(created) = created
         && (options.keep || done.is_ok())
     {
@@ -45,7 +45,7 @@ pub fn add(
 }
 
 /// Runs ADD. Runs DEL if ADD fails, is interrupted, or its result cannot be printed.
-fn add_and_tell(network: &Network, attach: &Attach, keep: bool, settings: &Settings, ui: &Ui) -> Result<()> {
+fn add_and_print(network: &Network, attach: &Attach, keep: bool, settings: &Settings, ui: &Ui) -> Result<()> {
     let add = if keep {
         settings.runtime.add(network, attach)
     } else {
@@ -57,15 +57,15 @@ fn add_and_tell(network: &Network, attach: &Attach, keep: bool, settings: &Setti
     } else {
         ui.print(&summary(attach, network, &result, ui))
     };
-    // The caller, who waits for the result, takes this for a failure, and would not remove anything.
+    // The caller did not receive the result. It considers the ADD failed, and would not remove the attachment.
     printed.map_err(|error| {
         let left = if keep { None } else { settings.runtime.del(network, attach).err() };
         left.map_or(error.clone(), |left| error.and(left.context("roll back")))
     })
 }
 
-/// What SIGINT, SIGTERM and SIGHUP set, but those that the caller has this process ignore, as nohup(1) does. The second of them ends
-/// the process as usual: a plugin may hang, or the DEL of one.
+/// A flag that SIGINT, SIGTERM and SIGHUP set, except signals that this process was started to ignore, as by
+/// nohup(1). A second signal ends the process as usual, because a plugin or its DEL may hang.
 pub fn signalled() -> Result<Arc<AtomicBool>> {
     let flag = Arc::new(AtomicBool::new(false));
     let ignored = ignored();
@@ -78,26 +78,27 @@ pub fn signalled() -> Result<Arc<AtomicBool>> {
     Ok(flag)
 }
 
-/// The signals that this process ignores, the lowest bit for signal 1 (proc_pid_status(5)). None if /proc does not tell.
+/// The signals that this process ignores, as a mask. Signal 1 is the lowest bit (proc_pid_status(5)). 0 if /proc
+/// cannot be read.
 fn ignored() -> u64 {
     let status = fs::read_to_string("/proc/self/status").unwrap_or_default();
     let mask = status.lines().find_map(|line| line.strip_prefix("SigIgn:"));
     mask.and_then(|mask| u64::from_str_radix(mask.trim(), 16).ok()).unwrap_or_default()
 }
 
-/// CHECK of one attachment, or of all.
+/// Runs CHECK of one attachment, or of all.
 pub fn check(target: &ManyTargets, settings: &Settings, ui: &Ui) -> Result<()> {
     let network = settings.network(&target.network)?;
     each(Command::Check, target, &network, settings, ui, |attach| settings.runtime.check(&network, attach))
 }
 
-/// DEL of one attachment, or of all.
+/// Runs DEL of one attachment, or of all.
 pub fn del(target: &ManyTargets, settings: &Settings, ui: &Ui) -> Result<()> {
     let network = settings.network_or_cached(&target.network, ui)?;
     each(Command::Del, target, &network, settings, ui, |attach| settings.runtime.del(&network, attach))
 }
 
-/// Tries all, and reports the failures at the end.
+/// Runs the command for all targets, and reports the failures at the end.
 fn each(
     command: Command,
     target: &ManyTargets,

@@ -1,4 +1,4 @@
-//! `completion`: clap's script for a shell, and what clap does not know: names of networks and of namespaces.
+//! `completion`: clap's script for a shell, with completion of the names of networks and namespaces added.
 
 use std::collections::BTreeSet;
 
@@ -9,7 +9,7 @@ use runtime::Result;
 use crate::cli::Cli;
 use crate::ui::Ui;
 
-/// Arguments that a network may be given for, and a namespace.
+/// Arguments that accept a network, and arguments that accept a namespace.
 const NETWORK: [&str; 3] = ["network", "names", "words"];
 const NETNS: &str = "netns";
 
@@ -46,7 +46,7 @@ fn with_actions(script: &str) -> String {
         + "\n"
 }
 
-/// The template with the names of commands and options, as the command line has them.
+/// Inserts the names of commands and options into the template.
 fn filled(template: &str, separator: &str) -> String {
     let cli = Cli::command();
     let having = |is_meant: &dyn Fn(&Arg) -> bool| {
@@ -60,7 +60,7 @@ fn filled(template: &str, separator: &str) -> String {
         .replace("VALUE_OPTIONS", &value_options(&cli).into_iter().collect::<Vec<_>>().join(separator))
 }
 
-/// The options that a value follows, of all commands.
+/// The options of all commands that have a value.
 fn value_options(cli: &Command) -> BTreeSet<String> {
     let commands = [cli].into_iter().chain(cli.get_subcommands());
     let arguments = commands.flat_map(|command| command.get_arguments()).filter(|arg| !arg.is_positional());

@@ -12,7 +12,7 @@ use crate::settings::Settings;
 use crate::table::Table;
 use crate::ui::{Style, Ui};
 
-/// Tries all promises of a network, and prints a table.
+/// Runs all checks of a network, and prints a table.
 pub fn run(network: &str, outside: Vec<IpAddr>, settings: &Settings, ui: &Ui) -> Result<ExitCode> {
     let network = settings.network(network)?;
     let test = Test { network: &network, settings, outside, stopped: signalled()? };

@@ -44,7 +44,7 @@ fn text(host: &Host<'_>, found: &[(&str, Finding)], ui: &Ui) -> String {
     text
 }
 
-/// The object and the cause, and what to do below.
+/// The finding as text: the object and the cause, and below it the remedy.
 fn shown(finding: &Finding, ui: &Ui) -> String {
     let style = match finding.severity {
         Severity::Error => Style::Bad,

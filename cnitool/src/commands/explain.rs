@@ -9,7 +9,7 @@ use crate::settings::Settings;
 use crate::table::Table;
 use crate::ui::{Style, Ui};
 
-/// A code, a plugin, a plugin's key, or what there is to explain.
+/// Explains a code, a plugin, or a plugin's key. Without a name, lists the names.
 pub fn run(topic: Option<&str>, settings: &Settings, ui: &Ui) -> Result<()> {
     let Some(topic) = topic else {
         return ui.either(|| schema::plugins().map(|plugin| plugin.name).collect(), || overview(ui));
@@ -29,7 +29,7 @@ pub fn run(topic: Option<&str>, settings: &Settings, ui: &Ui) -> Result<()> {
     }
 }
 
-/// A plugin, or what all networks have in common.
+/// Explains a plugin, or the keys that all networks have.
 enum Subject {
     Network,
     Plugin(&'static Plugin),
@@ -54,7 +54,7 @@ impl Subject {
         }
     }
 
-    /// A key by its path, such as `ranges.subnet`. Indices may be left out.
+    /// Finds a key by its path, such as `ranges.subnet`. Indices may be omitted.
     fn key(&self, path: &str) -> Result<&'static Key> {
         let mut keys: Vec<&'static Key> = self.keys();
         keys.extend(
@@ -112,7 +112,7 @@ impl Subject {
     }
 }
 
-/// A list in a line of its own. None if there is nothing to list.
+/// A list on a line. None if the list is empty.
 fn line(title: &str, names: impl Iterator<Item = &'static str>) -> String {
     match names.collect::<Vec<_>>()[..] {
         [] => String::new(),
@@ -146,7 +146,7 @@ fn key_table(keys: &[&Key]) -> Table {
     table
 }
 
-/// What fits into a line; a key that is asked for by itself is told in full.
+/// The part of a description that fits into a line. If the user names a key, its description is printed in full.
 fn first_sentence(text: &str) -> String {
     text.split_once(". ").map_or(text.to_owned(), |(first, _)| format!("{first}."))
 }

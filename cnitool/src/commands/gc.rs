@@ -11,7 +11,7 @@ use runtime::{Entry, Error, Network, Result};
 use serde_json::{Value, json};
 
 use crate::again::again;
-use crate::cleanup::{Plan, Wishes};
+use crate::cleanup::{Plan, PlanOptions};
 use crate::cli::GcOptions;
 use crate::known;
 use crate::network_dirs;
@@ -21,14 +21,15 @@ use crate::signals::Signals;
 use crate::table::Table;
 use crate::ui::{Style, Ui};
 
-/// Removes stale attachments of a network (with `--all` also live ones), or stale ones of all networks; or lists them.
+/// Removes stale attachments of a network (with `--all` also live ones), or stale ones of all networks. Or lists
+/// them.
 pub fn run(network: Option<&str>, options: &GcOptions, settings: &Settings, ui: &Ui) -> Result<()> {
     if let Some(pause) = options.every {
         return repeat(pause, ui);
     }
     Signals::unblock();
-    let wishes = Wishes {
-        // Without a network --all means all networks, of which nothing live is removed.
+    let plan_options = PlanOptions {
+        // Without a network, `--all` means all networks. Then no live attachment is removed.
         all: options.all && network.is_some(),
         force: options.force.iter().cloned().collect(),
         older_than: options.older_than,
@@ -43,13 +44,13 @@ pub fn run(network: Option<&str>, options: &GcOptions, settings: &Settings, ui: 
     for (network, plugins) in &networks {
         let settings = &settings.with_plugins(plugins);
         let outcome = if options.dry_run {
-            Plan::make(network, &wishes, settings).map(|plan| Gc {
+            Plan::make(network, &plan_options, settings).map(|plan| Gc {
                 network: network.name.clone(),
                 plan,
                 is_complete: true,
             })
         } else {
-            collect(network, &wishes, settings, ui, &mut failed)
+            collect(network, &plan_options, settings, ui, &mut failed)
         };
         match outcome {
             Ok(gc) => done.push(gc),
@@ -64,7 +65,7 @@ pub fn run(network: Option<&str>, options: &GcOptions, settings: &Settings, ui: 
     failed.into_iter().reduce(Error::and).map_or(Ok(()), Err)
 }
 
-/// Runs now and after each pause, until a signal comes.
+/// Runs GC now and after each pause, until a signal arrives.
 fn repeat(pause: Duration, ui: &Ui) -> Result<()> {
     let signals = Signals::block()?;
     loop {
@@ -75,7 +76,7 @@ fn repeat(pause: Duration, ui: &Ui) -> Result<()> {
     }
 }
 
-/// The arguments of one run. An option's value is an argument of its own, or follows a `=`.
+/// The arguments of one run. The value of `--every` is the next argument, or follows a `=`.
 fn without_every(mut arguments: impl Iterator<Item = OsString>) -> Vec<OsString> {
     let mut kept = Vec::new();
     while let Some(argument) = arguments.next() {
@@ -102,11 +103,11 @@ pub fn parse_age(text: &str) -> std::result::Result<Duration, String> {
     number.checked_mul(seconds).map(Duration::from_secs).ok_or_else(|| "it is too long".to_owned())
 }
 
-/// What was, or would be, done to a network.
+/// The result of a GC of one network, or of a dry run.
 struct Gc {
     network: NetworkName,
     plan: Plan,
-    /// False: a plugin has failed. The error says which.
+    /// False if a plugin has failed. The error names the plugin.
     is_complete: bool,
 }
 
@@ -119,20 +120,20 @@ fn has_no_gc(network: &Network, ui: &Ui) -> bool {
 
 fn collect(
     network: &Network,
-    wishes: &Wishes,
+    plan_options: &PlanOptions,
     settings: &Settings,
     ui: &Ui,
     failed: &mut Vec<Error>,
 ) -> Result<Gc> {
     let plan = std::cell::OnceCell::new();
     let mut deleted = 0;
-    // The plan is made under the lock, by the function that makes that of a dry run.
+    // Plan under the lock, with the same function as a dry run.
     let decide = || {
-        let made = Plan::make(network, wishes, settings)?;
+        let made = Plan::make(network, plan_options, settings)?;
         Ok(plan.get_or_init(|| made).decision())
     };
     let look_again =
-        |_: &_| plan.get().map(|plan| plan.still_stale(network, wishes, settings)).unwrap_or_default();
+        |_: &_| plan.get().map(|plan| plan.still_stale(network, plan_options, settings)).unwrap_or_default();
     let collected = settings.runtime.collect(network, decide, look_again, |done, of, at| {
         deleted = of;
         ui.progress(&format!("removing {} of {of}: {} of container {}", done + 1, at.ifname, at.container));
@@ -145,7 +146,7 @@ fn collect(
     let is_complete = outcome.is_ok();
     if let Err(e) = outcome {
         failed.push(e.context(format_args!("network {}", network.name)));
-        // The cache keeps an attachment whose DEL has failed.
+        // If a DEL has failed, the cache still contains the attachment.
         let (left, _) = settings.runtime.results().of_network(&network.name)?;
         plan.delete
             .retain(|entry| !left.iter().any(|other| other.attach.attachment == entry.attach.attachment));
@@ -153,8 +154,8 @@ fn collect(
     Ok(Gc { network: network.name.clone(), plan, is_complete })
 }
 
-/// The networks of all directories, cnitool's own first, those of Podman's driver, and those that only attachments tell of any more.
-/// With the directories of their runtimes' plugins.
+/// All networks with the plugin directories of their runtimes: those of cnitool's own directory, of the runtimes'
+/// directories, and of Podman's driver, and networks that only cached attachments contain.
 fn all_networks(settings: &Settings, ui: &Ui) -> Result<BTreeMap<NetworkName, (Network, Vec<PathBuf>)>> {
     let (network_dirs, problems) = network_dirs::all();
     problems.iter().for_each(|problem| ui.warn(problem));
@@ -201,7 +202,7 @@ fn report(all: &[Gc], several: bool, ui: &Ui) -> Result<()> {
         };
     }
     for gc in all.iter().filter(|gc| ui.is_seen() || several && gc.is_something()) {
-        // For the journal.
+        // In a timer's run, the journal shows each removed resource.
         for thing in gc.plan.removed.iter().filter(|_| several && gc.is_complete) {
             ui.print(&format!("network {}: {} removed\n", gc.network, text(thing)))?;
         }
@@ -231,7 +232,7 @@ impl Gc {
         format!("{mark} network {}: {removed} removed{more}", self.network)
     }
 
-    /// Whether an attachment that is deleted was alive: `--all` asks for these, too.
+    /// Whether a deleted attachment was alive, because of `--all`.
     fn is_alive(&self, entry: &Entry) -> bool {
         let Attachment { container, ifname } = &entry.attach.attachment;
         self.plan.alive.contains(container, ifname)
@@ -300,7 +301,8 @@ impl Gc {
         })
     }
 
-    /// WHAT, NAME, CONTAINER, INTERFACE, RUNTIME, and why it is kept, or that it is alive.
+    /// The columns WHAT, NAME, CONTAINER, INTERFACE, RUNTIME, and the state: why the resource is kept, or that it is
+    /// alive.
     fn rows(&self) -> Vec<[(String, Style); 6]> {
         let plain = |text: &str| (text.to_owned(), Style::Plain);
         let attachments = self.plan.delete.iter().map(|entry| {
@@ -321,14 +323,14 @@ impl Gc {
     }
 }
 
-/// In words.
+/// Describes a resource in words.
 fn text(thing: &Thing) -> String {
     let of = if thing.container.is_empty() { "an unknown container" } else { &thing.container };
     let what = format!("{} {}", thing.kind, thing.name);
     format!("{} of {of} {}", what.trim_end(), thing.ifname).trim_end().to_owned()
 }
 
-/// With a column for the network, if there are several.
+/// The table. With several networks, it has a column for the network.
 fn table(all: &[Gc], several: bool, ui: &Ui) -> String {
     const HEAD: [&str; 7] = ["NETWORK", "WHAT", "NAME", "CONTAINER", "INTERFACE", "RUNTIME", ""];
     let first = usize::from(!several);

@@ -13,7 +13,7 @@ use crate::live::Live;
 use crate::settings::Settings;
 use crate::ui::Ui;
 
-/// Draws to a file, or to stdout.
+/// Draws the graph to a file or to stdout.
 pub fn run(
     network: Option<&str>,
     all: bool,
@@ -28,7 +28,7 @@ pub fn run(
         let of_file = text.contains('/').then(|| settings.network(text)).transpose()?;
         let name = of_file.as_ref().map_or(text, |network| network.name.as_str());
         entries.retain(|entry| entry.network.as_str() == name);
-        // One that has no attachments must at least be configured.
+        // A network without attachments must at least be configured.
         if entries.is_empty() {
             settings.network(text)?;
         }
@@ -51,7 +51,7 @@ pub fn run(
     Ok(())
 }
 
-/// The form that a file's extension stands for.
+/// The format that a file's extension selects.
 fn by_extension(file: &Path) -> Result<Picture> {
     match file.extension().and_then(OsStr::to_str) {
         Some("svg") => Ok(Picture::Svg),

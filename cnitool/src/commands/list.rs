@@ -13,7 +13,7 @@ use crate::settings::Settings;
 use crate::table::Table;
 use crate::ui::{Style, Ui};
 
-/// Networks, attachments, or both.
+/// Lists networks, attachments, or both.
 pub fn run(what: Option<Listed>, all: bool, settings: &Settings, ui: &Ui) -> Result<()> {
     let wants = |listed| what.is_none_or(|what| what == listed);
     let networks = if wants(Listed::Networks) { networks(all, settings, ui)? } else { Vec::new() };
@@ -38,16 +38,16 @@ pub fn run(what: Option<Listed>, all: bool, settings: &Settings, ui: &Ui) -> Res
     ui.print(&parts.join("\n"))
 }
 
-/// A file of a directory of networks.
+/// A file in a network directory.
 struct Listing {
     file: ConfFile,
-    /// What it is to a runtime that reads the directory.
+    /// How a runtime that reads the directory uses the file.
     role: &'static str,
-    /// The runtime that owns it, if known.
+    /// The runtime that owns the file, if known.
     runtime: Option<&'static str>,
 }
 
-/// The files of cnitool's own directory, or of all.
+/// The files of cnitool's own directory, or of all directories.
 fn networks(all: bool, settings: &Settings, ui: &Ui) -> Result<Vec<Listing>> {
     let (mut network_dirs, problems) = network_dirs::all();
     if all {
@@ -69,7 +69,7 @@ fn networks(all: bool, settings: &Settings, ui: &Ui) -> Result<Vec<Listing>> {
     Ok(listings)
 }
 
-/// What a file is to a runtime.
+/// How a runtime uses a file.
 fn role(index: usize, files: &[ConfFile]) -> &'static str {
     let name = |file: &ConfFile| file.network.as_ref().ok().map(|network| network.name.clone());
     let Some(own) = name(&files[index]) else { return "invalid" };
@@ -157,12 +157,12 @@ fn attachment_json(entry: &Entry) -> Value {
     })
 }
 
-/// The addresses that the container got.
+/// The addresses of the container.
 pub fn addresses(entry: &Entry) -> Vec<String> {
     entry.result().map(|result| result.addresses().map(|net| net.to_string()).collect()).unwrap_or_default()
 }
 
-/// Roughly, as people say it.
+/// An age in one unit, rounded down.
 fn age(added: Option<SystemTime>) -> String {
     let Some(age) = added.and_then(|added| added.elapsed().ok()) else { return String::new() };
     match age.as_secs() {

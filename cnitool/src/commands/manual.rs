@@ -1,4 +1,4 @@
-//! `man`: made from the command line's own description.
+//! `man`: generated from the description of the command line.
 
 use clap::CommandFactory;
 use runtime::Result;
@@ -6,13 +6,13 @@ use runtime::Result;
 use crate::cli::Cli;
 use crate::ui::Ui;
 
-/// The manual page, for man(1): the commands follow the page of the whole.
+/// The manual page for man(1). The commands follow the general description.
 pub fn run(ui: &Ui) -> Result<()> {
     let mut page = Vec::new();
     let mut whole = Cli::command();
     whole.build();
     let render = |page: &mut Vec<u8>| -> std::io::Result<()> {
-        // Without its list of pages for the commands: there is only this one.
+        // Omit clap's list of pages for the commands: there is only this page.
         let man = clap_mangen::Man::new(whole.clone());
         man.render_title(page)?;
         man.render_name_section(page)?;

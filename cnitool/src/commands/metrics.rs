@@ -19,7 +19,7 @@ pub fn run(to: Option<&Path>, settings: &Settings, ui: &Ui) -> Result<()> {
     Ok(write(file, &text).map_err(|e| cni::Error::io(format!("write {}", file.display()), &e))?)
 }
 
-/// Node exporter may read at any time, as another user. It ignores names that do not end in `.prom`.
+/// Node exporter may read the file at any time, as another user. It ignores names that do not end in `.prom`.
 fn write(file: &Path, text: &str) -> io::Result<()> {
     let mut name = file.file_name().ok_or(io::ErrorKind::InvalidInput)?.to_owned();
     name.push(format!(".{}", std::process::id()));

@@ -29,7 +29,8 @@ use crate::cli::Command;
 use crate::settings::Settings;
 use crate::ui::Ui;
 
-/// Runs a command. A failure that is its answer (a network that is not ready) is an exit code, not an error.
+/// Runs a command. If the failure is the answer of the command (a network that is not ready), the result is an exit
+/// code, not an error.
 pub fn run(command: Command, settings: &Settings, ui: &Ui) -> Result<ExitCode> {
     match command {
         Command::Add { target, attach_args, options } => {

@@ -16,7 +16,7 @@ use crate::signals::Signals;
 use crate::ui::{Style, Ui};
 use crate::watch::{Watch, Woken};
 
-/// Repairs a network's attachments, or all.
+/// Repairs the attachments of a network, or of all networks.
 pub fn run(network: Option<&str>, settings: &Settings, ui: &Ui) -> Result<()> {
     Signals::unblock();
     let mut entries = oldest_first(settings, ui)?;
@@ -29,27 +29,29 @@ pub fn run(network: Option<&str>, settings: &Settings, ui: &Ui) -> Result<()> {
         }
     }
     let repaired = settings.runtime.repair(&entries);
-    tell(&entries, &repaired, ui)
+    report(&entries, &repaired, ui)
 }
 
-/// How long it must be quiet after a loss, and for how long that is waited for: a flush has many events.
+/// A flush sends many events. A repair starts after this time without events, or after `AT_MOST` at the latest.
 const QUIET: Duration = Duration::from_millis(50);
 const AT_MOST: Duration = Duration::from_millis(200);
 
 /// The longest pause after a repair.
 const PAUSE_MAX: Duration = Duration::from_millis(100);
 
-/// How often to look where no events are sent.
+/// The interval of checks if the firewall sends no events.
 const LOOK: Duration = Duration::from_secs(10);
 
-/// Repairs now and after each loss, until a signal comes.
+/// Repairs now and after each loss, until a signal arrives.
 pub fn watch(ui: &Ui) -> Result<()> {
     let watch = Watch::start()?;
     let mut warned = false;
     loop {
         let started = Instant::now();
         repair_once(ui)?;
-        // Somebody may flush again and again: most of the time is for others. A flush right after a repair must not wait long.
+        // Another program may flush the rules again and again. Pause for four times the duration of the repair, so
+        // that repairs do not use the whole processor. The pause is short, so that a flush right after a repair does
+        // not wait long.
         if watch.wait(false, Some(PAUSE_MAX.min(started.elapsed() * 4)))? == Woken::Signal {
             return Ok(());
         }
@@ -82,15 +84,15 @@ fn repair_once(ui: &Ui) -> Result<()> {
     again(arguments, "repair", ui)
 }
 
-/// What the caches know, the oldest first.
+/// The attachments of all caches, the oldest first.
 fn oldest_first(settings: &Settings, ui: &Ui) -> Result<Vec<Entry>> {
     let mut entries = known::of_all_caches(settings, ui)?;
     entries.sort_by_key(|entry| entry.added);
     Ok(entries)
 }
 
-/// What was repaired, and what was skipped. Failures are the error.
-fn tell(entries: &[Entry], repaired: &Repaired, ui: &Ui) -> Result<()> {
+/// Reports repaired and skipped attachments. Returns the failures as an error.
+fn report(entries: &[Entry], repaired: &Repaired, ui: &Ui) -> Result<()> {
     let (mut done, mut gone, mut failed) = (Vec::new(), Vec::new(), Vec::new());
     for (entry, outcome) in entries.iter().zip(&repaired.attachments) {
         match outcome {
@@ -120,7 +122,7 @@ fn tell(entries: &[Entry], repaired: &Repaired, ui: &Ui) -> Result<()> {
     failed.into_iter().reduce(Error::and).map_or(Ok(()), Err)
 }
 
-/// For `cnitool metrics`. Of two repairs that end at the same moment, one may not be counted.
+/// Counts repairs for `cnitool metrics`. If two repairs end at the same moment, one of them may not be counted.
 fn count(repaired: usize) {
     if repaired > 0 {
         let before: usize =
@@ -143,7 +145,7 @@ fn text(done: &[&Entry], counts: &Counts, ui: &Ui) -> String {
     text
 }
 
-/// As rules are labelled.
+/// The name of an attachment as in the labels of rules.
 fn name(entry: &Entry) -> String {
     format!("{}/{}/{}", entry.network, entry.attach.attachment.container, entry.attach.attachment.ifname)
 }

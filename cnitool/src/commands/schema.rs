@@ -1,4 +1,4 @@
-//! `schema`: what a configuration may say, for editors and other programs.
+//! `schema`: JSON Schema of configurations, for editors and other programs.
 
 use std::fs;
 use std::path::Path;
@@ -9,7 +9,7 @@ use serde_json::Value;
 use crate::ui::Ui;
 use validate::schema::{json, nearest};
 
-/// Prints one schema, or writes all into a directory.
+/// Prints one schema, or writes all schemas into a directory.
 pub fn run(of: &str, to: Option<&Path>, ui: &Ui) -> Result<()> {
     if let Some(dir) = to {
         return json::all().try_for_each(|(name, schema)| write(dir, name, &schema));

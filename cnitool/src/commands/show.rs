@@ -18,7 +18,7 @@ use crate::settings::Settings;
 use crate::table::Table;
 use crate::ui::{Style, Ui};
 
-/// All attachments that every word fits. It fails if rules of host ports are missing.
+/// Shows all attachments that match every word. Fails if rules of host ports are missing.
 pub fn run(words: &[String], all: bool, settings: &Settings, ui: &Ui) -> Result<ExitCode> {
     let mut entries = known::attachments(all, settings, ui)?;
     entries.retain(|entry| words.iter().all(|word| fits(entry, word)));
@@ -59,7 +59,8 @@ struct View<'a> {
     result: AddResult,
     host: Option<&'a Live>,
     container: Option<Live>,
-    /// Of the firewall, as our plugins have installed them. The reference's cannot be told by their owner.
+    /// The rules of the firewall that Ferrule's plugins have installed. The reference's rules do not contain their
+    /// owner.
     rules: Vec<String>,
     ports: Vec<Port>,
 }
@@ -73,7 +74,7 @@ impl<'a> View<'a> {
         Self { entry, result, host, container, rules, ports }
     }
 
-    /// The link of an interface of the result, if it is still there.
+    /// The link of an interface of the result, if it still exists.
     fn link(&self, interface: &Interface) -> Option<&Link> {
         self.live(interface)?.link(&interface.name)
     }
@@ -83,7 +84,7 @@ impl<'a> View<'a> {
         if interface.sandbox.is_some() { self.container.as_ref() } else { self.host }
     }
 
-    /// What an interface is a port of, or stacked on.
+    /// The master of an interface: its bridge, or the link on which it is stacked.
     fn below(&self, interface: &Interface) -> Option<&Link> {
         let (live, link) = self.live(interface).zip(self.link(interface))?;
         live.master(link).or_else(|| live.parent(link, self.host?))
@@ -97,7 +98,7 @@ impl<'a> View<'a> {
         }
     }
 
-    /// Whether an address of the result is still set. One without an interface that is listed is the container's.
+    /// Whether an address of the result still exists. An address without a listed interface belongs to the container.
     fn has_address(&self, ip: &IpConfig) -> bool {
         let own = self.container.as_ref();
         let found = match self.result.interface_of(ip) {

@@ -13,7 +13,7 @@ use crate::settings::Settings;
 use crate::table::Table;
 use crate::ui::{Style, Ui};
 
-/// Asks one network, or all.
+/// Runs STATUS of one network, or of all.
 pub fn run(name: Option<&str>, settings: &Settings, ui: &Ui) -> Result<ExitCode> {
     let networks = match name {
         Some(name) => vec![settings.network(name)?],
@@ -25,13 +25,13 @@ pub fn run(name: Option<&str>, settings: &Settings, ui: &Ui) -> Result<ExitCode>
     } else if name.is_none() || ui.is_seen() {
         ui.print(&table(&answers).render(ui, ""))?;
     } else {
-        for (plugin, why) in answers.iter().flat_map(|answer| &answer.unasked) {
+        for (plugin, why) in answers.iter().flat_map(|answer| &answer.unsupported) {
             ui.warn(&format!("{plugin} was not asked: {why}"));
         }
     }
     let failed = answers.into_iter().find_map(|answer| answer.status.err());
     Ok(failed.map_or(ExitCode::SUCCESS, |error| {
-        // Of one network, why it is not ready is what was asked for.
+        // If the user has named a network, print why it is not ready.
         if name.is_some() && !ui.is_seen() {
             ui.fail(&error);
         }
@@ -39,25 +39,25 @@ pub fn run(name: Option<&str>, settings: &Settings, ui: &Ui) -> Result<ExitCode>
     }))
 }
 
-/// What the plugins of a network say.
+/// The answers of a network's plugins to STATUS.
 pub struct Answer {
     network: Network,
     pub status: Result<()>,
-    /// Plugins that could not be asked, and why.
-    unasked: Vec<(PluginType, String)>,
+    /// Plugins that do not support STATUS, and why.
+    unsupported: Vec<(PluginType, String)>,
 }
 
 impl Answer {
-    /// STATUS is of 1.1.0. A plugin that speaks it is asked in 1.1.0, whatever version the network has: the configuration means the
-    /// same in both.
+    /// STATUS exists since version 1.1.0. A plugin that supports 1.1.0 receives STATUS in this version, whatever
+    /// version the network has, because configurations of both versions mean the same.
     pub fn of(network: Network, settings: &Settings) -> Self {
         let mut answers = network.clone();
         answers.version = network.version.max(Command::Status.since());
-        let (mut unasked, mut missing) = (Vec::new(), None);
-        answers.plugins.retain(|plugin| match lack(&network, plugin, settings) {
+        let (mut unsupported, mut missing) = (Vec::new(), None);
+        answers.plugins.retain(|plugin| match why_unsupported(&network, plugin, settings) {
             Ok(None) => true,
             Ok(Some(why)) => {
-                unasked.push((plugin.kind.clone(), why));
+                unsupported.push((plugin.kind.clone(), why));
                 false
             }
             Err(error) => {
@@ -66,26 +66,27 @@ impl Answer {
             }
         });
         let status = missing.map_or_else(|| settings.runtime.status(&answers), Err);
-        Self { network, status, unasked }
+        Self { network, status, unsupported }
     }
 
-    /// None: some plugin was not asked.
+    /// None if a plugin does not support STATUS.
     fn is_ready(&self) -> Option<bool> {
         match &self.status {
             Err(_) => Some(false),
-            Ok(()) if self.unasked.is_empty() => Some(true),
+            Ok(()) if self.unsupported.is_empty() => Some(true),
             Ok(()) => None,
         }
     }
 
     fn json(&self) -> Value {
         let error = self.status.as_ref().err();
-        let unasked = self.unasked.iter().map(|(plugin, why)| json!({"plugin": plugin.as_str(), "why": why}));
+        let unsupported =
+            self.unsupported.iter().map(|(plugin, why)| json!({"plugin": plugin.as_str(), "why": why}));
         let leased = leases::of(&self.network);
         json!({
             "network": self.network.name.as_str(),
             "ready": self.is_ready(),
-            "notAsked": unasked.collect::<Vec<_>>(),
+            "notAsked": unsupported.collect::<Vec<_>>(),
             "leased": leased.len(),
             "ranges": fill(&self.network).iter().map(Fill::json).collect::<Vec<_>>(),
             "code": error.map(Error::code),
@@ -94,11 +95,11 @@ impl Answer {
     }
 }
 
-/// Why a plugin cannot be asked, if it cannot.
+/// Why a plugin does not support STATUS. None if it does.
 ///
 /// # Errors
-/// It is not installed, or does not answer.
-fn lack(network: &Network, plugin: &PluginConf, settings: &Settings) -> Result<Option<String>> {
+/// If the plugin is not installed or does not answer.
+fn why_unsupported(network: &Network, plugin: &PluginConf, settings: &Settings) -> Result<Option<String>> {
     let since = Command::Status.since();
     let ipam = network.request(plugin).ok().and_then(|request| ipam_of(&request));
     for kind in [Some(plugin.kind.clone()), ipam].into_iter().flatten() {
@@ -112,7 +113,7 @@ fn lack(network: &Network, plugin: &PluginConf, settings: &Settings) -> Result<O
     Ok(None)
 }
 
-/// The IPAM plugin that a request names.
+/// The type of the IPAM plugin in a request.
 fn ipam_of(request: &[u8]) -> Option<PluginType> {
     let request = keys::parse(request, "the request").ok()?;
     let kind = keys::member(keys::member(&request, "ipam")?, "type")?.as_str()?;
@@ -139,7 +140,7 @@ pub fn fill(network: &Network) -> Vec<Fill> {
 
 impl Fill {
     fn json(&self) -> Value {
-        // More than a JSON number holds is null.
+        // A number that JSON cannot represent is null.
         json!({"range": self.range, "leased": self.leased, "capacity": u64::try_from(self.capacity).ok()})
     }
 
@@ -162,7 +163,7 @@ fn table(answers: &[Answer]) -> Table {
         };
         let mut lines: Vec<String> =
             answer.status.as_ref().err().map(ToString::to_string).into_iter().collect();
-        lines.extend(answer.unasked.iter().map(|(plugin, why)| format!("{plugin}: {why}")));
+        lines.extend(answer.unsupported.iter().map(|(plugin, why)| format!("{plugin}: {why}")));
         lines.extend(fill(&answer.network).iter().map(Fill::text));
         table.row([(answer.network.name.to_string(), Style::Name), status, (lines.join("\n"), Style::Plain)]);
     }

@@ -11,7 +11,7 @@ use crate::sysdump::{self, Item};
 use crate::table::Table;
 use crate::ui::{Style, Ui};
 
-/// Lists what goes into the archive, then writes it, unless only the list is wanted.
+/// Lists the files of the archive. Then writes it, unless the user wants only the list.
 pub fn run(to: Option<&Path>, list: bool, settings: &Settings, ui: &Ui) -> Result<()> {
     let items = sysdump::contents(settings)?;
     let to = to.map_or_else(file_name, Path::to_owned);
@@ -53,7 +53,7 @@ fn table(items: &[Item]) -> Table {
     table
 }
 
-/// In the working directory.
+/// The default path of the archive, in the working directory.
 fn file_name() -> PathBuf {
     let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_secs();
     format!("cnitool-sysdump-{now}.tgz").into()

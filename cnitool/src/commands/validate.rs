@@ -15,7 +15,7 @@ use crate::network_dirs;
 use crate::settings::Settings;
 use crate::ui::{Style, Ui};
 
-/// Reports all findings; errors among them are exit code 3.
+/// Reports all findings. If there are errors among them, the exit code is 3.
 pub fn run(files: &[PathBuf], settings: &Settings, ui: &Ui) -> Result<ExitCode> {
     let others = on_this_host(settings);
     let files = expanded(files, settings)?;
@@ -24,7 +24,7 @@ pub fn run(files: &[PathBuf], settings: &Settings, ui: &Ui) -> Result<ExitCode> 
         judged.push(Judged::read(file, &files, &others, settings)?);
     }
     if ui.json() {
-        // One file has always been one object.
+        // For one file, the JSON output is an object, as in earlier versions.
         let list: Vec<Value> = judged.iter().map(Judged::json).collect();
         ui.print_json(&if let [only] = &list[..] { only.clone() } else { list.into() })?;
     } else {
@@ -33,7 +33,7 @@ pub fn run(files: &[PathBuf], settings: &Settings, ui: &Ui) -> Result<ExitCode> 
     Ok(if judged.iter().all(|one| one.errors() == 0) { ExitCode::SUCCESS } else { ExitCode::from(3) })
 }
 
-/// The files in directories, and the rest as it is.
+/// The files in directories, and all other paths as given.
 fn expanded(files: &[PathBuf], settings: &Settings) -> Result<Vec<PathBuf>> {
     let all = [settings.conf.path().to_owned()];
     let mut found = Vec::new();
@@ -63,7 +63,7 @@ fn real(file: &Path) -> PathBuf {
     file.canonicalize().unwrap_or_else(|_| file.to_owned())
 }
 
-/// A file, and what was found in it.
+/// A file and its findings.
 pub struct Judged<'a> {
     file: &'a Path,
     source: String,
@@ -127,12 +127,13 @@ fn read(file: &Path) -> io::Result<Vec<u8>> {
     Ok(bytes)
 }
 
-/// A `.conf` of the directory NAME/ is a plugin's; whether it stands alone is not seen from the file.
+/// A `.conf` of the directory NAME/ is a plugin's configuration. The file itself does not show whether it is a
+/// network.
 fn is_list(file: &Path) -> bool {
     file.extension().is_none_or(|extension| extension == "conflist")
 }
 
-/// As compilers do: the place, what is wrong, and the line with a mark below.
+/// Prints a finding as compilers do: the location, the problem, and the line with a mark below.
 fn shown(finding: &Finding, file: &Path, source: &str, ui: &Ui) -> String {
     let Finding { at, level, text, help } = finding;
     let style = if *level == Level::Error { Style::Bad } else { Style::Warning };

@@ -8,7 +8,7 @@ use crate::settings::Settings;
 use crate::table::Table;
 use crate::ui::{Style, Ui};
 
-/// What cnitool speaks, or plugins by their names or those of their networks.
+/// Prints the protocol versions of cnitool, of plugins by their names, or of the plugins of networks.
 pub fn run(names: &[String], settings: &Settings, ui: &Ui) -> Result<()> {
     if names.is_empty() {
         let own = env!("CARGO_PKG_VERSION");
@@ -34,7 +34,7 @@ pub fn run(names: &[String], settings: &Settings, ui: &Ui) -> Result<()> {
     answers.into_iter().find_map(|(_, versions)| versions.err()).map_or(Ok(()), Err)
 }
 
-/// A name is that of a network, or else of a plugin.
+/// Finds a name: a network's, or else a plugin's.
 fn kinds(names: &[String], settings: &Settings) -> Result<Vec<PluginType>> {
     let mut kinds = Vec::new();
     for name in names {

@@ -1,4 +1,4 @@
-//! Bandwidth: not more arrives than the network's plugin `bandwidth` allows.
+//! Bandwidth: the data rate does not exceed the limit of the network's plugin `bandwidth`.
 
 use std::io::{self, Read, Write};
 use std::net::{IpAddr, SocketAddr, TcpListener, TcpStream};
@@ -13,14 +13,14 @@ use super::promises::requests;
 use super::{Outcome, Row, Test};
 use crate::limits::with_unit;
 
-/// How long to send.
+/// Duration of the transfer.
 const TIME: Duration = Duration::from_secs(2);
-/// A burst that is larger cannot be used up in a short test, in bytes.
+/// Maximum burst in bytes. A short test cannot use up a larger burst.
 const MAX_BURST: u64 = 64 << 20;
-/// Headers are not counted here, and the sockets hold some data back.
+/// Tolerance: the measured bytes contain no headers, and the sockets buffer some data.
 const SLACK: u64 = 256 << 10;
 
-/// Sends as fast as it goes, in each direction that is limited.
+/// Sends as fast as possible, in each limited direction.
 pub fn limits(test: &Test<'_>, a: &Pod, b: &Pod, rows: &mut Vec<Row>) {
     let bandwidth =
         requests(test).find(|request| json::member(request, "type").is_some_and(|it| it == "bandwidth"));
@@ -67,7 +67,7 @@ fn judged(sent: io::Result<(u64, Duration)>, rate: u64, burst: u64) -> Outcome {
     Outcome::failed(cause, "`cnitool repair` restores limits that were removed; `tc qdisc` shows them")
 }
 
-/// How much arrives, in bytes, and in which time.
+/// The number of received bytes, and the time that they took.
 fn send(from: &Pod, to: &NetNs, address: IpAddr) -> io::Result<(u64, Duration)> {
     let listener =
         to.enter(|| TcpListener::bind((address, super::ports::SERVER))).map_err(io::Error::other)??;
@@ -79,7 +79,7 @@ fn send(from: &Pod, to: &NetNs, address: IpAddr) -> io::Result<(u64, Duration)> 
     server.set_read_timeout(Some(TIME))?;
     let start = Instant::now();
     let sender = thread::spawn(move || {
-        // It ends when the other end is closed, or nothing moves.
+        // The loop ends when the server closes the connection, or when a write times out.
         while client.write_all(&[0; 1 << 14]).is_ok() {}
     });
     let (mut bytes, mut buffer) = (0, vec![0; 1 << 16]);

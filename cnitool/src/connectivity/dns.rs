@@ -1,4 +1,5 @@
-//! DNS: each server that ADD reported answers, and where the network has the plugin dnsname, knows the other container's name.
+//! DNS: each server that ADD reported answers. If the network has the plugin dnsname, each server resolves the other
+//! container's name.
 
 use std::io::{self, ErrorKind};
 use std::net::{IpAddr, SocketAddr, UdpSocket};
@@ -14,11 +15,11 @@ const AGAIN: Duration = Duration::from_secs(1);
 
 /// RFC 1035, section 4.1.1: recursion desired; one question.
 const HEADER: [u8; 10] = [1, 0, 0, 1, 0, 0, 0, 0, 0, 0];
-/// Types of records (RFC 1035, RFC 3596).
+/// Record types (RFC 1035, RFC 3596).
 const A: u8 = 1;
 const AAAA: u8 = 28;
 
-/// Asks each server for the other container's name.
+/// Queries each server for the other container's name.
 pub fn servers(test: &Test<'_>, a: &Pod, b: &Pod, rows: &mut Vec<Row>) {
     let has_names = test.network.plugins.iter().any(|plugin| plugin.kind.as_str() == "dnsname");
     let domain = Some(a.result.dns.domain.as_str()).filter(|domain| !domain.is_empty());
@@ -41,7 +42,7 @@ pub fn servers(test: &Test<'_>, a: &Pod, b: &Pod, rows: &mut Vec<Row>) {
     }
 }
 
-/// How many answers a server has.
+/// The number of answers in a server's reply.
 fn ask(from: &NetNs, server: IpAddr, name: &str, kind: u8) -> io::Result<u16> {
     let any: IpAddr = if server.is_ipv4() { [0; 4].into() } else { [0; 16].into() };
     let socket = from.enter(|| UdpSocket::bind((any, 0))).map_err(io::Error::other)??;

@@ -1,5 +1,5 @@
-//! ICMP and ICMPv6 echo (RFC 792, RFC 4443) through raw sockets. Echo through datagram sockets needs a group in `ping_group_range`, which new
-//! namespaces do not have.
+//! ICMP and ICMPv6 echo (RFC 792, RFC 4443) through raw sockets. Echo through datagram sockets needs a group in
+//! `ping_group_range`, which is empty in new namespaces.
 
 use std::io::{self, ErrorKind};
 use std::net::{IpAddr, SocketAddr, UdpSocket};
@@ -11,21 +11,21 @@ use rustix::net::sockopt::{
 };
 use rustix::net::{AddressFamily, SocketFlags, SocketType, ipproto, socket_with};
 
-/// How long an answer is waited for, and after which time the request is sent again.
+/// Timeout for an answer, and the interval after which the request is sent again.
 const TIMEOUT: Duration = Duration::from_secs(4);
 const AGAIN: Duration = Duration::from_millis(400);
 
 const REQUEST: [u8; 2] = [8, 128];
 const ANSWER: [u8; 2] = [0, 129];
-/// The headers of IPv4 and IPv6, and that of both kinds of echo.
+/// Lengths of the headers of IPv4, of IPv6 and of an echo.
 const IP_HEADER: [usize; 2] = [20, 40];
 const HEADER: usize = 8;
 
-/// Sends echo requests from a namespace until one is answered. `size` is that of the whole IP packet, which is not fragmented. None: the
-/// smallest one.
+/// Sends echo requests from a namespace until one is answered. `size` is the length of the whole IP packet, which is
+/// not fragmented. None: the smallest packet.
 ///
 /// # Errors
-/// Why there was no answer.
+/// The reason why there was no answer.
 pub fn echo(from: &NetNs, to: IpAddr, size: Option<u32>) -> io::Result<()> {
     let version = usize::from(to.is_ipv6());
     let least = IP_HEADER[version] + HEADER;
@@ -37,7 +37,7 @@ pub fn echo(from: &NetNs, to: IpAddr, size: Option<u32>) -> io::Result<()> {
     let mut buffer = vec![0; 1 << 16];
     while start.elapsed() < TIMEOUT {
         match socket.send(&request) {
-            // The neighbour may not have answered yet, or a router has.
+            // The kernel may still be resolving the neighbour, or a router may have reported an error.
             Err(e) if e.raw_os_error() == Some(nix::errno::Errno::EMSGSIZE as i32) => return Err(e),
             _ => {}
         }
@@ -60,19 +60,19 @@ fn open(to: IpAddr) -> io::Result<UdpSocket> {
         IpAddr::V6(_) => (AddressFamily::INET6, ipproto::ICMPV6),
     };
     let socket = socket_with(family, SocketType::RAW, SocketFlags::CLOEXEC, Some(protocol))?;
-    // The bit "don't fragment", whatever the kernel believes of the path.
+    // Set the bit "don't fragment", whatever path MTU the kernel has learned.
     match to {
         IpAddr::V4(_) => set_ip_mtu_discover(&socket, Ipv4PathMtuDiscovery::PROBE)?,
         IpAddr::V6(_) => set_ipv6_mtu_discover(&socket, Ipv6PathMtuDiscovery::PROBE)?,
     }
-    // connect, send and receive are the same for all sockets.
+    // connect, send and receive work the same for all socket types.
     let socket = UdpSocket::from(socket);
     socket.connect(SocketAddr::new(to, 0))?;
     socket.set_read_timeout(Some(AGAIN))?;
     Ok(socket)
 }
 
-/// The kernel computes the checksum of ICMPv6 alone.
+/// The kernel computes only the checksum of ICMPv6.
 fn request(version: usize, id: u16, payload: usize) -> Vec<u8> {
     let mut packet = vec![REQUEST[version], 0, 0, 0];
     packet.extend(id.to_be_bytes());
@@ -86,7 +86,7 @@ fn request(version: usize, id: u16, payload: usize) -> Vec<u8> {
 }
 
 fn is_answer(packet: &[u8], version: usize, id: u16) -> bool {
-    // A raw socket for IPv4 gets the IP header, too.
+    // A raw socket for IPv4 also receives the IP header.
     let header = if version == 0 { packet.first().map_or(0, |first| usize::from(first & 15) * 4) } else { 0 };
     let message = packet.get(header..).unwrap_or_default();
     message.first() == Some(&ANSWER[version]) && message.get(4..6) == Some(&id.to_be_bytes()[..])

@@ -23,13 +23,13 @@ use crate::settings::Settings;
 pub struct Test<'a> {
     pub network: &'a Network,
     pub settings: &'a Settings,
-    /// Addresses beyond the host, to be reached by echo requests. Empty: the host's own gateways.
+    /// Addresses beyond the host to which echo requests are sent. Empty: the host's own gateways.
     pub outside: Vec<IpAddr>,
-    /// Set by a signal: the test ends early, and removes the containers.
+    /// Set by a signal: the test then ends early, and removes the containers.
     pub stopped: Arc<AtomicBool>,
 }
 
-/// A group of promises: container A, container B, and the rows that it adds.
+/// A group of checks. Its arguments are container A, container B and the rows to which it adds.
 type Promise = fn(&Test<'_>, &Pod, &Pod, &mut Vec<Row>);
 
 const PROMISES: &[Promise] = &[
@@ -43,7 +43,8 @@ const PROMISES: &[Promise] = &[
 ];
 
 impl Test<'_> {
-    /// Attaches two containers, tries everything, and removes them. A failed ADD or DEL is a row.
+    /// Attaches two containers, runs all checks, and removes the containers. A failed ADD or DEL is a row of the
+    /// table.
     pub fn run(&self) -> Vec<Row> {
         let port = ports::free(self.network);
         let mut rows = Vec::new();

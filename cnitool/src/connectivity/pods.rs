@@ -1,4 +1,5 @@
-//! Temporary containers: namespaces that live as long as this process has them open. If it is killed, GC finds what they had.
+//! Temporary containers: namespaces that exist as long as this process keeps them open. If the process is killed, GC
+//! removes their resources.
 
 use std::net::IpAddr;
 use std::os::fd::{AsFd, AsRawFd};
@@ -24,31 +25,31 @@ pub struct Pod {
     pub name: &'static str,
     pub netns: NetNs,
     pub result: AddResult,
-    /// The host port that leads to [`super::ports::SERVER`] in it.
+    /// The host port that is forwarded to [`super::ports::SERVER`] in the container.
     pub port: Option<u16>,
     network: Network,
     attach: Attach,
 }
 
-/// What came of an ADD.
+/// The result of an ADD.
 pub enum Made {
     Pod(Box<Pod>),
     Failed(Row),
 }
 
 impl Pod {
-    /// A container of the network that is tested.
+    /// Attaches a container to the tested network.
     ///
     /// # Errors
-    /// If no namespace can be made.
+    /// If no namespace can be created.
     pub fn attach(test: &Test<'_>, name: &'static str, port: Option<u16>) -> Result<Made> {
         Self::attach_to(test.network, test, name, port)
     }
 
-    /// A container of another network.
+    /// Attaches a container to another network.
     ///
     /// # Errors
-    /// If no namespace can be made.
+    /// If no namespace can be created.
     pub fn attach_to(
         network: &Network,
         test: &Test<'_>,
@@ -86,7 +87,7 @@ impl Pod {
         })
     }
 
-    /// DEL. A row, if that fails.
+    /// Runs DEL. Returns a row if it fails.
     pub fn remove(self, test: &Test<'_>) -> Option<Row> {
         let error = test.settings.runtime.del(&self.network, &self.attach).err()?;
         let remedy = format!("run `cnitool gc {}`", self.network.name);
@@ -94,13 +95,13 @@ impl Pod {
         Some(Row::new("remove", self.label(), &*self.network.name, outcome))
     }
 
-    /// The container's addresses that others may reach.
+    /// The container's addresses that other containers can reach.
     pub fn addresses(&self) -> impl Iterator<Item = IpAddr> {
         let is_local = |ip: &IpAddr| matches!(ip, IpAddr::V6(ip) if ip.is_unicast_link_local());
         self.result.ips.iter().map(|ip| ip.address.ip()).filter(move |ip| !is_local(ip))
     }
 
-    /// Its address of a family.
+    /// Its address of an address family.
     pub fn address(&self, is_v4: bool) -> Option<IpAddr> {
         self.addresses().find(|ip| ip.is_ipv4() == is_v4)
     }
@@ -109,7 +110,7 @@ impl Pod {
         format!("container {}", self.name)
     }
 
-    /// What the kernel has in its namespace.
+    /// The current state of its namespace in the kernel.
     pub fn link(&self) -> Option<Link> {
         Live::at(self.attach.netns.as_deref()?)?.link(IFNAME).cloned()
     }
@@ -120,7 +121,7 @@ pub fn id(name: &str) -> String {
     format!("cnitool-test-{}-{name}", process::id())
 }
 
-/// A signal ends an ADD between two plugins.
+/// A signal stops an ADD between two plugins.
 fn runtime(test: &Test<'_>) -> Runtime {
     test.settings.runtime.clone().interrupted_by(Arc::clone(&test.stopped))
 }

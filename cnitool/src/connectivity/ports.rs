@@ -1,5 +1,5 @@
-//! Host ports: reached from the host, from the other container, and from another machine. That machine is a third namespace, which ptp
-//! attaches with addresses for documentation (RFC 5737, RFC 3849).
+//! Host ports: connections from the host, from the other container, and from another machine. That machine is a third
+//! namespace, which ptp attaches with addresses for documentation (RFC 5737, RFC 3849).
 
 use std::io::{self, ErrorKind};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, TcpListener, TcpStream};
@@ -21,18 +21,18 @@ const PROMISE: &str = "host port";
 const TIMEOUT: Duration = Duration::from_secs(4);
 const PAUSE: Duration = Duration::from_millis(10);
 
-/// A port that nobody on the host has, if the network forwards ports.
+/// A free port of the host, if the network forwards ports.
 pub fn free(network: &Network) -> Option<u16> {
     network.capabilities().contains("portMappings").then_some(())?;
     let listener = TcpListener::bind((Ipv4Addr::UNSPECIFIED, 0)).ok()?;
     Some(listener.local_addr().ok()?.port())
 }
 
-/// The port leads to the container, over each family that it has.
+/// Checks that the port is forwarded to the container, over each address family of the container.
 pub fn host_port(test: &Test<'_>, a: &Pod, b: &Pod, rows: &mut Vec<Row>) {
     let Some(port) = a.port else { return };
     let host = NetNs::current().ok();
-    // Before the other machine comes: its gateway is an address of the host, too.
+    // Choose the host's address before the other machine is attached: its gateway is an address of the host, too.
     let addresses = [true, false].map(|is_v4| host_address(is_v4, a).filter(|_| a.address(is_v4).is_some()));
     let machine = machine(test, rows);
     for address in addresses.into_iter().flatten() {
@@ -60,7 +60,7 @@ pub fn host_port(test: &Test<'_>, a: &Pod, b: &Pod, rows: &mut Vec<Row>) {
     rows.extend(machine.and_then(|machine| machine.remove(test)));
 }
 
-/// Whether a connection from a namespace comes to a server in the container.
+/// Whether a connection from a namespace reaches the server in the container.
 fn connects(server: &Pod, from: &NetNs, to: SocketAddr) -> io::Result<()> {
     let any: IpAddr = if to.is_ipv4() { Ipv4Addr::UNSPECIFIED.into() } else { Ipv6Addr::UNSPECIFIED.into() };
     let listen = || TcpListener::bind((any, SERVER));
@@ -82,7 +82,7 @@ fn connects(server: &Pod, from: &NetNs, to: SocketAddr) -> io::Result<()> {
     Ok(())
 }
 
-/// An address of the host that is not the network's own gateway, if it has one.
+/// An address of the host that is not the network's own gateway. None: the host has no other address.
 fn host_address(is_v4: bool, a: &Pod) -> Option<IpAddr> {
     let live = Live::host()?;
     let is_usable = |ip: &IpAddr| {
@@ -94,7 +94,8 @@ fn host_address(is_v4: bool, a: &Pod) -> Option<IpAddr> {
     own().find(|ip| !gateways.contains(ip)).or_else(|| own().next())
 }
 
-/// Another machine, where ptp is installed and the host forwards already: the test changes no setting.
+/// Another machine. None if ptp is not installed or the host does not forward packets yet: the test changes no
+/// setting.
 fn machine(test: &Test<'_>, rows: &mut Vec<Row>) -> Option<Pod> {
     let mut skip = |why: String| rows.push(Row::skipped(PROMISE, "another machine", "", why));
     let forwards = |key: &str| std::fs::read_to_string(key).is_ok_and(|value| value.trim() != "0");

@@ -11,7 +11,7 @@ use super::echo::echo;
 use super::pods::Pod;
 use super::{Outcome, Row, Test};
 
-/// Containers of one network reach each other, unless the network keeps them apart.
+/// Containers of one network reach each other, unless the network isolates them.
 pub fn between(test: &Test<'_>, a: &Pod, b: &Pod, rows: &mut Vec<Row>) {
     let apart = keeps_apart(test);
     for is_v4 in [true, false] {
@@ -34,7 +34,7 @@ pub fn between(test: &Test<'_>, a: &Pod, b: &Pod, rows: &mut Vec<Row>) {
     }
 }
 
-/// The key by which a network keeps its containers apart.
+/// The key with which a network isolates its containers.
 fn keeps_apart(test: &Test<'_>) -> Option<&'static str> {
     requests(test).find_map(|request| {
         let is = |key: &str, value: Value| json::member(&request, key) == Some(&value);
@@ -46,7 +46,7 @@ fn keeps_apart(test: &Test<'_>) -> Option<&'static str> {
     })
 }
 
-/// What each plugin of the network is configured with.
+/// The configuration of each plugin of the network.
 pub fn requests(test: &Test<'_>) -> impl Iterator<Item = Value> {
     let requests = test.network.plugins.iter().filter_map(|plugin| test.network.request(plugin).ok());
     requests.filter_map(|request| json::parse(&request, "the request").ok())
@@ -66,7 +66,8 @@ pub fn gateway(_: &Test<'_>, a: &Pod, _: &Pod, rows: &mut Vec<Row>) {
     }
 }
 
-/// Packets as large as the interface's MTU arrive whole where small ones arrive: at the other container, or else at the gateway.
+/// Packets as large as the interface's MTU arrive unfragmented where small packets arrive: at the other container, or
+/// else at the gateway.
 pub fn mtu(_: &Test<'_>, a: &Pod, b: &Pod, rows: &mut Vec<Row>) {
     let Some(mtu) = b.link().map(|link| link.mtu) else { return };
     let gateways = a.result.ips.iter().filter_map(|ip| ip.gateway);
@@ -85,7 +86,7 @@ pub fn mtu(_: &Test<'_>, a: &Pod, b: &Pod, rows: &mut Vec<Row>) {
     }
 }
 
-/// What is beyond the host answers, in each family that the container has a default route of.
+/// Addresses beyond the host answer, in each address family of the container's default routes.
 pub fn outside(test: &Test<'_>, a: &Pod, _: &Pod, rows: &mut Vec<Row>) {
     const PROMISE: &str = "outside";
     for is_v4 in [true, false] {
@@ -103,7 +104,7 @@ pub fn outside(test: &Test<'_>, a: &Pod, _: &Pod, rows: &mut Vec<Row>) {
         for to in targets {
             let outcome = match echo(&a.netns, to, None) {
                 Ok(()) => Outcome::Passed(String::new()),
-                // What does not answer the host says nothing of the network.
+                // If an address does not answer the host either, the network is not the cause.
                 Err(_) if host_reaches(to).is_err() => Outcome::Skipped(
                     "it does not answer the host either: set another address with --outside".to_owned(),
                 ),

@@ -2,7 +2,7 @@
 
 use serde_json::{Value, json};
 
-/// A promise of the network, and what came of it.
+/// A check of the network, and its result.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Row {
     pub promise: String,
@@ -13,13 +13,13 @@ pub struct Row {
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Outcome {
-    /// With a figure, if there is one.
+    /// The check has passed. With a measured value, if there is one.
     Passed(String),
     Failed {
         cause: String,
         remedy: String,
     },
-    /// It could not be tried.
+    /// The check could not run.
     Skipped(String),
 }
 

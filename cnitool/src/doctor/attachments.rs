@@ -1,11 +1,11 @@
-//! Attachments: whether the host still has what ADD made.
+//! Attachments: whether the host still has the interfaces, addresses and rules that ADD created.
 
 use runtime::Result;
 
 use super::host::label;
 use super::{Finding, Host};
 
-/// Attachments that CHECK finds fault with.
+/// Attachments for which CHECK reports an error.
 pub fn check(host: &Host<'_>) -> Result<Vec<Finding>> {
     let mut findings = Vec::new();
     for entry in host.alive() {
@@ -26,7 +26,7 @@ pub fn check(host: &Host<'_>) -> Result<Vec<Finding>> {
     Ok(findings)
 }
 
-/// Files of caches that are no results of ADD.
+/// Files of caches that are not results of ADD.
 pub fn results(host: &Host<'_>) -> Result<Vec<Finding>> {
     let finding = |path: &std::path::PathBuf| {
         Finding::warning(

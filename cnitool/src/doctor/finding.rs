@@ -1,15 +1,15 @@
-//! What a check finds: the object, the cause, and the remedy.
+//! A finding of a check: the object, the cause, and the remedy.
 
 use serde_json::{Value, json};
 
-/// How bad a finding is. The worst is the smallest.
+/// The severity of a finding. The worst severity is the smallest.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Severity {
-    /// Containers cannot be attached, or attached containers have lost something.
+    /// Containers cannot be attached, or attached containers have lost a part of their attachment.
     Error,
-    /// It works now, but probably not as meant, or not for long.
+    /// The host works now, but probably not as intended, or not for long.
     Warning,
-    /// Worth knowing. It does not change the exit code.
+    /// Information. It does not change the exit code.
     Note,
 }
 
@@ -23,7 +23,7 @@ impl Severity {
     }
 }
 
-/// One thing that is wrong on this host.
+/// A problem of this host.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Finding {
     pub severity: Severity,

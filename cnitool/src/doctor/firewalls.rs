@@ -1,4 +1,4 @@
-//! Firewalls of others that drop packets which the host forwards for containers.
+//! Firewalls of other programs that drop packets that the host forwards for containers.
 
 use netfilter::Firewall;
 use runtime::Result;
@@ -9,7 +9,7 @@ use crate::programs::{legacy_saves, output};
 /// The plugin that opens firewalls.
 const PLUGIN: &str = "firewall";
 
-/// Base chains of nf_tables that drop what is forwarded: iptables-nft, firewalld, ufw, and rules of the administrator.
+/// Base chains of nf_tables that drop forwarded packets: of iptables-nft, firewalld, ufw, or the administrator.
 pub fn nftables(host: &Host<'_>) -> Result<Vec<Finding>> {
     if concerned(host).is_empty() {
         return Ok(Vec::new());
@@ -30,7 +30,8 @@ pub fn legacy(host: &Host<'_>) -> Result<Vec<Finding>> {
     Ok(found)
 }
 
-/// Networks that are routed and have no plugin to open firewalls. If they have it, its STATUS and CHECK report such chains.
+/// Routed networks without a plugin that opens firewalls. If a network has one, its STATUS and CHECK report such
+/// chains.
 fn concerned<'a>(host: &'a Host<'_>) -> Vec<&'a str> {
     let is_concerned = |one: &&super::host::Configured| {
         let kinds = || one.network.plugins.iter().map(|plugin| plugin.kind.as_str());
@@ -57,7 +58,7 @@ fn finding(host: &Host<'_>, chain: &str, owner: &str) -> Option<Finding> {
     })
 }
 
-/// Whose a chain is, by the names that each program uses.
+/// The owner of a chain, by the names that each program uses.
 fn owner(chain: &str) -> &'static str {
     let table = chain.split(' ').nth(1).unwrap_or_default();
     match table {

@@ -4,7 +4,7 @@ use runtime::Result;
 
 use super::{Finding, Host};
 
-/// Families that containers are routed in, while the host does not forward.
+/// Address families that containers use while the host does not forward packets of that family.
 pub fn check(host: &Host<'_>) -> Result<Vec<Finding>> {
     let mut findings = Vec::new();
     for (is_v4, family, key) in

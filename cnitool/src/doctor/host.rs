@@ -15,12 +15,12 @@ use crate::settings::Settings;
 #[derive(Debug)]
 pub struct Host<'a> {
     pub settings: &'a Settings,
-    /// The directories of networks: cnitool's own first.
+    /// The network directories. cnitool's own directory is the first.
     pub network_dirs: Vec<NetworkDir>,
     pub networks: Vec<Configured>,
     /// The attachments of all caches.
     pub entries: Vec<Entry>,
-    /// Files of the caches that are no results.
+    /// Files of the caches that are not results of ADD.
     pub damaged: Vec<PathBuf>,
     pub live: Live,
 }
@@ -66,7 +66,7 @@ impl<'a> Host<'a> {
 }
 
 impl Configured {
-    /// The network's plugins, with the configuration that each gets.
+    /// The network's plugins, each with its configuration.
     pub fn requests(&self) -> impl Iterator<Item = (&PluginConf, Value)> {
         self.network.plugins.iter().filter_map(|plugin| {
             let request = self.network.request(plugin).ok()?;
@@ -75,7 +75,7 @@ impl Configured {
     }
 }
 
-/// An attachment as rules are labelled: network, container and interface.
+/// The label of an attachment's rules: network, container and interface.
 pub fn label(entry: &Entry) -> String {
     let at = &entry.attach.attachment;
     format!("attachment {}/{}/{}", entry.network, at.container, at.ifname)

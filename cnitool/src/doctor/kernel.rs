@@ -1,4 +1,4 @@
-//! Features of the kernel that configured networks need. STATUS of the plugins reports what they need of nf_tables.
+//! Features of the kernel that configured networks need. STATUS of the plugins reports missing parts of nf_tables.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -10,7 +10,7 @@ use runtime::Result;
 
 use super::{Finding, Host};
 
-/// Kinds of links by the plugin that makes them, with the kernel's module.
+/// The link kinds that plugins create, with the kernel modules.
 const KINDS: &[(&str, &[(&str, &str)])] = &[
     ("bandwidth", &[("ifb", "ifb")]),
     ("bridge", &[("bridge", "bridge"), ("veth", "veth")]),
@@ -22,10 +22,10 @@ const KINDS: &[(&str, &[(&str, &str)])] = &[
     ("vrf", &[("vrf", "vrf")]),
 ];
 
-/// The kernel's words for a kind that it does not have.
+/// The kernel's error message for an unknown link kind.
 const UNKNOWN: &str = "Unknown device type";
 
-/// Kinds of links that the kernel does not have.
+/// Link kinds that the kernel does not support.
 pub fn links(host: &Host<'_>) -> Result<Vec<Finding>> {
     let mut needed: BTreeMap<(&str, &str), Vec<String>> = BTreeMap::new();
     for network in host.networks.iter().map(|one| &one.network) {
@@ -48,7 +48,8 @@ pub fn links(host: &Host<'_>) -> Result<Vec<Finding>> {
     Ok(needed.into_iter().map(finding).collect())
 }
 
-/// Asks the kernel in a namespace that ends with this function. Only where no module could be loaded by that.
+/// Tries to create a link of the kind in a namespace that is deleted when this function returns. Call this only if the
+/// kernel has no module directory: otherwise the kernel would load the module.
 fn kernel_makes(kind: &str) -> bool {
     let attempt = || {
         let link = NewLink::new("probe0", LinkKind::Other(kind.to_owned()));
@@ -60,7 +61,7 @@ fn kernel_makes(kind: &str) -> bool {
     }
 }
 
-/// The modules of the running kernel, as depmod(8) lists them. None: it has no directory of them.
+/// The modules of the running kernel, as depmod(8) lists them. None: the kernel has no module directory.
 struct Modules(Option<String>);
 
 impl Modules {
@@ -71,7 +72,7 @@ impl Modules {
         Self(list("modules.dep").map(|loadable| loadable + &list("modules.builtin").unwrap_or_default()))
     }
 
-    /// None: the files do not tell.
+    /// Whether the kernel has a module. None: the files do not show it.
     fn has(&self, name: &str) -> Option<bool> {
         if Path::new("/sys/module").join(name).exists() {
             return Some(true);
@@ -80,7 +81,7 @@ impl Modules {
     }
 }
 
-/// IPv6 that is switched off, where a network has IPv6 addresses.
+/// Disabled IPv6, if a network has IPv6 addresses.
 pub fn ipv6(host: &Host<'_>) -> Result<Vec<Finding>> {
     let key = "net/ipv6/conf/all/disable_ipv6";
     let is_off = match host.sysctl(key) {

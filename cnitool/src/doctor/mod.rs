@@ -1,5 +1,5 @@
-//! `doctor`: checks of the whole host. Each group of checks is a file; each check is a function from [`Host`] to findings.
-//! A check reads; it changes nothing.
+//! `doctor`: checks of the whole host. Each group of checks is a file; each check is a function from [`Host`] to
+//! findings. A check changes nothing.
 
 mod attachments;
 mod configurations;
@@ -19,7 +19,7 @@ pub use self::finding::{Finding, Severity};
 pub use self::host::Host;
 pub use self::plugins::installed;
 
-/// A check, by the name that JSON has.
+/// A check, and its name in JSON.
 type Check = (&'static str, fn(&Host<'_>) -> Result<Vec<Finding>>);
 
 const CHECKS: &[Check] = &[
@@ -43,7 +43,7 @@ const CHECKS: &[Check] = &[
     ("firewalls.legacy", firewalls::legacy),
 ];
 
-/// Runs all checks. The findings are sorted, the worst first.
+/// Runs all checks. The findings are sorted by severity, the worst first.
 pub fn examine(host: &Host<'_>) -> Vec<(&'static str, Finding)> {
     let mut found = Vec::new();
     for (name, check) in CHECKS {
@@ -56,7 +56,7 @@ pub fn examine(host: &Host<'_>) -> Vec<(&'static str, Finding)> {
     found
 }
 
-/// How many checks there are.
+/// The number of checks.
 pub fn count() -> usize {
     CHECKS.len()
 }

@@ -1,4 +1,4 @@
-//! Networks: whether a container can be attached now, and for how many more there are addresses.
+//! Networks: whether a container can be attached now, and how many addresses are free.
 
 use host_local::NEARLY_FULL;
 use runtime::Result;
@@ -6,7 +6,7 @@ use runtime::Result;
 use super::{Finding, Host};
 use crate::commands::status::{Answer, fill};
 
-/// Networks whose plugins report by STATUS that they are not ready.
+/// Networks whose plugins report in STATUS that they are not ready.
 pub fn status(host: &Host<'_>) -> Result<Vec<Finding>> {
     let mut findings = Vec::new();
     for one in &host.networks {

@@ -1,4 +1,4 @@
-//! Plugins: whether they answer, of which suite and version they are, and whether each runtime finds them.
+//! Plugins: whether they answer, their suite and version, and whether each runtime finds them.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
@@ -13,14 +13,14 @@ use validate::schema;
 use super::host::Configured;
 use super::{Finding, Host};
 
-/// How long a plugin may take to print its version, and how much it may print.
+/// Timeout and maximum output of a plugin that prints its version.
 const TIMEOUT: Duration = Duration::from_secs(5);
 const BYTES: u64 = 1 << 16;
 
-/// In the version of Ferrule's plugins.
+/// The text that the version of each of Ferrule's plugins contains.
 const MARK: &str = "+ferrule.";
 
-/// Plugins of networks that do not answer VERSION.
+/// Plugins of networks that do not answer to VERSION.
 pub fn answer(host: &Host<'_>) -> Result<Vec<Finding>> {
     let mut findings = Vec::new();
     let mut checked = BTreeSet::new();
@@ -42,7 +42,7 @@ pub fn answer(host: &Host<'_>) -> Result<Vec<Finding>> {
     Ok(findings)
 }
 
-/// Directories where plugins of Ferrule and of another maker do the same work side by side.
+/// Directories that contain plugins of Ferrule and of another vendor for the same task.
 pub fn suite(host: &Host<'_>) -> Result<Vec<Finding>> {
     let mut findings = Vec::new();
     for (dir, banners) in installed(host) {
@@ -65,7 +65,7 @@ pub fn suite(host: &Host<'_>) -> Result<Vec<Finding>> {
     Ok(findings)
 }
 
-/// Ferrule's plugins of another version than this cnitool.
+/// Plugins of Ferrule whose version differs from this cnitool's.
 pub fn version(host: &Host<'_>) -> Result<Vec<Finding>> {
     let own = concat!("+ferrule.", env!("CARGO_PKG_VERSION"));
     let mut findings = Vec::new();
@@ -93,7 +93,7 @@ pub fn version(host: &Host<'_>) -> Result<Vec<Finding>> {
     Ok(findings)
 }
 
-/// Runtimes that look for plugins where those of their networks are not installed.
+/// Runtimes whose plugin directories do not contain the plugins of their networks.
 pub fn path(host: &Host<'_>) -> Result<Vec<Finding>> {
     let (runtimes, problems) = host_runtimes::of_host(Path::new("/"));
     let remedy = "correct the file: the runtime ignores the directory in it";
@@ -143,7 +143,7 @@ fn kinds(configured: &Configured) -> BTreeSet<PluginType> {
     configured.requests().flat_map(of).collect()
 }
 
-/// The directories with plugins that have names of the suite, and what each plugin says it is.
+/// The directories that contain plugins with names of the suite, and the version that each plugin prints.
 pub fn installed(host: &Host<'_>) -> BTreeMap<PathBuf, BTreeMap<&'static str, String>> {
     let dirs = host.networks.iter().flat_map(|one| &one.settings.path).chain(&host.settings.path);
     let dirs: BTreeSet<PathBuf> = dirs.filter_map(|dir| dir.canonicalize().ok()).collect();

@@ -1,19 +1,19 @@
-//! Stale resources: what a dry run of GC lists.
+//! Stale resources, as in a dry run of GC.
 
 use std::collections::BTreeMap;
 
 use runtime::Result;
 
 use super::{Finding, Host};
-use crate::cleanup::{KeepReason, Plan, Wishes};
+use crate::cleanup::{KeepReason, Plan, PlanOptions};
 
-/// Stale leases, links and rules; and those whose container is not known.
+/// Stale leases, links and rules, and resources whose container is unknown.
 pub fn check(host: &Host<'_>) -> Result<Vec<Finding>> {
     let mut findings = Vec::new();
     for one in host.networks.iter().filter(|one| !one.network.disable_gc) {
         let name = &one.network.name;
-        // What the plugins cannot list, STATUS and CHECK report.
-        let Ok(plan) = Plan::make(&one.network, &Wishes::default(), &one.settings) else { continue };
+        // If a plugin cannot list its resources, STATUS and CHECK report why.
+        let Ok(plan) = Plan::make(&one.network, &PlanOptions::default(), &one.settings) else { continue };
         let mut kinds: BTreeMap<&str, usize> = BTreeMap::new();
         kinds.extend(Some(("attachment", plan.delete.len())).filter(|(_, count)| *count > 0));
         plan.removed.iter().for_each(|thing| *kinds.entry(&thing.kind).or_default() += 1);

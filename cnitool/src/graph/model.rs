@@ -10,10 +10,10 @@ use crate::live::{Live, kind, state};
 use crate::ports::Port;
 use crate::runtimes;
 
-/// Everything in the picture.
+/// The objects in the picture.
 #[derive(Debug, Default, PartialEq)]
 pub struct Graph {
-    /// What interfaces hang on: bridges, masters of macvlans, or the host itself.
+    /// The trunks to which interfaces connect: bridges, masters of macvlans, or the host itself.
     pub trunks: Vec<Trunk>,
     /// Container namespaces.
     pub containers: Vec<Container>,
@@ -33,7 +33,7 @@ pub struct Container {
 #[derive(Debug, PartialEq)]
 pub struct Interface {
     pub name: String,
-    /// What it is, if it is no veth: `macvlan private`.
+    /// The kind of the interface, unless it is a veth: `macvlan private`.
     pub kind: Option<String>,
     pub network: String,
     pub state: &'static str,
@@ -47,7 +47,7 @@ pub struct Interface {
 }
 
 impl Graph {
-    /// Draws from results, and from what the kernel has.
+    /// Builds the graph from results and the state of the kernel.
     pub fn of(entries: &[Entry], host: &Live) -> Self {
         let mut graph = Self::default();
         let mut containers: BTreeMap<(String, String), Vec<Interface>> = BTreeMap::new();
@@ -70,7 +70,7 @@ impl Graph {
         graph
     }
 
-    /// The picture's parts, for programs.
+    /// The objects of the graph as JSON.
     pub fn json(&self) -> Value {
         let trunk =
             |t: &Trunk| json!({"name": t.name, "kind": t.kind, "state": t.state, "addresses": t.addresses});
@@ -118,7 +118,7 @@ impl Graph {
 }
 
 impl Container {
-    /// Its id, and whose it is.
+    /// The container id and its owner.
     pub fn title(&self) -> String {
         let of = runtimes::beyond_id(self.runtime).map(|runtime| format!(" of {runtime}"));
         format!("{}{}", self.id, of.unwrap_or_default())
@@ -126,7 +126,7 @@ impl Container {
 }
 
 impl Interface {
-    /// Its name, and what it is.
+    /// The name and the kind.
     pub fn title(&self) -> String {
         let kind = self.kind.as_ref().map(|kind| format!(" ({kind})"));
         format!("{}{}", self.name, kind.unwrap_or_default())

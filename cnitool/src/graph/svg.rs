@@ -3,7 +3,7 @@
 use super::model::{Container, Graph, Interface};
 use super::trunk::Trunk;
 
-/// The width of a character of the font that is asked for.
+/// Width of a character of the font that the SVG names.
 const CHARACTER: usize = 8;
 const LINE: usize = 18;
 const PAD: usize = 12;
@@ -16,7 +16,7 @@ const STYLE: &str = "text{font:13px ui-monospace,monospace;fill:#1f2328}.title{f
     @media(prefers-color-scheme:dark){text{fill:#e6edf3}.dim{fill:#8d96a0}rect{fill:#161b22;stroke:#484f58}\
     .space{fill:#0d1117;stroke:#30363d}.port{fill:#58a6ff}path{stroke:#8d96a0}.gone{fill:#ff7b72}.up{fill:#3fb950}}";
 
-/// The picture as a document of its own.
+/// The picture as a complete SVG document.
 pub fn svg(graph: &Graph) -> String {
     let plan = Plan::of(graph);
     let mut body = String::new();
@@ -41,7 +41,7 @@ pub fn svg(graph: &Graph) -> String {
     )
 }
 
-/// Where everything is.
+/// The coordinates of all objects.
 struct Plan {
     trunks_x: usize,
     trunks_width: usize,
@@ -87,7 +87,7 @@ impl Plan {
         }
     }
 
-    /// An interface in its namespace, its other end on the host, and the lines between them.
+    /// Draws an interface in its namespace, its other end on the host, and the lines between them.
     fn attachment(&self, interface: &Interface, y: usize, graph: &Graph) -> String {
         let lines = interface_lines(interface);
         let mut drawn = boxed(self.containers_x + PAD, y, self.containers_width - 2 * PAD, &lines);
@@ -108,7 +108,7 @@ impl Plan {
     }
 }
 
-/// Namespaces, one below the other; and where the last one ends.
+/// The coordinates of the namespaces, one below the other, and of the lower end of the last one.
 fn stack(graph: &Graph) -> (Vec<ContainerBox>, usize) {
     let mut top = MARGIN;
     let mut boxes = Vec::new();
@@ -125,7 +125,8 @@ fn stack(graph: &Graph) -> (Vec<ContainerBox>, usize) {
     (boxes, top)
 }
 
-/// Each trunk beside the middle of what hangs on it, and none over another one. What hangs higher is higher, so that few lines cross.
+/// Places each trunk next to the middle of its interfaces, without overlaps. Trunks are sorted by the position of
+/// their interfaces, so that few lines cross.
 fn stack_trunks(graph: &Graph, containers: &[ContainerBox]) -> (Vec<usize>, usize) {
     let middle = |index: usize| {
         let boxes = graph.containers.iter().zip(containers);

@@ -7,7 +7,7 @@ use super::{dot, svg, text};
 use crate::live::{Live, kind};
 use crate::ports::Port;
 
-/// Two pods on a bridge, one of them with a second interface that has no bridge; a gone one.
+/// Two pods on a bridge, one of them with a second interface without a bridge, and a pod that no longer exists.
 fn graph() -> Graph {
     let trunk = |name: &str, kind: &str, address: &str| Trunk {
         name: name.into(),
@@ -105,7 +105,7 @@ fn of_two_bridges_that_is_higher_whose_containers_are() {
     assert!(top(&graph, "cni0") > top(&graph, "cni1"));
 }
 
-/// Of a link in a container, what it hangs on: the name, and the kind.
+/// The trunk of a link in a container: its name and kind.
 fn hangs_on(link: Link, inside: &[Link], host: &[Link]) -> (String, String) {
     let [inside, host] = [inside, host].map(|links| Live { links: links.to_vec(), ..Live::default() });
     let (trunk, end) = trunk::of(&AddResult::default(), &host, Some((&inside, &link)), "web");
@@ -113,7 +113,7 @@ fn hangs_on(link: Link, inside: &[Link], host: &[Link]) -> (String, String) {
     (trunk.name, trunk.kind)
 }
 
-/// A link of a kind whose number 7 is what it is made on.
+/// A link of a kind that is stacked on link number 7.
 fn child(kind: LinkKind) -> Link {
     Link { name: "eth0".into(), kind: Some(kind), peer: Some(7), peer_netns_id: Some(0), ..Link::default() }
 }

@@ -3,7 +3,7 @@
 use super::model::{Container, Graph, Interface};
 use crate::ui::{Style, Ui};
 
-/// Every trunk with what hangs on it.
+/// All trunks with their interfaces.
 pub fn text(graph: &Graph, ui: &Ui) -> String {
     if graph.trunks.is_empty() {
         return "no attachments\n".to_owned();

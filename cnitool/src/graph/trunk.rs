@@ -6,7 +6,7 @@ use netlink::{Link, LinkKind};
 
 use crate::live::{Live, kind, state};
 
-/// A bridge of the host, or another thing that several attachments share.
+/// A bridge of the host, or another object that several attachments share.
 #[derive(Debug, PartialEq)]
 pub struct Trunk {
     pub name: String,
@@ -23,7 +23,7 @@ pub fn of(
     inside: Option<(&Live, &Link)>,
     container: &str,
 ) -> (Trunk, Option<String>) {
-    if let Some(trunk) = inside.and_then(|(live, link)| told_by_link(link, live, host, container)) {
+    if let Some(trunk) = inside.and_then(|(live, link)| by_link_kind(link, live, host, container)) {
         return (trunk, None);
     }
     let (shared, end) = sort(result, host);
@@ -36,8 +36,8 @@ pub fn of(
     }
 }
 
-/// The trunk of a link whose kind says what it hangs on.
-fn told_by_link(link: &Link, inside: &Live, host: &Live, container: &str) -> Option<Trunk> {
+/// The trunk of a container's link, if the link's kind shows it.
+fn by_link_kind(link: &Link, inside: &Live, host: &Live, container: &str) -> Option<Trunk> {
     if let Some(parent) = inside.parent(link, host) {
         let is_inside = link.peer_netns_id.is_none();
         return Some(if is_inside { of_container(parent, inside, container) } else { of_link(parent, host) });
@@ -58,7 +58,7 @@ fn is_moved(link: &Link) -> bool {
     link.kind.is_none() || !(link.alias.is_empty() || ownership::is_owned(link))
 }
 
-/// A device that is itself in the container, by the name that it had on the host.
+/// A device that was moved into the container, by its name on the host.
 fn moved(link: &Link, container: &str) -> Trunk {
     let name = if link.alias.is_empty() { &link.name } else { &link.alias };
     Trunk { name: format!("{name} of {container}"), state: state(link), ..unconnected("", "moved device") }
@@ -74,28 +74,28 @@ fn of_link(link: &Link, live: &Live) -> Trunk {
     }
 }
 
-/// A master that is itself in the container (`linkInContainer`), or a tap's bridge there.
+/// A master that is in the container itself (`linkInContainer`), or a tap's bridge in the container.
 fn of_container(link: &Link, inside: &Live, container: &str) -> Trunk {
     Trunk { name: format!("{} of {container}", link.name), ..of_link(link, inside) }
 }
 
-/// Where the host's end of a veth is a port of nothing, as ptp makes it.
+/// The trunk of a veth whose host end is not a port, as ptp creates it.
 fn host_itself() -> Trunk {
     Trunk { state: "up", ..unconnected("host", "without a bridge") }
 }
 
-/// What opens taps that are no ports.
+/// The trunk of taps that are not ports: the program that opens them.
 fn programs() -> Trunk {
     unconnected("programs", "behind taps")
 }
 
-/// What is no link.
+/// The trunk of an attachment without a link.
 fn unconnected(name: &str, kind: &str) -> Trunk {
     Trunk { name: name.to_owned(), kind: kind.to_owned(), state: "", addresses: Vec::new() }
 }
 
-/// Of a result's interfaces on the host: the bridge that is shared, and the host end that is a port of it. What the
-/// kernel does not know any more is told by the order that plugins report them in: the bridge first.
+/// Finds the shared bridge and the host end that is its port, among a result's interfaces on the host. If the kernel
+/// has deleted the links, their order in the result decides: plugins report the bridge first.
 fn sort<'a>(result: &'a AddResult, host: &Live) -> (Option<Link>, Option<&'a Reported>) {
     let on_host: Vec<&Reported> = result.host_interfaces().collect();
     let is_bridge = |name: &str| host.link(name).is_some_and(|link| link.is("bridge"));

@@ -6,7 +6,7 @@ use serde_json::json;
 
 use super::*;
 
-/// What a cache's file tells.
+/// The contents of a cache file.
 fn entry(cached: &Value) -> Entry {
     let dir = tempfile::tempdir().unwrap();
     fs::create_dir(dir.path().join("results")).unwrap();
@@ -18,7 +18,7 @@ fn runtime_of(cached: &Value) -> Option<&'static str> {
     of_attachment(&entry(cached))
 }
 
-/// The files that were found in /var/lib/cni/results, without their configurations, addresses and routes.
+/// Files from /var/lib/cni/results, without their configurations, addresses and routes.
 #[test]
 fn what_runtimes_have_left_in_the_cache_tells_them() {
     let podman_4_3_1 = json!({
@@ -43,7 +43,7 @@ fn what_runtimes_have_left_in_the_cache_tells_them() {
             {"mac": "3e:d6:14:5f:d7:15", "name": "eth0", "sandbox": "/proc/101/ns/net"},
         ]},
     });
-    // Multus has repeated the arguments.
+    // Multus repeats the arguments.
     let id = "3f6940ab5ab43bc522569d15b23f8c1bbde1d7678b080398506924fc01d72755";
     let args = [
         json!(["IgnoreUnknown", "true"]),
@@ -58,7 +58,7 @@ fn what_runtimes_have_left_in_the_cache_tells_them() {
         "netns": "/var/run/netns/8b8677c8-8929-4746-8206-514069760f6e",
         "cniArgs": args, "result": {"cniVersion": "0.3.1"},
     });
-    // The kubelet's of 1.19 has neither namespace nor arguments.
+    // The kubelet 1.19 passes neither namespace nor arguments.
     let kubenet = json!({
         "kind": "cniCacheV1",
         "containerId": "f89681f0fc8025fced6ef3d14e220086cff2a7e89876de387b41e7892b0428c5",
@@ -84,7 +84,7 @@ fn shape(id: &str, netns: &str, args: &[(&str, &str)]) -> Value {
     })
 }
 
-/// As the sources of each make them.
+/// Values as in the source code of each runtime.
 #[test]
 fn a_runtime_is_told_by_its_ids_namespaces_and_arguments_and_what_fits_several_is_unknown() {
     let hash = &"0123456789abcdef".repeat(4);

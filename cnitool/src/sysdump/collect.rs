@@ -1,4 +1,5 @@
-//! What a report needs: versions, configurations, results, links, routes, rules, settings, findings and logs.
+//! Collects the files of a report: versions, configurations, results, links, routes, rules, settings, findings and
+//! logs.
 
 use std::collections::BTreeMap;
 use std::fmt::Debug;
@@ -19,7 +20,7 @@ use crate::settings::Settings;
 /// Prints the rules of nf_tables.
 const NFT: (&str, &[&str]) = ("nft", &["list", "ruleset"]);
 
-/// The journal of what has to do with CNI.
+/// The journal's entries about CNI.
 const JOURNAL: &[&str] = &["--no-pager", "--lines=20000", "--output=short-iso", "--boot"];
 
 const SETTINGS: &[&str] = &[
@@ -84,7 +85,7 @@ fn sysctls(host: &Host<'_>) -> Value {
         .into()
 }
 
-/// Configurations that are JSON. Of other files there is the name and the error only: nobody can tell what is secret in them.
+/// Configurations that are JSON. For other files, only the name and the error: secrets cannot be recognised in them.
 fn configurations(host: &Host<'_>) -> Result<Vec<(String, Content)>> {
     let mut files = Vec::new();
     for dir in &host.network_dirs {
@@ -130,7 +131,7 @@ fn rules() -> Vec<(String, Content)> {
     printed.map(|(program, text)| (format!("rules/{program}.txt"), Content::Text(text))).collect()
 }
 
-/// Lines that name CNI or Ferrule.
+/// Lines that contain CNI or Ferrule.
 fn journal() -> Option<String> {
     let text = output("journalctl", JOURNAL)?;
     let is_ours = |line: &&str| {

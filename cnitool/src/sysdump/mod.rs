@@ -15,11 +15,11 @@ use crate::settings::Settings;
 pub struct Item {
     pub name: String,
     pub text: String,
-    /// How many values were removed from it.
+    /// The number of values that were removed.
     pub removed: usize,
 }
 
-/// Everything that goes into the archive. Secrets are removed from all files here, whatever collected them.
+/// All files of the archive. Secrets are removed here, from all files.
 ///
 /// # Errors
 /// If the directories of networks or the caches cannot be read.
@@ -28,7 +28,7 @@ pub fn contents(settings: &Settings) -> Result<Vec<Item>> {
     Ok(collected.into_iter().map(|(name, content)| content.redacted(name)).collect())
 }
 
-/// What was collected for a file.
+/// The contents of a file before secrets are removed.
 #[derive(Debug)]
 pub enum Content {
     Json(serde_json::Value),

@@ -1,4 +1,4 @@
-//! Secrets, by the names that they have and by their form.
+//! Removes secrets, which are recognised by their names and by their format.
 //!
 //! - In JSON the value of a key that is named like a secret, and everything below `env`.
 //! - In text `NAME=value` with an environment variable's name, `name: value` with a name like a secret's, tokens, keys in PEM, and
@@ -28,7 +28,7 @@ const NAMES: &[&str] = &[
 /// Ends of names of secrets.
 const ENDS: &[&str] = &["key", "keys", "key-data", "key_data", "keydata", "pass", "pwd"];
 
-/// A value: quoted, also by quotes that are escaped, as in JSON that is a string of a log; or up to the next separator.
+/// A value: quoted (also with escaped quotes, as in a JSON string in a log), or up to the next separator.
 const VALUE: &str = r#"\\+"[^"\\]*\\+"|"(?:[^"\\]|\\.)*"|'[^']*'|[^\s,;}\]"'\\\[]+"#;
 
 /// Variables and CNI arguments whose values are needed to understand a report.
@@ -83,7 +83,7 @@ pub fn text(text: &str) -> (String, usize) {
 }
 
 fn member(key: &str, value: Value, removed: &mut usize) -> Value {
-    // A path or a switch is no secret, but nobody can tell a path from a password.
+    // A path or a switch is not a secret, but a path cannot be distinguished from a password.
     let is_secret = is_secret(key) && !matches!(value, Value::Null | Value::Bool(_));
     if is_secret || ["env", "environment"].contains(&key.to_ascii_lowercase().as_str()) {
         *removed += 1;
@@ -102,7 +102,7 @@ fn member(key: &str, value: Value, removed: &mut usize) -> Value {
 }
 
 fn object(members: Map<String, Value>, removed: &mut usize) -> Value {
-    // kubectl's configuration, whatever its file is called.
+    // kubectl's configuration, whatever the file's name.
     if members.contains_key("clusters") && members.contains_key("users") {
         *removed += 1;
         return REMOVED.into();
@@ -124,7 +124,7 @@ type Replacement = fn(&Captures<'_>) -> Option<String>;
 type Pattern = (Regex, Replacement);
 
 static PATTERNS: LazyLock<Vec<Pattern>> = LazyLock::new(|| {
-    // Of names that are secrets only: what else has quotes around it may have a secret in it.
+    // Only for names of secrets: a quoted text that follows another name may contain a secret.
     let named = format!(
         r#"(?i)([A-Za-z0-9_.-]*(?:(?:{})[A-Za-z0-9_.-]*|(?:{})))(\\*["']?\s*[:=]\s*)({VALUE})"#,
         NAMES.join("|"),

@@ -1,4 +1,4 @@
-//! Events of links and of traffic control: has somebody removed what keeps containers to the limits of bandwidth?
+//! Events of links and of traffic control, which report removed bandwidth limits.
 
 use std::cell::{Cell, RefCell};
 use std::mem::take;
@@ -11,15 +11,15 @@ use netlink::uapi::{RTM_DELLINK, RTM_DELQDISC, RTM_DELTFILTER, RTNLGRP_LINK, RTN
 use netlink::{Link, Netlink, Protocol, Socket};
 use nix::errno::Errno;
 
-/// Room for events while nobody reads them, in bytes: the kernel tells every change of every link, and a repair may take seconds.
+/// Size of the receive buffer in bytes. The kernel reports every change of every link, and a repair may take seconds.
 const ROOM: usize = 4 << 20;
 
-/// What was removed.
+/// A removed object.
 #[derive(Clone, Debug, PartialEq, Eq)]
 enum Removed {
-    /// A queueing discipline or a filter of the link of this index.
+    /// A queueing discipline or a filter of the link with this index.
     Of(u32),
-    /// A link of kind ifb with this alias, which says whose it was.
+    /// A link of kind ifb with this alias, which names its owner.
     Ifb(String),
 }
 
@@ -28,17 +28,17 @@ enum Removed {
 pub struct Limits {
     socket: Socket,
     nl: Netlink,
-    /// Since the last look.
+    /// The objects removed since the last call of [`Limits::are_lost`].
     removed: RefCell<Vec<Removed>>,
-    /// There was no room for some events.
+    /// Whether the kernel dropped events because the buffer was full.
     overflowed: Cell<bool>,
 }
 
 impl Limits {
-    /// Subscribes.
+    /// Subscribes to the events.
     ///
     /// # Errors
-    /// What the kernel refuses.
+    /// If the subscription fails.
     pub fn watch() -> Result<Self> {
         let socket = Socket::open(Protocol::Route).and_then(|socket| {
             socket.make_room_for_events(ROOM);
@@ -51,7 +51,8 @@ impl Limits {
         Ok(Self { socket, nl: Netlink::open()?, removed, overflowed })
     }
 
-    /// Takes the events that are there, and waits for none. Whether any of them may be a loss: [`Limits::are_lost`] tells.
+    /// Reads pending events without waiting. Returns whether any of them may be a loss: call [`Limits::are_lost`]
+    /// then.
     ///
     /// # Errors
     /// If the socket fails.
@@ -69,11 +70,11 @@ impl Limits {
         Ok(any)
     }
 
-    /// Whether what was removed since the last look is missed by a container that is still attached: a DEL removes the same, and then
-    /// the interface.
+    /// Whether an attached container lacks one of the removed objects. A DEL removes the same objects, but also the
+    /// interface.
     ///
     /// # Errors
-    /// If the kernel refuses to tell.
+    /// If the kernel does not list the links.
     pub fn are_lost(&self) -> Result<bool> {
         let removed = take(&mut *self.removed.borrow_mut());
         if self.overflowed.take() {
@@ -89,7 +90,7 @@ impl AsFd for Limits {
     }
 }
 
-/// What an event says is removed, if it is of the kinds that bandwidth makes.
+/// The object that an event reports as removed, if bandwidth creates objects of that kind.
 fn removed(kind: u16, payload: &[u8]) -> Option<Removed> {
     match kind {
         RTM_DELQDISC => {
@@ -108,10 +109,10 @@ fn removed(kind: u16, payload: &[u8]) -> Option<Removed> {
     }
 }
 
-/// Whether a link is the one that something was removed of, or has the owner of an ifb that was removed. Others' disciplines come and
-/// go on other kinds of links.
+/// Whether the object was removed from this link, or was an ifb of the same owner. On other kinds of links, other
+/// programs add and remove queueing disciplines.
 fn is_missed(removed: &[Removed], link: &Link) -> bool {
-    // bandwidth puts a word behind the owner.
+    // bandwidth appends a word to the owner.
     let has_owner = |alias: &str| {
         let rest = alias.strip_prefix(&*link.alias).filter(|_| !link.alias.is_empty());
         rest.is_some_and(|rest| rest.is_empty() || rest.starts_with(' '))

@@ -102,7 +102,7 @@ pub fn store(scratch: &Path, input: &[u8]) {
     if store.reset_after_reboot().is_ok() {
         store.reset_after_reboot().unwrap();
     }
-    store.forget_boot().unwrap();
+    store.remove_boot_mark().unwrap();
     store.retain(|_, _| false).unwrap().into_result().unwrap();
     assert!(store.leases_of(&at).unwrap().0.is_empty());
     drop(store);

@@ -39,18 +39,18 @@ impl Plugin for HostLocal {
         let conf = &call.conf;
         conf.check_fits(call.net.version)?;
         let dns = conf.resolv_conf.as_deref().map(resolv::read).transpose()?.unwrap_or_default();
-        let in_args = call.args.ip()?;
+        let args_ip = call.args.ip()?;
         for Range { subnet, gateway, .. } in conf.sets.iter().flat_map(RangeSet::without_gateway) {
             cni::warn(&format!("gateway {gateway} is not in subnet {subnet}, so containers cannot reach it"));
         }
         let requested =
-            allocator::requests(&conf.sets, &[in_args.as_slice(), &conf.args_ips, &conf.runtime_ips])?;
+            allocator::requests(&conf.sets, &[args_ip.as_slice(), &conf.args_ips, &conf.runtime_ips])?;
 
         let mut store = Store::create(&conf.data_dir, &call.net.name)?;
         if conf.reset_on_reboot == Some(true) {
             store.reset_after_reboot()?
         } else {
-            store.forget_boot()?
+            store.remove_boot_mark()?
         }
         let mut chosen = choose(&mut store, call, &requested);
         if chosen.is_err() && conf.reuse_stale_leases {
@@ -68,13 +68,13 @@ impl Plugin for HostLocal {
                 "address {ip} is also leased in network {network}, to {owner}: if both networks are on one link, give them different ranges"
             ));
         }
-        if conf.reuse_stale_leases && store.is_nearly_full(&conf.sets) && store.may_look_for_stale() {
+        if conf.reuse_stale_leases && store.is_nearly_full(&conf.sets) && store.is_background_search_due() {
             reuse(call).start();
         }
 
         let (data_dir, network) = (conf.data_dir.clone(), call.net.name.clone());
-        let (at, given) = (call.attachment.clone(), ips.clone());
-        undo.push(move || release(&data_dir, &network, &at, |ip| given.contains(&ip)));
+        let (at, reserved) = (call.attachment.clone(), ips.clone());
+        undo.push(move || release(&data_dir, &network, &at, |ip| reserved.contains(&ip)));
         let ips = conf.sets.iter().zip(ips).filter_map(|(set, ip)| report(set, ip)).collect();
         Ok(AddResult { ips, routes: conf.routes.clone(), dns, ..AddResult::default() })
     }
@@ -142,6 +142,7 @@ impl Plugin for HostLocal {
     }
 }
 
+/// A request to release stale leases of the network.
 fn reuse(call: &Add<Conf>) -> reuse::Request {
     let conf = &call.conf;
     reuse::Request {
@@ -155,12 +156,13 @@ fn reuse(call: &Add<Conf>) -> reuse::Request {
 
 /// Chooses an address of each range set.
 fn choose(store: &mut Store, call: &Add<Conf>, requested: &[Option<IpAddr>]) -> Result<Vec<IpAddr>> {
-    refuse_second(store, call)?;
+    refuse_second_lease(store, call)?;
     allocator::choose(&call.conf.sets, requested, store)
 }
 
-/// An attachment has at most one lease of a range set, and only its DEL releases it (containernetworking/plugins#328).
-fn refuse_second(store: &mut Store, call: &Add<Conf>) -> Result<()> {
+/// Fails if the attachment already has a lease of a range set: a repeated ADD must not allocate a second address
+/// (containernetworking/plugins#328).
+fn refuse_second_lease(store: &mut Store, call: &Add<Conf>) -> Result<()> {
     let (leases, _) = store.leases_of(&call.attachment)?;
     let held = leases.iter().find_map(|lease| {
         let set = call.conf.sets.iter().position(|set| set.range_of(lease.ip).is_some())?;
@@ -173,6 +175,7 @@ fn refuse_second(store: &mut Store, call: &Add<Conf>) -> Result<()> {
     )))
 }
 
+/// The address with prefix length and gateway, for the result.
 fn report(set: &RangeSet, ip: IpAddr) -> Option<IpConfig> {
     let range = set.range_of(ip)?;
     let address = IpNetwork::new(ip, range.subnet.prefix()).ok()?;
@@ -184,11 +187,11 @@ fn release(
     data_dir: &Path,
     network: &NetworkName,
     at: &Attachment,
-    meant: impl Fn(IpAddr) -> bool,
+    is_selected: impl Fn(IpAddr) -> bool,
 ) -> Result<()> {
     let Some(mut store) = Store::open(data_dir, network)? else { return Ok(()) };
     let (leases, mut failures) = store.every_lease_of(at)?;
-    for lease in leases.iter().filter(|lease| meant(lease.ip)) {
+    for lease in leases.iter().filter(|lease| is_selected(lease.ip)) {
         failures.note(store.release(lease));
     }
     failures.into_result()

@@ -251,8 +251,8 @@ impl Store {
         sets.iter().any(|set| leased >= set.capacity().saturating_mul(NEARLY_FULL) / 100)
     }
 
-    /// Whether a search for stale leases in the background is due. If so, its start is recorded.
-    pub fn may_look_for_stale(&mut self) -> bool {
+    /// Whether a search for stale leases in the background is due. If so, records its start.
+    pub fn is_background_search_due(&mut self) -> bool {
         let last = self.dir.modified(LOOKED);
         let is_time = last.is_none_or(|last| last.elapsed().map_or(true, |age| age > LOOK_PAUSE));
         if is_time {
@@ -356,7 +356,7 @@ impl Store {
     ///
     /// # Errors
     /// Code 5 if the file cannot be removed.
-    pub fn forget_boot(&mut self) -> Result<()> {
+    pub fn remove_boot_mark(&mut self) -> Result<()> {
         self.changed |= self.dir.remove(BOOT)?;
         Ok(())
     }

@@ -1,4 +1,4 @@
-//! The configuration: as written ([`RawConf`]) and as checked ([`Conf`]). No I/O.
+//! The configuration: unchecked ([`RawConf`]) and validated ([`Conf`]). No I/O.
 
 use std::collections::BTreeMap;
 
@@ -7,18 +7,18 @@ use serde::Deserialize;
 
 use crate::name::HostName;
 
-/// The keys of `CNI_ARGS` that name the container, by precedence. Podman and Kubernetes set the first one.
+/// The keys of `CNI_ARGS` with the container's name, by precedence. Podman and Kubernetes set the first one.
 const NAME_ARGS: [&str; 2] = ["K8S_POD_NAME", "CNI_POD_NAME"];
 
-/// The longest domain, in bytes. The longest label fits before it.
+/// Maximum length of the domain in bytes. A label of maximum length still fits before it.
 const LONGEST_DOMAIN: usize = 189;
 
-/// The configuration as written.
+/// The configuration before validation.
 #[derive(Debug, Default, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 struct RawConf {
     domain_name: String,
-    /// Without effect: each network has a server of its own. Read, so that a wrong type is reported.
+    /// Has no effect, because each network has its own server. It is parsed so that a wrong type is reported.
     multi_domain: bool,
     internal: Option<bool>,
     runtime_config: RawRuntime,
@@ -37,12 +37,12 @@ enum RawAliases {
     ByNetwork(BTreeMap<String, Option<Vec<String>>>),
 }
 
-/// The configuration as checked.
+/// The validated configuration.
 #[derive(Clone, Debug)]
 pub struct Conf {
     /// `domainName`: the domain of all names of the network.
     pub domain: Option<HostName>,
-    /// `internal`: names outside of the network are not resolved. None: the container's routes decide.
+    /// `internal`: whether names outside the network are not resolved. None: it depends on the container's routes.
     pub internal: Option<bool>,
     aliases: Aliases,
 }
@@ -50,9 +50,10 @@ pub struct Conf {
 /// `runtimeConfig.aliases`
 #[derive(Clone, Debug)]
 enum Aliases {
-    /// As the CNI conventions have it: those of this network.
+    /// A list of this network's aliases, as in the CNI conventions.
     Plain(Vec<HostName>),
-    /// As Podman sends it. Other networks may resolve no names, so their aliases may be anything.
+    /// The aliases by network, as Podman sends them. Aliases of other networks are not validated, because these
+    /// networks may have no DNS.
     ByNetwork(BTreeMap<String, Vec<String>>),
 }
 
@@ -84,10 +85,10 @@ impl TryFrom<AsWritten> for Conf {
 }
 
 impl Conf {
-    /// The names of the container on a network, its own first, each once.
+    /// The container's names on a network, without duplicates. The first one is the container's own name.
     ///
     /// # Errors
-    /// Code 7 for what is no name in DNS.
+    /// Code 7 if a name is not valid in DNS.
     pub fn names(&self, network: &NetworkName, args: &CniArgs) -> Result<Vec<HostName>> {
         let own = NAME_ARGS.into_iter().find_map(|key| {
             let name = args.get(key).filter(|name| !name.is_empty())?;
@@ -119,7 +120,8 @@ impl Conf {
         }
     }
 
-    /// Whether names outside of the network are resolved: by `internal`, or if the container has a default route.
+    /// Whether names outside the network are resolved: according to `internal`, or else if the container has a
+    /// default route.
     pub fn forwards(&self, result: &AddResult) -> bool {
         let has_default_route = || result.routes.iter().any(|route| route.dst.prefix() == 0);
         self.internal.map_or_else(has_default_route, |internal| !internal)

@@ -1,11 +1,11 @@
-//! The attachments whose DEL has run: the file `deleted` in a network's directory, a line for each.
+//! The attachments whose DEL has run: the file `deleted` in a network's directory, with a line for each attachment.
 //!
-//! In a chain, the DEL of the plugin that made the interface runs last. Until then a repair finds the container attached, and would
-//! register the names that this plugin's DEL has just removed.
+//! In a chain, the DEL of the plugin that created the interface runs last. Until then, the container still looks
+//! attached to a repair, which would register the names that the DEL of dnsname has just removed.
 
 use cni::Attachment;
 
-/// How many lines are kept: more than DELs run at the same time.
+/// Maximum number of lines. More than the number of DELs that run concurrently.
 const MOST: usize = 512;
 
 /// The lines, the oldest first.
@@ -18,23 +18,23 @@ impl Deletions {
         Self(text.lines().map(str::to_owned).collect())
     }
 
-    /// Whether an attachment's DEL has run, and no ADD since.
+    /// Whether an attachment's DEL has run, without an ADD afterwards.
     pub fn has(&self, at: &Attachment) -> bool {
         self.0.contains(&line(at))
     }
 
-    /// Adds an attachment. With too many lines, the oldest ones are dropped.
+    /// Adds an attachment. If there are too many lines, drops the oldest ones.
     pub fn add(&mut self, at: &Attachment) {
         self.0.push(line(at));
         self.0.drain(..self.0.len().saturating_sub(MOST));
     }
 
-    /// Removes an attachment, which an ADD has attached again.
+    /// Removes an attachment after a new ADD.
     pub fn remove(&mut self, at: &Attachment) {
         self.0.retain(|other| *other != line(at));
     }
 
-    /// The file's content.
+    /// The content of the file.
     pub fn text(&self) -> String {
         self.0.iter().map(|line| format!("{line}\n")).collect()
     }

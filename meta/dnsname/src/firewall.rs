@@ -1,14 +1,16 @@
-//! INPUT of the host's firewall, which may drop what containers ask: opened for an attachment, and closed with the last one.
+//! Opens the host's firewall for DNS queries of containers, which the hook INPUT may drop. The DEL of the last
+//! attachment closes it.
 
 use cni::{Attachment, Code, NetworkName, Result, Scope, Undo};
 use netfilter::{DnsServer, Firewall, Kind, Owner, Removal};
 
 const KINDS: [Kind; 1] = [DnsServer::KIND];
 
-/// Lets containers behind an interface of the host ask for names. Where the kernel has no nf_tables, INPUT is left to the administrator.
+/// Allows containers behind an interface of the host to send DNS queries. If the kernel has no nf_tables, the
+/// administrator must open INPUT.
 ///
 /// # Errors
-/// What the kernel refuses, or iptables.
+/// If the rules cannot be installed.
 pub fn open(network: &NetworkName, at: &Attachment, rules: &DnsServer, undo: &mut Undo) -> Result<()> {
     let installed =
         Firewall::open(None).and_then(|firewall| firewall.install(&Owner::new(network, at), rules, undo));
@@ -21,10 +23,10 @@ pub fn open(network: &NetworkName, at: &Attachment, rules: &DnsServer, undo: &mu
     }
 }
 
-/// Whether they may.
+/// Checks that the rules exist.
 ///
 /// # Errors
-/// Code 999, with what is missing.
+/// Code 999 with the missing rule.
 pub fn check(network: &NetworkName, at: &Attachment, rules: &DnsServer) -> Result<()> {
     let checked = Firewall::open(None).and_then(|firewall| firewall.check(&Owner::new(network, at), rules));
     match checked {
@@ -33,10 +35,10 @@ pub fn check(network: &NetworkName, at: &Attachment, rules: &DnsServer) -> Resul
     }
 }
 
-/// Closes INPUT for an attachment.
+/// Removes the rules of an attachment.
 ///
 /// # Errors
-/// What could not be removed.
+/// If a rule cannot be removed.
 pub fn close(network: &NetworkName, at: &Attachment) -> Result<()> {
     let removal = Removal::start();
     let removed = removal.remove(&Owner::new(network, at), &KINDS);
@@ -44,10 +46,10 @@ pub fn close(network: &NetworkName, at: &Attachment) -> Result<()> {
     removed
 }
 
-/// The same for attachments that GC removes.
+/// Removes the rules of attachments that GC removes.
 ///
 /// # Errors
-/// What could not be removed.
+/// If a rule cannot be removed.
 pub fn collect(network: &NetworkName, scope: &Scope) -> Result<()> {
     let removal = Removal::start();
     let removed = removal.collect(network, &KINDS, scope);

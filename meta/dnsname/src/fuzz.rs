@@ -1,4 +1,4 @@
-//! Hostile input: what the fuzz target feeds to this plugin, and what must hold whatever it is.
+//! The fuzz target of this plugin, and the conditions that must hold for any input.
 
 #![allow(clippy::unwrap_used, reason = "a fuzz target ends with a panic")]
 
@@ -10,8 +10,9 @@ use crate::conf::Conf;
 use crate::hosts::Hosts;
 use crate::masq::{Listen, Service, User};
 
-/// The configuration, after an empty line a hosts file, and after another one a configuration of dnsmasq. Names that are accepted make a line
-/// each, of their own and with their owner. Lines of others are kept. What dnsmasq is configured with is read as it was written.
+/// The input is a configuration, a hosts file after an empty line, and a configuration of dnsmasq after another empty
+/// line. Each accepted name results in a line with its owner. Lines of other programs are kept. A configuration of
+/// dnsmasq is parsed as it was written.
 pub fn configuration(input: &[u8]) {
     let text = String::from_utf8_lossy(input);
     let mut parts = text.splitn(3, "\n\n");

@@ -1,11 +1,12 @@
-//! The hosts file of a network, `addnhosts`: a line for each address of a container, in the form of hosts(5).
+//! The hosts file of a network, `addnhosts`: a line for each address of a container, in the format of hosts(5).
 //!
 //! ```text
 //! 10.88.0.5  web  db  _18f3a91c5d2b7e40  # ferrule 3f9c... eth0
 //! ```
 //!
-//! The comment says which attachment owns the line. The last name is the line's token: no other line ever has it, so a server that
-//! resolves the token has read this very line. A line of the original plugin has neither.
+//! The comment names the attachment that owns the line. The last name is the line's token, which no other line ever
+//! has. So if a server resolves the token, it has read this line. A line of the original plugin has neither a comment
+//! nor a token.
 
 use std::fmt::Write;
 use std::net::IpAddr;
@@ -16,17 +17,17 @@ use cni::{Attachment, ContainerId, IfName};
 
 use crate::name::HostName;
 
-/// What the comment of a line begins with that Ferrule has written.
+/// Prefix of the comments of lines that Ferrule has written.
 const MARK: &str = "ferrule";
 
-/// What a token begins with, and no name of a container.
+/// Prefix of tokens. No container name begins with it.
 const TOKEN: char = '_';
 
-/// All lines, in their order.
+/// All lines, in the order of the file.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Hosts(Vec<Line>);
 
-/// A line, and what it says.
+/// A line, and its entry.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Line {
     text: String,
@@ -41,21 +42,21 @@ pub struct Entry {
     pub address: IpAddr,
     /// Its names, without the token.
     pub names: Vec<String>,
-    /// A name that is the line's own. None: the original plugin wrote the line.
+    /// The token. None: the original plugin wrote the line.
     pub token: Option<String>,
     /// The attachment that owns the line. None: the original plugin wrote the line.
     pub owner: Option<Attachment>,
 }
 
 impl Hosts {
-    /// Reads the file. Each line is kept as it is.
+    /// Parses the file. The text of each line is kept.
     pub fn parse(text: &str) -> Self {
         let line = |text: &str| Line { text: text.to_owned(), entry: Entry::parse(text) };
         Self(text.lines().filter(|text| !is_blanked(text)).map(line).collect())
     }
 
-    /// The file's content without some entries, in as many bytes: each of their lines becomes a comment. A full disk has room for it, and a
-    /// write that is interrupted leaves no part of a line.
+    /// The file's content without some entries, but with the same length: each of their lines becomes a comment. So
+    /// it can be written on a full disk, and an interrupted write leaves no part of a line.
     pub fn blanked(text: &str, removed: &[Entry]) -> String {
         let blank = |line: &str| match Entry::parse(line) {
             Some(entry) if removed.contains(&entry) => format!("{:<1$}", '#', line.len()),
@@ -69,7 +70,7 @@ impl Hosts {
         self.0.iter().filter_map(|line| line.entry.as_ref())
     }
 
-    /// The entries of an attachment: its own lines, and those of the original plugin that have one of its addresses.
+    /// The entries of an attachment: its own lines, and lines of the original plugin with one of its addresses.
     pub fn entries_of<'a>(
         &'a self,
         at: &'a Attachment,
@@ -78,14 +79,14 @@ impl Hosts {
         self.entries().filter(move |entry| entry.is_of(at, addresses))
     }
 
-    /// Removes the entries that the closure says, and returns them.
+    /// Removes the entries that `is_taken` selects, and returns them.
     pub fn take(&mut self, is_taken: impl Fn(&Entry) -> bool) -> Vec<Entry> {
         let is_taken = |line: &mut Line| line.entry.as_ref().is_some_and(&is_taken);
         self.0.extract_if(.., is_taken).filter_map(|line| line.entry).collect()
     }
 
-    /// Writes the entries of an attachment, in place of those that it has. No other container can have one of its addresses: an entry
-    /// that still does is stale, and is removed, too.
+    /// Replaces the entries of an attachment. Also removes entries of other containers with one of its addresses:
+    /// they are stale, because no other container can have the address.
     pub fn replace(&mut self, at: &Attachment, addresses: &[IpAddr], names: &[HostName]) -> Vec<Entry> {
         self.take(|entry| entry.owner.as_ref() == Some(at) || addresses.contains(&entry.address));
         let entry = |(number, address): (usize, &IpAddr)| Entry {
@@ -99,14 +100,14 @@ impl Hosts {
         added
     }
 
-    /// The file's content.
+    /// The content of the file.
     pub fn text(&self) -> String {
         self.0.iter().fold(String::new(), |text, line| text + &line.text + "\n")
     }
 }
 
 impl Entry {
-    /// None: a comment, an empty line, or no address and name.
+    /// Parses an entry. None: the line is empty or a comment, or lacks an address or a name.
     fn parse(line: &str) -> Option<Self> {
         let (fields, comment) =
             line.split_once('#').map_or((line, ""), |(fields, comment)| (fields, comment));
@@ -119,7 +120,7 @@ impl Entry {
         (token.is_some() || !names.is_empty()).then_some(Self { address, names, token, owner })
     }
 
-    /// Whether the entry is of an attachment with these addresses.
+    /// Whether the entry belongs to an attachment with these addresses.
     pub fn is_of(&self, at: &Attachment, addresses: &[IpAddr]) -> bool {
         match &self.owner {
             Some(owner) => owner == at,
@@ -151,7 +152,7 @@ fn owner(comment: &str) -> Option<Attachment> {
     Some(Attachment { container: ContainerId::parse(container).ok()?, ifname: IfName::parse(ifname).ok()? })
 }
 
-/// A name that nobody has used before, for a line of this process.
+/// A new unique name, for a line that this process writes.
 fn token(number: usize) -> String {
     let since_1970 = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
     format!("{TOKEN}{:x}-{:x}-{number}", since_1970.as_nanos(), process::id())
@@ -199,7 +200,7 @@ mod tests {
         let of = at("c1");
         assert_eq!(hosts.take(|entry| entry.is_of(&of, &[])).len(), 1);
         assert_eq!(addresses(&hosts), ["10.88.0.2", "10.88.0.3", "10.88.0.6"]);
-        // An attachment that the original has made is known by its address.
+        // An attachment of the original plugin is found by its address.
         let own = ["10.88.0.3".parse().unwrap(), "10.88.0.6".parse().unwrap()];
         assert_eq!(hosts.take(|entry| entry.is_of(&of, &own)).len(), 1);
         assert_eq!(addresses(&hosts), ["10.88.0.2", "10.88.0.6"]);

@@ -82,7 +82,7 @@ impl Plugin for Dnsname {
     }
 }
 
-/// What an attachment needs: its names at its addresses, and a server that resolves them.
+/// The registration of an attachment: its names at its addresses, and the server that resolves them.
 #[derive(Debug)]
 struct Registration<'a> {
     network: &'a NetworkName,
@@ -116,14 +116,14 @@ impl<'a> Registration<'a> {
         Self::new(&call.conf, &call.net.name, &call.attachment, &call.args, &call.prev_result)
     }
 
-    /// Writes the names, starts the server, and waits until it resolves them.
+    /// Writes the names, starts the server, and waits until the server resolves the names.
     fn register(&self, undo: &mut Undo) -> Result<()> {
         self.push_undo(undo);
         firewall::open(self.network, self.at, &self.rules(), undo)?;
         self.write(Network::create(self.network)?)
     }
 
-    /// Registers an attachment again, unless a DEL has removed it. A DEL that comes later finds all that is restored.
+    /// Registers an attachment again, unless a DEL has removed it. A later DEL removes everything that is restored.
     fn restore(&self, undo: &mut Undo) -> Result<()> {
         let network = self.reopen()?;
         self.push_undo(undo);
@@ -160,14 +160,14 @@ impl<'a> Registration<'a> {
         let mut hosts = network.hosts()?;
         let added = hosts.replace(self.at, &self.addresses, &self.names);
         network.write_hosts(&hosts)?;
-        // The lock is released: others write their names while this plugin waits.
+        // The lock is released here, so that other plugins can write their names while this plugin waits.
         drop(server::ensure(network, &self.service)?);
         let settle = |silence| server::settle(self.network, &self.service, &added, Answer::Known, silence);
         let settled = settle(server::SILENCE_TIMEOUT);
         if settled.is_ok() || (server::find(self.network)?.is_some() && !server::is_silent(&self.service)?) {
             return settled;
         }
-        // It has exited since, or hangs. Another plugin may have started it again meanwhile.
+        // The server has exited since, or hangs. Another plugin may have started it again meanwhile.
         let network = Network::create(self.network)?;
         if server::is_silent(&self.service)? {
             server::stop(&network)?;
@@ -180,7 +180,8 @@ impl<'a> Registration<'a> {
         DnsServer { interface: self.location.interface.clone() }
     }
 
-    /// Compares the names, the server and INPUT with what ADD did. `silence` is how long a server may answer nothing at all.
+    /// Checks that the names, the server and the rules in INPUT are as ADD left them. `silence` is the timeout for
+    /// any answer of the server.
     fn check(&self, silence: Duration) -> Result<()> {
         let missing = |what: String| Error::new(Code::Internal, what).detail("`cnitool repair` restores it");
         let hosts =
@@ -208,7 +209,7 @@ impl<'a> Registration<'a> {
     }
 }
 
-/// Registers an attachment again if anything is missing. Whether it was.
+/// Registers an attachment again if a part is missing. Returns whether a part was missing.
 fn repair(call: &Check<Conf>) -> Result<bool> {
     let registration = Registration::of(call)?;
     if registration.check(server::SILENCE_TIMEOUT).is_ok() {
@@ -218,7 +219,7 @@ fn repair(call: &Check<Conf>) -> Result<bool> {
     Ok(true)
 }
 
-/// Removes the names of an attachment. With the last one, the server is stopped.
+/// Removes the names of an attachment. Stops the server if no names are left.
 fn unregister(name: &NetworkName, at: &Attachment, addresses: &[IpAddr]) -> Result<()> {
     let Some(network) = Network::open(name)? else { return Ok(()) };
     let mut hosts = network.hosts()?;
@@ -240,7 +241,8 @@ fn note_deletion(network: &Network, at: &Attachment) -> Result<()> {
     network.write_deletions(&deletions)
 }
 
-/// Goes on without the entries that were removed.
+/// Writes the files without the removed entries, and makes the server read them. Stops the server if no entry is
+/// left.
 fn apply_removal(network: Network, hosts: &Hosts, removed: &[Entry]) -> Result<()> {
     network.remove_unfinished()?;
     if hosts.entries().next().is_none() {
@@ -248,7 +250,7 @@ fn apply_removal(network: Network, hosts: &Hosts, removed: &[Entry]) -> Result<(
         return network.remove();
     }
     if removed.is_empty() {
-        // A DEL that was killed may have written the file, and not had the server read it.
+        // A killed DEL may have written the file without making the server read it.
         return server::find(network.name())?.map_or(Ok(()), |server| server.reload());
     }
     network.remove_entries(hosts, removed)?;
@@ -256,7 +258,8 @@ fn apply_removal(network: Network, hosts: &Hosts, removed: &[Entry]) -> Result<(
     drop(network);
     let Some(server) = server::find(&name)? else { return Ok(()) };
     let Some(service) = service else { return server.reload() };
-    // Only then may the next container have the address: nobody is led to it by the old name.
+    // Wait until the server has read the file. Afterwards another container may have the address, and the old name
+    // must not lead to it.
     match server::settle(&name, &service, removed, Answer::Unknown, server::SILENCE_TIMEOUT) {
         Err(late) if late.code() == Code::TryAgainLater as u32 => {
             cni::warn(&format!("a name that was removed may still be resolved for a moment: {late}"));
@@ -274,8 +277,8 @@ fn collect(call: &Gc) -> Result<()> {
     if call.scope.is_dry() { Ok(()) } else { apply_removal(network, &hosts, &removed) }
 }
 
-/// Whether GC removes an entry. Those of the original plugin name no container: they go with a DEL, or when their address is given to
-/// the next one.
+/// Whether GC removes an entry. Entries of the original plugin do not contain the container: a DEL removes them, or
+/// the ADD of the next container with the same address.
 fn is_collected(call: &Gc, entry: &Entry) -> bool {
     entry.owner.as_ref().is_some_and(|owner| {
         let thing = Thing::new("name", entry.names.join(" ")).address(entry.address);
@@ -287,7 +290,7 @@ fn addresses(result: &AddResult, at: &Attachment) -> Vec<IpAddr> {
     result.ips_of(&at.ifname).map(|ip| ip.address.ip()).collect()
 }
 
-/// The settings of the container's resolver: the server comes first, the domain last.
+/// The settings of the container's resolver, with the server in the first position and the domain in the last.
 fn dns(conf: &Conf, location: &ServerLocation, prev: &Dns) -> Dns {
     let mut dns = prev.clone();
     let servers: Vec<String> = location.addresses.iter().map(IpAddr::to_string).collect();

@@ -1,4 +1,4 @@
-//! Where containers reach the server: the host's interface that has the address of their gateway.
+//! Finds the address where containers reach the server: on the host's interface that has their gateway.
 
 use std::net::IpAddr;
 
@@ -8,19 +8,20 @@ use netlink::{Address, Link};
 
 use crate::masq::Listen;
 
-/// Where the server listens, and its addresses for the containers' resolvers.
+/// The server's interface and addresses.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ServerLocation {
-    /// The interface by which the container's packets come.
+    /// The host's interface on which the container's packets arrive.
     pub interface: IfName,
-    /// What the server is configured with.
+    /// The interface or addresses in the server's configuration.
     pub listen: Listen,
-    /// The gateways first.
+    /// The addresses for the containers' resolvers. The gateways come first.
     pub addresses: Vec<IpAddr>,
 }
 
 impl ServerLocation {
-    /// Looks for the host's interface that has the gateway of the container's address. Without a gateway, it is the bridge of the result.
+    /// Finds the host's interface that has the gateway of the container's address. Without a gateway, this is the
+    /// bridge in the result.
     ///
     /// # Errors
     /// Code 7 if the host has no address in the container's network.
@@ -62,7 +63,8 @@ impl ServerLocation {
     }
 }
 
-/// The name becomes part of dnsmasq's configuration, which has wildcards, quotes, lists and comments.
+/// The name of a link as an interface name. It becomes part of dnsmasq's configuration, where some characters have a
+/// meaning: wildcards, quotes, lists and comments.
 fn name_of(link: &Link) -> Result<IfName> {
     if let Some(c) = link.name.chars().find(|c| matches!(c, '*' | '"' | '\'' | '#' | ',' | '\\')) {
         let text = format!("dnsname: dnsmasq cannot listen on interface {}: {c:?} is in its name", link.name);
@@ -71,13 +73,13 @@ fn name_of(link: &Link) -> Result<IfName> {
     IfName::parse(&link.name).map_err(Error::config)
 }
 
-/// The addresses that a server listens on now. None: its interface has none, or is gone.
+/// The current addresses on which a server listens. Empty: its interface has none or does not exist.
 ///
 /// # Errors
-/// What the kernel refuses.
+/// If the kernel does not list links or addresses.
 pub fn addresses(host: &Namespace, listen: &Listen) -> Result<Vec<IpAddr>> {
     match listen {
-        // An address goes with the last container that has it as its gateway.
+        // An address is removed with the last container that has it as its gateway.
         Listen::Addresses(addresses) => {
             let all = host.nl.addresses(None)?;
             let is_here = |ip: &&IpAddr| all.iter().any(|address| address.net.ip() == **ip);
@@ -91,21 +93,23 @@ pub fn addresses(host: &Namespace, listen: &Listen) -> Result<Vec<IpAddr>> {
     }
 }
 
-/// Whether a link is of the container's network: the result lists it, or it is the host's port in a VLAN of a bridge that the result lists.
-/// The gateway may also be an address of the host in its LAN, on a network of macvlan: nobody in the LAN may reach the server.
+/// Whether a link belongs to the container's network: the result lists the link, or the link is the host's port in a
+/// VLAN of a bridge that the result lists. The gateway may also be an address of the host in its LAN, as on a network
+/// of macvlan. Such a link does not count, because machines in the LAN must not reach the server.
 fn is_of_network(host: &Namespace, link: &Link, result: &AddResult) -> Result<bool> {
     let is_listed = |link: &Link| result.host_interfaces().any(|listed| listed.name == link.name);
     if is_listed(link) {
         return Ok(true);
     }
-    // The bridge plugins list no port of the host. It is one end of a veth; the other end is a port of the bridge.
+    // Results of bridge do not list the host's port in a VLAN. It is one end of a veth pair, and the other end is a
+    // port of the bridge.
     let (true, None, Some(peer)) = (link.is("veth"), link.peer_netns_id, link.peer) else { return Ok(false) };
     let master = host.nl.link_by_index(peer)?.and_then(|peer| peer.master);
     let bridge = master.map(|index| host.nl.link_by_index(index)).transpose()?.flatten();
     Ok(bridge.is_some_and(|bridge| bridge.is("bridge") && is_listed(&bridge)))
 }
 
-/// Whether it is the host's end of one container's veth, and no other container is behind it.
+/// Whether a link is the host's end of a veth pair to a single container.
 fn leads_to_a_container(link: &Link) -> bool {
     link.is("veth") && link.master.is_none() && link.peer_netns_id.is_some()
 }

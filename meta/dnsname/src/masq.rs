@@ -1,6 +1,7 @@
-//! dnsmasq's configuration, `dnsmasq.conf`, in the form of dnsmasq(8).
+//! dnsmasq's configuration, `dnsmasq.conf`, in the format of dnsmasq(8).
 //!
-//! The original plugin leaves the file as it is while there is one, so what it needs of the file is in ours as well.
+//! If the file exists, the original plugin does not change it. So Ferrule's file also contains the settings that the
+//! original plugin needs.
 
 use std::fmt::Write;
 use std::net::IpAddr;
@@ -10,16 +11,16 @@ use cni::IfName;
 
 use crate::name::HostName;
 
-/// Where the server listens.
+/// The interface or addresses on which the server listens.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Listen {
-    /// On all addresses of an interface that all containers share, for packets that come by it.
+    /// All addresses of an interface that all containers share, for packets that arrive on it.
     Interface(IfName),
-    /// On addresses that several interfaces have, one for each container.
+    /// Addresses that several interfaces have, one for each container.
     Addresses(Vec<IpAddr>),
 }
 
-/// The user and the group that the server runs as.
+/// The user and the group of the server process.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct User {
     /// The user's name.
@@ -28,19 +29,19 @@ pub struct User {
     pub group: Option<String>,
 }
 
-/// What a network's server does.
+/// The settings of a network's server.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Service {
     /// The domain of all names.
     pub domain: Option<HostName>,
-    /// Where it listens.
+    /// The interface or addresses on which it listens.
     pub listen: Listen,
-    /// Whether it asks the host's resolvers for names outside of the network.
+    /// Whether it forwards queries for names outside the network to the host's resolvers.
     pub forwards: bool,
 }
 
 impl Service {
-    /// The configuration, for files in a directory.
+    /// The text of the configuration, for files in a directory.
     pub fn text(&self, dir: &Path, user: &User) -> String {
         let dir = dir.display();
         let mut text = String::from(
@@ -63,18 +64,19 @@ impl Service {
             None => add("local", "//"),
         }
         add("except-interface", "lo");
-        // Interfaces and addresses may come later: the bridge's IPv6 address is tested for duplicates first.
+        // Interfaces and addresses may appear later: the kernel first tests the bridge's IPv6 address for duplicates.
         add("bind-dynamic", "");
         match &self.listen {
             Listen::Interface(name) => add("interface", name),
             Listen::Addresses(ips) => ips.iter().for_each(|ip| add("listen-address", &ip.to_string())),
         }
-        // In the order of resolv.conf, as a resolver on the host asks them.
+        // Query the servers in the order of resolv.conf, as a resolver on the host does.
         add(if self.forwards { "strict-order" } else { "no-resolv" }, "");
         text
     }
 
-    /// Reads a configuration, also one of the original plugin. None: it does not say where the server listens.
+    /// Parses a configuration of this plugin or of the original one. None: it does not contain where the server
+    /// listens.
     pub fn parse(text: &str) -> Option<Self> {
         let pairs = text.lines().map(str::trim).filter(|line| !line.starts_with('#'));
         let pairs: Vec<_> = pairs.map(|line| line.split_once('=').unwrap_or((line, ""))).collect();
@@ -95,26 +97,27 @@ impl Service {
         })
     }
 
-    /// Whether the server need not be started again to do what another configuration says. The addresses that containers share may
-    /// become more; and whichever attachment was first says whether names outside are resolved.
-    pub fn serves(&self, wanted: &Self) -> bool {
-        let listens = match (&self.listen, &wanted.listen) {
-            (Listen::Addresses(has), Listen::Addresses(wanted)) => wanted.iter().all(|ip| has.contains(ip)),
-            (has, wanted) => has == wanted,
+    /// Whether a running server with these settings can also serve others. The domain must be equal, and all
+    /// requested addresses must be included. Whether names outside the network are resolved depends on the first
+    /// attachment only.
+    pub fn serves(&self, other: &Self) -> bool {
+        let listens = match (&self.listen, &other.listen) {
+            (Listen::Addresses(has), Listen::Addresses(other)) => other.iter().all(|ip| has.contains(ip)),
+            (has, other) => has == other,
         };
-        self.domain == wanted.domain && listens
+        self.domain == other.domain && listens
     }
 
-    /// What a server has to do that is started in place of this one. Each range of a network has a gateway of its own, and the addresses of
-    /// earlier containers stay.
-    pub fn extended(&self, wanted: &Self) -> Self {
-        match (&self.listen, &wanted.listen) {
-            (Listen::Addresses(has), Listen::Addresses(more)) if self.domain == wanted.domain => {
+    /// The settings for a server that replaces this one. Each range of a network has its own gateway, and the
+    /// addresses for earlier containers stay.
+    pub fn extended(&self, other: &Self) -> Self {
+        match (&self.listen, &other.listen) {
+            (Listen::Addresses(has), Listen::Addresses(more)) if self.domain == other.domain => {
                 let missing = more.iter().filter(|ip| !has.contains(ip));
                 let listen = Listen::Addresses(has.iter().chain(missing).copied().collect());
                 Self { listen, ..self.clone() }
             }
-            _ => wanted.clone(),
+            _ => other.clone(),
         }
     }
 }

@@ -1,22 +1,23 @@
-//! Names of hosts in DNS (RFC 1123, section 2.1; RFC 1035, section 2.3.4).
+//! Host names in DNS (RFC 1123, section 2.1; RFC 1035, section 2.3.4).
 
 use std::fmt;
 use std::net::IpAddr;
 
-/// The longest name and the longest label, in bytes.
+/// Maximum length of a name and of a label, in bytes.
 const LONGEST: usize = 253;
 const LONGEST_LABEL: usize = 63;
 
-/// A name that was checked: labels of letters, digits and hyphens, separated by dots. Only these are written to the hosts file and to
-/// dnsmasq's configuration. Inside of a label an underscore is allowed, too: container engines make names such as `app_web_1`.
+/// A validated name: labels of letters, digits and hyphens, separated by dots. Only such names are written to the
+/// hosts file and to dnsmasq's configuration. A label may also contain underscores, because container engines create
+/// names such as `app_web_1`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct HostName(String);
 
 impl HostName {
-    /// Checks a name.
+    /// Validates a name.
     ///
     /// # Errors
-    /// What is wrong with it, as the end of a sentence that begins with where it came from.
+    /// The problem, as the end of a sentence that begins with the source of the name.
     pub fn parse(text: &str) -> Result<Self, String> {
         if text.is_empty() {
             return Err("is empty".into());

@@ -1,12 +1,13 @@
 //! A network's directory: the server's configuration, its hosts file, and the lock under which both are changed.
 //!
-//! `/run/containers/cni/dnsname/NETWORK` is the original plugin's directory, with its files: whichever plugin comes next goes on with
-//! them. But only root can enter `/run/containers`, and the server reads the hosts file as an unprivileged user. So the files are
-//! in `/run/ferrule-dnsname/NETWORK`, and the original's path is a link to that directory. A directory of the original's own is
-//! replaced by such a link before a server is started for it.
+//! `/run/containers/cni/dnsname/NETWORK` is the original plugin's directory. Either plugin can continue with the
+//! files of the other. But only root can enter `/run/containers`, and the server reads the hosts file as an
+//! unprivileged user. So the files are in `/run/ferrule-dnsname/NETWORK`, and the original's path is a link to that
+//! directory. A directory that the original plugin has created is replaced by such a link before a server is started
+//! for it.
 //!
-//! The original's lock is `lock` in the directory, held by flock(2). Whoever removes a directory holds its lock; so a lock
-//! counts only while the path still leads to its directory.
+//! The original's lock is `lock` in the directory, held by flock(2). A plugin that removes a directory holds its
+//! lock. So after locking, check that the path still leads to the same directory.
 
 use std::fs::{self, DirBuilder, File, OpenOptions, Permissions};
 use std::io::{self, ErrorKind};
@@ -26,50 +27,50 @@ use crate::hosts::{Entry, Hosts};
 use crate::masq::Service;
 use crate::server;
 
-/// The files. The original plugin calls them so, too.
+/// The files. The original plugin uses the same names.
 pub const CONF: &str = "dnsmasq.conf";
 pub const HOSTS: &str = "addnhosts";
 pub const PID: &str = "pidfile";
 const LOCK: &str = "lock";
 
-/// Not the original plugin's: see [`Deletions`].
+/// The original plugin does not have this file: see [`Deletions`].
 const DELETED: &str = "deleted";
 
-/// Where the original plugin has the directories of all networks, for root.
+/// The original plugin's directory for all networks. Only root can enter it.
 const LINKS: &str = "/run/containers/cni/dnsname";
 
-/// Where the directories are, which every user can enter.
+/// Ferrule's directory for all networks. Every user can enter it.
 const DIRECTORIES: &str = "/run/ferrule-dnsname";
 
-/// How long to wait for other plugins. A server is started under the lock.
+/// Timeout for the lock. Other plugins start a server while they hold it.
 const LOCK_TIMEOUT: Duration = Duration::from_secs(60);
 
-/// More bytes than the hosts file of a network of 65536 containers has.
+/// Maximum size of a hosts file in bytes: enough for a network of 65536 containers.
 const LONGEST_FILE: u64 = 64 << 20;
 
 /// The directory of a network, locked until it is dropped.
 #[derive(Debug)]
 pub struct Network {
     name: NetworkName,
-    /// As the original plugin and the server's arguments have it.
+    /// The path that the original plugin and the server's arguments contain.
     path: PathBuf,
     dir: File,
     _lock: File,
 }
 
-/// What became of an attempt to lock a directory.
+/// The result of an attempt to lock a directory.
 enum Attempt {
     Locked(Box<Network>),
     Missing,
-    /// Somebody else holds the lock, or the directory has been replaced.
+    /// Another process holds the lock, or the directory has been replaced.
     Busy,
 }
 
 impl Network {
-    /// Locks a network's directory, and creates it if there is none.
+    /// Locks a network's directory, and creates it if it does not exist.
     ///
     /// # Errors
-    /// Code 5: what failed on which file. Code 11 if others hold the lock.
+    /// Code 5 if a file operation fails. Code 11 if other processes hold the lock.
     pub fn create(name: &NetworkName) -> Result<Self> {
         locked(name, || match Self::attempt(name)? {
             Attempt::Locked(this) => Ok(Some(Some(*this))),
@@ -79,10 +80,10 @@ impl Network {
         .ok_or_else(|| held(name))
     }
 
-    /// Locks a network's directory. None if there is none.
+    /// Locks a network's directory. None if it does not exist.
     ///
     /// # Errors
-    /// As [`Network::create`].
+    /// Code 5 if a file operation fails. Code 11 if other processes hold the lock.
     pub fn open(name: &NetworkName) -> Result<Option<Self>> {
         locked(name, || match Self::attempt(name)? {
             Attempt::Locked(this) => Ok(Some(Some(*this))),
@@ -91,10 +92,11 @@ impl Network {
         })
     }
 
-    /// Locks a network's directory if nobody has. None: somebody has, or there is none.
+    /// Locks a network's directory without waiting. None: another process holds the lock, or the directory does not
+    /// exist.
     ///
     /// # Errors
-    /// What the file system says.
+    /// If a file operation fails.
     pub fn try_open(name: &NetworkName) -> io::Result<Option<Self>> {
         Ok(match Self::attempt(name)? {
             Attempt::Locked(this) => Some(*this),
@@ -102,10 +104,10 @@ impl Network {
         })
     }
 
-    /// Reads a network's hosts file without the lock: it is always whole.
+    /// Reads a network's hosts file without the lock: the file is replaced atomically.
     ///
     /// # Errors
-    /// What the file system says.
+    /// If the file cannot be read.
     pub fn peek(name: &NetworkName) -> io::Result<Hosts> {
         let read = file::missing_is_fine(file::read_own(&path_of(name).join(HOSTS), LONGEST_FILE))?;
         Ok(Hosts::parse(&String::from_utf8_lossy(&read)))
@@ -128,7 +130,7 @@ impl Network {
         Ok(Attempt::Locked(Box::new(Self { name: name.clone(), path, dir, _lock: lock })))
     }
 
-    /// Makes the directory, and the link that leads to it. None: somebody else is at work.
+    /// Creates the directory, and the link to it. None: another process is changing it.
     fn make(name: &NetworkName) -> io::Result<Option<Self>> {
         let (link, path) = (path_of(name), readable(name));
         let parent = link.parent().unwrap_or(Path::new("/"));
@@ -138,7 +140,8 @@ impl Network {
         }
         make_enterable(&path)?;
         let Attempt::Locked(this) = Self::lock(name, path.clone())? else { return Ok(None) };
-        // The original plugin has removed the link, and not what it led to: its server has exited. If one runs, only the link was lost.
+        // The original plugin has removed the link but not the directory. Then its server has exited, and the files
+        // are stale. If a server runs, only the link was lost.
         if matches!(server::find(name), Ok(None)) {
             this.remove_files()?;
         }
@@ -148,9 +151,10 @@ impl Network {
         }
     }
 
-    /// Removes a directory that no link leads to any more. None: somebody else is at work, or a server runs and has its link again.
+    /// Removes a directory without a link. None: try again, because another process is changing it, or because a
+    /// server runs and its link was restored.
     fn remove_unlinked(name: &NetworkName) -> io::Result<Option<Option<Self>>> {
-        // The directories are root's.
+        // Without root, there is no shared directory.
         if is_rootless() {
             return Ok(Some(None));
         }
@@ -174,12 +178,12 @@ impl Network {
         }
     }
 
-    /// The path of a file in it, as the original plugin has it.
+    /// The path of a file, through the original plugin's directory.
     pub fn file(&self, name: &str) -> PathBuf {
         self.path.join(name)
     }
 
-    /// The directory's path by which the server's user gets there.
+    /// The path of the directory for the server's user.
     pub fn readable_path(&self) -> PathBuf {
         if is_rootless() { self.path.clone() } else { readable(&self.name) }
     }
@@ -192,15 +196,16 @@ impl Network {
     /// The hosts file.
     ///
     /// # Errors
-    /// Code 5.
+    /// Code 5 if it cannot be read.
     pub fn hosts(&self) -> Result<Hosts> {
         self.read(HOSTS).map(|text| Hosts::parse(&text))
     }
 
-    /// What the configuration says that the server was started with. None: there is none, or it says nothing of use.
+    /// The settings with which the server was started, from its configuration. None: the file does not exist or is
+    /// not usable.
     ///
     /// # Errors
-    /// Code 5.
+    /// Code 5 if it cannot be read.
     pub fn service(&self) -> Result<Option<Service>> {
         self.read(CONF).map(|text| Service::parse(&text))
     }
@@ -208,7 +213,7 @@ impl Network {
     /// The attachments whose DEL has run.
     ///
     /// # Errors
-    /// Code 5.
+    /// Code 5 if the file cannot be read.
     pub fn deletions(&self) -> Result<Deletions> {
         self.read(DELETED).map(|text| Deletions::parse(&text))
     }
@@ -216,7 +221,7 @@ impl Network {
     /// Writes the attachments whose DEL has run.
     ///
     /// # Errors
-    /// Code 5. The file is as it was then.
+    /// Code 5 if the file cannot be written. It is then unchanged.
     pub fn write_deletions(&self, deletions: &Deletions) -> Result<()> {
         self.whole(DELETED)
             .replace(deletions.text().as_bytes())
@@ -230,19 +235,20 @@ impl Network {
         Ok(String::from_utf8_lossy(&bytes).into_owned())
     }
 
-    /// Writes the hosts file as a whole, readable by the server.
+    /// Replaces the hosts file atomically. The server can read it.
     ///
     /// # Errors
-    /// Code 5. The file is as it was then.
+    /// Code 5 if the file cannot be written. It is then unchanged.
     pub fn write_hosts(&self, hosts: &Hosts) -> Result<()> {
         let written = self.whole(HOSTS).replace_for_all(hosts.text().as_bytes());
         written.map_err(|e| self.failed("write", HOSTS, &e))
     }
 
-    /// Writes the hosts file without some entries. Without room for a new file, it is changed in place.
+    /// Writes the hosts file without some entries. If the disk has no space for a new file, changes the file in
+    /// place.
     ///
     /// # Errors
-    /// Code 5.
+    /// Code 5 if the file cannot be written.
     pub fn remove_entries(&self, hosts: &Hosts, removed: &[Entry]) -> Result<()> {
         let write = || self.whole(HOSTS).replace_for_all(hosts.text().as_bytes());
         match write() {
@@ -260,7 +266,7 @@ impl Network {
     /// Writes the configuration.
     ///
     /// # Errors
-    /// Code 5. The file is as it was then.
+    /// Code 5 if the file cannot be written. It is then unchanged.
     pub fn write_conf(&self, text: &str) -> Result<()> {
         self.whole(CONF).replace(text.as_bytes()).map_err(|e| self.failed("write", CONF, &e))
     }
@@ -269,10 +275,11 @@ impl Network {
         AtomicFile { dir: &self.dir, name, label: name }
     }
 
-    /// Has the hosts file be in a directory that the server can enter. One of the original plugin's own is replaced by a link.
+    /// Ensures that the hosts file is in a directory that the server can enter. Replaces a directory of the original
+    /// plugin by a link.
     ///
     /// # Errors
-    /// Code 5. The directory is as it was then.
+    /// Code 5 if a file operation fails. The directory is then unchanged.
     pub fn make_readable(self) -> Result<Self> {
         let is_link = fs::symlink_metadata(&self.path).is_ok_and(|found| found.is_symlink());
         if is_rootless() {
@@ -294,7 +301,7 @@ impl Network {
         let Attempt::Locked(new) = Self::lock(&self.name, path.clone())? else { return Ok(None) };
         new.whole(HOSTS).replace_for_all(hosts.text().as_bytes())?;
         let aside = Path::new(DIRECTORIES).join(format!(".original.{}", self.name));
-        // A plugin that was killed here has left its link, or the original plugin's directory.
+        // A plugin that was killed at this step has left its link here, or the original plugin's directory.
         match fs::remove_file(&aside) {
             Err(e) if e.kind() == ErrorKind::IsADirectory => fs::remove_dir_all(&aside)?,
             removed => file::missing_is_fine(removed)?,
@@ -305,13 +312,13 @@ impl Network {
         Ok(Some(Self { path: self.path.clone(), ..*new }))
     }
 
-    /// Removes the directory: its server has exited, and nobody is in its hosts file.
+    /// Removes the directory, after its server has exited and its hosts file has no entries left.
     ///
     /// # Errors
-    /// Code 5: what could not be removed.
+    /// Code 5 if a file cannot be removed.
     pub fn remove(self) -> Result<()> {
         let removed = match fs::read_link(&self.path) {
-            // The link first: without it, what is left of the directory is nobody's.
+            // Remove the link first. Without the link, no plugin uses the directory, even if removing the rest fails.
             Ok(to) => fs::remove_file(&self.path).and_then(|()| self.remove_directory(&to)),
             Err(_) => self.remove_directory(&self.path),
         };
@@ -322,16 +329,17 @@ impl Network {
         self.remove_files()?;
         file::missing_is_fine(fs::remove_file(path.join(LOCK)))?;
         match fs::remove_dir(path) {
-            // Whoever waits for the lock has made its file again, or somebody has put a file there: it stays.
+            // A process that waits for the lock has created the lock file again, or another program has put a file
+            // there. Keep the directory then.
             Err(e) if e.kind() == ErrorKind::DirectoryNotEmpty => Ok(()),
             removed => file::missing_is_fine(removed),
         }
     }
 
-    /// Removes what plugins left that were killed while they wrote a file.
+    /// Removes unfinished files of killed plugins.
     ///
     /// # Errors
-    /// Code 5.
+    /// Code 5 if a file cannot be removed.
     pub fn remove_unfinished(&self) -> Result<()> {
         self.remove_temporary().map_err(|e| self.failed("remove unfinished files in", "", &e))
     }
@@ -340,23 +348,23 @@ impl Network {
         [HOSTS, CONF, DELETED].iter().try_for_each(|label| file::remove_temporary(&self.descriptor(), label))
     }
 
-    /// Removes all files but the lock.
+    /// Removes all files except the lock.
     fn remove_files(&self) -> io::Result<()> {
         self.remove_temporary()?;
-        // The original plugin's copy of the hosts file is `addnhosts.old` for a moment.
+        // The original plugin creates a copy of the hosts file, `addnhosts.old`, for a moment.
         for name in [HOSTS, "addnhosts.old", CONF, PID, DELETED] {
             file::missing_is_fine(fs::remove_file(self.descriptor().join(name)))?;
         }
         Ok(())
     }
 
-    /// The open directory as a path: another one may have taken its name.
+    /// The path of the open directory. Its original path may lead to another directory by now.
     fn descriptor(&self) -> PathBuf {
         PathBuf::from(format!("/proc/self/fd/{}", std::os::fd::AsRawFd::as_raw_fd(&self.dir)))
     }
 
     fn failed(&self, what: &str, name: &str, e: &io::Error) -> Error {
-        // Where the file is, and not the link to its directory: that tells which disk is full.
+        // The error contains the real path instead of the link, because it shows which disk is full.
         let path = fs::canonicalize(&self.path).unwrap_or_else(|_| self.path.clone());
         Error::io(format!("{what} {}", path.join(name).display()), e)
     }
@@ -378,13 +386,13 @@ fn held(name: &NetworkName) -> Error {
         .detail(format!("`fuser -v {}` shows which processes hold it", path.display()))
 }
 
-/// The networks that have a directory.
+/// The networks with a directory.
 pub fn all() -> Vec<NetworkName> {
     let entries = fs::read_dir(links()).into_iter().flatten().flatten();
     entries.filter_map(|entry| NetworkName::parse(entry.file_name().to_str()?).ok()).collect()
 }
 
-/// As the original plugin has it.
+/// The original plugin's directory of a network.
 pub fn path_of(name: &NetworkName) -> PathBuf {
     links().join(name.as_str())
 }
@@ -393,18 +401,19 @@ fn links() -> PathBuf {
     session_directory().map_or_else(|| LINKS.into(), |dir| dir.join("containers/cni/dnsname"))
 }
 
-/// That the server's user can enter.
+/// The directory of a network that the server's user can enter.
 fn readable(name: &NetworkName) -> PathBuf {
     Path::new(DIRECTORIES).join(name.as_str())
 }
 
-/// Whether the plugin runs for an engine without root: then the server runs as the engine's user, and no directory is shared.
+/// Whether the plugin runs for a rootless engine. Then the server runs as the engine's user, and no directory is
+/// shared.
 pub fn is_rootless() -> bool {
     session_directory().is_some()
 }
 
-/// Where an engine without root has its files. For root, a login session's directory would be another one in each session, so
-/// Podman unsets the variable.
+/// The runtime directory of a rootless engine, from the environment. For root, the variable would name a different
+/// directory in each login session, so Podman unsets it.
 fn session_directory() -> Option<PathBuf> {
     let dir = std::env::var_os("XDG_RUNTIME_DIR").filter(|dir| !dir.is_empty())?;
     let map = fs::read_to_string("/proc/self/uid_map").unwrap_or_default();
@@ -412,7 +421,7 @@ fn session_directory() -> Option<PathBuf> {
     (!is_initial && Path::new(&dir).is_absolute()).then(|| dir.into())
 }
 
-/// Makes a network's directory that the server's user can enter, whatever the umask.
+/// Creates a network's directory that the server's user can enter, whatever the umask.
 fn make_enterable(path: &Path) -> io::Result<()> {
     for (path, mode) in [(Path::new(DIRECTORIES), 0o755), (path, 0o711)] {
         match DirBuilder::new().mode(mode).create(path) {

@@ -1,4 +1,4 @@
-//! One question of a resolver's side of DNS (RFC 1035, section 4): does the server know a name?
+//! A minimal DNS client (RFC 1035, section 4): asks a server whether it knows a name.
 
 use std::io::{self, ErrorKind};
 use std::net::{IpAddr, SocketAddr, UdpSocket};
@@ -8,27 +8,27 @@ use std::time::Duration;
 /// The port of DNS.
 const PORT: u16 = 53;
 
-/// How long to wait for an answer, before the question is asked again.
+/// Timeout for an answer. After it, the query is sent again.
 const ANSWER_TIMEOUT: Duration = Duration::from_millis(500);
 
-/// Bytes of a header.
+/// Length of a header in bytes.
 const HEADER: usize = 12;
 
-/// What a server answers.
+/// The answer of a server.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Answer {
-    /// The name has an address of the family.
+    /// The name has an address of the requested family.
     Known,
-    /// It has none.
+    /// The name has no such address.
     Unknown,
     /// There was no answer.
     Silence,
 }
 
-/// Asks a server for the address that a name has, of the family of the sample.
+/// Queries a server for the address of a name, in the same address family as `sample`.
 ///
 /// # Errors
-/// If there is no socket to be had.
+/// If no socket can be opened.
 pub fn ask(server: IpAddr, name: &str, family_of: IpAddr) -> io::Result<Answer> {
     let own: SocketAddr = if server.is_ipv4() { ([0, 0, 0, 0], 0).into() } else { ([0_u16; 8], 0).into() };
     let socket = UdpSocket::bind(own)?;
@@ -43,7 +43,7 @@ pub fn ask(server: IpAddr, name: &str, family_of: IpAddr) -> io::Result<Answer> 
         .and_then(|_| socket.recv(&mut answer));
     match received {
         Ok(length) => Ok(read(id, answer.get(..length).unwrap_or_default())),
-        // Nobody listens there yet, the address is still being tested for duplicates, or the answer is late.
+        // The server does not listen yet, the address is still being tested for duplicates, or the answer is late.
         Err(e) if is_silence(&e) => Ok(Answer::Silence),
         Err(e) => Err(e),
     }
@@ -63,7 +63,7 @@ fn is_silence(e: &io::Error) -> bool {
     )
 }
 
-/// A query without recursion: of names that it does not have itself, the server asks nobody else.
+/// A query without recursion: the server does not forward it to other servers.
 fn question(id: [u8; 2], name: &str, family_of: IpAddr) -> Vec<u8> {
     let kind: u8 = if family_of.is_ipv4() { 1 } else { 28 };
     let mut packet = vec![id[0], id[1], 0, 0, 0, 1, 0, 0, 0, 0, 0, 0];
@@ -76,7 +76,7 @@ fn question(id: [u8; 2], name: &str, family_of: IpAddr) -> Vec<u8> {
     packet
 }
 
-/// Other packets than the answer to the question count as none.
+/// Parses an answer. Packets that do not belong to the query are ignored.
 fn read(id: [u8; 2], packet: &[u8]) -> Answer {
     let Some(&[high, low, flags, code, _, _, answers_high, answers_low, ..]) =
         packet.first_chunk::<HEADER>().map(|header| &header[..])

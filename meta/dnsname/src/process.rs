@@ -1,6 +1,6 @@
-//! The process of a network's server. A file names it, which anybody may have written and which outlives the process; so a process gets a
-//! signal only after it turned out to be the server. The signal is sent through a descriptor, which never stands for another process, unless the
-//! kernel has none.
+//! The process of a network's server. A file contains its process id, but any program may have written the file, and
+//! the id may be reused. So a process receives a signal only after a check that it is the server, and through a
+//! process descriptor, which never refers to another process, unless the kernel has none.
 
 use std::fs;
 use std::io::{self, ErrorKind};
@@ -22,10 +22,10 @@ use crate::server;
 /// The name of the executable.
 pub const PROGRAM: &str = "dnsmasq";
 
-/// More than a number and a line end.
+/// Maximum size of the file with the process id: a number and a line end.
 const LONGEST_PID: u64 = 100;
 
-/// How long the server may take to exit after SIGTERM, and after SIGKILL.
+/// Timeout for the server's exit after SIGTERM, and again after SIGKILL.
 const EXIT_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// How long a process may take to exit that the kernel refuses to show.
@@ -43,11 +43,11 @@ pub struct Server {
 }
 
 impl Server {
-    /// The server that was started with a configuration file, in this network namespace. The file of the process's number may be missing or
-    /// wrong: then all processes are looked at.
+    /// Finds the server that was started with a configuration file in this network namespace. If the file with the
+    /// process id is missing or wrong, searches all processes.
     ///
     /// # Errors
-    /// If processes cannot be looked at.
+    /// If processes cannot be examined.
     pub fn find(conf: &Path, pid_file: &Path) -> Result<Option<Self>> {
         let named = file::read_own(pid_file, LONGEST_PID).ok();
         let named =
@@ -58,7 +58,7 @@ impl Server {
         let entries = fs::read_dir("/proc").map_err(|e| Error::io("list the processes in /proc", &e))?;
         let pids = entries.flatten().filter_map(|entry| entry.file_name().to_str()?.parse().ok());
         for pid in pids {
-            // dnsmasq answers over TCP by processes of its own, which have its arguments and are its children.
+            // For queries over TCP, dnsmasq starts child processes, which have its arguments.
             if let Some(server) = Self::open(pid, conf)?
                 && parent(pid).map(|parent| Self::open(parent, conf)).transpose()?.flatten().is_none()
             {
@@ -81,32 +81,32 @@ impl Server {
         let fd = match pidfd_open(pid, PidfdFlags::empty()) {
             Ok(fd) => Some(fd),
             Err(Errno::NOSYS | Errno::PERM) => None,
-            // It has exited, or is a thread.
+            // The process has exited, or the id belongs to a thread.
             Err(Errno::SRCH | Errno::INVAL) => return Ok(None),
             Err(e) => return Err(failed(&e.into())),
         };
         let this = Self { pid, fd };
-        // Once more: the number may have become another process's before it was opened.
+        // Check again: the id may have been reused before the process was opened.
         match has_argument(number, conf).then(|| is_server(number)).transpose() {
             Ok(is_server) => Ok(is_server.unwrap_or_default().then_some(this)),
-            // The kernel refuses to show a process that exits meanwhile, even to root.
+            // The kernel does not show details of an exiting process, even to root.
             Err(_) if this.exits_within(REFUSED_TIMEOUT)? => Ok(None),
             Err(e) => Err(failed(&e)),
         }
     }
 
-    /// Has the server read its hosts files again.
+    /// Makes the server read its hosts files again. Succeeds if the server has exited.
     ///
     /// # Errors
-    /// What the kernel says. That the server has exited is no error.
+    /// If the signal cannot be sent.
     pub fn reload(&self) -> Result<()> {
         self.signal(Signal::HUP).map(drop)
     }
 
-    /// Ends the server, and waits until it has exited.
+    /// Stops the server, and waits until it has exited.
     ///
     /// # Errors
-    /// What the kernel says; code 11 if it does not exit.
+    /// Code 11 if it does not exit. Otherwise the kernel's error.
     pub fn stop(&self) -> Result<()> {
         for signal in [Signal::TERM, Signal::KILL] {
             if !self.signal(signal)? || self.exits_within(EXIT_TIMEOUT)? {
@@ -134,7 +134,7 @@ impl Server {
         }
     }
 
-    /// Waits until the server exits, or for some time. Returns whether it has exited.
+    /// Waits until the server exits or the timeout ends. Returns whether it has exited.
     ///
     /// # Errors
     /// If the kernel refuses to wait.
@@ -168,11 +168,11 @@ fn has_exited(pid: i32) -> bool {
     stat.rsplit_once(") ").is_none_or(|(_, rest)| rest.starts_with(['Z', 'X']))
 }
 
-/// Whether a process was started with a configuration file of this path, as the original plugin does it as well.
+/// Whether a process was started with a configuration file at this path. The original plugin uses the same argument.
 fn has_argument(pid: i32, conf: &Path) -> bool {
-    let wanted = [b"--conf-file=", conf.as_os_str().as_bytes()].concat();
+    let expected = [b"--conf-file=", conf.as_os_str().as_bytes()].concat();
     let line = fs::read(of(pid, "cmdline")).unwrap_or_default();
-    line.split(|byte| *byte == 0).any(|argument| argument == wanted)
+    line.split(|byte| *byte == 0).any(|argument| argument == expected)
 }
 
 /// Whether a process with the server's arguments is the server.
@@ -180,14 +180,14 @@ fn is_server(pid: i32) -> io::Result<bool> {
     Ok(is_trusted(pid)? && is_dnsmasq(pid)? && is_in_this_namespace(pid)?)
 }
 
-/// Whether it is a process of root or of the server's user: anybody may start one with the server's arguments. The kernel gives what it shows of
-/// a process that gave up its privileges to root.
+/// Whether a process belongs to root or to the server's user: any user can start a process with the server's
+/// arguments. If a process has dropped its privileges, the files about it in /proc belong to root.
 fn is_trusted(pid: i32) -> io::Result<bool> {
     let owner = unless_exited(fs::metadata(Path::new("/proc").join(pid.to_string())))?;
     Ok(owner.is_some_and(|owner| owner.uid() == 0 || Some(owner.uid()) == server::uid()))
 }
 
-/// Whether its executable is dnsmasq. A package's update replaces the file of one that runs.
+/// Whether the process's executable is dnsmasq. A package upgrade replaces the file of a running server.
 fn is_dnsmasq(pid: i32) -> io::Result<bool> {
     let exe = unless_exited(fs::read_link(of(pid, "exe")))?;
     let name = exe.as_deref().and_then(Path::file_name).and_then(|name| name.to_str());

@@ -1,4 +1,4 @@
-//! The server of a network: dnsmasq, started when the first container comes, and stopped when the last one goes.
+//! The DNS server of a network: dnsmasq. It is started for the first container, and stopped after the last one.
 
 use std::env;
 use std::net::IpAddr;
@@ -21,27 +21,30 @@ use crate::network::{self, CONF, Network, PID};
 use crate::probe::{self, Answer};
 use crate::process::{PROGRAM, Server};
 
-/// Where the program is looked for besides `PATH`, which runtimes may have without the administrator's directories.
+/// Directories in which dnsmasq is searched in addition to `PATH`: runtimes may have a `PATH` without the
+/// administrator's directories.
 const SYSTEM_PATH: [&str; 5] = ["/usr/local/sbin", "/usr/sbin", "/sbin", "/usr/bin", "/bin"];
 
-/// The users that the server runs as: the first one that the host has. Packages of dnsmasq create a user of its own.
+/// The users for the server process, by preference: the first one that exists. Packages of dnsmasq create their own
+/// user.
 const USERS: [&str; 2] = ["dnsmasq", "nobody"];
 
-/// How long it may take to start, and how much it may print.
+/// Timeout of the start, and maximum output.
 const START: Limits = Limits { bytes: 64 << 10, time: Some(Duration::from_secs(30)), group: false };
 
-/// How long to wait until the server has read a new hosts file, and how long the next question waits.
+/// Timeout for the server to read a new hosts file, and the pause between queries.
 pub const KNOWN_TIMEOUT: Duration = Duration::from_secs(20);
 const PAUSE: Duration = Duration::from_millis(2);
 
-/// How long a server that can be replaced may answer nothing at all. It reads the file of a network of 65 536 containers within a second.
+/// Timeout for any answer of a server, after which it is replaced. A server reads the file of a network of 65 536
+/// containers within a second.
 pub const SILENCE_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// How long a killed server may hold its port, and the pause between attempts to start the next one.
 const PORT_TIMEOUT: Duration = Duration::from_secs(1);
 const PORT_PAUSE: Duration = Duration::from_millis(20);
 
-/// How long to wait for others that have the server read the file.
+/// Timeout for other plugins that make the server read the file.
 const RELOAD_TIMEOUT: Duration = Duration::from_secs(30);
 
 /// The path of dnsmasq.
@@ -58,28 +61,28 @@ pub fn program() -> Result<PathBuf> {
     })
 }
 
-/// The server of a network, if it runs.
+/// The running server of a network. None: it does not run.
 ///
 /// # Errors
-/// If processes cannot be looked at.
+/// If processes cannot be examined.
 pub fn find(network: &NetworkName) -> Result<Option<Server>> {
     let dir = network::path_of(network);
     Server::find(&dir.join(CONF), &dir.join(PID))
 }
 
-/// Whether a server runs that does what the service says.
+/// Whether a server with suitable settings runs.
 ///
 /// # Errors
-/// As [`find`]; code 5 if the configuration cannot be read.
+/// Code 5 if the configuration cannot be read. Otherwise an error if processes cannot be examined.
 pub fn is_running(network: &Network, service: &Service) -> Result<bool> {
     let serves = network.service()?.is_some_and(|configured| configured.serves(service));
     Ok(serves && find(network.name())?.is_some())
 }
 
-/// Starts the server, unless one runs that does what the service says. One that does something else is stopped before.
+/// Starts the server, unless one with suitable settings runs. Stops a server with other settings first.
 ///
 /// # Errors
-/// Code 50 if dnsmasq is not installed, 999 if it does not start; 5 for its files.
+/// Code 50 if dnsmasq is not installed. Code 999 if it does not start. Code 5 if a file operation fails.
 pub fn ensure(network: Network, service: &Service) -> Result<Network> {
     if is_running(&network, service)? {
         return Ok(network);
@@ -93,10 +96,10 @@ pub fn ensure(network: Network, service: &Service) -> Result<Network> {
     Ok(network)
 }
 
-/// Stops the server, if it runs, and processes of its own that answer over TCP and have outlived it.
+/// Stops the server, and its child processes that answer over TCP and may outlive it.
 ///
 /// # Errors
-/// As [`Server::stop`].
+/// Code 11 if a process does not exit. Otherwise the kernel's error.
 pub fn stop(network: &Network) -> Result<()> {
     while let Some(server) = find(network.name())? {
         server.stop()?;
@@ -104,7 +107,7 @@ pub fn stop(network: &Network) -> Result<()> {
     Ok(())
 }
 
-/// Starts dnsmasq. A server that was just killed may still hold the port: its process is no server any more, but has not closed its sockets.
+/// Starts dnsmasq. A server that was just killed may not have closed its sockets yet, so a port in use is tried again.
 fn start(network: &Network) -> Result<()> {
     let is_in_use = |e: &Error| e.to_string().contains("Address already in use");
     let mut outcome = start_once(network);
@@ -116,7 +119,7 @@ fn start(network: &Network) -> Result<()> {
     outcome
 }
 
-/// dnsmasq returns when its process in the background listens, and has given up its privileges.
+/// dnsmasq returns when its background process listens and has dropped its privileges.
 fn start_once(network: &Network) -> Result<()> {
     let mut command = Command::new(program()?);
     command.arg(format!("--conf-file={}", network.file(CONF).display()));
@@ -146,7 +149,7 @@ fn start_once(network: &Network) -> Result<()> {
     }
 }
 
-/// The capabilities that dnsmasq requires as root and that this process does not have.
+/// The capabilities that dnsmasq requires as root, and that this process lacks.
 fn missing_capabilities() -> Vec<&'static str> {
     let required = [
         ("CAP_SETGID", CapabilitySet::SETGID),
@@ -157,10 +160,10 @@ fn missing_capabilities() -> Vec<&'static str> {
     required.into_iter().filter(|(_, set)| !effective.contains(*set)).map(|(name, _)| name).collect()
 }
 
-/// Whether the server answers nothing at all, though the host has its address.
+/// Whether the server does not answer, although the host has its address.
 ///
 /// # Errors
-/// What the kernel refuses.
+/// If the kernel does not list the addresses.
 pub fn is_silent(service: &Service) -> Result<bool> {
     let servers = listen::addresses(&Namespace::host()?, &service.listen)?;
     let Some(server) = servers.first().copied() else { return Ok(false) };
@@ -168,7 +171,7 @@ pub fn is_silent(service: &Service) -> Result<bool> {
     Ok(probe::ask(server, &in_domain(service, "_"), server)? == Answer::Silence)
 }
 
-/// The id of the user that the server runs as. None: there is no such user.
+/// The id of the server's user. None: the user does not exist.
 pub fn uid() -> Option<u32> {
     if network::is_rootless() { Some(0) } else { account().map(|account| account.uid.as_raw()) }
 }
@@ -177,7 +180,7 @@ fn account() -> Option<Account> {
     USERS.iter().find_map(|name| Account::from_name(name).ok().flatten())
 }
 
-/// An unprivileged user. An engine without root has one user only, which is root in its user namespace.
+/// The user for the server process. A rootless engine has only one user, which is root in its user namespace.
 fn user() -> Result<User> {
     if network::is_rootless() {
         return Ok(User { name: "root".to_owned(), group: None });
@@ -190,17 +193,17 @@ fn user() -> Result<User> {
     Ok(User { name: account.name, group })
 }
 
-/// Waits until the server resolves the lines that were written, or no longer those that were removed. Many plugins at once
-/// wait for one reading of the file: the next one finds that its own lines have been read as well. The wait ends earlier if the server has not
-/// answered at all for the time `silence`.
+/// Waits until the server resolves the written lines, or no longer resolves the removed ones. Many plugins wait
+/// concurrently while the server reads the file once: the next plugin finds that the server has read its lines, too.
+/// Fails earlier if the server does not answer at all within `silence`.
 ///
 /// # Errors
-/// Code 11 if it takes too long.
+/// Code 11 after the timeout.
 pub fn settle(
     network: &NetworkName,
     service: &Service,
     entries: &[Entry],
-    wanted: Answer,
+    expected: Answer,
     silence: Duration,
 ) -> Result<()> {
     let host = Namespace::host()?;
@@ -208,14 +211,14 @@ pub fn settle(
     let names = entries.iter().filter_map(|entry| Some((entry.address, token(service, entry)?)));
     let names: Vec<(IpAddr, String)> = names.collect();
     let (Some(server), Some(_)) = (servers.first().copied(), names.first()) else {
-        // Lines of the original plugin have no token to ask for.
+        // Lines of the original plugin have no token to query.
         return find(network)?.map_or(Ok(()), |server| server.reload());
     };
-    // The answer to the first question that is not answered as wanted.
+    // The first answer that is not the expected one.
     let unsettled = || -> Result<Option<Answer>> {
         for (address, name) in &names {
             let answer = probe::ask(server, name, *address)?;
-            if answer != wanted {
+            if answer != expected {
                 return Ok(Some(answer));
             }
         }
@@ -257,7 +260,7 @@ fn hosts_file(network: &NetworkName) -> String {
     network::path_of(network).join(network::HOSTS).display().to_string()
 }
 
-/// The token of a line, as the server is asked for it. None: a line of the original plugin.
+/// The full name of a line's token. None: a line of the original plugin.
 fn token(service: &Service, entry: &Entry) -> Option<String> {
     entry.token.as_ref().map(|token| in_domain(service, token))
 }

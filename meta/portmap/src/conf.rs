@@ -81,9 +81,9 @@ impl Conf {
         if self.mappings.is_empty() || addresses.is_empty() {
             return Ok(None);
         }
-        let unreached = self.unreached(&addresses);
-        if unreached.len() == self.mappings.len() {
-            return Err(Error::config(unreached.join("; ")));
+        let unreachable = self.unreachable_mappings(&addresses);
+        if unreachable.len() == self.mappings.len() {
+            return Err(Error::config(unreachable.join("; ")));
         }
         Ok(Some(HostPorts {
             addresses,
@@ -94,9 +94,9 @@ impl Conf {
         }))
     }
 
-    /// The mappings of a host address whose family the container lacks, in words. `0.0.0.0` and `::` do not count: they
+    /// Describes the mappings of host addresses whose family the container lacks. `0.0.0.0` and `::` are not listed: they
     /// mean all existing addresses.
-    pub fn unreached(&self, addresses: &[IpNetwork]) -> Vec<String> {
+    pub fn unreachable_mappings(&self, addresses: &[IpNetwork]) -> Vec<String> {
         let has = |ip: IpAddr| addresses.iter().any(|address| address.is_ipv4() == ip.is_ipv4());
         let lost = |mapping: &HostPort| mapping.host_ip.filter(|ip| !ip.is_unspecified() && !has(*ip));
         let lost =

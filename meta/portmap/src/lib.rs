@@ -1,4 +1,4 @@
-//! portmap: forwards ports of the host to the container of the chain's earlier plugins.
+//! portmap: forwards host ports to the container. It is chained: an earlier plugin attaches the container.
 
 mod conf;
 #[cfg(any(test, fuzzing))]
@@ -28,13 +28,13 @@ impl Plugin for Portmap {
         let result = call.net.prev_result.clone().ok_or_else(|| Error::config("prevResult is missing"))?;
         if let Some(ports) = call.conf.host_ports(&result, &call.attachment.ifname)? {
             let owner = Owner::new(&call.net.name, &call.attachment);
-            call.conf.unreached(&ports.addresses).iter().for_each(|text| cni::warn(text));
+            call.conf.unreachable_mappings(&ports.addresses).iter().for_each(|text| cni::warn(text));
             let firewall = Firewall::open(call.conf.backend)?;
             firewall.install(&owner, &ports, undo)?;
             if let Some(guard) = localnet::guard(&ports, firewall.backend()) {
                 firewall.install(&owner, &guard, undo)?;
             }
-            // After the rules, which protect the host's loopback addresses.
+            // Set route_localnet only when the rules exist: they protect the host's loopback addresses.
             Admission::new().admit(&ports, &owner, undo)?;
         } else if call.conf.maps_ports() {
             let ifname = &call.attachment.ifname;
@@ -48,7 +48,7 @@ impl Plugin for Portmap {
         let addresses = prev.map(|prev| conf::addresses(prev, &call.attachment.ifname)).unwrap_or_default();
         let owner = Owner::new(&call.net.name, &call.attachment);
         let mut failures = Failures::new();
-        // Before the rules, which protect the host's loopback addresses.
+        // Restore route_localnet before removing the rules: they protect the host's loopback addresses.
         failures.note(localnet::withdraw(&owner));
         let removal = Removal::start().with_addresses(addresses.iter().map(|address| address.ip()));
         failures.note(removal.remove(&owner, &KINDS));
@@ -97,7 +97,7 @@ fn expected(call: &Check<Conf>) -> Result<Vec<Expected>> {
     Ok(rules.into_iter().flatten().map(|rules| Expected { owner: owner(call), rules, backend }).collect())
 }
 
-/// Allows answers to 127.0.0.1 again. This needs the rules.
+/// Sets route_localnet again where it was reset. The repaired rules already exist, and protect the host's loopback addresses.
 fn admit(calls: &[&Repair<Conf>]) -> Vec<(Undo, Result<()>)> {
     let mut admission = Admission::new();
     let mut admit = |call: &Check<Conf>, undo: &mut Undo| {

@@ -25,7 +25,8 @@ pub fn guard(ports: &HostPorts, backend: Backend) -> Option<LoopbackGuard> {
     (is_needed && backend == Backend::Iptables && Firewall::has_nftables()).then_some(LoopbackGuard)
 }
 
-/// Allows such answers, for one attachment or many. Shared state is read once.
+/// Allows containers to answer to the host's loopback addresses, for one attachment or many. State that the attachments share is
+/// read once.
 #[derive(Debug, Default)]
 pub struct Admission {
     host: Option<Namespace>,
@@ -41,10 +42,10 @@ impl Admission {
         Self::default()
     }
 
-    /// Allows the answers of an attachment, if one of its ports is mapped on a loopback address.
+    /// Allows the answers of an attachment's container, if one of its ports is mapped on a loopback address.
     ///
     /// # Errors
-    /// If the kernel refuses.
+    /// If a setting or a route cannot be changed.
     pub fn admit(&mut self, ports: &HostPorts, owner: &Owner, undo: &mut Undo) -> Result<()> {
         // Without source NAT, the container would answer to its own loopback.
         if ports.source_nat == SourceNat::None {
@@ -81,7 +82,7 @@ impl Admission {
         Ok(())
     }
 
-    /// The firewall's rules then block 127/8 from other links.
+    /// Sets `route_localnet` on the link. The rules that ADD installed then block packets from other links to 127.0.0.0/8.
     fn admit_v4(&mut self, host: &Namespace, link: &Link, owner: &Owner, undo: &mut Undo) -> Result<()> {
         let key = setting(&link.name);
         if self.lock.is_none() {
@@ -103,7 +104,7 @@ impl Admission {
     }
 }
 
-/// Ends the use by an attachment. Restores the setting of its link if no other attachment needs it.
+/// Removes an attachment from the users of `route_localnet`. Restores the setting of its link if no other attachment needs it.
 ///
 /// # Errors
 /// Settings that could not be restored.

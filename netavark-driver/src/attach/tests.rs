@@ -1,7 +1,7 @@
 use super::*;
 
-/// A call as netavark 1.14.0 makes it.
-fn call(wishes: &Value, more: &Value) -> Call {
+/// A call as sent by netavark 1.14.0.
+fn call(options: &Value, more: &Value) -> Call {
     let mut call = value!({
         "container_id": "c1", "container_name": "web", "port_mappings": null,
         "network": {
@@ -10,7 +10,7 @@ fn call(wishes: &Value, more: &Value) -> Call {
         },
         "network_options": {"aliases": null, "interface_name": "eth0", "options": null, "static_ips": null, "static_mac": null},
     });
-    for (key, member) in wishes.as_object().unwrap() {
+    for (key, member) in options.as_object().unwrap() {
         call["network_options"][key] = member.clone();
     }
     for (key, member) in more.as_object().unwrap() {
@@ -24,23 +24,29 @@ fn chain(plugins: &Value) -> Chain {
     Chain::from_bytes(list.to_string().as_bytes()).unwrap()
 }
 
-fn attach(wishes: &Value, plugins: &Value) -> Result<Attach> {
-    with_wishes(Path::new("/run/netns/x"), &call(wishes, &value!({})), &chain(plugins))
+fn attach(options: &Value, plugins: &Value) -> Result<Attach> {
+    with_container_options(Path::new("/run/netns/x"), &call(options, &value!({})), &chain(plugins))
 }
 
 #[test]
 fn addresses_and_mac_are_asked_for_as_the_chain_declares() {
-    let wishes = value!({"static_ips": ["10.1.0.7", "fd01::7"], "static_mac": "02:00:00:00:00:07"});
+    let options = value!({"static_ips": ["10.1.0.7", "fd01::7"], "static_mac": "02:00:00:00:00:07"});
     let declared = value!([{"type": "bridge", "capabilities": {"ips": true, "mac": true}, "ipam": {"type": "host-local"}}]);
-    let asked = attach(&wishes, &declared).unwrap();
-    assert_eq!(asked.capability_args["ips"], value!(["10.1.0.7", "fd01::7"]));
-    assert_eq!(asked.capability_args["mac"], "02:00:00:00:00:07");
+    let request = attach(&options, &declared).unwrap();
+    assert_eq!(request.capability_args["ips"], value!(["10.1.0.7", "fd01::7"]));
+    assert_eq!(request.capability_args["mac"], "02:00:00:00:00:07");
 
     let of_podman_4 = value!([{"type": "bridge", "ipam": {"type": "host-local"}}]);
     let one = value!({"static_ips": ["10.1.0.7"], "static_mac": "02:00:00:00:00:07"});
-    let asked = attach(&one, &of_podman_4).unwrap();
-    assert_eq!((asked.args.get("IP"), asked.args.get("MAC")), (Some("10.1.0.7"), Some("02:00:00:00:00:07")));
-    assert_eq!((asked.args.get("K8S_POD_NAME"), asked.args.get("IgnoreUnknown")), (Some("web"), Some("1")));
+    let request = attach(&one, &of_podman_4).unwrap();
+    assert_eq!(
+        (request.args.get("IP"), request.args.get("MAC")),
+        (Some("10.1.0.7"), Some("02:00:00:00:00:07"))
+    );
+    assert_eq!(
+        (request.args.get("K8S_POD_NAME"), request.args.get("IgnoreUnknown")),
+        (Some("web"), Some("1"))
+    );
     let of_others = value!([{"type": "bridge", "ipam": {"type": "whereabouts"}}]);
     let error = attach(&value!({"static_ips": ["10.1.0.7", "fd01::7"]}), &of_others).unwrap_err();
     assert!(error.msg().contains("no more than one address"), "{error}");
@@ -49,13 +55,13 @@ fn addresses_and_mac_are_asked_for_as_the_chain_declares() {
 
 #[test]
 fn networks_of_podman_4_get_several_addresses_too() {
-    let wishes = value!({"static_ips": ["10.1.0.7", "fd01::7", "10.1.0.7", "fd01::7"]});
-    let call = call(&wishes, &value!({}));
+    let options = value!({"static_ips": ["10.1.0.7", "fd01::7", "10.1.0.7", "fd01::7"]});
+    let call = call(&options, &value!({}));
     let plugins = value!([{"type": "bridge", "ipam": {"type": "host-local"}}, {"type": "portmap"}]);
     let declaring = declaring_ips(chain(&plugins), &call.network_options).unwrap();
-    let asked = with_wishes(Path::new("/run/netns/x"), &call, &declaring).unwrap();
-    // As network reload sends them: each twice.
-    assert_eq!(asked.capability_args["ips"], value!(["10.1.0.7", "fd01::7"]));
+    let request = with_container_options(Path::new("/run/netns/x"), &call, &declaring).unwrap();
+    // `podman network reload` sends each address twice.
+    assert_eq!(request.capability_args["ips"], value!(["10.1.0.7", "fd01::7"]));
     assert_eq!(declaring.plugins.len(), 2);
 }
 
@@ -68,27 +74,27 @@ fn a_reload_asks_another_makers_ipam_plugin_for_no_address() {
         value!({"static_ips": ["10.1.0.7", "10.1.0.7"]}),
         value!({"static_ips": ["10.1.0.7", "fd01::7"], "static_mac": mac}),
     ] {
-        let asked = attach(&reload, &of_others).unwrap();
-        assert!(!asked.capability_args.contains_key("ips") && asked.args.get("IP").is_none());
+        let request = attach(&reload, &of_others).unwrap();
+        assert!(!request.capability_args.contains_key("ips") && request.args.get("IP").is_none());
     }
-    let asked = attach(&value!({"static_ips": ["10.1.0.7"]}), &of_others).unwrap();
-    assert_eq!(asked.capability_args["ips"], value!(["10.1.0.7"]));
+    let request = attach(&value!({"static_ips": ["10.1.0.7"]}), &of_others).unwrap();
+    assert_eq!(request.capability_args["ips"], value!(["10.1.0.7"]));
 }
 
 #[test]
 fn the_plugin_static_gets_the_prefix_length_of_the_networks_subnet() {
     let plugins = value!([{"type": "macvlan", "capabilities": {"ips": true}, "ipam": {"type": "static"}}]);
-    let asked = attach(&value!({"static_ips": ["10.1.0.7", "192.0.2.7"]}), &plugins).unwrap();
-    assert_eq!(asked.capability_args["ips"], value!(["10.1.0.7/24", "192.0.2.7"]));
+    let request = attach(&value!({"static_ips": ["10.1.0.7", "192.0.2.7"]}), &plugins).unwrap();
+    assert_eq!(request.capability_args["ips"], value!(["10.1.0.7/24", "192.0.2.7"]));
 }
 
 #[test]
 fn aliases_are_a_list_and_for_dnsname_a_list_of_the_network() {
-    let wishes = value!({"aliases": ["db", "c1"]});
+    let options = value!({"aliases": ["db", "c1"]});
     let any = value!([{"type": "t", "capabilities": {"aliases": true}}]);
-    assert_eq!(attach(&wishes, &any).unwrap().capability_args["aliases"], value!(["db", "c1"]));
+    assert_eq!(attach(&options, &any).unwrap().capability_args["aliases"], value!(["db", "c1"]));
     let dnsname = value!([{"type": "bridge"}, {"type": "dnsname", "capabilities": {"aliases": true}}]);
-    assert_eq!(attach(&wishes, &dnsname).unwrap().capability_args["aliases"], value!({"n": ["db", "c1"]}));
+    assert_eq!(attach(&options, &dnsname).unwrap().capability_args["aliases"], value!({"n": ["db", "c1"]}));
 }
 
 #[test]
@@ -97,15 +103,15 @@ fn ranges_and_protocols_of_ports_become_single_mappings() {
         let call = call(&value!({}), &value!({"port_mappings": mappings}));
         let chain =
             chain(&value!([{"type": "bridge"}, {"type": "portmap", "capabilities": {"portMappings": true}}]));
-        with_wishes(Path::new("/run/netns/x"), &call, &chain)
+        with_container_options(Path::new("/run/netns/x"), &call, &chain)
     };
-    let asked = published(value!([
+    let request = published(value!([
         {"container_port": 80, "host_ip": "", "host_port": 8080, "protocol": "tcp", "range": 2},
         {"container_port": 53, "host_ip": "::1", "host_port": 53, "protocol": "tcp,udp", "range": 1},
         {"container_port": 9, "host_ip": "", "host_port": 9, "protocol": "", "range": 0},
     ]));
     assert_eq!(
-        asked.unwrap().capability_args["portMappings"],
+        request.unwrap().capability_args["portMappings"],
         value!([
             {"hostPort": 8080, "containerPort": 80, "protocol": "tcp"},
             {"hostPort": 8081, "containerPort": 81, "protocol": "tcp"},

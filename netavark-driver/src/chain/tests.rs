@@ -100,7 +100,7 @@ fn addresses_of_static_are_those_that_containers_ask_for() {
     assert_eq!(plugin["capabilities"]["ips"], true);
 }
 
-/// A network, its options, and what the message and the remedy have in them.
+/// A network, its options, and parts of the message and the remedy.
 type Refused<'a> = (&'a str, &'a [(&'a str, &'a str)], &'a str, &'a str);
 
 fn are_refused(cases: &[Refused<'_>]) {

@@ -4,7 +4,7 @@ use std::path::Path;
 
 use super::*;
 
-/// A directory with plugins by these names, which nobody runs.
+/// A directory with plugins of these names. No test runs them.
 fn plugins() -> tempfile::TempDir {
     let dir = tempfile::tempdir().unwrap();
     for name in ["bridge", "macvlan", "ptp", "host-local", "static", "portmap", "firewall", "dhcp"] {
@@ -15,7 +15,7 @@ fn plugins() -> tempfile::TempDir {
     dir
 }
 
-/// As Podman 5.4.2 sends it for `podman network create --driver cni ...`.
+/// The document that Podman 5.4.2 sends for `podman network create --driver cni ...`.
 fn document(options: &[(&str, &str)], more: &Value) -> Map<String, Value> {
     let options: Map<String, Value> =
         options.iter().map(|(key, text)| ((*key).to_owned(), (*text).into())).collect();
@@ -80,7 +80,7 @@ fn a_network_that_the_driver_describes_keeps_its_choices_as_options() {
     // Podman refuses servers for a network that has no DNS server of its own.
     assert_eq!(made["options"]["dns"], "8.8.8.8,9.9.9.9");
     assert!(!made.contains_key("network_dns_servers"));
-    // The answer is what setup gets: it describes the same chain.
+    // Podman passes the answer to setup, so it must describe the same chain.
     let network: Network = json::decode(&Value::Object(made)).unwrap();
     let options = Options::read(&network.options).unwrap();
     let chain = crate::source::chain(&network, &options).unwrap();
@@ -100,10 +100,10 @@ fn every_mistake_of_a_conflist_is_told_with_its_place_and_remedy() {
     );
     let path = dir.path().display().to_string();
     let error = create(document(&[("conflist", &file), ("plugin-path", &path)], &value!({}))).unwrap_err();
-    let wanted = format!(
+    let expected = format!(
         "{file}:2:29: mtu: expected a number from 0 to 65535, found a string; {file}:3:12: no plugin \"portmapp\" in {path} (did you mean \"portmap\"?)"
     );
-    assert_eq!(error.msg(), wanted);
+    assert_eq!(error.msg(), expected);
     let error = create(document(&[("conflist", "/nonexistent/web.conflist")], &value!({}))).unwrap_err();
     assert!(error.msg().starts_with("option conflist: read /nonexistent/web.conflist"), "{error}");
 }
@@ -113,14 +113,14 @@ fn a_mistake_in_an_option_is_told_with_the_options_name() {
     let dir = plugins();
     let path = dir.path().display().to_string();
     let more = value!({"subnets": [{"subnet": "10.1.0.0/24"}]});
-    for (key, text, wanted) in [
+    for (key, text, expected) in [
         ("vlan", "many", "option vlan: vlan: expected a number from 0 to 4094, found a string"),
         ("portmap.backend", "pf", "option portmap.backend: backend: \"pf\" is none of iptables, nftables"),
         ("ipam.dataDir", "here", "option ipam.dataDir: dataDir: \"here\" is not an absolute path"),
     ] {
         let options = [("type", "bridge"), ("plugin-path", &*path), (key, text)];
         let error = create(document(&options, &more)).unwrap_err();
-        assert!(error.msg().starts_with(wanted), "{error}");
+        assert!(error.msg().starts_with(expected), "{error}");
     }
 }
 
@@ -144,7 +144,7 @@ fn flags_of_podman_that_a_file_would_contradict_are_refused() {
     }
 }
 
-/// Options, other members of the document, and how the message begins.
+/// Options, other members of the document, and the start of the message.
 type Ignored<'a> = (&'a [(&'a str, &'a str)], Value, &'a str);
 
 #[test]
@@ -182,9 +182,9 @@ fn flags_and_options_that_the_chain_would_ignore_are_refused() {
             "--interface-name has no effect with this type",
         ),
     ];
-    for (options, more, wanted) in cases {
+    for (options, more, expected) in cases {
         let options = [options, &[("plugin-path", &*path)]].concat();
         let error = create(document(&options, &more)).unwrap_err();
-        assert!(error.msg().starts_with(wanted) && !error.details().is_empty(), "{wanted}: {error}");
+        assert!(error.msg().starts_with(expected) && !error.details().is_empty(), "{expected}: {error}");
     }
 }

@@ -111,7 +111,7 @@ pub fn verify(host: &Namespace, conf: &Conf, prev: &AddResult) -> Result<Link> {
 
 /// Warns if bridged frames do not pass the host's firewall (br_netfilter). A container that reaches another one on its bridge through a
 /// service address then gets the answer from the wrong address.
-pub fn warn_without_netfilter(host: &Namespace, conf: &Conf) {
+pub fn warn_without_br_netfilter(host: &Namespace, conf: &Conf) {
     let needed = conf.hairpin && conf.is_gateway;
     if needed && host.sysctl("bridge/bridge-nf-call-iptables").ok().as_deref() != Some("1") {
         cni::warn(

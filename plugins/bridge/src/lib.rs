@@ -1,4 +1,5 @@
-//! bridge: a veth pair between container and host, with the host's end as a port of a bridge.
+//! bridge: connects a container to a bridge of the host through a veth pair. The host's end of the pair is a port of the
+//! bridge.
 
 mod bridge;
 mod conf;
@@ -32,14 +33,15 @@ impl Plugin for Bridge {
         let sandbox = Namespace::open(&call.netns)?;
         let mtu = conf.mtu.resolve(&host)?;
         let mac = conf.interface.mac(&call.args)?;
-        let adopted = port::of_chain(&host, call)?;
+        // The interface that an earlier plugin of the chain created. Without one, this ADD creates a veth pair.
+        let adopted = port::find_chained(&host, call)?;
         if adopted.is_some() {
             rules::refuse_spoof_check(conf)?;
         } else {
             veth::refuse_taken_name(&sandbox, &call.attachment)?;
         }
 
-        // Check everything before this step, because the bridge stays even if ADD fails.
+        // Validate everything before this step, because the bridge stays even if ADD fails.
         let bridge = bridge::ensure(&host, conf, mtu)?;
         let port = match adopted {
             Some(link) => port::adopt(&host, &bridge, link, call, &sandbox, undo)?,
@@ -51,12 +53,13 @@ impl Plugin for Bridge {
         port::configure(&host, &port.host, conf)?;
 
         let owner = Owner::new(&call.net.name, &call.attachment);
-        rules::check_sources(conf, &owner, &port, undo)?;
+        rules::install_spoof_check(conf, &owner, &port, undo)?;
         let leases = lease::configure(call, &host, &sandbox, &port, undo)?;
         let vlan_gateway = gateway::assign(&host, &bridge, &leases, conf)?;
         let ends = port.report(&host, &sandbox, call)?;
-        let made = [host.report(&bridge)].into_iter().chain(ends);
-        let result = attach::report(call, made.chain(vlan_gateway.map(|link| host.report(&link))), leases);
+        let interfaces = [host.report(&bridge)].into_iter().chain(ends);
+        let result =
+            attach::report(call, interfaces.chain(vlan_gateway.map(|link| host.report(&link))), leases);
 
         conf.masquerade.install(&owner, attach::addresses(&call.net, &call.attachment, &result), undo)?;
         if !conf.container_down {
@@ -66,14 +69,15 @@ impl Plugin for Bridge {
             announce::delete_neighbours(&host, &gateway::gateway_link(&host, &bridge, conf)?, &result)?;
             announce::addresses(&sandbox, container)?;
         }
-        bridge::warn_without_netfilter(&host, conf);
+        bridge::warn_without_br_netfilter(&host, conf);
         Ok(result)
     }
 
     fn del(call: &Del) -> Result<()> {
         let owner = Owner::new(&call.net.name, &call.attachment);
         remove::with_leases(&call.net, Command::Del, |failures| {
-            // Delete rules before the link, and close the sockets after it: the kernel's grace periods for both then overlap.
+            // Delete the rules before the link. `removal` closes its sockets at the end of this block, so the kernel's grace
+            // periods for rules and link overlap.
             let removal = Removal::start();
             failures.note(removal.remove(&owner, &rules::KINDS));
             if let Some(host) = failures.note(Namespace::host()) {

@@ -44,7 +44,7 @@ impl Port {
 ///
 /// # Errors
 /// Code 7 if the link does not exist, or is the host's uplink, which would cut off the host as a port.
-pub fn of_chain(host: &Namespace, call: &Add<Conf>) -> Result<Option<Link>> {
+pub fn find_chained(host: &Namespace, call: &Add<Conf>) -> Result<Option<Link>> {
     let Some(prev) = &call.net.prev_result else { return Ok(None) };
     let Some(interface) = in_host(host, prev, &call.conf.bridge, Some(&call.netns)).pop() else {
         return Ok(None);
@@ -91,7 +91,7 @@ fn uplink(host: &Namespace, link: &Link) -> Result<Option<&'static str>> {
     Ok(routes.iter().any(|route| route.dst.prefix() == 0).then_some("has a default route"))
 }
 
-/// Makes an existing link a port.
+/// Makes a link of an earlier plugin a port of the bridge.
 pub fn adopt(
     host: &Namespace,
     bridge: &Link,
@@ -108,7 +108,7 @@ pub fn adopt(
     }
     if link.master.is_none() {
         let (nl, link) = (host.nl.clone(), link.clone());
-        undo.push(move || nl.change_link(&link, &leave()));
+        undo.push(move || nl.change_link(&link, &no_master()));
     }
     let join = LinkChange { master: Some(bridge.index), up: Some(true), ..LinkChange::default() };
     host.nl.change_link(&link, &join)?;
@@ -116,7 +116,8 @@ pub fn adopt(
     Ok(Port { host: Link { master: Some(bridge.index), ..link }, container, adopted: true })
 }
 
-fn leave() -> LinkChange<'static> {
+/// The change that takes a port out of its bridge.
+fn no_master() -> LinkChange<'static> {
     LinkChange { master: Some(0), ..LinkChange::default() }
 }
 
@@ -230,7 +231,7 @@ pub fn release_adopted(host: &Namespace, call: &Del) -> Result<()> {
         // ADD did not adopt it.
         let foreign = || Ok::<_, Error>(uplink(host, &port)?.is_some() && !conf::allows_uplink(&call.conf));
         if failures.note(foreign()) == Some(false) {
-            failures.note(host.nl.change_link(&port, &leave()));
+            failures.note(host.nl.change_link(&port, &no_master()));
         }
     }
     failures.into_result()

@@ -12,7 +12,7 @@ use crate::port::Port;
 pub const KINDS: [Kind; 2] = [Masquerade::KIND, SpoofCheck::KIND];
 
 /// Installs the spoof check, if configured: the container may send only from its own hardware address.
-pub fn check_sources(conf: &Conf, owner: &Owner, port: &Port, undo: &mut Undo) -> Result<()> {
+pub fn install_spoof_check(conf: &Conf, owner: &Owner, port: &Port, undo: &mut Undo) -> Result<()> {
     let mac = port.container.as_ref().and_then(|container| container.mac);
     match mac.and_then(|mac| spoof_check(conf, &port.host.name, mac)) {
         // Interfaces of earlier plugins have no spoof check.

@@ -95,7 +95,7 @@ fn read_files(
             Ok(Some(config)) => {
                 runtime.apply(entry, &path, said(&config, &entry.keys));
                 if let Some(patterns) = imports(&config) {
-                    // Replaces the default ones.
+                    // These directories replace the default ones.
                     if !has_imports {
                         waiting.clear();
                     }

@@ -67,7 +67,7 @@ pub const TABLE: &[Entry] = &[
     Entry {
         name: names::CONTAINERD,
         signs: &["/usr/bin/containerd", "/usr/local/bin/containerd", "/etc/containerd/config.toml"],
-        // The latter only if the former has no `imports`.
+        // The second file is read only if the first one has no `imports`.
         files: &["/etc/containerd/config.toml", "/etc/containerd/conf.d/*.toml"],
         keys: OF_CONTAINERD,
         ..TOML
@@ -102,7 +102,7 @@ pub const TABLE: &[Entry] = &[
     },
     Entry {
         name: "k3s",
-        // Its units are visible even to a container that sees only /etc.
+        // A container that sees only /etc of the host still sees these units.
         signs: &[
             "/var/lib/rancher/k3s/agent/etc/containerd/config.toml",
             "/etc/systemd/system/k3s.service",
@@ -167,7 +167,7 @@ pub const TABLE: &[Entry] = &[
         networks: "/etc/buildkit",
         ..TOML
     },
-    // Before Kubernetes 1.24, and cri-dockerd.
+    // The kubelet before Kubernetes 1.24, and cri-dockerd.
     Entry {
         name: names::KUBELET,
         form: Form::Flags,

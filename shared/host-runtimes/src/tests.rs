@@ -12,7 +12,7 @@ fn host(files: &[(&str, &str)]) -> tempfile::TempDir {
     root
 }
 
-/// The first entry of a runtime, whose configurations must be readable.
+/// The first entry of a runtime. Its configurations must be readable.
 #[track_caller]
 fn runtime(name: &str, files: &[(&str, &str)]) -> Runtime {
     let root = host(files);
@@ -25,7 +25,7 @@ fn paths<const N: usize>(paths: [&str; N]) -> Vec<PathBuf> {
     paths.map(PathBuf::from).to_vec()
 }
 
-/// Debian's of 1.6, and the output of `containerd config default` of 2.1.
+/// The configuration of Debian's containerd 1.6, and the output of `containerd config default` of 2.1.
 #[test]
 fn containerds_directories_are_found_in_every_version_of_its_configuration() {
     let config = "/etc/containerd/config.toml";

@@ -1,4 +1,4 @@
-//! Which containers are running, judged by the kernel's network namespaces and processes.
+//! Determines which containers are running, from the kernel's network namespaces and processes.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::ffi::{OsStr, OsString};
@@ -31,9 +31,9 @@ pub struct Namespaces {
     ids: BTreeSet<Id>,
     /// Addresses in each namespace.
     inside: BTreeMap<Id, BTreeSet<IpAddr>>,
-    /// Addresses behind links of the host, by the links' numbers of existing namespaces.
+    /// Addresses in existing namespaces to which links of the host lead, by the namespace numbers of these links.
     behind: BTreeMap<i32, BTreeSet<IpAddr>>,
-    /// Paths where they are mounted, in any mount namespace.
+    /// Paths where namespaces are mounted, in any mount namespace.
     paths: BTreeSet<PathBuf>,
     /// Mounts by namespace, each with a file that this process can open.
     mounts: BTreeMap<Id, (PathBuf, BTreeSet<PathBuf>)>,
@@ -51,14 +51,16 @@ pub struct Namespaces {
     unsure: Option<String>,
     /// The host's own addresses.
     own: BTreeSet<IpAddr>,
-    /// Numbers of namespaces that could not be examined, and where they are. They may have ended meanwhile.
+    /// Numbers of namespaces that could not be examined, and their paths. The namespaces may have been deleted
+    /// meanwhile.
     seen: BTreeMap<u64, String>,
     /// Why a process or its files could not be examined.
     blind: Option<String>,
 }
 
 impl Namespaces {
-    /// Examines the namespaces that the host's links lead to, that are mounted, or that a process is in or has open.
+    /// Examines three kinds of namespaces: those to which links of the host lead, mounted ones, and those that a
+    /// process is in or has open.
     ///
     /// # Errors
     /// If the kernel does not list the host's links.
@@ -121,8 +123,9 @@ impl Namespaces {
         self.unsure.is_some() || all.any(|addresses| addresses.contains(&address))
     }
 
-    /// Whether a link of the host leads to an existing namespace. `None` if the link does not exist or leads to none.
-    pub fn leads_on(&self, link: &str) -> Option<bool> {
+    /// Whether a link of the host leads to an existing namespace. `None` if the link does not exist, or its peer is
+    /// in no other namespace.
+    pub fn leads_to_namespace(&self, link: &str) -> Option<bool> {
         let peer = self.links.iter().find(|one| one.name == link)?.peer_netns_id?;
         Some(self.behind.contains_key(&peer))
     }
@@ -187,8 +190,9 @@ impl Namespaces {
         }
     }
 
-    /// Another mount may hide this one, as `mount --rbind /run/netns /run/netns` hides earlier ones for ever. Then nobody can enter the
-    /// namespace by this path. A process that uses the namespace is found without it.
+    /// Another mount may hide this one. For example, `mount --rbind /run/netns /run/netns` hides earlier mounts
+    /// permanently. Then no process can enter the namespace by this path. If a process uses the namespace, it is
+    /// found through the process.
     fn visit_mount(&mut self, number: u64, root: &Path, path: &Path, own: Option<Id>) {
         let file = root.join(path.strip_prefix("/").unwrap_or(path));
         let Some(found) = self.visit(&file, own).filter(|found| found.1 == number) else { return };
@@ -240,7 +244,7 @@ impl Namespaces {
                 self.ids.insert(found);
                 self.inside.insert(found, ips(&addresses));
             }
-            // A mount of another kind of namespace, or the process has exited.
+            // The mount is of another kind of namespace, or the process has exited.
             None if is_namespace(path) && id(path).is_ok_and(|now| now == found) => {
                 let number = fs::read_link(path).ok().and_then(|to| number(to.to_str()?));
                 self.seen.extend(number.map(|number| (number, path.display().to_string())));
@@ -267,12 +271,12 @@ impl Namespaces {
     }
 }
 
-/// Names in these files may have any bytes.
+/// Names in these files may contain any bytes.
 fn read_lossy(path: &Path) -> io::Result<String> {
     fs::read(path).map(|text| String::from_utf8_lossy(&text).into_owned())
 }
 
-/// Number and path of the network namespace that a line of mountinfo has.
+/// The number and the path of the network namespace in a line of mountinfo.
 fn namespace_mount(line: &[u8]) -> Option<(u64, PathBuf)> {
     let mut fields = line.split(|&byte| byte == b' ').skip(3);
     let (inode, path) = (fields.next()?, fields.next()?);
@@ -347,7 +351,7 @@ fn processes() -> impl Iterator<Item = PathBuf> {
     all.filter(move |one| is_number(&one.file_name())).map(|one| one.path())
 }
 
-/// `None` if it is not a network namespace.
+/// The device and inode of a network namespace. `None` for any other file.
 fn addresses_at(path: &Path) -> Option<Vec<Address>> {
     let netns = NetNs::open_if_present(path).ok()??;
     netns.enter(Netlink::open).ok()?.ok()?.addresses(None).ok()

@@ -14,16 +14,16 @@ use crate::{Id, Namespaces};
 #[derive(Clone, Debug)]
 pub struct Unused {
     id: Id,
-    /// The number by which links of the host lead to it.
+    /// The number with which links of the host refer to the namespace.
     peer: Option<i32>,
-    /// Paths where it is mounted, in any mount namespace.
+    /// Paths where the namespace is mounted, in any mount namespace.
     pub paths: BTreeSet<PathBuf>,
     /// Creation time, which no program can set.
     pub since: SystemTime,
 }
 
 impl Namespaces {
-    /// Finds unused namespaces. Finds none if something could not be examined.
+    /// Finds unused namespaces. Finds none if an object could not be examined.
     pub(crate) fn find_unused(&mut self, host: &Netlink) {
         if !self.is_complete() {
             return;

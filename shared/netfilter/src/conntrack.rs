@@ -26,13 +26,13 @@ const WALKS_MAX: usize = 16;
 pub(crate) struct Targets {
     /// The containers' addresses that the rules contain.
     pub(crate) addresses: BTreeSet<IpAddr>,
-    /// Whether some rules are the reference's, which contain no addresses.
-    pub(crate) are_unnamed: bool,
+    /// Whether rules of the reference were removed that contain no addresses.
+    pub(crate) has_rules_without_addresses: bool,
 }
 
 impl Targets {
     pub(crate) fn is_empty(&self) -> bool {
-        self.addresses.is_empty() && !self.are_unnamed
+        self.addresses.is_empty() && !self.has_rules_without_addresses
     }
 }
 

@@ -66,7 +66,7 @@ impl Firewall {
                 return iptables.verify_shared(kind, has_chain).code(Code::NotAvailable);
             }
         };
-        let lack = nft.lack_since_boot(kind).map_err(|r| r.during("ask", "nf_tables"));
+        let lack = nft.missing_module_since_boot(kind).map_err(|r| r.during("ask", "nf_tables"));
         match lack.code(Code::NotAvailable)? {
             Some(lack) if choice.is_some() => Err(Error::new(Code::NotAvailable, lack)),
             Some(lack) => {

@@ -7,7 +7,7 @@ use netlink::{Family, RequestError};
 
 use crate::backend::Backend;
 use crate::listing::{Hook, Listing};
-use crate::opening::{Opening, Way};
+use crate::opening::{OpenedHook, Opening};
 use crate::owner::Owner;
 use crate::ruleset::{Layout, Need, Record, Rule, Table};
 use crate::script::Script;
@@ -126,7 +126,7 @@ pub(crate) struct NftablesProperties {
     /// Modules that the kernel may lack. If one of them is for NAT, nft_chain_nat is needed too.
     pub(crate) needs: &'static [Need],
     /// The chain of other programs to open for marked packets, if any.
-    pub(crate) opens: Option<Way>,
+    pub(crate) opens: Option<OpenedHook>,
 }
 
 /// A kind's properties in iptables, for both families.

@@ -29,7 +29,7 @@ pub trait Listing {
 /// A listed rule.
 #[derive(Debug)]
 pub struct Listed {
-    pub(crate) place: Place,
+    pub(crate) location: RuleLocation,
     /// Empty without a comment.
     pub(crate) comment: String,
     /// The chain or target of the rule, with any conditions. Empty without one.
@@ -38,9 +38,9 @@ pub struct Listed {
     pub(crate) content: Content,
 }
 
-/// The location of a rule.
+/// The location of a rule, by which it is deleted.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Place {
+pub struct RuleLocation {
     pub(crate) table: Table,
     pub(crate) chain: String,
     /// The kernel's handle of the rule, or its line number in the output of iptables-save.
@@ -80,7 +80,7 @@ pub(crate) struct NewRule {
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(crate) struct Edit {
     pub(crate) new_chains: Vec<(Table, String)>,
-    pub(crate) deleted: Vec<Place>,
+    pub(crate) deleted: Vec<RuleLocation>,
     pub(crate) added: Vec<NewRule>,
     /// Chains to delete with their rules, after all rules that jump to them.
     pub(crate) old_chains: Vec<(Table, String)>,

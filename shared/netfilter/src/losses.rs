@@ -12,7 +12,7 @@ use nix::errno::Errno;
 use crate::iptables::legacy::has_table;
 use crate::iptables::render::MARKER;
 use crate::nft::Nft;
-use crate::opening::{self, Way};
+use crate::opening::{self, OpenedHook};
 use crate::ruleset::INET;
 use crate::ruleset::uapi;
 
@@ -128,7 +128,7 @@ fn is_loss(kind: u16, payload: &[u8]) -> bool {
         // The guard of route_localnet, which protects services on 127.0.0.1.
         "mangle" => chain == "PREROUTING",
         // Forwarded packets pass here, or packets from containers to the host.
-        opening::TABLE => Way::ALL.iter().any(|way| [way.hook, way.chain].contains(&chain)),
+        opening::TABLE => OpenedHook::ALL.iter().any(|way| [way.hook, way.chain].contains(&chain)),
         _ => false,
     };
     match kind & 0xff {
@@ -136,7 +136,7 @@ fn is_loss(kind: u16, payload: &[u8]) -> bool {
         // A new chain may drop packets that passed before. Starting iptables creates it.
         uapi::NFT_MSG_NEWCHAIN => {
             let chain = name(uapi::NFTA_CHAIN_NAME);
-            table == opening::TABLE && Way::ALL.iter().any(|way| way.hook == chain)
+            table == opening::TABLE && OpenedHook::ALL.iter().any(|way| way.hook == chain)
         }
         uapi::NFT_MSG_DELSET => table == TABLE,
         uapi::NFT_MSG_DELCHAIN => table == TABLE || leads_to_ours(name(uapi::NFTA_CHAIN_NAME)),

@@ -1,8 +1,9 @@
-//! The nftables engine: nf_tables over netlink. It knows no kind of rules.
+//! The nftables engine: nf_tables over netlink. It works for any kind of rules; [`crate::kind`] describes the kinds.
 //!
-//! An ADD reads which parts of the layout exist, and adds the missing ones together with the attachment's own elements
-//! in one transaction. It deletes nothing, unless an older attachment has an element with the same key. A DEL reads the
-//! attachment's records and deletes their elements, if these still belong to the attachment.
+//! The layout is the table with its chains, rules, maps and sets, which all attachments share. An attachment owns
+//! elements of the maps and sets. An ADD reads which parts of the layout exist. It adds the missing parts and the
+//! attachment's elements in one transaction. It replaces an element only if an older attachment has one with the same
+//! key. A DEL reads the attachment's records, and deletes the elements that still belong to the attachment.
 
 mod batch;
 mod blocking;
@@ -53,10 +54,10 @@ use tables::Tables;
 #[derive(Debug)]
 pub(crate) struct Nft {
     socket: Connection,
-    /// A socket for dumps that are not read to their end.
-    lister: OnceCell<Socket>,
+    /// A second socket, for dumps that end at the first match. Unread replies would confuse requests on `socket`.
+    partial_dumps: OnceCell<Socket>,
     has_deleted: Cell<bool>,
-    /// The ruleset's generation when this was opened, until a change is bound to it.
+    /// The ruleset's generation when the socket was opened. None after the first change has taken it.
     generation: Cell<Option<u32>>,
     /// Whether another process closes the sockets.
     is_handed_over: Cell<bool>,
@@ -72,14 +73,14 @@ impl Drop for Nft {
 }
 
 impl Nft {
-    /// Opens a socket, if the kernel has nf_tables.
+    /// Opens a socket. Fails if the kernel has no nf_tables, see [`Nft::is_missing`].
     ///
     /// # Errors
     /// If the kernel has no nf_tables, or there are no more descriptors.
     pub(crate) fn open() -> Result<Self, RequestError> {
         let this = Self {
             socket: Connection::open()?,
-            lister: OnceCell::new(),
+            partial_dumps: OnceCell::new(),
             has_deleted: Cell::new(false),
             generation: Cell::new(None),
             is_handed_over: Cell::new(false),
@@ -94,12 +95,13 @@ impl Nft {
         error.is_unsupported() || error.errno() == Some(Errno::EINVAL)
     }
 
-    /// The socket. It is also used for conntrack.
+    /// The netlink socket. [`crate::removal::Removal`] also uses it for conntrack.
     pub(crate) fn socket(&self) -> &Socket {
         &self.socket
     }
 
-    /// Passes the sockets to another process to close. That process is started if closing would wait for deletions.
+    /// Passes the sockets to another process, which closes them. Does nothing if no rules were deleted: then closing
+    /// does not wait.
     pub(crate) fn close_later(self) {
         if self.has_deleted.get() {
             close_later::hand_over_or_start(&self.sockets());
@@ -108,13 +110,14 @@ impl Nft {
     }
 
     fn sockets(&self) -> Vec<BorrowedFd<'_>> {
-        self.socket.sockets().chain(self.lister.get()).map(AsFd::as_fd).collect()
+        self.socket.sockets().chain(self.partial_dumps.get()).map(AsFd::as_fd).collect()
     }
 
     /// Installs an attachment's rules, replacing its existing ones.
     ///
     /// # Errors
-    /// Code 2 if the kernel lacks a part. Otherwise the kernel's error.
+    /// Code 2 if the kernel lacks a module that the rules need. Code 7 if the attachment has too many records. Otherwise
+    /// the kernel's error.
     pub(crate) fn install(&self, owner: &Owner, kind: Kind, rules: &NftablesRules) -> Result<()> {
         if rules.records.len() >= RECORDS_MAX {
             return Err(Error::config(format!(
@@ -123,22 +126,22 @@ impl Nft {
             )));
         }
         let change = Change::new(&self.socket, owner, kind, rules).reading_since(self.generation.take());
-        let mut lack = None;
+        let mut missing_part = None;
         retry(&self.socket, owner, "install", |replace| match change.attempt(replace) {
-            Err((step, refusal)) if change.is_lack(&refusal) => {
-                lack = Some(failure("install", owner, &step, refusal));
+            Err((step, refusal)) if change.is_missing_part(&refusal) => {
+                missing_part = Some(failure("install", owner, &step, refusal));
                 Ok(())
             }
             other => other,
         })?;
-        if let Some(error) = lack {
-            return Err(self.named(kind, error));
+        if let Some(error) = missing_part {
+            return Err(self.with_missing_module(kind, error));
         }
         if !rules.openings.is_empty() {
             let open = |_| tables::open(&self.socket, &rules.openings);
             retry(&self.socket, owner, "open the host's firewall to", open)?;
         }
-        change.warn_of_losers();
+        change.warn_of_takeovers();
         Ok(())
     }
 
@@ -147,7 +150,7 @@ impl Nft {
         blocking::dropping(&self.socket)
     }
 
-    /// Other programs' chains that drop forwarded packets even if they have a bit of the mark.
+    /// Other programs' chains that drop forwarded packets, even packets with this bit of the mark.
     pub(crate) fn blocking_chains(&self, bit: Option<u8>) -> Result<Vec<BlockingChain>, RequestError> {
         blocking::find(&self.socket, bit)
     }
@@ -155,50 +158,51 @@ impl Nft {
     /// Whether any attachment has rules of a kind.
     pub(crate) fn has_any(&self, kind: Kind) -> Result<bool, RequestError> {
         let mut found = false;
-        query::visit(self.lister(), kind.table(), &Set::attachments().name, |_, comment| {
+        query::visit(self.partial_dumps(), kind.table(), &Set::attachments().name, |_, comment| {
             found |= record_key::label(kind, comment).is_some();
             found
         })?;
         Ok(found)
     }
 
-    /// The part of the kernel that is missing for rules of a kind. None: rules were installed before, or can be
-    /// installed. If they never were, the test takes a grace period.
-    pub(crate) fn lack(&self, kind: Kind) -> Result<Option<String>, RequestError> {
+    /// Describes the kernel module that rules of a kind need and the kernel lacks. None: the kernel has all modules. If
+    /// no rules of the kind were installed since the boot, the probe takes an RCU grace period.
+    pub(crate) fn missing_module(&self, kind: Kind) -> Result<Option<String>, RequestError> {
         let properties = &kind.properties.nftables;
         if query::has_chain(&self.socket, properties.table, properties.chain)? {
             return Ok(None);
         }
-        let module = probe::lacking(&self.socket, properties.needs)?;
+        let module = probe::missing_module(&self.socket, properties.needs)?;
         Ok(module.map(|module| format!("the kernel has no {module}, which nftables needs for {kind}")))
     }
 
-    /// Like [`Nft::lack`], for STATUS: the probe takes a grace period, and the kubelet calls STATUS every few seconds.
-    /// A missing module may be installed at any time, so only success is remembered, until the next boot.
-    pub(crate) fn lack_since_boot(&self, kind: Kind) -> Result<Option<String>, RequestError> {
+    /// Like [`Nft::missing_module`], for STATUS. The kubelet calls STATUS every few seconds, and the probe takes a grace
+    /// period, so its success is noted until the next boot. A failure is not noted, because an administrator may
+    /// install the module at any time.
+    pub(crate) fn missing_module_since_boot(&self, kind: Kind) -> Result<Option<String>, RequestError> {
         let fact = format!("nf_tables-{kind}");
         if boot::noted(&fact).is_some() {
             return Ok(None);
         }
-        let lack = self.lack(kind)?;
-        if lack.is_none() {
+        let missing = self.missing_module(kind)?;
+        if missing.is_none() {
             boot::note(&fact, "");
         }
-        Ok(lack)
+        Ok(missing)
     }
 
-    /// Adds the missing module to the error, if that is the cause.
-    fn named(&self, kind: Kind, error: Error) -> Error {
-        let lack = self.lack(kind).ok().flatten();
-        lack.map_or(error.clone(), |lack| error.detail(lack)).with_code(Code::UnsupportedField)
+    /// Adds the missing kernel module to an error, and sets code 2.
+    fn with_missing_module(&self, kind: Kind, error: Error) -> Error {
+        let missing = self.missing_module(kind).ok().flatten();
+        missing.map_or(error.clone(), |missing| error.detail(missing)).with_code(Code::UnsupportedField)
     }
 
-    /// Whether an attachment has rules of a kind, including those of iptables-nft.
+    /// Whether an attachment has rules of a kind, by nftables or by iptables-nft.
     pub(crate) fn has(&self, owner: &Owner, kind: Kind) -> Result<bool> {
-        self.looks_for(owner, kind).map_err(|r| failure("look for", owner, "read the ruleset", r))
+        self.query_rules(owner, kind).map_err(|r| failure("look for", owner, "read the ruleset", r))
     }
 
-    fn looks_for(&self, owner: &Owner, kind: Kind) -> Result<bool, RequestError> {
+    fn query_rules(&self, owner: &Owner, kind: Kind) -> Result<bool, RequestError> {
         let title = Element::record(&RecordKey::of(owner, kind).digest, 0);
         if query::comment_of(&self.socket, kind.table(), &title)?.is_some() {
             return Ok(true);

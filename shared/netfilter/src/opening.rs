@@ -28,14 +28,14 @@ pub(crate) const HOOK: &str = "FORWARD";
 /// name.
 pub(crate) const CHAIN: &str = "CNI-FORWARD";
 
-/// A chain that drops packets, and Ferrule's chain that it jumps to.
+/// A base chain of iptables that may drop packets, and Ferrule's chain to which it jumps so that marked packets pass.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Way {
+pub struct OpenedHook {
     pub(crate) hook: &'static str,
     pub(crate) chain: &'static str,
 }
 
-impl Way {
+impl OpenedHook {
     /// Forwarded packets.
     pub(crate) const FORWARD: Self = Self { hook: HOOK, chain: CHAIN };
     /// Packets to the host.
@@ -61,7 +61,7 @@ pub struct Opening {
     pub bit: u8,
     /// The chain for the administrator's rules (the key `iptablesAdminChainName`). INPUT has none.
     pub admin: Option<ChainName>,
-    way: Way,
+    way: OpenedHook,
 }
 
 impl Opening {
@@ -70,12 +70,12 @@ impl Opening {
 
     /// Opens FORWARD, after the administrator's chain.
     pub fn of_forward(bit: u8, admin: ChainName) -> Self {
-        Self { bit, admin: Some(admin), way: Way::FORWARD }
+        Self { bit, admin: Some(admin), way: OpenedHook::FORWARD }
     }
 
     /// Opens INPUT.
     pub(crate) fn of_input(bit: u8) -> Self {
-        Self { bit, admin: None, way: Way::INPUT }
+        Self { bit, admin: None, way: OpenedHook::INPUT }
     }
 
     /// Ferrule's chain, which accepts.
@@ -122,7 +122,7 @@ pub(crate) fn open(
     opening: &Opening,
 ) -> Result<(Edit, bool), RequestError> {
     let (mut edit, table) = (Edit::default(), table(family));
-    let Way { hook, chain } = opening.way;
+    let OpenedHook { hook, chain } = opening.way;
     let hooked = listing.rules(table, hook)?;
     if hooked.is_empty() && !listing.has_chain(table, hook)? {
         return Ok((edit, true));
@@ -144,7 +144,7 @@ pub(crate) fn open(
         && edit.added.is_empty()
         && !(exact.is_empty() && others.is_empty())
         && others.iter().all(|rule| rule.content == Content::AcceptNatively(opening.bit));
-    edit.deleted.extend(others.into_iter().map(|rule| rule.place));
+    edit.deleted.extend(others.into_iter().map(|rule| rule.location));
     if exact.is_empty() {
         edit.add(table, chain, false, comment, expected);
     }
@@ -158,7 +158,7 @@ pub(crate) fn open(
 pub(crate) fn close_bits(
     listing: &dyn Listing,
     family: Family,
-    way: Way,
+    way: OpenedHook,
     bits: &BTreeSet<u8>,
 ) -> Result<Edit, RequestError> {
     if bits.is_empty() {
@@ -177,7 +177,7 @@ pub(crate) fn close_bits(
 pub(crate) fn close(
     listing: &dyn Listing,
     family: Family,
-    Way { hook, chain }: Way,
+    OpenedHook { hook, chain }: OpenedHook,
     is_unused: impl Fn(&Listed) -> bool,
 ) -> Result<Edit, RequestError> {
     let (mut edit, table) = (Edit::default(), table(family));
@@ -185,7 +185,7 @@ pub(crate) fn close(
     if unused.is_empty() {
         return Ok(edit);
     }
-    edit.deleted.extend(unused.into_iter().map(|rule| rule.place));
+    edit.deleted.extend(unused.into_iter().map(|rule| rule.location));
     let (to_admin, others): (Vec<_>, Vec<_>) = rest.into_iter().partition(is_way_to_admin);
     let (created, others): (Vec<_>, Vec<_>) = others.into_iter().partition(is_created_here);
     let mut admins = Vec::new();
@@ -207,7 +207,7 @@ pub(crate) fn close(
         edit.old_chains.push((table, chain.to_owned()));
     }
     // A chain can be deleted only if no rule jumps to it.
-    edit.deleted.extend(to_admin.into_iter().chain(ways).map(|rule| rule.place));
+    edit.deleted.extend(to_admin.into_iter().chain(ways).map(|rule| rule.location));
     edit.old_chains.extend(admins);
     Ok(edit)
 }

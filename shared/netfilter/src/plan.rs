@@ -10,8 +10,8 @@ use netlink::{Family, RequestError};
 
 use crate::conntrack::Targets;
 use crate::kind::{IptablesProperties, Kind, Shared};
-use crate::listing::{Edit, Listed, Listing, Place};
-use crate::opening::{self, Way};
+use crate::listing::{Edit, Listed, Listing, RuleLocation};
+use crate::opening::{self, OpenedHook};
 use crate::reference::chains::accepts;
 use crate::reference::names::is_any_chain;
 use crate::ruleset::Table;
@@ -22,7 +22,7 @@ use chains::is_own;
 #[derive(Debug, Default)]
 pub(crate) struct Plan {
     /// Jumps to attachments' chains.
-    pub(crate) jumps: Vec<Place>,
+    pub(crate) jumps: Vec<RuleLocation>,
     /// Shared rules, if this was the last attachment, and the chains.
     pub(crate) rest: Edit,
     /// Destinations of UDP flows according to the chains.
@@ -39,7 +39,7 @@ impl Plan {
         self.jumps.extend(other.jumps);
         self.rest.extend(other.rest);
         self.targets.addresses.extend(other.targets.addresses);
-        self.targets.are_unnamed |= other.targets.are_unnamed;
+        self.targets.has_rules_without_addresses |= other.targets.has_rules_without_addresses;
     }
 
     /// All changes as one edit.
@@ -109,7 +109,7 @@ impl Search<'_> {
             for rule in listing.rules(table, parent)? {
                 let is_theirs = found.contains(&rule.target) || selector.has_jump(&rule.comment);
                 if is_theirs && !rule.target.is_empty() {
-                    plan.jumps.push(rule.place);
+                    plan.jumps.push(rule.location);
                     found.insert(rule.target);
                 } else {
                     is_entry_used |= properties.shared.as_ref().is_some_and(|shared| shared.entry == *parent);
@@ -144,7 +144,7 @@ impl Search<'_> {
             let rules = self.listing.rules(self.table(self.properties.table), chain)?;
             let udp = rules.iter().filter(|rule| rule.is_for_udp);
             targets.addresses.extend(udp.filter_map(|rule| rule.comment.parse::<IpAddr>().ok()));
-            targets.are_unnamed |= is_any_chain(chain);
+            targets.has_rules_without_addresses |= is_any_chain(chain);
         }
         Ok(targets)
     }
@@ -162,7 +162,7 @@ impl Search<'_> {
         for (table, chain) in shared.hooks {
             let rules = self.listing.rules(self.table(table), chain)?.into_iter();
             let ours = rules.filter(|rule| shared.has_rule(&rule.comment));
-            edit.deleted.extend(ours.map(|rule| rule.place));
+            edit.deleted.extend(ours.map(|rule| rule.location));
         }
         for chain in shared.chains {
             if self.listing.has_chain(table, chain)? {
@@ -170,7 +170,9 @@ impl Search<'_> {
             }
         }
         if let Some(way) = shared.in_forward {
-            edit.extend(opening::close(self.listing, self.family, Way::FORWARD, |rule| rule.comment == way)?);
+            edit.extend(opening::close(self.listing, self.family, OpenedHook::FORWARD, |rule| {
+                rule.comment == way
+            })?);
         }
         Ok(edit)
     }

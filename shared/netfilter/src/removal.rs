@@ -15,57 +15,58 @@ use crate::selector::{Selector, Stale};
 
 /// The removal of rules of Ferrule or the reference, whichever backend installed them.
 ///
-/// Dropping it waits for an RCU grace period, 12 to 24 ms, as deleting a link does. Drop it after links were deleted,
-/// so that the two waits overlap.
+/// Dropping a removal closes its netlink sockets. This waits for an RCU grace period of 12 to 24 ms, as deleting a link
+/// does. Drop the removal after the links were deleted, so that the two waits overlap.
 #[derive(Debug)]
 pub struct Removal {
-    /// Result of the wait for tools of killed plugins. Only afterwards all rules to remove exist.
+    /// The result of the wait for iptables tools that outlive a killed plugin. They may still add rules, so the rules
+    /// are listed only after that wait.
     settled: Result<()>,
     /// None: the kernel has no nf_tables.
     nft: netlink::Result<Option<Nft>>,
-    /// The container's addresses, if the caller knows them.
-    known: Vec<IpAddr>,
+    /// The container's addresses. Empty if the caller does not know them.
+    addresses: Vec<IpAddr>,
 }
 
 impl Removal {
-    /// Waits for tools of killed plugins, then opens nf_tables. On a host without nf_tables, only the legacy tables of
-    /// iptables are read.
+    /// Waits for iptables tools of killed plugins, then opens nf_tables. On a host without nf_tables, the removal reads
+    /// only the legacy tables of iptables.
     pub fn start() -> Self {
         let settled = iptables::tools::settle();
         let nft = match Nft::open().map_err(|r| r.during("open", "nf_tables")) {
             Err(e) if Nft::is_missing(&e) => Ok(None),
             opened => opened.map(Some),
         };
-        Self { settled, nft, known: Vec::new() }
+        Self { settled, nft, addresses: Vec::new() }
     }
 
     /// Sets the addresses of the one container whose rules are removed, if the caller knows them. The reference's rules
     /// do not contain the destinations of UDP flows, and some contain only addresses.
     #[must_use]
     pub fn with_addresses(self, addresses: impl IntoIterator<Item = IpAddr>) -> Self {
-        Self { known: addresses.into_iter().collect(), ..self }
+        Self { addresses: addresses.into_iter().collect(), ..self }
     }
 
-    /// Removes an attachment's rules of these kinds, and flushes their UDP flows.
+    /// Removes an attachment's rules of these kinds, and flushes their UDP flows. Succeeds if there are no rules.
     ///
     /// # Errors
-    /// The errors. All other rules are removed. Without any rules, it succeeds.
+    /// If the kernel or an iptables tool fails. The other rules are removed nevertheless.
     pub fn remove(&self, owner: &Owner, kinds: &[Kind]) -> Result<()> {
         self.remove_kinds(&Selector::Of(owner), kinds)
     }
 
-    /// Removes rules of any kind that a repair has installed since [`Removal::remove`]. Call it after the attachment's
-    /// link was deleted: from then on, no repair installs rules. It needs a few requests to the kernel, and does not
-    /// look into legacy tables of iptables.
+    /// Removes rules of any kind that a concurrent `cnitool repair` has installed since [`Removal::remove`]. Call it
+    /// after the attachment's link was deleted: from then on, no repair installs rules. This function sends a few
+    /// requests to the kernel, and does not read the legacy tables of iptables.
     ///
     /// # Errors
-    /// The errors. All other rules are removed.
+    /// If the kernel or an iptables tool fails. The other rules are removed nevertheless.
     pub fn remove_repaired(&self, owner: &Owner) -> Result<()> {
         let mut failures = Failures::new();
         if let Ok(Some(nft)) = &self.nft {
             for kind in Kind::ALL {
                 if failures.note(nft.has(owner, kind)) == Some(true) {
-                    // The sockets' view of the ruleset is outdated.
+                    // `self` has cached the ruleset from before the repair, so a new removal is needed.
                     failures.note(Self::start().remove(owner, &[kind]));
                 }
             }
@@ -76,7 +77,7 @@ impl Removal {
     /// Removes a network's stale rules of these kinds (GC).
     ///
     /// # Errors
-    /// The errors. All other rules are removed.
+    /// If the kernel or an iptables tool fails. The other rules are removed nevertheless.
     pub fn collect(&self, network: &NetworkName, kinds: &[Kind], scope: &Scope) -> Result<()> {
         let mut failures = Failures::new();
         for kind in kinds {
@@ -87,7 +88,8 @@ impl Removal {
         failures.into_result()
     }
 
-    /// Ends the removal. Another process waits for the grace period. For plugins that delete no links.
+    /// Ends the removal without waiting for the grace period: another process closes the sockets. For plugins that
+    /// delete no links.
     pub fn close_later(self) {
         if let Ok(Some(nft)) = self.nft {
             nft.close_later();
@@ -105,32 +107,32 @@ impl Removal {
     fn remove_kind(&self, selector: &Selector<'_>, kind: Kind) -> Result<()> {
         let mut failures = Failures::new();
         let flush = |targets: &Targets| self.flush(targets);
-        let query = Query { selector, kind, addresses: &self.known };
+        let query = Query { selector, kind, addresses: &self.addresses };
         failures.note(self.settled.clone());
         if let Ok(Some(nft)) = &self.nft {
             failures.note(nft.remove(selector, kind, &flush));
             failures.note(nft.remove_foreign(query, &flush));
         }
-        if let Some(way) = kind.properties.nftables.opens.filter(|_| !selector.is_dry()) {
-            failures.note(iptables::forward::close(way, || self.has_any(kind)));
+        if let Some(hook) = kind.properties.nftables.opens.filter(|_| !selector.is_dry()) {
+            failures.note(iptables::forward::close(hook, || self.has_any(kind)));
         }
-        // There may be rules that cannot be seen.
+        // If nf_tables cannot be opened, it may contain rules that this removal has missed.
         failures.note(self.nft.as_ref().map_err(|e| Error::new(Code::Internal, e.to_string())));
         failures.note(iptables::legacy::remove(query, &flush));
         failures.into_result()
     }
 
-    /// Whether any attachment has rules of a kind by nftables.
+    /// Whether any attachment has rules of a kind in nf_tables.
     fn has_any(&self, kind: Kind) -> Result<bool> {
         let Ok(Some(nft)) = &self.nft else { return Ok(false) };
         Ok(nft.has_any(kind).map_err(|r| r.during("list", "the attachments' records"))?)
     }
 
-    /// The container or its ports were deleted, and UDP flows to it are flushed. If they cannot be listed, the rules
-    /// are removed nevertheless. Flows expire when the client stops sending.
+    /// Flushes UDP flows to the removed container or to its host ports. A failure is only a warning: the rules are
+    /// removed nevertheless, and a flow expires when its client stops sending.
     fn flush(&self, targets: &Targets) {
-        // Only if rules existed: at a repeated DEL, another container may have the address.
-        let known = self.known.iter().filter(|_| targets.are_unnamed);
+        // Use the container's addresses only if rules existed: at a repeated DEL, another container may have them.
+        let known = self.addresses.iter().filter(|_| targets.has_rules_without_addresses);
         let addresses: Vec<&IpAddr> = targets.addresses.iter().chain(known).collect();
         if addresses.is_empty() {
             return;
@@ -140,10 +142,10 @@ impl Removal {
             Ok(Some(nft)) => flush(nft.socket()),
             _ => Socket::open(Protocol::Netfilter).and_then(|socket| flush(&socket)),
         };
-        // A failure for lack of memory may succeed a moment later.
+        // The kernel may have been short of memory for a moment, so a second attempt is worthwhile.
         if let Err(refusal) = attempt().or_else(|_| attempt()) {
-            let whose = addresses.iter().map(ToString::to_string).collect::<Vec<_>>().join(", ");
-            let error = refusal.during("delete the UDP connection tracking entries of", whose);
+            let listed = addresses.iter().map(ToString::to_string).collect::<Vec<_>>().join(", ");
+            let error = refusal.during("delete the UDP connection tracking entries of", listed);
             cni::warn(&format!(
                 "{error}; UDP clients of its host ports may keep sending to the removed container for some minutes"
             ));

@@ -45,8 +45,8 @@ impl CompoundSweep {
     /// Runs all pairs. Calls `report` with each finding. The counts are by target.
     pub fn run(&self, report: impl Fn(&str) + Sync) -> Outcomes<usize> {
         let targets = self.targets.iter().enumerate();
-        let jobs = targets.flat_map(|(place, target)| {
-            (0..self.pairs).map(move |number| Attempt { place, target, number, seed: self.seed })
+        let jobs = targets.flat_map(|(index, target)| {
+            (0..self.pairs).map(move |number| Attempt { index, target, number, seed: self.seed })
         });
         pool::run(self.workers, &jobs.collect::<Vec<_>>(), report)
     }
@@ -54,7 +54,7 @@ impl CompoundSweep {
 
 /// One pair. It is selected when the calls are known.
 struct Attempt<'a> {
-    place: usize,
+    index: usize,
     target: &'a Target,
     number: u64,
     seed: u64,
@@ -119,11 +119,11 @@ impl Job for Attempt<'_> {
     type Row = usize;
 
     fn row(&self) -> usize {
-        self.place
+        self.index
     }
 
-    fn place(&self) -> usize {
-        self.place
+    fn fixture_index(&self) -> usize {
+        self.index
     }
 
     fn fixture(&self) -> Fixture {

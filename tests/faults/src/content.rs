@@ -9,7 +9,7 @@ use std::time::{Duration, SystemTime};
 use nix::sys::stat::{Mode, SFlag, makedev, mknod};
 
 use crate::env_fault::Lift;
-use crate::place::Owner;
+use crate::plugin_file::Owner;
 
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Content {

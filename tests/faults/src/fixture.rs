@@ -9,7 +9,7 @@ use serde_json::{Value, json};
 use crate::case::{Case, Syscall, own_calls};
 use crate::compound::Pair;
 use crate::services::Services;
-use crate::target::{Beside, Hit, IFNAME, Target};
+use crate::target::{Hit, IFNAME, StayingPorts, Target};
 use crate::targets::HOST_PORT;
 use crate::traffic::Traffic;
 
@@ -47,8 +47,8 @@ impl Fixture {
         [&stays, &victim].into_iter().for_each(|pod| services.plug(pod));
         // The reference always leaves connections, which would hide other findings.
         let traffic = (target.translates && !under_test().reference).then(|| Traffic::new(&lab));
-        let beside = target.of_the_staying_attachment().call(&stays);
-        let result = beside.add().ok_result();
+        let staying = target.of_the_staying_attachment().call(&stays);
+        let result = staying.add().ok_result();
         if let Some(traffic) = &traffic {
             // Connections stay longer than any sweep.
             lab.host().sh("sysctl -qw net.netfilter.nf_conntrack_udp_timeout=86400");
@@ -59,7 +59,7 @@ impl Fixture {
         let check_tells = come_and_go(&call);
         install_hooks(&lab, target.hit);
         let before = lab.snapshot();
-        let claims_again = (target.beside == Beside::Newer).then_some(beside);
+        let claims_again = (target.staying_ports == StayingPorts::Newer).then_some(staying);
         let fixture = Self {
             services,
             lab,
@@ -93,8 +93,8 @@ impl Fixture {
     /// Prepares what a command needs: an attachment, for all commands except ADD and STATUS.
     pub fn prepare(&self, command: &str) -> Option<Value> {
         let result = (!["ADD", "STATUS"].contains(&command)).then(|| self.call.add().ok_result())?;
-        if let Some(beside) = &self.claims_again {
-            beside.add().ok_result();
+        if let Some(staying) = &self.claims_again {
+            staying.add().ok_result();
         }
         self.reaches_others(&result).expect("a container that nothing happened to");
         Some(result)

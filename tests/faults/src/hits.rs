@@ -74,9 +74,9 @@ fn attempts(index: usize, target: &Target) -> Vec<Attempt<'_>> {
     let mut all = Vec::new();
     for command in target.commands() {
         let calls = fixture.calls_of(command);
-        let place = COMMANDS.iter().position(|one| *one == command).expect("a command");
+        let command_index = COMMANDS.iter().position(|one| *one == command).expect("a command");
         let attempt =
-            |kind, cleanup| move |case| Attempt { row: (kind, index, place), target, case, cleanup };
+            |kind, cleanup| move |case| Attempt { row: (kind, index, command_index), target, case, cleanup };
         if matches!(target.hit, Hit::Tools(_)) {
             // A killed tool is a fault for the plugin that started it. Its calls include its start, so one in seven is
             // enough.
@@ -101,7 +101,7 @@ impl Job for Attempt<'_> {
         self.row
     }
 
-    fn place(&self) -> usize {
+    fn fixture_index(&self) -> usize {
         self.row.1
     }
 

@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use faults::{
     COMMANDS, CompoundSweep, DaemonSweep, EnvSweep, Family, Finish, Kind, Length, Outcomes, Plan, Race,
-    Share, Target, any_seed, disks, limits, places,
+    Share, Target, any_seed, disks, hostile_files, limits,
 };
 use lab::under_test;
 use schedules::{Explored, Scenario, explore, replay};
@@ -107,7 +107,7 @@ fn compound(options: &Options, workers: usize) -> ExitCode {
 
 /// Disks, files, limits.
 fn disk(options: &Options, workers: usize) -> ExitCode {
-    let trials = [disks(), places(), limits()].into_iter().flatten();
+    let trials = [disks(), hostile_files(), limits()].into_iter().flatten();
     let trials = trials.filter(|trial| trial.target.title().contains(&options.only)).collect();
     let sweep = EnvSweep { trials, every: options.every, workers };
     let outcomes = sweep.run(|finding| eprintln!("{finding}\n"));

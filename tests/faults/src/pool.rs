@@ -45,7 +45,7 @@ pub(crate) trait Job: Sync {
     type Row: Ord + Send;
     fn row(&self) -> Self::Row;
     /// Jobs with the same number share a fixture.
-    fn place(&self) -> usize;
+    fn fixture_index(&self) -> usize;
     fn fixture(&self) -> Fixture;
     /// None: its call was not reached.
     fn verify(&self, fixture: &Fixture) -> Option<Verdict>;
@@ -73,10 +73,10 @@ fn work<J: Job>(
 ) {
     let mut fixture: Option<(usize, Fixture)> = None;
     while let Some(job) = jobs.get(next.fetch_add(1, Ordering::Relaxed)) {
-        if fixture.as_ref().is_none_or(|(of, _)| *of != job.place()) {
+        if fixture.as_ref().is_none_or(|(of, _)| *of != job.fixture_index()) {
             // Leave the old lab before entering a new one.
             drop(fixture.take());
-            fixture = Some((job.place(), job.fixture()));
+            fixture = Some((job.fixture_index(), job.fixture()));
         }
         let Some((_, lab)) = &fixture else { continue };
         let verdict = catch_unwind(AssertUnwindSafe(|| job.verify(lab))).unwrap_or_else(|panic| {

@@ -7,7 +7,7 @@ use lab::{Call, Container, Feature, Lab, firewalld, ours, skip, together, under_
 use serde_json::{Value, json};
 
 use crate::cnitool;
-use crate::place::Place;
+use crate::plugin_file::PluginFile;
 use crate::services::Services;
 
 /// The interface that is attached.
@@ -37,11 +37,11 @@ pub struct Target {
     /// Whether the iptables tools are the legacy ones.
     pub legacy: bool,
     /// The host ports of the attachment that stays.
-    pub beside: Beside,
+    pub staying_ports: StayingPorts,
     /// Differences in the configuration of that attachment.
-    pub differs_beside: Value,
+    pub staying_changes: Value,
     /// The network of that attachment. Empty: the same one.
-    pub network_beside: Vec<Value>,
+    pub staying_network: Vec<Value>,
     /// Its files on disk.
     pub state: Option<StateFiles>,
     /// The capabilities that each command needs, with these changes of the configuration (null: without that key).
@@ -69,7 +69,7 @@ pub enum Hit {
 
 /// The host ports of the attachment that stays.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Beside {
+pub enum StayingPorts {
     /// Other ports.
     Others,
     /// The same ports, claimed earlier: it waits while the attachment under test exists.
@@ -82,7 +82,7 @@ pub enum Beside {
 #[derive(Clone, Copy, Debug)]
 pub struct StateFiles {
     pub directory: &'static str,
-    pub files: &'static [Place],
+    pub files: &'static [PluginFile],
 }
 
 impl Default for Target {
@@ -99,9 +99,9 @@ impl Default for Target {
             translates: false,
             dhcp: false,
             legacy: false,
-            beside: Beside::Others,
-            differs_beside: json!({}),
-            network_beside: Vec::new(),
+            staying_ports: StayingPorts::Others,
+            staying_changes: json!({}),
+            staying_network: Vec::new(),
             state: None,
             capabilities: Vec::new(),
         }
@@ -145,7 +145,9 @@ impl Target {
 
     /// Targets whose last plugin itself is hit, without another attachment that claims its ports.
     pub fn plugins() -> Vec<Self> {
-        Self::of(|target| target.hit == Hit::Plugin && target.beside == Beside::Others && !target.single)
+        Self::of(|target| {
+            target.hit == Hit::Plugin && target.staying_ports == StayingPorts::Others && !target.single
+        })
     }
 
     /// Its name in figures and findings.
@@ -263,11 +265,11 @@ impl Target {
 
     /// The target for the attachment that stays. Its host ports are the next ones, unless both claim the same.
     pub fn of_the_staying_attachment(&self) -> Self {
-        if !self.network_beside.is_empty() {
-            return Self { network: self.network_beside.clone(), ..self.clone() };
+        if !self.staying_network.is_empty() {
+            return Self { network: self.staying_network.clone(), ..self.clone() };
         }
-        let mut other = self.with(&self.differs_beside);
-        if self.beside != Beside::Others {
+        let mut other = self.with(&self.staying_changes);
+        if self.staying_ports != StayingPorts::Others {
             return other;
         }
         let mappings = other.network.iter_mut().filter_map(|plugin| {

@@ -3,8 +3,8 @@
 use lab::Feature;
 use serde_json::{Value, json};
 
-use crate::place::{Place, administrators, directory, of_a_tool, own};
-use crate::target::{Beside, Capabilities, Hit, StateFiles, Target};
+use crate::plugin_file::{PluginFile, administrators, directory, of_a_tool, own};
+use crate::target::{Capabilities, Hit, StateFiles, StayingPorts, Target};
 
 /// The UDP port of the host that portmap forwards to the container.
 pub const HOST_PORT: u16 = 5353;
@@ -109,7 +109,7 @@ fn vlan() -> Target {
         network: vec![vlan],
         host: CABLE,
         needs: &[Feature::Vlan],
-        differs_beside: json!({"vlanId": 200}),
+        staying_changes: json!({"vlanId": 200}),
         state: Some(StateFiles { directory: STORE, files: &HOST_LOCAL[..3] }),
         capabilities: vec![(json!({}), [BOTH, BOTH, SYS, NONE, BOTH])],
         ..Target::default()
@@ -148,7 +148,7 @@ fn host_device() -> Target {
         host:
             "ip link add dev0 type veth peer name far0; ip link set dev0 up alias storage; ip link set far0 up
                ip link add dev1 type veth peer name far1",
-        differs_beside: json!({"device": "dev1"}),
+        staying_changes: json!({"device": "dev1"}),
         // The disk with the leases. If both directories were on one disk, a missing path could not be attributed.
         state: Some(StateFiles { directory: STORE, files: HOST_DEVICE }),
         capabilities: vec![(json!({}), [BOTH, BOTH, SYS, BOTH, BOTH])],
@@ -272,15 +272,15 @@ fn dnsname() -> Target {
 /// The first and the last attachment of a network, which starts the server and stops it.
 fn dnsname_alone() -> Target {
     let dnsname = dnsname();
-    let mut beside = dnsname.network.clone();
+    let mut staying = dnsname.network.clone();
     let ranges = json!([[{"subnet": "10.1.3.0/24"}], [{"subnet": "fd00:1:3::/64"}]]);
-    beside.iter_mut().for_each(|plugin| plugin["name"] = json!("other"));
-    (beside[0]["bridge"], beside[0]["ipam"]["ranges"]) = (json!("br1"), ranges);
+    staying.iter_mut().for_each(|plugin| plugin["name"] = json!("other"));
+    (staying[0]["bridge"], staying[0]["ipam"]["ranges"]) = (json!("br1"), ranges);
     let stops: Capabilities = &["kill", "net_admin", "sys_ptrace"];
     let starts: Capabilities = &["net_admin", "net_bind_service", "setgid", "setuid"];
     Target {
         name: "dnsname, first and last container",
-        network_beside: beside,
+        staying_network: staying,
         state: None,
         capabilities: vec![(json!({}), [starts, stops, &["net_admin", "sys_ptrace"], stops, NONE])],
         ..dnsname
@@ -358,21 +358,21 @@ fn firewalld() -> Target {
 /// Host ports that two attachments claim: after the DEL of the attachment under test, they lead to the one that stays.
 /// No datagrams are sent: which attachment receives them would be random.
 fn claimed(backend: &'static str) -> [Target; 2] {
-    let of = |beside, name| Target {
+    let of = |staying_ports, name| Target {
         name,
         translates: false,
-        beside,
+        staying_ports,
         capabilities: Vec::new(),
         ..portmap(backend)
     };
     match backend {
         "nftables" => [
-            of(Beside::Older, "portmap, a port that an older attachment claims, nftables"),
-            of(Beside::Newer, "portmap, a port that a newer attachment claims, nftables"),
+            of(StayingPorts::Older, "portmap, a port that an older attachment claims, nftables"),
+            of(StayingPorts::Newer, "portmap, a port that a newer attachment claims, nftables"),
         ],
         _ => [
-            of(Beside::Older, "portmap, a port that an older attachment claims, iptables"),
-            of(Beside::Newer, "portmap, a port that a newer attachment claims, iptables"),
+            of(StayingPorts::Older, "portmap, a port that an older attachment claims, iptables"),
+            of(StayingPorts::Newer, "portmap, a port that a newer attachment claims, iptables"),
         ],
     }
 }
@@ -446,7 +446,7 @@ fn merged(mut to: Value, keys: Value) -> Value {
 
 const STORE: &str = "/var/lib/cni/networks";
 
-const HOST_LOCAL: &[Place] = &[
+const HOST_LOCAL: &[PluginFile] = &[
     directory("dataDir", STORE),
     directory("the network's directory", "/var/lib/cni/networks/net"),
     own("lock", "/var/lib/cni/networks/net/lock"),
@@ -465,33 +465,33 @@ const HOST_LOCAL: &[Place] = &[
     administrators("resolvConf", "/etc/cni/resolv.conf"),
 ];
 
-const TUNING: &[Place] = &[
+const TUNING: &[PluginFile] = &[
     directory("dataDir", "/run/cni/tuning"),
     own("the backup", "/run/cni/tuning/victim_eth0.json"),
     administrators("the allowlist", "/etc/cni/tuning/allowlist.conf"),
 ];
 
-const FIREWALLD: &[Place] = &[
+const FIREWALLD: &[PluginFile] = &[
     directory("the records", "/run/cni/firewalld"),
     own("the record", "/run/cni/firewalld/victim~eth0.json"),
 ];
 
 /// The hosts file has lines of the attachment that stays: those would be lost with it.
-const DNSNAME: &[Place] = &[
+const DNSNAME: &[PluginFile] = &[
     own("dnsmasq.conf", "/run/ferrule-dnsname/net/dnsmasq.conf"),
     own("deleted", "/run/ferrule-dnsname/net/deleted"),
     own("pidfile", "/run/ferrule-dnsname/net/pidfile"),
 ];
 
-const FLANNEL: &[Place] = &[
+const FLANNEL: &[PluginFile] = &[
     directory("dataDir", "/var/lib/cni/flannel"),
     own("what DEL needs", "/var/lib/cni/flannel/victim"),
     administrators("subnetFile", "/run/flannel/subnet.env"),
 ];
 
-const HOST_DEVICE: &[Place] = &[own("the record", "/run/cni/host-device/victim~eth0.json")];
+const HOST_DEVICE: &[PluginFile] = &[own("the record", "/run/cni/host-device/victim~eth0.json")];
 
-const CNITOOL: &[Place] = &[
+const CNITOOL: &[PluginFile] = &[
     directory("the results", "/var/lib/cni/results"),
     own("results.lock", "/var/lib/cni/results.lock"),
     own("the result", "/var/lib/cni/results/net-victim-eth0"),
@@ -499,4 +499,4 @@ const CNITOOL: &[Place] = &[
     administrators("another network's file", "/etc/cni/net.d/00-other.conflist").listed(),
 ];
 
-const XTABLES: &[Place] = &[of_a_tool("/run/xtables.lock")];
+const XTABLES: &[PluginFile] = &[of_a_tool("/run/xtables.lock")];

@@ -6,7 +6,7 @@ use crate::disk::{self, Disk};
 use crate::env_fault::EnvFault;
 use crate::fixture::Fixture;
 use crate::limit;
-use crate::place::hostile;
+use crate::plugin_file::hostile;
 use crate::pool::{self, Job, Outcomes};
 use crate::target::{StateFiles, Target};
 use crate::targets::with_legacy_tools;
@@ -40,7 +40,7 @@ pub fn disks() -> Vec<Trial> {
 }
 
 /// Unusual files.
-pub fn places() -> Vec<Trial> {
+pub fn hostile_files() -> Vec<Trial> {
     let legacy = with_legacy_tools();
     let legacy = legacy.state.map(|state| (legacy, state));
     let trial = |(target, state): (Target, StateFiles)| Trial {
@@ -76,7 +76,7 @@ pub struct EnvSweep {
 pub type EnvRow = (usize, String);
 
 struct Case<'a> {
-    place: usize,
+    index: usize,
     trial: &'a Trial,
     command: &'static str,
     fault: &'a EnvFault,
@@ -86,9 +86,9 @@ impl EnvSweep {
     /// Runs all cases. Calls `report` with each finding.
     pub fn run(&self, report: impl Fn(&str) + Sync) -> Outcomes<EnvRow> {
         let trials = self.trials.iter().enumerate();
-        let all = trials.flat_map(|(place, trial)| {
+        let all = trials.flat_map(|(index, trial)| {
             trial.target.commands().flat_map(move |command| {
-                trial.faults.iter().map(move |fault| Case { place, trial, command, fault })
+                trial.faults.iter().map(move |fault| Case { index, trial, command, fault })
             })
         });
         let jobs: Vec<_> = all.step_by(self.every).collect();
@@ -100,11 +100,11 @@ impl Job for Case<'_> {
     type Row = EnvRow;
 
     fn row(&self) -> EnvRow {
-        (self.place, self.fault.label.clone())
+        (self.index, self.fault.label.clone())
     }
 
-    fn place(&self) -> usize {
-        self.place
+    fn fixture_index(&self) -> usize {
+        self.index
     }
 
     fn fixture(&self) -> Fixture {

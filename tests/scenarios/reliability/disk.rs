@@ -4,7 +4,7 @@ use std::fs;
 use std::os::unix::fs::{PermissionsExt, chown};
 use std::path::Path;
 
-use faults::{EnvSweep, Trial, disks, places};
+use faults::{EnvSweep, Trial, disks, hostile_files};
 use lab::{Lab, beyond_reference, needs};
 use serde_json::json;
 
@@ -25,7 +25,7 @@ fn a_full_or_read_only_disk_neither_loses_nor_keeps_a_lease() {
 #[test]
 fn other_files_than_plugins_are_reported_and_kept() {
     beyond_reference!("files-with-care");
-    sweep(places(), 29);
+    sweep(hostile_files(), 29);
 }
 
 /// Neither directory nor lock nor index exists yet.

@@ -2,7 +2,7 @@
 
 use std::fs;
 
-use faults::{Beside, CompoundSweep, DaemonSweep, Family, Hit, Plan, Share, Target, any_seed};
+use faults::{CompoundSweep, DaemonSweep, Family, Hit, Plan, Share, StayingPorts, Target, any_seed};
 use lab::{beyond_reference, firewalld, needs};
 
 /// The test below that runs a target.
@@ -20,15 +20,15 @@ enum Part {
 }
 
 fn part(target: &Target) -> Part {
-    match (target.hit, target.beside, target.backend) {
+    match (target.hit, target.staying_ports, target.backend) {
         (Hit::Runtime, ..) => Part::Runtime,
         (Hit::Delegate(_) | Hit::Tools(_), ..) => Part::StartedByPlugins,
-        (Hit::Plugin, Beside::Older | Beside::Newer, _) => Part::Claims,
-        (Hit::Plugin, Beside::Others, None) if target.is_of_a_rare_kind() => Part::Links,
-        (Hit::Plugin, Beside::Others, None) => Part::Plugins,
-        (Hit::Plugin, Beside::Others, Some("nftables")) => Part::Nftables,
-        (Hit::Plugin, Beside::Others, Some("firewalld")) => Part::Firewalld,
-        (Hit::Plugin, Beside::Others, Some(_)) => Part::Iptables,
+        (Hit::Plugin, StayingPorts::Older | StayingPorts::Newer, _) => Part::Claims,
+        (Hit::Plugin, StayingPorts::Others, None) if target.is_of_a_rare_kind() => Part::Links,
+        (Hit::Plugin, StayingPorts::Others, None) => Part::Plugins,
+        (Hit::Plugin, StayingPorts::Others, Some("nftables")) => Part::Nftables,
+        (Hit::Plugin, StayingPorts::Others, Some("firewalld")) => Part::Firewalld,
+        (Hit::Plugin, StayingPorts::Others, Some(_)) => Part::Iptables,
     }
 }
 

@@ -1,6 +1,6 @@
 //! Lack of descriptors and memory, and results that are not read.
 
-use faults::{Beside, Count, EnvSweep, Fixture, ROLLBACK_FAILED, Target, limits};
+use faults::{Count, EnvSweep, Fixture, ROLLBACK_FAILED, StayingPorts, Target, limits};
 use lab::{Lab, beyond_reference};
 use serde_json::json;
 
@@ -113,7 +113,7 @@ fn a_write_past_the_limit_of_a_file_is_a_failure_as_any_other() {
 /// The numbers of tested cases of one fault, and of successes. Nothing was left in any case.
 fn every_plugin_with(what: &str) -> [u32; 2] {
     let mut trials = limits();
-    trials.retain(|trial| trial.target.beside == Beside::Others);
+    trials.retain(|trial| trial.target.staying_ports == StayingPorts::Others);
     trials.iter_mut().for_each(|trial| trial.faults.retain(|fault| fault.what == what));
     let outcomes = EnvSweep { trials, every: 1, workers: 2 }.run(|_| {});
     assert!(outcomes.findings.is_empty(), "{}", outcomes.findings.join("\n"));

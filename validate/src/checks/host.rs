@@ -7,18 +7,19 @@ use super::Report;
 use super::own::blamed;
 use crate::schema::{self, Plugin};
 
-/// The kernel's ETH_MIN_MTU: what IPv4 needs (RFC 791).
+/// The kernel's ETH_MIN_MTU: the minimum for IPv4 (RFC 791).
 const ETHERNET_MTU_MIN: u32 = 68;
 
 impl Report<'_> {
-    /// Warns of a link that ADD would not find on this host. The file may be for another host, so it is no error.
+    /// Warns of a link that ADD would not find on this host. This is not an error, because the file may be for
+    /// another host.
     pub(super) fn of_host(&mut self, node: &Node, index: usize, known: &Plugin) {
         let has = |key: &str| schema::find(known.keys, key).is_some();
         let text = |key: &str| node.get(key).and_then(Node::as_str).filter(|text| !text.is_empty());
         if self.network.is_none() {
             return;
         }
-        // A sandboxed process may not look.
+        // A sandboxed process may not be allowed to list the links.
         let Ok(host) = Netlink::open() else { return };
         let in_container = node.get("linkInContainer").is_some_and(|it| it.value == Tree::Bool(true));
         for key in ["master", "device"].into_iter().filter(|key| has(key) && !in_container) {
@@ -42,7 +43,7 @@ impl Report<'_> {
         }
     }
 
-    /// Warns of an MTU that the master does not have, or that is too small for most interfaces.
+    /// Warns of an MTU that exceeds the master's, or that is too small for most interfaces.
     fn mtu(&mut self, node: &Node, master: Option<Link>) {
         let Some((at, mtu)) = node.get("mtu").and_then(|mtu| Some((mtu.at, number(mtu)?))) else { return };
         if (1..ETHERNET_MTU_MIN).contains(&mtu) {

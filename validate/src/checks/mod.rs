@@ -16,7 +16,7 @@ pub use self::report::{Finding, Level, Report};
 use crate::schema::{self, Key, LIST, PLUGIN, Plugin, Role};
 
 impl Report<'_> {
-    /// Reports what is wrong with a document by itself: as it was parsed, and as a runtime has read it.
+    /// Checks a document on its own: the parsed text, and the network as the runtime library has loaded it.
     pub fn document(&mut self, root: Option<&Node>, problems: Vec<Problem>, read: &runtime::Result<Network>) {
         for Problem { at, text } in problems {
             self.error(at, text);
@@ -89,7 +89,7 @@ impl Report<'_> {
         }
     }
 
-    /// A plugin at a position of its list.
+    /// Checks the plugin at a position of its list.
     fn plugin(&mut self, node: &Node, index: usize) {
         let before = self.errors();
         let known = self.described(node, index);
@@ -99,10 +99,11 @@ impl Report<'_> {
         }
     }
 
-    /// Holds a plugin against what the schema says of it. Returns the plugin, if it is of the suite.
+    /// Checks a plugin against the schema. Returns the plugin if it belongs to the suite.
     fn described(&mut self, node: &Node, index: usize) -> Option<&'static Plugin> {
         let Some(known) = self.kind(node, "type", |plugin| plugin.role != Role::Ipam) else {
-            // Somebody else's plugin: only what all have in common is looked at. It may fill in its ipam: Calico has "usePodCidr" there.
+            // For a plugin of another vendor, check only the keys that all plugins have, without `ipam`: the plugin
+            // may extend it, as Calico does with "usePodCidr".
             self.values(node, PLUGIN.iter().filter(|key| key.name != "ipam"));
             return None;
         };
@@ -117,7 +118,7 @@ impl Report<'_> {
             .into_iter()
             .flatten()
             .filter(|_| index == 0 && node.get("name").is_some());
-        // flannel's own ipam stands for the one that every plugin has.
+        // flannel's own key `ipam` replaces the common one.
         let common = PLUGIN.iter().filter(|key| schema::find(known.keys, key.name).is_none());
         let keys: Vec<&Key> = known.keys.iter().chain(common).chain(inlined).collect();
         self.keys(node, keys.iter().copied(), &format!("plugin {}", known.name));
@@ -142,12 +143,12 @@ impl Report<'_> {
 
     fn capabilities(&mut self, node: &Node, plugin: &Plugin) {
         let Some(declared) = node.get("capabilities") else { return };
-        // What a delegate has no use for is not known without it.
+        // The capabilities of a delegating plugin depend on its delegate, which is not known here.
         if plugin.role == Role::Delegating {
             return;
         }
         let ipam = node.get("ipam").and_then(|ipam| ipam.get("type")).and_then(Node::as_str);
-        // What somebody else's IPAM plugin takes is not known.
+        // The capabilities of another vendor's IPAM plugin are not known.
         let Some(ipam) = ipam.map_or(Some(None), |name| schema::plugin(name).map(Some)) else { return };
         let delegate = ipam.map(|ipam| ipam.capabilities).unwrap_or_default();
         let Tree::Object(members) = &declared.value else { return };

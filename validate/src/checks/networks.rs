@@ -12,7 +12,7 @@ use super::Report;
 use super::own::blamed;
 use crate::ranges;
 
-/// What host-local allocates for a network, and on which link.
+/// The ranges that host-local allocates for a network, and the link for each of them.
 #[derive(Debug)]
 pub struct Ranges {
     pub file: PathBuf,
@@ -24,7 +24,7 @@ pub struct Ranges {
 struct Part {
     /// The bridge or the master. Empty: none.
     link: String,
-    /// The host routes to the range by this link, so no other link may have it.
+    /// Whether the host routes to the range through this link. Then no other link may have the same range.
     is_routed: bool,
     ranges: Vec<Range>,
 }
@@ -50,15 +50,14 @@ impl Part {
                     is_true("isGateway") || is_true("isDefaultGateway"),
                 )
             }
-            // Each container has a link of its own.
+            // ptp creates a link for each container.
             "ptp" => (String::new(), true),
             _ => (text("master"), false),
         };
         Self { link, is_routed, ranges: conf.sets.iter().flat_map(|set| set.ranges()).cloned().collect() }
     }
 
-    /// Two ranges of which containers could get the same address, where that does harm: on the same link, or where the
-    /// host routes to both.
+    /// Two ranges that contain the same address and conflict: they are on the same link, or the host routes to both.
     fn clash<'a>(&'a self, other: &'a Self) -> Option<(&'a Range, &'a Range)> {
         let same_link = self.link == other.link;
         let routed = self.is_routed && other.is_routed;
@@ -71,7 +70,7 @@ impl Part {
 }
 
 impl Report<'_> {
-    /// Warns where a network and others of this host cannot both be used.
+    /// Warns of conflicts between a network and other networks of this host.
     pub fn among(
         &mut self,
         root: &Node,
@@ -82,7 +81,7 @@ impl Report<'_> {
         for other in others.iter().filter(|other| other.file != own.file) {
             let file = other.file.display();
             if other.name == own.name {
-                // Outside the directory it may be what will replace the other file.
+                // A file outside the directory may be a new version of the other file.
                 if siblings(other) {
                     let at = root.get("name").map_or(root.at, |node| node.at);
                     let text = format!("the network in {file} has the same name, {}", own.name);

@@ -8,7 +8,7 @@ use super::value::{read, takes_text};
 use crate::schema::{self, Key, PLUGIN, Plugin, Role, Type};
 
 impl Report<'_> {
-    /// The plugin that a key names, if it is one of the suite.
+    /// The plugin that a key names, if it belongs to the suite and `fits` accepts it.
     pub(super) fn kind(
         &mut self,
         node: &Node,
@@ -39,12 +39,12 @@ impl Report<'_> {
         known.filter(|plugin| fits(plugin))
     }
 
-    /// All keys must be known ones, and have the values that they take.
+    /// Checks that all keys are known, and that their values have the right type.
     pub(super) fn keys<'k>(&mut self, node: &Node, keys: impl Iterator<Item = &'k Key> + Clone, of: &str) {
         let Tree::Object(members) = &node.value else { return };
         for (at, name, _) in members.iter().filter(|(_, name, _)| schema::find(keys.clone(), name).is_none())
         {
-            // A convention for comments, and keys that belong to runtimes.
+            // Names with `_` are a convention for comments. The other names belong to runtimes.
             if name.starts_with('_') || name.starts_with("cni.dev/") || is_runtimes(name) {
                 continue;
             }
@@ -62,7 +62,7 @@ impl Report<'_> {
             match node.get(key.name) {
                 Some(value) if matches!(value.value, Tree::Null) => {}
                 Some(value) => self.value(value, key.takes, key.name),
-                // Their own messages say more.
+                // Other checks report a missing name or type with more details.
                 None if key.is_required() && !["name", "type"].contains(&key.name) => {
                     self.error(node.at, format!("{} is missing: {}", key.name, key.takes.describe()));
                 }
@@ -76,7 +76,7 @@ impl Report<'_> {
             self.error(node.at, format!("ipam: expected an object, found {}", node.value.kind()));
             return;
         };
-        // `"ipam": {}` is a way to say that there is none.
+        // `"ipam": {}` means that the network has no IPAM plugin.
         if members.is_empty() {
             return;
         }
@@ -86,7 +86,8 @@ impl Report<'_> {
         self.keys(node, keys.iter().copied(), &format!("IPAM plugin {}", known.name));
     }
 
-    /// The configuration of a delegate. The delegating plugin sets some of its keys, and `type` if it is missing.
+    /// Checks the configuration of a delegate. The delegating plugin sets some of its keys, and `type` if it is
+    /// missing.
     fn part(&mut self, node: &Node, name: &str, (default, role): (&str, Role), set: &[&str]) {
         let Tree::Object(members) = &node.value else {
             self.error(node.at, format!("{name}: expected an object, found {}", node.value.kind()));
@@ -109,7 +110,7 @@ impl Report<'_> {
         self.keys(node, keys.iter().copied(), &format!("plugin {}", known.name));
     }
 
-    /// A key's value must be of its type. Elements of lists and objects are looked at one by one.
+    /// Checks that a value has its key's type. Checks the elements of lists and objects, too.
     fn value(&mut self, node: &Node, takes: Type, name: &str) {
         match (takes, &node.value) {
             (Type::Any, _) | (Type::Bool | Type::BoolOrText, Tree::Bool(_)) => {}
@@ -148,7 +149,7 @@ impl Report<'_> {
     }
 }
 
-/// Whether a key of a configuration is a mark of the runtime that wrote it. Plugins ignore such keys.
+/// Whether a key is a mark of the runtime that wrote the configuration. Plugins ignore such keys.
 fn is_runtimes(key: &str) -> bool {
     ["nerdctlID", "nerdctlLabels"].contains(&key)
 }

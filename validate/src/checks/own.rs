@@ -1,4 +1,4 @@
-//! A plugin's configuration, checked by the plugin's own code.
+//! Checks a plugin's configuration with the plugin's own code.
 
 use cni::json;
 use host_local::RangeSet;
@@ -12,7 +12,7 @@ use crate::schema::{Plugin, Role};
 use crate::suite;
 
 impl Report<'_> {
-    /// Reports what the plugin's ADD would refuse, and that of its IPAM plugin.
+    /// Reports the errors with which ADD of the plugin, or of its IPAM plugin, would refuse the configuration.
     pub(super) fn own(&mut self, node: &Node, index: usize, known: &Plugin) {
         let Some(network) = self.network else { return };
         let Some(plugin) = network.plugins.get(index) else { return };
@@ -39,7 +39,7 @@ impl Report<'_> {
         }
     }
 
-    /// Warns of a configuration of static that has no address: each call must name one.
+    /// Warns of a configuration of static without an address: then each ADD request must contain one.
     fn addresses(&mut self, node: &Node, from_runtime: bool) {
         let Some(ipam) = node.get("ipam").filter(|_| !from_runtime) else { return };
         let listed = ipam.get("addresses").map(Node::items).unwrap_or_default();
@@ -50,7 +50,7 @@ impl Report<'_> {
         }
     }
 
-    /// Warns of gateways that containers cannot reach. ADD logs the same.
+    /// Warns of gateways that containers cannot reach. ADD logs the same warning.
     fn gateways(&mut self, node: &Node, request: &[u8]) {
         let conf = json::parse(request, "the request").ok().and_then(|request| ranges::of(&request));
         let sets = conf.map(|conf| conf.sets).unwrap_or_default();
@@ -63,7 +63,7 @@ impl Report<'_> {
         }
     }
 
-    /// Reports a configuration of host-device that says in no way which device to move.
+    /// Reports a configuration of host-device without a key that selects the device.
     fn device(&mut self, node: &Node) {
         let keys = ["device", "hwaddr", "kernelpath", "pciBusID"];
         let is_given = |key: &str| node.get(key).and_then(Node::as_str).is_some_and(|text| !text.is_empty());
@@ -75,7 +75,7 @@ impl Report<'_> {
         }
     }
 
-    /// Reports a file that no runtime can read although each of its parts looks right.
+    /// Reports a file that no runtime can load although each of its parts is valid.
     pub(super) fn network(&mut self, root: &Node, read: &runtime::Result<Network>) {
         let Err(error) = read else { return };
         // A file without a name is a part of a network.
@@ -93,7 +93,8 @@ fn with_arguments<'a>(request: &[u8], capabilities: impl Iterator<Item = &'a Str
     request.to_string().into_bytes()
 }
 
-/// Only of capabilities that stand for a key: documentation addresses (RFC 5737).
+/// An example of a capability argument that replaces a key, with addresses for documentation (RFC 5737). None for
+/// other capabilities.
 fn example(capability: &str) -> Option<Value> {
     match capability {
         "ipRanges" => Some(json!([[{"subnet": "192.0.2.0/24"}]])),
@@ -103,7 +104,7 @@ fn example(capability: &str) -> Option<Value> {
     }
 }
 
-/// The place of the key that a message names, or of the whole object.
+/// The position of the key or value that a message names. Otherwise the position of the plugin.
 pub(super) fn blamed(node: &Node, message: &str) -> Position {
     let words: Vec<&str> = message.split(|c: char| !c.is_alphanumeric() && !".:/-_".contains(c)).collect();
     let mut best = (0, node.get("type").map_or(node.at, |node| node.at));
@@ -111,7 +112,7 @@ pub(super) fn blamed(node: &Node, message: &str) -> Position {
     best.1
 }
 
-/// A value that the message quotes counts more than a key that it names.
+/// Finds the best match. A value that the message quotes has more weight than a key that it names.
 fn weigh(node: &Node, words: &[&str], best: &mut (u32, Position)) {
     let named =
         |text: &str| words.iter().any(|word| word.trim_end_matches([':', '.']).eq_ignore_ascii_case(text));

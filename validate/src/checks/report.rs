@@ -6,22 +6,22 @@ use runtime::Network;
 use runtime::text::Position;
 use serde_json::{Value, json};
 
-/// Something that was found.
+/// A finding in a configuration.
 #[derive(Debug, PartialEq, Eq)]
 pub struct Finding {
     pub at: Position,
     pub level: Level,
     pub text: String,
-    /// What to do about it.
+    /// The remedy.
     pub help: Option<String>,
 }
 
-/// How bad it is.
+/// The severity of a finding.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Level {
-    /// It does not work.
+    /// The configuration does not work.
     Error,
-    /// It works, but probably not as meant.
+    /// The configuration works, but probably not as intended.
     Warning,
 }
 
@@ -50,11 +50,11 @@ impl Finding {
 #[derive(Debug)]
 pub struct Report<'a> {
     findings: Vec<Finding>,
-    /// Directories that plugins are looked for in.
+    /// The plugin directories.
     pub path: &'a [PathBuf],
-    /// The file's name promises a list.
+    /// Whether the file's extension is that of a list.
     pub is_list: bool,
-    /// The network as a runtime reads it. None: it cannot.
+    /// The network as the runtime library has loaded it. None: loading failed.
     pub network: Option<&'a Network>,
 }
 
@@ -63,7 +63,7 @@ impl<'a> Report<'a> {
         Self { findings: Vec::new(), path, is_list, network }
     }
 
-    /// How many errors were found so far.
+    /// The number of errors so far.
     pub fn errors(&self) -> usize {
         self.findings.iter().filter(|finding| finding.level == Level::Error).count()
     }
@@ -76,7 +76,7 @@ impl<'a> Report<'a> {
         self.add(at, Level::Warning, text.into())
     }
 
-    /// Everything, in the order of the text.
+    /// All findings, in the order of the text.
     pub fn finish(mut self) -> Vec<Finding> {
         self.findings.sort_by_key(|finding| finding.at);
         self.findings

@@ -5,12 +5,12 @@ use cni::{IfName, Version};
 
 use crate::schema::Type;
 
-/// Whether a value of the type is written as text.
+/// Whether values of the type are strings with a format.
 pub fn takes_text(takes: Type) -> bool {
     !matches!(takes, Type::Bool | Type::Number(..) | Type::List(_) | Type::Object(_) | Type::Map(_))
 }
 
-/// What is wrong with text of a type that is written so.
+/// The problem of a string of such a type. None: it is valid.
 pub fn read(takes: Type, text: &str) -> Result<(), String> {
     match takes {
         Type::Version => Version::parse(text).map(drop).map_err(|e| format!("{} ({})", e.msg(), e.details())),
@@ -18,7 +18,7 @@ pub fn read(takes: Type, text: &str) -> Result<(), String> {
             true => Ok(()),
             false => Err(format!("{text:?} is none of {}", words.join(", "))),
         },
-        // Left empty is left out, for plugins.
+        // Plugins treat an empty string as unset.
         _ if text.is_empty() => Ok(()),
         Type::BoolOrText if ["true", "false"].iter().any(|word| text.eq_ignore_ascii_case(word)) => Ok(()),
         Type::BoolOrText => Err(format!("{text:?} is neither true nor false")),
@@ -34,7 +34,7 @@ pub fn read(takes: Type, text: &str) -> Result<(), String> {
     }
 }
 
-/// 6 bytes (Ethernet), 8 or 20 (InfiniBand), as the reference takes them.
+/// A MAC address of 6 bytes (Ethernet), or of 8 or 20 bytes (InfiniBand). The reference accepts the same lengths.
 fn is_mac(text: &str) -> bool {
     let separator = if text.contains('-') { '-' } else { ':' };
     let bytes: Vec<&str> = text.split(separator).collect();

@@ -2,10 +2,10 @@
 
 use super::types::{Key, Type, key};
 
-/// What a link takes, in bytes; 0 for the default.
+/// An MTU in bytes. 0: the default.
 pub const MTU: Type = Type::Number(0, 65535);
 
-/// What the kernel takes in 32 bits.
+/// An unsigned number of 32 bits.
 pub const U32: Type = Type::Number(0, 4_294_967_295);
 
 /// The key `mac`, in a network's configuration or in `args.cni`.
@@ -17,10 +17,10 @@ pub const MAC: Key = key(
      args.cni.mac, then MAC of CNI_ARGS, then this key.",
 );
 
-/// Bits in a second.
+/// Bits per second.
 const RATE: Type = Type::Number(0, i64::MAX);
 
-/// Bits; the kernel counts bytes in 32 bits.
+/// Bits. The kernel counts bytes in 32 bits.
 const BURST: Type = Type::Number(0, 34_359_738_367);
 
 /// Settings for a resolver.
@@ -42,7 +42,7 @@ pub const ROUTE: &[Key] = &[
     key("scope", Type::Number(0, 255), "by the gateway", "Scope: 0 global, 253 link, 254 host."),
 ];
 
-/// Addresses of one family that follow each other.
+/// Consecutive addresses of one family.
 pub const RANGE: &[Key] = &[
     key("subnet", Type::Cidr, "", "Subnet."),
     key("rangeStart", Type::Ip, "the subnet's first", "First address that is allocated."),
@@ -51,7 +51,7 @@ pub const RANGE: &[Key] = &[
     key("exclude", Type::List(&Type::IpOrCidr), "none", "Addresses and blocks that are never allocated."),
 ];
 
-/// Limits of the traffic of a container.
+/// Limits of a container's traffic.
 pub const BANDWIDTH: &[Key] =
     &[INGRESS_RATE, INGRESS_BURST, EGRESS_RATE, EGRESS_BURST, SHAPED_SUBNETS, UNSHAPED_SUBNETS];
 

@@ -1,5 +1,5 @@
-//! What is written here about a plugin is what the plugin reads: no key more, none less, and each of the type that it
-//! says. A new plugin joins by a line.
+//! Tests that the schema of each plugin matches the plugin: the plugin reads all keys of the schema and no others,
+//! and accepts and refuses the values of each type. For a new plugin, add one line.
 
 use std::collections::BTreeSet;
 use std::fmt::Write;
@@ -115,14 +115,14 @@ fn the_keys_of_vrf_are_those_that_it_reads() {
     Case::of::<vrf::VrfPlugin>(json!({"vrfname": "blue"})).run();
 }
 
-/// A plugin, and a configuration that it takes.
+/// A plugin, and a configuration that it accepts.
 struct Case {
     plugin: &'static super::Plugin,
     base: Value,
     check: fn(&Value) -> Result<()>,
-    /// DEL and GC, which read the document in their own way.
+    /// Runs DEL and GC, which read the document in their own way.
     remove: fn(&Value),
-    /// What the names of keys end with that are taken together only.
+    /// Suffixes of keys that the plugin accepts only together.
     in_pairs: &'static [&'static str],
 }
 
@@ -154,7 +154,7 @@ impl Case {
         assert!(faults.is_empty(), "{}:\n{faults}", self.plugin.name);
     }
 
-    /// With each of the keys, in a network namespace that has nothing to remove.
+    /// The keys that DEL and GC read, with each key set. Runs in a network namespace without anything to remove.
     fn read_by_removing(&self) -> BTreeSet<String> {
         let known = self.known().into_iter().map(|(path, takes)| self.with(&path, &example(takes)));
         let documents: Vec<Value> = known.chain([self.base.clone()]).collect();
@@ -165,7 +165,7 @@ impl Case {
         thread::scope(|scope| scope.spawn(remove).join().unwrap())
     }
 
-    /// The error must name the key: another mistake would prove nothing.
+    /// Checks that a value is refused. The error must name the key: otherwise it may be about another mistake.
     fn refuses(&self, path: &str, value: &Value, faults: &mut String) {
         let name = path.rsplit(['.', ']']).next().unwrap();
         match (self.check)(&self.with(path, value)) {
@@ -181,7 +181,8 @@ impl Case {
         }
     }
 
-    /// The paths of the plugin's own keys, of all objects, with what they take; `[]` stands for the element of a list.
+    /// The paths of the plugin's own keys with their types, including those in inner objects. `[]` is the element of
+    /// a list.
     fn known(&self) -> Vec<(String, Type)> {
         let place = if self.plugin.role == Role::Ipam { "ipam." } else { "" };
         let mut known = vec![];
@@ -193,7 +194,8 @@ impl Case {
         known
     }
 
-    /// The base with a value at a path. An object that the key is in has as many others of its keys as may stand together.
+    /// The base document with a value at a path. If the key is in an inner object, the object also has as many of its
+    /// other keys as are accepted together.
     fn with(&self, path: &str, value: &Value) -> Value {
         let mut document = self.base.clone();
         let known = self.known();
@@ -209,7 +211,7 @@ impl Case {
     }
 }
 
-/// What comes of it does not matter here.
+/// Runs DEL and GC. Their results do not matter: the test only records which keys they read.
 fn remove<P: Plugin>(document: &Value) {
     let conf = AsWritten::from(document.clone());
     let net = || NetConf {
@@ -241,7 +243,7 @@ fn lists(takes: Type) -> String {
     }
 }
 
-/// Keys that all plugins have, and the objects that others stand in.
+/// Keys that all plugins have, and keys that contain the keys of others.
 fn commons() -> impl Iterator<Item = String> {
     let objects = ["args.cni", "ipam.type"].map(str::to_owned);
     PLUGIN.iter().map(|key| key.name.to_owned()).chain(objects)
@@ -264,7 +266,7 @@ fn put(place: &mut Value, path: &str, value: &Value) {
     }
 }
 
-/// A value that fits; of an object all keys.
+/// A valid value. An object has all keys.
 fn example(takes: Type) -> Value {
     match takes {
         Type::Bool | Type::BoolOrText => json!(true),
@@ -284,7 +286,7 @@ fn example(takes: Type) -> Value {
     }
 }
 
-/// The same; of an object only the keys that are required.
+/// A valid value. An object has only the required keys.
 fn required(takes: Type) -> Value {
     match takes {
         Type::List(inner) => json!([required(*inner)]),
@@ -295,14 +297,14 @@ fn required(takes: Type) -> Value {
 
 fn object<'a>(keys: impl Iterator<Item = &'a Key>) -> Value {
     let value = |key: &Key| match key.takes {
-        // The end of a range that may begin anywhere.
+        // The upper end of a range whose lower end may be any value.
         Type::Number(_, high) if key.name.starts_with("max") => json!(high),
         takes => example(takes),
     };
     keys.map(|key| (key.name.to_owned(), value(key))).collect()
 }
 
-/// Values of another type, and those just beyond the bounds.
+/// Values of another type, and values just outside the bounds.
 fn wrong(takes: Type) -> Vec<Value> {
     let mut wrong = vec![match takes {
         Type::Text | Type::Version | Type::OneOf(_) | Type::Ip | Type::Cidr => json!(5),
@@ -318,7 +320,7 @@ fn wrong(takes: Type) -> Vec<Value> {
     wrong
 }
 
-/// Values that fit whatever the rest says.
+/// Values that are valid whatever the other keys are.
 fn right(takes: Type) -> Vec<Value> {
     match takes {
         Type::Bool => vec![json!(true), json!(false)],

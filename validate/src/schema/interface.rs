@@ -149,7 +149,7 @@ pub const PLUGINS: &[Plugin] = &[
     },
 ];
 
-/// The number of a user or a group.
+/// The id of a user or a group.
 const ID: Type = Type::Number(0, 4_294_967_294);
 
 const BRIDGE: &[Key] = &[

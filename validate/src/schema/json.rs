@@ -1,7 +1,9 @@
-//! The tables as JSON Schema (draft 2020-12), for editors and for other programs' validators: `cnitool schema`, docs/schema/.
+//! Converts the tables to JSON Schema (draft 2020-12), for editors and for validators of other programs: `cnitool
+//! schema`, docs/schema/.
 //!
-//! A schema says what can be said without looking at the host, and a little less than `validate`: the text of an address has the
-//! form of one, and may be none. Whatever `validate` accepts is valid by the schema.
+//! A schema contains the rules that do not depend on the host, and is a little less strict than `validate`. For
+//! example, it checks the format of an address but not its value. Each configuration that `validate` accepts is valid
+//! by the schema.
 
 use serde_json::{Map, Value, json};
 
@@ -12,12 +14,12 @@ const DRAFT: &str = "https://json-schema.org/draft/2020-12/schema";
 /// The file name of a network's schema, without its extension.
 pub const NETWORK: &str = "network";
 
-/// Every schema that there is, by its file's name without extension: that of a network, and one for each plugin.
+/// All schemas by file name without extension: the one of a network, and one for each plugin.
 pub fn all() -> impl Iterator<Item = (&'static str, Value)> {
     [(NETWORK, network())].into_iter().chain(plugins().map(|plugin| (plugin.name, document(plugin))))
 }
 
-/// A schema as its file has it: what fits into a line is in one.
+/// A schema as the text of its file. A value that fits into a line is on one line.
 pub fn as_file(schema: &Value) -> String {
     broken(schema, 0) + "\n"
 }
@@ -46,7 +48,7 @@ fn broken(value: &Value, depth: usize) -> String {
 fn network() -> Value {
     let mut schema = object(LIST.iter());
     schema["properties"]["plugins"] = json!({"description": "The plugins, in the order of ADD.", "type": "array", "minItems": 1, "items": {"$ref": "#/$defs/plugin"}});
-    // flannel's ipam is another than that of interface plugins: each has its own.
+    // flannel has its own key `ipam`, so each plugin's schema contains this key.
     let mut plugin = object(PLUGIN.iter().filter(|key| key.name != "ipam"));
     plugin["allOf"] = chosen_by_type(|plugin| plugin.role != Role::Ipam);
     let mut defs = ipam_plugins();
@@ -55,7 +57,8 @@ fn network() -> Value {
     headed(NETWORK, "The configuration of a network: a .conflist file.", schema, defs)
 }
 
-/// The schema of a plugin's own object: a `.conf` file, or an item of `plugins`; of an IPAM plugin the object `ipam`.
+/// The schema of a plugin's own object: a `.conf` file, or an item of `plugins`. For an IPAM plugin, the object
+/// `ipam`.
 fn document(plugin: &Plugin) -> Value {
     let mut defs = if takes_ipam(plugin) { ipam_plugins() } else { Map::new() };
     if plugin.role == Role::Delegating {
@@ -84,7 +87,7 @@ fn headed(name: &str, about: &str, mut schema: Value, defs: Map<String, Value>) 
     schema
 }
 
-/// The object `ipam`, and the IPAM plugins that it may be of.
+/// The schemas of the object `ipam` and of the IPAM plugins.
 fn ipam_plugins() -> Map<String, Value> {
     let is_ipam = |plugin: &Plugin| plugin.role == Role::Ipam;
     let ipam = json!({
@@ -96,7 +99,7 @@ fn ipam_plugins() -> Map<String, Value> {
     [("ipam".to_owned(), ipam)].into_iter().chain(definitions(is_ipam)).collect()
 }
 
-/// Each of the plugins has its own keys; another's are not looked at.
+/// Selects the schema by the plugin's type. Plugins of other vendors are not checked.
 fn chosen_by_type(fits: impl Fn(&Plugin) -> bool) -> Value {
     let one = |plugin: &Plugin| {
         json!({
@@ -119,12 +122,12 @@ fn part(default: &str, role: Role, set: &[&str]) -> Value {
     })
 }
 
-/// Whether an IPAM plugin is called for it: a chained one finds the addresses that are there.
+/// Whether a plugin calls an IPAM plugin. A chained plugin reads the addresses in `prevResult` instead.
 fn takes_ipam(plugin: &Plugin) -> bool {
     matches!(plugin.role, Role::Interface | Role::Delegating)
 }
 
-/// All keys; that `type` is there is asked for where a plugin cannot be without.
+/// The schema of all keys. `type` is not required here: the schemas that require it add it.
 fn keys_of(plugin: &Plugin) -> Value {
     let fits = |key: &&Key| match plugin.role {
         Role::Ipam => key.name == "type",
@@ -154,7 +157,7 @@ fn object<'k>(keys: impl Iterator<Item = &'k Key>) -> Value {
     schema
 }
 
-/// A key may be null: then it is as if it were not there.
+/// The schema of a key. A null value is treated as unset.
 fn property(key: &Key) -> Value {
     let mut schema = value(key.takes);
     match schema.get_mut("type") {
@@ -173,7 +176,7 @@ fn property(key: &Key) -> Value {
     schema
 }
 
-/// Plugins take text that is empty as left out.
+/// The schema of a value. Plugins treat an empty string as unset, so all string formats allow it.
 fn value(takes: Type) -> Value {
     const IP: &str = r"([0-9]{1,3}(\.[0-9]{1,3}){3}|[0-9A-Fa-f:]*:[0-9A-Fa-f:.]*)";
     match takes {
@@ -202,7 +205,7 @@ fn value(takes: Type) -> Value {
     }
 }
 
-/// Text of a form, or nothing. Without a form: any.
+/// A string that matches a pattern or is empty. Without a pattern: any string.
 fn text(form: &str) -> Value {
     if form.is_empty() {
         json!({"type": "string"})

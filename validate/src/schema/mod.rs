@@ -1,5 +1,5 @@
-//! What a configuration may say: every key of every plugin of the suite, and of a network. The one source for
-//! `validate`, `explain`, the schemas in docs/schema/ and the pages in docs/.
+//! The schema of configurations: every key of a network, and of every plugin of the suite. It is the only source for
+//! `validate`, `explain`, the schemas in docs/schema/ and the tables in docs/.
 
 mod common;
 #[cfg(test)]
@@ -27,7 +27,7 @@ pub fn plugin(name: &str) -> Option<&'static Plugin> {
     plugins().find(|plugin| plugin.name == name)
 }
 
-/// A key of a list, compared as plugins do: without regard to case.
+/// Finds a key in a list. Upper and lower case are equal, as for plugins.
 pub fn find<'a>(keys: impl IntoIterator<Item = &'a Key>, name: &str) -> Option<&'a Key> {
     keys.into_iter().find(|key| key.name.eq_ignore_ascii_case(name))
 }
@@ -50,12 +50,12 @@ mod tests {
         plugins().for_each(|plugin| walk(plugin.keys, plugin.name));
     }
 
-    /// All names of keys, the inner ones too.
+    /// All names of keys, including those in inner objects.
     fn names(keys: &'static [Key]) -> Vec<&'static str> {
         keys.iter().flat_map(|key| [vec![key.name], names(key.takes.keys())].concat()).collect()
     }
 
-    /// The keys in the first column of the tables of a page's part "Keys".
+    /// The keys in the first column of the tables in a page's section "Keys".
     fn described(page: &str) -> Vec<&str> {
         let part = page.split("\n## ").find(|part| part.starts_with("Keys")).unwrap_or_default();
         let cells =

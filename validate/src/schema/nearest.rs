@@ -1,6 +1,6 @@
 //! Suggestions for misspelt names: "did you mean".
 
-/// The name that was probably meant: no more than a third of it is different.
+/// The name that was probably intended: at most a third of its letters differ.
 pub fn nearest<'a>(name: &str, known: impl IntoIterator<Item = &'a str>) -> Option<&'a str> {
     let lower = name.to_ascii_lowercase();
     let near = known.into_iter().map(|other| (distance(&lower, &other.to_ascii_lowercase()), other));
@@ -9,13 +9,13 @@ pub fn nearest<'a>(name: &str, known: impl IntoIterator<Item = &'a str>) -> Opti
         .map(|(_, other)| other)
 }
 
-/// The key that means the same, for names of other plugins and of capability arguments.
+/// The equivalent key, for names that other plugins or capability arguments use.
 pub fn synonym(name: &str) -> Option<&'static str> {
     let same = [("deviceID", "pciBusID"), ("parent", "master"), ("vlanID", "vlanId"), ("isMasq", "ipMasq")];
     same.into_iter().find(|(other, _)| other.eq_ignore_ascii_case(name)).map(|(_, key)| key)
 }
 
-/// How many letters must be changed, added, left out, or swapped with the next one.
+/// The number of letters that must be changed, added, removed, or swapped with the next one.
 fn distance(a: &str, b: &str) -> usize {
     let (a, b): (Vec<char>, Vec<char>) = (a.chars().collect(), b.chars().collect());
     let mut rows = vec![(0..=b.len()).collect::<Vec<usize>>()];

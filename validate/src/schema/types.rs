@@ -7,15 +7,15 @@ pub use cni::Role;
 pub struct Plugin {
     /// The name of its executable.
     pub name: &'static str,
-    /// What kind of plugin it is.
+    /// The plugin's role.
     pub role: Role,
-    /// What it does, in a sentence without its subject.
+    /// The plugin's task, as a sentence without its subject.
     pub about: &'static str,
-    /// The keys that it reads, but for those that every plugin has ([`super::PLUGIN`]).
+    /// The keys that the plugin reads, except those that every plugin has ([`super::PLUGIN`]).
     pub keys: &'static [Key],
     /// The keys of `args.cni` that it reads.
     pub args: &'static [Key],
-    /// The capability arguments that it takes, but for those of its IPAM plugin.
+    /// The capability arguments that the plugin reads, except those of its IPAM plugin.
     pub capabilities: &'static [&'static str],
 }
 
@@ -36,9 +36,9 @@ impl Plugin {
 pub struct Key {
     pub name: &'static str,
     pub takes: Type,
-    /// What holds if it is left out. Empty: the key is required.
+    /// The default, in words. Empty: the key is required.
     pub default: &'static str,
-    /// What it does, in a sentence without its subject.
+    /// The key's effect, as a sentence without its subject.
     pub about: &'static str,
 }
 
@@ -52,11 +52,11 @@ pub const fn key(name: &'static str, takes: Type, default: &'static str, about: 
     Key { name, takes, default, about }
 }
 
-/// What a key's value must be.
+/// The type of a key's value.
 #[derive(Clone, Copy, Debug)]
 pub enum Type {
     Bool,
-    /// A boolean, or its word as a string.
+    /// A boolean, or the string `true` or `false`.
     BoolOrText,
     Text,
     /// A version of the specification.
@@ -76,20 +76,21 @@ pub enum Type {
     Path,
     List(&'static Type),
     Object(&'static [Key]),
-    /// An object whose keys are names of the user's own.
+    /// An object whose keys the user chooses.
     Map(&'static Type),
-    /// The part of another plugin, that `type` in it names.
+    /// The configuration of an IPAM plugin, which its key `type` names.
     Ipam,
-    /// The same, completed by the plugin: `type` may be left out, and is host-local then.
+    /// The configuration of an IPAM plugin that the plugin completes. `type` is optional, with the default
+    /// host-local.
     IpamPart,
-    /// The part of another plugin that makes the interface: `type` may be left out, and is bridge then.
+    /// The configuration of the delegate that creates the interface. `type` is optional, with the default bridge.
     Delegate,
-    /// Something that is not looked at.
+    /// Any value. It is not checked.
     Any,
 }
 
 impl Type {
-    /// The keys of the objects that such a value consists of.
+    /// The keys of the objects in a value of this type.
     pub fn keys(self) -> &'static [Key] {
         match self {
             Self::Object(keys) => keys,
@@ -98,7 +99,7 @@ impl Type {
         }
     }
 
-    /// In words.
+    /// The type in words.
     pub fn describe(self) -> String {
         match self {
             Self::Bool | Self::BoolOrText => "true or false".to_owned(),

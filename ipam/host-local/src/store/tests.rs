@@ -326,7 +326,7 @@ fn leases_from_before_the_reboot_are_dropped_once_and_unmarked_ones_never() {
     lab.store().reset_after_reboot().unwrap();
     assert_eq!(lab.held("new"), ["10.0.0.2"]);
 
-    lab.store().forget_boot().unwrap();
+    lab.store().remove_boot_mark().unwrap();
     lab.store().reset_after_reboot().unwrap();
     assert_eq!(lab.held("new"), ["10.0.0.2"]);
 }

@@ -3,7 +3,7 @@
 use std::fmt::Write as _;
 
 use super::saved::Saved;
-use crate::listing::{Content, Edit, NewRule, Place};
+use crate::listing::{Content, Edit, NewRule, RuleLocation};
 use crate::ruleset::Table;
 use crate::script::comment;
 
@@ -22,7 +22,7 @@ impl Saved<'_> {
     }
 
     /// The script for the deletion of rules.
-    pub(super) fn deletion(&self, rules: &[Place]) -> String {
+    pub(super) fn deletion(&self, rules: &[RuleLocation]) -> String {
         self.script(&Edit { deleted: rules.to_vec(), ..Edit::default() })
     }
 

@@ -7,7 +7,7 @@ use super::legacy::{has_chain, has_table, unlisted, warn_without_tools};
 use super::saved::Saved;
 use super::tools::{Tools, lock, retry};
 use crate::listing::{Edit, Listed};
-use crate::opening::{self, MARK, Opening, TABLE, Way};
+use crate::opening::{self, MARK, OpenedHook, Opening, TABLE};
 
 /// Opens the namespace's legacy tables for marked packets.
 ///
@@ -56,7 +56,7 @@ fn opened(openings: &[(Family, Opening)]) -> impl Iterator<Item = (Family, Optio
 ///
 /// # Errors
 /// The tool's error.
-pub(crate) fn close(way: Way, is_needed: impl Fn() -> Result<bool>) -> Result<()> {
+pub(crate) fn close(way: OpenedHook, is_needed: impl Fn() -> Result<bool>) -> Result<()> {
     for family in Family::ALL.into_iter().filter(|family| has_chain(*family, (TABLE, way.chain))) {
         let Ok(tools) = Tools::find_legacy(family) else { continue };
         let _lock = lock()?;
@@ -99,7 +99,9 @@ mod tests {
 
     fn closed(saved: &str) -> String {
         let saved = Saved::read(saved);
-        saved.script(&opening::close_bits(&saved, Family::V4, Way::FORWARD, &BTreeSet::from([12])).unwrap())
+        saved.script(
+            &opening::close_bits(&saved, Family::V4, OpenedHook::FORWARD, &BTreeSet::from([12])).unwrap(),
+        )
     }
 
     const MARKED: &str = "-A CNI-FORWARD -m mark --mark 0x1000/0x1000 -m comment --comment \"ferrule: mark bit 12\" -j ACCEPT\n";

@@ -5,7 +5,7 @@ use std::net::IpAddr;
 
 use netlink::{Family, RequestError};
 
-use crate::listing::{Content, Listed, Listing, Place};
+use crate::listing::{Content, Listed, Listing, RuleLocation};
 use crate::ruleset::Table;
 
 /// A listing, indexed.
@@ -62,7 +62,7 @@ impl Listing for Saved<'_> {
 
     fn rules(&self, table: Table, chain: &str) -> Result<Vec<Listed>, RequestError> {
         let listed = |(handle, rule): &(u64, &str)| Listed {
-            place: Place { table, chain: chain.to_owned(), handle: *handle },
+            location: RuleLocation { table, chain: chain.to_owned(), handle: *handle },
             comment: comment(rule),
             target: target(rule).to_owned(),
             is_for_udp: rule.contains(" -p udp "),

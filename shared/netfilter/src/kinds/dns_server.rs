@@ -7,7 +7,7 @@ use cni::IfName;
 use netlink::Family;
 
 use crate::kind::{Kind, KindProperties, NftablesProperties, NftablesRules, ReferenceProperties, Rules};
-use crate::opening::{Opening, Way};
+use crate::opening::{OpenedHook, Opening};
 use crate::ruleset::uapi::*;
 use crate::ruleset::{Chain, Element, Expressions, Field, INET, Layout, R0, Record, Rule, Set, Type, padded};
 
@@ -28,7 +28,7 @@ static PROPERTIES: KindProperties = KindProperties {
         comments: &[],
         parse,
         needs: &[],
-        opens: Some(Way::INPUT),
+        opens: Some(OpenedHook::INPUT),
     },
     iptables: None,
     reference: ReferenceProperties::NONE,

@@ -14,7 +14,7 @@ use crate::kind::{
     ReferenceRules, Rules,
 };
 use crate::listing::Listing;
-use crate::opening::{self, Opening, Way};
+use crate::opening::{self, OpenedHook, Opening};
 use crate::owner::Owner;
 use crate::reference::chains;
 use crate::ruleset::uapi::*;
@@ -35,7 +35,7 @@ static PROPERTIES: KindProperties = KindProperties {
         comments: &["from containers, ", "answers to containers, ", "host ports, "],
         parse,
         needs: &[Need { module: "nft_ct", chain: FORWARD, rule: || Expressions::new().was_dnatted() }],
-        opens: Some(Way::FORWARD),
+        opens: Some(OpenedHook::FORWARD),
     },
     iptables: Some(iptables::PROPERTIES),
     reference: ReferenceProperties {

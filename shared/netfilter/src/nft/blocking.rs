@@ -6,7 +6,7 @@ use netlink::wire::{Attributes, read_be32};
 use netlink::{Family, RequestError, Socket};
 
 use super::decode::{expressions, verdict};
-use super::query::{self, Base, Found};
+use super::query::{self, Base, RawRule};
 use crate::opening;
 use crate::ruleset::uapi::*;
 use crate::ruleset::{INET, Table};
@@ -155,7 +155,7 @@ fn is_ours(chain: &Base) -> bool {
 }
 
 /// Whether a rule drops or rejects every packet.
-fn drops_all(rule: &Found) -> bool {
+fn drops_all(rule: &RawRule) -> bool {
     let mut drops = false;
     for (name, data) in expressions(rule) {
         match name {
@@ -169,7 +169,7 @@ fn drops_all(rule: &Found) -> bool {
 }
 
 /// Whether a rule tests a bit of the packet's mark, and accepts.
-fn accepts(rule: &Found, bit: u8) -> bool {
+fn accepts(rule: &RawRule, bit: u8) -> bool {
     let mask = (1_u32 << bit).to_ne_bytes();
     let (mut marks, mut masks, mut accepts) = (false, false, false);
     for (name, data) in expressions(rule) {

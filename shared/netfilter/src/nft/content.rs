@@ -5,7 +5,7 @@ use std::iter::zip;
 use netlink::wire::{Attributes, read_be32};
 
 use super::decode::expressions;
-use super::query::Found;
+use super::query::RawRule;
 use crate::ruleset::Expressions;
 use crate::ruleset::uapi::*;
 
@@ -13,13 +13,13 @@ use crate::ruleset::uapi::*;
 pub(super) type Renamed<'a> = &'a [(&'static str, &'static str)];
 
 /// Whether a rule has these expressions. Its comment and its counters are ignored.
-pub(super) fn is_same(expressions_of: &Expressions, found: &Found, renamed: Renamed<'_>) -> bool {
-    let expected = Found { expressions: expressions_of.bytes().to_vec(), ..Found::default() };
+pub(super) fn is_same(expressions_of: &Expressions, found: &RawRule, renamed: Renamed<'_>) -> bool {
+    let expected = RawRule { expressions: expressions_of.bytes().to_vec(), ..RawRule::default() };
     let expected: Vec<_> = expressions(&expected).collect();
     let found: Vec<_> = expressions(found).filter(|(name, _)| *name != "counter").collect();
     expected.len() == found.len()
-        && zip(expected, found).all(|((wanted_name, expected), (name, found))| {
-            wanted_name == name
+        && zip(expected, found).all(|((expected_name, expected), (name, found))| {
+            expected_name == name
                 && expected
                     .clone()
                     .all(|(kind, value)| found.get(kind).is_some_and(|found| is_equal(value, found, renamed)))

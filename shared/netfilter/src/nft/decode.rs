@@ -4,7 +4,7 @@ use std::net::IpAddr;
 
 use netlink::wire::{Attributes, read_be32, read_str};
 
-use super::query::Found;
+use super::query::RawRule;
 use crate::listing::Content;
 use crate::ruleset::uapi::*;
 
@@ -12,7 +12,7 @@ use crate::ruleset::uapi::*;
 const UDP: u8 = 17;
 
 /// Whether a rule of iptables-nft is only for UDP: it has the protocol's match, or tests the protocol number.
-pub(super) fn is_for_udp(rule: &Found) -> bool {
+pub(super) fn is_for_udp(rule: &RawRule) -> bool {
     Attributes::of(&rule.expressions).any(|(_, expression)| {
         let expression = Attributes::of(expression);
         let data = Attributes::of(expression.get(NFTA_EXPR_DATA).unwrap_or_default());
@@ -28,14 +28,14 @@ pub(super) fn is_for_udp(rule: &Found) -> bool {
 }
 
 /// The target chain of a jump or goto.
-pub(super) fn jump(rule: &Found) -> Option<String> {
+pub(super) fn jump(rule: &RawRule) -> Option<String> {
     let verdicts = expressions(rule).filter_map(|(_, data)| verdict(data));
     let mut jumps = verdicts.filter(|(code, _)| matches!(*code, NFT_JUMP | NFT_GOTO));
     jumps.next().map(|(_, chain)| chain.to_owned())
 }
 
 /// What a rule in an iptables table does.
-pub(super) fn content(rule: &Found) -> Content {
+pub(super) fn content(rule: &RawRule) -> Content {
     let expressions: Vec<_> = expressions(rule).filter(|(name, data)| !is_note(name, *data)).collect();
     let verdict = |data| verdict(data).map(|(code, chain)| (code, chain.to_owned()));
     match &expressions[..] {
@@ -84,7 +84,7 @@ fn interfaces(matches: &[(&str, Attributes<'_>)]) -> Option<String> {
 }
 
 /// The name and the data of each expression.
-pub(super) fn expressions(rule: &Found) -> impl Iterator<Item = (&str, Attributes<'_>)> {
+pub(super) fn expressions(rule: &RawRule) -> impl Iterator<Item = (&str, Attributes<'_>)> {
     Attributes::of(&rule.expressions).filter_map(|(_, expression)| {
         let expression = Attributes::of(expression);
         let data = expression.get(NFTA_EXPR_DATA).unwrap_or_default();

@@ -51,9 +51,9 @@ fn plan(tables: &Tables<'_>, query: Query<'_>, known: &Plan) -> Result<Plan, Req
     for (table, chain) in reference.rules {
         let rules = tables.rules(*table, chain)?.into_iter();
         let theirs = rules.filter(|rule| (reference.has_rule)(query.selector, &rule.comment));
-        plan.jumps.extend(theirs.map(|rule| rule.place));
+        plan.jumps.extend(theirs.map(|rule| rule.location));
     }
-    plan.targets.are_unnamed = !plan.jumps.is_empty();
+    plan.targets.has_rules_without_addresses = !plan.jumps.is_empty();
     for (table, chain) in (reference.chains)(query.selector) {
         if tables.has_chain(table, &chain)? {
             plan.rest.old_chains.push((table, chain));

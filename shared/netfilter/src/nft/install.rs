@@ -86,9 +86,10 @@ impl<'a> Change<'a> {
         batch.commit_on(socket, &[table.name])
     }
 
-    /// Logs what this attachment took over from others. Host ports return to them after its DEL. If two networks use
-    /// the same address, their configurations are wrong, unless the other container exited without a DEL.
-    pub(super) fn warn_of_losers(&self) {
+    /// Warns of elements that this attachment took over from others. Host ports return to the earlier attachments after
+    /// this attachment's DEL. If two networks use the same address, their configurations are wrong, unless the other
+    /// container exited without a DEL.
+    pub(super) fn warn_of_takeovers(&self) {
         let network = |label: &str| label.split('/').next().map(str::to_owned);
         for (record, holder) in self.taken.borrow().iter() {
             if self.kind.properties.redirects {
@@ -106,8 +107,8 @@ impl<'a> Change<'a> {
 
     /// Whether the kernel refused the last attempt because it lacks a part. The attempt is bound to the generation, so
     /// all objects in it exist.
-    pub(super) fn is_lack(&self, refusal: &RequestError) -> bool {
-        self.lays_out.get() && probe::is_lack(refusal)
+    pub(super) fn is_missing_part(&self, refusal: &RequestError) -> bool {
+        self.lays_out.get() && probe::is_missing_part(refusal)
     }
 
     pub(super) fn put_additions(&self, batch: &mut Batch) {
@@ -285,7 +286,7 @@ mod tests {
             nft.install(&one, Masquerade::KIND, &rules("10.1.0.5/24")).unwrap();
             restore_former_name(&nft);
             nft.check(&one, Masquerade::KIND, &rules("10.1.0.5/24")).unwrap();
-            assert_eq!(nft.lack(Masquerade::KIND).unwrap(), None);
+            assert_eq!(nft.missing_module(Masquerade::KIND).unwrap(), None);
             nft.install(&other, Masquerade::KIND, &rules("10.2.0.5/16")).unwrap();
             let named = |name| query::has_chain(nft.socket(), Masquerade::KIND.table(), name).unwrap();
             assert!(named("masquerading") && !named("masquerade"));

@@ -15,7 +15,7 @@ const NOWHERE: Table = Table::new(NFPROTO_INET, "ferrule-nowhere");
 /// The missing module for rules that need these. None: the kernel has all of them.
 ///
 /// Changes nothing: the last step of the transaction fails after all others were checked. Takes a grace period.
-pub(super) fn lacking(socket: &Socket, needs: &[Need]) -> Result<Option<&'static str>, RequestError> {
+pub(super) fn missing_module(socket: &Socket, needs: &[Need]) -> Result<Option<&'static str>, RequestError> {
     if needs.is_empty() { Ok(None) } else { first_refused(socket, needs) }
 }
 
@@ -34,7 +34,7 @@ fn first_refused(socket: &Socket, needs: &[Need]) -> Result<Option<&'static str>
     batch.delete_table(NOWHERE);
     let Err((step, refusal)) = batch.commit(socket) else { return Ok(None) };
     match chains.iter().find(|chain| step.ends_with(chain.name)) {
-        Some(chain) if is_lack(&refusal) => Ok(Some(chain.name)),
+        Some(chain) if is_missing_part(&refusal) => Ok(Some(chain.name)),
         Some(_) => Err(refusal),
         None if refusal.errno() == Some(Errno::ENOENT) => Ok(None),
         None => Err(refusal),
@@ -42,7 +42,7 @@ fn first_refused(socket: &Socket, needs: &[Need]) -> Result<Option<&'static str>
 }
 
 /// Whether an error means that the kernel lacks a part, if all objects in the request exist.
-pub(super) fn is_lack(refusal: &RequestError) -> bool {
+pub(super) fn is_missing_part(refusal: &RequestError) -> bool {
     matches!(
         refusal.errno(),
         Some(Errno::ENOENT | Errno::EOPNOTSUPP | Errno::EAFNOSUPPORT | Errno::EPROTONOSUPPORT)
@@ -72,7 +72,7 @@ mod tests {
         in_a_namespace(|socket| {
             let before = query::generation(socket).unwrap();
             for kind in Kind::ALL {
-                assert_eq!(lacking(socket, kind.properties.nftables.needs).unwrap(), None);
+                assert_eq!(missing_module(socket, kind.properties.nftables.needs).unwrap(), None);
             }
             assert_eq!(query::generation(socket).unwrap(), before);
         });

@@ -25,7 +25,7 @@ pub(super) fn generation(socket: &Socket) -> Result<u32, RequestError> {
 pub(super) fn has_chain(socket: &Socket, table: Table, chain: &str) -> Result<bool, RequestError> {
     let mut get = in_table(NFT_MSG_GETCHAIN, 0, table);
     get.put_str(NFTA_CHAIN_NAME, chain);
-    found(socket.request(get, |_, _| {}))
+    exists(socket.request(get, |_, _| {}))
 }
 
 /// The handle of a chain. None: it does not exist.
@@ -40,7 +40,7 @@ pub(super) fn handle_of_chain(
     let outcome = socket.request(get, |_, payload| {
         handle = Attributes::after(HEADER, payload).get(NFTA_CHAIN_HANDLE).and_then(read_be64);
     });
-    found(outcome).map(|_| handle)
+    exists(outcome).map(|_| handle)
 }
 
 /// The names of a table's chains. Empty if the table does not exist.
@@ -54,7 +54,7 @@ pub(super) fn chains(socket: &Socket, table: Table) -> Result<Vec<String>, Reque
     socket.dump(message(NFT_MSG_GETCHAIN, 0, table.family), parse)
 }
 
-fn found(outcome: Result<(), RequestError>) -> Result<bool, RequestError> {
+fn exists(outcome: Result<(), RequestError>) -> Result<bool, RequestError> {
     match outcome {
         Ok(()) => Ok(true),
         Err(refusal) if refusal.errno() == Some(Errno::ENOENT) => Ok(false),
@@ -62,9 +62,9 @@ fn found(outcome: Result<(), RequestError>) -> Result<bool, RequestError> {
     }
 }
 
-/// A listed rule.
+/// A rule as the kernel lists it, with its expressions not decoded.
 #[derive(Clone, Debug, Default)]
-pub(super) struct Found {
+pub(super) struct RawRule {
     pub(super) handle: u64,
     pub(super) comment: String,
     /// The attributes of its expressions.
@@ -119,7 +119,7 @@ pub(super) fn base_chain(
     let mut get = in_table(NFT_MSG_GETCHAIN, 0, table);
     get.put_str(NFTA_CHAIN_NAME, name);
     let mut chain = None;
-    found(socket.request(get, |_, payload| chain = base(payload, hook)))?;
+    exists(socket.request(get, |_, payload| chain = base(payload, hook)))?;
     Ok(chain)
 }
 
@@ -136,7 +136,7 @@ fn base(payload: &[u8], hook: u32) -> Option<Base> {
 }
 
 /// The rules of a chain. Empty if it does not exist.
-pub(super) fn rules(socket: &Socket, table: Table, chain: &str) -> Result<Vec<Found>, RequestError> {
+pub(super) fn rules(socket: &Socket, table: Table, chain: &str) -> Result<Vec<RawRule>, RequestError> {
     rules_of(socket, table.family, table.name, chain)
 }
 
@@ -146,7 +146,7 @@ pub(super) fn rules_of(
     family: u8,
     table: &str,
     chain: &str,
-) -> Result<Vec<Found>, RequestError> {
+) -> Result<Vec<RawRule>, RequestError> {
     let mut get = message(NFT_MSG_GETRULE, 0, family);
     get.put_str(NFTA_TABLE_NAME, table);
     get.put_str(NFTA_RULE_CHAIN, chain);
@@ -157,7 +157,7 @@ pub(super) fn rules_of(
         if rule.get(NFTA_RULE_CHAIN).and_then(read_str) != Some(chain) {
             return None;
         }
-        Some(Found {
+        Some(RawRule {
             handle: rule.get(NFTA_RULE_HANDLE).and_then(read_be64)?,
             comment: rule_comment(rule).unwrap_or_default().to_owned(),
             expressions: rule.get(NFTA_RULE_EXPRESSIONS).unwrap_or_default().to_vec(),

@@ -79,7 +79,7 @@ impl Nft {
             return Ok(());
         }
         let (mut batch, table) = (Batch::new(Some(generation)), kind.table());
-        let view = View::new(&self.socket, kind, stale.len()).listing_through(self.lister());
+        let view = View::new(&self.socket, kind, stale.len()).with_partial_dumps(self.partial_dumps());
         let unused = unused_bits(&view, stale).map_err(plain)?;
         let mut gone = put_deletion(&view, stale, |_| false, &mut batch).map_err(plain)?;
         if records {
@@ -105,20 +105,20 @@ impl Nft {
         if batch.is_empty() { Ok(()) } else { batch.commit_on(&self.socket, tables) }
     }
 
-    /// The number of records, or at least `enough`: then the rest is not read. The unread rest needs a separate socket.
-    /// The socket is kept, because closing one waits for all pending deletions.
+    /// The number of records. Stops reading at `enough` records. The unread replies need a separate socket, which is
+    /// kept, because closing a socket waits for all pending deletions.
     fn count_up_to(&self, table: Table, enough: usize) -> Result<usize, RequestError> {
-        query::count_up_to(self.lister(), table, &Set::attachments().name, enough)
+        query::count_up_to(self.partial_dumps(), table, &Set::attachments().name, enough)
     }
 
-    pub(super) fn lister(&self) -> &Socket {
-        if self.lister.get().is_none() {
-            // A removal must not fail because there are no more descriptors. Then all records are read.
+    pub(super) fn partial_dumps(&self) -> &Socket {
+        if self.partial_dumps.get().is_none() {
+            // A removal must not fail because descriptors have run out. Without a second socket, all records are read.
             if let Ok(socket) = Socket::open(Protocol::Netfilter) {
-                self.lister.set(socket).ok();
+                self.partial_dumps.set(socket).ok();
             }
         }
-        self.lister.get().unwrap_or(&self.socket)
+        self.partial_dumps.get().unwrap_or(&self.socket)
     }
 
     /// Removes rules of iptables-nft or of the reference. UDP flows are flushed as by [`Nft::remove`].

@@ -7,7 +7,7 @@ use super::connection::Connection;
 use super::decode::{content, is_for_udp, jump};
 use super::query;
 use super::retry::{Attempt, plain};
-use crate::listing::{Content, Edit, Listed, Listing, NewRule, Place};
+use crate::listing::{Content, Edit, Listed, Listing, NewRule, RuleLocation};
 use crate::opening::{self, Opening, TABLE};
 use crate::ruleset::uapi::*;
 use crate::ruleset::{Expressions, Table};
@@ -25,8 +25,8 @@ impl Listing for Tables<'_> {
     }
 
     fn rules(&self, table: Table, chain: &str) -> Result<Vec<Listed>, RequestError> {
-        let listed = |rule: query::Found| Listed {
-            place: Place { table, chain: chain.to_owned(), handle: rule.handle },
+        let listed = |rule: query::RawRule| Listed {
+            location: RuleLocation { table, chain: chain.to_owned(), handle: rule.handle },
             target: jump(&rule).unwrap_or_default(),
             is_for_udp: is_for_udp(&rule),
             content: content(&rule),

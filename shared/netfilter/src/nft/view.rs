@@ -17,8 +17,8 @@ type Comments = BTreeMap<Vec<u8>, String>;
 /// The contents of a kind's table, within one attempt of a transaction.
 pub(super) struct View<'a> {
     pub(super) socket: &'a Socket,
-    /// A socket for dumps that are not read to their end.
-    lister: &'a Socket,
+    /// The socket for dumps that end at the first match.
+    partial_dumps: &'a Socket,
     pub(super) kind: Kind,
     pub(super) table: Table,
     listed: RefCell<BTreeMap<String, Comments>>,
@@ -32,12 +32,12 @@ impl<'a> View<'a> {
     pub(super) fn new(socket: &'a Socket, kind: Kind, attachments: usize) -> Self {
         let lists = attachments >= MANY;
         let (table, listed) = (kind.table(), RefCell::default());
-        Self { socket, lister: socket, kind, table, listed, lists, has_others: Cell::new(false) }
+        Self { socket, partial_dumps: socket, kind, table, listed, lists, has_others: Cell::new(false) }
     }
 
-    /// Uses a separate socket for dumps that are not read to their end.
-    pub(super) fn listing_through(self, lister: &'a Socket) -> Self {
-        Self { lister, ..self }
+    /// Uses a separate socket for dumps that end at the first match.
+    pub(super) fn with_partial_dumps(self, partial_dumps: &'a Socket) -> Self {
+        Self { partial_dumps, ..self }
     }
 
     /// The items that follow from records of other attachments than these.
@@ -50,7 +50,7 @@ impl<'a> View<'a> {
         let is_others = |key: &[u8]| Element::digest_of(key).is_some_and(|it| !digests.contains(it.as_str()));
         let parse = self.kind.properties.nftables.parse;
         let mut needed = Vec::new();
-        query::visit(self.lister, self.table, &Set::attachments().name, |key, comment| {
+        query::visit(self.partial_dumps, self.table, &Set::attachments().name, |key, comment| {
             let of_other =
                 Some(comment).filter(|_| is_others(key)).and_then(parse).map(&of).unwrap_or_default();
             for thing in of_other {

@@ -4,7 +4,7 @@ use std::net::IpAddr;
 
 use netlink::{Family, RequestError};
 
-use crate::listing::{Content, Hook, Listing, Place};
+use crate::listing::{Content, Hook, Listing, RuleLocation};
 use crate::ruleset::Table;
 
 /// Whether a chain has at least this number of rules, and is reached by each of these jumps from one chain to another.
@@ -37,12 +37,12 @@ pub(crate) fn accepts(
     family: Family,
     (table, chain): Hook,
     addresses: &[IpAddr],
-) -> Result<Vec<Place>, RequestError> {
+) -> Result<Vec<RuleLocation>, RequestError> {
     if addresses.is_empty() {
         return Ok(Vec::new());
     }
     let rules = listing.rules(Table::of_iptables(family, table), chain)?.into_iter();
     let accepting =
         rules.filter(|rule| matches!(rule.content, Content::AcceptAddress(ip) if addresses.contains(&ip)));
-    Ok(accepting.map(|rule| rule.place).collect())
+    Ok(accepting.map(|rule| rule.location).collect())
 }

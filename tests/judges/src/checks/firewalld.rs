@@ -13,7 +13,7 @@ const NOT_REACHED: &str = r#"TCP from client to 198.51.100.1:8080: Some("web") i
 pub fn checks() -> Vec<Check> {
     let check = |name, ask| Check::new("firewalld", name, ask).unless(firewalld::lacks);
     vec![
-        check("while it runs, a container's port is reached, and a container reaches other hosts", beside),
+        check("while it runs, a container's port is reached, and a container reaches other hosts", while_it_runs),
         check("after a reload, the container's port is reached", port_after_reload).reference_fails(
             NOT_REACHED,
             "its host ports are iptables rules, which firewalld flushes; Ferrule's are in a separate table",
@@ -48,7 +48,7 @@ fn works(podman: &Podman) {
     podman.hears("web", CLIENT, 7, &format!("far {HOST}"));
 }
 
-fn beside(host: &Host) {
+fn while_it_runs(host: &Host) {
     let (podman, _firewalld) = with_a_container(host);
     works(&podman);
 }

@@ -58,7 +58,7 @@ pub fn checks() -> Vec<Check> {
         check("Podman without root says that the driver needs root", rootless),
         check("what netavark's own bridge has and the driver has not is as docs/podman.md says", compared),
         check("a container on an internal network cannot reach the outside", internal),
-        check("a container and one on netavark's own bridge reach each other", beside),
+        check("a container and one on netavark's own bridge reach each other", with_a_bridge_of_netavark),
         check("a container on a macvlan network is a host of the parent's network", macvlan)
             .needs(Feature::Macvlan),
         check("a macvlan network gets its addresses from dnsmasq with DHCP", dhcp).needs(Feature::Macvlan),
@@ -480,7 +480,7 @@ fn internal(host: &Host) {
     assert!(podman.is_cut_off("a", CLIENT, 7));
 }
 
-fn beside(host: &Host) {
+fn with_a_bridge_of_netavark(host: &Host) {
     let podman = podman5::new(host);
     bridges(&podman, &["net"]);
     podman.does("network create --disable-dns own");

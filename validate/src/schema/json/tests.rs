@@ -8,7 +8,7 @@ use runtime::text;
 use super::*;
 use crate::checks::{Finding, Level, Report};
 
-/// A schema, compiled by a validator that is not ours.
+/// A schema, compiled by an independent validator.
 struct Compiled {
     schemas: boon::Schemas,
     index: boon::SchemaIndex,
@@ -27,7 +27,7 @@ impl Compiled {
         Self::new(&all().find(|(known, _)| *known == name).unwrap().1)
     }
 
-    /// What is wrong with a document, empty if nothing is.
+    /// The errors of a document. Empty: the document is valid.
     fn refusal(&self, document: &Value) -> String {
         self.schemas.validate(document, self.index).err().map(|e| e.to_string()).unwrap_or_default()
     }
@@ -44,20 +44,20 @@ fn host() -> tempfile::TempDir {
     dir
 }
 
-/// What `validate` calls an error in a list.
+/// Whether `validate` reports errors in a list.
 fn errors(host: &Path, document: &Value) -> Vec<String> {
     let path = [host.to_owned()];
     let (root, problems) = text::parse(&document.to_string());
     assert!(problems.is_empty(), "{document}");
     let mut report = Report::new(&path, true, None);
     report.check(&root.unwrap());
-    // No schema knows that a plugin must not be the first one.
+    // A schema cannot express that a plugin must not be the first one.
     let is_of_order = |finding: &Finding| finding.text.ends_with("is the first of its list");
     let errors = report.finish().into_iter().filter(|it| it.level == Level::Error && !is_of_order(it));
     errors.map(|finding| finding.text).collect()
 }
 
-/// A value that a type takes.
+/// A valid value of a type.
 fn sample(takes: Type) -> Value {
     match takes {
         Type::Bool | Type::BoolOrText => json!(true),
@@ -83,7 +83,7 @@ fn sample_of<'k>(keys: impl Iterator<Item = &'k Key>) -> Value {
     keys.map(|key| (key.name.to_owned(), sample(key.takes))).collect::<Map<_, _>>().into()
 }
 
-/// A plugin's object with each key that it has; an IPAM plugin's is in the object of another plugin.
+/// A plugin's object with all of its keys. An IPAM plugin's object is in the object of another plugin.
 fn everything(plugin: &Plugin) -> Value {
     let mut all = sample_of(plugin.keys.iter());
     all["type"] = plugin.name.into();
@@ -110,12 +110,12 @@ fn the_published_schemas_are_those_of_the_tables() {
         .filter(|file| file.extension().is_some_and(|extension| extension == "json"))
         .map(|file| (file.file_stem().unwrap().to_string_lossy().into(), fs::read_to_string(&file).unwrap()))
         .collect();
-    let wanted: BTreeMap<String, String> =
+    let expected: BTreeMap<String, String> =
         all().map(|(name, schema)| (name.to_owned(), as_file(&schema))).collect();
     let names = |of: &BTreeMap<String, String>| of.keys().cloned().collect::<Vec<_>>();
     let help = "write them anew: cargo run -p cnitool -- schema --to docs/schema";
-    assert_eq!(names(&published), names(&wanted), "{help}");
-    for (name, schema) in &wanted {
+    assert_eq!(names(&published), names(&expected), "{help}");
+    for (name, schema) in &expected {
         assert!(published[name] == *schema, "docs/schema/{name}.json is old; {help}");
     }
 }
@@ -190,7 +190,7 @@ fn another_makers_plugin_may_have_keys_of_its_own() {
     assert_eq!(network.refusal(&document), "");
 }
 
-/// The networks in the pages: blocks of JSON with a list of plugins, or a plugin's type.
+/// The networks in the pages: JSON blocks with a list of plugins, or with a plugin's type.
 #[test]
 fn every_example_of_the_pages_is_valid() {
     let network = Compiled::of(NETWORK);

@@ -9,7 +9,7 @@ use crate::env_fault::EnvFault;
 
 /// A path that a plugin reads or writes.
 #[derive(Clone, Copy, Debug)]
-pub struct Place {
+pub struct PluginFile {
     label: &'static str,
     /// Expanded by the shell.
     path: &'static str,
@@ -32,23 +32,23 @@ pub(crate) enum Owner {
     Tool,
 }
 
-pub const fn own(label: &'static str, path: &'static str) -> Place {
-    Place { label, path, owner: Owner::Plugin, listed: false, prepare: "" }
+pub const fn own(label: &'static str, path: &'static str) -> PluginFile {
+    PluginFile { label, path, owner: Owner::Plugin, listed: false, prepare: "" }
 }
 
-pub const fn directory(label: &'static str, path: &'static str) -> Place {
-    Place { owner: Owner::PluginDirectory, ..own(label, path) }
+pub const fn directory(label: &'static str, path: &'static str) -> PluginFile {
+    PluginFile { owner: Owner::PluginDirectory, ..own(label, path) }
 }
 
-pub const fn administrators(label: &'static str, path: &'static str) -> Place {
-    Place { owner: Owner::Administrator, ..own(label, path) }
+pub const fn administrators(label: &'static str, path: &'static str) -> PluginFile {
+    PluginFile { owner: Owner::Administrator, ..own(label, path) }
 }
 
-pub const fn of_a_tool(path: &'static str) -> Place {
-    Place { owner: Owner::Tool, ..own(path, path) }
+pub const fn of_a_tool(path: &'static str) -> PluginFile {
+    PluginFile { owner: Owner::Tool, ..own(path, path) }
 }
 
-impl Place {
+impl PluginFile {
     pub const fn listed(self) -> Self {
         Self { listed: true, ..self }
     }
@@ -75,23 +75,23 @@ impl Place {
     }
 }
 
-/// All unusual contents for these places.
-pub(crate) fn hostile(places: &[Place]) -> Vec<EnvFault> {
-    let cases = places.iter().flat_map(|place| CONTENTS.map(|content| (*place, content)));
+/// All unusual contents for these files.
+pub(crate) fn hostile(files: &[PluginFile]) -> Vec<EnvFault> {
+    let cases = files.iter().flat_map(|file| CONTENTS.map(|content| (*file, content)));
     cases
-        .filter(|(place, content)| place.may_be(*content))
-        .map(|(place, content)| fault(place, content))
+        .filter(|(file, content)| file.may_be(*content))
+        .map(|(file, content)| fault(file, content))
         .collect()
 }
 
-fn fault(place: Place, content: Content) -> EnvFault {
+fn fault(file: PluginFile, content: Content) -> EnvFault {
     // A command that blocks or reads endlessly is killed.
     let guard = ["timeout", "-s", "KILL", "600", "prlimit", "--data=600000000:"].map(str::to_owned);
     EnvFault {
-        inflict: Box::new(move |lab| inflict(&place.path(lab), content, place.owner)),
+        inflict: Box::new(move |lab| inflict(&file.path(lab), content, file.owner)),
         vary: Box::new(move |call| call.under(&guard)),
-        culprit: place.culprit(),
+        culprit: file.culprit(),
         hides: true,
-        ..EnvFault::new("hostile files", format!("{content:?} at {}", place.label))
+        ..EnvFault::new("hostile files", format!("{content:?} at {}", file.label))
     }
 }
