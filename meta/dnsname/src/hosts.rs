@@ -52,7 +52,7 @@ impl Hosts {
     /// Parses the file. The text of each line is kept.
     pub fn parse(text: &str) -> Self {
         let line = |text: &str| Line { text: text.to_owned(), entry: Entry::parse(text) };
-        Self(text.lines().filter(|text| !is_blanked(text)).map(line).collect())
+        Self(text.split_terminator('\n').filter(|text| !is_blanked(text)).map(line).collect())
     }
 
     /// The file's content without some entries, but with the same length: each of their lines becomes a comment. So
@@ -178,6 +178,15 @@ mod tests {
     }
 
     const BY_THE_ORIGINAL: &str = "10.88.0.2\tweb\n10.88.0.3\tdb\tcache\n";
+
+    #[test]
+    fn a_carriage_return_of_an_edited_line_is_kept() {
+        for text in ["\r", "10.88.0.9 db\r\n", "# one\r\n\r"] {
+            let hosts = Hosts::parse(text);
+            assert_eq!(Hosts::parse(&hosts.text()), hosts, "{text:?}");
+            assert_eq!(hosts.text().matches('\r').count(), text.matches('\r').count());
+        }
+    }
 
     #[test]
     fn a_written_line_is_read_as_it_was_meant_and_the_original_finds_the_containers_name_in_its_second_field()

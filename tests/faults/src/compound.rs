@@ -20,9 +20,14 @@ pub struct CompoundSweep {
     pub workers: usize,
 }
 
+/// `FERRULE_SEED`.
+pub fn given_seed() -> Option<u64> {
+    env::var("FERRULE_SEED").ok()?.parse().ok()
+}
+
 /// `FERRULE_SEED`, or a random seed. Print it: it selects the same pairs again.
 pub fn any_seed() -> u64 {
-    if let Some(seed) = env::var("FERRULE_SEED").ok().and_then(|seed| seed.parse().ok()) {
+    if let Some(seed) = given_seed() {
         return seed;
     }
     let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();

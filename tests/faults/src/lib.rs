@@ -25,7 +25,7 @@ mod trial;
 mod verify;
 
 pub use case::{Case, Fault, Syscall};
-pub use compound::{CompoundSweep, any_seed};
+pub use compound::{CompoundSweep, any_seed, given_seed};
 pub use daemon::{DaemonSweep, Family, KillOutcomes};
 pub use disk::Disk;
 pub use disturber::Cause;

@@ -9,6 +9,8 @@ use crate::fixture::Fixture;
 
 /// The text in the error of an ADD whose rollback failed.
 pub const ROLLBACK_FAILED: &str = "the rollback failed too";
+/// How plugins report it, and cnitool, which lists the failures.
+const REPORTED: [&str; 2] = [ROLLBACK_FAILED, "roll back: "];
 
 /// The result of one case.
 #[derive(Clone, Debug, Default)]
@@ -80,7 +82,8 @@ pub(crate) fn pair(fixture: &Fixture, pair: &Pair, with: Cleanup) -> Option<Verd
         return None;
     };
     let (succeeded, torn) = (run.succeeded(), fixture.torn_leases());
-    let is_silent = || !fixture.changes().is_empty() && !run.stdout.contains(ROLLBACK_FAILED);
+    let is_silent =
+        || !fixture.changes().is_empty() && !REPORTED.iter().any(|words| run.stdout.contains(words));
     let after_run = if !torn.is_empty() {
         Some(format!("torn: {torn:?}"))
     } else if succeeded {

@@ -2,7 +2,7 @@
 
 use std::fs;
 
-use faults::{CompoundSweep, DaemonSweep, Family, Hit, Plan, Share, StayingPorts, Target, any_seed};
+use faults::{CompoundSweep, DaemonSweep, Family, Hit, Plan, Share, StayingPorts, Target, given_seed};
 use lab::{beyond_reference, firewalld, needs};
 
 /// The test below that runs a target.
@@ -79,12 +79,15 @@ fn links_that_some_kernels_lack_leave_nothing_after_faults_and_kills() {
     Plan { targets, share: Share::AtLeast(5), workers: 2 }.run(|_| {}).assert_clean();
 }
 
-/// The pairs differ in each run. A finding contains its seed, and `FERRULE_SEED` selects the same pairs again.
+/// Has found an error of an ADD that did not report its rollback's failure.
+const SEED: u64 = 1_433_997_135;
+
+/// The same pairs in each run, so that a change is judged by what it changes. `make sweep` tries others; `FERRULE_SEED` selects them here.
 #[test]
 fn after_a_failed_rollback_the_next_del_or_gc_removes_everything() {
     beyond_reference!("nothing-left");
     let targets = Target::of(CompoundSweep::fits);
-    let sweep = CompoundSweep { targets, pairs: 2, seed: any_seed(), workers: 2 };
+    let sweep = CompoundSweep { targets, pairs: 2, seed: given_seed().unwrap_or(SEED), workers: 2 };
     println!("the seed is {}", sweep.seed);
     sweep.run(|_| {}).assert_clean();
 }
