@@ -1,19 +1,13 @@
 //! GC by cnitool: nothing live is taken, and what a dry run lists is what goes.
 
-use std::env;
 use std::fs;
-use std::sync::atomic::{AtomicBool, Ordering};
-use std::thread;
-use std::time::{Duration, Instant};
 
 use lab::dhcp::{DhcpNetwork, RANGE};
-use lab::{Feature, Lab, Tool, beyond_reference, write_program};
+use lab::{Lab, Tool, beyond_reference, write_program};
 use serde_json::{Value, json};
 
+use crate::cleanup_networks::ELSEWHERE;
 use crate::common::{cable, host_local, leases};
-
-/// A cache that cnitool does not know, as that of another runtime.
-const ELSEWHERE: &str = "--cache-dir /run/lab/elsewhere";
 
 fn network(version: &str, plugins: &Value) -> Value {
     json!({"cniVersion": version, "name": "net", "plugins": plugins})
@@ -312,104 +306,4 @@ fn a_gc_removes_exactly_what_the_dry_run_lists_on_random_hosts() {
         }
         assert_eq!(leases().len(), alive, "seed {seed}");
     }
-}
-
-/// How long containers come and go: `GC_RACE_SECONDS=120` for the whole test. Without it each container comes once.
-const SECONDS: &str = "GC_RACE_SECONDS";
-const SAMPLE: usize = 40;
-const WHOLE: usize = 100;
-const WORKERS: usize = 4;
-
-/// A long chain at 1.1.0, and other kinds of interfaces at versions without GC. Returns the networks' names.
-fn configure_race(lab: &Lab) -> Vec<&'static str> {
-    let limits = json!({"type": "bandwidth", "ingressRate": 1_000_000, "ingressBurst": 1_000_000,
-        "egressRate": 1_000_000, "egressBurst": 1_000_000});
-    let tuning = json!({"type": "tuning", "sysctl": {"net.ipv4.conf.IFNAME.log_martians": "1"}, "mtu": 1400});
-    let mut chain = json!([bridge("10.208.0.0/16"), ports(), {"type": "firewall"}, tuning]);
-    if Feature::TrafficControl.is_there() {
-        chain.as_array_mut().unwrap().push(limits);
-    }
-    let pool = |subnet| host_local(&[&[subnet]]);
-    let macvlan = json!({"type": "macvlan", "master": "cable", "ipam": pool("10.209.0.0/16")});
-    let ptp = json!({"type": "ptp", "ipMasq": true, "ipam": pool("10.216.0.0/16")});
-    let mut networks = vec![
-        ("net", "1.1.0", chain),
-        ("second", "1.0.0", json!([macvlan, ports()])),
-        ("third", "0.4.0", json!([ptp, ports(), {"type": "firewall"}, {"type": "sbr"}])),
-    ];
-    if Feature::Ipvlan.is_there() {
-        lab.host()
-            .sh("ip link add wire type veth peer name wire0; ip link set wire up; ip link set wire0 up");
-        let ipvlan = json!({"type": "ipvlan", "master": "wire", "ipam": pool("10.217.0.0/16")});
-        networks.push(("fourth", "1.0.0", json!([ipvlan, ports()])));
-    }
-    if Feature::Vlan.is_there() {
-        let vlan = json!({"type": "vlan", "master": "far", "vlanId": 7, "ipam": pool("10.218.0.0/16")});
-        networks.push(("fifth", "1.0.0", json!([vlan])));
-    }
-    for (name, version, plugins) in &networks {
-        let conf = json!({"cniVersion": version, "name": name, "plugins": plugins});
-        lab.configure(&format!("10-{name}.conflist"), &conf);
-    }
-    networks.into_iter().map(|(name, ..)| name).collect()
-}
-
-/// Half of them are another runtime's, whose cache cnitool does not know. Every third is gone without a DEL.
-#[test]
-fn containers_that_come_and_go_lose_nothing_while_gc_runs_in_a_loop() {
-    beyond_reference!("gc");
-    let lab = Lab::new();
-    cable(&lab);
-    let networks = configure_race(&lab);
-    let seconds = env::var(SECONDS).ok().and_then(|text| text.parse().ok()).map(Duration::from_secs);
-    let containers = if seconds.is_some() { WHOLE } else { SAMPLE };
-    let pods: Vec<_> = (0..containers).map(|i| lab.container(&format!("race{i}"))).collect();
-    let (tool, is_over) = (lab.cnitool(), AtomicBool::new(false));
-    let started = Instant::now();
-    let live = |i: usize, round: usize| {
-        // Each of the others has every eighth container.
-        let net = networks.get(i % 8).unwrap_or(&"net");
-        let cache = if i.is_multiple_of(2) { "" } else { ELSEWHERE };
-        let names = format!("{net} race{i} --container-id race{i}x{round} {cache}");
-        let ports = if *net == "fifth" { String::new() } else { format!("-p {}:80", 20_000 + i) };
-        tool.says(&format!("add {names} {ports}"));
-        for _ in 0..2 {
-            tool.says(&format!("check {names}"));
-        }
-        // In a later round the namespace is needed again.
-        if !i.is_multiple_of(3) || round > 0 || seconds.is_some() {
-            tool.says(&format!("del {names}"));
-        }
-    };
-    let (live, tool) = (&live, &tool);
-    thread::scope(|scope| {
-        let collector = scope.spawn(|| {
-            let mut runs = 0;
-            while !is_over.load(Ordering::Relaxed) {
-                tool.says("gc --all");
-                runs += 1;
-            }
-            runs
-        });
-        let worker = |first: usize| {
-            move || {
-                for round in 0.. {
-                    (first..containers).step_by(WORKERS).for_each(|i| live(i, round));
-                    if seconds.is_none_or(|least| started.elapsed() > least) {
-                        break;
-                    }
-                }
-            }
-        };
-        let workers: Vec<_> = (0..WORKERS).map(|first| scope.spawn(worker(first))).collect();
-        let outcomes: Vec<_> = workers.into_iter().map(|worker| worker.join()).collect();
-        is_over.store(true, Ordering::Relaxed);
-        assert!(collector.join().expect("gc succeeds") > 0);
-        assert!(outcomes.iter().all(Result::is_ok), "a live container lost something, or a DEL failed");
-    });
-    pods.iter().for_each(|pod| pod.vanish());
-    lab.host().wait_until("no port is left", |host| host.ip("link show master br0").is_empty());
-    tool.says("gc --all");
-    let left = leases();
-    assert!(left.is_empty() && !rules(&lab).contains("/race"), "{left:?}\n{}", rules(&lab));
 }

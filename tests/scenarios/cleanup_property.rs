@@ -7,17 +7,13 @@ use std::collections::BTreeSet;
 use std::env;
 
 use lab::dhcp::{DhcpNetwork, RANGE};
-use lab::{Container, Feature, Tool, beyond_reference};
-use serde_json::{Value, json};
+use lab::{Container, Tool, beyond_reference};
+use serde_json::Value;
 
-use crate::common::host_local;
-use crate::flannel::{flanneld_says, subnet_env};
+use crate::cleanup_networks::{ELSEWHERE, Network, networks};
 
 const HOSTS: u64 = 2;
-const CONTAINERS: usize = 12;
-
-/// A cache that cnitool does not know, as that of another runtime.
-const ELSEWHERE: &str = "--cache-dir /run/lab/elsewhere";
+const CONTAINERS: usize = 16;
 
 /// xorshift64.
 struct Random(u64);
@@ -33,66 +29,6 @@ impl Random {
     fn is_heads(&mut self) -> bool {
         self.below(2) == 0
     }
-}
-
-fn ports() -> Value {
-    json!({"type": "portmap", "capabilities": {"portMappings": true}})
-}
-
-/// One network for each kind of thing, with what this kernel has.
-fn networks() -> Vec<(&'static str, Value)> {
-    let bridge = |name: &str, net: u8| {
-        json!({"type": "bridge", "bridge": name, "isGateway": true, "ipMasq": true,
-            "ipam": host_local(&[&[&format!("10.213.{net}.0/24")]])})
-    };
-    let tuning = json!({"type": "tuning", "sysctl": {"net.ipv4.conf.IFNAME.log_martians": "1"}, "mtu": 1400});
-    let fixed = |host: &str| json!({"type": "static", "addresses": [{"address": host}]});
-    let mut networks = vec![
-        // Links, leases, rules of masquerade, host ports and firewall, saved settings.
-        (
-            "long",
-            json!([bridge("br1", 1), ports(), {"type": "firewall", "ingressPolicy": "same-bridge"}, tuning]),
-        ),
-        (
-            "spoof",
-            json!([{"type": "bridge", "bridge": "br2", "macspoofchk": true,
-            "ipam": host_local(&[&["10.213.2.0/24"]])}]),
-        ),
-        (
-            "ptp",
-            json!([{"type": "ptp", "ipMasq": true, "ipam": host_local(&[&["10.213.3.0/24"], &["fd00:213:3::/64"]])}, ports()]),
-        ),
-        // A device that is moved, and rules behind it.
-        (
-            "device",
-            json!([{"type": "host-device", "device": "cableN", "ipam": fixed("10.213.4.N/24")}, ports()]),
-        ),
-        ("flannel", json!([{"type": "flannel", "delegate": {"isDefaultGateway": true}}])),
-    ];
-    if Feature::Macvlan.is_there() {
-        networks.push(("dhcp", json!([{"type": "macvlan", "master": "br0", "ipam": {"type": "dhcp"}}])));
-        networks.push((
-            "quiet",
-            json!([{"type": "macvlan", "master": "br0", "ipam": fixed("10.213.5.N/24")}, ports()]),
-        ));
-    }
-    if Feature::TrafficControl.is_there() {
-        let limits = json!({"type": "bandwidth", "ingressRate": 1_000_000, "ingressBurst": 1_000_000,
-            "egressRate": 1_000_000, "egressBurst": 1_000_000});
-        networks.push(("limited", json!([bridge("br3", 6), limits])));
-    }
-    if Feature::IptablesNat.is_there() {
-        let mut old = bridge("br4", 7);
-        old["ipMasqBackend"] = "iptables".into();
-        let mut old_ports = ports();
-        old_ports["backend"] = "iptables".into();
-        networks.push(("iptables", json!([old, old_ports])));
-    }
-    if Feature::Vrf.is_there() {
-        networks
-            .push(("routed", json!([bridge("br5", 8), {"type": "vrf", "vrfname": "blue"}, {"type": "sbr"}])));
-    }
-    networks
 }
 
 struct Pod {
@@ -114,34 +50,21 @@ impl World {
         let net = DhcpNetwork::with(RANGE)?;
         let tool = net.lab.cnitool();
         let mut random = Random(seed.wrapping_mul(0x9e37_79b9_7f4a_7c15));
-        flanneld_says(&subnet_env(true));
-        let networks = networks();
+        let networks = networks(&net.lab);
+        let shared: Vec<_> = networks.iter().filter(|network| !network.is_of_one_container).collect();
         let versions = ["1.1.0", "1.0.0", "0.4.0"];
-        for (name, plugins) in &networks {
-            let conf = json!({"cniVersion": versions[random.below(3)], "name": name, "plugins": plugins});
-            net.lab.configure(&format!("10-{name}.conflist"), &conf);
+        for network in &networks {
+            network.configure(&net.lab, versions[random.below(3)]);
         }
         let mut pods = Vec::new();
         for i in 0..CONTAINERS {
-            // Each network has a container at least. A device and a static address belong to one only.
-            let is_own = |name: &str| ["device", "quiet"].contains(&name);
-            let shared: Vec<_> = networks.iter().filter(|(name, _)| !is_own(name)).collect();
-            let (network, plugins) = networks.get(i).unwrap_or_else(|| shared[random.below(shared.len())]);
+            // Each network has a container at least.
+            let network: &Network = networks.get(i).unwrap_or_else(|| shared[random.below(shared.len())]);
             let id = format!("random{seed}x{i:02}");
             let netns = net.lab.container(&id);
             let cache = if random.is_heads() { "" } else { ELSEWHERE };
-            let line = format!("{network} {id} --container-id {id} {cache}");
-            if is_own(network) {
-                net.lab
-                    .host()
-                    .sh(&format!("ip link add cable{i} type veth peer name far{i}; ip link set far{i} up"));
-                let own = plugins.to_string().replace("cableN", &format!("cable{i}"));
-                let own: Value = serde_json::from_str(&own.replace(".N/", &format!(".{}/", 10 + i))).unwrap();
-                let conf = json!({"cniVersion": "1.1.0", "name": network, "plugins": own});
-                net.lab.configure(&format!("10-{network}.conflist"), &conf);
-            }
-            let has_ports = plugins.to_string().contains("portMappings");
-            let port = if has_ports { format!("-p {}:80", 9000 + i) } else { String::new() };
+            let line = format!("{} {id} --container-id {id} {cache}", network.name);
+            let port = network.publish(9000 + i);
             tool.says(&format!("add {line} {port}"));
             pods.push(Pod { netns, line, is_alive: random.is_heads() });
         }

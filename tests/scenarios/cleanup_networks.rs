@@ -1,0 +1,134 @@
+//! Networks with all kinds of things that plugins leave on a host, for the scenarios of GC.
+
+use lab::{Feature, Lab};
+use serde_json::{Value, json};
+
+use crate::common::{cable, host_local};
+use crate::flannel::{flanneld_says, subnet_env};
+
+/// A cache that cnitool does not know, as that of another runtime.
+pub const ELSEWHERE: &str = "--cache-dir /run/lab/elsewhere";
+
+pub struct Network {
+    pub name: &'static str,
+    plugins: Value,
+    /// Its device, address or VLAN cannot be shared.
+    pub is_of_one_container: bool,
+}
+
+impl Network {
+    fn new(name: &'static str, plugins: Value) -> Self {
+        Self { name, plugins, is_of_one_container: false }
+    }
+
+    fn of_one_container(name: &'static str, plugins: Value) -> Self {
+        Self { name, plugins, is_of_one_container: true }
+    }
+
+    pub fn configure(&self, lab: &Lab, version: &str) {
+        let conf = json!({"cniVersion": version, "name": self.name, "plugins": self.plugins});
+        lab.configure(&format!("10-{}.conflist", self.name), &conf);
+    }
+
+    /// The option of cnitool for a host port, if the network has portmap.
+    pub fn publish(&self, port: usize) -> String {
+        let has_ports = self.plugins.to_string().contains("portMappings");
+        if has_ports { format!("-p {port}:80") } else { String::new() }
+    }
+}
+
+fn ports() -> Value {
+    json!({"type": "portmap", "capabilities": {"portMappings": true}})
+}
+
+fn pool(net: u8) -> Value {
+    host_local(&[&[&format!("10.213.{net}.0/24")]])
+}
+
+fn bridge(name: &str, net: u8) -> Value {
+    json!({"type": "bridge", "bridge": name, "isGateway": true, "ipMasq": true, "ipam": pool(net)})
+}
+
+fn fixed(address: &str) -> Value {
+    json!({"type": "static", "addresses": [{"address": address}]})
+}
+
+/// One network for each kind of thing, with what this kernel has. The host has a bridge br0, as that of
+/// [`lab::dhcp::DhcpNetwork`].
+pub fn networks(lab: &Lab) -> Vec<Network> {
+    flanneld_says(&subnet_env(true));
+    cable(lab);
+    lab.host().sh("ip link add device type veth peer name behind; ip link set behind up");
+    let pool = |net: u8| host_local(&[&[&format!("10.213.{net}.0/24")]]);
+    let bridge = |name: &str, net: u8| json!({"type": "bridge", "bridge": name, "isGateway": true, "ipMasq": true, "ipam": pool(net)});
+    let tuning = json!({"type": "tuning", "sysctl": {"net.ipv4.conf.IFNAME.log_martians": "1"}, "mtu": 1400});
+    let ptp = json!({"type": "ptp", "ipMasq": true, "ipam": host_local(&[&["10.213.3.0/24"], &["fd00:213:3::/64"]])});
+    let mut networks = vec![
+        // Links, leases, rules of masquerade, host ports and firewall, saved settings.
+        Network::new(
+            "long",
+            json!([bridge("br1", 1), ports(), {"type": "firewall", "ingressPolicy": "same-bridge"}, tuning]),
+        ),
+        Network::new(
+            "spoof",
+            json!([{"type": "bridge", "bridge": "br2", "macspoofchk": true, "ipam": pool(2)}]),
+        ),
+        Network::new("ptp", json!([ptp, ports(), {"type": "firewall"}, {"type": "sbr"}])),
+        // A device that is moved, and rules behind it.
+        Network::of_one_container(
+            "device",
+            json!([{"type": "host-device", "device": "device", "ipam": fixed("10.213.4.9/24")}, ports()]),
+        ),
+        Network::new("flannel", json!([{"type": "flannel", "delegate": {"isDefaultGateway": true}}])),
+    ];
+    add_links_on_masters(lab, &mut networks);
+    if Feature::Tap.is_there() {
+        networks.push(Network::new("tap", json!([{"type": "tap", "ipam": pool(12)}])));
+    }
+    if Feature::Dummy.is_there() {
+        networks.push(Network::new("dummy", json!([{"type": "dummy", "ipam": pool(13)}])));
+    }
+    add_special_rules(&mut networks);
+    networks
+}
+
+fn add_links_on_masters(lab: &Lab, networks: &mut Vec<Network>) {
+    if Feature::Macvlan.is_there() {
+        let macvlan = |master: &str, ipam: Value| json!({"type": "macvlan", "master": master, "ipam": ipam});
+        networks.push(Network::new("dhcp", json!([macvlan("br0", json!({"type": "dhcp"}))])));
+        networks.push(Network::new("macvlan", json!([macvlan("cable", pool(9)), ports()])));
+        networks.push(Network::of_one_container(
+            "quiet",
+            json!([macvlan("br0", fixed("10.213.5.9/24")), ports()]),
+        ));
+    }
+    if Feature::Ipvlan.is_there() {
+        lab.host()
+            .sh("ip link add wire type veth peer name wire0; ip link set wire up; ip link set wire0 up");
+        let ipvlan = json!({"type": "ipvlan", "master": "wire", "ipam": pool(10)});
+        networks.push(Network::new("ipvlan", json!([ipvlan, ports()])));
+    }
+    if Feature::Vlan.is_there() {
+        let vlan = json!({"type": "vlan", "master": "far", "vlanId": 7, "ipam": pool(11)});
+        networks.push(Network::of_one_container("vlan", json!([vlan])));
+    }
+}
+
+fn add_special_rules(networks: &mut Vec<Network>) {
+    if Feature::TrafficControl.is_there() {
+        let limits = json!({"type": "bandwidth", "ingressRate": 1_000_000, "ingressBurst": 1_000_000,
+            "egressRate": 1_000_000, "egressBurst": 1_000_000});
+        networks.push(Network::new("limited", json!([bridge("br3", 6), limits])));
+    }
+    if Feature::IptablesNat.is_there() {
+        let mut old = bridge("br4", 7);
+        old["ipMasqBackend"] = "iptables".into();
+        let mut old_ports = ports();
+        old_ports["backend"] = "iptables".into();
+        networks.push(Network::new("iptables", json!([old, old_ports])));
+    }
+    if Feature::Vrf.is_there() {
+        let vrf = json!({"type": "vrf", "vrfname": "blue"});
+        networks.push(Network::new("routed", json!([bridge("br5", 8), vrf, {"type": "sbr"}])));
+    }
+}
