@@ -2,7 +2,7 @@
 
 use std::fs;
 
-use lab::dhcp::{DhcpNetwork, RANGE};
+use lab::dhcp::{DhcpNetwork, RANGE_FOR_A_DAY};
 use lab::{Lab, Tool, beyond_reference, write_program};
 use serde_json::{Value, json};
 
@@ -79,7 +79,7 @@ fn host_ports_of_a_running_container_without_veth_and_lease_stay() {
 #[test]
 fn the_dhcp_lease_of_a_running_container_that_no_cache_knows_stays() {
     beyond_reference!("gc");
-    let Some(net) = DhcpNetwork::with(RANGE) else { return };
+    let Some(net) = DhcpNetwork::with(RANGE_FOR_A_DAY) else { return };
     let plugins = json!([{"type": "macvlan", "master": "br0", "ipam": {"type": "dhcp"}}]);
     net.lab.configure("10-net.conflist", &network("1.1.0", &plugins));
     let (tool, pod) = (net.lab.cnitool(), net.pod("leased"));

@@ -6,7 +6,7 @@
 use std::collections::BTreeSet;
 use std::env;
 
-use lab::dhcp::{DhcpNetwork, RANGE};
+use lab::dhcp::{DhcpNetwork, RANGE_FOR_A_DAY};
 use lab::{Container, Tool, beyond_reference};
 use serde_json::Value;
 
@@ -47,7 +47,7 @@ struct World {
 
 impl World {
     fn new(seed: u64) -> Option<Self> {
-        let net = DhcpNetwork::with(RANGE)?;
+        let net = DhcpNetwork::with(RANGE_FOR_A_DAY)?;
         let tool = net.lab.cnitool();
         let mut random = Random(seed.wrapping_mul(0x9e37_79b9_7f4a_7c15));
         let networks = networks(&net.lab);

@@ -6,7 +6,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use lab::beyond_reference;
-use lab::dhcp::{DhcpNetwork, RANGE};
+use lab::dhcp::{DhcpNetwork, RANGE_FOR_A_DAY};
 
 use crate::cleanup_networks::{ELSEWHERE, networks};
 
@@ -20,7 +20,7 @@ const WORKERS: usize = 4;
 #[test]
 fn containers_that_come_and_go_lose_nothing_while_gc_runs_in_a_loop() {
     beyond_reference!("gc");
-    let Some(net) = DhcpNetwork::with(RANGE) else { return };
+    let Some(net) = DhcpNetwork::with(RANGE_FOR_A_DAY) else { return };
     let (lab, networks) = (&net.lab, networks(&net.lab));
     let versions = ["1.1.0", "1.0.0", "0.4.0"];
     for (network, version) in networks.iter().zip(versions.into_iter().cycle()) {

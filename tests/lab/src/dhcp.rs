@@ -31,6 +31,10 @@ pub const STATE: &str = "/run/cni/dhcp";
 pub const RANGE: &str =
     "--dhcp-range=10.9.0.100,10.9.0.250,255.255.255.0,120 --dhcp-option=option:router,10.9.0.1";
 
+/// The same for leases of a day, which no test outlives.
+pub const RANGE_FOR_A_DAY: &str =
+    "--dhcp-range=10.9.0.100,10.9.0.250,255.255.255.0,24h --dhcp-option=option:router,10.9.0.1";
+
 /// dnsmasq's options for leases of two minutes, its minimum, from a range of fd00::/64.
 pub const RANGE_V6: &str = "--dhcp-range=fd00::10,fd00::ff,64,2m";
 
