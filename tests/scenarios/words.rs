@@ -1,4 +1,4 @@
-//! Words that programs parse and people search their logs for: docs/reference-quirks.md#words.
+//! Words that programs parse and people search their logs for: docs/errors.md#words.
 
 use lab::{Call, Lab, beyond_reference, plugins, under_test};
 use serde_json::json;

@@ -65,7 +65,7 @@ fn set_of(sets: &[RangeSet], ip: IpAddr) -> Result<Option<usize>> {
 }
 
 // The reference's words, because monitoring, scripts and the tests of other projects search for them:
-// docs/reference-quirks.md#words.
+// docs/errors.md#words.
 
 fn failed_for(set: usize) -> String {
     format!("failed to allocate for range {set}")
