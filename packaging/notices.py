@@ -41,7 +41,7 @@ def main(linked, runtime):
             continue
         found = list(texts(package))
         if not found:
-            # Its manifest is all that it says.
+            # The crate contains no licence text, only the fields of its manifest.
             found = [f"Licence: {package['license']}\nAuthors: {', '.join(package['authors']) or 'not named'}"]
         for text in found:
             of.setdefault(text, set()).add(" ".join(id))

@@ -100,7 +100,7 @@ class Image:
             "manifests": descriptors,
         }
         top = manifests[0] if len(manifests) == 1 else self.json(index(manifests), "index.v1+json")
-        # containerd reads the first, Podman the second.
+        # containerd reads the first annotation, Podman the second.
         name = f"localhost/ferrule:v{self.version}"
         top["annotations"] = {"io.containerd.image.name": name, "org.opencontainers.image.ref.name": name}
         files = {"index.json": json.dumps(index([top])).encode(), "oci-layout": b'{"imageLayoutVersion": "1.0.0"}'}

@@ -32,7 +32,7 @@ def section(path, wanted):
         sys.exit(f"{path}: no ELF file of 64 bits")
     (start,) = struct.unpack_from("<Q", elf, 0x28)
     size, count, names = struct.unpack_from("<HHH", elf, 0x3A)
-    # Of each section: its name's place, and its content's place and size.
+    # For each section: the offset of its name, and the offset and size of its content.
     headers = [struct.unpack_from("<I20xQQ", elf, start + size * i) for i in range(count)]
     names = headers[names][1]
     for name, offset, length in headers:
@@ -43,12 +43,12 @@ def section(path, wanted):
 
 
 def linked(path):
-    """What is linked into an executable: {(name, version): {(name, version) that it depends on}}, and which of them it is made of."""
+    """The crates that are linked into an executable: {(name, version): {(name, version) of its dependencies}}, and the executable's own crate."""
     packages = json.loads(zlib.decompress(section(path, b".dep-v0")))["packages"]
     ids = [(package["name"], package["version"]) for package in packages]
     found, root = {}, None
     for package, id in zip(packages, ids):
-        # A build script or a procedural macro runs while it is built.
+        # Build scripts and procedural macros run during the build and are not linked.
         if package.get("kind", "runtime") == "runtime":
             found[id] = {ids[i] for i in package.get("dependencies", []) if packages[i].get("kind", "runtime") == "runtime"}
         if package.get("root"):
@@ -57,7 +57,7 @@ def linked(path):
 
 
 def crates(executables):
-    """Of all executables together, the same."""
+    """The crates of all executables together, as in `linked`."""
     found = {}
     for executable in executables:
         for id, needs in linked(executable)[0].items():
@@ -117,7 +117,7 @@ def described(found, runtime):
             lock |= {(p["name"], p["version"]): p.get("checksum") for p in tomllib.load(file)["package"]}
     for id, (licence, description) in toolchain().items():
         metadata[id], lock[id] = {"license": licence, "description": description}, None
-    # Before SPDX had words for it, crates wrote a slash for "or".
+    # Older crates write a slash instead of "OR".
     licence = lambda text: text.replace("/", " OR ") if "/" in text and " " not in text else text
     return {
         id: {
@@ -222,7 +222,7 @@ def spdx(name, version, found, about, executables):
 
 
 def cyclonedx(name, version, found, about, executables):
-    # Within the document: two crates of this repository and of the registry may have one name.
+    # The id must be unique in the document: a crate of this repository and one of the registry may have the same name.
     ref = lambda id: purl(id, about[id]["checksum"])
     components, dependencies = [], []
     for id, needs in found.items():
