@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Prints the notices of all that is linked into the executables and is not of this repository: copyrights and licences, as its authors wrote them.
+"""Prints the copyright notices and licences of all linked code from other repositories, as its authors wrote them.
 
 LINKED and RUNTIME are those of packaging/sbom.py. The files of each crate come from cargo's registry, those of musl and libunwind from
 packaging/licences. A text that several crates have is printed once.
@@ -21,7 +21,7 @@ def lines(path):
 
 
 def texts(package):
-    """The names and contents of its notices. A file may lead out of the package, and be missing there."""
+    """The contents of a package's notices. A file may be a link to a missing file outside of the package."""
     directory = os.path.dirname(package["manifest_path"])
     for name in sorted(os.listdir(directory)):
         path = os.path.join(directory, name)

@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
-"""Writes an image for containers as a tar archive in OCI's layout: FROM scratch, one layer, the same bytes for the same files.
+"""Writes a container image as a tar archive in the OCI layout: FROM scratch, with one layer. The same files give the same bytes.
 
-The layer has the files of a directory (ferrule, its hard links, cnitool, ferrule-install) in /cni. What is run is ferrule-install, which places the
-plugins in the host's directory, where that is mounted at /host/opt/cni/bin. With several directories it is one image for several architectures.
+The layer has the files of a directory (ferrule, its hard links, cnitool, ferrule-install) in /cni. The entry point is ferrule-install, which
+installs the plugins in /host/opt/cni/bin, where the host's directory is mounted. Several directories make one image for several architectures.
 
 usage: packaging/oci.py IMAGE.tar VERSION ARCH=DIRECTORY...     with SOURCE_DATE_EPOCH set
 """
@@ -33,7 +33,7 @@ def add_dirs(tar, path):
 
 
 def layer(directory):
-    """The files of a directory, a file with several names once."""
+    """The files of a directory. Hard links to one file are stored once."""
     content, seen = io.BytesIO(), {}
     with tarfile.open(fileobj=content, mode="w", format=tarfile.USTAR_FORMAT) as tar:
         add_dirs(tar, "cni")
@@ -59,7 +59,7 @@ class Image:
         self.blobs = {}
 
     def blob(self, content, kind, **more):
-        """The descriptor of what is put into the image."""
+        """Adds content to the image, and returns its descriptor."""
         digest = hashlib.sha256(content).hexdigest()
         self.blobs[digest] = content
         return {"mediaType": f"application/vnd.oci.image.{kind}", "digest": f"sha256:{digest}", "size": len(content)} | more

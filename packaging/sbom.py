@@ -66,7 +66,7 @@ def crates(executables):
 
 
 def only(found, path):
-    """Without what is not linked."""
+    """Removes packages that are not linked."""
     with open(path) as file:
         wanted = {tuple(line.split()) for line in file}
     if missing := wanted - found.keys():
@@ -75,14 +75,14 @@ def only(found, path):
 
 
 def rustc():
-    """The compiler's version, and that of its LLVM."""
+    """The versions of the compiler and of its LLVM."""
     told = subprocess.run(["rustc", "-vV"], check=True, capture_output=True, text=True).stdout
     told = dict(line.split(": ", 1) for line in told.splitlines() if ": " in line)
     return told["release"], told["LLVM version"]
 
 
 def toolchain():
-    """What comes with the compiler and is of no registry: {(name, version): (licence, description)}."""
+    """Parts of the compiler that are in no registry: {(name, version): (licence, description)}."""
     release, llvm = rustc()
     minor = int(release.split(".")[1])
     musl = "1.2.5" if minor >= 93 else "1.2.3"
@@ -94,7 +94,7 @@ def toolchain():
 
 
 def with_runtime(found, runtime):
-    """With the standard library, which all executables have, and all that is linked with it."""
+    """Adds the standard library, which all executables contain, and its dependencies."""
     with open(f"{runtime}/linked") as file:
         crates = {tuple(line.split()) for line in file}
     std, *libraries = toolchain()
@@ -106,7 +106,7 @@ def with_runtime(found, runtime):
 
 
 def described(found, runtime):
-    """Licence, description and checksum of each crate. A crate without a checksum is one of this repository, or comes with the compiler."""
+    """Licence, description and checksum of each crate. A crate without a checksum is from this repository or from the compiler."""
     metadata, lock = {}, {}
     with open(f"{runtime}/metadata.json") as file:
         documents = [json.load(file), json.load(sys.stdin)]
@@ -130,7 +130,7 @@ def described(found, runtime):
 
 
 def sums(executables):
-    """Of each executable: its name, SHA-1 (SPDX wants it) and SHA-256, and the crate that it is made of."""
+    """For each executable: its name, SHA-1 (SPDX requires it), SHA-256, and its crate."""
     for path in sorted(executables, key=os.path.basename):
         with open(path, "rb") as file:
             content = file.read()
@@ -143,7 +143,7 @@ def moment():
 
 
 def identifier(document):
-    """The same for the same content."""
+    """A UUID that depends only on the content."""
     return uuid.uuid5(uuid.NAMESPACE_OID, json.dumps(document, sort_keys=True))
 
 
