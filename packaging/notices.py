@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
 """Prints the copyright notices and licences of all linked code from other repositories, as its authors wrote them.
 
-LINKED and RUNTIME are those of packaging/sbom.py. The files of each crate come from cargo's registry, those of musl and libunwind from
-packaging/licences. A text that several crates have is printed once.
+packaging/sbom.py describes LINKED and RUNTIME. The files of each crate come from cargo's registry, those of musl and libunwind from
+packaging/licences. If several crates have the same text, it is printed once.
 
 usage: cargo metadata --locked --format-version 1 | packaging/notices.py LINKED RUNTIME
 """

@@ -1,11 +1,11 @@
 #!/usr/bin/env python3
 """Prints the bill of materials of executables, as SPDX 2.3 or CycloneDX 1.5 JSON.
 
-What depends on what in each executable is read from the executable itself, where `cargo auditable` has noted it (section .dep-v0). That also
-has crates that only tests ask for; LINKED has those that are linked, a line with name and version for each. Licences come from `cargo metadata`
-(stdin), checksums from Cargo.lock. RUNTIME is a directory that `runtime` of scripts/common has made: the crates of Rust's standard library. musl
-and LLVM's libunwind are linked with it. The same executables make the same bytes: times are SOURCE_DATE_EPOCH, and the document's identifier is a
-digest of what it says.
+`cargo auditable` writes the dependencies of an executable into the executable (section .dep-v0). That list also has crates that only tests need.
+The file LINKED lists the crates that are linked, with name and version in each line. Licences come from `cargo metadata` (stdin), checksums from
+Cargo.lock. RUNTIME is a directory that the function `runtime` of scripts/common has created, with the crates of Rust's standard library. musl and
+LLVM's libunwind are linked with it. The same executables give the same bytes: all times are SOURCE_DATE_EPOCH, and the identifier of the document
+is a digest of its content.
 
 usage: cargo metadata --locked --format-version 1 | packaging/sbom.py spdx|cyclonedx NAME VERSION LINKED RUNTIME EXECUTABLE...
        packaging/sbom.py crates EXECUTABLE...     the crates and their versions, a line for each
