@@ -13,11 +13,11 @@ use crate::{Error, Result};
 pub struct Attach {
     /// Container and interface.
     pub attachment: Attachment,
-    /// Path of the container's network namespace. `None`: it does not exist, which only DEL accepts.
+    /// Path of the container's network namespace. `None` if it no longer exists: only DEL accepts this.
     pub netns: Option<PathBuf>,
     /// `CNI_ARGS`, for every plugin.
     pub args: CniArgs,
-    /// Capability arguments: a plugin gets those in its `capabilities`.
+    /// Capability arguments. A plugin receives those that its `capabilities` declare.
     pub capability_args: Map<String, Value>,
 }
 
@@ -63,7 +63,7 @@ impl Attach {
         self
     }
 
-    /// Takes missing parameters from those of ADD.
+    /// Replaces missing parameters with those of ADD.
     #[must_use]
     pub(crate) fn completed_from(mut self, added: Option<&Self>) -> Self {
         let Some(added) = added else { return self };

@@ -1,4 +1,4 @@
-//! Cache of ADD's results until DEL, in libcni's format (`cniCacheV1`) and directory, so that each finds the other's.
+//! Cache of ADD's results until DEL, in libcni's format (`cniCacheV1`) and directory: libcni and this crate read each other's entries.
 
 use std::fs::{self, File};
 use std::io;
@@ -190,8 +190,8 @@ impl Cache {
         self.survey().map(|(entries, _)| entries)
     }
 
-    /// Caches of this host's runtimes: libcni's directory, used by containerd, CRI-O, Podman, nerdctl and Nomad, and its subdirectories
-    /// with results: `multus`, `cache` (the kubelet's before 1.24), one for each virtual machine of Firecracker.
+    /// Caches of this host's runtimes. containerd, CRI-O, Podman, nerdctl and Nomad use libcni's directory. Other runtimes use subdirectories
+    /// with results: Multus `multus`, the kubelet before 1.24 `cache`, Firecracker one for each virtual machine.
     pub fn of_host() -> Vec<Self> {
         Self::all_in(Self::DEFAULT)
     }
@@ -209,8 +209,8 @@ impl Cache {
         inner
     }
 
-    /// Attachments of a network, and files that may belong to one but cannot be assigned. Of those in the earliest format, only running
-    /// ones: their names are ambiguous.
+    /// Attachments of a network, and files that may belong to one but cannot be assigned. Entries in the earliest format are included only
+    /// if they are running, because the names of their files are ambiguous.
     ///
     /// # Errors
     /// Code 5 if the directory cannot be read.
@@ -227,7 +227,7 @@ impl Cache {
         Ok((entries, unsure))
     }
 
-    /// Like [`Cache::list`], and the files that cannot be assigned to an attachment.
+    /// Like [`Cache::list`]; also returns the files that cannot be assigned to an attachment.
     ///
     /// # Errors
     /// Code 5 if the directory cannot be read.
@@ -275,7 +275,7 @@ fn file_name(network: &NetworkName, at: &Attachment) -> String {
     format!("{network}-{}-{}", at.container, at.ifname)
 }
 
-/// libcni's earliest format (before 0.8): the result alone, in a file named after the attachment.
+/// Reads libcni's earliest format (before 0.8): only the result, in a file named after the attachment.
 fn result_alone(path: &Path, network: &NetworkName) -> Option<Entry> {
     let result: Value = serde_json::from_slice(&file::read_own(path, json::MAX_BYTES).ok()?).ok()?;
     if !result.is_object() || result.get("kind").is_some() {

@@ -25,33 +25,33 @@ pub struct Survey {
 /// Resources of a network to delete.
 #[derive(Clone, Debug, Default)]
 pub struct Decision {
-    /// Attachments in the runtime's own cache that get a DEL.
+    /// Attachments in the runtime's own cache to detach with DEL.
     pub delete: Vec<Entry>,
-    /// Stale attachments in other caches, whose runtimes send the DEL. Plugins delete their resources.
+    /// Stale attachments in other caches. Plugins delete their resources; the runtime that owns the cache sends the DEL.
     pub elsewhere: Vec<Entry>,
     /// Attachments whose resources are deleted.
     pub stale: Attachments,
     /// Names of resources without an attachment that are deleted too.
     pub names: BTreeSet<String>,
-    /// Other vendors' plugins that get the specification's GC, if the network's version has it.
+    /// Other vendors' plugins to call with the specification's GC, if the network's version has GC.
     pub foreign: BTreeSet<PluginType>,
-    /// The attachments that these keep.
+    /// Attachments that this GC keeps.
     pub valid: Attachments,
 }
 
 impl Runtime {
-    /// Lists the resources of Ferrule's plugins on a network, for any version. Changes nothing.
+    /// Lists the resources of Ferrule's plugins on a network, whatever its version is. Changes nothing.
     pub fn survey(&self, network: &Network) -> Survey {
         self.survey_with(network, [])
     }
 
-    /// Like [`Runtime::survey`]. Also asks the plugins that only the configurations of these attachments have.
+    /// Like [`Runtime::survey`]. Also asks plugins that are only in the configurations of these attachments.
     pub fn survey_with<'a>(&self, network: &Network, entries: impl IntoIterator<Item = &'a Entry>) -> Survey {
         self.ask_all(&self.with_plugins_of(network, entries), |_| Scope::default().dry())
     }
 
-    /// The network, with each plugin that one of its attachments was made with and that it no longer has. A plugin that is no longer
-    /// installed cannot be asked.
+    /// The network, with the plugins that it no longer has but that created one of its attachments. Plugins that are no longer installed
+    /// are left out.
     fn with_plugins_of<'a>(
         &self,
         network: &Network,
@@ -68,8 +68,8 @@ impl Runtime {
         all
     }
 
-    /// Deletes the given resources: DEL for cached attachments, then the remaining resources of stale ones by Ferrule's plugins. All other
-    /// attachments keep everything, including those created meanwhile.
+    /// Deletes resources: sends DEL for cached attachments, then lets Ferrule's plugins delete the remaining resources of stale ones. All
+    /// other attachments keep their resources, also attachments that are created meanwhile.
     ///
     /// `look_again` is called before each plugin, and returns the attachments that are still stale. `report` is called before each DEL with
     /// the number done, the total, and the attachment. Waits for running ADDs and DELs of this library, and blocks new ones.
@@ -148,7 +148,7 @@ fn kinds(plugin: &PluginConf) -> impl Iterator<Item = PluginType> {
     [Some(plugin.kind.clone()), ipam(plugin)].into_iter().flatten()
 }
 
-/// The IPAM plugin of a configuration, which is called separately from its user.
+/// The IPAM plugin of a configuration. It is called separately from the interface plugin.
 fn ipam(plugin: &PluginConf) -> Option<PluginType> {
     let (_, ipam) = plugin.keys.iter().find(|(key, _)| key.eq_ignore_ascii_case("ipam"))?;
     let ipam = json::parse(ipam.get().as_bytes(), "ipam").ok()?;

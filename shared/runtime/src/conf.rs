@@ -46,8 +46,8 @@ pub struct Network {
 }
 
 impl Network {
-    /// Reads a list of plugins, or a single plugin's configuration (the form before 1.0.0), which is taken for a list
-    /// of one. Plugins from a directory are not looked for.
+    /// Parses a list of plugins, or a single plugin's configuration (the form before 1.0.0), which becomes a list of one. Does not read the
+    /// directory with further plugins.
     ///
     /// ```
     /// let network = runtime::Network::from_bytes(br#"{
@@ -62,7 +62,7 @@ impl Network {
     /// ```
     ///
     /// # Errors
-    /// Code 6 with line and column for what is not JSON, 1 if none of its versions is known, 7 for what makes no sense.
+    /// Code 6 with line and column if it is not JSON, 1 if none of its versions is supported, 7 for an invalid value.
     pub fn from_bytes(bytes: &[u8]) -> Result<Self> {
         Ok(Self::parse(bytes)?)
     }
@@ -90,7 +90,7 @@ impl Network {
         self.plugins.iter().flat_map(|plugin| &plugin.capabilities).map(String::as_str).collect()
     }
 
-    /// Configuration of a plugin as passed on stdin, without the call's own keys.
+    /// Configuration of a plugin as passed on stdin, without the keys of a call (`prevResult`, `runtimeConfig`).
     ///
     /// # Errors
     /// Code 6 if it cannot be written as JSON.
@@ -103,7 +103,7 @@ impl Network {
         &self.bytes
     }
 
-    /// Appends the plugins that another configuration of this network has from its directory.
+    /// Appends the plugins that another configuration of this network has read from the directory.
     pub(crate) fn with_directory_of(mut self, other: &Self) -> Self {
         if !self.load_only_inlined_plugins {
             self.plugins.extend(other.plugins.iter().skip(other.inlined).cloned());
@@ -205,7 +205,7 @@ fn read(file: &Path) -> cni::Result<Vec<u8>> {
     system::file::read(file, MAX_BYTES).map_err(|e| cni::Error::io("read it", &e))
 }
 
-/// Decodes an object. Errors contain the place.
+/// Decodes an object. Errors contain line and column.
 fn document<T: DeserializeOwned>(bytes: &[u8]) -> cni::Result<T> {
     cni::json::refuse_many_values(bytes, "it")?;
     serde_json::from_slice(bytes).map_err(|e| not_json(bytes, &e))
@@ -226,7 +226,7 @@ fn not_json(bytes: &[u8], error: &serde_json::Error) -> cni::Error {
     }
 }
 
-/// A member with a case-insensitive key. An exact match wins; null is unset.
+/// A member with a case-insensitive key. An exact match takes precedence. null counts as unset.
 fn peek<'a>(object: &'a Raw, key: &str) -> Option<&'a RawValue> {
     let same = || object.iter().find(|(k, _)| k.eq_ignore_ascii_case(key)).map(|(_, v)| v);
     object.get(key).or_else(same).map(|raw| &**raw).filter(|raw| raw.get() != "null")

@@ -36,7 +36,7 @@ impl ConfDir {
         &self.path
     }
 
-    /// Loads all files, sorted. A missing directory has none.
+    /// Loads all files, sorted. A missing directory counts as empty.
     ///
     /// # Errors
     /// Code 5 if the directory cannot be read.
@@ -58,7 +58,7 @@ impl ConfDir {
         }
     }
 
-    /// Finds a network by its name. If several files have it, a `.conflist` wins, then the first one. Invalid files do not hide valid ones.
+    /// Finds a network by its name. If several files have it, the first `.conflist` is used, or else the first file. Invalid files are skipped.
     ///
     /// # Errors
     /// Code 7 if there is none; the details list the existing names, and problems of other files.
@@ -164,7 +164,7 @@ mod tests {
     }
 
     #[test]
-    fn a_directory_that_is_not_there_has_no_networks() {
+    fn a_missing_directory_has_no_networks() {
         let conf = ConfDir::new("/no/such/directory");
         assert!(conf.load().unwrap().is_empty());
         assert_eq!(conf.default_network().unwrap_err().code(), 7);

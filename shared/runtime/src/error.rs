@@ -10,7 +10,7 @@ pub type Result<T, E = Error> = std::result::Result<T, E>;
 /// A failed step.
 #[derive(Clone, Debug)]
 pub struct Failure {
-    /// The plugin that failed, and its command. `None`: the runtime's own step.
+    /// The plugin that failed, and its command. `None` for a step of the runtime.
     pub plugin: Option<(PluginType, Command)>,
     /// The plugin's error, or the runtime's.
     pub error: cni::Error,
@@ -38,7 +38,7 @@ impl Error {
         Failure { plugin: Some((kind.clone(), command)), error }.into()
     }
 
-    /// A failure of the runtime's own step.
+    /// A failure of a step of the runtime.
     pub(crate) fn own(code: Code, msg: impl Into<String>) -> Self {
         cni::Error::new(code, msg).into()
     }
@@ -132,7 +132,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn several_failures_are_one_error_that_tells_them_all_and_has_the_first_ones_code() {
+    fn an_error_with_several_failures_lists_them_all_and_has_the_code_of_the_first() {
         let mut failures = Failures::default();
         let bridge = PluginType::parse("bridge").unwrap();
         failures.note::<()>(Err(Error::of_plugin(

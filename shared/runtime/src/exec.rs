@@ -22,7 +22,7 @@ pub struct Invocation<'a> {
     pub env: &'a [(&'static str, OsString)],
     /// Request: the plugin's configuration with the runtime's keys.
     pub stdin: &'a [u8],
-    /// Timeout. `None`: the implementation's own.
+    /// Timeout. `None`: the implementation's default.
     pub deadline: Option<Duration>,
 }
 
@@ -35,16 +35,16 @@ pub struct Output {
     pub stderr: Vec<u8>,
 }
 
-/// Finds plugins and runs them. [`Processes`](crate::Processes) is the real one.
+/// Finds plugins and runs them. [`Processes`](crate::Processes) runs them as processes.
 ///
 /// ```
 /// use runtime::{Exec, Invocation, Network, Output, Runtime};
 ///
-/// /// Says yes to everything.
+/// /// Each command succeeds.
 /// #[derive(Debug)]
-/// struct Yes;
+/// struct Succeed;
 ///
-/// impl Exec for Yes {
+/// impl Exec for Succeed {
 ///     fn find(&self, kind: &cni::PluginType, _: &[std::path::PathBuf]) -> cni::Result<std::path::PathBuf> {
 ///         Ok(kind.as_str().into())
 ///     }
@@ -54,7 +54,7 @@ pub struct Output {
 /// }
 ///
 /// let network = Network::from_bytes(br#"{"cniVersion": "1.1.0", "name": "n", "plugins": [{"type": "t"}]}"#)?;
-/// Runtime::new(["/opt/cni/bin"]).exec(Yes).status(&network)?;
+/// Runtime::new(["/opt/cni/bin"]).exec(Succeed).status(&network)?;
 /// # Ok::<(), runtime::Error>(())
 /// ```
 pub trait Exec: fmt::Debug + Send + Sync {

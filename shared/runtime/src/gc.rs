@@ -26,22 +26,23 @@ pub enum Valid<'a> {
 pub struct GcPlan {
     /// Attachments to keep.
     pub valid: Attachments,
-    /// Attachments in the runtime's own cache that get a DEL.
+    /// Attachments in the runtime's own cache to detach with DEL.
     pub stale: Vec<Entry>,
     /// Attachments in other caches whose namespaces no longer exist; the plugins' GC deletes their resources.
     pub stale_elsewhere: Vec<Entry>,
-    /// An unreadable cache file that may belong to a running container: no plugin gets a GC.
+    /// An unreadable cache file that may belong to a running container. In this case, no plugin is called with GC.
     pub unsure: Option<PathBuf>,
 }
 
 impl Runtime {
-    /// GC: DEL for each cached attachment that is not valid, then GC of every plugin (since version 1.1.0; not with [`Valid::Alive`] and an
-    /// unreadable cache file). Continues after failures. Waits for running ADDs and DELs, and blocks new ones.
+    /// GC: sends DEL for each cached attachment that is not valid, then calls every plugin with GC. It does not call the plugins if the
+    /// network's version is older than 1.1.0, or if a cache file is unreadable with [`Valid::Alive`]. Continues after failures. Waits for
+    /// running ADDs and DELs, and blocks new ones.
     ///
     /// # Errors
     /// All failures.
     pub fn gc(&self, network: &Network, valid: Valid<'_>) -> Result<()> {
-        self.gc_telling(network, valid, |_, _, _| {})
+        self.gc_with_progress(network, valid, |_, _, _| {})
     }
 
     /// The plan of [`Runtime::gc`].
@@ -79,11 +80,11 @@ impl Runtime {
     ///
     /// # Errors
     /// All failures.
-    pub fn gc_telling(
+    pub fn gc_with_progress(
         &self,
         network: &Network,
         valid: Valid<'_>,
-        mut tell: impl FnMut(usize, usize, &Attachment),
+        mut report: impl FnMut(usize, usize, &Attachment),
     ) -> Result<()> {
         if network.disable_gc {
             return Ok(());
@@ -92,14 +93,14 @@ impl Runtime {
         let GcPlan { valid, stale, unsure, .. } = self.plan_gc(network, valid)?;
         let mut failures = Failures::default();
         for (done, entry) in stale.iter().enumerate() {
-            tell(done, stale.len(), &entry.attach.attachment);
+            report(done, stale.len(), &entry.attach.attachment);
             let Attachment { container, ifname } = &entry.attach.attachment;
             let outcome = self.del_unlocked(&entry.network_for_del(network), &entry.attach);
             failures.note(
                 outcome.map_err(|e| e.context(format_args!("stale {ifname} of container {container}"))),
             );
         }
-        // An unknown attachment may be running: the plugins would treat it as stale.
+        // The container of the unreadable file may be running, and the plugins would treat it as stale.
         if let Some(path) = unsure {
             let text = format!("{} cannot be read, and its container may be alive", path.display());
             let error = cni::Error::new(Code::Io, text);
@@ -120,8 +121,8 @@ fn is_among(valid: &Attachments, entry: &Entry) -> bool {
 }
 
 impl Entry {
-    /// The network as it was at ADD (SPEC.md, section 3: DEL gets the configuration of ADD). `today`'s configuration adds the plugins of
-    /// the network's directory, which no cache has. If the cached configuration is unusable, the result is `today`.
+    /// The network as it was at ADD, because DEL needs the configuration of ADD (SPEC.md, section 3). No cache contains the plugins of the
+    /// network's directory, so they come from `today`. If the cached configuration is unusable, returns `today`.
     pub(crate) fn network_for_del(&self, today: &Network) -> Network {
         match self.network() {
             Ok(added) if added.name == today.name && self.config != today.bytes => {

@@ -1,10 +1,10 @@
 //! The runtime's side of the CNI protocol, for every published version of the specification
-//! (<https://www.cni.dev/docs/spec/>): network configurations are loaded ([`ConfDir`], [`Network`]), their plugins
-//! run one after the other ([`Runtime`]), and results kept where libcni keeps them ([`Cache`]), so that either side
-//! finds the other's attachments. [`Pods`] and [`Watcher`] are for programs that manage the networks of a whole host.
+//! (<https://www.cni.dev/docs/spec/>). [`ConfDir`] and [`Network`] load configurations, [`Runtime`] runs the plugins of a
+//! network in order, and [`Cache`] stores results in libcni's directory and format, so that programs with libcni find
+//! these attachments. [`Pods`] and [`Watcher`] are for programs that manage the networks of a whole host.
 //!
-//! Everything blocks until it is done. Nothing here changes the state of the calling process: no working directory,
-//! no environment, no signal handler; one [`Runtime`] serves any number of threads.
+//! All functions block until they are done. They do not change the working directory, the environment or the signal
+//! handlers of the process. Any number of threads can use one [`Runtime`].
 //!
 //! ```no_run
 //! use runtime::{Attach, ConfDir, Runtime};

@@ -18,14 +18,14 @@ impl Lock {
         Self::take(dir, File::lock_shared)
     }
 
-    /// Waits until nothing else runs.
+    /// Waits until no ADD, DEL or GC runs.
     pub(crate) fn exclusive(dir: &Path) -> Result<Self> {
         Self::take(dir, File::lock)
     }
 
     fn take(dir: &Path, lock: impl FnOnce(&File) -> std::io::Result<()>) -> Result<Self> {
         let path = dir.join("results.lock");
-        // Only root may open it, because any opener could block the others.
+        // Only root may open the file, because each process that opens it can hold the lock.
         let open = || system::file::open_own(File::options().create(true).append(true).mode(0o600), &path);
         let make = || DirBuilder::new().recursive(true).mode(0o755).create(dir);
         let file = open().or_else(|_| make().and_then(|()| open()));

@@ -36,7 +36,7 @@ impl From<Network> for NetworkRequest {
 pub struct Pod {
     /// Id of its (sandbox) container.
     pub id: ContainerId,
-    /// Network namespace. `None`: it does not exist, which only [`Pods::tear_down`] accepts.
+    /// Network namespace. `None` if it no longer exists: only [`Pods::tear_down`] accepts this.
     pub netns: Option<PathBuf>,
     /// Networks in the order of set-up.
     pub requests: Vec<NetworkRequest>,
@@ -108,7 +108,7 @@ pub struct Attached {
     pub result: AddResult,
 }
 
-/// Sets pods up and tears them down. Operations on one pod wait for each other; those on different pods do not.
+/// Sets pods up and tears them down. Operations on the same pod wait for each other.
 ///
 /// ```no_run
 /// use runtime::{ConfDir, Pod, Pods, Runtime};
@@ -131,7 +131,7 @@ pub struct Pods {
 }
 
 impl Pods {
-    /// Uses this runtime. Clones share their locks; other processes do not.
+    /// Uses this runtime. Clones share their locks; other processes have separate locks.
     pub fn new(runtime: Runtime) -> Self {
         Self { runtime, locks: Arc::default() }
     }
@@ -164,7 +164,7 @@ impl Pods {
         })
     }
 
-    /// Detaches a pod from all of its networks in reverse order, and from networks that only the cache has. Continues after failures.
+    /// Detaches a pod from all of its networks in reverse order, and from networks that are only in the cache. Continues after failures.
     ///
     /// # Errors
     /// All failures.
@@ -194,7 +194,7 @@ impl Pods {
         })
     }
 
-    /// GC of all these networks: deletes everything that belongs to other pods.
+    /// GC of these networks: deletes all resources, except those of the pods in `alive`.
     ///
     /// # Errors
     /// All failures.
@@ -250,7 +250,7 @@ impl Pods {
         let outcome = operation();
         drop(held);
         let mut all = all();
-        // One reference is the table's, one is ours: no other operation waits.
+        // With two references, the table's and this function's, no other operation waits.
         if Arc::strong_count(&lock) <= 2 {
             all.remove(id);
         }

@@ -27,7 +27,7 @@ impl Runtime {
     /// Code 7 if the plugin does not exist; 6 for an invalid answer.
     pub fn versions(&self, kind: &PluginType) -> Result<Vec<String>> {
         let said = || -> cni::Result<Vec<String>> {
-            // Plugins older than VERSION check the other variables first.
+            // Plugins that do not know VERSION check the other variables first.
             let env = [
                 ("CNI_CONTAINERID", "dummy"),
                 ("CNI_NETNS", "dummy"),

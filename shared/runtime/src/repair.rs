@@ -25,7 +25,7 @@ const BATCH_BYTES: usize = 3 << 20;
 pub struct Repaired {
     /// For each entry: whether a rule was missing, why it was skipped (see [`Repaired::is_skipped`]), or the failure.
     pub attachments: Vec<Result<bool>>,
-    /// Plugins that do not support the command: their missing rules stay missing.
+    /// Plugins that do not support the command. Their rules are not restored.
     pub foreign: BTreeSet<PluginType>,
 }
 
@@ -41,7 +41,7 @@ impl Repaired {
 struct Part {
     /// Index of the attachment.
     of: usize,
-    /// The [`Item`] as JSON, which is serialized once: a host has thousands.
+    /// The [`Item`] as JSON. It is serialized only once, because a host has thousands.
     item: String,
     claims: Vec<String>,
 }

@@ -14,7 +14,7 @@ use crate::{Attach, Result};
 #[derive(Debug, Default)]
 pub(crate) struct Extras<'a> {
     pub(crate) attach: Option<&'a Attach>,
-    /// In the network's version.
+    /// The previous result, in the network's version.
     pub(crate) prev: Option<&'a Value>,
     pub(crate) valid: Option<&'a Attachments>,
 }
@@ -87,7 +87,7 @@ mod tests {
     }
 
     #[test]
-    fn what_the_runtime_does_not_know_reaches_the_plugin_as_it_is_written() {
+    fn keys_that_the_runtime_does_not_know_reach_the_plugin_unchanged() {
         let network =
             network(r#"{"type": "t", "big": 12345678901234567890123, "f": 1.10, "x": {"b":1,"a":[null]}}"#);
         let text = Extras::default().request(&network, &network.plugins[0]).unwrap();
@@ -98,7 +98,7 @@ mod tests {
     }
 
     #[test]
-    fn name_and_version_are_the_networks_however_the_plugin_writes_them() {
+    fn name_and_version_of_the_network_replace_those_in_the_plugins_configuration() {
         let network = network(r#"{"type": "t", "CNIVersion": "0.3.0", "Name": "other"}"#);
         let sent = request(&network, &Extras::default());
         assert_eq!(sent, json!({"type": "t", "cniVersion": "1.0.0", "name": "n"}));

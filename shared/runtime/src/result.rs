@@ -1,5 +1,5 @@
-//! Results between plugins, and in the cache. They are kept undecoded, with unknown members: as with libcni, a plugin gets in DEL what it
-//! returned from ADD. AWS's plugin stores a VLAN and a table in `pciID` and `socketPath`, even with version 1.0.0.
+//! Results between plugins, and in the cache. They are stored undecoded, with unknown members. As with libcni, DEL of a plugin receives the
+//! same result that its ADD returned. AWS's plugin needs this: it stores a VLAN and a table in `pciID` and `socketPath`, even with version 1.0.0.
 
 use cni::{AddResult, Code, Error, Result, Version, json};
 use serde_json::Value;
@@ -11,7 +11,7 @@ pub(crate) fn read(value: &Value, unsaid: Version) -> Result<AddResult> {
     AddResult::from_json(value, version(value, unsaid)?)
 }
 
-/// Converts a result to a version, unless it already has that form.
+/// Converts a result to a version, unless it already has the format of that version.
 pub(crate) fn in_version(value: &Value, unsaid: Version, wanted: Version) -> Result<Value> {
     let said = version(value, unsaid)?;
     let result = AddResult::from_json(value, said)?;

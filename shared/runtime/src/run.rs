@@ -15,9 +15,9 @@ use crate::lock::Lock;
 use crate::request::Extras;
 use crate::{Attach, Cache, Error, Exec, Invocation, Network, PluginConf, Processes, Result, result};
 
-/// Runs plugins: their directories, how they are run, and the cache of results.
+/// Runs plugins. Knows their directories, how to run them, and the cache of results.
 ///
-/// Cheap to clone. Several threads may use it for different containers. The caller must serialize operations on one container (SPEC.md,
+/// Cloning is cheap. Several threads may use it for different containers. The caller must serialize operations on one container (SPEC.md,
 /// section 3, "Lifecycle & Ordering").
 #[derive(Clone, Debug)]
 pub struct Runtime {
@@ -29,7 +29,7 @@ pub struct Runtime {
 }
 
 impl Runtime {
-    /// Finds plugins in these directories. Caches results in [`Cache::DEFAULT`]; runs plugins by [`Processes`], with their logs on stderr.
+    /// Finds plugins in these directories. Caches results in [`Cache::DEFAULT`], and runs plugins with [`Processes`]; their logs go to stderr.
     pub fn new<P: Into<PathBuf>>(path: impl IntoIterator<Item = P>) -> Self {
         let path = path.into_iter().map(Into::into).collect();
         let exec = Arc::new(Processes::default());
@@ -104,7 +104,7 @@ impl Runtime {
     /// # Errors
     /// Like [`Runtime::add`], followed by failures of the DEL.
     pub fn add_or_roll_back(&self, network: &Network, attach: &Attach) -> Result<AddResult> {
-        // Only a regular file is the result of an earlier ADD.
+        // A result of an earlier ADD is a regular file. Other kinds of files do not count.
         let known = fs::symlink_metadata(self.cache.file(&network.name, &attach.attachment));
         let known = known.is_ok_and(|there| there.is_file());
         self.add(network, attach).map_err(|failed| {
@@ -163,7 +163,7 @@ impl Runtime {
     pub(crate) fn del_unlocked(&self, network: &Network, attach: &Attach) -> Result<()> {
         let entry = self.cache.load(&network.name, &attach.attachment).ok().flatten();
         let attach = attach.clone().completed_from(entry.as_ref().map(|entry| &entry.attach));
-        // DEL gets the result since 0.4.0.
+        // DEL receives the result only since version 0.4.0.
         let prev = entry.filter(|_| network.version >= Version::V0_4_0);
         let prev = prev.and_then(|entry| entry.result_in(network.version).ok());
         let extras = Extras { attach: Some(&attach), prev: prev.as_ref(), valid: None };
@@ -208,7 +208,7 @@ impl Runtime {
         stdin: &[u8],
     ) -> cni::Result<Vec<u8>> {
         let program = self.exec.find(kind, &self.path)?;
-        // Not in the specification: other vendors' plugins, which read only the variable, must do nothing.
+        // These commands are not in the specification. Other vendors' plugins read only the variable, and do nothing if it is empty.
         let (variable, args) = match command {
             Command::Repair => ("", &[cni::repair::ARGUMENT][..]),
             Command::Collect => ("", &[cni::collect::ARGUMENT][..]),
@@ -238,7 +238,7 @@ fn printed(network: &Network, plugin: &PluginConf, out: &[u8]) -> Result<Value> 
     read.map_err(|e| Error::of_plugin(&plugin.kind, Command::Add, e.detail(cni::exec::excerpt(out))))
 }
 
-/// Variables of the attachment. Empty without one, because this process may have its own.
+/// Variables of the attachment. Without an attachment they are set to empty strings, because this process may have inherited others.
 fn attachment_env(attach: Option<&Attach>) -> Vec<(&'static str, OsString)> {
     let text = |get: fn(&Attach) -> OsString| attach.map(get).unwrap_or_default();
     vec![

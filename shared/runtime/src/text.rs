@@ -71,7 +71,7 @@ impl Tree {
 }
 
 impl Node {
-    /// A member of an object, with a case-insensitive key. An exact match wins.
+    /// A member of an object, with a case-insensitive key. An exact match takes precedence.
     pub fn get(&self, key: &str) -> Option<&Node> {
         let Tree::Object(members) = &self.value else { return None };
         let exact = members.iter().find(|(_, k, _)| k == key);

@@ -1,4 +1,4 @@
-//! Watching the configuration directory for changes.
+//! Watches the configuration directory for changes (inotify(7)).
 
 use std::io;
 use std::mem::MaybeUninit;
@@ -72,8 +72,8 @@ impl Current {
     }
 }
 
-/// Follows a directory (inotify(7)) and swaps in what is valid. A file that becomes invalid keeps its last good state
-/// until it is removed. The directory itself may come and go.
+/// Watches a configuration directory, and loads valid files when they change. If a file becomes invalid, its last valid network is kept until
+/// the file is removed. The directory may be created, deleted and replaced meanwhile.
 ///
 /// ```no_run
 /// # use std::{thread, time::Duration};
@@ -151,7 +151,7 @@ impl Watcher {
     fn follow(&self) -> Result<()> {
         let path = self.dir.path();
         let mut nearest = None;
-        // Until nothing changes: a nearer parent may be created before the one above is watched.
+        // Repeats until nothing changes, because a nearer parent may be created before the one above it is watched.
         loop {
             let last = nearest;
             for above in path.ancestors().skip(1).map(or_here) {
@@ -175,8 +175,7 @@ impl Watcher {
 
     /// Watches a directory. Returns whether it exists.
     fn add(&self, dir: &Path) -> Result<bool> {
-        // When a watch is replaced, the kernel removes its mask for a moment, and loses events: inotify(7) has MASK_ADD for an existing
-        // watch.
+        // Without MASK_ADD, the kernel replaces the mask of an existing watch: it removes the old mask for a moment, and loses events.
         let changes = WatchFlags::MASK_ADD
             | WatchFlags::CLOSE_WRITE
             | WatchFlags::CREATE
@@ -203,7 +202,7 @@ impl Watcher {
         }
     }
 
-    /// Discards all events: the directory itself is read.
+    /// Discards all events, because `reload` reads the whole directory.
     fn drain(&self) -> Result<()> {
         let mut buffer = [MaybeUninit::uninit(); 4096];
         let mut events = Reader::new(&self.events, &mut buffer);
@@ -217,7 +216,7 @@ impl Watcher {
     }
 }
 
-/// The parent of a relative name is the working directory.
+/// The parent of a relative path with one component is the working directory.
 fn or_here(path: &Path) -> &Path {
     if path.as_os_str().is_empty() { Path::new(".") } else { path }
 }

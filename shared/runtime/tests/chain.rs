@@ -53,7 +53,7 @@ fn del_runs_from_last_to_first_and_each_gets_the_last_result_and_the_arguments_o
 
 /// libcni stops at the first plugin that fails, and what the others made is left (containerd/containerd#12130).
 #[test]
-fn del_goes_on_after_a_failing_plugin_reports_all_failures_and_can_be_repeated() {
+fn del_continues_after_a_failing_plugin_reports_all_failures_and_can_be_repeated() {
     let stage = stage();
     let runtime = stage.runtime();
     let three = network("1.1.0", r#"{"type": "first"}, {"type": "missing"}, {"type": "second"}"#);
@@ -77,7 +77,7 @@ fn del_goes_on_after_a_failing_plugin_reports_all_failures_and_can_be_repeated()
 }
 
 #[test]
-fn a_torn_or_empty_result_never_blocks_a_del_and_is_gone_after_it() {
+fn del_succeeds_with_a_torn_or_empty_result_and_deletes_it() {
     for torn in ["", "{\"kind\": \"cniCac", "{\"kind\": \"other\"}", "[]"] {
         let stage = stage();
         let runtime = stage.runtime();
@@ -92,7 +92,7 @@ fn a_torn_or_empty_result_never_blocks_a_del_and_is_gone_after_it() {
 }
 
 #[test]
-fn del_has_the_previous_result_from_0_4_0_on_only() {
+fn del_receives_the_previous_result_only_since_0_4_0() {
     for (version, has) in [("0.3.1", false), ("0.4.0", true)] {
         let stage = stage();
         let runtime = stage.runtime();
@@ -104,7 +104,7 @@ fn del_has_the_previous_result_from_0_4_0_on_only() {
 }
 
 #[test]
-fn an_add_that_fails_half_way_stops_there_and_is_rolled_back_in_one_call() {
+fn an_add_stops_at_the_first_failing_plugin_and_one_call_rolls_it_back() {
     let stage = stage();
     stage.plugin("second", r#"[ $CNI_COMMAND = DEL ] || { echo '{"code": 7, "msg": "no"}'; exit 1; }"#);
     let three = network("1.1.0", r#"{"type": "first"}, {"type": "second"}, {"type": "third"}"#);
@@ -115,7 +115,7 @@ fn an_add_that_fails_half_way_stops_there_and_is_rolled_back_in_one_call() {
 }
 
 #[test]
-fn a_second_add_that_fails_does_not_take_the_first_one_away() {
+fn a_failed_second_add_keeps_the_first_attachment() {
     let stage = stage();
     let runtime = stage.runtime();
     let network = network("1.1.0", TWO);
@@ -127,7 +127,7 @@ fn a_second_add_that_fails_does_not_take_the_first_one_away() {
 }
 
 #[test]
-fn check_asks_all_plugins_with_the_last_result() {
+fn check_calls_all_plugins_with_the_last_result() {
     let stage = stage();
     let runtime = stage.runtime();
     let network = network("0.4.0", TWO);
@@ -141,7 +141,7 @@ fn check_asks_all_plugins_with_the_last_result() {
 }
 
 #[test]
-fn check_needs_0_4_0_and_can_be_switched_off() {
+fn check_needs_0_4_0_and_can_be_disabled() {
     let stage = stage();
     let old = stage.runtime().check(&network("0.3.1", TWO), &attach("c")).unwrap_err();
     assert_eq!(old.code(), 1);
@@ -152,7 +152,7 @@ fn check_needs_0_4_0_and_can_be_switched_off() {
 }
 
 #[test]
-fn a_result_of_any_version_or_of_none_is_understood() {
+fn a_result_of_any_version_or_without_a_version_is_accepted() {
     for (said, network_version) in [("0.2.0", "0.2.0"), ("1.0.0", "1.1.0"), ("0.3.1", "1.0.0"), ("", "0.4.0")]
     {
         let stage = Stage::new();
@@ -171,7 +171,7 @@ fn a_result_of_any_version_or_of_none_is_understood() {
 }
 
 #[test]
-fn a_plugin_finds_in_del_and_check_what_only_it_understands_of_its_result() {
+fn del_and_check_receive_unknown_members_of_the_plugins_result() {
     let stage = Stage::new();
     let interface =
         r#""interfaces": [{"name": "veth1", "mac": "", "pciID": "101", "socketPath": "3", "own": 1}]"#;
@@ -191,7 +191,7 @@ fn a_plugin_finds_in_del_and_check_what_only_it_understands_of_its_result() {
 }
 
 #[test]
-fn a_result_of_another_form_is_written_anew() {
+fn a_result_of_another_format_is_converted() {
     let stage = stage();
     stage.runtime().add(&network("0.4.0", TWO), &attach("c")).unwrap();
     let expected = json!({"cniVersion": "0.4.0", "ips": [{"address": "10.0.0.2/24", "version": "4"}]});
@@ -199,7 +199,7 @@ fn a_result_of_another_form_is_written_anew() {
 }
 
 #[test]
-fn gc_removes_stale_attachments_of_its_network_and_tells_the_plugins_which_are_valid() {
+fn gc_removes_stale_attachments_of_its_network_and_sends_the_plugins_the_valid_ones() {
     let stage = stage();
     let runtime = stage.runtime();
     let network = network("1.1.0", r#"{"type": "first"}"#);
@@ -213,7 +213,7 @@ fn gc_removes_stale_attachments_of_its_network_and_tells_the_plugins_which_are_v
 
     let mut expected = Vec::new();
     runtime
-        .gc_telling(&network, Valid::Alive(&[]), |done, of, at| {
+        .gc_with_progress(&network, Valid::Alive(&[]), |done, of, at| {
             expected.push(format!("{done}/{of} {}", at.container))
         })
         .unwrap();
@@ -230,7 +230,7 @@ fn gc_removes_stale_attachments_of_its_network_and_tells_the_plugins_which_are_v
 
 /// Plugins would free the address of a container that is alive.
 #[test]
-fn gc_asks_no_plugin_while_a_result_cannot_be_read() {
+fn gc_calls_no_plugin_while_a_result_is_unreadable() {
     let stage = stage();
     let runtime = stage.runtime();
     let network = network("1.1.0", TWO);
@@ -246,7 +246,7 @@ fn gc_asks_no_plugin_while_a_result_cannot_be_read() {
 }
 
 #[test]
-fn a_directory_in_place_of_the_result_keeps_no_add_from_being_rolled_back() {
+fn an_add_is_rolled_back_although_a_directory_is_in_place_of_the_result() {
     let stage = stage();
     let runtime = stage.runtime();
     let network = network("1.1.0", TWO);
@@ -257,7 +257,7 @@ fn a_directory_in_place_of_the_result_keeps_no_add_from_being_rolled_back() {
 }
 
 #[test]
-fn gc_with_an_empty_list_removes_all_goes_on_after_failures_and_can_be_switched_off() {
+fn gc_with_an_empty_list_removes_all_continues_after_failures_and_can_be_disabled() {
     let stage = stage();
     let runtime = stage.runtime();
     let two = network("1.1.0", TWO);
@@ -300,7 +300,7 @@ fn gc_deletes_an_attachment_with_the_configuration_of_its_add() {
 
 /// No cache has the plugins of the directory next to the file.
 #[test]
-fn gc_also_asks_the_plugins_of_todays_directory_for_the_del() {
+fn gc_also_calls_del_of_the_plugins_in_todays_directory() {
     let stage = stage();
     let runtime = stage.runtime();
     let file = stage.path().join("net.conflist");
@@ -325,7 +325,7 @@ fn gc_also_asks_the_plugins_of_todays_directory_for_the_del() {
 
 /// The cached configuration may be of another program, or damaged.
 #[test]
-fn gc_deletes_with_todays_configuration_if_that_of_the_add_is_unusable() {
+fn gc_uses_todays_configuration_if_that_of_the_add_is_unusable() {
     let stage = stage();
     let runtime = stage.runtime();
     let file = runtime.results().file(&network("1.0.0", TWO).name, &attach("c").attachment);
@@ -341,7 +341,7 @@ fn gc_deletes_with_todays_configuration_if_that_of_the_add_is_unusable() {
 }
 
 #[test]
-fn status_tells_the_first_failing_plugins_own_code_and_is_for_1_1_0_only() {
+fn status_returns_the_code_of_the_first_failing_plugin_and_needs_1_1_0() {
     let stage = stage();
     stage.plugin("first", r#"echo '{"code": 50, "msg": "pool exhausted"}'; exit 1"#);
     let error = stage.runtime().status(&network("1.1.0", TWO)).unwrap_err();
@@ -350,7 +350,7 @@ fn status_tells_the_first_failing_plugins_own_code_and_is_for_1_1_0_only() {
 }
 
 #[test]
-fn validation_names_every_plugin_that_is_missing_or_does_not_speak_the_version() {
+fn validation_names_every_plugin_that_is_missing_or_does_not_support_the_version() {
     let stage = Stage::new();
     let speaks =
         |versions: &str| format!(r#"echo '{{"cniVersion": "1.1.0", "supportedVersions": {versions}}}'"#);
@@ -371,7 +371,7 @@ fn validation_names_every_plugin_that_is_missing_or_does_not_speak_the_version()
 }
 
 #[test]
-fn the_highest_version_that_all_plugins_speak_can_be_negotiated() {
+fn the_highest_version_that_all_plugins_support_is_negotiated() {
     let stage = Stage::new();
     stage.plugin("first", r#"echo '{"supportedVersions": ["0.4.0", "1.0.0"]}'"#);
     let text = r#"{"cniVersion": "0.4.0", "cniVersions": ["1.1.0", "1.0.0"], "name": "n", "plugins": [{"type": "first"}]}"#;
@@ -388,7 +388,7 @@ fn plugins_run_in_the_runtimes_own_namespaces() {
 }
 
 #[test]
-fn gc_waits_for_an_add_that_is_under_way_and_holds_up_new_ones() {
+fn gc_waits_for_a_running_add_and_blocks_new_ones() {
     let stage = Stage::new();
     // A GC that meets an ADD at work leaves a mark.
     let dir = stage.path().display().to_string();

@@ -51,7 +51,7 @@ fn interfaces_get_the_first_free_names_in_the_order_of_the_networks() {
 }
 
 #[test]
-fn a_network_that_fails_takes_the_whole_pod_down_again_in_reverse_order() {
+fn if_one_network_fails_the_whole_pod_is_detached_in_reverse_order() {
     let stage = stage();
     stage.plugin("bad", r#"[ $CNI_COMMAND = DEL ] || { echo '{"code": 999, "msg": "no"}'; exit 1; }"#);
     let pods = Pods::new(stage.runtime());
@@ -63,7 +63,7 @@ fn a_network_that_fails_takes_the_whole_pod_down_again_in_reverse_order() {
 }
 
 #[test]
-fn tear_down_goes_on_after_failures_and_finds_networks_that_only_the_cache_knows() {
+fn tear_down_continues_after_failures_and_finds_networks_that_are_only_in_the_cache() {
     let stage = stage();
     let pods = Pods::new(stage.runtime());
     pods.set_up(&pod("p").join(network("a", "good")).join(network("b", "good"))).unwrap();
@@ -100,7 +100,7 @@ fn operations_on_one_pod_wait_for_each_other() {
 }
 
 #[test]
-fn gc_keeps_what_belongs_to_pods_that_are_alive() {
+fn gc_keeps_resources_of_live_pods() {
     let stage = stage();
     let pods = Pods::new(stage.runtime());
     let a = network("a", "good");

@@ -23,7 +23,7 @@ fn refused(script: &str) -> Error {
 }
 
 #[test]
-fn a_plugin_that_prints_nothing_garbage_or_two_documents_is_refused_with_its_own_words() {
+fn a_plugin_that_prints_nothing_garbage_or_two_documents_fails_and_its_output_is_quoted() {
     for (script, words) in [
         ("", "its result is empty"),
         ("echo panic: oh", "panic: oh"),
@@ -40,7 +40,7 @@ fn a_plugin_that_prints_nothing_garbage_or_two_documents_is_refused_with_its_own
 }
 
 #[test]
-fn a_failure_is_told_by_its_error_object_or_else_by_exit_code_signal_and_log() {
+fn a_failure_is_reported_with_its_error_object_or_with_exit_code_signal_and_log() {
     let own = refused(r#"echo '{"code": 11, "msg": "later", "details": "busy"}'; exit 1"#);
     assert_eq!((own.code(), own.to_string().as_str()), (11, "plugin t (ADD): later (busy)"));
     let silent = refused("echo out of cheese >&2; exit 7").to_string();
@@ -49,13 +49,13 @@ fn a_failure_is_told_by_its_error_object_or_else_by_exit_code_signal_and_log() {
 }
 
 #[test]
-fn a_plugin_that_prints_without_end_is_stopped() {
+fn a_plugin_with_endless_output_is_killed() {
     let error = refused("head -c 100000000 /dev/zero");
     assert!(error.code() == 6 && error.to_string().contains("printed more than 4194304 bytes"), "{error}");
 }
 
 #[test]
-fn a_log_without_end_is_read_and_cut_off() {
+fn an_endless_log_is_read_and_truncated() {
     let stage = Stage::new();
     stage.plugin("t", "head -c 10000000 /dev/zero | tr '\\0' x >&2; echo '{}'");
     add(&stage, &stage.runtime()).unwrap();
@@ -64,7 +64,7 @@ fn a_log_without_end_is_read_and_cut_off() {
 }
 
 #[test]
-fn a_plugin_that_never_ends_is_killed_with_its_children_and_reported() {
+fn a_plugin_that_hangs_is_killed_with_its_children_and_reported() {
     let stage = Stage::new();
     stage.plugin("t", &format!("sleep 1000 & echo $! >{}/child; sleep 1000", stage.path().display()));
     // A busy machine may take longer to start the child.
@@ -91,7 +91,7 @@ fn is_running(pid: &str) -> bool {
 }
 
 #[test]
-fn a_child_that_the_plugin_leaves_behind_with_its_stdout_is_not_waited_for_and_not_killed() {
+fn a_child_of_the_plugin_that_keeps_stdout_open_is_neither_waited_for_nor_killed() {
     let stage = Stage::new();
     stage.plugin("t", &format!("echo '{{}}'; sleep 1000 & echo $! >{}/child", stage.path().display()));
     add(&stage, &stage.runtime()).unwrap();
@@ -102,7 +102,7 @@ fn a_child_that_the_plugin_leaves_behind_with_its_stdout_is_not_waited_for_and_n
 }
 
 #[test]
-fn a_request_that_no_pipe_holds_reaches_its_plugin_and_one_that_nobody_reads_hurts_no_one() {
+fn a_request_larger_than_a_pipe_reaches_the_plugin_and_an_unread_one_causes_no_error() {
     let stage = Stage::new();
     stage.program("t", "#!/bin/sh\n[ $(wc -c) -gt 1000000 ] && echo '{}'\n");
     let large = format!(r#"{{"type": "t", "x": "{}"}}"#, "x".repeat(1 << 20));
@@ -112,7 +112,7 @@ fn a_request_that_no_pipe_holds_reaches_its_plugin_and_one_that_nobody_reads_hur
 }
 
 #[test]
-fn an_executable_that_is_just_being_written_is_waited_for() {
+fn a_call_waits_for_an_executable_that_is_being_written() {
     let stage = Stage::new();
     stage.program("t", "#!/bin/sh\necho '{}'\n");
     let file = stage.path().join("bin/t");
@@ -146,7 +146,7 @@ fn a_plugin_that_is_missing_or_not_executable_is_named_with_the_directories() {
 }
 
 #[test]
-fn the_environment_of_the_runtime_reaches_the_plugin_but_not_variables_of_another_attachment() {
+fn the_plugin_inherits_the_environment_except_variables_of_another_attachment() {
     let stage = Stage::new();
     let script = "#!/bin/sh\necho \"$PATH|$CNI_IFNAME|$CNI_CONTAINERID|$CNI_PATH\" >&2\nexit 1\n";
     stage.program("t", script);
@@ -157,7 +157,7 @@ fn the_environment_of_the_runtime_reaches_the_plugin_but_not_variables_of_anothe
 }
 
 #[test]
-fn a_plugin_can_be_of_the_group_of_processes_that_ctrl_c_on_the_terminal_ends() {
+fn a_plugin_can_be_in_the_process_group_that_ctrl_c_interrupts() {
     let group = |stat: &str| stat.rsplit(") ").next().unwrap().split(' ').nth(2).unwrap().to_owned();
     let own = group(&fs::read_to_string("/proc/self/stat").unwrap());
     for (has_own, same) in [(true, false), (false, true)] {

@@ -26,7 +26,7 @@ fn of_libcni() -> Attach {
 
 /// It does not contain the namespace, but the result does.
 #[test]
-fn what_libcni_wrote_is_read() {
+fn a_file_of_libcni_is_read() {
     let (_guard, cache) = cache();
     fs::create_dir_all(cache.results()).unwrap();
     fs::write(cache.results().join("n-cnitool-0608cee9f61ac76429f8-lo"), OF_LIBCNI).unwrap();
@@ -37,7 +37,7 @@ fn what_libcni_wrote_is_read() {
 }
 
 #[test]
-fn what_is_written_has_the_keys_the_name_and_the_mode_of_libcnis() {
+fn a_written_file_has_the_keys_the_name_and_the_mode_of_libcnis() {
     let (_guard, cache) = cache();
     let result = json!({"ips": [{"address": "10.0.0.7/24"}]});
     cache.keep(&network(), &of_libcni(), &result).unwrap();
@@ -55,7 +55,7 @@ fn what_is_written_has_the_keys_the_name_and_the_mode_of_libcnis() {
 }
 
 #[test]
-fn all_attachments_are_listed_but_for_torn_files_and_a_forgotten_one() {
+fn all_attachments_are_listed_except_torn_files_and_deleted_ones() {
     let (_guard, cache) = cache();
     assert!(cache.list().unwrap().is_empty());
     for container in ["b", "a", "gone"] {
@@ -73,7 +73,7 @@ fn all_attachments_are_listed_but_for_torn_files_and_a_forgotten_one() {
 }
 
 #[test]
-fn a_bare_result_of_libcnis_earliest_format_is_a_result() {
+fn a_file_in_libcnis_earliest_format_is_read_as_a_result() {
     let (_guard, cache) = cache();
     fs::create_dir_all(cache.results()).unwrap();
     let text = r#"{"cniVersion": "0.4.0", "ips": [{"version": "4", "address": "10.0.0.7/24"}], "dns": {}}"#;
@@ -84,7 +84,7 @@ fn a_bare_result_of_libcnis_earliest_format_is_a_result() {
 
 proptest! {
     #[test]
-    fn arbitrary_files_are_borne(cut in 0..OF_LIBCNI.len(), byte: u8, text: Vec<u8>) {
+    fn arbitrary_files_cause_no_panic(cut in 0..OF_LIBCNI.len(), byte: u8, text: Vec<u8>) {
         let (_guard, cache) = cache();
         fs::create_dir_all(cache.results()).unwrap();
         let mut torn = OF_LIBCNI.as_bytes().to_vec();
@@ -115,7 +115,7 @@ fn a_result_behind_a_link_is_not_read() {
 
 /// Names may have the maximum length of the file system.
 #[test]
-fn what_a_kill_left_half_written_goes_with_the_attachment() {
+fn temporary_files_of_a_killed_process_are_deleted_with_the_attachment() {
     for length in [1, 190] {
         let (_guard, cache) = cache();
         let at = Attach::new(&"c".repeat(length), "eth0").unwrap().attachment;

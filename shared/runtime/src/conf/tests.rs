@@ -9,7 +9,7 @@ fn refused(text: &str) -> String {
 }
 
 #[test]
-fn the_highest_version_that_both_sides_speak_is_taken() {
+fn the_highest_version_that_both_sides_support_is_selected() {
     let version = |said: &str| load(&format!(r#"{{{said} "name": "n", "plugins": [{{"type": "t"}}]}}"#));
     let highest = |said| version(said).unwrap().version;
     assert_eq!(highest(r#""cniVersion": "0.4.0","#), Version::V0_4_0);
@@ -40,7 +40,7 @@ fn a_single_plugins_configuration_is_a_list_of_one() {
 }
 
 #[test]
-fn what_is_not_json_is_shown_with_line_column_and_the_line_itself() {
+fn an_error_in_json_shows_line_column_and_the_text_of_the_line() {
     let error = load("{\n  \"name\": \"n\",\n  \"plugins\": [{\"type\": \"bridge\"},]\n}").unwrap_err();
     assert_eq!(error.code(), 6);
     let error = error.to_string();
@@ -52,7 +52,7 @@ fn what_is_not_json_is_shown_with_line_column_and_the_line_itself() {
 }
 
 #[test]
-fn what_makes_no_sense_is_named_with_its_key() {
+fn an_invalid_value_is_reported_with_its_key() {
     assert!(refused(r#"{"plugins": [{"type": "t"}]}"#).contains("name is missing"));
     assert!(refused(r#"{"name": "../n", "plugins": [{"type": "t"}]}"#).contains("name \"../n\""));
     assert!(refused(r#"{"name": "n", "plugins": []}"#).contains("plugins: the list is empty"));

@@ -7,7 +7,7 @@ fn problems(text: &str) -> Vec<String> {
 }
 
 #[test]
-fn what_is_json_has_no_problem_and_every_value_its_place() {
+fn valid_json_has_no_problem_and_every_value_has_a_position() {
     let text = "{\n  \"a\": [1, \"x\\n\", null],\n  \"B\": {\"é\": true}\n}";
     let (root, problems) = parse(text);
     let root = root.unwrap();
@@ -18,7 +18,7 @@ fn what_is_json_has_no_problem_and_every_value_its_place() {
 }
 
 #[test]
-fn comments_and_commas_that_are_too_many_or_missing_are_all_found_in_one_run() {
+fn all_comments_and_superfluous_or_missing_commas_are_found_in_one_run() {
     let text = "{\n  // a comment\n  \"a\": [1, 2,],\n  \"b\": 1 /* two\n lines */\n  \"c\": 2,\n}";
     assert_eq!(
         problems(text),
@@ -34,7 +34,7 @@ fn comments_and_commas_that_are_too_many_or_missing_are_all_found_in_one_run() {
 }
 
 #[test]
-fn what_ends_too_early_is_traced_to_the_line_that_opened_it() {
+fn an_unclosed_bracket_or_string_is_reported_with_its_opening_line() {
     assert_eq!(
         problems("{\n\"a\": ["),
         ["2:7 the text ends, but the bracket opened in line 2 is not closed"]
@@ -46,7 +46,7 @@ fn what_ends_too_early_is_traced_to_the_line_that_opened_it() {
 }
 
 #[test]
-fn a_key_that_is_there_twice_or_a_value_that_is_none_is_named() {
+fn a_repeated_key_and_an_invalid_value_are_reported() {
     assert_eq!(problems("{\"a\": 1, \"a\": 2}"), ["1:10 the key \"a\" is already in line 1"]);
     assert_eq!(
         problems("{\"a\": True, \"b\": 01}"),
@@ -56,7 +56,7 @@ fn a_key_that_is_there_twice_or_a_value_that_is_none_is_named() {
 }
 
 #[test]
-fn a_text_that_is_nested_without_end_is_refused_and_not_followed() {
+fn a_document_with_too_deep_nesting_is_refused() {
     assert!(parse(&"[".repeat(1 << 20)).0.is_none());
 }
 
@@ -93,7 +93,7 @@ const PIECES: [&str; 27] = [
 
 proptest! {
     #[test]
-    fn no_problem_is_found_in_what_the_strict_parser_takes_and_one_in_all_else(
+    fn a_problem_is_found_exactly_if_the_strict_parser_refuses_the_text(
         pieces in prop::collection::vec(prop::sample::select(&PIECES[..]), 0..24),
     ) {
         let source = pieces.concat();
@@ -105,7 +105,7 @@ proptest! {
     }
 
     #[test]
-    fn arbitrary_text_is_borne(source in ".*") {
+    fn arbitrary_text_causes_no_panic(source in ".*") {
         let (_, problems) = parse(&source);
         let lines = source.split('\n').count();
         prop_assert!(problems.iter().all(|problem| (1..=lines).contains(&problem.at.line)));

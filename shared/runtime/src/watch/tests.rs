@@ -21,7 +21,7 @@ fn until(watcher: &mut Watcher, so: impl Fn(&Networks) -> bool) {
 }
 
 #[test]
-fn files_that_come_change_and_go_are_swapped_in() {
+fn new_changed_and_deleted_files_are_noticed() {
     let dir = tempfile::tempdir().unwrap();
     fs::write(dir.path().join("20-b.conflist"), conf("b")).unwrap();
     let mut watcher = Watcher::new(ConfDir::new(dir.path())).unwrap();
@@ -53,7 +53,7 @@ fn a_file_that_becomes_invalid_keeps_its_last_good_state_until_it_is_removed() {
 }
 
 #[test]
-fn the_directory_and_a_networks_own_directory_may_come_later() {
+fn the_directory_and_a_networks_directory_may_be_created_later() {
     let parent = tempfile::tempdir().unwrap();
     let dir = parent.path().join("cni/net.d");
     let mut watcher = Watcher::new(ConfDir::new(&dir)).unwrap();
@@ -67,7 +67,7 @@ fn the_directory_and_a_networks_own_directory_may_come_later() {
 }
 
 #[test]
-fn directories_may_come_while_it_is_looked_for_them() {
+fn directories_may_be_created_while_watches_are_added() {
     for round in 0..1000_u32 {
         let parent = tempfile::tempdir().unwrap();
         let dir = parent.path().join("etc/cni/net.d");
@@ -84,7 +84,7 @@ fn directories_may_come_while_it_is_looked_for_them() {
 }
 
 #[test]
-fn what_does_not_change_a_network_wakes_nobody() {
+fn changes_that_affect_no_network_are_not_reported() {
     let dir = tempfile::tempdir().unwrap();
     let mut watcher = Watcher::new(ConfDir::new(dir.path())).unwrap();
     fs::write(dir.path().join("notes.txt"), "x").unwrap();
