@@ -1,4 +1,4 @@
-//! One question, and what comes of it.
+//! A check, and its result.
 
 use std::{fmt, thread};
 
@@ -6,13 +6,13 @@ use lab::{Feature, message_of_panic};
 
 use crate::host::Host;
 use crate::side::Side;
-use crate::soon::Hope;
+use crate::soon::Timeout;
 
-/// A question whose answer should be yes: `ask` panics if it is no.
+/// A question whose answer should be yes. `ask` panics if the answer is no.
 pub struct Check {
-    /// The program that is asked.
+    /// The program under test.
     pub group: &'static str,
-    /// A sentence.
+    /// The property that must hold, as a sentence.
     pub name: &'static str,
     prepare: fn(&Host),
     ask: fn(&Host),
@@ -22,7 +22,7 @@ pub struct Check {
     ours_alone: Option<&'static str>,
 }
 
-/// What the reference is known to do otherwise.
+/// A known failure of the reference.
 #[derive(Clone, Copy, Debug)]
 struct Difference {
     /// Part of the message with which the check fails.
@@ -34,17 +34,17 @@ struct Difference {
 pub enum Verdict {
     Passed,
     Failed,
-    /// The reference fails with the message that the check names, for this reason.
+    /// The reference fails with the expected message, for this reason.
     Explained(&'static str),
-    /// The reference passes a check that it is said to fail.
+    /// The reference passes, although the check expects it to fail.
     Outdated,
-    /// The reference fails with another message than the check names.
+    /// The reference fails with another message than expected.
     Unexpected,
-    /// The kernel lacks what it needs.
+    /// The kernel lacks this feature.
     Skipped(Feature),
-    /// The machine lacks the program, as this text tells.
+    /// The machine lacks the program. The text names it.
     Absent(&'static str),
-    /// It makes no sense with the reference, as this text tells.
+    /// The check does not apply to the reference, for this reason.
     NotAsked(&'static str),
 }
 
@@ -62,33 +62,33 @@ impl Check {
         }
     }
 
-    /// The reference fails this check with `message`, or a longer one that has it, because of `why`. The run fails if it passes, and if it
+    /// The reference fails this check with a message that contains `message`, because of `why`. The run fails if the reference passes, or
     /// fails with another message.
     pub fn reference_fails(self, message: &'static str, why: &'static str) -> Self {
         Self { reference_fails: Some(Difference { message, why }), ..self }
     }
 
-    /// The reference is not asked, because of `why`.
+    /// The check does not run with the reference, because of `why`.
     pub fn ours_alone(self, why: &'static str) -> Self {
         Self { ours_alone: Some(why), ..self }
     }
 
-    /// What is done on the host first.
+    /// Prepares the host before the check.
     pub fn prepared_by(self, prepare: fn(&Host)) -> Self {
         Self { prepare, ..self }
     }
 
-    /// What not every kernel has.
+    /// Skips the check if the kernel lacks a feature.
     pub fn needs(self, feature: Feature) -> Self {
         Self { needs: [self.needs, vec![feature]].concat(), ..self }
     }
 
-    /// A program that may be missing.
+    /// Skips the check if `lacks` names a missing program.
     pub fn unless(self, lacks: fn() -> Option<&'static str>) -> Self {
         Self { lacks, ..self }
     }
 
-    /// Its row of docs/runtimes.md.
+    /// The check's row in docs/runtimes.md.
     pub fn row(&self, ours: &str, reference: &str) -> String {
         format!("| {} | {} | {ours} | {reference} |", self.group, self.name)
     }
@@ -97,7 +97,7 @@ impl Check {
         format!("{}: {}", self.group, self.name).to_lowercase().contains(filter)
     }
 
-    /// Asks on a host of its own.
+    /// Runs the check on a new host.
     pub fn run_with(&self, side: Side) -> Verdict {
         if let Some(missing) = self.needs.iter().find(|feature| !feature.is_there()) {
             return Verdict::Skipped(*missing);
@@ -109,12 +109,12 @@ impl Check {
             return Verdict::NotAsked(why);
         }
         let difference = self.reference_fails.filter(|_| side == Side::Reference);
-        let (prepare, ask, hope) =
-            (self.prepare, self.ask, if difference.is_some() { Hope::Little } else { Hope::Full });
-        // A lab belongs to a thread.
+        let (prepare, ask) = (self.prepare, self.ask);
+        let timeout = if difference.is_some() { Timeout::Short } else { Timeout::Normal };
+        // A lab changes the namespaces of its thread.
         let thread = thread::Builder::new().name(format!("{}: {} ({side})", self.group, self.name));
         let thread = thread.spawn(move || {
-            hope.for_this_thread();
+            timeout.set_for_this_thread();
             let host = Host::new(side);
             prepare(&host);
             ask(&host);
@@ -130,7 +130,7 @@ impl Check {
         }
     }
 
-    /// What is known of the reference's answer.
+    /// The expected result of the reference.
     #[cfg(test)]
     pub fn known(&self) -> Verdict {
         let fails = self.reference_fails.map(|difference| Verdict::Explained(difference.why));

@@ -1,4 +1,4 @@
-//! containerd, with its service for kubelets (CRI), and its client ctr.
+//! containerd with its CRI service, and its client ctr.
 
 use std::fs;
 use std::path::Path;
@@ -12,10 +12,10 @@ pub const SOCKET: &str = "/run/lab/containerd.sock";
 const FILE: &str = "/run/lab/containerd.toml";
 const ARCHIVE: &str = "/run/lab/image.oci";
 
-/// /usr with containerd 2 of Debian unstable, laid over the machine's: scripts/judges makes it.
+/// An overlay of /usr with containerd 2 of Debian unstable, which scripts/judges mounts.
 const USR_OF_2: &str = "/mnt/containerd2";
 
-/// For containerd 1. Without cgroup controllers, which a container of the machine may not have, and without what needs certain file systems.
+/// Configuration of containerd 1. It uses no cgroup controllers, which the machine may lack, and no snapshotters that need special file systems.
 const VERSION_2: &str = r#"
 version = 2
 root = "/run/lab/runtime/containerd/root"
@@ -37,7 +37,7 @@ bin_dir = "/opt/cni/bin"
 conf_dir = "/etc/cni/net.d"
 "#;
 
-/// The same for containerd 2.
+/// Configuration of containerd 2, with the same settings.
 const VERSION_3: &str = r#"
 version = 3
 root = "/run/lab/runtime/containerd/root"
@@ -64,7 +64,7 @@ bin_dirs = ["/opt/cni/bin"]
 conf_dir = "/etc/cni/net.d"
 "#;
 
-/// runc without limits of resources: containerd 2 sets some also where it is told that there are no controllers of cgroups.
+/// Starts runc without resource limits. containerd 2 sets limits even if `disable_cgroup` is set.
 const WITHOUT_LIMITS: &str = r#"#!/usr/bin/python3
 import json, os, sys
 if "--bundle" in sys.argv:
@@ -77,20 +77,20 @@ if "--bundle" in sys.argv:
 os.execv("/usr/sbin/runc", sys.argv)
 "#;
 
-/// As kubeadm's networks are, with both families.
+/// A network as in kubeadm's documentation, with both families.
 pub const NETWORK: &str = r#"{"cniVersion": "1.0.0", "name": "pods", "plugins": [
     {"type": "bridge", "bridge": "cni0", "isDefaultGateway": true, "ipMasq": true, "hairpinMode": true,
      "ipam": {"type": "host-local", "ranges": [[{"subnet": "10.90.0.0/24"}], [{"subnet": "fd00:90::/64"}]]}},
     {"type": "portmap", "capabilities": {"portMappings": true}},
     {"type": "firewall"}]}"#;
 
-/// Why containerd 2 cannot be asked.
+/// Why containerd 2 cannot be tested.
 pub fn lacks_2() -> Option<&'static str> {
     (!Path::new(USR_OF_2).join("bin/containerd").exists())
         .then_some("containerd 2 of Debian unstable cannot be had")
 }
 
-/// Puts containerd 2 in the place of Debian 12's.
+/// Replaces containerd of Debian 12 with containerd 2.
 pub fn install_2(host: &Host) {
     fs::write("/run/lab/runc", WITHOUT_LIMITS).expect("write a program that starts runc");
     host.lab.host().sh(&format!("mount --bind {USR_OF_2} /usr; chmod +x /run/lab/runc"));
@@ -102,12 +102,12 @@ pub struct Containerd<'a> {
 }
 
 impl<'a> Containerd<'a> {
-    /// It runs, and has the image and a network.
+    /// Starts containerd, and gives it the image and a network.
     pub fn start(host: &'a Host) -> Self {
         Self::with_network(host, NETWORK)
     }
 
-    /// The same with another network.
+    /// Like [`Self::start`], with another network.
     pub fn with_network(host: &'a Host, network: &str) -> Self {
         let is_2 = host
             .run("containerd --version")
@@ -118,7 +118,7 @@ impl<'a> Containerd<'a> {
         fs::write("/etc/cni/net.d/10-pods.conflist", network).expect("configure a network");
         Podman::new(host).does(&format!("save --quiet --format oci-archive --output {ARCHIVE} {IMAGE}"));
         let this = Self { host, daemon: daemon(host) };
-        // The newer client would leave the snapshots to the daemon, whose default is another snapshotter.
+        // Without --local, the daemon of containerd 2 would unpack the image with its default snapshotter.
         let local = if is_2 { "--local " } else { "" };
         for namespace in ["default", "k8s.io"] {
             this.ctr(&format!("--namespace {namespace} image import {local}--snapshotter native {ARCHIVE}"));
@@ -126,7 +126,7 @@ impl<'a> Containerd<'a> {
         this
     }
 
-    /// kill -9: it cannot do anything about it. Containers and plugins that run go on.
+    /// Sends SIGKILL to containerd. Running containers and plugins continue.
     pub fn is_killed(&mut self) {
         self.daemon.kill();
     }
@@ -140,19 +140,19 @@ impl<'a> Containerd<'a> {
         self.host.run(&ctr(line))
     }
 
-    /// A container that goes on in the background, and serves.
+    /// Starts a container in the background that serves the image's port.
     #[track_caller]
     pub fn runs(&self, name: &str) {
         self.ctr(&format!("{} {}", run("--detach", name), SERVE.join(" ")));
     }
 
-    /// What a command of busybox prints in a container that is gone with it.
+    /// Runs a busybox command in a container, which is then removed, and returns its output.
     #[track_caller]
     pub fn prints(&self, name: &str, line: &str) -> String {
         self.ctr(&format!("{} /bin/busybox {line}", run("--rm", name)))
     }
 
-    /// The number of a task's process.
+    /// Process id of a task.
     #[track_caller]
     pub fn pid(&self, namespace: &str, task: &str) -> String {
         let tasks = self.ctr(&format!("--namespace {namespace} task list"));
@@ -163,7 +163,7 @@ impl<'a> Containerd<'a> {
     }
 }
 
-/// The client writes 1024 shares of the processor into each container, unless it is told otherwise.
+/// With `--cpu-shares 0`, the client does not set its default of 1024 shares, which needs a cgroup controller.
 fn run(option: &str, name: &str) -> String {
     format!("run --cni --snapshotter native --cpu-shares 0 {option} {IMAGE} {name}")
 }
@@ -174,7 +174,7 @@ pub fn ctr(line: &str) -> String {
 
 fn daemon(host: &Host) -> Daemon {
     let daemon = Daemon::start(&["containerd", "--config", FILE]);
-    // Without a network CRI is not ready: it reads the directory by itself.
+    // CRI is ready only after it has read the directory of networks, for which the checks wait.
     soon("containerd answers", &true, || host.succeeds(&ctr("version")));
     daemon
 }

@@ -1,4 +1,4 @@
-//! What a kubelet asks containerd for, by CRI: gRPC, which curl speaks, with messages that are few enough to be written by hand.
+//! Client of containerd's CRI service, with the requests of a kubelet. It sends gRPC through curl, and encodes the few messages itself.
 
 use std::fs;
 
@@ -11,7 +11,7 @@ const REQUEST: &str = "/run/lab/request";
 const ANSWER: &str = "/run/lab/answer";
 const HEADERS: &str = "/run/lab/headers";
 
-/// A pod's sandbox: its network, and a process that holds it, which here serves.
+/// A pod's sandbox: a network namespace, and a process in it. In these checks, this process serves the image's port.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Sandbox(String);
 
@@ -21,7 +21,7 @@ impl Sandbox {
     }
 }
 
-/// A message of protocol buffers: https://protobuf.dev/programming-guides/encoding/
+/// A message of protocol buffers (<https://protobuf.dev/programming-guides/encoding/>).
 #[derive(Default)]
 struct Message(Vec<u8>);
 
@@ -59,7 +59,7 @@ impl Message {
 const TCP: u32 = 0;
 const UDP: u32 = 1;
 
-/// The service. One is enough for several threads.
+/// The service. Several threads can use it.
 pub struct Cri(Netns);
 
 impl Cri {
@@ -89,7 +89,7 @@ impl Cri {
         self.ask("StopPodSandbox", &Message::default().text(1, &sandbox.0)).map(drop)
     }
 
-    /// As a kubelet does it.
+    /// Stops and removes a pod, as a kubelet does.
     #[track_caller]
     pub fn removes_pod(&self, sandbox: &Sandbox) {
         self.try_stop_pod(sandbox).unwrap_or_else(|why| panic!("stop {sandbox:?}: {why}"));
@@ -97,13 +97,13 @@ impl Cri {
         self.ask("RemovePodSandbox", &request).unwrap_or_else(|why| panic!("remove {sandbox:?}: {why}"));
     }
 
-    /// All that containerd knows.
+    /// All pods that containerd lists.
     #[track_caller]
     pub fn pods(&self) -> Vec<Sandbox> {
         sandboxes(&self.ask("ListPodSandbox", &Message::default()).expect("list the pods"))
     }
 
-    /// Whether it has read the network's configuration.
+    /// Whether containerd has read the configuration of the network.
     pub fn has_a_network(&self) -> bool {
         self.ask("Status", &Message::default())
             .is_ok_and(|answer| !contains(&answer, b"NetworkPluginNotReady"))
@@ -112,7 +112,7 @@ impl Cri {
     fn ask(&self, method: &str, message: &Message) -> Result<Vec<u8>, String> {
         let length = u32::try_from(message.0.len()).expect("a short message").to_be_bytes();
         let request = [&[0], &length[..], &message.0].concat();
-        // Several may be under way.
+        // Separate files, because several requests may run concurrently.
         let [request_file, answer, headers] =
             [REQUEST, ANSWER, HEADERS].map(|file| format!("{file}.{method}"));
         fs::write(&request_file, request).expect("write a request");
@@ -123,16 +123,16 @@ impl Cri {
              --header te:trailers --data-binary @{request_file} --dump-header {headers} --output {answer} {url}"
         );
         let output = self.0.try_exec(&curl.split_whitespace().collect::<Vec<_>>());
-        let told = fs::read_to_string(headers).unwrap_or_default();
-        if output.status.success() && told.lines().any(|line| line.trim() == "grpc-status: 0") {
+        let received = fs::read_to_string(headers).unwrap_or_default();
+        if output.status.success() && received.lines().any(|line| line.trim() == "grpc-status: 0") {
             Ok(fs::read(answer).expect("read the answer"))
         } else {
-            Err(format!("{told}{}", String::from_utf8_lossy(&output.stderr)))
+            Err(format!("{received}{}", String::from_utf8_lossy(&output.stderr)))
         }
     }
 }
 
-/// The ids in an answer: each is 64 hexadecimal digits, and no other text of it is.
+/// The ids in an answer. Only ids have 64 hexadecimal digits.
 fn sandboxes(answer: &[u8]) -> Vec<Sandbox> {
     let words = answer.split(|byte| !byte.is_ascii_hexdigit());
     words

@@ -1,4 +1,4 @@
-//! A plugin that waits when it is called, until it is let go.
+//! A plugin that waits when it is called, until the check releases it.
 
 use std::path::Path;
 
@@ -14,9 +14,9 @@ pub struct Gate<'a> {
 }
 
 impl<'a> Gate<'a> {
-    /// `plugin` waits when it gets `command`.
+    /// Makes `plugin` wait when it is called with `command`.
     pub fn before(host: &'a Host, plugin: &'static str, command: &str) -> Self {
-        // The real one keeps a name that ends in its own: ferrule goes by that.
+        // The real plugin is renamed to a name with the suffix -PLUGIN, because ferrule selects the plugin by this suffix.
         host.lab.host().sh(&format!(
             r#"mkfifo {REACHED} {LET_GO}
             ln {PLUGINS}/{plugin} {PLUGINS}/real-{plugin}
@@ -33,13 +33,13 @@ PLUGIN
         Self { host, plugin }
     }
 
-    /// Returns when the plugin waits, with the number of its process.
+    /// Waits until the plugin waits, and returns its process id.
     #[track_caller]
     pub fn reached(&self) -> String {
         self.host.run(&format!("cat {REACHED}"))
     }
 
-    /// Nobody waits any more. Returns when the plugin that waited has ended.
+    /// Restores the plugin, and releases the waiting one. Returns when it has exited.
     #[track_caller]
     pub fn open(self, waiting: &str) {
         let Self { host, plugin } = self;

@@ -1,4 +1,4 @@
-//! A host on which containers are run, and another machine on its network.
+//! A host that runs containers, and another machine on its network.
 
 use std::fs;
 
@@ -6,7 +6,7 @@ use lab::{Lab, Netns, Snapshot};
 
 use crate::side::Side;
 
-/// The image that all containers are started from: busybox, which says its host name to whoever connects to port 80.
+/// The image of all containers: busybox, which answers connections to port 80 with its host name.
 pub const IMAGE: &str = "localhost/busybox:latest";
 pub const SERVE: [&str; 7] = ["/bin/busybox", "nc", "-ll", "-p", "80", "-e", "/bin/hostname"];
 /// Made by scripts/judges.
@@ -14,10 +14,10 @@ pub const ROOT_FILES: &str = "/mnt/image.tar";
 
 /// Where the plugins are.
 pub const PLUGINS: &str = "/opt/cni/bin";
-/// As scripts/judges has installed it.
+/// scripts/judges has installed it.
 pub const CNITOOL: &str = "/mnt/ours/usr/local/bin/cnitool";
 
-/// How the other machine reaches the host, and how the host is seen there.
+/// Addresses of the host and of the other machine.
 pub const HOST: &str = "198.51.100.1";
 pub const HOST6: &str = "2001:db8:51::1";
 pub const CLIENT: &str = "198.51.100.2";
@@ -26,7 +26,7 @@ pub const CLIENT6: &str = "2001:db8:51::2";
 pub struct Host {
     pub lab: Lab,
     pub client: Netns,
-    /// Whose plugins are there at first.
+    /// The plugins that are installed at first.
     pub side: Side,
 }
 
@@ -43,12 +43,12 @@ impl Host {
         this
     }
 
-    /// Puts a side's plugins in the place of whatever is there.
+    /// Replaces the installed plugins with those of `side`.
     pub fn installs(&self, side: Side) {
         self.lab.host().sh(&format!("rm -f {PLUGINS}/*; cp -a {}/. {PLUGINS}", side.directory()));
     }
 
-    /// Runs a program, which must be a success. What hangs is ended.
+    /// Runs a program, which must succeed. It is killed after five minutes.
     #[track_caller]
     pub fn run(&self, line: &str) -> String {
         self.run_words(&line.split_whitespace().collect::<Vec<_>>())
@@ -59,12 +59,12 @@ impl Host {
         self.lab.host().exec(&limited(words)).trim().to_owned()
     }
 
-    /// Whether a program ends well.
+    /// Whether a program succeeds.
     pub fn succeeds(&self, line: &str) -> bool {
         self.try_run(line).is_ok()
     }
 
-    /// What a program that fails says about it.
+    /// Runs a program. The error is its stderr.
     pub fn try_run(&self, line: &str) -> Result<(), String> {
         let words: Vec<_> = line.split_whitespace().collect();
         let output = self.lab.host().try_exec(&limited(&words));
@@ -72,21 +72,22 @@ impl Host {
         if output.status.success() { Ok(()) } else { Err(said()) }
     }
 
-    /// Podman forgets a namespace that it was killed over, and the namespace holds the attachment's interface.
+    /// Deletes namespaces that a killed Podman has left. They contain interfaces of attachments.
     pub fn unmounts_namespaces(&self) {
         self.lab.host().sh(
             "for file in /run/netns/netns-*; do [ ! -e \"$file\" ] || { umount --lazy \"$file\" || true; rm -f \"$file\"; }; done",
         );
     }
 
-    /// What plugins can leave behind: links, addresses, routes, rules, settings and flows of the host, and files that belong to a container.
+    /// Everything that plugins can leave: links, addresses, routes, rules, settings and flows of the host, and files of containers.
     pub fn snapshot(&self) -> State {
         let own_files = "find /var/lib/cni /run/cni -type f 2>/dev/null | grep -v -e /last_reserved_ip -e lock$ | sort || true";
         let files = self.lab.host().sh(own_files).lines().map(str::to_owned).collect();
         State { kernel: self.lab.snapshot().without("disk"), files }
     }
 
-    /// The network's own things come with its first container, and stay. So: attach and detach one, look, do the same again, and look.
+    /// Fails if a container leaves anything. The first container of a network creates objects that stay, such as the bridge, so this compares
+    /// the state after the first container with the state after the second.
     #[track_caller]
     pub fn leaves_nothing(&self, mut attach_and_detach: impl FnMut()) {
         attach_and_detach();
@@ -96,7 +97,7 @@ impl Host {
     }
 }
 
-/// Containers of a check go with it. Kernels before 5.14 have no such file: there they go with the run.
+/// Kills the containers of a check. Kernels before 5.14 lack `cgroup.kill`: there, the containers end with the whole run.
 impl Drop for Host {
     fn drop(&mut self) {
         end_containers();

@@ -1,9 +1,9 @@
-//! `make judges`: programs that operators run, as Debian packages them, attach real containers by the plugins that `make install`
-//! installs, and then by the reference's. It asks what an operator would ask: does the traffic arrive, and is all gone afterwards?
+//! `make judges`: Debian's packages of container runtimes attach real containers with the plugins that `make install` installs, and then
+//! with the reference's. The checks test what matters to operators: traffic arrives, and nothing is left afterwards.
 //!
-//! scripts/judges starts it where the programs are, in namespaces of its own.
-#![allow(clippy::expect_used, reason = "a check that cannot go on has failed")]
-#![allow(clippy::print_stdout, clippy::print_stderr, reason = "the checks speak to whoever runs them")]
+//! scripts/judges unpacks the runtimes, and starts this program in separate namespaces.
+#![allow(clippy::expect_used, reason = "a check that cannot continue has failed")]
+#![allow(clippy::print_stdout, clippy::print_stderr, reason = "the program prints its results")]
 
 mod check;
 mod checks;
@@ -28,14 +28,14 @@ const USAGE: &str = "usage: scripts/judges [--plugins ours|reference] [TEXT]
   --plugins SIDE  only with these plugins, in place of both
   TEXT            only the checks that have TEXT in \"PROGRAM: NAME\"";
 
-/// What the user asks for.
+/// The command line.
 struct Options {
     sides: Vec<Side>,
     filter: String,
 }
 
 impl Options {
-    /// None: they make no sense, or help is wanted.
+    /// `None` if the words are invalid, or for `--help`.
     fn parse(mut words: impl Iterator<Item = String>) -> Option<Self> {
         let mut options = Self { sides: Side::ALL.to_vec(), filter: String::new() };
         while let Some(word) = words.next() {

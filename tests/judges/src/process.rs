@@ -5,11 +5,11 @@ use std::process::{Child, Command, Stdio};
 
 use lab::PATH;
 
-/// Ends when it is dropped.
+/// A process that is killed when this is dropped.
 pub struct Daemon(Child);
 
 impl Daemon {
-    /// What it prints goes to a file in the lab.
+    /// Starts a program, whose output goes to a file in the lab.
     pub fn start(argv: &[&str]) -> Self {
         let (program, arguments) = argv.split_first().expect("a program");
         let name = program.rsplit('/').next().expect("a name");
@@ -24,7 +24,7 @@ impl Daemon {
         Self(command.spawn().unwrap_or_else(|e| panic!("start {program}: {e}")))
     }
 
-    /// With SIGKILL.
+    /// Sends SIGKILL.
     pub fn kill(&mut self) {
         self.0.kill().expect("kill a process");
         self.0.wait().expect("wait for a process");

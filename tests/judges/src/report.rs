@@ -1,4 +1,4 @@
-//! The table.
+//! The table of results.
 
 use std::fmt;
 
@@ -14,7 +14,7 @@ pub struct Report {
 }
 
 impl Report {
-    /// What came of a check, with each side that it was tried with.
+    /// Adds the results of a check with each side.
     pub fn add(&mut self, check: &Check, tried: &[(Side, Verdict)]) {
         let of =
             |side| tried.iter().find(|(one, _)| *one == side).map_or(String::new(), |(_, v)| v.to_string());

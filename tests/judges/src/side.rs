@@ -1,4 +1,4 @@
-//! Whose plugins the programs find.
+//! The two sides of a comparison: Ferrule's plugins and the reference's.
 
 use std::fmt;
 
@@ -22,7 +22,7 @@ impl Side {
         }
     }
 
-    /// Where scripts/judges has put them.
+    /// The directory into which scripts/judges has installed the plugins.
     pub fn directory(self) -> &'static str {
         match self {
             Self::Ours => "/mnt/ours/opt/cni/bin",

@@ -1,4 +1,4 @@
-//! Waiting for other programs, which tell nobody when they are done.
+//! Waits for other programs, which do not report when they are done.
 
 use std::cell::Cell;
 use std::thread;
@@ -6,50 +6,50 @@ use std::time::{Duration, Instant};
 
 use lab::Netns;
 
-/// How long a check waits for what should come: so long only where it does not.
+/// How long a check waits for an event. Only a failing check waits so long.
 #[derive(Clone, Copy)]
-pub enum Hope {
-    Full,
-    /// It is known not to come.
-    Little,
+pub enum Timeout {
+    Normal,
+    /// For a check that is known to fail.
+    Short,
 }
 
 thread_local! {
-    static HOPE: Cell<Hope> = const { Cell::new(Hope::Full) };
+    static TIMEOUT: Cell<Timeout> = const { Cell::new(Timeout::Normal) };
 }
 
-impl Hope {
-    /// A check is a thread.
-    pub fn for_this_thread(self) {
-        HOPE.set(self);
+impl Timeout {
+    /// Each check runs in a separate thread.
+    pub fn set_for_this_thread(self) {
+        TIMEOUT.set(self);
     }
 
-    fn patience(self) -> Duration {
+    fn duration(self) -> Duration {
         Duration::from_secs(match self {
-            Self::Full => 300,
-            Self::Little => 20,
+            Self::Normal => 300,
+            Self::Short => 20,
         })
     }
 }
 
-/// Asks again and again until there is an answer that holds.
+/// Calls `ask` until it returns `wanted`. Panics after the timeout.
 #[track_caller]
 pub fn soon<T: PartialEq + std::fmt::Debug>(what: &str, wanted: &T, ask: impl Fn() -> T) {
-    let (start, patience) = (Instant::now(), HOPE.get().patience());
+    let (start, timeout) = (Instant::now(), TIMEOUT.get().duration());
     loop {
         let answer = ask();
         if answer == *wanted {
             return;
         }
         assert!(
-            start.elapsed() < patience,
-            "{what}: {wanted:?} is wanted, and after {patience:?} it is {answer:?}"
+            start.elapsed() < timeout,
+            "{what}: {wanted:?} is wanted, and after {timeout:?} it is {answer:?}"
         );
         thread::sleep(Duration::from_millis(50));
     }
 }
 
-/// A server that has just been started may not listen yet.
+/// Waits until a server answers, because a new server may not listen yet.
 #[track_caller]
 pub fn tcp_says_soon(from: &Netns, to: &str, answer: &str) {
     soon(&format!("TCP from {} to {to}", from.name()), &Some(answer.to_owned()), || {

@@ -1,4 +1,4 @@
-//! buildah: the steps of a build have a network.
+//! Buildah: the network of the steps of a build.
 
 use crate::check::Check;
 use crate::host::{CLIENT, HOST, Host, IMAGE};
@@ -12,7 +12,7 @@ pub fn checks() -> Vec<Check> {
     ]
 }
 
-/// Builds from an instruction. Its output is the build's.
+/// Builds an image with one RUN instruction, and returns the output.
 fn build(host: &Host, instruction: &str) -> String {
     host.lab.host().sh("mkdir -p /run/lab/build");
     std::fs::write("/run/lab/build/Dockerfile", format!("FROM {IMAGE}\nRUN {instruction}\n"))

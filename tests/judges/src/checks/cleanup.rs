@@ -1,4 +1,4 @@
-//! Runtimes and containers that are killed, and `cni-gc.service`, which removes what they leave.
+//! Killed runtimes and containers, and `cni-gc.service`, which removes their stale resources.
 
 use crate::check::Check;
 use crate::gate::Gate;
@@ -6,7 +6,7 @@ use crate::host::{CNITOOL, Host, IMAGE};
 use crate::podman::Podman;
 use crate::process::Daemon;
 
-/// Why the reference is not asked.
+/// Why these checks do not run with the reference.
 pub const WHY: &str = "its plugins do not list what they have, so cnitool cannot collect it";
 
 pub fn checks() -> Vec<Check> {
@@ -20,13 +20,13 @@ pub fn checks() -> Vec<Check> {
     ]
 }
 
-/// What the timer starts, once a container is older than a second in place of an hour.
+/// Runs the timer's command, with an age of one second instead of one hour.
 pub fn collects(host: &Host) {
     host.run("sleep 2");
     host.run(&format!("{CNITOOL} gc --all --older-than 1s"));
 }
 
-/// Podman, whose network's own things have come with a first container.
+/// Podman with a network whose bridge and tables exist already, because a first container has created them.
 fn podman(host: &Host) -> Podman<'_> {
     let podman = Podman::new(host);
     podman.does("network create net");
@@ -47,8 +47,8 @@ fn killed_in_add(host: &Host) {
     host.snapshot().assert_same(&half_way);
     victim.kill();
     gate.open(&waiting);
-    // GC waits for ten minutes until it takes the namespace for abandoned, in the host's PID namespace only. A
-    // reboot or an administrator removes it earlier.
+    // GC treats the namespace as deleted only after ten minutes, and only in the host's PID namespace. Here, the check removes it, as an
+    // administrator or a reboot would.
     collects(host);
     host.run_words(&["sh", "-ec", "for file in /run/netns/netns-*; do umount $file; rm $file; done"]);
     collects(host);
@@ -57,7 +57,7 @@ fn killed_in_add(host: &Host) {
     podman.is_reached(&format!("{}:8081", crate::host::HOST), &podman.inside("victim", "hostname"));
 }
 
-/// Its monitor, conmon, starts a Podman that cleans up.
+/// Podman's monitor, conmon, starts another Podman that cleans up.
 fn killed_in_del(host: &Host) {
     let podman = podman(host);
     let before = host.snapshot();

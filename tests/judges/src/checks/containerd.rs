@@ -1,4 +1,4 @@
-//! containerd's own client, which calls the plugins itself.
+//! containerd's client ctr, which calls the plugins itself.
 
 use lab::Feature;
 

@@ -1,4 +1,4 @@
-//! containerd as a kubelet uses it, also while it is killed.
+//! containerd as a kubelet uses it, also when it is killed.
 
 use std::{fs, slice, thread};
 
@@ -13,7 +13,7 @@ use crate::host::{HOST, HOST6, Host, PLUGINS};
 use crate::side::Side;
 use crate::soon::{soon, tcp_says_soon};
 
-/// Of containerd 1 and of containerd 2.
+/// The checks for containerd 1 and for containerd 2.
 pub fn checks() -> Vec<Check> {
     let failed =
         |group| Check::new(group, "a pod whose ADD fails leaves nothing", failed_add).needs(Feature::Ipv6);
@@ -48,7 +48,7 @@ fn of(group: &'static str) -> Vec<Check> {
 
 const PORT: u32 = 8080;
 
-/// It runs, and has read its network's configuration.
+/// Starts containerd, and waits until it has read the configuration of the network.
 fn start(host: &Host) -> (Containerd<'_>, Cri) {
     let (containerd, cri) = (Containerd::start(host), Cri::of(host));
     is_ready(&cri);
@@ -65,7 +65,7 @@ fn is_reached(host: &Host, pod: &str) {
     }
 }
 
-/// A pod comes, serves and goes.
+/// Runs a pod, connects to it, and removes it.
 fn works(host: &Host, cri: &Cri) {
     let pod = cri.runs_pod("web", PORT);
     is_reached(host, "web");
@@ -100,7 +100,7 @@ fn killed_in_del(host: &Host) {
     });
 }
 
-/// Kills containerd while portmap is at work, in the middle of the chain. The plugin goes on, as an orphan whose result nobody reads.
+/// Kills containerd while portmap runs, in the middle of the chain. The plugin continues as an orphan, and nobody reads its result.
 fn is_killed_in(host: &Host, command: &str, job: impl FnOnce(&Cri) + Send) {
     let (mut containerd, cri) = start(host);
     works(host, &cri);
@@ -118,7 +118,7 @@ fn is_killed_in(host: &Host, command: &str, job: impl FnOnce(&Cri) + Send) {
     is_ready(&cri);
     let pods = cri.pods();
     assert!(!pods.is_empty(), "containerd has forgotten the pod");
-    // It may come before the kubelet.
+    // GC may run before the kubelet removes the pod.
     if host.side == Side::Ours {
         collects(host);
     }
@@ -145,7 +145,7 @@ fn survives(host: &Host) {
 }
 
 fn failed_add(host: &Host) {
-    // Addresses of its own: processes that hold sandboxes of other checks outlive them.
+    // Other addresses than in the other checks, whose sandbox processes may still run.
     let network = NETWORK.replace("10.90.", "10.96.").replace("fd00:90:", "fd00:96:");
     let (_containerd, cri) = (Containerd::with_network(host, &network), Cri::of(host));
     is_ready(&cri);
@@ -160,7 +160,7 @@ fn failed_add(host: &Host) {
     host.run(&format!("mv {PLUGINS}/aside {PLUGINS}/firewall"));
     let pods = cri.pods();
     pods.iter().for_each(|pod| cri.removes_pod(pod));
-    // containerd 2 forgets a pod whose DEL failed as well: nobody repeats it.
+    // containerd 2 drops a pod if its DEL failed too, so nobody repeats the DEL.
     if pods.is_empty() && host.side == Side::Ours {
         collects(host);
     }

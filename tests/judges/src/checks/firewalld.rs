@@ -7,7 +7,7 @@ use crate::host::{CLIENT, CNITOOL, HOST, Host};
 use crate::podman::Podman;
 use crate::process::Daemon;
 
-/// What a check says whose host port is not reached.
+/// The message of a check that cannot reach its host port.
 const NOT_REACHED: &str = r#"TCP from client to 198.51.100.1:8080: Some("web") is wanted"#;
 
 pub fn checks() -> Vec<Check> {
@@ -23,17 +23,17 @@ pub fn checks() -> Vec<Check> {
         check("after a reload and podman network reload, everything works", after_both),
         check("a container that is removed after a reload leaves nothing", nothing_left)
             .reference_fails(
-            // Its DEL has failed, so the runtime keeps the result.
+            // DEL has failed, so the runtime keeps the result.
             "files of the plugins",
             "bridge's DEL fails because the chain of its masquerade rule was flushed, even if the DEL is repeated",
         ),
     ]
 }
 
-/// A container with a port on a host with firewalld, which lets in and forwards nothing by itself.
+/// A container with a host port, on a host with firewalld, which by default accepts and forwards no connections.
 fn with_a_container(host: &Host) -> (Podman<'_>, Firewalld) {
     let firewalld = Firewalld::start(&host.lab, "nftables", "public");
-    // Plugins look for it where the bus of a host is.
+    // Plugins look for firewalld on the host's system bus.
     host.lab.host().sh("mkdir /run/dbus; ln -s /run/lab/firewalld/bus /run/dbus/system_bus_socket");
     let podman = Podman::new(host);
     podman.does("network create net");

@@ -1,4 +1,4 @@
-//! All checks, by the program that is asked.
+//! All checks, by the program under test.
 
 mod buildah;
 mod cleanup;

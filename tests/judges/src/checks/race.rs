@@ -1,6 +1,6 @@
-//! Containers of Podman and of ctr, both of which use libcni, come and go while GC runs in a loop.
+//! Containers of Podman and of ctr, which both use libcni, start and stop while GC runs in a loop.
 //!
-//! `JUDGES_RACE_SECONDS=120` is the whole test, with a hundred containers at least. Without it a few come once.
+//! `JUDGES_RACE_SECONDS=120` runs the whole test, with at least a hundred containers. Otherwise, a few containers run once.
 
 use std::env;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -49,12 +49,12 @@ fn networks(podman: &Podman<'_>) -> Vec<&'static str> {
 
 fn race(host: &Host) {
     let podman = Podman::new(host);
-    // The plugins of this network are called by ctr.
+    // ctr calls the plugins of this network.
     let _containerd = Containerd::start(host);
     let race = Race { machine: host.lab.host(), client: &host.client, networks: networks(&podman) };
     let seconds = env::var(SECONDS).ok().and_then(|text| text.parse().ok()).map(Duration::from_secs);
     let containers = if seconds.is_some() { WHOLE } else { SAMPLE };
-    // The networks' own things come with their first containers.
+    // The first containers create the shared objects of the networks.
     race.run(SAMPLE, None);
     let before = host.snapshot();
     race.run(containers, seconds);
@@ -68,12 +68,12 @@ struct Race<'a> {
 }
 
 impl Race<'_> {
-    /// What a command line prints, which a shell reads. What hangs is ended.
+    /// Runs a command line in a shell, and returns its output. It is killed after five minutes.
     fn does(&self, line: &str) -> String {
         self.machine.sh(&format!("timeout --kill-after=5 300 {line}"))
     }
 
-    /// Each container comes once, and again until the time is over.
+    /// Runs each container once, and repeats this until the time is over.
     fn run(&self, containers: usize, least: Option<Duration>) {
         let (is_over, started) = (AtomicBool::new(false), Instant::now());
         thread::scope(|scope| {
@@ -104,7 +104,7 @@ impl Race<'_> {
         self.does(&format!("{CNITOOL} gc --all"));
     }
 
-    /// A container comes, looks twice for what it has, and goes.
+    /// Starts a container, checks its network twice, and removes it.
     fn live(&self, i: usize, round: usize) {
         let name = format!("race{i}x{round}");
         if i.is_multiple_of(WORKERS) {
@@ -136,7 +136,7 @@ impl Race<'_> {
             }
         }
         if i.is_multiple_of(4) {
-            // With its monitor, so that nobody cleans up for now.
+            // Kills the monitor too, so that no Podman cleans up immediately.
             let format = "{{.State.ConmonPid}} {{.State.Pid}}";
             let pids = self.does(&format!("podman inspect --format '{format}' {name}"));
             self.does(&format!("kill -9 {}", pids.trim()));

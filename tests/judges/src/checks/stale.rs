@@ -1,5 +1,5 @@
-//! What host-local takes for a dead container (docs/host-local.md), with the containers of real runtimes: a network of two addresses gives
-//! none of them away while both containers live, and both after a loss of power.
+//! Stale leases of host-local (docs/host-local.md), with containers of real runtimes. On a network with two addresses, host-local allocates
+//! neither to a third container while both containers run, and both after a loss of power.
 
 use lab::Feature;
 
@@ -10,7 +10,8 @@ use crate::host::{Host, IMAGE};
 use crate::podman::Podman;
 use crate::soon::soon;
 
-/// Each check has addresses of its own. They are looked for on the whole machine, and shims keep the namespaces of an earlier check.
+/// Each check uses different addresses, because host-local looks for an address on the whole machine, and shims may keep namespaces of an
+/// earlier check.
 fn network(net: u8) -> String {
     const NETWORK: &str = r#"{"cniVersion": "1.0.0", "name": "small", "plugins": [
         {"type": "bridge", "bridge": "small0", "isGateway": true, "ipam": {"type": "host-local", "staleLeaseAge": 0,
@@ -37,7 +38,7 @@ pub fn checks() -> Vec<Check> {
     ]
 }
 
-/// Nothing is given away, whether or not the runtime's records can be found. `starts` tries to start a container of that name.
+/// No address is allocated again, with and without the runtime's cache. `starts` tries to start a container of that name.
 fn keeps_all(host: &Host, net: u8, starts: impl Fn(&str) -> bool) {
     assert!(!starts("c"), "the address of a living container was given away");
     host.run("mv /var/lib/cni/results /var/lib/cni/lost");
@@ -49,7 +50,7 @@ fn keeps_all(host: &Host, net: u8, starts: impl Fn(&str) -> bool) {
     }
 }
 
-/// What a loss of power ends: processes, and the namespaces that a runtime has mounted.
+/// Ends what a loss of power would end: processes, and the namespaces that a runtime has mounted.
 fn power_is_lost(host: &Host, processes: &[String], namespaces: &str) {
     host.run(&format!("kill -9 {}", processes.join(" ")));
     let unmount = format!("for file in /run/netns/{namespaces}; do umount $file; rm $file; done");
@@ -91,7 +92,7 @@ fn cri(host: &Host) {
     }
 }
 
-/// It names the namespace by the container's process, and calls DEL only for a container that it still waits for.
+/// ctr passes the path of the process's namespace, and calls DEL only for a container that it waits for.
 fn ctr(host: &Host) {
     let containerd = Containerd::with_network(host, &network(3));
     ["a", "b"].iter().for_each(|name| containerd.runs(name));
@@ -101,7 +102,7 @@ fn ctr(host: &Host) {
     };
     keeps_all(host, 3, |name| starts(name).is_ok());
     host.run(&format!("kill -9 {}", containerd.pid("default", "a")));
-    // A process that is just exiting can be in the way of the look at the host: then nothing counts as stale.
+    // While a process exits, host-local may be unable to inspect it, and then releases no lease. So the check repeats.
     let tries = std::cell::Cell::new(0);
     soon("the address is given to another container", &Ok(()), || {
         tries.set(tries.get() + 1);
