@@ -1,4 +1,4 @@
-//! GC by cnitool: nothing live is taken, and what a dry run lists is what goes.
+//! GC by cnitool: it keeps the resources of live containers, and removes exactly what a dry run lists.
 
 use std::fs;
 
@@ -25,7 +25,7 @@ fn rules(lab: &Lab) -> String {
     lab.host().sh("nft list ruleset")
 }
 
-/// What a dry run would remove, and what it keeps: kind, name and container, sorted.
+/// The resources that a dry run would remove and those that it keeps: kind, name and container, sorted.
 fn dry_run(tool: &Tool) -> [Vec<String>; 2] {
     let dry = tool.json("gc net --dry-run");
     ["wouldRemove", "kept"].map(|key| listed(&dry[key]))
@@ -75,7 +75,7 @@ fn host_ports_of_a_running_container_without_veth_and_lease_stay() {
     assert!(dry_run(&tool)[0].is_empty());
 }
 
-/// No link of the host leads to a container on macvlan, and no host-local lease tells its address.
+/// With macvlan and dhcp, no link of the host leads to the container, and no lease of host-local contains its address.
 #[test]
 fn the_dhcp_lease_of_a_running_container_that_no_cache_knows_stays() {
     beyond_reference!("gc");
@@ -94,9 +94,9 @@ fn the_dhcp_lease_of_a_running_container_that_no_cache_knows_stays() {
     net.until("no lease is left", || net.list().is_empty());
 }
 
-/// Podman's network driver `cni` keeps the chain of `podman network create --opt type=` in a file of its own.
+/// Podman's network driver `cni` stores the plugins of `podman network create --opt type=` in a separate file.
 #[test]
-fn what_a_killed_setup_of_a_network_of_podmans_driver_has_left_is_removed() {
+fn gc_removes_stale_resources_of_a_killed_setup_by_podmans_driver() {
     beyond_reference!("gc");
     let lab = Lab::new();
     let pod = lab.container("torn");
@@ -120,7 +120,7 @@ fn what_a_killed_setup_of_a_network_of_podmans_driver_has_left_is_removed() {
     assert!(leases().is_empty() && !rules(&lab).contains("net/torn/"), "{}", rules(&lab));
 }
 
-/// Podman may have made it a moment ago for an ADD that has not started yet.
+/// Podman may have created the namespace a moment ago, for an ADD that has not started yet.
 #[test]
 fn a_young_namespace_of_podman_that_no_process_uses_keeps_everything() {
     beyond_reference!("gc");
@@ -134,9 +134,9 @@ fn a_young_namespace_of_podman_that_no_process_uses_keeps_everything() {
     assert!(leases().len() == 1 && pod.link("eth0").is_some(), "{:?}", leases());
 }
 
-/// The cache's file tells when an attachment was made.
+/// The modification time of the cache file is the time of the ADD.
 #[test]
-fn older_than_keeps_what_young_attachments_have() {
+fn older_than_keeps_resources_of_young_attachments() {
     beyond_reference!("gc");
     let lab = Lab::new();
     let pods = ["old", "young"].map(|id| lab.container(id));
@@ -158,41 +158,41 @@ fn older_than_keeps_what_young_attachments_have() {
 }
 
 #[test]
-fn what_live_containers_have_is_kept_and_listed_while_stale_things_go() {
+fn gc_keeps_and_lists_resources_of_live_containers_and_removes_stale_ones() {
     beyond_reference!("gc");
     let lab = Lab::new();
-    let [known, stranger, gone] = ["known", "stranger", "gone"].map(|id| lab.container(id));
+    let [known, unknown, gone] = ["known", "unknown", "gone"].map(|id| lab.container(id));
     lab.configure("10-net.conflist", &network("1.1.0", &json!([bridge("10.204.2.0/24")])));
     let tool = lab.cnitool();
     tool.says("add net known --container-id known");
-    tool.says(&format!("add net stranger --container-id stranger {ELSEWHERE}"));
+    tool.says(&format!("add net unknown --container-id unknown {ELSEWHERE}"));
     tool.says("add net gone --container-id gone");
     gone.vanish();
 
     let collected = tool.run("gc net");
     assert!(collected.succeeded(), "{collected:#?}");
-    for words in ["lease 10.204.2.3 of stranger eth0: kept: alive", "--force"] {
+    for words in ["lease 10.204.2.3 of unknown eth0: kept: alive", "--force"] {
         assert!(collected.stderr.contains(words), "{words}: {collected:#?}");
     }
     assert!(!collected.stderr.contains("of known"), "{collected:#?}");
     assert_eq!(leases(), ["10.204.2.2", "10.204.2.3"]);
-    assert!([&known, &stranger].iter().all(|pod| pod.link("eth0").is_some()));
-    assert!(rules(&lab).contains("net/stranger/eth0"));
+    assert!([&known, &unknown].iter().all(|pod| pod.link("eth0").is_some()));
+    assert!(rules(&lab).contains("net/unknown/eth0"));
 
     tool.says("gc net --all");
     assert_eq!(leases(), ["10.204.2.3"], "--all removes what is in cnitool's own cache only");
-    tool.says("gc net --force stranger");
-    assert!(leases().is_empty() && stranger.link("eth0").is_none());
+    tool.says("gc net --force unknown");
+    assert!(leases().is_empty() && unknown.link("eth0").is_none());
 }
 
-/// The specification's list of valid attachments cannot have one that is made while GC runs. The list of stale ones need not.
+/// The specification's list of valid attachments would lack this attachment, so GC would remove it. Ferrule sends a list of stale attachments.
 #[test]
-fn an_attachment_that_is_made_while_gc_runs_keeps_everything() {
+fn an_attachment_that_is_created_while_gc_runs_keeps_everything() {
     beyond_reference!("gc");
     let lab = Lab::new();
     let [late, gone] = ["late", "gone"].map(|id| lab.container(id));
     let (asked, added) = (lab.dir().join("asked"), lab.dir().join("added"));
-    // A plugin of another maker that lets an ADD of another runtime come in between.
+    // A plugin that waits in GC, so that the ADD of another runtime runs meanwhile.
     let program = format!(
         "#!/bin/sh\n[ \"$1\" = collect ] || exit 0\ncase $(cat) in *'\"dryRun\":false'*)\n\
          touch {}; while [ ! -e {} ]; do sleep 0.01; done;; esac\n",
@@ -220,7 +220,7 @@ fn an_attachment_that_is_made_while_gc_runs_keeps_everything() {
     assert!(!rules(&lab).contains("net/gone/"));
 }
 
-/// DEL needs the configuration of the ADD. The second attachment is in the cache of Multus, whose DEL is not cnitool's.
+/// DEL needs the configuration of the ADD. The second attachment is in the cache of Multus, so cnitool sends no DEL for it.
 #[test]
 fn rules_of_plugins_that_the_network_no_longer_has_are_listed_and_removed() {
     beyond_reference!("gc");
@@ -250,7 +250,7 @@ fn rules_of_plugins_that_the_network_no_longer_has_are_listed_and_removed() {
 }
 
 #[test]
-fn networks_of_old_versions_are_collected_too() {
+fn gc_also_works_for_networks_of_old_versions() {
     beyond_reference!("gc");
     for version in ["0.3.1", "0.4.0", "1.0.0"] {
         let lab = Lab::new();
@@ -265,7 +265,7 @@ fn networks_of_old_versions_are_collected_too() {
     }
 }
 
-/// Random containers: known or not, alive or not. A generator of its own: the seed is in the message of a failure.
+/// Random containers, in a cache or not, alive or not. The message of a failure contains the seed.
 #[test]
 fn a_gc_removes_exactly_what_the_dry_run_lists_on_random_hosts() {
     beyond_reference!("gc");

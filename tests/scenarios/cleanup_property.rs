@@ -1,7 +1,7 @@
-//! A dry run lists exactly what a GC removes, and no live container loses anything: on random hosts with all kinds of things that plugins
-//! leave on a host.
+//! GC on random hosts, with all kinds of resources that plugins create: a dry run lists exactly what a GC removes, and live containers keep
+//! everything.
 //!
-//! `GC_HOSTS=100` tries so many hosts. The seed is in the message of a failure.
+//! `GC_HOSTS=100` tests 100 hosts. The message of a failure contains the seed.
 
 use std::collections::BTreeSet;
 use std::env;
@@ -33,7 +33,7 @@ impl Random {
 
 struct Pod {
     netns: Container,
-    /// What `cnitool` needs to name it.
+    /// The arguments of `cnitool` that name the attachment.
     line: String,
     is_alive: bool,
 }
@@ -58,7 +58,7 @@ impl World {
         }
         let mut pods = Vec::new();
         for i in 0..CONTAINERS {
-            // Each network has a container at least.
+            // Each network has at least one container.
             let network: &Network = networks.get(i).unwrap_or_else(|| shared[random.below(shared.len())]);
             let id = format!("random{seed}x{i:02}");
             let netns = net.lab.container(&id);
@@ -83,7 +83,7 @@ impl World {
         }
     }
 
-    /// Whatever tells of a container that is not a record of libcni's or cnitool's.
+    /// All files, rules and links that contain the container's name, except results in caches.
     fn traces(&self, id: &str) -> String {
         let host = self.net.lab.host();
         let files = format!("grep -rl {id} /var/lib/cni --exclude-dir=results || true");
@@ -94,7 +94,7 @@ impl World {
     }
 }
 
-/// A line for each thing of each network: kind, name, container and interface, and why it is kept.
+/// A line for each resource of each network: kind, name, container, interface, and why it is kept.
 fn listed(reports: &Value, key: &str) -> BTreeSet<String> {
     let text = |one: &Value, key: &str| one[key].as_str().unwrap_or_default().to_owned();
     let of_network = |report: &Value| {
@@ -112,7 +112,7 @@ fn listed(reports: &Value, key: &str) -> BTreeSet<String> {
 }
 
 #[test]
-fn a_gc_removes_exactly_what_the_dry_run_lists_of_all_kinds_of_things() {
+fn a_gc_removes_exactly_what_the_dry_run_lists_for_all_kinds_of_resources() {
     beyond_reference!("gc");
     let hosts = env::var("GC_HOSTS").ok().and_then(|text| text.parse().ok()).unwrap_or(HOSTS);
     for seed in 1..=hosts {

@@ -1,4 +1,4 @@
-//! GC after a reboot: no container has survived it, whatever caches say and however young they are.
+//! GC after a reboot: no container has survived the reboot, whatever the caches contain and however young they are.
 
 use std::fs;
 use std::path::PathBuf;
@@ -9,7 +9,7 @@ use serde_json::{Value, json};
 
 use crate::common::{host_local, leases};
 
-/// Each test has addresses of its own: they are looked for on the whole machine.
+/// Each test has different addresses, because GC looks for them on the whole machine.
 fn configured(net: u8) -> Option<(Lab, Tool)> {
     let lab = Lab::new();
     if !fs::exists("/proc/self/ns/time").unwrap() {
@@ -23,7 +23,7 @@ fn configured(net: u8) -> Option<(Lab, Tool)> {
     Some((lab, tool))
 }
 
-/// A clock since the start of the host that began a second ago: of a time namespace.
+/// Runs the tool in a time namespace, in which the host has started a second ago.
 fn after_a_reboot(tool: &Tool) -> Tool {
     let up = fs::read_to_string("/proc/uptime").unwrap();
     let seconds: u64 = up.split('.').next().unwrap().parse().unwrap();
@@ -35,7 +35,7 @@ fn cached(id: &str) -> PathBuf {
     format!("/var/lib/cni/results/net-{id}-eth0").into()
 }
 
-/// As if it were made ten minutes ago: later than an hour ago, and before that reboot.
+/// Sets the time of the ADD to ten minutes ago: younger than an hour, and before the reboot.
 fn ages(lab: &Lab, id: &str) {
     lab.host().sh(&format!("touch -d '10 minutes ago' {}", cached(id).display()));
 }
@@ -46,7 +46,7 @@ fn gone(lab: &Lab, pods: &[&lab::Container]) {
 }
 
 #[test]
-fn older_than_does_not_keep_what_is_from_before_a_reboot() {
+fn older_than_does_not_keep_attachments_from_before_a_reboot() {
     beyond_reference!("gc");
     let Some((lab, tool)) = configured(1) else { return };
     let pods = ["before", "now"].map(|id| lab.container(id));
@@ -70,7 +70,7 @@ fn a_torn_result_from_before_a_reboot_keeps_nothing() {
     fs::write(cached("torn"), "").unwrap();
     ages(&lab, "torn");
     tool.says("gc net");
-    // A file of another program tells nothing either, and is not torn.
+    // A file of another program contains no attachment either, but it is not torn.
     fs::write(cached("foreign"), "{}").unwrap();
     ages(&lab, "foreign");
     tool.says("gc net");
@@ -82,7 +82,7 @@ fn a_torn_result_from_before_a_reboot_keeps_nothing() {
     assert!(!cached("torn").exists() && cached("foreign").exists());
 }
 
-/// A process in a container's namespace, whose number a runtime gives for the namespace.
+/// Starts a process in a container's namespace. Some runtimes name the namespace by such a process.
 fn sleeper(lab: &Lab, id: &str) -> Child {
     let started = lab.host().run(|| Command::new("ip").args(["netns", "exec", id, "sleep", "600"]).spawn());
     let child = started.unwrap();
@@ -92,7 +92,7 @@ fn sleeper(lab: &Lab, id: &str) -> Child {
     child
 }
 
-/// The number is another process's now, such as one of the host, or of another container.
+/// Changes the cached namespace to that of another process, as if this process had got the same id.
 fn is_reused(id: &str, by: u32) {
     let file = cached(id);
     let mut cache: Value = serde_json::from_slice(&fs::read(&file).unwrap()).unwrap();
@@ -101,7 +101,7 @@ fn is_reused(id: &str, by: u32) {
 }
 
 #[test]
-fn a_number_of_a_process_that_is_used_again_after_a_reboot_keeps_nothing_and_its_process_loses_nothing() {
+fn after_a_reboot_a_reused_process_id_keeps_no_stale_attachment_and_its_process_keeps_its_network() {
     beyond_reference!("gc");
     let Some((lab, tool)) = configured(3) else { return };
     let [dead, later, other, hidden] = ["dead", "later", "other", "hidden"].map(|id| lab.container(id));
@@ -119,14 +119,14 @@ fn a_number_of_a_process_that_is_used_again_after_a_reboot_keeps_nothing_and_its
     let all = ["10.212.3.2", "10.212.3.3", "10.212.3.4", "10.212.3.5"];
     tool.says("gc net");
     assert_eq!(leases(), all, "without a reboot, the process may be the container's");
-    // Namespaces of other tests may appear and go while it looks at the machine: then nothing counts as stale.
+    // Other tests create and delete namespaces. If this happens while GC inspects the machine, it treats nothing as stale.
     for _ in 0..30 {
         after_a_reboot(&tool).says("gc net");
         if leases().len() < all.len() {
             break;
         }
     }
-    // The address of `hidden` is seen, as if the clock had been set forward since its ADD.
+    // GC finds the address of `hidden` in its namespace, so it keeps the attachment although the cache is older than the reboot.
     assert_eq!(leases(), all[2..]);
     assert!(other.link("eth0").is_some() && hidden.link("eth0").is_some());
     assert!(!cached("dead").exists() && !cached("later").exists());

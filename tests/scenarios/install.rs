@@ -1,4 +1,4 @@
-//! ferrule-install: the directory has all old or all new files, whatever happens meanwhile.
+//! ferrule-install: after a failure or a kill, the directory has all old or all new files.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
@@ -12,10 +12,10 @@ mod file_systems;
 mod stay;
 mod targets;
 
-/// What stands for a plugin of a release: it answers VERSION.
+/// A plugin of a release, as far as the installer is concerned: it answers VERSION.
 const NEW: &str = "#!/bin/sh\necho '{\"supportedVersions\": [\"1.1.0\"]}'\n";
 
-/// A directory of plugins to install, and one that others have plugins in.
+/// A directory with plugins to install, and a directory with other vendors' plugins.
 struct Scene {
     from: PathBuf,
     dir: PathBuf,
@@ -32,7 +32,7 @@ impl Scene {
         scene
     }
 
-    /// Begins anew: a bridge of others, no portmap, and what is no plugin of ours.
+    /// Resets the directory: another vendor's bridge, no portmap, and a plugin that Ferrule does not have.
     fn others(&self) {
         fs::remove_dir_all(&self.dir).ok();
         fs::create_dir_all(&self.dir).unwrap();
@@ -66,13 +66,13 @@ impl Scene {
         assert_eq!(content(&self.dir), as_map(&new), "{what}");
     }
 
-    /// Whether one of the plugins is there, and the other one not.
+    /// Whether only one of the two plugins is installed.
     fn is_half_changed(&self) -> bool {
         let now = content(&self.dir);
         (now["bridge"] == NEW) != now.contains_key("portmap")
     }
 
-    /// Each file is whole, and of one of the two.
+    /// Each file is complete: the old or the new one.
     #[track_caller]
     fn assert_whole(&self, what: &str) {
         let now = content(&self.dir);
@@ -96,7 +96,7 @@ fn as_map(files: &[(&str, &str)]) -> BTreeMap<String, String> {
     files.iter().map(|(name, content)| ((*name).to_owned(), (*content).to_owned())).collect()
 }
 
-/// All files of a directory, without the installer's own.
+/// All files of a directory, except those of the installer.
 fn content(dir: &Path) -> BTreeMap<String, String> {
     let entries = fs::read_dir(dir).unwrap().map(|entry| entry.unwrap());
     let files = entries.filter(|entry| entry.file_name() != ".ferrule");
@@ -109,14 +109,14 @@ fn ok(output: &Output) -> String {
     String::from_utf8(output.stdout.clone()).unwrap()
 }
 
-/// It failed with these words, and says whether anything was changed.
+/// Asserts that the run failed with these words.
 #[track_caller]
 fn refused(output: &Output, words: &str) {
     let said = String::from_utf8_lossy(&output.stderr);
     assert!(output.status.code() == Some(1) && said.contains(words), "{output:?}");
 }
 
-/// Each system call of a run, by its name and its number among those of the name.
+/// The system calls of a run: each with its name and its number among the calls of this name.
 fn calls(scene: &Scene, arguments: &[&str]) -> Vec<(String, u32)> {
     let trace = scene.from.with_extension("trace");
     let under = ["strace", "-qo", trace.to_str().unwrap()];
@@ -130,7 +130,7 @@ fn calls(scene: &Scene, arguments: &[&str]) -> Vec<(String, u32)> {
         *nth += 1;
         (name.to_owned(), *nth)
     });
-    // The first is that of strace itself.
+    // strace itself makes the first call of execve.
     calls.filter(|(name, nth)| !(name == "execve" && *nth == 1)).collect()
 }
 
@@ -142,7 +142,7 @@ fn run_under(scene: &Scene, under: &[&str], arguments: &[&str]) -> Output {
     }
 }
 
-/// Has a run interrupted at each of its calls, and looks after the next run, of either kind.
+/// Kills a run at each of its system calls, and checks the state after the next run: an installation or an uninstallation.
 fn sweep_kills(arguments: &[&str], prepare: impl Fn(&Scene)) {
     let lab = Lab::new();
     let scene = Scene::new(&lab);
@@ -163,7 +163,7 @@ fn sweep_kills(arguments: &[&str], prepare: impl Fn(&Scene)) {
         scene.assert_whole(&what);
         if scene.dir.join(".ferrule/record.new").exists() {
             halves += u32::from(scene.is_half_changed());
-            // A run that changes nothing itself: only what it takes back can make this right.
+            // This run changes nothing itself, so only its rollback of the killed run restores the files.
             let said = ok(&scene.run(&["--uninstall", "--only", "none"]));
             assert!(said.contains("restored the files from before it"), "{what}: {said}");
             assert_eq!(content(&scene.dir), old, "{what}");
@@ -181,12 +181,12 @@ fn sweep_kills(arguments: &[&str], prepare: impl Fn(&Scene)) {
 }
 
 #[test]
-fn an_installation_that_is_killed_anywhere_is_taken_back_or_done_by_the_next_run() {
+fn the_run_after_a_killed_installation_rolls_it_back_or_completes_it() {
     sweep_kills(&[], |_| {});
 }
 
 #[test]
-fn an_uninstallation_that_is_killed_anywhere_is_taken_back_or_done_by_the_next_run() {
+fn the_run_after_a_killed_uninstallation_rolls_it_back_or_completes_it() {
     sweep_kills(&["--uninstall"], |scene| {
         ok(&scene.install(&[]));
     });
@@ -220,7 +220,7 @@ fn an_error_at_any_call_leaves_all_old_or_all_new_and_says_which() {
 }
 
 #[test]
-fn what_was_there_comes_back_also_after_an_upgrade_and_a_symbolic_link_as_one() {
+fn an_uninstallation_restores_the_first_files_and_symbolic_links_also_after_an_upgrade() {
     let lab = Lab::new();
     let scene = Scene::new(&lab);
     symlink("calico", scene.dir.join("portmap")).unwrap();
@@ -240,7 +240,7 @@ fn what_was_there_comes_back_also_after_an_upgrade_and_a_symbolic_link_as_one() 
 }
 
 #[test]
-fn what_others_have_put_in_its_place_since_is_left_alone() {
+fn an_uninstallation_keeps_files_that_other_programs_have_installed_since() {
     let lab = Lab::new();
     let scene = Scene::new(&lab);
     ok(&scene.install(&[]));
@@ -256,7 +256,7 @@ fn what_others_have_put_in_its_place_since_is_left_alone() {
 }
 
 #[test]
-fn what_was_there_before_is_kept_as_long_as_something_else_is_in_its_place() {
+fn an_original_file_is_kept_while_another_programs_file_is_in_its_place() {
     let lab = Lab::new();
     let scene = Scene::new(&lab);
     ok(&scene.install(&[]));
@@ -272,7 +272,7 @@ fn what_was_there_before_is_kept_as_long_as_something_else_is_in_its_place() {
 }
 
 #[test]
-fn a_file_copied_over_one_of_several_links_is_undone_by_an_installation_and_by_an_uninstallation() {
+fn a_file_that_was_copied_over_a_hard_link_is_replaced_by_an_installation_and_by_an_uninstallation() {
     let lab = Lab::new();
     let scene = Scene::new(&lab);
     let multi = together();
@@ -295,7 +295,7 @@ fn a_file_copied_over_one_of_several_links_is_undone_by_an_installation_and_by_a
 }
 
 #[test]
-fn some_plugins_are_installed_and_taken_away_by_name() {
+fn plugins_can_be_installed_and_uninstalled_by_name() {
     let lab = Lab::new();
     let scene = Scene::new(&lab);
     refused(&scene.install(&["--only", "portmap,nonesuch"]), "there is no plugin \"nonesuch\"");
@@ -312,7 +312,7 @@ fn some_plugins_are_installed_and_taken_away_by_name() {
 }
 
 #[test]
-fn a_plugin_that_does_not_answer_keeps_all_from_being_installed() {
+fn if_one_plugin_does_not_answer_none_is_installed() {
     let lab = Lab::new();
     let scene = Scene::new(&lab);
     for (bad, words) in [
@@ -329,7 +329,7 @@ fn a_plugin_that_does_not_answer_keeps_all_from_being_installed() {
 }
 
 #[test]
-fn a_directory_that_is_full_read_only_or_has_a_directory_of_a_plugins_name_stays_as_it_is() {
+fn a_directory_that_is_full_or_read_only_or_has_a_subdirectory_of_a_plugins_name_is_not_changed() {
     let lab = Lab::new();
     let scene = Scene::new(&lab);
     let dir = scene.dir.display();
@@ -357,7 +357,7 @@ fn a_directory_that_is_full_read_only_or_has_a_directory_of_a_plugins_name_stays
 }
 
 impl Scene {
-    /// As [`Scene::others`], where the directory is a mount point.
+    /// Like [`Scene::others`], for a directory that is a mount point.
     fn others_in_place(&self) {
         executable(&self.dir.join("bridge"), "others' bridge");
         executable(&self.dir.join("calico"), "calico");
@@ -365,7 +365,7 @@ impl Scene {
 }
 
 #[test]
-fn a_directory_that_is_missing_is_made_and_one_into_itself_is_refused() {
+fn a_missing_directory_is_created_and_an_installation_into_the_source_is_refused() {
     let lab = Lab::new();
     let mut scene = Scene::new(&lab);
     scene.dir = lab.dir().join("missing/bin");
@@ -378,7 +378,7 @@ fn a_directory_that_is_missing_is_made_and_one_into_itself_is_refused() {
 }
 
 #[test]
-fn two_at_once_do_not_mix() {
+fn the_second_of_two_concurrent_runs_fails_with_code_11() {
     let lab = Lab::new();
     let scene = Scene::new(&lab);
     let slow = NEW.replace(
@@ -399,14 +399,14 @@ fn two_at_once_do_not_mix() {
 }
 
 #[test]
-fn all_plugins_are_installed_over_running_ones_each_by_itself_or_as_links_of_one() {
+fn all_plugins_are_installed_over_running_ones_as_single_files_or_as_hard_links() {
     let lab = Lab::new();
     let dir = lab.dir().join("bin");
     fs::create_dir_all(&dir).unwrap();
-    // One that runs, and so could not be written to.
+    // A running program: its file cannot be written, only replaced.
     lab.host().sh(&format!("cp /bin/sleep {}", dir.join("bridge").display()));
     let mut running = Command::new(dir.join("bridge"));
-    // Else it would hold the suite's own output open if this test fails.
+    // With the inherited output, it would keep the suite's output open if this test fails.
     let mut running = running.arg("600").stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap();
     let expected: BTreeSet<String> = plugins().into_iter().collect();
     let installed = |arguments: &[&str], files: usize| {
@@ -426,7 +426,7 @@ fn all_plugins_are_installed_over_running_ones_each_by_itself_or_as_links_of_one
     assert_eq!(running.try_wait().unwrap(), None);
     let multi = together().display().to_string();
     installed(&["--link", "--from", &multi], 1);
-    // Links there are links here.
+    // Hard links in the source are installed as hard links.
     installed(&["--from", &multi], 1);
     ok(&install(&dir, &["--uninstall"], &[]));
     let left: Vec<_> = fs::read_dir(&dir).unwrap().map(|entry| entry.unwrap().file_name()).collect();
@@ -436,10 +436,10 @@ fn all_plugins_are_installed_over_running_ones_each_by_itself_or_as_links_of_one
     running.wait().unwrap();
 }
 
-/// A runtime that resolves the path of a plugin, as `filepath.EvalSymlinks` and `realpath` do, starts the plugin still: a hard link
-/// has no target. With symbolic links to one file, it would start `ferrule` and lose the name.
+/// A runtime may resolve symbolic links in the path of a plugin, as `filepath.EvalSymlinks` and `realpath` do. The path of a hard link stays
+/// the same. With symbolic links to one file, the runtime would start `ferrule`, which would not know the plugin's name.
 #[test]
-fn a_runtime_that_resolves_links_starts_the_plugin_that_it_names() {
+fn a_runtime_that_resolves_symbolic_links_starts_the_right_plugin() {
     let lab = Lab::new();
     let (dir, seen) = (lab.dir().join("bin"), lab.dir().join("opt/cni/bin"));
     fs::create_dir_all(seen.parent().unwrap()).unwrap();
@@ -450,7 +450,7 @@ fn a_runtime_that_resolves_links_starts_the_plugin_that_it_names() {
         for plugin in plugins() {
             let resolved = fs::canonicalize(seen.join(&plugin)).unwrap();
             assert_eq!(resolved, dir.canonicalize().unwrap().join(&plugin), "{arguments:?}");
-            // As an exec of the resolved path with that name.
+            // Starts the resolved path, as such a runtime does.
             let about = Command::new(&resolved).env_clear().output().unwrap();
             let about = String::from_utf8(about.stderr).unwrap();
             assert!(about.starts_with(&format!("CNI {plugin} plugin v")), "{about}");
@@ -460,7 +460,7 @@ fn a_runtime_that_resolves_links_starts_the_plugin_that_it_names() {
 }
 
 #[test]
-fn a_check_says_what_is_not_as_it_would_be_installed_and_changes_nothing() {
+fn a_check_lists_plugins_that_differ_from_the_source_and_changes_nothing() {
     let lab = Lab::new();
     let scene = Scene::new(&lab);
     let missing = scene.install(&["--check"]);
@@ -472,19 +472,19 @@ fn a_check_says_what_is_not_as_it_would_be_installed_and_changes_nothing() {
     ok(&scene.install(&[]));
     assert!(ok(&scene.install(&["--check"])).contains("2 plugins"));
     assert!(ok(&scene.install(&["--check", "--only", "bridge"])).contains("1 plugins"));
-    // An upgrade that has not been installed yet.
+    // A new version that is not installed yet.
     executable(&scene.from.join("bridge"), &NEW.replace("1.1.0", "1.2.0"));
     refused(&scene.install(&["--check"]), "1 of 2 plugins");
     ok(&scene.install(&["--check", "--skip", "bridge"]));
     let untouched = scene.install(&["--check", "--update", "false"]);
     ok(&untouched);
-    // What is there stays, but answers nothing.
+    // With `--update false`, existing files stay, but they must answer VERSION too.
     executable(&scene.dir.join("portmap"), "others' portmap");
     refused(&scene.install(&["--check", "--update", "false"]), "1 of 2 plugins");
 }
 
 #[test]
-fn plugins_to_skip_and_files_to_leave_are_named_by_options_or_by_the_environment() {
+fn options_or_the_environment_select_plugins_to_skip_and_files_to_keep() {
     let lab = Lab::new();
     let scene = Scene::new(&lab);
     let said = ok(&scene.install(&["--skip", "portmap,calico"]));
@@ -512,18 +512,18 @@ fn plugins_to_skip_and_files_to_leave_are_named_by_options_or_by_the_environment
 }
 
 #[test]
-fn plugins_start_at_every_moment_of_an_installation() {
+fn plugins_can_be_started_at_every_moment_of_an_installation() {
     let lab = Lab::new();
     let dir = lab.dir().join("bin");
     let (mut starts, mut turn) = (0, 0);
-    // Who starts them may not have its turn as long as an installation lasts.
+    // On a busy machine, a whole installation may finish before this thread starts a plugin.
     while turn < 5 || starts == 0 {
         turn += 1;
         let mut program = Command::new(ours().join("ferrule-install"));
         program.arg("--from").arg(together()).arg("--dir").arg(&dir).stdout(Stdio::null());
         let mut running = program.spawn().unwrap();
         while running.try_wait().unwrap().is_none() {
-            // Missing only until the first one has placed it.
+            // The plugin is missing until the first run has installed it.
             if turn > 1 {
                 lab.plugin("portmap").in_dir(&dir).run("VERSION").ok_result();
                 starts += 1;
@@ -533,7 +533,7 @@ fn plugins_start_at_every_moment_of_an_installation() {
     }
 }
 
-/// dhcp's daemon has no help of its own: its page describes the flags of docs/dhcp.md.
+/// dhcp's daemon has no `--help`, so its manual page must describe the flags in docs/dhcp.md.
 #[test]
 fn the_manual_pages_describe_every_option() {
     let page = |name: &str| {

@@ -1,4 +1,4 @@
-//! Directories on file systems that cannot do what others can, or have no room.
+//! Installation into file systems that lack features, such as hard links, or free space.
 
 use std::fs;
 use std::os::unix::fs::MetadataExt;
@@ -9,7 +9,7 @@ use lab::{Lab, ours, quoted, skip, together, unpacked, until};
 
 use super::{NEW, Scene, as_map, content, executable, install, ok, refused};
 
-/// Installs links of one executable over one that runs, then single ones, and takes them away. Tells what the first run said.
+/// Installs links to one executable over a running program, then single executables, and uninstalls them. Returns the first run's output.
 fn is_used(lab: &Lab, dir: &Path, under: &[&str]) -> String {
     let (links, singles) = (together(), ours());
     let (links, singles) = (links.to_str().unwrap(), singles.to_str().unwrap());
@@ -36,7 +36,7 @@ fn is_used(lab: &Lab, dir: &Path, under: &[&str]) -> String {
     said.remove(0)
 }
 
-/// Nothing else is there, once FUSE has let go of what was removed while it was open: so long it has another name.
+/// Waits until the directory contains only bridge. While a removed file is open, FUSE keeps it with another name.
 fn is_left_with_bridge(dir: &Path) {
     until("only bridge is left", || {
         ok(&install(dir, &["--uninstall"], &[]));
@@ -46,7 +46,7 @@ fn is_left_with_bridge(dir: &Path) {
 }
 
 #[test]
-fn a_file_system_that_has_neither_hard_links_nor_modes_gets_copies() {
+fn on_a_file_system_without_hard_links_and_modes_plugins_are_copies() {
     let lab = Lab::new();
     let without = ["inject=?link,linkat:error=EPERM", "inject=?chmod,fchmod,fchmodat:error=EPERM"];
     let under = ["strace", "-qo", "/dev/null", "-e", without[0], "-e", without[1]];
@@ -54,7 +54,7 @@ fn a_file_system_that_has_neither_hard_links_nor_modes_gets_copies() {
     assert!(said.contains("without hard links: each plugin is a copy"), "{said}");
 }
 
-/// A file system of its own on a loop device.
+/// A file system on a loop device.
 struct Disk<'a> {
     lab: &'a Lab,
     device: String,
@@ -62,12 +62,12 @@ struct Disk<'a> {
 }
 
 impl<'a> Disk<'a> {
-    /// By way of FUSE, since minimal kernels know no FAT.
+    /// exFAT through FUSE, because minimal kernels do not support FAT.
     fn exfat(lab: &'a Lab) -> Option<Self> {
         Self::mount(lab, "truncate -s 32M $1 && mkfs.exfat $1 >/dev/null", "mount.exfat-fuse $1 $2")
     }
 
-    /// One whose files can share blocks: btrfs or xfs, by the tools of a tree.
+    /// A file system whose files can share blocks: btrfs or xfs. `tree` contains the tools.
     fn with_reflinks(lab: &'a Lab, tree: &Path, kind: &str) -> Option<Self> {
         let (tree, arguments) = (quoted(tree), if kind == "xfs" { "-q -m reflink=1" } else { "-q" });
         let make = format!(
@@ -84,7 +84,7 @@ impl<'a> Disk<'a> {
         Self::try_sh(lab, mount, &[Path::new(&this.device), &this.dir]).map(|_| this)
     }
 
-    /// What a shell prints. None if it fails.
+    /// Runs a shell and returns its output, or `None` if it fails.
     fn try_sh(lab: &Lab, line: &str, arguments: &[&Path]) -> Option<String> {
         let words = ["sh", "-ec", line, "sh"].map(Path::new);
         let output = lab.host().try_exec(&[&words, arguments].concat());
@@ -99,10 +99,10 @@ impl Drop for Disk<'_> {
     }
 }
 
-/// Links are links there, too, and not copies that share blocks: a plugin calls another one in its own process only if both are one
-/// file. A copy that shares blocks is another file, with the same content: `--check` and an upgrade take it for ours.
+/// On these file systems too, `--link` creates hard links, not copies that share blocks: a plugin calls another one in its own process only if
+/// both are the same file. A copy that shares blocks has the same content, so `--check` and an upgrade accept it.
 #[test]
-fn on_file_systems_with_reflinks_links_are_one_file_and_a_reflinked_copy_is_as_good_as_ours() {
+fn on_file_systems_with_reflinks_link_creates_hard_links_and_check_accepts_a_reflinked_copy() {
     let Some(tree) = unpacked("file-systems") else { return };
     for kind in ["btrfs", "xfs"] {
         let lab = Lab::new();
@@ -119,9 +119,9 @@ fn on_file_systems_with_reflinks_links_are_one_file_and_a_reflinked_copy_is_as_g
         ok(&install(&dir, &from, &[]));
         let inode = |name: &str| fs::metadata(dir.join(name)).unwrap().ino();
         assert_eq!(inode("bridge"), inode("tap"), "{kind}");
-        // The operator undoes the link: tap is a file of its own from now on, at no cost.
-        let of_its_own = format!("cd {0}; cp --reflink=always tap own; mv own tap", dir.display());
-        lab.host().sh(&of_its_own);
+        // The operator replaces the hard link by a copy that shares blocks: tap is now a separate file.
+        let separate = format!("cd {0}; cp --reflink=always tap own; mv own tap", dir.display());
+        lab.host().sh(&separate);
         assert_ne!(inode("bridge"), inode("tap"), "{kind}");
         ok(&install(&dir, &[&from[..], &["--check"]].concat(), &[]));
         lab.plugin("tap").in_dir(&dir).run("VERSION").ok_result();
@@ -131,7 +131,7 @@ fn on_file_systems_with_reflinks_links_are_one_file_and_a_reflinked_copy_is_as_g
 }
 
 #[test]
-fn exfat_gets_copies() {
+fn on_exfat_plugins_are_copies() {
     let lab = Lab::new();
     let Some(exfat) = Disk::exfat(&lab) else {
         return skip("exFAT needs a loop device and FUSE (/dev/loop-control, /dev/fuse)");
@@ -139,7 +139,7 @@ fn exfat_gets_copies() {
     let said = is_used(&lab, &exfat.dir.join("bin"), &[]);
     assert!(said.contains("without hard links: each plugin is a copy"), "{said}");
 
-    // Copies of all find no room.
+    // There is no space for a copy of each plugin.
     let output = install(&exfat.dir.join("bin"), &["--link", "--from", together().to_str().unwrap()], &[]);
     refused(&output, "make room");
     let said = String::from_utf8(output.stdout).unwrap();
@@ -148,7 +148,7 @@ fn exfat_gets_copies() {
 }
 
 #[test]
-fn a_directory_of_an_overlay_is_one_as_any_other() {
+fn an_installation_into_an_overlay_works() {
     let lab = Lab::new();
     let scene = Scene::new(&lab);
     let mount = "mkdir $1 && mount -t tmpfs overlay $1 && mkdir $1/upper $1/work && \
@@ -167,7 +167,7 @@ fn a_directory_of_an_overlay_is_one_as_any_other() {
 }
 
 #[test]
-fn a_file_that_cannot_be_replaced_keeps_all_from_being_installed_until_it_is_left_out() {
+fn if_one_file_cannot_be_replaced_none_is_installed_until_it_is_skipped() {
     let lab = Lab::new();
     let scene = Scene::new(&lab);
     let (mounted, portmap) = (lab.dir().join("mounted"), scene.dir.join("portmap"));
@@ -189,7 +189,7 @@ fn a_file_that_cannot_be_replaced_keeps_all_from_being_installed_until_it_is_lef
 }
 
 #[test]
-fn however_little_room_is_left_all_is_old_or_all_is_new() {
+fn with_any_amount_of_free_space_all_files_are_old_or_all_are_new() {
     let lab = Lab::new();
     let scene = Scene::new(&lab);
     let newer = lab.dir().join("newer");
@@ -238,7 +238,7 @@ fn however_little_room_is_left_all_is_old_or_all_is_new() {
             ok(&scene.run(install_new));
             ok(&scene.run(uninstall));
             scene.assert_old(&what);
-            // Another thread's child may have a file open for as long as it takes to start.
+            // Lazy, because a child of another thread may still have a file open while it starts.
             lab.host().sh(&format!("umount --lazy '{dir}'"));
         }
     }

@@ -1,4 +1,4 @@
-//! ferrule-install as the DaemonSet runs it: it installs, stays, and at its end puts back what was there if it is told to.
+//! `ferrule-install --stay`, as the DaemonSet runs it: it installs, waits for SIGTERM, and with `--rollback-on-exit` restores the old files.
 
 use std::io::{BufRead, BufReader, Lines, Read};
 use std::path::Path;
@@ -9,7 +9,7 @@ use lab::{Lab, ours, together, until};
 
 use super::{NEW, Scene, calls, content, executable, install, ok, refused};
 
-/// A process that stays, in a container of its own: the first one there, which no signal ends that it does not wait for.
+/// A `ferrule-install --stay` as process 1 of a container: only signals that it handles end it.
 struct Stays {
     container: Child,
     lines: Lines<BufReader<ChildStdout>>,
@@ -25,7 +25,7 @@ impl Stays {
         Self { container, lines }
     }
 
-    /// Waits for a line.
+    /// Waits for a line that contains these words.
     #[track_caller]
     fn says(&mut self, words: &str) {
         let mut said = iter::from_fn(|| self.lines.next()).map(|line| line.unwrap());
@@ -42,7 +42,7 @@ impl Stays {
         lab.host().sh(&format!("kill -TERM $(cat /proc/{0}/task/{0}/children)", self.container.id()));
     }
 
-    /// Its exit code, and what it complained of.
+    /// Waits for the end, and returns the exit code and stderr.
     fn end(&mut self) -> (Option<i32>, String) {
         let mut complaint = String::new();
         self.container.stderr.take().unwrap().read_to_string(&mut complaint).unwrap();
@@ -69,7 +69,7 @@ impl Drop for Stays {
 }
 
 #[test]
-fn one_that_stays_ends_at_sigterm_and_puts_back_what_was_there_only_if_told() {
+fn a_staying_process_exits_at_sigterm_and_restores_the_old_files_only_with_rollback_on_exit() {
     let lab = Lab::new();
     let scene = Scene::new(&lab);
     let from = scene.from.to_str().unwrap();
@@ -87,7 +87,7 @@ fn one_that_stays_ends_at_sigterm_and_puts_back_what_was_there_only_if_told() {
 }
 
 #[test]
-fn one_that_ends_takes_away_nothing_that_a_later_one_has_installed() {
+fn a_rollback_on_exit_keeps_files_of_later_installations() {
     let lab = Lab::new();
     let scene = Scene::new(&lab);
     let (links, singles) = (together(), ours());
@@ -99,7 +99,7 @@ fn one_that_ends_takes_away_nothing_that_a_later_one_has_installed() {
     let start = |version: &[&str]| Stays::installed(&scene.dir, &[version, &rollback].concat());
     let is_there = |version: &[&str]| ok(&install(&scene.dir, &[version, &["--check"]].concat(), &[]));
 
-    // The older one ends before: the newer one finds what was there.
+    // The older process exits before the newer one installs.
     let first = start(&older);
     is_there(&older);
     first.stop(&lab);
@@ -109,7 +109,7 @@ fn one_that_ends_takes_away_nothing_that_a_later_one_has_installed() {
     second.stop(&lab);
     scene.assert_old("both have ended");
 
-    // It ends after; the newer one may be of the same version, or leave the files as they are.
+    // The older process exits after the newer one has installed. The newer one may have the same version, or not replace files.
     let leaves = [&newer[..], &["--update", "false"]].concat();
     for (later, left) in [(&newer, &newer), (&older, &older), (&leaves, &older)] {
         let first = start(&older);
@@ -120,13 +120,13 @@ fn one_that_ends_takes_away_nothing_that_a_later_one_has_installed() {
         scene.assert_old("both have ended");
     }
 
-    // The newer one need not stay.
+    // The newer process does not stay.
     let first = start(&older);
     ok(&install(&scene.dir, &newer, &[]));
     first.stop(&lab);
     is_there(&newer);
 
-    // One that was killed in the middle is no newer one.
+    // A process that was killed during its installation does not count as newer.
     let from = ["--from", scene.from.to_str().unwrap()];
     let first = start(&from);
     let (rename, last) =
@@ -141,7 +141,7 @@ fn one_that_ends_takes_away_nothing_that_a_later_one_has_installed() {
 }
 
 #[test]
-fn a_sigterm_at_any_moment_of_a_placement_is_obeyed_after_it() {
+fn a_sigterm_during_an_installation_is_handled_after_it() {
     let lab = Lab::new();
     let scene = Scene::new(&lab);
     let changing = ["write", "fsync", "link", "mkdir", "rename", "chmod"];
@@ -162,14 +162,14 @@ fn a_sigterm_at_any_moment_of_a_placement_is_obeyed_after_it() {
     }
 }
 
-/// A plugin whose VERSION takes until a file is removed, and what it is called in.
+/// An installation that waits until a file is removed, because a plugin waits for this in VERSION.
 struct Held<'a> {
     lab: &'a Lab,
     scene: &'a Scene,
 }
 
 impl<'a> Held<'a> {
-    /// Begins an installation that is at work until it is let go; its plugin then ends so.
+    /// Starts an installation that waits until `release`. Then its plugin runs the command `end`.
     fn begin(lab: &'a Lab, scene: &'a Scene, end: &str) -> (Self, Child) {
         let from = lab.dir().join("held");
         fs::create_dir_all(&from).unwrap();
@@ -190,12 +190,12 @@ impl<'a> Held<'a> {
         (Self { lab, scene }, first)
     }
 
-    /// The file that it has installed.
+    /// Whether this installation's bridge is installed.
     fn is_installed(&self) -> bool {
         content(&self.scene.dir)["bridge"].contains("while")
     }
 
-    fn let_go(&self) {
+    fn release(&self) {
         fs::remove_file(self.lab.dir().join("hold")).unwrap();
     }
 }
@@ -203,48 +203,48 @@ impl<'a> Held<'a> {
 const ANSWERS: &str = "echo '{\"supportedVersions\": [\"1.1.0\"]}'";
 
 #[test]
-fn one_that_stays_waits_for_another_one_that_is_at_work() {
+fn a_staying_process_waits_for_another_installation() {
     let lab = Lab::new();
     let scene = Scene::new(&lab);
     let from = scene.from.to_str().unwrap().to_owned();
     let arguments = ["--from", &from, "--rollback-on-exit", "--wait", "600"];
 
-    // At its begin.
+    // At the start.
     let (held, mut other) = Held::begin(&lab, &scene, ANSWERS);
     let mut stays = Stays::start(&scene.dir, &arguments);
     stays.says("another ferrule-install is running");
-    held.let_go();
+    held.release();
     assert!(other.wait().unwrap().success());
     stays.says("waiting for SIGTERM");
     scene.assert_new("the later one");
     stays.stop(&lab);
     scene.assert_old("at its begin");
 
-    // At its end: what the other one installs stays.
+    // At the end: the files of the other process stay.
     let mut stays = Stays::installed(&scene.dir, &arguments);
     let (held, mut other) = Held::begin(&lab, &scene, ANSWERS);
     stays.terminate(&lab);
     stays.says("another ferrule-install is running");
-    held.let_go();
+    held.release();
     assert!(other.wait().unwrap().success());
     stays.ends_well();
     assert!(held.is_installed());
     ok(&scene.run(&["--uninstall"]));
     scene.assert_old("at its end");
 
-    // The other one fails: what this one has installed goes.
+    // The other process fails: the files of this process are removed.
     let mut stays = Stays::installed(&scene.dir, &arguments);
     let (held, mut other) = Held::begin(&lab, &scene, "exit 3");
     stays.terminate(&lab);
     stays.says("another ferrule-install is running");
-    held.let_go();
+    held.release();
     assert_eq!(other.wait().unwrap().code(), Some(1));
     stays.ends_well();
     scene.assert_old("the other one has failed");
 }
 
 #[test]
-fn many_at_once_in_a_fresh_directory_install_one_after_the_other() {
+fn concurrent_runs_in_a_new_directory_install_one_after_the_other() {
     let lab = Lab::new();
     let scene = Scene::new(&lab);
     for (wait, codes) in [(&[][..], &[0, 11][..]), (&["--wait", "600"], &[0])] {
@@ -265,20 +265,20 @@ fn many_at_once_in_a_fresh_directory_install_one_after_the_other() {
 }
 
 #[test]
-fn one_that_finds_the_state_made_and_removed_by_another_one_meanwhile_may_be_tried_again() {
+fn a_run_whose_state_directory_another_run_has_removed_fails_with_code_11_or_tries_again() {
     let lab = Lab::new();
     let scene = Scene::new(&lab);
     let inject = "inject=?mkdir,mkdirat:error=EEXIST:when=1";
     let output = scene.install_under(&["strace", "-qo", "/dev/null", "-e", inject], &[]);
     assert_eq!(output.status.code(), Some(11), "{output:?}");
     scene.assert_old(inject);
-    // With patience it is.
+    // With --wait, it tries again.
     ok(&scene.install_under(&["strace", "-qo", "/dev/null", "-e", inject], &["--wait", "600"]));
     scene.assert_new(inject);
 }
 
 #[test]
-fn one_that_cannot_put_back_what_was_there_says_why_and_leaves_all_as_it_is() {
+fn if_the_old_files_cannot_be_restored_nothing_changes_and_the_error_names_the_cause() {
     let lab = Lab::new();
     let scene = Scene::new(&lab);
     let from = scene.from.to_str().unwrap().to_owned();
@@ -310,12 +310,12 @@ fn one_that_cannot_put_back_what_was_there_says_why_and_leaves_all_as_it_is() {
 }
 
 #[test]
-fn one_that_stays_installs_again_what_others_replace_until_they_do_it_all_the_time() {
+fn a_staying_process_reinstalls_replaced_plugins_and_gives_up_after_five_times() {
     let lab = Lab::new();
     let scene = Scene::new(&lab);
     let mut stays = Stays::installed(&scene.dir, &["--from", scene.from.to_str().unwrap()]);
     let replace = || {
-        // By a rename, as installers do.
+        // With a rename, as installers do.
         executable(&lab.dir().join("theirs"), "another installer's");
         fs::rename(lab.dir().join("theirs"), scene.dir.join("bridge")).unwrap();
     };

@@ -1,4 +1,4 @@
-//! Where ferrule-install puts the plugins: the directories in which the runtimes of the host look.
+//! The directories into which ferrule-install installs: those in which the runtimes of the host look.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -8,7 +8,7 @@ use lab::{Lab, ours};
 
 use super::{NEW, executable, ok, refused};
 
-/// A host with runtimes, below a directory of its own, and plugins to install.
+/// The root directory of a host with runtimes, and plugins to install.
 struct Host {
     root: PathBuf,
     from: PathBuf,
@@ -48,7 +48,7 @@ impl Host {
         self.run(&[&["--from", self.from.to_str().unwrap()], arguments].concat())
     }
 
-    /// The directories of a list that the plugins are in.
+    /// The directories that contain the installed plugins.
     fn installed(&self) -> Vec<&'static str> {
         let all = ["/opt/cni/bin", "/usr/lib/cni", "/usr/libexec/cni", "/usr/local/libexec/cni", "/srv/cni"];
         all.into_iter()
@@ -58,7 +58,7 @@ impl Host {
 }
 
 #[test]
-fn plugins_are_installed_where_containerd_podman_and_crio_of_the_host_look() {
+fn plugins_are_installed_in_the_directories_of_containerd_podman_and_crio() {
     let lab = Lab::new();
     let files = [
         ("/etc/containerd/config.toml", CONTAINERD),
@@ -76,7 +76,7 @@ fn plugins_are_installed_where_containerd_podman_and_crio_of_the_host_look() {
 
     let said = ok(&host.install(&[]));
     assert!(!said.contains("warning"), "{said}");
-    // Podman is content with any of them.
+    // Podman looks in several of these directories, so it needs no further one.
     assert_eq!(host.installed(), dirs);
     ok(&host.install(&["--check"]));
     fs::remove_file(host.at("/srv/cni/bridge")).unwrap();
@@ -90,7 +90,7 @@ fn plugins_are_installed_where_containerd_podman_and_crio_of_the_host_look() {
 }
 
 #[test]
-fn an_upgrade_replaces_the_plugins_that_were_installed_and_no_others() {
+fn an_upgrade_replaces_only_plugins_that_an_earlier_run_installed() {
     let lab = Lab::new();
     let dirs = ["/opt/cni/bin", "/usr/lib/cni"];
     let host =
@@ -107,7 +107,7 @@ fn an_upgrade_replaces_the_plugins_that_were_installed_and_no_others() {
 }
 
 #[test]
-fn a_directory_that_no_runtime_uses_is_installed_into_with_a_warning() {
+fn an_installation_into_a_directory_that_no_runtime_uses_prints_a_warning() {
     let lab = Lab::new();
     let dirs = ["/opt/cni/bin", "/usr/lib/cni", "/usr/libexec/cni"];
     let host = Host::new(&lab, &[("/etc/containerd/config.toml", CONTAINERD)], &dirs);
@@ -125,7 +125,7 @@ fn a_directory_that_no_runtime_uses_is_installed_into_with_a_warning() {
 }
 
 #[test]
-fn a_runtime_without_plugins_gets_none_and_a_host_without_runtimes_the_usual_directory() {
+fn without_a_runtime_that_calls_plugins_the_default_directory_is_used() {
     let lab = Lab::new();
     let netavark = [("/usr/bin/podman", ""), ("/usr/lib/podman/netavark", "")];
     for files in [&netavark[..], &[]] {
@@ -137,7 +137,7 @@ fn a_runtime_without_plugins_gets_none_and_a_host_without_runtimes_the_usual_dir
 }
 
 #[test]
-fn a_directory_of_the_host_that_a_container_does_not_see_is_an_error() {
+fn a_directory_of_the_host_that_is_not_mounted_in_the_container_is_an_error() {
     let lab = Lab::new();
     let host = Host::new(&lab, &[("/etc/containerd/config.toml", CONTAINERD)], &["/opt/cni/bin"]);
     refused(&host.install(&[]), "the host's /usr/lib/cni is not mounted at");
