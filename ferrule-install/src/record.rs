@@ -1,4 +1,4 @@
-//! The record of a directory: its installed plugins, and the files that a change in progress has found.
+//! The record of a directory: its installed plugins, and the files that a run in progress replaces.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -13,11 +13,10 @@ use crate::files;
 /// The content of a record file.
 #[derive(Clone, Debug, Default, Deserialize, Serialize)]
 pub struct Record {
-    /// Each installed plugin, and its SHA-256, which shows whether others have replaced the file.
+    /// Each installed plugin, and its SHA-256, which shows whether another program has replaced the file.
     pub installed: BTreeMap<String, String>,
-    /// The inode of each plugin that shares its file with others. If a program such as cp(1) overwrites the content
-    /// of the file, all of these plugins change. So a shared file with other content was not installed by others
-    /// under that name.
+    /// The inode of each plugin that is a hard link to a shared file. If cp(1) overwrites one of these plugins, the content
+    /// of all of them changes, but the inode does not. So a plugin with this inode was not replaced, whatever its content is.
     #[serde(default)]
     pub links: BTreeMap<String, u64>,
     /// The last run that installed here. None in the record of a version without this field.

@@ -1,4 +1,4 @@
-//! A picture of the attachments of a host.
+//! `cnitool graph`: draws the attachments of a host.
 
 mod dot;
 mod model;

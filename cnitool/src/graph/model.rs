@@ -10,10 +10,10 @@ use crate::live::{Live, kind, state};
 use crate::ports::Port;
 use crate::runtimes;
 
-/// The objects in the picture.
+/// The trunks and containers of a host.
 #[derive(Debug, Default, PartialEq)]
 pub struct Graph {
-    /// The trunks to which interfaces connect: bridges, masters of macvlans, or the host itself.
+    /// The objects to which interfaces are connected: bridges, masters of macvlans, or the host itself.
     pub trunks: Vec<Trunk>,
     /// Container namespaces.
     pub containers: Vec<Container>,

@@ -16,7 +16,7 @@ const STYLE: &str = "text{font:13px ui-monospace,monospace;fill:#1f2328}.title{f
     @media(prefers-color-scheme:dark){text{fill:#e6edf3}.dim{fill:#8d96a0}rect{fill:#161b22;stroke:#484f58}\
     .space{fill:#0d1117;stroke:#30363d}.port{fill:#58a6ff}path{stroke:#8d96a0}.gone{fill:#ff7b72}.up{fill:#3fb950}}";
 
-/// The picture as a complete SVG document.
+/// The graph as a complete SVG document.
 pub fn svg(graph: &Graph) -> String {
     let plan = Plan::of(graph);
     let mut body = String::new();

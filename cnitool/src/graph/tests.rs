@@ -90,7 +90,7 @@ fn the_svg_escapes_names_and_nothing_in_a_column_overlaps() {
 }
 
 #[test]
-fn of_two_bridges_that_is_higher_whose_containers_are() {
+fn a_bridge_is_drawn_at_the_height_of_its_containers() {
     let mut graph = graph();
     let top = |graph: &Graph, name: &str| {
         let svg = svg(graph);
@@ -106,14 +106,14 @@ fn of_two_bridges_that_is_higher_whose_containers_are() {
 }
 
 /// The trunk of a link in a container: its name and kind.
-fn hangs_on(link: Link, inside: &[Link], host: &[Link]) -> (String, String) {
+fn trunk_of(link: Link, inside: &[Link], host: &[Link]) -> (String, String) {
     let [inside, host] = [inside, host].map(|links| Live { links: links.to_vec(), ..Live::default() });
     let (trunk, end) = trunk::of(&AddResult::default(), &host, Some((&inside, &link)), "web");
     assert_eq!(end, None);
     (trunk.name, trunk.kind)
 }
 
-/// A link of a kind that is stacked on link number 7.
+/// A link of a kind whose parent is link number 7.
 fn child(kind: LinkKind) -> Link {
     Link { name: "eth0".into(), kind: Some(kind), peer: Some(7), peer_netns_id: Some(0), ..Link::default() }
 }
@@ -123,27 +123,27 @@ fn seven(name: &str, kind: Option<LinkKind>) -> Link {
 }
 
 #[test]
-fn a_macvlan_hangs_on_its_master_and_a_dummy_on_nothing() {
+fn a_macvlan_is_connected_to_its_master_and_a_dummy_to_nothing() {
     let macvlan = child(LinkKind::Macvlan { mode: MacvlanMode::Private, broadcast_queue: None });
     assert_eq!(kind(&macvlan).as_deref(), Some("macvlan private"));
-    assert_eq!(hangs_on(macvlan.clone(), &[], &[seven("lan0", None)]), ("lan0".into(), "device".into()));
-    assert_eq!(hangs_on(macvlan, &[], &[]), ("host".into(), "without a bridge".into()), "its master is gone");
+    assert_eq!(trunk_of(macvlan.clone(), &[], &[seven("lan0", None)]), ("lan0".into(), "device".into()));
+    assert_eq!(trunk_of(macvlan, &[], &[]), ("host".into(), "without a bridge".into()), "its master is gone");
     let dummy = Link { kind: Some(LinkKind::Dummy), ..Link::default() };
-    assert_eq!(hangs_on(dummy, &[], &[]), ("nowhere".into(), String::new()));
+    assert_eq!(trunk_of(dummy, &[], &[]), ("nowhere".into(), String::new()));
 }
 
 #[test]
-fn a_vlan_and_an_ipvlan_hang_on_their_masters_and_say_which_they_are() {
+fn a_vlan_and_an_ipvlan_are_connected_to_their_masters_and_have_a_kind() {
     let vlan = child(LinkKind::Vlan { id: 100, protocol: VlanProtocol::Customer });
     let ipvlan = child(LinkKind::Ipvlan { mode: IpvlanMode::L3, flag: IpvlanFlag::Bridge });
     for (link, title) in [(vlan, "vlan 100"), (ipvlan, "ipvlan l3")] {
         assert_eq!(kind(&link).as_deref(), Some(title));
-        assert_eq!(hangs_on(link, &[], &[seven("lan0", None)]), ("lan0".into(), "device".into()));
+        assert_eq!(trunk_of(link, &[], &[seven("lan0", None)]), ("lan0".into(), "device".into()));
     }
     // A VLAN of the host is a master, too.
     let tagged = seven("lan0.5", Some(LinkKind::Vlan { id: 5, protocol: VlanProtocol::Customer }));
     let macvlan = child(LinkKind::Macvlan { mode: MacvlanMode::Bridge, broadcast_queue: None });
-    assert_eq!(hangs_on(macvlan, &[], &[tagged]), ("lan0.5".into(), "vlan 5".into()));
+    assert_eq!(trunk_of(macvlan, &[], &[tagged]), ("lan0.5".into(), "vlan 5".into()));
 }
 
 #[test]
@@ -152,27 +152,27 @@ fn an_interface_in_the_container_may_be_the_master() {
     let device = seven("net1", Some(LinkKind::Veth));
     // A link of the host has the same number.
     let other = seven("lan0", None);
-    assert_eq!(hangs_on(inner, &[device], &[other]), ("net1 of web".into(), "veth".into()));
+    assert_eq!(trunk_of(inner, &[device], &[other]), ("net1 of web".into(), "veth".into()));
 }
 
 #[test]
-fn a_tap_hangs_on_the_programs_behind_it_or_on_its_bridge_in_the_container() {
+fn a_tap_is_connected_to_its_programs_or_to_its_bridge_in_the_container() {
     let tap = Link {
         name: "eth0".into(),
         kind: Some(LinkKind::Tun(TunKind { tap: true, ..TunKind::default() })),
         ..Link::default()
     };
     assert_eq!(kind(&tap).as_deref(), Some("tap"));
-    assert_eq!(hangs_on(tap.clone(), &[], &[]), ("programs".into(), "behind taps".into()));
+    assert_eq!(trunk_of(tap.clone(), &[], &[]), ("programs".into(), "behind taps".into()));
     let bridge = seven("inner", Some(LinkKind::Bridge { vlan_filtering: false }));
     let port = Link { master: Some(7), ..tap };
-    assert_eq!(hangs_on(port, &[bridge], &[]), ("inner of web".into(), "bridge".into()));
+    assert_eq!(trunk_of(port, &[bridge], &[]), ("inner of web".into(), "bridge".into()));
 }
 
 #[test]
-fn a_moved_device_is_told_by_the_name_that_it_had_on_the_host() {
+fn a_moved_device_is_shown_with_its_name_on_the_host() {
     let device = Link { name: "eth0".into(), alias: "enp3s0".into(), ..Link::default() };
-    let moved = |link: &Link| hangs_on(link.clone(), &[], &[]);
+    let moved = |link: &Link| trunk_of(link.clone(), &[], &[]);
     assert_eq!(moved(&device), ("enp3s0 of web".into(), "moved device".into()));
     let virtual_one = Link { kind: Some(LinkKind::Veth), ..device.clone() };
     assert_eq!(moved(&virtual_one), ("enp3s0 of web".into(), "moved device".into()));

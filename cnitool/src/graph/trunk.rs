@@ -1,4 +1,4 @@
-//! Trunks: the bridge, master or host end that connects a container's interface.
+//! Trunks: the bridges, masters and other objects to which interfaces of containers are connected.
 
 use cni::{AddResult, Interface as Reported};
 use iface::ownership;
@@ -15,8 +15,8 @@ pub struct Trunk {
     pub addresses: Vec<String>,
 }
 
-/// The trunk of an attachment, and the name of its end on the host if it has one. `inside` is the container's namespace
-/// with the interface, if they exist.
+/// The trunk of an attachment, and the name of its veth end on the host, if it has one. `inside` is the container's namespace and the
+/// interface in it, if both exist.
 pub fn of(
     result: &AddResult,
     host: &Live,
@@ -84,7 +84,7 @@ fn host_itself() -> Trunk {
     Trunk { state: "up", ..unconnected("host", "without a bridge") }
 }
 
-/// The trunk of taps that are not ports: the program that opens them.
+/// The trunk of taps that are not ports of a bridge: the programs that open them.
 fn programs() -> Trunk {
     unconnected("programs", "behind taps")
 }
