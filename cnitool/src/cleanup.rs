@@ -79,8 +79,8 @@ pub struct Plan {
 }
 
 impl Plan {
-    /// Makes a plan. If the kernel is still removing the links of deleted namespaces, waits and looks again: links
-    /// outlive their namespace for some milliseconds.
+    /// Makes a plan. If the kernel is still removing the links of deleted namespaces, waits and makes the plan again: links
+    /// exist for some milliseconds after their namespace.
     ///
     /// # Errors
     /// If a cache cannot be read, or a plugin cannot list its resources.
@@ -199,7 +199,7 @@ impl Plan {
     }
 }
 
-/// The resources of each attachment. Resources without an interface name have a key of their own for each container.
+/// The resources of each attachment. Resources without an interface name have a separate key for each container.
 fn by_owner(things: &[Thing]) -> BTreeMap<(&str, &str), Vec<&Thing>> {
     let mut by_owner: BTreeMap<(&str, &str), Vec<&Thing>> = BTreeMap::new();
     for thing in things {

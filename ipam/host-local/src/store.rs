@@ -2,12 +2,12 @@
 //! DATADIR/NETWORK, `last_reserved_ip.N` for range set N, and `lock`, which is locked with flock(2) during each read or
 //! change, see [`lock`].
 //!
-//! - *Leases are written atomically*: under a temporary name, `.new.*`, and then renamed. The next run that reads all leases removes
-//!   unfinished files of killed processes. Nothing calls fsync: after a power failure the containers no longer exist either. Their
-//!   lease files are complete, and DEL or GC releases them, or they are torn.
-//! - *No lease is overwritten*, also without the lock: a lease file is only created, never replaced.
-//! - *A torn file is not a lease.* The reference writes in place, so a kill leaves empty files. They do not block their address, and
-//!   are removed under the lock.
+//! - *Leases are written atomically*: a file is written with a temporary name, `.new.*`, and then renamed. If the process is killed,
+//!   the next run that reads all leases removes the unfinished file. Nothing calls fsync, because after a power failure the
+//!   containers no longer exist. Their lease files are then either complete, and DEL or GC releases them, or torn.
+//! - *No lease is overwritten*, even without the lock: a lease file is only created, never replaced.
+//! - *A torn file is not a lease.* The reference writes in place, so a kill leaves empty files. Their addresses count as free. The
+//!   files are removed while the lock is held.
 //! - *The time for an operation does not grow with the number of leases*, see [`index`].
 
 use std::io::{self, ErrorKind};
@@ -49,7 +49,7 @@ const LONGEST_MARK: u64 = 100;
 #[derive(Debug)]
 pub struct Store {
     dir: Directory,
-    /// None: it may lack entries of some leases.
+    /// `None` if the index on disk may lack entries of leases.
     index: Option<Index>,
     changed: bool,
     lock: Lock,
@@ -293,8 +293,8 @@ impl Store {
             self.write(&lease)?;
             note(&mut self.index, |index| index.insert(&lease.owner.content(), ip));
             written.push(lease);
-            // In place: if this hint is torn, only the order of allocation suffers. A rename over an existing file
-            // makes ext4 write it to the disk immediately (auto_da_alloc), which takes longer than the rest of an ADD.
+            // Written in place: a torn hint changes only the order of allocation. A rename over an existing file would
+            // make ext4 write it to the disk immediately (auto_da_alloc), which takes longer than the rest of an ADD.
             self.dir.write_in_place(&format!("{LAST_RESERVED}{set}"), &ip.to_string())
         });
         outcome.map_err(|error| {

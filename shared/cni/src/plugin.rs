@@ -24,7 +24,8 @@ pub enum Role {
     Interface,
     /// Allocates addresses. It needs no namespace, and is the IPAM plugin of its configuration itself.
     Ipam,
-    /// Uses the result of an earlier plugin in the chain, which ADD needs. If it needs a namespace, it opens it first.
+    /// Works on the interface of an earlier plugin in the chain. ADD needs that plugin's result. If the plugin needs the namespace, it opens
+    /// the namespace itself, before all other steps.
     Chained,
     /// Delegates to another plugin, with a configuration that it builds. The other plugin checks its own needs, and has its own IPAM
     /// plugin.
@@ -47,23 +48,23 @@ pub trait Plugin {
     const NAME: &'static str;
     /// Role of the plugin.
     const ROLE: Role;
-    /// Whether the plugin reads `CNI_ARGS`, and so refuses malformed values and unknown keys.
+    /// Whether the plugin reads `CNI_ARGS`. If so, malformed values and unknown keys are errors.
     const READS_ARGS: bool = false;
-    /// Message if a chained plugin is the first one, in the reference's words.
+    /// The message if a chained plugin is the first one in the list. The words are the reference's.
     const UNCHAINED: &'static str = "must be called as chained plugin";
-    /// Objects of the configuration, by their keys from the outermost on, that must not have a member twice. In others the last one wins.
+    /// Paths of objects in the configuration in which a repeated member is an error. In other objects, the last one is used.
     const UNREPEATED: &'static [&'static [&'static str]] = &[];
-    /// The checked configuration, for ADD, CHECK and STATUS. DEL and GC only get it as written. No I/O: checks of the host are steps of
-    /// `add`.
+    /// The checked configuration, for ADD, CHECK and STATUS. DEL and GC receive the unchecked document. The conversion performs no I/O:
+    /// `add` checks the host.
     type Conf: TryFrom<AsWritten, Error: Into<Error>>;
 
-    /// Creates the attachment. Each step that creates something registers its undo step in `undo`.
+    /// Creates the attachment. Each step that changes something first pushes the action that reverts it to `undo`.
     ///
     /// # Errors
     /// The operation and object that failed. The dispatcher undoes everything.
     fn add(call: &Add<Self::Conf>, undo: &mut Undo) -> Result<AddResult>;
 
-    /// Deletes everything that an ADD may have created, as far as possible. May be called repeatedly, and without an ADD.
+    /// Deletes everything that an ADD may have created. Continues after failures. May be called repeatedly, and without an ADD.
     ///
     /// # Errors
     /// Everything that could not be deleted.
@@ -86,7 +87,7 @@ pub trait Plugin {
     /// Reports whether an ADD can succeed. By default, only calls the IPAM plugin. Runtimes call it every few seconds.
     ///
     /// # Errors
-    /// Code 50 if not, 51 if running containers are affected too.
+    /// Code 50 if no ADD can succeed, 51 if running containers are affected too.
     fn status(call: &Status<Self::Conf>) -> Result<()> {
         call.net.ask_ipam(Command::Status)
     }
@@ -98,7 +99,7 @@ pub trait Plugin {
     /// was missing. `cnitool repair` sends this command; it is not in the specification.
     ///
     /// # Errors
-    /// Code 3 for an attachment that no longer exists, for which nothing is installed. Otherwise the refusal.
+    /// Code 3 for an attachment that no longer exists: nothing is installed for it. Otherwise the reason of the failure.
     fn repair(calls: &[Repair<Self::Conf>]) -> Vec<Result<bool>> {
         calls.iter().map(|_| Ok(false)).collect()
     }
@@ -149,7 +150,7 @@ pub(crate) fn own<P: Plugin>(argument: &str) -> Option<Own> {
     }
 }
 
-/// Whether a runtime calls, not a person at a terminal.
+/// Whether a runtime has started this process, and not a person at a terminal.
 pub(crate) fn is_called() -> bool {
     env::var_os("CNI_COMMAND").is_some_and(|command| !command.is_empty())
 }
@@ -174,7 +175,7 @@ pub(crate) fn failed(error: &Error, version: Version, print: Print<'_>) -> ExitC
     ExitCode::FAILURE
 }
 
-/// The plugins that this process serves, for the log. Each was delegated to by the one before it.
+/// The plugins whose calls this process serves, for the log. The first one has called the second one, and so on.
 static SERVED: Mutex<Vec<&str>> = Mutex::new(Vec::new());
 
 fn served() -> MutexGuard<'static, Vec<&'static str>> {
@@ -193,7 +194,7 @@ pub(crate) fn serving(plugin: &'static str) -> impl Drop {
     Serving
 }
 
-/// Whether the plugin is served already: delegation would recurse.
+/// Whether this process already serves a call of the plugin. Another call would be a recursion.
 pub(crate) fn is_served(plugin: &str) -> bool {
     served().contains(&plugin)
 }
@@ -220,14 +221,14 @@ fn own_words(plugin: &str) -> String {
     )
 }
 
-/// Parses the call and passes it to the plugin. Sets `version` to the configuration's as soon as it is known.
+/// Parses the call and passes it to the plugin. Sets `version` to the configuration's version as soon as that is known, for error objects.
 fn serve<P: Plugin>(
     version: &mut Version,
     variable: Variable<'_>,
     read: ReadStdin<'_>,
     print: Print<'_>,
 ) -> Result<()> {
-    // Answered without reading stdin, which nobody closes on a terminal.
+    // VERSION does not read stdin, which may be a terminal that nobody closes.
     if variable("CNI_COMMAND").is_some_and(|c| c == Command::Version.as_str()) {
         return print(&versions());
     }
@@ -248,7 +249,7 @@ fn serve<P: Plugin>(
         Command::Check => check::<P>(&env, &document),
         Command::Gc => gc::<P>(&env, &document),
         Command::Status => status::<P>(&env, &document),
-        // The last two are never in the variable.
+        // `CNI_COMMAND` never contains Repair and Collect.
         Command::Version | Command::Repair | Command::Collect => print(&versions()),
     }
 }
@@ -316,7 +317,7 @@ pub(crate) fn check_call<P: Plugin>(
 
 fn gc<P: Plugin>(env: &Environment, document: &Document) -> Result<()> {
     let net = document.net(P::ROLE, env, None)?;
-    // A missing list is not an empty one: nothing may be treated as stale.
+    // Without the list, no attachment is known to be stale. An empty list means that all of them are.
     let Some(valid) = document.valid_attachments()? else { return Ok(()) };
     let call = Gc { scope: Scope::all_but(valid), net, conf: document.as_written() };
     guarded(|| P::gc(&call))
