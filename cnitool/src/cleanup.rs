@@ -12,8 +12,8 @@ use runtime::{Decision, Entry, Network, Result};
 use self::caches::CachedAttachments;
 use crate::settings::Settings;
 
-mod abandoned;
 mod caches;
+mod orphaned;
 
 /// Timeout for the kernel to remove the links of a namespace that has no users any more.
 const TIMEOUT: Duration = Duration::from_secs(10);
@@ -119,7 +119,7 @@ impl Plan {
     /// since.
     pub fn still_stale(&self, network: &Network, options: &PlanOptions, settings: &Settings) -> Attachments {
         let (Ok(mut cached), Ok(namespaces)) =
-            (CachedAttachments::of(network, options, settings), abandoned::look(options))
+            (CachedAttachments::of(network, options, settings), orphaned::look(options))
         else {
             return Attachments::default();
         };
@@ -141,7 +141,7 @@ impl Plan {
         let survey =
             settings.runtime.survey_with(network, cached.stale.iter().chain(&cached.stale_elsewhere));
         survey.outcome?;
-        let (namespaces, calls) = (abandoned::look(options)?, Calls::look());
+        let (namespaces, calls) = (orphaned::look(options)?, Calls::look());
         let paths = cached.alive.iter().filter_map(|entry| entry.attach.netns.as_deref());
         let caches_are_complete = namespaces.are_all_at(paths);
         let host = Host { cached: &cached, namespaces: &namespaces, calls: &calls, caches_are_complete };

@@ -203,7 +203,7 @@ mod tests {
         host.cache().keep(&host.chain, &attach, &serde_json::json!({})).unwrap();
         delete_unused(&runtime, &alone).unwrap();
         assert!(host.file().exists(), "it has a container");
-        host.cache().forget(&host.chain.name, &attach.attachment).unwrap();
+        host.cache().remove(&host.chain.name, &attach.attachment).unwrap();
         delete_unused(&runtime, &alone).unwrap();
         assert!(!host.file().exists());
     }

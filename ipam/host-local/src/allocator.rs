@@ -35,7 +35,7 @@ pub fn requests(sets: &[RangeSet], sources: &[&[IpAddr]]) -> Result<Vec<Option<I
             match set_of(sets, ip)? {
                 None => outside.push(ip),
                 Some(set) => match here[set].replace(ip) {
-                    Some(other) if other != ip => return Err(both_asked(other, ip, &sets[set])),
+                    Some(other) if other != ip => return Err(both_requested(other, ip, &sets[set])),
                     _ => {}
                 },
             }
@@ -85,7 +85,7 @@ fn all_outside(ips: &[IpAddr], sets: &[RangeSet]) -> Error {
     not_all(ips).detail(format!("none of the ranges contains them: {}", all.join("; ")))
 }
 
-fn both_asked(one: IpAddr, other: IpAddr, set: &RangeSet) -> Error {
+fn both_requested(one: IpAddr, other: IpAddr, set: &RangeSet) -> Error {
     not_all(&[other]).detail(format!(
         "{one} and {other} are in the same range set {set}; an attachment gets one address from each range set"
     ))

@@ -164,7 +164,7 @@ fn restore_unused(remove: impl FnOnce(&Users) -> io::Result<Unused>) -> Result<(
     let mut failures = Failures::new();
     for (link, before) in remove(&users).map_err(failed)? {
         if failures.note(restore(&setting(&link), &before)).is_some() {
-            failures.note(users.forget(&link).map_err(failed));
+            failures.note(users.remove_link(&link).map_err(failed));
         }
     }
     failures.into_result()

@@ -441,7 +441,7 @@ impl Client {
             return;
         };
         if !is_complete {
-            actions.push(self.give_back(lease.address, lease.server));
+            actions.push(self.release_message(lease.address, lease.server));
             return self.fail(actions);
         }
         self.lease = Some(lease.clone());
@@ -486,10 +486,10 @@ impl Client {
             (None, _) => self.unanswered?,
         };
         self.xid = self.random.xid();
-        Some(self.give_back(address, server))
+        Some(self.release_message(address, server))
     }
 
-    fn give_back(&self, from: Ipv4Addr, server: Ipv4Addr) -> Action {
+    fn release_message(&self, from: Ipv4Addr, server: Ipv4Addr) -> Action {
         let message = request::release(&self.identity, self.xid, from, server);
         Action::Send { to: To::Server { server, from }, message }
     }

@@ -41,7 +41,7 @@ pub struct Namespaces {
     used: BTreeSet<Id>,
     unused: Vec<Unused>,
     /// Paths of namespaces that are treated as unused.
-    abandoned: BTreeSet<PathBuf>,
+    orphaned: BTreeSet<PathBuf>,
     /// Names in cnitool's own mount namespace.
     names: BTreeSet<OsString>,
     /// Control groups of all processes: runtimes include the container's id in their names.
@@ -132,7 +132,7 @@ impl Namespaces {
 
     /// Whether a namespace is mounted at a path, or a process has it there, in any mount namespace.
     pub fn is_at(&self, path: &Path) -> bool {
-        self.paths.contains(path) || is_namespace(path) && !self.abandoned.contains(path)
+        self.paths.contains(path) || is_namespace(path) && !self.orphaned.contains(path)
     }
 
     /// Whether a namespace or control group is named after a container.

@@ -39,16 +39,16 @@ impl Namespaces {
     }
 
     /// Treats these unused namespaces as nonexistent.
-    pub fn forget_unused(&mut self, is_abandoned: impl Fn(&Unused) -> bool) {
-        let (abandoned, unused) = std::mem::take(&mut self.unused).into_iter().partition(is_abandoned);
+    pub fn ignore_unused(&mut self, is_orphaned: impl Fn(&Unused) -> bool) {
+        let (orphaned, unused) = std::mem::take(&mut self.unused).into_iter().partition(is_orphaned);
         self.unused = unused;
-        let abandoned: Vec<Unused> = abandoned;
-        for Unused { id, peer, paths, .. } in abandoned {
+        let orphaned: Vec<Unused> = orphaned;
+        for Unused { id, peer, paths, .. } in orphaned {
             self.ids.remove(&id);
             self.seen.remove(&id.1);
             self.inside.remove(&id);
             self.paths.retain(|path| !paths.contains(path));
-            self.abandoned.extend(paths);
+            self.orphaned.extend(paths);
             if let Some(peer) = peer {
                 self.behind.remove(&peer);
             }

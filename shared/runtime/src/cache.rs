@@ -172,7 +172,7 @@ impl Cache {
     ///
     /// # Errors
     /// Code 5 if its file cannot be deleted.
-    pub fn forget(&self, network: &NetworkName, at: &Attachment) -> Result<()> {
+    pub fn remove(&self, network: &NetworkName, at: &Attachment) -> Result<()> {
         let path = self.file(network, at);
         let removed = match fs::remove_file(&path) {
             Err(e) if e.kind() == io::ErrorKind::NotFound => Ok(()),

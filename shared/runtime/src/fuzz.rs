@@ -108,10 +108,10 @@ pub fn cache(scratch: &Path, input: &[u8]) {
             let again = cache.load(&network.name, &entry.attach.attachment).unwrap().unwrap();
             assert_eq!(again.attach, entry.attach);
             assert_eq!(again.network().unwrap().version, network.version);
-            cache.forget(&network.name, &entry.attach.attachment).unwrap();
+            cache.remove(&network.name, &entry.attach.attachment).unwrap();
         }
     }
-    cache.forget(&name, &at).unwrap();
+    cache.remove(&name, &at).unwrap();
     assert!(cache.list().unwrap().is_empty());
 }
 

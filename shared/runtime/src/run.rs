@@ -172,7 +172,7 @@ impl Runtime {
             failures.note(self.call(Command::Del, network, plugin, &extras));
         }
         failures.into_result()?;
-        self.cache.forget(&network.name, &attach.attachment)
+        self.cache.remove(&network.name, &attach.attachment)
     }
 
     /// STATUS of every plugin. A network with a version before 1.1.0 is assumed to be ready.

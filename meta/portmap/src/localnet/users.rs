@@ -81,7 +81,7 @@ impl Users {
     }
 
     /// Deletes a link's directory, after the value was restored.
-    pub fn forget(&self, link: &str) -> io::Result<()> {
+    pub fn remove_link(&self, link: &str) -> io::Result<()> {
         missing_is_fine(fs::remove_dir_all(self.dir.join(link)))
     }
 }
@@ -141,9 +141,9 @@ mod tests {
             users.join("br1", "net/a/eth1", "1").unwrap();
             assert_eq!(users.remove("net/a/eth0").unwrap(), []);
             assert_eq!(users.remove("net/a/eth1").unwrap(), unused("br1", "1"));
-            users.forget("br1").unwrap();
+            users.remove_link("br1").unwrap();
             assert_eq!(users.remove("net/b/eth0").unwrap(), unused("br0", "0"));
-            users.forget("br0").unwrap();
+            users.remove_link("br0").unwrap();
             assert_eq!(users.remove("net/b/eth0").unwrap(), []);
         });
     }
@@ -171,14 +171,14 @@ mod tests {
 
     /// As another plugin's DEL does while GC lists.
     #[test]
-    fn a_link_that_is_forgotten_meanwhile_is_no_error() {
+    fn a_link_that_is_removed_meanwhile_is_no_error() {
         on_disk(|users| {
             users.join("br0", "net/a/eth0", "0").unwrap();
-            let forget = |_: &str| {
-                users.forget("br0").unwrap();
+            let remove_link = |_: &str| {
+                users.remove_link("br0").unwrap();
                 true
             };
-            users.retain(&forget).unwrap();
+            users.retain(&remove_link).unwrap();
             fs::remove_dir_all(&users.dir).unwrap();
             assert_eq!(users.retain(&|_| true).unwrap(), []);
         });
@@ -190,7 +190,7 @@ mod tests {
             for torn in ["", "1\n2", "; reboot"] {
                 users.join("br0", "net/a/eth0", torn).unwrap();
                 assert_eq!(users.remove("net/a/eth0").unwrap(), unused("br0", "0"));
-                users.forget("br0").unwrap();
+                users.remove_link("br0").unwrap();
             }
         });
     }

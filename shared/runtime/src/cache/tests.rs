@@ -65,8 +65,8 @@ fn all_attachments_are_listed_except_torn_files_and_deleted_ones() {
     fs::write(cache.results().join("n-torn-eth0"), "{\"kind\":\"cniCa").unwrap();
     fs::write(cache.results().join("n-empty-eth0"), "").unwrap();
     let gone = Attach::new("gone", "eth0").unwrap().attachment;
-    cache.forget(&network().name, &gone).unwrap();
-    cache.forget(&network().name, &gone).unwrap();
+    cache.remove(&network().name, &gone).unwrap();
+    cache.remove(&network().name, &gone).unwrap();
     let names: Vec<_> =
         cache.list().unwrap().iter().map(|e| e.attach.attachment.container.to_string()).collect();
     assert_eq!(names, ["a", "b"]);
@@ -133,7 +133,7 @@ fn temporary_files_of_a_killed_process_are_deleted_with_the_attachment() {
         fs::write(cache.results().join(temporary), "half").unwrap();
 
         assert!(cache.list().unwrap().is_empty());
-        cache.forget(&network.name, &at).unwrap();
+        cache.remove(&network.name, &at).unwrap();
         assert_eq!(fs::read_dir(cache.results()).unwrap().count(), 0);
     }
 }

@@ -1,11 +1,11 @@
-//! Namespaces that Podman has abandoned. If Podman is killed during an ADD, it creates another namespace when it
+//! Namespaces that Podman no longer uses. If Podman is killed during an ADD, it creates another namespace when it
 //! starts the container again.
 //!
 //! Podman keeps the namespace open while the ADD runs, and libcni's cache contains the attachment after the ADD. So
 //! an ADD was interrupted if no process has the namespace open and no cache contains the attachment.
 //!
 //! Only the host's own PID namespace shows all processes. In another PID namespace, such as a container's, no
-//! namespace counts as abandoned.
+//! namespace counts as orphaned.
 
 use std::path::Path;
 use std::time::{Duration, SystemTime};
@@ -15,14 +15,14 @@ use liveness::Namespaces;
 
 use super::PlanOptions;
 
-/// Minimum age of an abandoned namespace. The option `--older-than` can only raise it.
+/// Minimum age of an orphaned namespace. The option `--older-than` can only raise it.
 const AGE: Duration = Duration::from_secs(600);
 
 /// Podman's names of namespaces: `netns-` and a UUID.
 const PREFIX: &str = "netns-";
 const UUID: [usize; 5] = [8, 4, 4, 4, 12];
 
-/// The host's namespaces without abandoned ones.
+/// The host's namespaces without orphaned ones.
 ///
 /// # Errors
 /// If the kernel does not list the host's links.
@@ -30,14 +30,14 @@ pub fn look(options: &PlanOptions) -> Result<Namespaces> {
     let mut namespaces = Namespaces::look()?;
     let sees_all = liveness::is_in_host_pid_namespace();
     if let Some(newest) = newest(sees_all, SystemTime::now(), options.older_than) {
-        namespaces.forget_unused(|unused| {
+        namespaces.ignore_unused(|unused| {
             unused.since <= newest && unused.paths.iter().all(|path| is_podmans(path))
         });
     }
     Ok(namespaces)
 }
 
-/// The creation time of the youngest namespace that may count as abandoned. `None`: no namespace counts as abandoned.
+/// The creation time of the youngest namespace that may count as orphaned. `None`: no namespace counts as orphaned.
 fn newest(sees_all: bool, now: SystemTime, older_than: Option<Duration>) -> Option<SystemTime> {
     let least = older_than.unwrap_or(AGE).max(AGE);
     now.checked_sub(least).filter(|_| sees_all)
@@ -62,7 +62,7 @@ mod tests {
     }
 
     #[test]
-    fn none_is_abandoned_for_a_gc_that_does_not_see_all_processes() {
+    fn none_is_orphaned_for_a_gc_that_does_not_see_all_processes() {
         assert_eq!(newest(false, SystemTime::now(), None), None);
     }
 
