@@ -150,7 +150,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_plugin_declares_goes_to_it_as_a_capability_and_the_rest_to_all() {
+    fn declared_capabilities_are_passed_to_the_plugin_and_other_values_to_all_plugins() {
         let attach_args = attach_args(&["8080:80"], &["10.88.0.9", "fd00::9"], Some("0a:58:0a:00:00:05"));
         let all = json!({"portMappings": true, "ips": true, "mac": true});
         let declared = apply(&attach_args, &network(&all), attach()).unwrap();
@@ -165,7 +165,7 @@ mod tests {
     }
 
     #[test]
-    fn several_addresses_are_asked_for_only_where_a_plugin_takes_them() {
+    fn several_addresses_are_requested_only_if_a_plugin_accepts_them() {
         let attach_args = attach_args(&[], &["10.88.0.9", "fd00::9"], None);
         let of = |kind: &str| {
             let bridge = json!({"type": "bridge", "ipam": {"type": kind}});

@@ -79,7 +79,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_burst_that_takes_longer_to_fill_than_the_kernel_can_tell_is_found_by_what_may_wait() {
+    fn a_burst_that_fills_too_slowly_for_the_kernels_clock_is_computed_from_the_queue() {
         // The kubelet's burst at 1 Mbit/s, with a latency of 25 ms: 2147 s. The counter of 4294967296 ticks wraps
         // after 275 s.
         let (rate, bytes) = (125_000, (1 << 28) - 1);

@@ -41,7 +41,7 @@ fn two_containers_reach_each_other_and_the_host_in_both_families() {
 }
 
 #[test]
-fn nothing_but_the_bridge_is_left_after_del() {
+fn only_the_bridge_is_left_after_del() {
     let lab = Lab::new();
     let [a, b] = ["a", "b"].map(|id| lab.container(id));
     let call = lab.plugin("bridge").config(dual_stack());

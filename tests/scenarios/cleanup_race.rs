@@ -16,9 +16,9 @@ const SAMPLE: usize = 40;
 const WHOLE: usize = 100;
 const WORKERS: usize = 4;
 
-/// Half of them are another runtime's, whose cache cnitool does not know. Every third is gone without a DEL.
+/// Half of the containers belong to another runtime, whose cache cnitool does not know. Every third container exits without a DEL.
 #[test]
-fn containers_that_come_and_go_lose_nothing_while_gc_runs_in_a_loop() {
+fn containers_that_start_and_stop_keep_everything_while_gc_runs_in_a_loop() {
     beyond_reference!("gc");
     let Some(net) = DhcpNetwork::with(RANGE_FOR_A_DAY) else { return };
     let (lab, networks) = (&net.lab, networks(&net.lab));

@@ -17,7 +17,7 @@ const ON_ONE_MASTER: [(&str, Feature); 3] =
 
 #[test]
 fn a_hundred_containers_by_sixteen_workers_on_one_master_attach_and_detach_without_errors_or_leftovers() {
-    for (plugin, _) in ON_ONE_MASTER.into_iter().filter(|(_, needs)| needs.is_there()) {
+    for (plugin, _) in ON_ONE_MASTER.into_iter().filter(|(_, needs)| needs.is_available()) {
         let lab = Lab::new();
         cable(&lab);
         let links = lab.host().link_names();
@@ -130,7 +130,7 @@ fn is_crowded(who: &str, network: &Value, count: u16, plugins: &Path) {
     let host = lab.host();
     by_workers(&pods, |(pod, port)| {
         let attached = Attached { host, client: &client, pod, port: *port };
-        effects::are_there(&attached, who, network);
+        effects::assert_all(&attached, who, network);
     });
     by_workers(&pods, |(pod, port)| runs("check", pod, *port));
     by_workers(&pods, |(pod, port)| runs("del", pod, *port));

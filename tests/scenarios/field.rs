@@ -281,7 +281,7 @@ pub fn is_missing(network: &Value) -> Option<String> {
         Some("vrf") => Some(Feature::Vrf),
         _ => None,
     });
-    let lacks = needed.filter(|feature| !feature.is_there()).map(|feature| feature.to_string()).next();
+    let lacks = needed.filter(|feature| !feature.is_available()).map(|feature| feature.to_string()).next();
     lacks.map(|feature| format!("this kernel has no {feature}"))
 }
 
@@ -362,7 +362,7 @@ fn is_served_by(who: &str, network: &Value, plugins: &Path) {
             tool.says(&format!("check {name} {}", pod.id));
         }
         let attached = effects::Attached { host: lab.host(), client: &client, pod, port: 8080 };
-        effects::are_there(&attached, who, network);
+        effects::assert_all(&attached, who, network);
         match who {
             "podman" => assert_eq!(pod.link("eth0").unwrap()["address"], "02:00:00:00:00:77"),
             "nerdctl" => assert!(pod.addresses("eth0").contains(&"10.88.0.9/16".to_owned())),

@@ -23,7 +23,7 @@ fn plugins() -> Vec<String> {
 }
 
 /// The outcome of a start at a terminal.
-fn by_hand(file: &Path, name: &str, arguments: &[&str]) -> (Option<i32>, String, String) {
+fn manually(file: &Path, name: &str, arguments: &[&str]) -> (Option<i32>, String, String) {
     let Output { status, stdout, stderr } =
         Command::new(file).arg0(name).args(arguments).env_clear().output().unwrap();
     (status.code(), String::from_utf8(stdout).unwrap(), String::from_utf8(stderr).unwrap())
@@ -33,10 +33,10 @@ fn by_hand(file: &Path, name: &str, arguments: &[&str]) -> (Option<i32>, String,
 fn answers(call: &Call) -> Vec<(Option<i32>, String, String)> {
     let commands =
         ["VERSION", "ADD", "CHECK", "DEL", "GC", "STATUS", "TURN"].map(|command| call.run(command));
-    let by_hand = call.clone().without("CNI_COMMAND").run_as_is();
+    let manually = call.clone().without("CNI_COMMAND").run_as_is();
     commands
         .into_iter()
-        .chain([by_hand])
+        .chain([manually])
         .map(|Outcome { exit, stdout, stderr, .. }| (exit, stdout, stderr))
         .collect()
 }
@@ -65,7 +65,7 @@ fn a_longer_name_and_a_symbolic_link_are_the_plugin_too() {
                 lab.plugin(&plugin).in_dir(&Lab::plugin_dir()).called(&name).run("VERSION").ok_result();
             assert_eq!(answer, expected, "{name}");
         }
-        let about = by_hand(&together().join("ferrule"), &format!("/elsewhere/{plugin}"), &[]).2;
+        let about = manually(&together().join("ferrule"), &format!("/elsewhere/{plugin}"), &[]).2;
         assert!(about.starts_with(&format!("CNI {plugin} plugin v")), "{about}");
     }
 }
@@ -73,11 +73,11 @@ fn a_longer_name_and_a_symbolic_link_are_the_plugin_too() {
 #[test]
 fn by_its_own_name_it_prints_its_usage() {
     let ferrule = together().join("ferrule");
-    let (exit, help, _) = by_hand(&ferrule, "ferrule", &[]);
-    assert_eq!((exit, by_hand(&ferrule, "ferrule", &["--help"]).1), (Some(0), help.clone()));
+    let (exit, help, _) = manually(&ferrule, "ferrule", &[]);
+    assert_eq!((exit, manually(&ferrule, "ferrule", &["--help"]).1), (Some(0), help.clone()));
     assert!(help.contains("ln ferrule bridge"), "{help}");
     assert!(plugins().iter().all(|plugin| help.contains(plugin.as_str())), "{help}");
-    let (exit, _, said) = by_hand(&ferrule, "ferrule", &["bridge"]);
+    let (exit, _, said) = manually(&ferrule, "ferrule", &["bridge"]);
     assert!(exit == Some(2) && said.contains("unknown argument \"bridge\""), "{exit:?} {said}");
 }
 
@@ -153,7 +153,7 @@ fn it_is_installed_once_under_every_plugins_name_and_replaces_running_files() {
 
     let call = lab.plugin("bridge").in_dir(&bin).config(dual_stack()).on(&pod);
     call.add().ok_result();
-    let driver = || by_hand(&lab.dir().join("root/usr/local/libexec/netavark/cni"), "cni", &["info"]);
+    let driver = || manually(&lab.dir().join("root/usr/local/libexec/netavark/cni"), "cni", &["info"]);
     assert!(driver().1.contains("\"api_version\":\"1.0.0\""), "{:?}", driver());
     let again = install("");
     assert!(again["bridge"] == again["ferrule"] && again["bridge"] != first["bridge"], "{again:?}");

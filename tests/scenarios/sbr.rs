@@ -22,12 +22,12 @@ fn second(n: u8, version: &str) -> Value {
 }
 
 /// A container with a manually configured eth0 with two addresses of each family, and sbr's call for it.
-pub fn by_hand(lab: &Lab) -> (Container, Call) {
-    by_hand_in(lab, "1.1.0")
+pub fn manually(lab: &Lab) -> (Container, Call) {
+    manually_in(lab, "1.1.0")
 }
 
-/// Like [`by_hand`], in a version.
-pub fn by_hand_in(lab: &Lab, version: &str) -> (Container, Call) {
+/// Like [`manually`], in a version.
+pub fn manually_in(lab: &Lab, version: &str) -> (Container, Call) {
     let pod = lab.container("pod");
     let result = json!({
         "cniVersion": version,
@@ -99,7 +99,7 @@ fn answers_leave_by_the_interface_on_which_the_request_arrived() {
 fn del_restores_everything_that_add_has_moved() {
     beyond_reference!("sbr-restore");
     let lab = Lab::new();
-    let (pod, call) = by_hand(&lab);
+    let (pod, call) = manually(&lab);
     for keys in
         [json!({}), json!({"addSourceHints": true}), json!({"gateways": ["10.1.0.9"]}), json!({"table": 7})]
     {
@@ -122,7 +122,7 @@ fn del_restores_everything_that_add_has_moved() {
 fn the_routes_are_in_a_table_for_each_address_and_in_the_result() {
     beyond_reference!("sbr-table-of-each-address");
     let lab = Lab::new();
-    let (pod, call) = by_hand(&lab);
+    let (pod, call) = manually(&lab);
     let result = call.add().ok_result();
     let v4 = pod.sh("ip route show table 100");
     assert!(
@@ -146,7 +146,7 @@ fn the_routes_are_in_a_table_for_each_address_and_in_the_result() {
 fn a_table_of_the_configuration_gets_rules_only() {
     beyond_1_1_1!("sbr-keys");
     let lab = Lab::new();
-    let (pod, call) = by_hand(&lab);
+    let (pod, call) = manually(&lab);
     let routes = pod.sh("ip route show table all; ip -6 route show table all");
     call.clone().config(json!({"table": 7})).add().ok_result();
     assert!(pod.sh("ip rule; ip -6 rule").matches("lookup 7").count() == 2);
@@ -157,7 +157,7 @@ fn a_table_of_the_configuration_gets_rules_only() {
 fn gateways_lead_the_default_routes_and_hints_keep_the_subnets_in_main() {
     beyond_reference!("sbr-keys");
     let lab = Lab::new();
-    let (pod, call) = by_hand(&lab);
+    let (pod, call) = manually(&lab);
     let keys = json!({"gateways": ["fd00:1::9", "10.1.0.9"], "addSourceHints": true});
     call.config(keys).add().ok_result();
     assert!(pod.sh("ip route get 192.0.2.9 from 10.1.0.2").contains("via 10.1.0.9"));
@@ -170,7 +170,7 @@ fn gateways_lead_the_default_routes_and_hints_keep_the_subnets_in_main() {
 fn a_failed_add_leaves_everything_as_it_was() {
     beyond_reference!("sbr-restore");
     let lab = Lab::new();
-    let (pod, call) = by_hand(&lab);
+    let (pod, call) = manually(&lab);
     let before = routing_of(&pod);
     call.clone().config(json!({"gateways": ["203.0.113.1"]})).add().refused(999, "203.0.113.1");
     assert_eq!(routing_of(&pod), before);
@@ -182,7 +182,7 @@ fn a_failed_add_leaves_everything_as_it_was() {
 fn rules_are_removed_without_the_interface_and_without_the_namespace_del_succeeds() {
     beyond_reference!("sbr-restore");
     let lab = Lab::new();
-    let (pod, call) = by_hand(&lab);
+    let (pod, call) = manually(&lab);
     let rules = pod.sh("ip rule; ip -6 rule");
     call.add().ok_result();
     pod.sh("ip link del eth0");
@@ -199,7 +199,7 @@ fn rules_are_removed_without_the_interface_and_without_the_namespace_del_succeed
 fn check_reports_changes() {
     beyond_reference!("sbr-check");
     let lab = Lab::new();
-    let (pod, call) = by_hand(&lab);
+    let (pod, call) = manually(&lab);
     for (harm, word) in [
         ("ip rule del from 10.1.0.2 lookup 100", "10.1.0.2"),
         ("ip route del default table 100", "default route of 10.1.0.2"),
@@ -217,7 +217,7 @@ fn check_reports_changes() {
 fn a_default_route_without_a_gateway_of_the_address_counts() {
     beyond_reference!("sbr-gateway");
     let lab = Lab::new();
-    let (pod, call) = by_hand(&lab);
+    let (pod, call) = manually(&lab);
     pod.sh("ip route del default");
     let result = json!({
         "cniVersion": "1.1.0",

@@ -1,4 +1,4 @@
-//! The lab's comparison of states: no scenario can find a leftover that it does not show.
+//! The lab's comparison of states. Scenarios find only stale objects that a snapshot contains.
 
 use lab::Lab;
 

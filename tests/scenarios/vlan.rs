@@ -42,7 +42,7 @@ fn on_cable(lab: &Lab) -> Call {
 }
 
 /// VLAN 100 of a link in the container that has the interface's name.
-fn beside_eth0(lab: &Lab, pod: &Container) -> Call {
+fn next_to_eth0(lab: &Lab, pod: &Container) -> Call {
     pod.sh("ip link add eth0 type veth peer name other; ip link set eth0 up; ip link set other up");
     lab.plugin("vlan").version("1.1.0").on(pod).config(json!({"vlanId": 100, "linkInContainer": true}))
 }
@@ -260,7 +260,7 @@ fn if_the_master_has_its_name_the_interfaces_name_contains_the_id() {
     needs!(Vlan);
     let lab = Lab::new();
     let pod = lab.container("pod");
-    let call = beside_eth0(&lab, &pod);
+    let call = next_to_eth0(&lab, &pod);
     let prev = json!({"cniVersion": "1.1.0", "interfaces": [{"name": "eth0", "sandbox": pod.path()}]});
     let before = lab.snapshot();
     for keys in [json!({"master": "eth0"}), json!({"prevResult": prev})] {
@@ -311,7 +311,7 @@ fn a_vlan_that_the_container_created_on_its_interface_is_kept() {
     needs!(Vlan);
     let lab = Lab::new();
     let pod = lab.container("pod");
-    let call = beside_eth0(&lab, &pod).config(json!({"master": "eth0"}));
+    let call = next_to_eth0(&lab, &pod).config(json!({"master": "eth0"}));
     pod.sh("ip link add link eth0 name eth0.100 type vlan id 100");
     let before = lab.snapshot();
     call.add().refused(4, "eth0.100");
@@ -425,7 +425,7 @@ fn router_advertisements_of_the_vlan_are_ignored_if_configured() {
 #[test]
 fn without_vlans_in_the_kernel_the_error_says_so_and_nothing_is_left() {
     beyond_reference!("vlan-taken");
-    if lab::Feature::Vlan.is_there() {
+    if lab::Feature::Vlan.is_available() {
         return;
     }
     let lab = Lab::new();

@@ -20,12 +20,12 @@ fn second(n: u8, vrf: &str, version: &str) -> Value {
     json!({"cniVersion": version, "name": format!("net{n}"), "plugins": [macvlan, vrf]})
 }
 
-pub fn by_hand(lab: &Lab) -> (Container, Call) {
-    by_hand_in(lab, "1.1.0")
+pub fn manually(lab: &Lab) -> (Container, Call) {
+    manually_in(lab, "1.1.0")
 }
 
-/// Like [`by_hand`], in a version.
-pub fn by_hand_in(lab: &Lab, version: &str) -> (Container, Call) {
+/// Like [`manually`], in a version.
+pub fn manually_in(lab: &Lab, version: &str) -> (Container, Call) {
     let pod = lab.container("pod");
     let result = json!({
         "cniVersion": version,
@@ -90,7 +90,7 @@ fn del_restores_addresses_and_routes() {
     beyond_reference!("vrf-routes");
     needs!(Vrf);
     let lab = Lab::new();
-    let (pod, call) = by_hand(&lab);
+    let (pod, call) = manually(&lab);
     // The kernel adds its rule for VRFs with the first one, and the rule stays.
     pod.sh("ip link add first type vrf table 4242; ip link del first");
     let before = routing_of(&pod);
@@ -118,7 +118,7 @@ fn a_del_after_a_killed_one_restores_the_addresses_and_routes_of_the_result() {
     beyond_reference!("vrf-routes");
     needs!(Vrf);
     let lab = Lab::new();
-    let (pod, call) = by_hand(&lab);
+    let (pod, call) = manually(&lab);
     call.add().ok_result();
     pod.sh("ip link set eth0 nomaster");
     assert!(!pod.sh("ip route").contains("default"));
@@ -176,7 +176,7 @@ fn a_vrf_stays_until_the_last_interface_has_left_and_its_table_is_one_for_all() 
     beyond_reference!("vrf-routes");
     needs!(Vrf);
     let lab = Lab::new();
-    let (pod, call) = by_hand(&lab);
+    let (pod, call) = manually(&lab);
     let other = call.clone().env("CNI_IFNAME", "eth1").config(json!({"prevResult": {
         "cniVersion": "1.1.0", "interfaces": [{"name": "eth1", "sandbox": pod.netns.path()}],
         "ips": [{"address": "fd00:2::2/64", "interface": 0}],
@@ -206,7 +206,7 @@ fn check_reports_changes() {
     beyond_reference!("vrf-check");
     needs!(Vrf);
     let lab = Lab::new();
-    let (pod, call) = by_hand(&lab);
+    let (pod, call) = manually(&lab);
     for (harm, word) in [
         ("ip link set eth0 nomaster", "master is none"),
         ("ip route del default vrf blue", "0.0.0.0/0"),
@@ -226,11 +226,11 @@ fn check_reports_changes() {
 #[test]
 fn without_vrfs_in_the_kernel_the_error_says_so_and_nothing_has_changed() {
     beyond_reference!("vrf-kernel");
-    if lab::Feature::Vrf.is_there() {
+    if lab::Feature::Vrf.is_available() {
         return;
     }
     let lab = Lab::new();
-    let (pod, call) = by_hand(&lab);
+    let (pod, call) = manually(&lab);
     let before = routing_of(&pod);
     call.add().refused(11, "modprobe vrf");
     call.status().refused(50, "modprobe vrf");

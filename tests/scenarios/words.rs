@@ -74,7 +74,7 @@ fn the_rules_of_the_three_parsers_are_as_strict_as_theirs() {
 
 /// Asserts that a refused call has exactly this message, even if a library appends the details.
 #[track_caller]
-fn is_told(call: &Call, command: &str, words: &str) {
+fn is_refused_with(call: &Call, command: &str, words: &str) {
     let error = call.run(command).error();
     assert_eq!((error.msg.as_str(), error.details.as_str()), (words, ""), "{command} of {}", call.plugin());
 }
@@ -85,10 +85,10 @@ fn a_command_that_is_newer_than_the_configuration_is_refused_in_known_words() {
     let pod = lab.container("pod");
     for plugin in plugins() {
         let call = lab.plugin(&plugin).version("0.3.1").on(&pod).config(json!({"prevResult": {}}));
-        is_told(&call, "CHECK", "config version does not allow CHECK");
+        is_refused_with(&call, "CHECK", "config version does not allow CHECK");
         if !under_test().reference {
-            is_told(&call, "GC", "config version does not allow GC");
-            is_told(&call, "STATUS", "config version does not allow STATUS");
+            is_refused_with(&call, "GC", "config version does not allow GC");
+            is_refused_with(&call, "STATUS", "config version does not allow STATUS");
         }
     }
 }
@@ -102,7 +102,7 @@ fn two_addresses_of_a_family_before_0_3_0_are_refused_in_known_words_also_throug
         // The reference leaves its interface in the container.
         let pod = lab.container(&format!("pod-{version}"));
         for plugin in ["host-local", "bridge"] {
-            is_told(&lab.plugin(plugin).version(version).on(&pod).config(keys.clone()), "ADD", &words);
+            is_refused_with(&lab.plugin(plugin).version(version).on(&pod).config(keys.clone()), "ADD", &words);
         }
     }
 }

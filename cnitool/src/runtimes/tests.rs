@@ -86,7 +86,7 @@ fn shape(id: &str, netns: &str, args: &[(&str, &str)]) -> Value {
 
 /// Values as in the source code of each runtime.
 #[test]
-fn a_runtime_is_told_by_its_ids_namespaces_and_arguments_and_what_fits_several_is_unknown() {
+fn a_runtime_is_recognized_by_ids_namespaces_and_arguments_and_ambiguous_attachments_are_unknown() {
     let hash = &"0123456789abcdef".repeat(4);
     let uuid = "0666e705-a4bd-c8fb-52d8-76294d20b4ae";
     let [cni, plain, cri_o] = [

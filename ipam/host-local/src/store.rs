@@ -377,7 +377,7 @@ impl Leases for Store {
 
     fn is_taken(&self, ip: IpAddr) -> Result<bool> {
         // Without the whole lock, the reference may be writing an empty file.
-        if self.lock.is_whole() { self.dir.is_taken(ip) } else { self.dir.is_there(ip) }
+        if self.lock.is_whole() { self.dir.is_taken(ip) } else { self.dir.exists(ip) }
     }
 
     fn holder(&self, ip: IpAddr) -> String {

@@ -274,7 +274,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_token_is_asked_for_in_the_networks_domain() {
+    fn a_token_is_resolved_in_the_networks_domain() {
         let hosts = crate::hosts::Hosts::parse("10.1.2.3 web _1 # ferrule c eth0\n10.1.2.4 db\n");
         let listen = crate::masq::Listen::Addresses(Vec::new());
         let domain = crate::name::HostName::parse("dns.podman").ok();

@@ -92,7 +92,7 @@ fn a_network_that_the_driver_describes_keeps_its_choices_as_options() {
 }
 
 #[test]
-fn every_mistake_of_a_conflist_is_told_with_its_place_and_remedy() {
+fn every_mistake_in_a_conflist_is_reported_with_its_path_and_remedy() {
     let dir = plugins();
     let file = conflist(
         dir.path(),
@@ -109,7 +109,7 @@ fn every_mistake_of_a_conflist_is_told_with_its_place_and_remedy() {
 }
 
 #[test]
-fn a_mistake_in_an_option_is_told_with_the_options_name() {
+fn a_mistake_in_an_option_is_reported_with_the_options_name() {
     let dir = plugins();
     let path = dir.path().display().to_string();
     let more = value!({"subnets": [{"subnet": "10.1.0.0/24"}]});

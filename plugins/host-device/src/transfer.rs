@@ -43,7 +43,7 @@ impl Record {
         sandbox.link(&at.ifname)
     }
 
-    /// Moves the device back, from the container if it is there. Returns whether nothing is left to do and the record may be deleted.
+    /// Moves the device back, from the container if the device is in it. Returns whether the move is complete, so that the record may be deleted.
     /// Succeeds if there is no device.
     ///
     /// # Errors
@@ -58,7 +58,7 @@ impl Record {
         Ok(never_comes || host.nl.link(&self.device)?.is_some_and(|link| self.matches_link(&link)))
     }
 
-    /// Moves the device out of the container, if it is there. Its alias stays, for the caller to restore its state.
+    /// Moves the device out of the container, if it is in it. Its alias stays, so that the caller can restore its state.
     ///
     /// # Errors
     /// If the kernel refuses.

@@ -124,7 +124,7 @@ mod tests {
     }
 
     #[test]
-    fn a_failure_without_an_error_object_tells_how_the_plugin_ended() {
+    fn a_failure_without_an_error_object_reports_how_the_plugin_ended() {
         let killed = failure(Command::Add, ExitStatus::from_raw(9), b"");
         assert!(killed.msg().contains("ADD was killed by signal 9"), "{killed}");
         let said = failure(Command::Del, ExitStatus::from_raw(1 << 8), b"panic: oh");

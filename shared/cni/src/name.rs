@@ -141,7 +141,7 @@ mod tests {
     }
 
     #[test]
-    fn an_interface_name_is_one_that_the_kernel_takes() {
+    fn an_interface_name_is_valid_if_the_kernel_accepts_it() {
         for good in ["eth0", "a", "veth.1-2_3", "fifteen-bytes-1"] {
             assert!(IfName::parse(good).is_ok(), "{good}");
         }

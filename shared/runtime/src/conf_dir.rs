@@ -121,7 +121,7 @@ mod tests {
     }
 
     #[test]
-    fn a_network_is_found_by_name_in_spite_of_a_broken_neighbour_and_a_list_goes_first() {
+    fn a_network_is_found_by_name_despite_an_invalid_file_and_a_list_takes_precedence() {
         let (_guard, conf) = dir(&[
             ("00-broken.conflist", "{"),
             ("10-n.conf", r#"{"name": "n", "type": "single"}"#),

@@ -17,7 +17,7 @@ pub struct Attached<'a> {
 
 /// Fails if a plugin of the network had no effect for an attachment.
 #[track_caller]
-pub fn are_there(attached: &Attached, who: &str, network: &Value) {
+pub fn assert_all(attached: &Attached, who: &str, network: &Value) {
     let Attached { host, pod, .. } = attached;
     for plugin in plugins_of(network) {
         let kind = kind(plugin);

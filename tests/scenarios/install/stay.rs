@@ -97,15 +97,15 @@ fn a_rollback_on_exit_keeps_files_of_later_installations() {
     let newer = [&plugins[..], &["--from", singles]].concat();
     let rollback = ["--rollback-on-exit"];
     let start = |version: &[&str]| Stays::installed(&scene.dir, &[version, &rollback].concat());
-    let is_there = |version: &[&str]| ok(&install(&scene.dir, &[version, &["--check"]].concat(), &[]));
+    let is_installed = |version: &[&str]| ok(&install(&scene.dir, &[version, &["--check"]].concat(), &[]));
 
     // The older process exits before the newer one installs.
     let first = start(&older);
-    is_there(&older);
+    is_installed(&older);
     first.stop(&lab);
     scene.assert_old("the older one has ended");
     let second = start(&newer);
-    is_there(&newer);
+    is_installed(&newer);
     second.stop(&lab);
     scene.assert_old("both have ended");
 
@@ -115,7 +115,7 @@ fn a_rollback_on_exit_keeps_files_of_later_installations() {
         let first = start(&older);
         let second = start(later);
         first.stop(&lab);
-        is_there(left);
+        is_installed(left);
         second.stop(&lab);
         scene.assert_old("both have ended");
     }
@@ -124,7 +124,7 @@ fn a_rollback_on_exit_keeps_files_of_later_installations() {
     let first = start(&older);
     ok(&install(&scene.dir, &newer, &[]));
     first.stop(&lab);
-    is_there(&newer);
+    is_installed(&newer);
 
     // A process that was killed during its installation does not count as newer.
     let from = ["--from", scene.from.to_str().unwrap()];

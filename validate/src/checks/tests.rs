@@ -54,7 +54,7 @@ fn the_specifications_own_kind_of_example_has_no_finding() {
 }
 
 #[test]
-fn every_problem_is_found_at_once_with_its_place_and_the_nearest_known_key() {
+fn every_problem_is_found_in_one_run_with_its_path_and_the_nearest_known_key() {
     let source = r#"{
   "cniVersion": "1.1.0",
   "name": "my net",
@@ -86,7 +86,7 @@ fn every_problem_is_found_at_once_with_its_place_and_the_nearest_known_key() {
 }
 
 #[test]
-fn a_plugin_in_the_wrong_place_is_told_where_it_belongs() {
+fn the_problem_of_a_misplaced_plugin_names_the_right_place() {
     let source = r#"{"cniVersion": "1.0.0", "name": "n", "plugins": [
         {"type": "portmap"}, {"type": "host-local"}, {"type": "bridge", "ipam": {"type": "portmap"}}]}"#;
     assert_eq!(
@@ -108,7 +108,7 @@ fn keys_match_without_regard_to_case_and_a_single_plugin_may_stand_alone_in_a_co
 }
 
 #[test]
-fn keys_that_only_a_runtime_may_set_are_told() {
+fn keys_that_only_a_runtime_may_set_are_reported() {
     let source = r#"{"cniVersion": "1.0.0", "name": "n", "plugins": [
         {"type": "bridge", "runtimeConfig": {}, "prevResult": {}, "cni.dev/valid-attachments": []}]}"#;
     assert_eq!(

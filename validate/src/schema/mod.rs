@@ -37,7 +37,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn every_key_says_what_it_does_and_no_name_is_there_twice() {
+    fn every_key_has_a_description_and_a_unique_name() {
         fn walk(keys: &[Key], of: &str) {
             for (i, key) in keys.iter().enumerate() {
                 assert!(!key.about.is_empty(), "{of}.{}", key.name);

@@ -39,7 +39,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_misspelt_key_is_told_the_nearest_one_and_a_strange_one_none() {
+    fn the_nearest_key_is_suggested_for_a_misspelt_key_and_none_for_an_unknown_one() {
         let known = ["isGateway", "isDefaultGateway", "ipMasq", "mtu", "subnet"];
         assert_eq!(nearest("isgatway", known), Some("isGateway"));
         assert_eq!(nearest("ipMsaq", known), Some("ipMasq"));

@@ -169,7 +169,7 @@ impl Directory {
     ///
     /// # Errors
     /// Code 5 if the file cannot be examined.
-    pub fn is_there(&self, ip: IpAddr) -> Result<bool> {
+    pub fn exists(&self, ip: IpAddr) -> Result<bool> {
         self.look(ip).map(|file| file.is_some())
     }
 

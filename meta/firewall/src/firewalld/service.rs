@@ -42,7 +42,7 @@ impl Service {
         Ok(bus.has_owner(NAME)?.then_some(Self { bus }))
     }
 
-    /// Adds a source to a zone. Succeeds if it is there already.
+    /// Adds a source to a zone. Succeeds if the zone already has it.
     pub(super) fn add(&mut self, zone: &str, source: &str) -> Result<()> {
         let refused = match self.ask("addSource", &[zone, source]) {
             Err(refused) if word(&refused) != "ZONE_ALREADY_SET" => refused,
@@ -65,7 +65,7 @@ impl Service {
         }
     }
 
-    /// Removes a source from a zone. Succeeds if it is not there.
+    /// Removes a source from a zone. Succeeds if the zone does not have it.
     pub(super) fn remove(&mut self, zone: &str, source: &str) -> Result<()> {
         match self.ask("removeSource", &[zone, source]) {
             Err(e) if !matches!(word(&e), "UNKNOWN_SOURCE" | "ZONE_CONFLICT" | "INVALID_ZONE") => {

@@ -35,7 +35,7 @@ pub(crate) fn are_installed(all: &[OwnedRules<'_>]) -> Result<Vec<bool>> {
         for (of, script) in &scripts {
             let mut is_shared_here = |line: &Line| {
                 let key = (line.table, line.chain.clone(), line.words.clone());
-                *shared.entry(key).or_insert_with(|| is_listed(line, &saved) || is_there(line, &tools))
+                *shared.entry(key).or_insert_with(|| is_listed(line, &saved) || exists(line, &tools))
             };
             // The tool checks shared rules only if the attachment has rules here.
             installed[*of] &=
@@ -104,7 +104,7 @@ pub(super) fn first_changed(tools: &Tools, script: &Script) -> Result<Option<Str
     let saved = Saved::read(&text);
     let is_changed = |line: &&Line| {
         let (same, changed) = named_alike(line, &saved);
-        same.is_empty() && !changed.is_empty() && !is_there(line, tools)
+        same.is_empty() && !changed.is_empty() && !exists(line, tools)
     };
     let first = script.shared.iter().find(is_changed);
     let name = |line: &Line| format!("the rule \"{}\" of chain {}", saved::comment(&line.words), line.chain);
@@ -124,7 +124,7 @@ fn is_listed(line: &Line, saved: &Saved<'_>) -> bool {
 }
 
 /// Whether a rule exists according to the tool, which knows all forms of a rule.
-fn is_there(line: &Line, tools: &Tools) -> bool {
+fn exists(line: &Line, tools: &Tools) -> bool {
     let mut text = format!("*{}\n", line.table);
     put(&mut text, "-C", line);
     tools.restore(&(text + "COMMIT\n")).is_ok()

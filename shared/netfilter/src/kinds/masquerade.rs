@@ -137,7 +137,7 @@ impl ReferenceRules for Masquerade {
     ) -> Result<bool, RequestError> {
         let chain = names::chain(owner, PREFIX);
         let (table, count) = (Table::of_iptables(family, "nat"), self.of_family(family).count());
-        chains::is_there(tables, table, &chain, count, &[("POSTROUTING", &chain)])
+        chains::is_installed(tables, table, &chain, count, &[("POSTROUTING", &chain)])
     }
 }
 

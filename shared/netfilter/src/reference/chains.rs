@@ -9,7 +9,7 @@ use crate::ruleset::Table;
 
 /// Whether a chain has at least this number of rules, and is reached by each of these jumps from one chain to another.
 /// A chain that needs no rules may be missing.
-pub(crate) fn is_there(
+pub(crate) fn is_installed(
     tables: &dyn Listing,
     table: Table,
     chain: &str,

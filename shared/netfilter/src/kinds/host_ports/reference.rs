@@ -77,7 +77,7 @@ impl ReferenceRules for HostPorts {
     ) -> Result<bool, RequestError> {
         let chain = names::chain(owner, PREFIXES[0]);
         let ways = [("PREROUTING", DNAT), ("OUTPUT", DNAT), (DNAT, chain.as_str())];
-        chains::is_there(tables, Table::of_iptables(family, "nat"), &chain, self.count(family), &ways)
+        chains::is_installed(tables, Table::of_iptables(family, "nat"), &chain, self.count(family), &ways)
     }
 }
 
