@@ -102,7 +102,11 @@ fn two_addresses_of_a_family_before_0_3_0_are_refused_in_known_words_also_throug
         // The reference leaves its interface in the container.
         let pod = lab.container(&format!("pod-{version}"));
         for plugin in ["host-local", "bridge"] {
-            is_refused_with(&lab.plugin(plugin).version(version).on(&pod).config(keys.clone()), "ADD", &words);
+            is_refused_with(
+                &lab.plugin(plugin).version(version).on(&pod).config(keys.clone()),
+                "ADD",
+                &words,
+            );
         }
     }
 }
