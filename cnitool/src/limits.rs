@@ -91,7 +91,7 @@ mod tests {
     }
 
     #[test]
-    fn numbers_are_rounded_to_what_people_read() {
+    fn numbers_are_rounded_for_people() {
         let cases =
             [(0, "0 "), (999, "999 "), (1500, "1.5 k"), (8_000_000, "8 M"), (2_147_483_640, "2.15 G")];
         for (number, text) in cases {

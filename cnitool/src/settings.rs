@@ -136,7 +136,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_containers_id_is_the_one_that_the_references_cnitool_makes() {
+    fn the_container_id_is_the_same_as_that_of_the_references_cnitool() {
         // printf /run/netns/testing | sha512sum | cut -c-20
         assert_eq!(container_id(Path::new("/run/netns/testing")), "cnitool-43057b9dcc39fe733071");
     }

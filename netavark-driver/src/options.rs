@@ -132,7 +132,7 @@ mod tests {
     }
 
     #[test]
-    fn one_of_conflist_and_type_says_what_the_network_is() {
+    fn either_conflist_or_type_configures_the_network() {
         let file = words([("conflist", "/etc/cni/net.d/pods.conflist"), ("dns", "10.0.0.1,fd00::1")]);
         let options = Options::read(&file).unwrap();
         assert_eq!(options.kind, Kind::File("/etc/cni/net.d/pods.conflist".into()));

@@ -85,7 +85,7 @@ mod tests {
     }
 
     #[test]
-    fn what_does_not_fit_is_left_to_the_check_of_the_configuration() {
+    fn invalid_values_are_left_to_the_check_of_the_configuration() {
         assert_eq!(with("bridge", "vlan", "many").unwrap(), json!({"vlan": "many"}));
     }
 

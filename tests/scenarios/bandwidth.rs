@@ -88,7 +88,7 @@ fn without_limits_the_result_is_passed_on_and_nothing_is_created() {
 }
 
 #[test]
-fn one_direction_alone_leaves_the_other_as_it_is() {
+fn a_limit_of_one_direction_does_not_change_the_other() {
     needs!(TrafficControl);
     let lab = Lab::new();
     let pod = wired(&lab, "eth0");

@@ -535,7 +535,7 @@ fn the_oldest_version_s_result_has_one_address_of_each_family() {
 }
 
 #[test]
-fn every_later_version_gets_its_own_words() {
+fn each_later_version_has_results_in_its_own_format() {
     let lab = Lab::new();
     for version in ["0.3.0", "0.3.1", "0.4.0", "1.0.0"] {
         let pod = lab.container(version);

@@ -3,7 +3,7 @@
 use lab::{Lab, beyond_reference};
 use serde_json::{Value, json};
 
-use crate::common::{dual_stack, host_end, leases, rules_go_without_a_namespace, seen_as};
+use crate::common::{del_removes_rules_without_the_namespace, dual_stack, host_end, leases, seen_as};
 
 /// `dual_stack` with masquerade by a backend.
 fn masqueraded(backend: &str) -> Value {
@@ -51,7 +51,7 @@ fn a_del_without_namespace_and_prev_result_removes_the_rules() {
     // https://github.com/containernetworking/plugins/issues/810
     beyond_reference!("rules-by-attachment");
     for backend in ["nftables", "iptables"] {
-        rules_go_without_a_namespace("bridge", masqueraded(backend), json!({"macspoofchk": true}));
+        del_removes_rules_without_the_namespace("bridge", masqueraded(backend), json!({"macspoofchk": true}));
     }
 }
 

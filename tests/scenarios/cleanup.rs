@@ -40,7 +40,7 @@ fn listed(things: &Value) -> Vec<String> {
 }
 
 #[test]
-fn a_device_stays_in_a_running_container_that_no_cache_knows() {
+fn a_device_stays_in_a_running_container_that_is_in_no_cache() {
     beyond_reference!("gc");
     let lab = Lab::new();
     let pod = lab.container("cardholder");
@@ -77,7 +77,7 @@ fn host_ports_of_a_running_container_without_veth_and_lease_stay() {
 
 /// With macvlan and dhcp, no link of the host leads to the container, and no lease of host-local contains its address.
 #[test]
-fn the_dhcp_lease_of_a_running_container_that_no_cache_knows_stays() {
+fn the_dhcp_lease_of_a_running_container_that_is_in_no_cache_stays() {
     beyond_reference!("gc");
     let Some(net) = DhcpNetwork::with(RANGE_FOR_A_DAY) else { return };
     let plugins = json!([{"type": "macvlan", "master": "br0", "ipam": {"type": "dhcp"}}]);

@@ -112,7 +112,7 @@ pub fn seen_as(pod: &Netns, server: &str) -> String {
 
 /// After a container's namespace was deleted, a DEL without a namespace removes its rules, and keeps another
 /// container's.
-pub fn rules_go_without_a_namespace(plugin: &str, network: Value, rules: Value) {
+pub fn del_removes_rules_without_the_namespace(plugin: &str, network: Value, rules: Value) {
     let shown = format!("{network} {rules}");
     let lab = Lab::new();
     let [stays, goes] = ["stays", "goes"].map(|id| lab.container(id));

@@ -45,7 +45,7 @@ fn assert_shown(row: &str, tests: &BTreeSet<String>) {
 }
 
 #[test]
-fn the_page_of_conformance_names_tests_that_exist_and_leaves_no_demand_without_one() {
+fn the_conformance_page_names_existing_tests_for_every_requirement() {
     let tests = tests();
     let page = fs::read_to_string(lab::repository().join("docs/conformance.md")).unwrap();
     let rows = page.lines().filter(|line| ["| P", "| R", "| B"].iter().any(|who| line.starts_with(who)));

@@ -68,7 +68,7 @@ fn a_delegated_add_that_fails_is_followed_by_its_del() {
 }
 
 #[test]
-fn a_rollback_of_a_delegated_add_that_fails_in_another_way_is_reported_though_the_code_is_the_same() {
+fn a_failed_rollback_of_a_delegated_add_is_reported_even_if_its_code_is_the_same() {
     beyond_reference!("rollback");
     let lab = Lab::new();
     let call = spied(&lab);

@@ -101,7 +101,7 @@ fn a_plugin_that_hangs_up_leaves_no_lease() {
 }
 
 #[test]
-fn a_del_ends_an_add_that_is_under_way() {
+fn a_del_cancels_a_running_add() {
     beyond_reference!("dhcp-restart");
     let net = silent();
     let (_pod, call) = net.plugged("pod");
@@ -177,7 +177,7 @@ fn halves(count: usize) -> Vec<UnixStream> {
 }
 
 #[test]
-fn more_connections_than_the_daemon_takes_wait_their_turn() {
+fn connections_above_the_daemons_limit_wait() {
     beyond_reference!("dhcp-restart");
     let net = silent();
     may_have(4000);

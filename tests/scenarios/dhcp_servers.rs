@@ -188,7 +188,7 @@ fn an_option_that_the_server_does_not_send_fails_only_an_add_that_requires_it() 
 }
 
 #[test]
-fn an_mtu_that_a_server_gives_is_on_the_link_and_in_the_result() {
+fn the_mtu_of_a_dhcp_server_is_on_the_link_and_in_the_result() {
     beyond_reference!("dhcp-change");
     let Some(net) = DhcpNetwork::with(&format!("{RANGE} --dhcp-option=option:mtu,1400")) else { return };
     cable(&net.lab);

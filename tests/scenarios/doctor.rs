@@ -279,7 +279,7 @@ fn a_damaged_result_is_a_warning() {
 }
 
 #[test]
-fn a_check_that_cannot_be_made_is_a_warning_and_the_others_are_made() {
+fn a_check_that_cannot_run_is_a_warning_and_the_others_run() {
     beyond_reference!("gc");
     let lab = Lab::new();
     let tool = lab.cnitool();

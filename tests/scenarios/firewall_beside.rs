@@ -208,7 +208,7 @@ fn rules_of_the_iptables_backend_are_removed_without_namespace_and_prev_result_a
 }
 
 #[test]
-fn the_iptables_backend_needs_no_ip6tables_for_a_container_of_ipv4_alone() {
+fn the_iptables_backend_needs_no_ip6tables_for_an_ipv4_only_container() {
     beyond_reference!("firewall-by-owner");
     let lab = Lab::new();
     let pod = lab.container("pod");

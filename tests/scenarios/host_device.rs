@@ -510,7 +510,7 @@ fn an_existing_name_is_refused_and_del_keeps_its_owner() {
 }
 
 #[test]
-fn a_second_attachment_to_the_same_device_fails_and_takes_nothing_from_the_first() {
+fn a_second_attachment_to_the_same_device_fails_and_the_first_keeps_it() {
     beyond_reference!("way-home");
     let lab = Lab::new();
     let pod = lab.container("pod");

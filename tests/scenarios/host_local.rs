@@ -72,7 +72,7 @@ fn the_next_range_of_a_set_is_used_if_one_is_full() {
 }
 
 #[test]
-fn each_range_set_gives_one_address_and_names_its_gateway() {
+fn each_range_set_allocates_one_address_with_its_gateway() {
     let lab = Lab::new();
     let conf = host_local(&[&["10.0.0.0/24"], &["fd00::/64"]]);
     let result = ipam(&lab, "a", &conf).add().ok_result();
@@ -172,7 +172,7 @@ fn the_search_starts_after_the_last_allocated_address_in_ours_or_the_references_
 }
 
 #[test]
-fn ranges_may_come_with_the_call() {
+fn ranges_may_be_in_the_runtimes_request() {
     let lab = Lab::new();
     let ranges = json!({"ipRanges": [[{"subnet": "10.7.0.0/24"}], [{"subnet": "fd07::/64"}]]});
     let call = ipam(&lab, "a", &json!({"type": "host-local"})).config(json!({"runtimeConfig": ranges}));
@@ -205,7 +205,7 @@ fn the_last_of_several_requests_for_an_address_wins() {
 }
 
 #[test]
-fn an_excluded_address_is_never_given() {
+fn an_excluded_address_is_never_allocated() {
     beyond_reference!("exclude");
     let lab = Lab::new();
     let mut conf = host_local(&[&["10.0.0.0/28"]]);
@@ -425,7 +425,7 @@ fn ours_and_the_reference_respect_each_others_leases() {
 }
 
 #[test]
-fn a_requested_address_that_is_taken_names_its_holder() {
+fn the_error_for_a_leased_requested_address_names_its_container() {
     let lab = Lab::new();
     let conf = host_local(&[&["10.0.0.0/24"]]);
     addresses(&lab, &["a"], &conf);

@@ -167,7 +167,7 @@ fn a_dual_stack_network_attaches_if_the_kernel_has_ipv6_and_otherwise_the_error_
 }
 
 #[test]
-fn loopback_has_the_addresses_of_the_families_that_there_are() {
+fn loopback_has_the_addresses_of_the_families_that_the_kernel_supports() {
     let lab = Lab::new();
     let pod = lab.container("pod");
     let result = lab.plugin("loopback").on(&pod).ifname("lo").add().ok_result();

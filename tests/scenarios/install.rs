@@ -193,7 +193,7 @@ fn the_run_after_a_killed_uninstallation_rolls_it_back_or_completes_it() {
 }
 
 #[test]
-fn an_error_at_any_call_leaves_all_old_or_all_new_and_says_which() {
+fn after_an_error_at_any_call_all_files_are_old_or_all_new_and_the_message_says_which() {
     let lab = Lab::new();
     let scene = Scene::new(&lab);
     let fails = ["open", "write", "fsync", "link", "mkdir", "rename", "chmod", "read", "copy", "sendfile"];

@@ -380,7 +380,7 @@ fn on_the_interface_of_an_earlier_plugin_in_the_container_it_has_the_addresses_o
 }
 
 #[test]
-fn in_a_chain_addresses_of_another_interface_of_the_container_stay_there() {
+fn in_a_chain_addresses_of_other_interfaces_of_the_container_stay_on_them() {
     beyond_reference!("prev-result-kept");
     needs!(Ipvlan);
     let lab = Lab::new();

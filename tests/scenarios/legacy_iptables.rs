@@ -62,7 +62,7 @@ fn with_legacy_rules_of_other_programs_no_program_is_started() {
 }
 
 #[test]
-fn without_the_tools_a_del_is_complete_in_spite_of_other_programs_legacy_rules() {
+fn without_the_tools_a_del_is_complete_despite_legacy_rules_of_other_programs() {
     beyond_reference!("rules-by-attachment");
     let lab = Lab::new();
     lab.host().sh(OF_OTHERS);

@@ -170,7 +170,7 @@ fn the_most_specific_requested_mac_is_used() {
 }
 
 #[test]
-fn a_mac_that_is_taken_on_the_master_is_explained() {
+fn the_error_for_a_mac_in_use_on_the_master_explains_the_cause() {
     beyond_reference!("macvlan-errors");
     let lab = Lab::new();
     let [a, b] = ["a", "b"].map(|id| lab.container(id));

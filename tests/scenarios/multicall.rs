@@ -42,7 +42,7 @@ fn answers(call: &Call) -> Vec<(Option<i32>, String, String)> {
 }
 
 #[test]
-fn by_a_plugins_name_it_answers_as_the_plugin_alone() {
+fn started_by_a_plugins_name_it_answers_as_that_plugin() {
     let lab = Lab::new();
     let pod = lab.container("pod");
     for plugin in plugins() {
@@ -71,7 +71,7 @@ fn a_longer_name_and_a_symbolic_link_are_the_plugin_too() {
 }
 
 #[test]
-fn by_its_own_name_it_prints_its_usage() {
+fn started_as_ferrule_it_prints_its_usage() {
     let ferrule = together().join("ferrule");
     let (exit, help, _) = manually(&ferrule, "ferrule", &[]);
     assert_eq!((exit, manually(&ferrule, "ferrule", &["--help"]).1), (Some(0), help.clone()));
@@ -215,7 +215,7 @@ fn life(separate: bool) -> Vec<(Option<i32>, Value, String)> {
 }
 
 #[test]
-fn host_local_answers_within_bridges_process_as_it_does_in_its_own() {
+fn host_local_answers_the_same_within_bridges_process_and_in_a_separate_process() {
     let within = life(false);
     assert_eq!(within, life(true));
     let exits: Vec<_> = within.iter().map(|(exit, ..)| exit.unwrap()).collect();

@@ -545,7 +545,7 @@ fn hostile_documents_are_refused_in_one_text_and_change_nothing() {
 }
 
 #[test]
-fn a_network_of_ipv6_alone_has_several_addresses_and_ranges_of_ports_at_addresses_of_the_host() {
+fn an_ipv6_only_network_supports_several_addresses_and_port_ranges_on_host_addresses() {
     if lacks(Feature::NftNat) || lacks(Feature::Ipv6) {
         return;
     }

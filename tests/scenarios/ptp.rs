@@ -4,7 +4,7 @@ use lab::{Container, Lab, beyond_1_1_1, beyond_reference, tcp_says};
 use serde_json::{Value, json};
 
 use crate::common::{
-    container_interface, host_end, host_local, ips, leases, rules_go_without_a_namespace, seen_as,
+    container_interface, del_removes_rules_without_the_namespace, host_end, host_local, ips, leases, seen_as,
 };
 
 /// Both families, with the host as the default gateway.
@@ -214,7 +214,7 @@ fn rules_are_removed_with_their_attachment_even_without_a_namespace() {
     beyond_reference!("rules-by-attachment");
     for backend in ["nftables", "iptables"] {
         let masqueraded = json!({"ipMasq": true, "ipMasqBackend": backend});
-        rules_go_without_a_namespace("ptp", dual_stack(), masqueraded);
+        del_removes_rules_without_the_namespace("ptp", dual_stack(), masqueraded);
     }
 }
 
@@ -360,7 +360,7 @@ fn del_keeps_an_interface_of_another_kind_or_network_with_the_same_name() {
 }
 
 #[test]
-fn status_reports_what_an_add_lacks() {
+fn status_reports_what_an_add_would_lack() {
     beyond_1_1_1!("status");
     let lab = Lab::new();
     let call = lab.plugin("ptp").version("1.1.0").config(dual_stack()).config(json!({"ipMasq": true}));

@@ -195,7 +195,7 @@ fn a_pod_reaches_each_of_its_networks_and_leaves_them_in_reverse_order() {
 }
 
 #[test]
-fn a_network_that_fails_takes_the_pod_off_the_others_too() {
+fn if_one_network_fails_the_pod_is_detached_from_the_others_too() {
     let lab = Lab::new();
     with_machine(&lab);
     settled(&lab);

@@ -70,7 +70,7 @@ fn the_result_has_the_addresses_routes_and_settings_of_the_configuration_as_they
 }
 
 #[test]
-fn a_call_may_add_an_address_or_put_its_own_in_the_place_of_all() {
+fn a_request_may_add_an_address_or_replace_all_addresses() {
     let lab = Lab::new();
     let call = alone(&lab, json!({"addresses": [{"address": "10.0.0.5/24"}]}));
     let call = call.args("IgnoreUnknown=1;K8S_POD_NAME=web;IP=10.0.0.6/24,fd00::6/64");
@@ -147,7 +147,7 @@ fn del_and_gc_accept_any_configuration_and_any_container() {
 }
 
 #[test]
-fn status_accepts_a_network_whose_addresses_come_with_the_calls() {
+fn status_accepts_a_network_whose_addresses_are_in_the_runtimes_requests() {
     beyond_reference!("status");
     let lab = Lab::new();
     alone(&lab, fixed()).status().ok();

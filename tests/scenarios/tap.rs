@@ -346,7 +346,7 @@ fn an_selinux_context_is_set_if_the_host_has_selinux_and_ignored_otherwise() {
 
 /// The process with another SELinux context creates the tap through the inherited descriptor.
 #[test]
-fn the_process_that_makes_a_tap_for_the_plugin_leaves_it_to_the_plugin() {
+fn the_tap_of_the_helper_process_exists_while_the_plugin_has_it_open() {
     beyond_reference!("tap");
     needs!(Tap);
     let lab = Lab::new();
@@ -365,8 +365,8 @@ fn the_process_that_makes_a_tap_for_the_plugin_leaves_it_to_the_plugin() {
         (json!(true), json!(false))
     );
     drop(tun);
-    // A child process that another thread has just started also has it open until its execve(2).
-    pod.wait_until("the tap goes with the last who has it open", |pod| pod.link("eth0").is_none());
+    // A child process of another thread also has the tap open until its execve(2).
+    pod.wait_until("the tap is deleted when no process has it open", |pod| pod.link("eth0").is_none());
 }
 
 #[test]

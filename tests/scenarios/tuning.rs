@@ -251,7 +251,7 @@ fn arguments_of_the_call_replace_those_of_the_network() {
 }
 
 #[test]
-fn sysctls_may_come_with_the_call_alone() {
+fn sysctls_may_be_only_in_the_runtimes_request() {
     beyond_reference!("tuning-args-sysctl");
     let lab = Lab::new();
     let pod = wired(&lab, "eth0");
@@ -262,7 +262,7 @@ fn sysctls_may_come_with_the_call_alone() {
 }
 
 #[test]
-fn a_mac_may_come_in_four_ways() {
+fn a_mac_can_be_requested_in_four_ways() {
     let ways: [fn(Call) -> Call; 4] = [
         |call| call.config(json!({"mac": "02:00:00:00:00:aa"})),
         |call| call.args("IgnoreUnknown=1;K8S_POD_NAME=web;MAC=02:00:00:00:00:aa"),
@@ -388,7 +388,7 @@ fn another_directory_may_keep_the_backups() {
 }
 
 #[test]
-fn del_releases_what_add_would_refuse() {
+fn del_succeeds_with_a_configuration_that_add_refuses() {
     beyond_reference!("lenient-del");
     let lab = Lab::new();
     let pod = wired(&lab, "eth0");

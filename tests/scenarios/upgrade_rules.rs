@@ -84,7 +84,7 @@ fn our_gc_removes_the_references_rules() {
 }
 
 #[test]
-fn a_mapping_of_ours_takes_the_port_over_from_a_stale_one_of_the_reference() {
+fn a_new_mapping_replaces_a_stale_mapping_of_the_reference() {
     beyond_reference!("newest-wins");
     for backend in ["nftables", "iptables"] {
         let lab = Lab::new();

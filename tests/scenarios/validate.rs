@@ -103,7 +103,7 @@ fn keys_for_runtimes_and_keys_that_a_runtime_sets_are_no_findings() {
 }
 
 #[test]
-fn names_that_are_given_twice_and_ranges_that_overlap_are_found_across_all_networks_of_the_host() {
+fn repeated_names_and_overlapping_ranges_are_found_across_all_networks_of_the_host() {
     let lab = Lab::new();
     lab.private_dir("/opt/cni");
     let network = |name: &str, link: &str, subnet: &str| {

@@ -140,7 +140,7 @@ mod tests {
     }
 
     #[test]
-    fn zsh_has_an_action_for_each_argument_that_a_network_may_be_given_for() {
+    fn zsh_has_an_action_for_each_argument_that_accepts_a_network() {
         let cli = Cli::command();
         let arguments = cli.get_subcommands().flat_map(Command::get_positionals);
         let networks = arguments.filter(|arg| NETWORK.contains(&arg.get_id().as_str())).count();

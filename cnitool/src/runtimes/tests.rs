@@ -20,7 +20,7 @@ fn runtime_of(cached: &Value) -> Option<&'static str> {
 
 /// Files from /var/lib/cni/results, without their configurations, addresses and routes.
 #[test]
-fn what_runtimes_have_left_in_the_cache_tells_them() {
+fn data_of_runtimes_in_the_cache_identifies_them() {
     let podman_4_3_1 = json!({
         "kind": "cniCacheV1",
         "containerId": "b144461d93f3a28fce102c6ef363e0a136de42a00eb2293f16e67be9c0442123",
@@ -150,7 +150,7 @@ fn a_configuration_is_of_whom_has_left_its_marks_in_it() {
 }
 
 #[test]
-fn whose_the_network_is_tells_the_attachment_only_if_nothing_else_is_known_of_it() {
+fn the_networks_owner_identifies_an_attachment_only_without_other_evidence() {
     let config = BASE64_STANDARD
         .encode(r#"{"name": "net", "plugins": [{"type": "bridge", "bridge": "cni-podman0"}]}"#);
     let mut cached = shape("web", "", &[]);

@@ -135,7 +135,7 @@ mod tests {
     }
 
     #[test]
-    fn only_what_an_attached_container_has_is_missed() {
+    fn only_removed_limits_of_attached_containers_are_noticed() {
         let removed = [Removed::Of(7), Removed::Ifb("cni net pod eth0 clsact".into())];
         for (link, is) in [
             (veth(7, ""), true),

@@ -171,7 +171,7 @@ mod tests {
     }
 
     #[test]
-    fn flags_are_as_go_reads_them() {
+    fn flags_are_parsed_as_in_go() {
         assert_eq!(parse("").unwrap(), Args::default());
         let args = parse(
             "-socketpath /a.sock --hostprefix=/host -pidfile /p --timeout 1m30s -resendmax=1.5s -resendtimeout 500ms --broadcast -adopt=0",

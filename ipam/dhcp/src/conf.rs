@@ -256,7 +256,7 @@ mod tests {
     }
 
     #[test]
-    fn an_argument_comes_before_the_value() {
+    fn an_argument_takes_precedence_over_the_configuration() {
         let conf = conf(json!({"provide": [{"option": "12", "value": "a", "fromArg": "NAME"}]})).unwrap();
         let provided = |args| conf.provided(&CniArgs::parse(args).unwrap()).unwrap();
         assert_eq!(provided("NAME=b"), [(12, b"b".to_vec())]);

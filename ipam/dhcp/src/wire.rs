@@ -234,7 +234,7 @@ mod tests {
     }
 
     #[test]
-    fn an_invalid_answer_says_what_to_restart() {
+    fn the_error_for_an_invalid_answer_says_what_to_restart() {
         for (line, code, culprit) in [
             ("HTTP/1.1 400 Bad Request\r\n", 11, "cni-dhcp.service"),
             ("", 11, "hung up"),

@@ -180,7 +180,7 @@ mod tests {
     }
 
     #[test]
-    fn each_range_set_gives_the_next_free_address_after_its_last() {
+    fn each_range_set_allocates_the_next_free_address_after_the_last_one() {
         let sets = sets(&["10.0.0.0/24", "fd00::/64"]);
         let mut leases = Fake::default();
         assert_eq!(choose(&sets, &[None; 2], &leases).unwrap(), [ip("10.0.0.2"), ip("fd00::2")]);
@@ -205,14 +205,14 @@ mod tests {
     }
 
     #[test]
-    fn a_requested_address_is_allocated_from_its_own_range_set_and_the_others_choose() {
+    fn a_requested_address_comes_from_its_range_set_and_other_range_sets_choose() {
         let sets = sets(&["10.0.0.0/24", "fd00::/64"]);
         let requested = requests(&sets, &[&[ip("fd00::77")]]).unwrap();
         assert_eq!(choose(&sets, &requested, &Fake::default()).unwrap(), [ip("10.0.0.2"), ip("fd00::77")]);
     }
 
     #[test]
-    fn a_later_source_wins_within_a_range_set_and_leaves_the_others_alone() {
+    fn a_later_source_takes_precedence_within_its_range_set() {
         let sets = sets(&["10.0.0.0/24", "fd00::/64"]);
         let sources: [&[IpAddr]; 3] =
             [&[ip("10.0.0.5"), ip("fd00::5")], &[ip("10.0.0.6")], &[ip("10.0.0.7"), ip("10.0.0.7")]];

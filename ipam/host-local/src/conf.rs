@@ -254,7 +254,7 @@ mod tests {
     }
 
     #[test]
-    fn the_runtimes_ranges_come_first_then_the_old_form_then_the_new() {
+    fn the_runtimes_ranges_precede_those_of_the_old_and_the_new_form() {
         let conf = conf(json!({
             "runtimeConfig": { "ipRanges": [[{ "subnet": "10.1.0.0/24" }], [{ "subnet": "fd01::/64" }]] },
             "ipam": {

@@ -200,7 +200,7 @@ mod tests {
     }
 
     #[test]
-    fn an_address_that_is_alone_in_its_subnet_may_have_any_gateway_of_its_family() {
+    fn the_only_address_of_a_subnet_may_have_any_gateway_of_its_family() {
         let entries =
             json!([{"address": "10.7.7.7/32", "gateway": "169.254.1.1"}, {"address": "fd00::7/128"}]);
         let document = json!({"ipam": {"addresses": entries}});

@@ -202,7 +202,7 @@ mod tests {
     }
 
     #[test]
-    fn an_attachment_loses_its_own_lines_only() {
+    fn del_removes_only_the_attachments_own_lines() {
         let mut hosts = Hosts::parse(BY_THE_ORIGINAL);
         hosts.replace(&at("c1"), &["10.88.0.5".parse().unwrap()], &names(&["web"]));
         hosts.replace(&at("c2"), &["10.88.0.6".parse().unwrap()], &names(&["web"]));

@@ -148,7 +148,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_written_is_read_again() {
+    fn a_written_configuration_parses_to_the_same_value() {
         let user = User { name: "nobody".into(), group: Some("nogroup".into()) };
         let ips = ["10.1.2.1", "fd00::1"].map(|ip| ip.parse().unwrap()).to_vec();
         for listen in [bridge(), Listen::Addresses(ips)] {

@@ -302,7 +302,7 @@ mod tests {
     }
 
     #[test]
-    fn addresses_of_loopback_and_of_other_interfaces_are_not_taken() {
+    fn addresses_of_loopback_and_of_other_interfaces_are_ignored() {
         let interfaces = [("lo", "/netns"), ("br0", ""), ("eth0", "/netns"), ("eth1", "/netns")];
         let all = [
             ("127.0.0.1/8", Some(0)),

@@ -187,7 +187,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn only_ports_of_loopback_or_of_all_addresses_are_mapped_there() {
+    fn only_ports_of_loopback_or_of_all_addresses_are_mapped_on_127_0_0_1() {
         let ip = |text: &str| Some(text.parse().unwrap());
         for (host_ip, v4, v6) in [
             (None, true, true),

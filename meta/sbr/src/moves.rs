@@ -242,7 +242,7 @@ mod tests {
     }
 
     #[test]
-    fn the_tables_gateway_comes_before_the_default_routes_that_the_interface_had() {
+    fn a_configured_gateway_has_a_better_metric_than_the_interfaces_default_routes() {
         let near = Source { gateway: "fd00::5".parse().ok(), ..source("fd00::2/64", 100) };
         let of = |gateway| {
             let main = [Route { priority: Some(1024), ..route("::/0", gateway, "") }];
@@ -254,7 +254,7 @@ mod tests {
     }
 
     #[test]
-    fn routes_that_differ_in_their_metric_alone_are_two() {
+    fn routes_that_differ_only_in_their_metric_are_distinct() {
         let near = route("10.9.0.0/16", "10.1.0.1", "");
         let far = Route { priority: Some(100), ..near.clone() };
         assert!(is_alike(&far, &far) && !is_alike(&near, &far));

@@ -74,7 +74,7 @@ mod tests {
     }
 
     #[test]
-    fn a_key_is_allowed_by_any_pattern_that_matches_what_is_written() {
+    fn a_key_is_allowed_if_a_pattern_matches_its_spelling() {
         let list = "\n  ^net\\.ipv4\\.conf\\.IFNAME\\.[a-z_]*$\t\r\nsomaxconn\n";
         permitted(list, "net.ipv4.conf.IFNAME.arp_filter").unwrap();
         permitted(list, "net/core/somaxconn").unwrap();

@@ -29,7 +29,7 @@ fn attach(options: &Value, plugins: &Value) -> Result<Attach> {
 }
 
 #[test]
-fn addresses_and_mac_are_asked_for_as_the_chain_declares() {
+fn addresses_and_mac_are_requested_as_the_chain_declares() {
     let options = value!({"static_ips": ["10.1.0.7", "fd01::7"], "static_mac": "02:00:00:00:00:07"});
     let declared = value!([{"type": "bridge", "capabilities": {"ips": true, "mac": true}, "ipam": {"type": "host-local"}}]);
     let request = attach(&options, &declared).unwrap();

@@ -40,7 +40,7 @@ fn the_containers_interfaces_have_their_own_addresses_and_gateways() {
 }
 
 #[test]
-fn a_result_without_interfaces_is_of_the_one_that_was_asked_for() {
+fn addresses_of_a_result_without_interfaces_belong_to_the_requested_interface() {
     let result = json!({"cniVersion": "0.2.0", "ip4": {"ip": "10.1.0.7/24", "gateway": "10.1.0.1"}});
     let expected =
         json!({"eth0": {"mac_address": "", "subnets": [{"gateway": "10.1.0.1", "ipnet": "10.1.0.7/24"}]}});

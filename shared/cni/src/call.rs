@@ -633,7 +633,7 @@ mod tests {
     }
 
     #[test]
-    fn a_plugin_without_a_namespace_only_refuses_its_own() {
+    fn a_plugin_that_needs_no_namespace_refuses_only_its_own_namespace() {
         let with = |netns: &str| {
             let vars = [
                 ("CNI_COMMAND", "ADD"),

@@ -101,7 +101,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_first_executable_file_of_the_search_path_is_taken() {
+    fn the_first_executable_file_in_the_search_path_is_used() {
         let dirs = [tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap()];
         let path: Vec<PathBuf> = dirs.iter().map(|dir| dir.path().to_owned()).collect();
         let kind = PluginType::parse("bridge").unwrap();

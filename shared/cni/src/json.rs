@@ -452,7 +452,7 @@ mod tests {
     }
 
     #[test]
-    fn the_exact_key_wins_over_one_that_only_looks_like_it() {
+    fn an_exact_key_takes_precedence_over_one_that_differs_in_case() {
         for value in [json!({ "HOSTPORT": 1, "hostPort": 2, "hostport": 3 }), json!({ "hostPort": 2 })] {
             assert_eq!(decode::<Mapping>(&value).unwrap().host_port, 2);
         }
@@ -495,7 +495,7 @@ mod tests {
     }
 
     #[test]
-    fn a_member_that_is_given_twice_is_found_at_its_path_only() {
+    fn a_repeated_member_is_found_only_at_its_path() {
         let text = br#"{ "a": 1, "a": 2, "Labels": { "x": [1, {}], "x": null, "y": { "y": 1, "y": 1 } } }"#;
         for (path, found) in
             [(&["labels"][..], Some("x")), (&[], Some("a")), (&["labels", "y"], Some("y")), (&["a"], None)]

@@ -110,7 +110,7 @@ mod tests {
     }
 
     #[test]
-    fn a_configuration_without_a_version_speaks_0_2_0() {
+    fn a_configuration_without_a_version_is_treated_as_0_2_0() {
         assert_eq!(Version::parse("").unwrap(), Version::V0_2_0);
     }
 

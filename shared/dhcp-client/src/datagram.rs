@@ -239,7 +239,7 @@ mod tests {
     }
 
     #[test]
-    fn the_filter_passes_answers_of_the_transaction_alone() {
+    fn the_filter_passes_only_answers_of_the_transaction() {
         let mut request = vec![0; 240];
         request[4..8].copy_from_slice(&[1, 2, 3, 4]);
         request[28..34].copy_from_slice(&[0x02, 0x42, 0xac, 0x11, 0, 2]);

@@ -260,7 +260,7 @@ fn other_packets_than_answers_of_the_transaction_are_filtered() {
 
 /// Any host on the link can send such packets endlessly.
 #[test]
-fn a_packet_with_a_wrong_checksum_counts_as_one_that_arrived() {
+fn a_packet_with_a_wrong_checksum_counts_as_received() {
     let lab = Lab::new();
     let pod = lab.container("pod");
     lab.host().sh("ip link add srv type veth peer name eth0 netns pod; ip link set srv up");

@@ -37,7 +37,7 @@ fn a_child_is_created_in_the_container_with_all_attributes() {
 
 /// Before Linux 6.15, the kernel also looks for the name on the host.
 #[test]
-fn a_link_of_the_same_name_in_the_host_is_not_in_the_way() {
+fn a_host_link_of_the_same_name_is_no_obstacle() {
     lab(|lab| {
         lab.master("up");
         sh("ip link add name eth0 type bridge");

@@ -122,7 +122,7 @@ fn a_neighbour_entry_is_deleted() {
 
 /// Reads a container's addresses without a path of its namespace.
 #[test]
-fn addresses_in_a_peers_namespace_are_listed_and_for_a_missing_namespace_there_are_none() {
+fn addresses_in_a_peers_namespace_are_listed_and_a_missing_namespace_has_none() {
     lab(|lab| {
         let (near, _) = pair(&lab.host, "near", "far");
         let far = lab.hand_over("far");

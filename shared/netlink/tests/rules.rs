@@ -11,7 +11,7 @@ fn rule(source: &str, table: u32) -> Rule {
 }
 
 #[test]
-fn a_rule_of_each_family_is_made_listed_and_deleted() {
+fn a_rule_of_each_family_is_created_listed_and_deleted() {
     lab(|lab| {
         let before = lab.host.rules().unwrap();
         for (family, one, shown) in [

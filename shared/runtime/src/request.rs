@@ -118,7 +118,7 @@ mod tests {
     }
 
     #[test]
-    fn valid_attachments_are_sent_under_both_names_and_never_taken_from_the_configuration() {
+    fn valid_attachments_are_sent_under_both_names_and_never_copied_from_the_configuration() {
         let network = network(r#"{"type": "t", "cni.dev/valid-attachments": []}"#);
         assert!(request(&network, &Extras::default()).get("cni.dev/valid-attachments").is_none());
         let at = [Attach::new("c", "eth0").unwrap().attachment].into_iter().collect();

@@ -259,7 +259,7 @@ mod tests {
     }
 
     #[test]
-    fn an_answer_that_does_not_come_is_waited_for_to_the_end_of_the_time() {
+    fn without_an_answer_the_plugin_waits_until_the_timeout() {
         let (ours, _theirs) = UnixStream::pair().unwrap();
         let mut bus = Bus { stream: BufReader::new(ours), serial: 0 };
         let error = bus.call(&BUS, Duration::from_millis(20)).unwrap_err();

@@ -99,7 +99,7 @@ fn a_network_that_its_host_has_no_address_in_is_refused_with_the_reason() {
 }
 
 #[test]
-fn without_dnsmasq_status_and_add_say_what_to_install() {
+fn without_dnsmasq_errors_of_status_and_add_name_the_package() {
     beyond_reference!("dnsname");
     let lab = Lab::new();
     let pod = lab.container("pod");

@@ -44,7 +44,7 @@ fn the_servers_user_reads_the_names_whatever_the_umask() {
 }
 
 #[test]
-fn each_range_of_ptp_keeps_its_server_when_a_container_of_another_range_comes() {
+fn each_range_of_ptp_keeps_its_server_when_a_container_of_another_range_starts() {
     beyond_reference!("dnsname");
     let Some(dig) = Dig::here() else { return };
     let lab = Lab::new();

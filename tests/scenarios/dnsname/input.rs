@@ -12,7 +12,7 @@ const POLICIES: [&str; 2] = [
 ];
 
 #[test]
-fn where_input_drops_containers_ask_over_udp_and_tcp_until_the_last_one_is_gone() {
+fn if_input_drops_containers_can_query_over_udp_and_tcp_until_the_last_one_is_deleted() {
     beyond_reference!("dnsname");
     needs!(Nftables);
     let Some(dig) = Dig::here() else { return };

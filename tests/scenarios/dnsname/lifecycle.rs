@@ -9,7 +9,7 @@ use serde_json::json;
 use super::*;
 
 #[test]
-fn the_last_container_takes_the_server_and_all_files_with_it() {
+fn del_of_the_last_container_removes_the_server_and_all_files() {
     beyond_reference!("dnsname");
     let lab = Lab::new();
     with_parents();

@@ -115,7 +115,7 @@ fn a_container_without_a_name_has_its_aliases_and_resolves_the_others() {
 }
 
 #[test]
-fn a_network_of_ipv6_alone_resolves_its_names() {
+fn an_ipv6_only_network_resolves_its_names() {
     beyond_reference!("dnsname");
     let Some(dig) = Dig::here() else { return };
     let lab = Lab::new();

@@ -66,14 +66,14 @@ fn take_turns(first: Option<&Path>, then: Option<&Path>) {
 }
 
 #[test]
-fn ours_goes_on_with_a_network_of_the_original_and_removes_what_it_added() {
+fn ferrules_dnsname_continues_with_a_network_of_the_original_and_removes_its_entries() {
     beyond_reference!("dnsname");
     let Some(tree) = unpacked("dnsname") else { return };
     take_turns(Some(&tree.join("usr/lib/cni")), None);
 }
 
 #[test]
-fn the_original_goes_on_with_a_network_of_ours_and_removes_what_it_added() {
+fn the_original_dnsname_continues_with_a_network_of_ferrules_and_removes_its_entries() {
     beyond_reference!("dnsname");
     let Some(tree) = unpacked("dnsname") else { return };
     take_turns(None, Some(&tree.join("usr/lib/cni")));

@@ -59,7 +59,7 @@ fn saving_and_restoring_iptables_changes_neither_allowed_nor_dropped_traffic() {
 }
 
 #[test]
-fn the_administrators_chain_comes_first_and_stays_with_its_rules() {
+fn the_administrators_chain_is_evaluated_first_and_keeps_its_rules() {
     beyond_reference!("firewall-nftables");
     for policy in [POLICY_DROP, POLICY_DROP_LEGACY] {
         let lab = Lab::new();
@@ -119,7 +119,7 @@ fn a_chain_of_others_that_drops_is_named_with_the_rule_that_opens_it() {
 
 /// An iptables rule accepts packets only in its own chain, and sets no mark.
 #[test]
-fn a_chain_of_others_that_drops_is_named_as_one_that_iptables_cannot_open() {
+fn add_names_another_programs_chain_that_drops_and_that_iptables_cannot_open() {
     beyond_reference!("firewall-nftables");
     let lab = Lab::new();
     let (far, pod) = (lab.machine("far"), lab.container("pod"));

@@ -56,7 +56,7 @@ fn traffic_allowed_by_the_reference_passes_check_of_our_default_backend_and_is_r
 }
 
 #[test]
-fn gc_removes_what_the_references_del_leaves_of_our_container() {
+fn gc_removes_rules_of_ferrule_that_the_references_del_leaves() {
     beyond_reference!("firewall-by-owner");
     for backend in ["nftables", "iptables"] {
         let lab = Lab::new();

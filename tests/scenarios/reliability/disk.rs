@@ -30,7 +30,7 @@ fn other_files_than_plugins_are_reported_and_kept() {
 
 /// Neither directory nor lock nor index exists yet.
 #[test]
-fn the_first_add_of_a_network_finds_room_or_leaves_none_taken() {
+fn on_a_nearly_full_disk_the_first_add_of_a_network_succeeds_or_leaves_nothing() {
     beyond_reference!("torn-lease");
     let lab = Lab::new();
     let call = lab.plugin("host-local").config(json!({"ipam": host_local(&[&["10.1.2.0/24"]])}));

@@ -132,13 +132,13 @@ fn a_runtime_leaves_nothing_after_faults_and_kills() {
 }
 
 #[test]
-fn a_daemon_of_dhcp_that_is_killed_at_any_moment_leaves_no_lease_lost_or_kept() {
+fn after_a_kill_of_the_dhcp_daemon_at_any_moment_no_lease_is_lost_or_stale() {
     beyond_reference!("dhcp-restart");
     sweep_daemon(Family::V4);
 }
 
 #[test]
-fn a_daemon_that_is_killed_at_any_moment_leaves_no_ipv6_lease_lost_or_kept() {
+fn after_a_kill_of_the_dhcp_daemon_at_any_moment_no_ipv6_lease_is_lost_or_stale() {
     beyond_reference!("dhcp-v6");
     sweep_daemon(Family::V6);
 }

@@ -165,7 +165,7 @@ fn a_name_that_reaches_outside_of_its_place_is_refused_by_every_plugin_and_comma
 
 /// The kernel accepts these names, and so do rules, scripts and files.
 #[test]
-fn an_interface_may_have_any_name_that_the_kernel_takes() {
+fn an_interface_may_have_any_name_that_the_kernel_accepts() {
     beyond_reference!("bad-input");
     let lab = Lab::new();
     let pod = lab.container("pod");

@@ -100,7 +100,7 @@ fn the_problem_of_a_misplaced_plugin_names_the_right_place() {
 }
 
 #[test]
-fn keys_match_without_regard_to_case_and_a_single_plugin_may_stand_alone_in_a_conf() {
+fn keys_are_case_insensitive_and_a_conf_file_may_contain_a_single_plugin() {
     let source =
         r#"{"CNIVersion": "0.4.0", "name": "n", "type": "bridge", "isgateway": true, "disableCheck": true}"#;
     let findings = findings(source);

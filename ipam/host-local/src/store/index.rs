@@ -403,7 +403,7 @@ mod tests {
     }
 
     #[test]
-    fn an_overflown_bucket_gives_no_answer_and_the_others_do() {
+    fn an_overflowed_bucket_has_no_answer_and_others_have() {
         let dir = tempfile::tempdir().unwrap();
         let mut index = Index::begin(&open(&dir), 1).unwrap();
         (0..SLOTS as u32).for_each(|n| index.insert("many", ip(n)).unwrap());

@@ -99,7 +99,7 @@ fn a_shorter_last_address_leaves_nothing_of_a_longer_one() {
 }
 
 #[test]
-fn leases_of_other_programs_are_found_in_spite_of_the_index() {
+fn leases_of_other_programs_are_found_although_the_index_lacks_them() {
     let lab = Lab::new();
     lab.add("ours", &["10.0.0.2"]);
     assert!(lab.is_sealed());

@@ -108,7 +108,7 @@ fn the_address_family_is_written_before_1_0_0_only() {
 }
 
 #[test]
-fn a_result_as_go_programs_write_it_is_read() {
+fn a_result_written_by_a_go_program_is_parsed() {
     let json = json!({
         "CNIVersion": "0.4.0",
         "interfaces": [

@@ -500,7 +500,7 @@ fn an_unanswered_request_is_released_even_after_a_new_discover() {
 }
 
 #[test]
-fn an_answer_that_comes_too_late_does_not_make_a_later_requests_lease_longer() {
+fn a_late_answer_does_not_extend_the_lease_of_a_later_request() {
     let mut client = acquire(identity());
     client.tick(at(0));
     give(&mut client, at(0), Kind::Offer, &[]);
@@ -574,7 +574,7 @@ fn a_running_container_keeps_its_address_though_an_option_no_longer_comes() {
 }
 
 #[test]
-fn an_address_that_no_host_can_have_is_never_taken() {
+fn an_address_that_no_host_can_have_is_never_accepted() {
     let usable = |address: [u8; 4], mask: [u8; 4]| {
         let mut taken = Vec::new();
         for kind in [Kind::Offer, Kind::Ack] {

@@ -68,7 +68,7 @@ mod tests {
     use crate::selector::Selector;
 
     #[test]
-    fn the_containers_addresses_are_in_the_comments_of_its_own_chains_rules_for_udp() {
+    fn comments_of_the_udp_rules_in_a_containers_chain_name_its_addresses() {
         let owner = crate::owner::tests::owner("net", "c", "eth0");
         let chain = chains::chain(&owner, HostPorts::KIND).unwrap();
         let saved = format!(

@@ -183,7 +183,7 @@ mod tests {
     }
 
     #[test]
-    fn the_longest_label_of_a_claim_that_tells_it_is_read_back_by_nft() {
+    fn the_longest_label_of_a_claim_can_be_restored_by_nft() {
         let claim = |length| RecordKey { label: "l".repeat(length), digest: "tk26nfok9ad5144".into() };
         assert_eq!(text(&claim(103)).len(), COMMENT_MAX);
         assert!(text(&claim(104)).len() < COMMENT_MAX);

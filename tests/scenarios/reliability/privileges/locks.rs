@@ -256,7 +256,7 @@ fn without_a_directory_for_locks_no_command_waits_forever() {
 }
 
 #[test]
-fn the_files_of_locks_are_roots_alone() {
+fn only_root_can_open_lock_files() {
     beyond_reference!("nothing-left");
     let lab = Lab::new();
     let pod = lab.container("pod");

@@ -35,7 +35,7 @@ fn under_umask(call: &Call, umask: &str) -> Call {
 /// The directories of leases are the reference's, which everyone may list: addresses are not secret. Everything else is
 /// private.
 #[test]
-fn only_the_owner_may_write_and_nobody_else_read_files_whatever_the_umask() {
+fn files_are_readable_and_writable_only_by_their_owner_whatever_the_umask_is() {
     beyond_reference!("nothing-left");
     for (umask, directory) in [("0", "755"), ("077", "700")] {
         let lab = Lab::new();
@@ -64,7 +64,7 @@ fn only_the_owner_may_write_and_nobody_else_read_files_whatever_the_umask() {
 
 /// The server's user must get to the hosts file, and to nothing else.
 #[test]
-fn dnsnames_files_are_roots_and_its_server_reads_the_hosts_file_alone() {
+fn only_root_can_read_dnsnames_files_except_the_hosts_file_that_the_server_reads() {
     beyond_reference!("dnsname");
     for umask in ["0", "077"] {
         let lab = Lab::new();
@@ -100,7 +100,7 @@ fn dnsnames_files_are_roots_and_its_server_reads_the_hosts_file_alone() {
 
 /// A kill shows files that exist only for a moment.
 #[test]
-fn files_that_are_being_written_are_their_owners_alone() {
+fn only_the_owner_can_read_files_that_are_being_written() {
     beyond_reference!("nothing-left");
     let lab = Lab::new();
     let pod = lab.container("pod");
@@ -118,7 +118,7 @@ fn files_that_are_being_written_are_their_owners_alone() {
 }
 
 #[test]
-fn cnitools_cache_is_its_owners_alone() {
+fn only_the_owner_can_read_cnitools_cache() {
     let lab = Lab::new();
     lab.container("pod");
     let plugin = json!({"type": "loopback"});

@@ -121,7 +121,7 @@ fn the_published_schemas_are_those_of_the_tables() {
 }
 
 #[test]
-fn every_key_with_a_value_of_its_type_is_valid_alone_and_in_a_network() {
+fn every_key_with_a_value_of_its_type_is_valid_by_itself_and_in_a_network() {
     let network = Compiled::of(NETWORK);
     for plugin in plugins() {
         let object = everything(plugin);
@@ -181,7 +181,7 @@ fn text_without_the_form_of_its_type_is_refused() {
 }
 
 #[test]
-fn another_makers_plugin_may_have_keys_of_its_own() {
+fn another_vendors_plugin_may_have_other_keys() {
     let network = Compiled::of(NETWORK);
     let document = json!({"name": "net", "plugins": [
         {"type": "calico", "mtu": "auto", "ipam": {"type": "calico-ipam", "subnet": 7}},

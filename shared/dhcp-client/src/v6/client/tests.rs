@@ -429,7 +429,7 @@ fn a_server_that_was_down_for_longer_than_its_leases_still_grants_an_address() {
 }
 
 #[test]
-fn times_that_a_server_leaves_open_are_parts_of_the_preferred_time() {
+fn times_that_a_server_omits_are_fractions_of_the_preferred_lifetime() {
     for (t1, t2, preferred, valid, expected) in [
         (0, 0, 200, 400, (100, 160)),
         (0, 0, 0, 400, (200, 320)),
