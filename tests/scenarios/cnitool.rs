@@ -767,7 +767,7 @@ fn an_add_warns_of_another_networks_container_with_the_same_address() {
     let second = tool.run("add two b --container-id b");
     let words = "one/a/eth0, of another network, has the same address (masquerade 10.1.2.2/24)";
     assert!(second.succeeded() && second.stderr.contains(words), "{second:#?}");
-    // Leftovers of the network's own containers are not a finding.
+    // Stale resources of the network's own containers are not a finding.
     fs::remove_dir_all("/var/lib/cni/networks/two").unwrap();
     let third = tool.run("add two c --container-id c");
     assert!(third.succeeded() && !third.stderr.contains("of another network"), "{third:#?}");

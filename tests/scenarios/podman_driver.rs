@@ -332,7 +332,7 @@ fn a_wish_that_the_network_does_not_fulfil_fails_the_setup_and_is_undone() {
     assert_eq!(pod.netns.addresses("eth0")[0], "10.1.0.33/24");
 }
 
-/// The cache has no plugins of a directory beside the file, so the DEL takes them from the file's network.
+/// The cache has no plugins of the directory next to the file, so DEL uses those of the network that is loaded from the file.
 #[test]
 fn a_setup_removes_the_earlier_attachment_also_from_plugins_in_the_networks_directory() {
     if lacks(Feature::NftNat) || lacks(Feature::Ipv6) {
@@ -396,7 +396,7 @@ fn the_chain_of_a_killed_setup_is_kept_in_a_file_for_gc_until_nothing_of_its_net
     );
     lab.cnitool().says(&format!("validate {RECORD}"));
 
-    // The last known container goes, and the other one's leftovers stay findable.
+    // After the DEL of the last known container, GC still finds the stale resources of the other one.
     let mut second = recorded("setup");
     second["container_id"] = "other".into();
     second["port_mappings"] = Value::Null;

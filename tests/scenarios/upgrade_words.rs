@@ -11,7 +11,7 @@ use serde_json::Value;
 
 use tables::{ACCEPTED, MISSING, OTHER_WORDS, Row, SAME_WORDS, row, rows};
 
-/// Runs ADD on a separate host: the reference's leftovers would make Ferrule's ADD fail.
+/// Runs ADD on a separate host: stale interfaces of the reference would make Ferrule's ADD fail.
 fn on_a_host<T>(Row(plugin, keys): &Row, run: impl FnOnce(&Call) -> T) -> T {
     let lab = Lab::new();
     let pod = lab.container("pod");

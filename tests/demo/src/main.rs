@@ -1,5 +1,5 @@
-//! `make demo`: attaches two containers to a network, sends traffic between all of them, and detaches them without
-//! leftovers. Then pods on two machines reach each other.
+//! `make demo`: attaches two containers to a network, sends traffic between all of them, detaches them, and shows that
+//! nothing is left. Then pods on two machines reach each other.
 //!
 //! The "host" is a network namespace too, so the machine is not changed.
 #![allow(

@@ -93,7 +93,7 @@ fn work<J: Job>(
         if let Some(fault) = verdict.fault() {
             let line = format!("{}: {fault}", job.title());
             report(&line);
-            // Leftovers must not be found again.
+            // The next case must not find stale objects of this one.
             drop(fixture.take());
             outcomes.lock().expect("no worker panics").findings.push(line);
         }

@@ -170,8 +170,8 @@ fn ips(result: &Value) -> Vec<String> {
     ips.filter_map(|ip| ip["address"].as_str()).map(str::to_owned).collect()
 }
 
-/// What is left, except for the bridge, which was created again, and the attachment that stays, whose rules and bridge
-/// were deleted.
+/// The stale objects in a comparison. The bridge, which was created again, does not count, nor does the attachment that stays,
+/// whose rules and bridge were deleted.
 fn left(changes: &str) -> String {
     let expected = |line: &&str| ["stays", ": br0", "dev br0"].iter().any(|text| line.contains(text));
     let come = changes.lines().filter(|line| line.starts_with("  +") && !expected(line));
