@@ -1,4 +1,4 @@
-//! What is refused.
+//! Refused names and configurations.
 
 use lab::{Lab, beyond_reference};
 use serde_json::json;
@@ -74,12 +74,12 @@ fn each_mistake_has_its_code() {
 }
 
 #[test]
-fn a_network_that_its_host_has_no_address_in_is_refused_with_the_reason() {
+fn a_network_in_which_the_host_has_no_address_is_refused_with_the_reason() {
     beyond_reference!("dnsname");
     lab::needs!(Macvlan);
     let lab = Lab::new();
     crate::common::cable(&lab);
-    // The host is the router of a LAN: the gateway is its address there, and the LAN must not reach the server.
+    // The host is the router of a LAN. The gateway is the host's address in the LAN, and machines in the LAN must not reach the server.
     lab.host().sh(
         "ip link add lan type veth peer name switch; ip addr add 10.1.2.1/24 dev lan; ip link set lan up",
     );
@@ -108,7 +108,7 @@ fn without_dnsmasq_errors_of_status_and_add_name_the_package() {
     let call = lab.plugin("dnsname").config(network["plugins"][1].clone()).on(&pod);
     let call = call.config(json!({"prevResult": prev}));
     call.status().ok();
-    // Whatever the machine has: an empty directory in the place of each.
+    // Hides dnsmasq, if the machine has it: mounts an empty directory over each directory of programs.
     lab.host().sh(
         "mkdir /run/lab/empty; for dir in /usr/local/sbin /usr/sbin; do mount --bind /run/lab/empty $dir; done",
     );

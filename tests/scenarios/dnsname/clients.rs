@@ -63,8 +63,8 @@ fn a_name_with_a_hundred_addresses_is_answered_in_full_over_tcp_and_with_edns() 
     assert_eq!((server_of("net"), hosts_of("net").as_str()), (None, ""));
 }
 
-/// What is answered wrongly while names come and go: the address of a name that stays must always be the one that it has, and a name that
-/// comes and goes has an address of its own, or none.
+/// Looks for wrong answers while containers start and stop. The name of a running container must always have its address. The name of the others
+/// must have the container's address, or none.
 #[test]
 fn ten_thousand_queries_a_second_while_containers_start_and_stop_get_no_wrong_answer() {
     beyond_reference!("dnsname");
@@ -93,7 +93,7 @@ fn ten_thousand_queries_a_second_while_containers_start_and_stop_get_no_wrong_an
     networks.del("net", &stays);
 }
 
-/// What was answered.
+/// The answers, by kind.
 #[derive(Debug, Default)]
 struct Answers {
     of_stays: AtomicUsize,
@@ -101,7 +101,7 @@ struct Answers {
     wrong: AtomicUsize,
 }
 
-/// A question of the type A, with an id.
+/// A query of the type A, with an id.
 fn question(id: u8, name: &str) -> Vec<u8> {
     let mut packet = vec![id, id, 1, 0, 0, 1, 0, 0, 0, 0, 0, 0];
     for label in [name, "dns", "test"] {
@@ -112,19 +112,20 @@ fn question(id: u8, name: &str) -> Vec<u8> {
     packet
 }
 
-/// The addresses that an answer has. None: it is none, or is a failure. A record is a pointer to the name, type and class, lifetime, length, address.
+/// The addresses in an answer. `None`: the packet is no answer, or it reports a failure. A record is a pointer to the name, type and class,
+/// lifetime, length, address.
 fn addresses_of(packet: &[u8], asked: &[u8]) -> Option<Vec<Ipv4Addr>> {
     let (code, count) = (packet[3] & 0xf, usize::from(packet[7]));
     let records = packet.get(asked.len()..)?.chunks_exact(16).take(count);
     let addresses: Vec<_> =
         records.map(|record| Ipv4Addr::new(record[12], record[13], record[14], record[15])).collect();
     let is_whole = addresses.len() == count && packet[2] & 0x80 != 0;
-    // 3: the name does not exist.
+    // Code 3 means that the name does not exist.
     (is_whole && (code == 0 || code == 3 && count == 0)).then_some(addresses)
 }
 
-/// Asks by turns for a name that stays and for one of containers that come and go, for all of the time. Datagrams may be lost; an answer
-/// must not be wrong.
+/// Queries in turns the name of a running container and a name of containers that start and stop, for the whole time. Datagrams may be lost, but
+/// no answer may be wrong.
 fn asks_at_a_rate(from: &Netns, rate: u32, time: Duration, own: Ipv4Addr, answers: &Answers) {
     from.run(|| {
         let socket = UdpSocket::bind("0.0.0.0:0").unwrap();
@@ -151,7 +152,7 @@ fn asks_at_a_rate(from: &Netns, rate: u32, time: Duration, own: Ipv4Addr, answer
         };
         while sent < rate * u32::try_from(time.as_secs()).unwrap() {
             while f64::from(sent) < begun.elapsed().as_secs_f64() * f64::from(rate) {
-                // A full queue loses a question.
+                // A full queue loses a query.
                 socket.send(&questions[sent as usize % 2]).ok();
                 sent += 1;
             }

@@ -1,4 +1,4 @@
-//! Hosts and files that are not as the plugin leaves them: a narrow umask, servers that hang, links and directories of killed plugins.
+//! Unusual hosts and damaged files: a narrow umask, servers that hang, links and directories of killed plugins.
 
 use std::os::unix::fs::PermissionsExt;
 use std::os::unix::process::CommandExt;
@@ -17,7 +17,7 @@ fn is_known(dig: &Dig, from: &Netns, name: &str) -> bool {
 }
 
 #[test]
-fn the_servers_user_reads_the_names_whatever_the_umask() {
+fn the_servers_user_can_read_the_names_whatever_the_umask_is() {
     beyond_reference!("dnsname");
     let lab = Lab::new();
     let pod = lab.container("pod");
@@ -25,7 +25,7 @@ fn the_servers_user_reads_the_names_whatever_the_umask() {
     let prev = lab.plugin("bridge").config(network["plugins"][0].clone()).on(&pod).add().ok_result();
     let call = lab.plugin("dnsname").config(network["plugins"][1].clone()).on(&pod);
     let call = call.args("K8S_POD_NAME=pod").config(json!({"prevResult": prev}));
-    // A plugin before may have made the directory, too.
+    // An earlier plugin may have created the directory.
     for umask in ["077", "0"] {
         call.clone()
             .under(&["sh".into(), "-c".into(), format!("umask {umask}; exec \"$0\"")])
@@ -121,7 +121,7 @@ fn a_lost_link_loses_no_names_of_a_running_server() {
 }
 
 #[test]
-fn a_network_of_the_original_moves_though_a_killed_move_has_left_its_directory() {
+fn a_network_of_the_original_is_moved_although_a_killed_move_left_its_directory() {
     beyond_reference!("dnsname");
     let lab = Lab::new();
     let networks = Networks::new(&lab, &[network(&json!({}))]);
@@ -134,9 +134,9 @@ fn a_network_of_the_original_moves_though_a_killed_move_has_left_its_directory()
     networks.del("net", &pod);
 }
 
-/// As after a DEL that was killed when it had written the file.
+/// The state after a DEL that was killed immediately after it had written the file.
 #[test]
-fn a_repeated_del_has_the_server_read_the_names_again() {
+fn a_repeated_del_makes_the_server_read_the_names_again() {
     beyond_reference!("dnsname");
     let Some(dig) = Dig::here() else { return };
     let lab = Lab::new();

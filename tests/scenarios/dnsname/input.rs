@@ -1,11 +1,11 @@
-//! Hosts whose firewall drops what is for them.
+//! Hosts whose firewall drops packets to the host itself.
 
 use lab::{Lab, beyond_reference, needs};
 use serde_json::json;
 
 use super::*;
 
-/// Nothing comes in: neither what containers ask, nor what the host asks itself.
+/// Drops all packets to the host: queries of containers, and those of the host itself.
 const POLICIES: [&str; 2] = [
     "iptables -P INPUT DROP; ip6tables -P INPUT DROP; ip6tables -A INPUT -p icmpv6 -j ACCEPT",
     "iptables-legacy -P INPUT DROP; ip6tables-legacy -P INPUT DROP; ip6tables-legacy -A INPUT -p icmpv6 -j ACCEPT",
@@ -43,7 +43,7 @@ fn if_input_drops_containers_can_query_over_udp_and_tcp_until_the_last_one_is_de
     }
 }
 
-/// Chains with their counters, and the date.
+/// A ruleset without counters and the date.
 fn without_counts(text: &str) -> Vec<String> {
     let lines = text.lines().filter(|line| !line.starts_with('#'));
     lines.map(|line| line.split(" [").next().unwrap().to_owned()).collect()

@@ -1,4 +1,4 @@
-//! The server's process and the network's files: what comes, stays and goes.
+//! The server's process and the network's files, from the first ADD to the last DEL.
 
 use std::fs::File;
 use std::os::unix::fs::MetadataExt;
@@ -42,19 +42,19 @@ fn the_server_runs_as_an_unprivileged_user_with_one_capability() {
     for key in ["Uid:", "Gid:"] {
         assert!(value(key).iter().all(|id| id != "0"), "{status}");
     }
-    // CAP_NET_BIND_SERVICE: it binds the addresses that come later.
+    // CAP_NET_BIND_SERVICE: the server binds addresses that are added later.
     assert_eq!(u64::from_str_radix(&value("CapEff:")[0], 16).unwrap(), 1 << 10, "{status}");
     let dir = fs::canonicalize(Path::new(DIRECTORIES).join("net")).unwrap();
     let uid = fs::metadata(format!("/proc/{pid}")).unwrap().uid();
     for entry in fs::read_dir(&dir).unwrap().flatten() {
-        // dnsmasq gives the file of its process's number to its user; nothing else is the user's.
+        // dnsmasq makes its user the owner of the pid file. The user owns no other file.
         let is_pidfile = entry.file_name() == "pidfile";
         assert!(is_pidfile || entry.metadata().unwrap().uid() != uid, "{:?}", entry.path());
     }
     networks.del("net", &pod);
 }
 
-/// The original plugin kills whatever the file names.
+/// The original plugin kills any process whose id is in the pid file.
 #[test]
 fn a_process_that_is_not_the_networks_server_gets_no_signal() {
     beyond_reference!("dnsname");
@@ -160,7 +160,7 @@ fn gc_removes_the_names_of_dead_containers_and_with_the_last_one_the_server() {
     assert!(server_of("net").is_none() && !Path::new(DIRECTORIES).join("net").exists());
 }
 
-/// A hundred plugins wait for the server, and not each of them has it read the file.
+/// A hundred plugins wait for the server, and only some of them make it read the file.
 #[test]
 fn a_crowd_of_a_hundred_resolves_right_after_each_add_and_leaves_nothing() {
     beyond_reference!("dnsname");
@@ -179,9 +179,9 @@ fn a_crowd_of_a_hundred_resolves_right_after_each_add_and_leaves_nothing() {
     assert!(server_of("net").is_none() && !Path::new(DIRECTORIES).join("net").exists());
 }
 
-/// All of them have written their names before the server may read the file.
+/// All containers have written their names before the server reads the file.
 #[test]
-fn changes_of_many_containers_take_one_reading_of_the_file() {
+fn changes_of_many_containers_need_one_read_of_the_file() {
     beyond_reference!("dnsname");
     let lab = Lab::new();
     let network = network(&json!({}));
@@ -192,7 +192,7 @@ fn changes_of_many_containers_take_one_reading_of_the_file() {
     };
     let pods: Vec<_> = (0..10).map(|n| lab.container(&format!("pod{n}"))).collect();
     let calls: Vec<_> = pods.iter().map(call).collect();
-    // The second one has the server read the file, and so there is a lock.
+    // The second container makes the server read the file, so the lock file exists.
     calls[..2].iter().for_each(|call| drop(call.add().ok_result()));
     let locks: Vec<_> = fs::read_dir("/run/ferrule").unwrap().flatten().map(|entry| entry.path()).collect();
     let is_ours =

@@ -19,25 +19,25 @@ use serde_json::{Value, json};
 
 use crate::common::host_local;
 
-/// Where the names of all networks are.
+/// The directory with the names of all networks.
 const DIRECTORIES: &str = "/run/containers/cni/dnsname";
 
-/// The gateways of the network, which its server answers on.
+/// The gateways of the network. Its server listens on these addresses.
 const SERVERS: [&str; 2] = ["10.1.2.1", "fd00:1:2::1"];
 
-/// A bridge of both families and dnsname, with more keys.
+/// A bridge with both families, and dnsname with these keys.
 fn network(keys: &Value) -> Value {
     named("net", "br0", &[&["10.1.2.0/24"], &["fd00:1:2::/64"]], keys)
 }
 
-/// A network with a bridge of its own.
+/// A network with a separate bridge.
 fn named(name: &str, bridge: &str, sets: &[&[&str]], keys: &Value) -> Value {
     let bridge =
         json!({"type": "bridge", "bridge": bridge, "isDefaultGateway": true, "ipam": host_local(sets)});
     chained(name, &bridge, keys)
 }
 
-/// A network of another plugin, and dnsname.
+/// A network with another interface plugin, and dnsname.
 fn chained(name: &str, first: &Value, keys: &Value) -> Value {
     let mut dnsname = json!({"type": "dnsname", "domainName": "dns.test", "capabilities": {"aliases": true}});
     for (key, value) in keys.as_object().unwrap() {
@@ -46,7 +46,7 @@ fn chained(name: &str, first: &Value, keys: &Value) -> Value {
     json!({"cniVersion": "1.0.0", "name": name, "plugins": [first, dnsname]})
 }
 
-/// Networks of a lab, run as a runtime does.
+/// Networks of a lab, whose plugins are called as a runtime does.
 struct Networks {
     tool: Tool,
 }
@@ -108,7 +108,7 @@ impl Dig {
         unpacked("dns-clients").map(Self)
     }
 
-    /// What a question is answered with in a container, a line for each record, sorted.
+    /// The answer to a query from a container: a line for each record, sorted.
     fn ask(&self, from: &Netns, server: &str, question: &str) -> Vec<String> {
         let mut lines: Vec<_> =
             self.says(from, server, &format!("+short {question}")).lines().map(str::to_owned).collect();
@@ -116,7 +116,7 @@ impl Dig {
         lines
     }
 
-    /// All that dig prints.
+    /// The output of dig.
     fn says(&self, from: &Netns, server: &str, question: &str) -> String {
         let tree = self.0.display();
         let libraries = format!(
@@ -154,7 +154,7 @@ fn hosts_of(network: &str) -> String {
     fs::read_to_string(Path::new(DIRECTORIES).join(network).join("addnhosts")).unwrap_or_default()
 }
 
-/// All networks share the parents of their directories. Podman makes the first one for root alone.
+/// All networks share the parents of their directories. Podman creates the first parent with access for root only.
 fn with_parents() {
     fs::DirBuilder::new().recursive(true).mode(0o700).create(DIRECTORIES).unwrap();
     fs::create_dir_all("/run/ferrule-dnsname").unwrap();

@@ -1,4 +1,4 @@
-//! What is resolved, and to whom.
+//! Names that the server resolves, and for which containers.
 
 use std::net::UdpSocket;
 
@@ -35,7 +35,7 @@ fn containers_resolve_each_others_names_aliases_and_addresses_right_after_add() 
     assert_eq!(server_of("net"), None);
 }
 
-/// Podman sends a map; the conventions have a list.
+/// Podman sends a map. CNI's conventions define a list.
 #[test]
 fn aliases_are_accepted_as_podman_sends_them_and_those_of_other_networks_are_ignored() {
     beyond_reference!("dnsname");
@@ -62,7 +62,7 @@ fn the_names_of_one_network_are_not_visible_in_another() {
     networks.add("other", &stranger, "stranger", &[]);
     assert!(dig.says(&stranger, "10.1.3.1", "web.dns.test A").contains("status: NXDOMAIN"));
     assert!(dig.says(&web, SERVERS[0], "stranger.dns.test A").contains("status: NXDOMAIN"));
-    // The other network's server does not answer a stranger at all.
+    // The other network's server does not answer containers of this network at all.
     let answers = |pod: &Container, server: &str| {
         pod.run(|| {
             let socket = UdpSocket::bind("0.0.0.0:0").unwrap();
@@ -130,7 +130,7 @@ fn an_ipv6_only_network_resolves_its_names() {
 }
 
 #[test]
-fn containers_of_ptp_resolve_each_other_at_the_address_that_all_host_ends_share() {
+fn containers_of_ptp_resolve_each_other_through_the_address_that_all_host_ends_share() {
     beyond_reference!("dnsname");
     let Some(dig) = Dig::here() else { return };
     let lab = Lab::new();
@@ -143,7 +143,7 @@ fn containers_of_ptp_resolve_each_other_at_the_address_that_all_host_ends_share(
     for (pod, name, ip) in [(&db, "web", &bare(&own)[0]), (&web, "db", &bare(&others)[0])] {
         assert_eq!(dig.ask(pod, SERVERS[0], &format!("{name} A")), [ip.as_str()]);
     }
-    // The first one's veth goes; the server stays for the second.
+    // The first container's veth is deleted. The server continues for the second container.
     networks.del("net", &web);
     assert_eq!(dig.ask(&db, SERVERS[0], "db A"), bare(&others));
     networks.del("net", &db);
@@ -154,7 +154,7 @@ fn containers_of_ptp_resolve_each_other_at_the_address_that_all_host_ends_share(
 fn outside_names_are_resolved_by_the_hosts_resolvers_unless_the_network_is_internal() {
     beyond_reference!("dnsname");
     let Some(dig) = Dig::here() else { return };
-    // The stub of systemd-resolved, and a resolver that it would ask.
+    // The stub of systemd-resolved, and a resolver to which it would forward queries.
     for resolver in ["127.0.0.53", "198.51.100.1"] {
         for (keys, ipam_routes, resolves) in [
             (json!({}), true, true),

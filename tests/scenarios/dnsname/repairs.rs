@@ -1,4 +1,4 @@
-//! `cnitool` and the names: show, repair, and repair while a DEL runs.
+//! `cnitool show` and `cnitool repair` on networks with dnsname, also while a DEL runs.
 
 use std::net::TcpStream;
 
@@ -40,7 +40,7 @@ fn repair_with_watch_starts_a_killed_server_again() {
     let (web, own) = networks.attach(&lab, "web", &["www"]);
     let (db, _) = networks.attach(&lab, "db", &[]);
     let watching = Watching::start(&networks.tool);
-    // The first may be before it looks for the first time.
+    // The first kill may happen before `repair` looks for the first time.
     for _ in 0..2 {
         kill_server(&lab);
         let whole = || networks.tool_for("web", &["www"]).run("check net web --container-id web").succeeded();
@@ -78,7 +78,7 @@ fn repair_replaces_a_server_that_does_not_answer_on_bridge_and_on_ptp() {
     }
 }
 
-/// The DEL of dnsname has run, and the one of bridge has not: the container still has its interface.
+/// dnsname's DEL has run, and bridge's has not, so the container still has its interface.
 #[test]
 fn a_repair_in_the_middle_of_a_del_does_not_register_the_names_again() {
     beyond_reference!("dnsname");
@@ -96,13 +96,13 @@ fn a_repair_in_the_middle_of_a_del_does_not_register_the_names_again() {
     }
     assert_eq!(dig.ask(&db, SERVERS[0], "db A").len(), 1);
 
-    // The last one takes the server with it.
+    // DEL of the last container ends the server.
     lab.plugin("dnsname").on(&db).del().ok();
     assert_eq!(networks.tool.json("repair net")["repaired"], json!([]));
     assert!(server_of("net").is_none() && !Path::new(DIRECTORIES).join("net").exists());
     networks.del_all(&[&web, &db]);
 
-    // An ADD makes all of it good: the next repair restores the names.
+    // After an ADD, the next repair restores the names.
     networks.add("net", &db, "db", &[]);
     networks.add("net", &web, "web", &["www"]);
     networks.del("net", &web);
@@ -113,9 +113,9 @@ fn a_repair_in_the_middle_of_a_del_does_not_register_the_names_again() {
     networks.del_all(&[&web, &db]);
 }
 
-/// dnsmasq answers over TCP by a process of its own, which has its arguments and its sockets.
+/// dnsmasq answers over TCP in a child process, which has the same arguments and sockets.
 #[test]
-fn a_process_for_tcp_that_outlives_its_server_is_replaced_and_leaves_nothing() {
+fn a_tcp_process_that_outlives_its_server_is_replaced_and_leaves_nothing() {
     beyond_reference!("dnsname");
     let Some(dig) = Dig::here() else { return };
     let lab = Lab::new();

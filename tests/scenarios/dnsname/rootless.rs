@@ -1,4 +1,4 @@
-//! Engines without root: all is in a user namespace and in the engine's own directory.
+//! Rootless engines: everything is in a user namespace, and in the engine's directory.
 
 use lab::{Lab, beyond_reference, until};
 use serde_json::json;
@@ -6,11 +6,11 @@ use serde_json::json;
 use super::*;
 use crate::reliability::privileges::user_namespace::Rootless;
 
-/// Of the lab's own, which the engine's user would own.
+/// The engine's directory. Here the lab owns it; usually the engine's user does.
 const RUNTIME: &str = "/run/lab/runtime";
 
 #[test]
-fn without_root_the_engines_directory_has_the_files_and_the_last_del_removes_all() {
+fn rootless_the_files_are_in_the_engines_directory_and_the_last_del_removes_them() {
     beyond_reference!("dnsname");
     let lab = Lab::new();
     let rootless = Rootless::with_users();
@@ -23,7 +23,7 @@ fn without_root_the_engines_directory_has_the_files_and_the_last_del_removes_all
             .env("CNI_CONTAINERID", id)
             .env("CNI_NETNS", "/run/netns/pod")
             .env("XDG_RUNTIME_DIR", RUNTIME);
-        // Both are interfaces of one namespace.
+        // Both interfaces are in the same namespace.
         rootless.inside(&call.ifname(id).args(&format!("K8S_POD_NAME={id}")))
     };
     let directory = Path::new(RUNTIME).join("containers/cni/dnsname/net");

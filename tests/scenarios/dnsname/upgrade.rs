@@ -1,11 +1,11 @@
-//! The original plugin, containers/dnsname 1.3.1 as Debian builds it, and ours take turns on one network.
+//! The original plugin (containers/dnsname 1.3.1, built by Debian) and Ferrule's take turns on one network.
 
 use lab::{Call, Lab, beyond_reference};
 use serde_json::json;
 
 use super::*;
 
-/// Calls of the plugin alone for a container that a bridge has attached.
+/// Calls only dnsname, for a container that a bridge has attached.
 struct Attached {
     pod: Container,
     bridge: Call,
@@ -39,14 +39,14 @@ impl Attached {
     }
 }
 
-/// What three containers resolve while the plugins change. `first` starts the network, `then` goes on with it.
+/// Three containers resolve names while the plugins change. `first` starts the network, and `then` continues with it.
 fn take_turns(first: Option<&Path>, then: Option<&Path>) {
     let Some(dig) = Dig::here() else { return };
     let lab = Lab::new();
     let [a, b, c] = ["alpha", "beta", "gamma"].map(|name| Attached::new(&lab, name));
     let knows = |from: &Attached, names: &[&str]| {
         let known = |name: &&&str| !dig.ask(&from.pod, SERVERS[0], &format!("{name} A")).is_empty();
-        // The original's plugins return before their server has read the names.
+        // The original plugin returns before the server has read the names.
         lab::until("the names are known", || names.iter().all(|name| known(&name)));
     };
     a.add(first);
@@ -92,7 +92,7 @@ fn a_crashed_server_of_the_original_is_started_again_without_its_privileges_and_
     assert_eq!(dig.ask(&b.pod, SERVERS[0], "alpha A").len(), 1);
     let status = fs::read_to_string(format!("/proc/{}/status", server_of("net").unwrap())).unwrap();
     assert!(!status.contains("\nUid:\t0\t"), "{status}");
-    // The original finds all where it expects it.
+    // The original plugin finds all files at the paths that it expects.
     a.del(Some(&dir));
     lab::until("the name is gone", || dig.ask(&b.pod, SERVERS[0], "alpha A").is_empty());
     b.del(None);
