@@ -17,7 +17,7 @@ struct Joined {
     /// The kernel feature that it needs.
     needs: Option<Feature>,
     plugin: Value,
-    /// What is chained to it.
+    /// The next plugin in its chain.
     chained: Option<Value>,
     capabilities: Value,
 }

@@ -1,4 +1,4 @@
-//! A scenario: what is compared, and how.
+//! A scenario of the benchmark: the calls to compare, and how to measure them.
 
 use std::thread;
 use std::time::Duration;

@@ -114,8 +114,8 @@ pub(crate) fn calls_after_fault(trace: &str) -> Vec<Syscall> {
     own_calls(trace, false).into_iter().filter(|call| !before.contains(call)).collect()
 }
 
-/// Calls of Go's scheduler and memory, which ends the process on purpose if they fail. They are not counted against
-/// anyone.
+/// Calls of Go's scheduler and memory management. If they fail, Go ends the process on purpose, so no case makes them
+/// fail.
 fn is_of_a_runtime(name: &str) -> bool {
     const GO: &str = "arch_prctl brk clone clone3 epoll_create1 epoll_ctl epoll_pwait futex getpid gettid madvise \
         mmap mprotect munmap nanosleep prctl rseq rt_sigaction rt_sigprocmask rt_sigreturn sched_yield \
@@ -123,7 +123,7 @@ fn is_of_a_runtime(name: &str) -> bool {
     under_test().reference && GO.split(' ').any(|call| call == name)
 }
 
-/// Every fitting error at every call.
+/// Every error that a call can return, at every call.
 pub fn faults(calls: &[Syscall]) -> Vec<Case> {
     let cases = calls.iter().flat_map(|at| {
         errors(&at.name).iter().map(|errno| Case { at: at.clone(), fault: Fault::Error(errno) })

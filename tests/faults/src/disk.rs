@@ -22,7 +22,7 @@ const ENOUGH: u64 = 8;
 /// Files that use up ext4's free blocks or inodes.
 const BALLAST: &str = "/var/lib/cni/.ballast";
 
-/// What is free.
+/// The free space of a disk.
 #[derive(Clone, Copy, Debug)]
 enum Room {
     Blocks(u64),

@@ -72,8 +72,8 @@ impl Fixture {
             check_tells,
             before,
         };
-        fixture.assert_that_connections_tell();
-        fixture.assert_that_zones_tell();
+        fixture.assert_that_state_includes_connections();
+        fixture.assert_that_state_includes_zones();
         fixture
     }
 
@@ -114,7 +114,7 @@ impl Fixture {
     }
 
     /// Checks that the compared state includes connections through a host port.
-    fn assert_that_connections_tell(&self) {
+    fn assert_that_state_includes_connections(&self) {
         if self.traffic.is_some() && self.call.plugin() == "portmap" {
             self.prepare("DEL");
             assert!(self.changes().contains("host: connections\n  + udp from"), "{}", self.changes());
@@ -123,7 +123,7 @@ impl Fixture {
     }
 
     /// Checks that the compared state includes the sources of firewalld's zones.
-    fn assert_that_zones_tell(&self) {
+    fn assert_that_state_includes_zones(&self) {
         if self.services.has_firewalld() {
             self.prepare("DEL");
             assert!(self.changes().contains("goto filter_FWD_trusted"), "{}", self.changes());
@@ -267,8 +267,8 @@ fn log() -> PathBuf {
     Lab::plugin_dir().join(".trace")
 }
 
-/// Runs strace on the plugin alone. Its delegate is a target of its own. The reference's threads are children for
-/// strace.
+/// Runs strace only on the plugin, because its delegate is a separate target. For strace, the reference's threads are
+/// children.
 fn strace(expression: &str) -> Vec<String> {
     let log = log().display().to_string();
     let mut argv = vec!["strace", "-q", "-s", "8", "-o", &log, "-e"];

@@ -106,7 +106,7 @@ fn work(call: &Call, id: &str, goes_on: impl Fn(u32) -> bool, board: &Board) {
     for round in 1.. {
         let run = call.add();
         if round == 1 {
-            // Nobody detaches before all are attached.
+            // No worker detaches before all containers are attached.
             board.all_came.wait();
         }
         let addresses = if run.succeeded() { ips(&run.ok_result()) } else { Vec::new() };

@@ -179,7 +179,7 @@ fn static_addresses() -> Target {
     }
 }
 
-/// Its daemon has a sweep of its own (`daemon.rs`).
+/// The daemon has a separate sweep (`daemon.rs`).
 fn dhcp() -> Target {
     Target {
         name: "dhcp",

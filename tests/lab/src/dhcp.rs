@@ -86,7 +86,7 @@ pub struct DhcpSite {
     pub server: Container,
 }
 
-/// A lab with such a site.
+/// A lab with a DHCP site.
 #[derive(Debug)]
 pub struct DhcpNetwork {
     site: DhcpSite,

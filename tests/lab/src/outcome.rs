@@ -63,7 +63,7 @@ impl Outcome {
         self.verdict(code, culprit).unwrap_or_else(|fault| panic!("{fault}"))
     }
 
-    /// The same as a value: the error, or what is wrong with it.
+    /// Like the assertion above, but returns the error object, or a text that says what is wrong with the failure.
     pub fn verdict(&self, code: u64, culprit: &str) -> Result<CniError, String> {
         let error = self.judged().map_err(|fault| format!("{fault}: {self:#?}"))?;
         if error.code != code {
@@ -75,7 +75,7 @@ impl Outcome {
         Ok(error)
     }
 
-    /// The error object of a failure, or what is wrong with it.
+    /// The error object of a failure, or a text that says what is wrong with the failure.
     pub fn judged(&self) -> Result<CniError, String> {
         if self.exit != Some(1) {
             return Err("a failure is exit code 1".to_owned());
