@@ -230,7 +230,7 @@ fn missing(network: &Value) -> Option<Missing> {
     if outside.iter().any(|word| text.contains(word)) {
         return Some(Missing::Outside);
     }
-    let missing = kernel.into_iter().find(|(plugin, feature)| uses(plugin) && !feature.is_available());
+    let missing = kernel.into_iter().find(|(plugin, feature)| uses(plugin) && !feature.is_there());
     missing.map(|(_, feature)| Missing::Feature(feature))
 }
 

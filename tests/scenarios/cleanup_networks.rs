@@ -82,10 +82,10 @@ pub fn networks(lab: &Lab) -> Vec<Network> {
         Network::new("flannel", json!([{"type": "flannel", "delegate": {"isDefaultGateway": true}}])),
     ];
     add_links_on_masters(lab, &mut networks);
-    if Feature::Tap.is_available() {
+    if Feature::Tap.is_there() {
         networks.push(Network::new("tap", json!([{"type": "tap", "ipam": pool(12)}])));
     }
-    if Feature::Dummy.is_available() {
+    if Feature::Dummy.is_there() {
         networks.push(Network::new("dummy", json!([{"type": "dummy", "ipam": pool(13)}])));
     }
     add_special_rules(&mut networks);
@@ -93,7 +93,7 @@ pub fn networks(lab: &Lab) -> Vec<Network> {
 }
 
 fn add_links_on_masters(lab: &Lab, networks: &mut Vec<Network>) {
-    if Feature::Macvlan.is_available() {
+    if Feature::Macvlan.is_there() {
         let macvlan = |master: &str, ipam: Value| json!({"type": "macvlan", "master": master, "ipam": ipam});
         networks.push(Network::new("dhcp", json!([macvlan("br0", json!({"type": "dhcp"}))])));
         networks.push(Network::new("macvlan", json!([macvlan("cable", pool(9)), ports()])));
@@ -102,32 +102,32 @@ fn add_links_on_masters(lab: &Lab, networks: &mut Vec<Network>) {
             json!([macvlan("br0", fixed("10.213.5.9/24")), ports()]),
         ));
     }
-    if Feature::Ipvlan.is_available() {
+    if Feature::Ipvlan.is_there() {
         lab.host()
             .sh("ip link add wire type veth peer name wire0; ip link set wire up; ip link set wire0 up");
         let ipvlan = json!({"type": "ipvlan", "master": "wire", "ipam": pool(10)});
         networks.push(Network::new("ipvlan", json!([ipvlan, ports()])));
     }
-    if Feature::Vlan.is_available() {
+    if Feature::Vlan.is_there() {
         let vlan = json!({"type": "vlan", "master": "far", "vlanId": 7, "ipam": pool(11)});
         networks.push(Network::of_one_container("vlan", json!([vlan])));
     }
 }
 
 fn add_special_rules(networks: &mut Vec<Network>) {
-    if Feature::TrafficControl.is_available() {
+    if Feature::TrafficControl.is_there() {
         let limits = json!({"type": "bandwidth", "ingressRate": 1_000_000, "ingressBurst": 1_000_000,
             "egressRate": 1_000_000, "egressBurst": 1_000_000});
         networks.push(Network::new("limited", json!([bridge("br3", 6), limits])));
     }
-    if Feature::IptablesNat.is_available() {
+    if Feature::IptablesNat.is_there() {
         let mut old = bridge("br4", 7);
         old["ipMasqBackend"] = "iptables".into();
         let mut old_ports = ports();
         old_ports["backend"] = "iptables".into();
         networks.push(Network::new("iptables", json!([old, old_ports])));
     }
-    if Feature::Vrf.is_available() {
+    if Feature::Vrf.is_there() {
         let vrf = json!({"type": "vrf", "vrfname": "blue"});
         networks.push(Network::new("routed", json!([bridge("br5", 8), vrf, {"type": "sbr"}])));
     }

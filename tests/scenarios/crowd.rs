@@ -17,7 +17,7 @@ const ON_ONE_MASTER: [(&str, Feature); 3] =
 
 #[test]
 fn a_hundred_containers_by_sixteen_workers_on_one_master_attach_and_detach_without_errors_or_leftovers() {
-    for (plugin, _) in ON_ONE_MASTER.into_iter().filter(|(_, needs)| needs.is_available()) {
+    for (plugin, _) in ON_ONE_MASTER.into_iter().filter(|(_, needs)| needs.is_there()) {
         let lab = Lab::new();
         cable(&lab);
         let links = lab.host().link_names();

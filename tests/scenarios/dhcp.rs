@@ -28,7 +28,7 @@ fn with_each(ipam: &str, scenario: impl Fn(&Lab, &Container, &Call)) {
         ("vlan", json!({"master": "cable", "vlanId": 100}), Some(Feature::Vlan)),
     ];
     for (plugin, keys, needs) in plugins {
-        if needs.is_some_and(|feature| !feature.is_available()) {
+        if needs.is_some_and(|feature| !feature.is_there()) {
             continue;
         }
         let lab = Lab::new();

@@ -196,7 +196,7 @@ fn the_mtu_of_a_dhcp_server_is_on_the_link_and_in_the_result() {
     let ipam = json!({"type": "dhcp", "request": [{"option": "interface-mtu"}]});
     let plugins = [("bridge", json!({"bridge": "br0"})), ("macvlan", json!({"master": "cable"}))];
     for (plugin, keys) in
-        plugins.into_iter().filter(|(plugin, _)| *plugin == "bridge" || Feature::Macvlan.is_available())
+        plugins.into_iter().filter(|(plugin, _)| *plugin == "bridge" || Feature::Macvlan.is_there())
     {
         let pod = net.pod(plugin);
         let call =

@@ -170,7 +170,7 @@ fn a_kind_of_links_that_the_kernel_does_not_have_is_an_error() {
             "20-other.conflist",
             &json!({"cniVersion": "1.1.0", "name": "other", "plugins": [{"type": kind}]}),
         );
-        if feature.is_available() {
+        if feature.is_there() {
             finds_nothing(&tool, "kernel.links");
         } else {
             let cause = format!("the kernel has no links of kind {kind}");

@@ -83,7 +83,7 @@ fn an_existing_name_is_refused_and_del_keeps_its_owner() {
     let call = dummy(&lab, &pod).config(json!({"ipam": null}));
     let before = lab.snapshot();
     // A kernel without dummies refuses it first.
-    if lab::Feature::Dummy.is_available() {
+    if lab::Feature::Dummy.is_there() {
         call.add().refused(4, "CNI_IFNAME eth0");
     }
     call.del().ok();
@@ -93,7 +93,7 @@ fn an_existing_name_is_refused_and_del_keeps_its_owner() {
 #[test]
 fn without_dummies_in_the_kernel_the_error_says_so_and_nothing_is_left() {
     beyond_reference!("dummy");
-    if lab::Feature::Dummy.is_available() {
+    if lab::Feature::Dummy.is_there() {
         return;
     }
     let lab = Lab::new();

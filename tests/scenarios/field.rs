@@ -281,7 +281,7 @@ pub fn is_missing(network: &Value) -> Option<String> {
         Some("vrf") => Some(Feature::Vrf),
         _ => None,
     });
-    let lacks = needed.filter(|feature| !feature.is_available()).map(|feature| feature.to_string()).next();
+    let lacks = needed.filter(|feature| !feature.is_there()).map(|feature| feature.to_string()).next();
     lacks.map(|feature| format!("this kernel has no {feature}"))
 }
 

@@ -14,7 +14,7 @@ const FAR: &str = "198.51.100.2";
 /// A host whose administrator uses what works there: without nf_tables, the legacy iptables tools.
 fn host() -> Lab {
     let lab = Lab::new();
-    if !Feature::Nftables.is_available() {
+    if !Feature::Nftables.is_there() {
         lab.host().sh("mount --bind /usr/sbin/xtables-legacy-multi /usr/sbin/xtables-nft-multi");
     }
     lab
@@ -22,7 +22,7 @@ fn host() -> Lab {
 
 /// Whether any backend can do NAT here.
 fn translates() -> bool {
-    Feature::NftNat.is_available() || Feature::IptablesNat.is_available()
+    Feature::NftNat.is_there() || Feature::IptablesNat.is_there()
 }
 
 fn bridge(sets: &[&[&str]], keys: &Value) -> Value {
@@ -77,8 +77,8 @@ fn a_host_port_works_with_any_available_backend_and_status_agrees() {
     beyond_reference!("status");
     for (keys, works) in [
         (json!({}), translates as fn() -> bool),
-        (json!({"backend": "nftables"}), || Feature::NftNat.is_available()),
-        (json!({"backend": "iptables"}), || Feature::IptablesNat.is_available()),
+        (json!({"backend": "nftables"}), || Feature::NftNat.is_there()),
+        (json!({"backend": "iptables"}), || Feature::IptablesNat.is_there()),
     ] {
         let lab = host();
         let (pod, far) = (lab.container("pod"), lab.machine("far"));
@@ -138,7 +138,7 @@ fn the_spoof_check_requires_nftables_and_status_reports_if_it_is_missing() {
     let pod = lab.container("pod");
     let before = lab.snapshot();
     let call = alone(&lab, &pod, v4(&json!({"macspoofchk": true})));
-    as_expected(Feature::Nftables.is_available(), &call.add(), &call.status());
+    as_expected(Feature::Nftables.is_there(), &call.add(), &call.status());
     call.del().ok();
     is_forgotten(&lab, &before);
 }
@@ -151,7 +151,7 @@ fn a_dual_stack_network_attaches_if_the_kernel_has_ipv6_and_otherwise_the_error_
     let before = lab.snapshot();
     let call = alone(&lab, &pod, bridge(&[&["10.1.2.0/24"], &["fd00:1:2::/64"]], &json!({})));
     let add = call.add();
-    assert_eq!(add.succeeded(), Feature::Ipv6.is_available(), "{add:#?}");
+    assert_eq!(add.succeeded(), Feature::Ipv6.is_there(), "{add:#?}");
     if add.succeeded() {
         assert_eq!(ips(&add.ok_result()), ["10.1.2.2/24", "fd00:1:2::2/64"]);
         assert!(pod.reaches("fd00:1:2::1"));
@@ -171,7 +171,7 @@ fn loopback_has_the_addresses_of_the_families_that_the_kernel_supports() {
     let lab = Lab::new();
     let pod = lab.container("pod");
     let result = lab.plugin("loopback").on(&pod).ifname("lo").add().ok_result();
-    let all = if Feature::Ipv6.is_available() { &["127.0.0.1/8", "::1/128"][..] } else { &["127.0.0.1/8"] };
+    let all = if Feature::Ipv6.is_there() { &["127.0.0.1/8", "::1/128"][..] } else { &["127.0.0.1/8"] };
     assert_eq!(ips(&result), all);
 }
 

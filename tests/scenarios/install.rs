@@ -378,7 +378,7 @@ fn a_missing_directory_is_created_and_an_installation_into_the_source_is_refused
 }
 
 #[test]
-fn the_second_of_two_concurrent_runs_fails_with_code_11() {
+fn two_at_once_do_not_mix() {
     let lab = Lab::new();
     let scene = Scene::new(&lab);
     let slow = NEW.replace(

@@ -456,7 +456,7 @@ fn router_advertisements_of_the_masters_network_are_ignored_if_configured() {
 #[test]
 fn without_ipvlans_in_the_kernel_the_error_says_so_and_nothing_is_left() {
     beyond_reference!("ipvlan-errors");
-    if lab::Feature::Ipvlan.is_available() {
+    if lab::Feature::Ipvlan.is_there() {
         return;
     }
     let lab = Lab::new();

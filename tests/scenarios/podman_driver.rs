@@ -76,7 +76,7 @@ fn tear_down(lab: &Lab, pod: &Container, document: &Value) {
 }
 
 fn lacks(feature: Feature) -> bool {
-    let lacks = !feature.is_available();
+    let lacks = !feature.is_there();
     if lacks {
         skip(&format!("this kernel has no {feature}"));
     }

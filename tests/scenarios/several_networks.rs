@@ -80,7 +80,7 @@ fn networks() -> Vec<Joined> {
             all.push(Joined { chained: Some(dnsname), ..network });
         }
     }
-    all.retain(|network| network.needs.is_none_or(Feature::is_available));
+    all.retain(|network| network.needs.is_none_or(Feature::is_there));
     all
 }
 
@@ -91,7 +91,7 @@ fn with_machine(lab: &Lab) -> Netns {
     lab.host().sh("ip route add 203.0.113.0/24 via 198.51.100.2
                    ip link add dev0 type veth peer name cable netns far; ip link set dev0 up alias storage");
     far.sh("ip addr add 10.7.0.200/24 dev cable; ip link set cable up");
-    if Feature::Vlan.is_available() {
+    if Feature::Vlan.is_there() {
         far.sh("ip link add link eth0 name tagged type vlan id 100; ip addr add 10.100.0.200/24 dev tagged; ip link set tagged up");
     }
     far
@@ -101,7 +101,7 @@ fn with_machine(lab: &Lab) -> Netns {
 fn is_attached(lab: &Lab, pod: &Container, far: &Netns) {
     let _server = far.serve_tcp("far", "0.0.0.0:80");
     assert_eq!(seen_as(pod, "203.0.113.1:80"), "198.51.100.1", "eth0 is the way out, masqueraded");
-    if Feature::Macvlan.is_available() {
+    if Feature::Macvlan.is_there() {
         assert_eq!(seen_as(pod, "198.51.100.2:80"), "198.51.100.77", "net1 is on the machine's network");
         assert_eq!(seen_as(pod, "192.0.2.1:80"), "198.51.100.77", "and leads through its gateway");
     }
@@ -120,7 +120,7 @@ fn is_attached(lab: &Lab, pod: &Container, far: &Netns) {
         );
         assert!(found.starts_with(&own), "net5's server knows its names: {found}");
     }
-    if Feature::Vlan.is_available() {
+    if Feature::Vlan.is_there() {
         assert!(pod.reaches("10.100.0.200"), "net3 leads to the machine with its tag");
     }
     let own = pod.addresses("net2").remove(0).replace("/24", "");

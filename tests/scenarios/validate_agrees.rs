@@ -83,9 +83,7 @@ fn members(tool: &Tool, plugin: &str) -> Vec<String> {
     };
     // Some kernels have bridges without VLANs.
     let is_possible = |name: &str| {
-        plugin != "bridge"
-            || Feature::BridgeVlanFiltering.is_available()
-            || !name.to_lowercase().contains("vlan")
+        plugin != "bridge" || Feature::BridgeVlanFiltering.is_there() || !name.to_lowercase().contains("vlan")
     };
     let names = schema["properties"].as_object().unwrap().keys();
     let names: Vec<String> =

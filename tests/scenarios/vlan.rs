@@ -425,7 +425,7 @@ fn router_advertisements_of_the_vlan_are_ignored_if_configured() {
 #[test]
 fn without_vlans_in_the_kernel_the_error_says_so_and_nothing_is_left() {
     beyond_reference!("vlan-taken");
-    if lab::Feature::Vlan.is_available() {
+    if lab::Feature::Vlan.is_there() {
         return;
     }
     let lab = Lab::new();

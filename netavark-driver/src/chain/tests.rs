@@ -155,7 +155,7 @@ fn addresses_that_the_network_cannot_give_are_refused_with_a_remedy() {
 }
 
 #[test]
-fn an_error_in_the_chain_names_the_option_that_sets_it() {
+fn a_place_of_the_chain_is_told_by_the_option_that_sets_it() {
     let list = json!({"plugins": [{"type": "bridge"}, {"type": "portmap"}]});
     let option =
         |path: &[&str]| option_of(&path.iter().map(|step| (*step).to_owned()).collect::<Vec<_>>(), &list);

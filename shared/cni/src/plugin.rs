@@ -317,7 +317,7 @@ pub(crate) fn check_call<P: Plugin>(
 
 fn gc<P: Plugin>(env: &Environment, document: &Document) -> Result<()> {
     let net = document.net(P::ROLE, env, None)?;
-    // Without the list, no attachment is known to be stale. An empty list means that all of them are.
+    // A missing list is not an empty one: nothing may be treated as stale.
     let Some(valid) = document.valid_attachments()? else { return Ok(()) };
     let call = Gc { scope: Scope::all_but(valid), net, conf: document.as_written() };
     guarded(|| P::gc(&call))

@@ -111,7 +111,7 @@ impl Scenario {
 
     /// Why it cannot run, if it cannot.
     pub fn missing(&self) -> Option<String> {
-        if let Some(feature) = self.needs.iter().find(|feature| !feature.is_available()) {
+        if let Some(feature) = self.needs.iter().find(|feature| !feature.is_there()) {
             return Some(format!("this kernel has no {feature}"));
         }
         self.ours.iter().find_map(|side| Some(format!("there is no {} of {side}", side.lacks(self.plugins)?)))

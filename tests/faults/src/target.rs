@@ -174,7 +174,7 @@ impl Target {
 
     /// What this machine lacks for the target.
     fn lacks(&self) -> Option<String> {
-        let feature = self.needs.iter().find(|feature| !feature.is_available());
+        let feature = self.needs.iter().find(|feature| !feature.is_there());
         let of_kernel = feature.map(|feature| format!("this kernel has no {feature}"));
         of_kernel
             .or_else(|| firewalld::lacks().filter(|_| self.firewalld).map(str::to_owned))

@@ -28,7 +28,7 @@ fn with_state() -> impl Iterator<Item = (Target, StateFiles)> {
 
 /// Full and read-only disks.
 pub fn disks() -> Vec<Trial> {
-    let ext4 = Feature::Ext4.is_available().then_some(Disk::Ext4);
+    let ext4 = Feature::Ext4.is_there().then_some(Disk::Ext4);
     let on = |disk: Disk| {
         with_state().map(move |(target, StateFiles { directory, .. })| {
             let mut faults = disk::full(disk, directory);

@@ -99,7 +99,7 @@ impl Check {
 
     /// Runs the check on a new host.
     pub fn run_with(&self, side: Side) -> Verdict {
-        if let Some(missing) = self.needs.iter().find(|feature| !feature.is_available()) {
+        if let Some(missing) = self.needs.iter().find(|feature| !feature.is_there()) {
             return Verdict::Skipped(*missing);
         }
         if let Some(why) = (self.lacks)() {

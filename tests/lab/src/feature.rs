@@ -75,7 +75,7 @@ impl Feature {
     }
 
     /// Tried once in each process.
-    pub fn is_available(self) -> bool {
+    pub fn is_there(self) -> bool {
         static KNOWN: LazyLock<Mutex<Vec<(Feature, bool)>>> = LazyLock::new(Mutex::default);
         let mut known = KNOWN.lock().expect("no probe panics");
         if let Some((_, there)) = known.iter().find(|(feature, _)| *feature == self) {

@@ -94,7 +94,7 @@ impl Lab {
         ));
         machine.sh("ip link set lo up; ip link set eth0 up
              ip addr add 198.51.100.2/24 dev eth0; ip route add default via 198.51.100.1");
-        if Feature::Ipv6.is_available() {
+        if Feature::Ipv6.is_there() {
             self.host.sh("ip addr add 2001:db8:51::1/64 dev uplink nodad");
             machine
                 .sh("ip addr add 2001:db8:51::2/64 dev eth0 nodad; ip route add default via 2001:db8:51::1");

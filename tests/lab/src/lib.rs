@@ -67,7 +67,7 @@ pub fn message_of_panic(panic: &(dyn Any + Send)) -> &str {
 #[macro_export]
 macro_rules! needs {
     ($($feature:ident),+) => {
-        $(if !$crate::Feature::$feature.is_available() {
+        $(if !$crate::Feature::$feature.is_there() {
             $crate::skip(&format!("this kernel has no {}", $crate::Feature::$feature));
             return;
         })+

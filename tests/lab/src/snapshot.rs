@@ -49,7 +49,7 @@ impl Snapshot {
                 |title: &str, lines| sections.insert(format!("{}: {title}", netns.name()), lines);
             section("rtnetlink", rtnetlink(netns));
             section("bridge VLANs", lines(&netns.exec(&["bridge", "vlan", "show"])));
-            if Feature::Nftables.is_available() {
+            if Feature::Nftables.is_there() {
                 section("nftables", without_counts(&netns.exec(&["nft", "list", "ruleset"])));
             }
             section("iptables-legacy", legacy(netns));

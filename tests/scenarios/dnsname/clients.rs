@@ -63,10 +63,10 @@ fn a_name_with_a_hundred_addresses_is_answered_in_full_over_tcp_and_with_edns() 
     assert_eq!((server_of("net"), hosts_of("net").as_str()), (None, ""));
 }
 
-/// Looks for wrong answers while containers start and stop. The name of a running container must always have its address. The name of the others
-/// must have the container's address, or none.
+/// What is answered wrongly while names come and go: the address of a name that stays must always be the one that it has, and a name that
+/// comes and goes has an address of its own, or none.
 #[test]
-fn ten_thousand_queries_a_second_while_containers_start_and_stop_get_no_wrong_answer() {
+fn ten_thousand_questions_a_second_while_containers_come_and_go_get_no_wrong_answer() {
     beyond_reference!("dnsname");
     let lab = Lab::new();
     let networks = Networks::new(&lab, &[network(&json!({}))]);

@@ -189,7 +189,7 @@ fn if_one_file_cannot_be_replaced_none_is_installed_until_it_is_skipped() {
 }
 
 #[test]
-fn with_any_amount_of_free_space_all_files_are_old_or_all_are_new() {
+fn however_little_room_is_left_all_is_old_or_all_is_new() {
     let lab = Lab::new();
     let scene = Scene::new(&lab);
     let newer = lab.dir().join("newer");

@@ -36,7 +36,7 @@ fn networks(podman: &Podman<'_>) -> Vec<&'static str> {
     let mut networks = vec!["net"];
     podman.does("network create net");
     for (driver, feature) in [("macvlan", Feature::Macvlan), ("ipvlan", Feature::Ipvlan)] {
-        if feature.is_available() {
+        if feature.is_there() {
             podman.does(&format!(
                 "network create --driver {driver} --opt parent=uplink --subnet 10.95.{}.0/24 {driver}",
                 networks.len()

@@ -67,7 +67,7 @@ fn collect(path: &Path, found: &mut Vec<PathBuf>) {
 /// With rules by a backend, and with a VLAN's gateway if the kernel has VLANs.
 fn bridge(lab: &Lab, backend: &str) -> Call {
     lab.plugin("bridge").config(dual_stack()).config(json!({
-        "ipMasq": true, "ipMasqBackend": backend, "vlan": Feature::BridgeVlanFiltering.is_available().then_some(5),
+        "ipMasq": true, "ipMasqBackend": backend, "vlan": Feature::BridgeVlanFiltering.is_there().then_some(5),
     }))
 }
 
