@@ -785,7 +785,7 @@ fn lists_of_allowed_sysctls() {
 fn keys_of_sbr() {
     beyond_reference!("bad-input");
     let lab = Lab::new();
-    let (_, call) = crate::sbr::by_hand(&lab);
+    let (_, call) = crate::sbr::manually(&lab);
     #[rustfmt::skip]
     let rows = [
         Bad("no result", 7, "prevResult", |c| c.config(json!({"prevResult": null}))),
@@ -805,7 +805,7 @@ fn keys_of_sbr() {
 fn keys_of_vrf() {
     beyond_reference!("bad-input");
     let lab = Lab::new();
-    let (_, call) = crate::vrf::by_hand(&lab);
+    let (_, call) = crate::vrf::manually(&lab);
     #[rustfmt::skip]
     let rows = [
         Bad("no result", 7, "prevResult", |c| c.config(json!({"prevResult": null}))),

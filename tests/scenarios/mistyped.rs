@@ -421,7 +421,7 @@ fn del_and_gc_of_tuning_work_with_a_mistyped_key() {
 fn del_and_gc_of_sbr_work_with_a_mistyped_key() {
     beyond_reference!("lenient-del");
     let lab = Lab::new();
-    let (pod, call) = crate::sbr::by_hand(&lab);
+    let (pod, call) = crate::sbr::manually(&lab);
     let rules: Undone = |_, pod| {
         let rules = pod.sh("ip rule; ip -6 rule");
         if rules.contains("10.1.0.2") || rules.contains("fd00:1::2") { rules } else { String::new() }
@@ -434,7 +434,7 @@ fn del_and_gc_of_vrf_work_with_a_mistyped_key() {
     beyond_reference!("lenient-del");
     needs!(Vrf);
     let lab = Lab::new();
-    let (pod, call) = crate::vrf::by_hand(&lab);
+    let (pod, call) = crate::vrf::manually(&lab);
     let vrf: Undone = |_, pod| pod.link("blue").map(|link| link.to_string()).unwrap_or_default();
     Fixture { call, after_del: vrf, after_gc: |_, _| String::new(), blind: &["vrfname"] }.run(&lab, &pod);
 }

@@ -144,7 +144,7 @@ fn rules_and_routes_of_the_references_sbr_pass_check_and_are_restored() {
     beyond_reference!("sbr-restore");
     for [old, new] in ways("sbr") {
         let lab = Lab::new();
-        let (pod, call) = crate::sbr::by_hand_in(&lab, "1.0.0");
+        let (pod, call) = crate::sbr::manually_in(&lab, "1.0.0");
         // A default route that the reference adds to a table looks like one that it has moved there.
         pod.sh("ip -6 route add default via fd00:1::1 dev eth0");
         let (routing, rules) = (routing_of(&pod), pod.sh("ip rule; ip -6 rule"));
@@ -164,7 +164,7 @@ fn a_vrf_of_the_reference_passes_check_and_is_deleted_with_its_last_interface() 
     needs!(Vrf);
     for [old, new] in ways("vrf") {
         let lab = Lab::new();
-        let (pod, call) = crate::vrf::by_hand_in(&lab, "1.0.0");
+        let (pod, call) = crate::vrf::manually_in(&lab, "1.0.0");
         let mut result = old.run(&call).add().ok_result();
         assert_eq!(pod.link("eth0").unwrap()["master"], "blue");
         // The reference loses routes.
