@@ -36,6 +36,9 @@ fn failed(operation: String, cause: &io::Error) -> Error {
         ErrorKind::ReadOnlyFilesystem => {
             error.detail("name a directory that can be written to with --dir, or mount it read-write")
         }
+        ErrorKind::PermissionDenied => {
+            error.detail("run it as root; lsattr shows whether the file or its directory is immutable")
+        }
         _ => error,
     }
 }
@@ -113,8 +116,6 @@ pub fn rename(from: &Path, to: &Path) -> Result<()> {
             ErrorKind::ResourceBusy | ErrorKind::ExecutableFileBusy => {
                 error.detail("a file that is mounted by itself, or on some file systems is in use, cannot be replaced: leave it out with --skip")
             }
-            ErrorKind::PermissionDenied => error.detail("run it as root; lsattr shows whether the file is \
-             immutable"),
             _ => error,
         }
     })

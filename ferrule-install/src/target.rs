@@ -209,6 +209,13 @@ pub fn make(dir: &Path, root: &Path) -> Result<PathBuf> {
         return Err(Error::new(Code::InvalidConfig, format!("the host's {} is not mounted at {}", of_host.display(), dir.display()))
             .detail("a runtime of this host looks for plugins there: mount it (in a Kubernetes manifest: hostPath and mountPath)"));
     }
+    if let Some(link) = dir.ancestors().find(|path| path.is_symlink() && !path.exists()) {
+        return Err(Error::new(
+            Code::Io,
+            format!("{} is a symbolic link to a directory that does not exist", link.display()),
+        )
+        .detail("make or mount that directory, or remove the link"));
+    }
     if !dir.exists() {
         fs::create_dir_all(dir)
             .map_err(|e| Error::io(format!("make the directory {}", dir.display()), &e))?;

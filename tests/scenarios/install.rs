@@ -378,6 +378,28 @@ fn a_missing_directory_is_created_and_an_installation_into_the_source_is_refused
 }
 
 #[test]
+fn a_symbolic_link_to_a_directory_is_followed_and_one_to_a_missing_directory_is_refused() {
+    let lab = Lab::new();
+    let mut scene = Scene::new(&lab);
+    let (real, link) = (scene.dir.clone(), lab.dir().join("link"));
+    let old = content(&real);
+    symlink(&real, &link).unwrap();
+    scene.dir.clone_from(&link);
+    ok(&scene.install(&[]));
+    assert!(link.is_symlink());
+    assert_eq!(content(&real)["portmap"], NEW);
+    ok(&scene.run(&["--uninstall"]));
+    assert_eq!(content(&real), old);
+
+    fs::remove_file(&link).unwrap();
+    symlink("nowhere", &link).unwrap();
+    for dir in [link.clone(), link.join("bin")] {
+        scene.dir = dir;
+        refused(&scene.install(&[]), "/link is a symbolic link to a directory that does not exist");
+    }
+}
+
+#[test]
 fn two_at_once_do_not_mix() {
     let lab = Lab::new();
     let scene = Scene::new(&lab);

@@ -5,7 +5,7 @@ use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
-use lab::{Lab, ours, quoted, skip, together, unpacked, until};
+use lab::{Feature, Lab, ours, quoted, skip, together, unpacked, until};
 
 use super::{NEW, Scene, as_map, content, executable, install, ok, refused};
 
@@ -186,6 +186,34 @@ fn if_one_file_cannot_be_replaced_none_is_installed_until_it_is_skipped() {
     assert_eq!(content(&scene.dir), as_map(&[("bridge", NEW), old[1], old[2]]));
     ok(&scene.run(&["--uninstall"]));
     assert_eq!(content(&scene.dir), as_map(&old));
+}
+
+#[test]
+fn an_immutable_file_or_directory_keeps_all_from_being_installed_and_the_message_names_lsattr() {
+    if !Feature::Ext4.is_there() {
+        return skip("ext4 needs a loop device");
+    }
+    let lab = Lab::new();
+    let scene = Scene::new(&lab);
+    let (image, dir) = (lab.dir().join("ext4"), scene.dir.display());
+    lab.host().sh(&format!(
+        "truncate -s 4M {0} && mkfs.ext4 -q {0} && mount -o loop {0} '{dir}' && rmdir '{dir}/lost+found'",
+        image.display()
+    ));
+    for name in ["bridge", "calico"] {
+        executable(&scene.dir.join(name), "old");
+    }
+    let old = content(&scene.dir);
+    for immutable in [scene.dir.join("bridge"), scene.dir.clone()] {
+        lab.host().sh(&format!("chattr +i '{}'", immutable.display()));
+        refused(&scene.install(&[]), "lsattr shows");
+        lab.host().sh(&format!("chattr -i '{}'", immutable.display()));
+        assert_eq!(content(&scene.dir), old);
+        assert!(!scene.dir.join(".ferrule").exists());
+    }
+    ok(&scene.install(&[]));
+    ok(&scene.run(&["--uninstall"]));
+    assert_eq!(content(&scene.dir), old);
 }
 
 #[test]
