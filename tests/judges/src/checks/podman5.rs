@@ -61,6 +61,7 @@ pub fn checks() -> Vec<Check> {
             "after an upgrade from Podman 4, two commands bring a network over, with its running and stopped containers",
             brought_over,
         ),
+        check("a container on two networks of one conflist has both, each with its own address", same_file),
         check("a broken conflist: cnitool repair works, and network reload works after the file is mended", broken_file),
         check("network create refuses a wrong option by its name", refused),
         check("Podman finds the driver and the plugins where the packages install them", packaged),
@@ -515,13 +516,35 @@ fn brought_over(host: &Host) {
     );
 }
 
+const OF_A_FILE: &str = r#"{"cniVersion": "1.0.0", "name": "kept", "plugins": [
+    {"type": "bridge", "bridge": "kept0", "isDefaultGateway": true, "ipMasq": true,
+     "ipam": {"type": "host-local", "ranges": [[{"subnet": "10.93.0.0/24"}]]}},
+    {"type": "portmap", "capabilities": {"portMappings": true}}]}"#;
+
+fn same_file(host: &Host) {
+    let podman = podman5::new(host);
+    let file = "/run/lab/same.conflist";
+    fs::write(file, OF_A_FILE).expect("write a network");
+    for name in ["one", "two"] {
+        podman.does(&format!("network create --driver cni --opt conflist={file} {name}"));
+    }
+    host.leaves_nothing(|| {
+        podman.starts("both", "--network one,two --publish 8080:80");
+        podman.starts("other", "--network two");
+        podman.is_reached(&at(HOST, 8080), "both");
+        podman.does("network disconnect one both");
+        podman.hears("other", &podman.address("both", "two"), 80, "both");
+        podman.does("network connect one both");
+        podman.hears("other", &podman.address("both", "one"), 80, "both");
+        podman.removes("both");
+        podman.removes("other");
+    });
+}
+
 fn broken_file(host: &Host) {
     let podman = podman5::new(host);
     let file = "/run/lab/broken.conflist";
-    let list = r#"{"cniVersion": "1.0.0", "name": "kept", "plugins": [
-        {"type": "bridge", "bridge": "kept0", "isDefaultGateway": true, "ipMasq": true,
-         "ipam": {"type": "host-local", "ranges": [[{"subnet": "10.93.0.0/24"}]]}},
-        {"type": "portmap", "capabilities": {"portMappings": true}}]}"#;
+    let list = OF_A_FILE;
     fs::write(file, list).expect("write a network");
     podman.does(&format!("network create --driver cni --opt conflist={file} kept"));
     podman.starts("web", "--network kept --publish 8080:80");
