@@ -48,10 +48,8 @@ pub fn with_container_options(netns: &Path, call: &Call, chain: &Chain) -> Resul
 /// Sets the capability argument `ips` if a plugin declares it. Networks of Podman 4 do not declare it; for them, sets
 /// `IP` in CNI_ARGS.
 fn addresses(attach: Attach, options: &ContainerOptions, call: &Call, chain: &Chain) -> Result<Attach> {
-    let subnets = match &call.network.subnets[..] {
-        [] => address::subnets(chain),
-        subnets => subnets.to_vec(),
-    };
+    // If the file has changed since `create`, Podman still sends the subnets of before.
+    let subnets = [address::subnets(chain), call.network.subnets.clone()].concat();
     let ipam = ipam_type(chain);
     // With other IPAM plugins, the user did not choose the addresses that a reload repeats, and the plugins may
     // refuse them.

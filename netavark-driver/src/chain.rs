@@ -5,7 +5,7 @@ use serde_json::{Map, Value, json};
 use validate::schema::{self, Key, PLUGIN, Plugin, Role};
 
 use crate::address::Ipam;
-use crate::document::Network;
+use crate::document::{Network, Words};
 use crate::options::Options;
 use crate::value;
 
@@ -18,6 +18,14 @@ const CHAINED: [&str; 7] = ["portmap", "firewall", "tuning", "bandwidth", "sbr",
 /// removes them.
 const ROUTED: [&str; 2] = ["bridge", "ptp"];
 
+/// Options of netavark's own drivers, and the options of this driver for the same purpose.
+const OF_NETAVARK: [(&str, &str); 4] = [
+    ("isolate", "firewall.ingressPolicy=same-bridge"),
+    ("no_default_route", "default-route=false"),
+    ("com.docker.network.driver.mtu", "mtu=BYTES"),
+    ("com.docker.network.bridge.name", "bridge=NAME"),
+];
+
 /// Writes the configuration list.
 ///
 /// # Errors
@@ -29,6 +37,10 @@ pub fn write(network: &Network, kind: &str, options: &Options<'_>) -> Result<Val
     let ipam = Ipam::of(network, main.name, sorted.ipam)?;
     let mut object = defaults(network, main, &ipam, options);
     for (path, text) in &sorted.main {
+        if let Some((_, ours)) = OF_NETAVARK.iter().find(|(theirs, _)| theirs == path) {
+            return Err(Error::config(format!("option {path}: it is an option of netavark's own drivers"))
+                .detail(format!("with the driver cni, use --opt {ours}")));
+        }
         set(&mut object, main, path, text).map_err(|e| e.context(format_args!("option {path}")))?;
     }
     if !ipam.is_none() {
@@ -178,16 +190,30 @@ pub fn host_interface(list: &Value) -> Option<&str> {
     text("bridge").or_else(|| text("master")).or_else(|| text("device"))
 }
 
-/// The option from which a key of the written chain comes.
-pub fn option_of(path: &[String], list: &Value) -> Option<String> {
+/// The option, or the flag of Podman, from which a key of the written chain comes.
+pub fn origin_of(path: &[String], list: &Value, options: &Words) -> Option<String> {
     let [first, index, rest @ ..] = path else { return None };
     let index: usize = index.parse().ok().filter(|_| first == "plugins")?;
     let kind = list.get("plugins")?.get(index)?.get("type")?.as_str()?;
     match (index, rest) {
-        (_, []) => Some("type".to_owned()),
-        (0, rest) => Some(rest.join(".")),
-        (_, rest) => Some(format!("{kind}.{}", rest.join("."))),
+        (_, []) => Some("option type".to_owned()),
+        (0, rest) => Some(flag_of(rest, options).unwrap_or_else(|| format!("option {}", rest.join(".")))),
+        (_, rest) => Some(format!("option {kind}.{}", rest.join("."))),
     }
+}
+
+/// The flag from which a key of `ipam` comes, unless an option has set it.
+fn flag_of(path: &[String], options: &Words) -> Option<String> {
+    let [ipam, key, rest @ ..] = path else { return None };
+    let flag = match (key.as_str(), rest.last().map(String::as_str)) {
+        ("ranges", Some("gateway")) | ("addresses", _) => "--gateway",
+        ("ranges", Some("rangeStart" | "rangeEnd")) => "--ip-range",
+        ("ranges", _) => "--subnet",
+        ("routes", _) => "--route",
+        _ => return None,
+    };
+    let is_flag = ipam == "ipam" && !options.contains_key(&format!("ipam.{key}"));
+    is_flag.then(|| flag.to_owned())
 }
 
 #[cfg(test)]

@@ -6,14 +6,15 @@ use cni::{Error, Result};
 use runtime::text::{self, Node, Position, Tree};
 use validate::{Finding, Level, Report};
 
-use crate::chain::option_of;
+use crate::chain::origin_of;
+use crate::document::Words;
 use crate::source::Source;
 
 /// Refuses a network that its plugins would refuse. Returns the warnings.
 ///
 /// # Errors
 /// Code 7 with each mistake, its position and its remedy.
-pub fn check(source: &Source, plugin_path: &[PathBuf]) -> Result<Vec<String>> {
+pub fn check(source: &Source, options: &Words, plugin_path: &[PathBuf]) -> Result<Vec<String>> {
     let (root, problems) = text::parse(&source.text);
     // A file without the extension `.conflist` may be a single plugin's configuration.
     let is_list =
@@ -23,7 +24,7 @@ pub fn check(source: &Source, plugin_path: &[PathBuf]) -> Result<Vec<String>> {
     let (errors, warnings): (Vec<_>, Vec<_>) =
         report.finish().into_iter().partition(|finding| finding.level == Level::Error);
     let in_words = |findings: Vec<Finding>| -> Vec<String> {
-        findings.iter().map(|finding| words(finding, source, root.as_ref())).collect()
+        findings.iter().map(|finding| words(finding, source, options, root.as_ref())).collect()
     };
     let errors = in_words(errors);
     if !errors.is_empty() {
@@ -35,20 +36,20 @@ pub fn check(source: &Source, plugin_path: &[PathBuf]) -> Result<Vec<String>> {
     Ok(in_words(warnings))
 }
 
-fn words(finding: &Finding, source: &Source, root: Option<&Node>) -> String {
+fn words(finding: &Finding, source: &Source, options: &Words, root: Option<&Node>) -> String {
     let place = match &source.file {
         Some(file) => format!("{}:{}:{}", file.display(), finding.at.line, finding.at.column),
-        None => option(finding.at, source, root),
+        None => origin(finding.at, source, options, root),
     };
     let help = finding.help.as_ref().map(|help| format!(" ({help})")).unwrap_or_default();
     format!("{place}: {}{help}", finding.text)
 }
 
-/// The option from which a position of the written chain comes.
-fn option(at: Position, source: &Source, root: Option<&Node>) -> String {
+/// The option or the flag from which a position of the written chain comes.
+fn origin(at: Position, source: &Source, options: &Words, root: Option<&Node>) -> String {
     let path = root.and_then(|root| path_to(root, at)).unwrap_or_default();
     let list = serde_json::from_str(&source.text).unwrap_or_default();
-    option_of(&path, &list).map_or_else(|| "the options".to_owned(), |option| format!("option {option}"))
+    origin_of(&path, &list, options).unwrap_or_else(|| "the options".to_owned())
 }
 
 /// The keys and indices from a node to the node at a position, or to the node whose key is at that position.

@@ -9,6 +9,9 @@ use crate::options::{Kind, Options};
 use crate::source::Source;
 use crate::{address, check, rootless, warn};
 
+/// Maximum length of a network's name, in bytes. The name of a file has 255 bytes at most, a container's id has 64, and an interface's name 15.
+const LONGEST_NAME: usize = 255 - "-".len() - 64 - "-".len() - 15;
+
 /// Checks a network, and adds the members that Podman displays.
 ///
 /// # Errors
@@ -22,8 +25,9 @@ pub fn create(mut document: Map<String, Value>) -> Result<Map<String, Value>> {
         refuse_flags(&network)?;
     }
     let source = Source::load(&network, &options)?;
-    check::check(&source, &options.plugin_path)?.iter().for_each(warn);
+    check::check(&source, &network.options, &options.plugin_path)?.iter().for_each(warn);
     let chain = source.chain.as_ref().map_err(crate::source::flat)?;
+    refuse_long_name(&chain.name)?;
     let kind = options.kind;
     match kind {
         Kind::File(file) => {
@@ -48,6 +52,16 @@ pub fn create(mut document: Map<String, Value>) -> Result<Map<String, Value>> {
     document.insert("dns_enabled".to_owned(), false.into());
     document.remove("network_dns_servers");
     Ok(document)
+}
+
+/// Refuses a name with which no container could be attached: libcni's cache has files named `NETWORK-CONTAINER-INTERFACE`.
+fn refuse_long_name(name: &str) -> Result<()> {
+    if name.len() <= LONGEST_NAME {
+        return Ok(());
+    }
+    let text =
+        format!("the network's name has {} bytes, and at most {LONGEST_NAME} are possible", name.len());
+    Err(Error::config(text).detail("choose a shorter name"))
 }
 
 /// Refuses flags that the chain would ignore.

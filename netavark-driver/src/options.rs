@@ -66,6 +66,10 @@ impl<'a> Options<'a> {
                 .map(|(k, v)| (k.as_str(), v.as_str()))
                 .collect(),
         };
+        if let Some(relative) = get("plugin-path").and_then(relative_dir) {
+            return Err(Error::config(format!("option plugin-path: {relative:?} is not an absolute path"))
+                .detail("name each directory by its absolute path, and separate them by colons"));
+        }
         match (&this.kind, this.keys.first()) {
             (Kind::File(_), Some((key, _))) => Err(with_conflist(key)),
             (Kind::File(_), None) if words.contains_key("default-route") => {
@@ -76,7 +80,12 @@ impl<'a> Options<'a> {
     }
 }
 
-/// The option `plugin-path`, even if the other options are invalid.
+/// A directory of the option `plugin-path` that depends on the working directory, which is another one in each call.
+fn relative_dir(text: &str) -> Option<&str> {
+    text.split(':').find(|dir| !Path::new(dir).is_absolute())
+}
+
+/// The absolute directories of the option `plugin-path`, even if it or another option is invalid.
 pub fn plugin_path(words: &Words) -> Vec<PathBuf> {
     let given = words.get("plugin-path").filter(|text| !text.is_empty());
     let all = given.map_or(PLUGIN_PATH, String::as_str);
@@ -153,7 +162,11 @@ mod tests {
     #[test]
     fn plugins_are_looked_for_in_absolute_directories_only() {
         let given = words([("type", "bridge"), ("plugin-path", "/a:b::/c")]);
-        assert_eq!(Options::read(&given).unwrap().plugin_path, ["/a", "/c"].map(PathBuf::from));
+        assert_eq!(plugin_path(&given), ["/a", "/c"].map(PathBuf::from), "for a teardown");
+        for relative in ["plugins", "/a:b", "/a::/c", "/a:", "../bin"] {
+            let error = Options::read(&words([("type", "bridge"), ("plugin-path", relative)])).unwrap_err();
+            assert!(error.msg().starts_with("option plugin-path: "), "{relative}: {error}");
+        }
         let default = Options::read(&words([("type", "bridge")])).unwrap().plugin_path;
         assert_eq!(default.first(), Some(&"/opt/cni/bin".into()));
         assert_eq!(default.last(), env::current_exe().unwrap().parent().map(Path::to_owned).as_ref());

@@ -89,6 +89,14 @@ fn the_plugin_static_gets_the_prefix_length_of_the_networks_subnet() {
 }
 
 #[test]
+fn the_subnet_of_a_changed_file_takes_precedence_over_the_one_that_podman_knows() {
+    let plugins = value!([{"type": "macvlan", "capabilities": {"ips": true},
+        "ipam": {"type": "static", "addresses": [{"address": "10.1.0.1/16"}]}}]);
+    let request = attach(&value!({"static_ips": ["10.1.0.7"]}), &plugins).unwrap();
+    assert_eq!(request.capability_args["ips"], value!(["10.1.0.7/16"]));
+}
+
+#[test]
 fn aliases_are_a_list_and_for_dnsname_a_list_of_the_network() {
     let options = value!({"aliases": ["db", "c1"]});
     let any = value!([{"type": "t", "capabilities": {"aliases": true}}]);

@@ -118,6 +118,10 @@ fn a_wrong_option_is_refused_with_its_name_and_a_remedy() {
     are_refused(&[
         (SUBNET, &[("type", "bridg")], "option type: \"bridg\"", "did you mean \"bridge\"?"),
         (SUBNET, &[("type", "portmap")], "option type: \"portmap\"", "write a conflist"),
+        (SUBNET, &[("type", "bridge"), ("isolate", "true")], "option isolate: ", "firewall.ingressPolicy"),
+        (SUBNET, &[("type", "bridge"), ("no_default_route", "1")], "netavark's own", "default-route=false"),
+        (SUBNET, &[("type", "bridge"), ("com.docker.network.driver.mtu", "1400")], "netavark's own", "mtu="),
+        (SUBNET, &[("type", "macvlan"), ("parent", "eth0")], "option parent", "\"master\"?"),
         (SUBNET, &[("type", "bridge"), ("mtuu", "1")], "option mtuu: there is no", "did you mean \"mtu\"?"),
         (SUBNET, &[("type", "bridge"), ("ipam.rangez", "1")], "option ipam.rangez", "\"ranges\"?"),
         (SUBNET, &[("type", "bridge"), ("portmap.sant", "1")], "option portmap.sant", "\"snat\"?"),
@@ -155,13 +159,26 @@ fn addresses_that_the_network_cannot_give_are_refused_with_a_remedy() {
 }
 
 #[test]
-fn a_place_of_the_chain_is_told_by_the_option_that_sets_it() {
+fn a_key_of_the_chain_is_reported_as_the_option_or_the_flag_that_sets_it() {
     let list = json!({"plugins": [{"type": "bridge"}, {"type": "portmap"}]});
-    let option =
-        |path: &[&str]| option_of(&path.iter().map(|step| (*step).to_owned()).collect::<Vec<_>>(), &list);
-    assert_eq!(option(&["plugins", "0", "mtu"]).as_deref(), Some("mtu"));
-    assert_eq!(option(&["plugins", "0", "ipam", "ranges"]).as_deref(), Some("ipam.ranges"));
-    assert_eq!(option(&["plugins", "1", "snat"]).as_deref(), Some("portmap.snat"));
-    assert_eq!(option(&["plugins", "1"]).as_deref(), Some("type"));
-    assert_eq!(option(&["name"]), None);
+    let origin = |path: &str, options: &Words| {
+        origin_of(&path.split('/').map(str::to_owned).collect::<Vec<_>>(), &list, options)
+    };
+    for (path, expected) in [
+        ("plugins/0/mtu", "option mtu"),
+        ("plugins/0/ipam/dataDir", "option ipam.dataDir"),
+        ("plugins/1/snat", "option portmap.snat"),
+        ("plugins/1", "option type"),
+        ("plugins/0/ipam/ranges/0/0/subnet", "--subnet"),
+        ("plugins/0/ipam/ranges/1/0/gateway", "--gateway"),
+        ("plugins/0/ipam/ranges/0/0/rangeEnd", "--ip-range"),
+        ("plugins/0/ipam/routes/0/gw", "--route"),
+        ("plugins/0/ipam/addresses/0/gateway", "--gateway"),
+    ] {
+        assert_eq!(origin(path, &Words::new()).as_deref(), Some(expected), "{path}");
+    }
+    assert_eq!(origin("name", &Words::new()), None);
+    let own = Words::from([("ipam.ranges".to_owned(), "[]".to_owned())]);
+    let path = "plugins/0/ipam/ranges/0/0/subnet";
+    assert_eq!(origin(path, &own).as_deref(), Some("option ipam.ranges.0.0.subnet"));
 }

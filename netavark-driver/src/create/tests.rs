@@ -125,6 +125,43 @@ fn a_mistake_in_an_option_is_reported_with_the_options_name() {
 }
 
 #[test]
+fn a_mistake_in_a_flag_is_told_with_the_flags_name() {
+    let dir = plugins();
+    let path = dir.path().display().to_string();
+    let options = [("type", "bridge"), ("plugin-path", &*path)];
+    for (subnet, expected) in [
+        (
+            value!({"subnet": "10.1.0.0/24", "gateway": "10.9.0.1"}),
+            "--gateway: gateway 10.9.0.1 is not in subnet",
+        ),
+        (
+            value!({"subnet": "10.1.0.0/24", "lease_range": {"start_ip": "10.2.0.1", "end_ip": "10.2.0.9"}}),
+            "--ip-range: ",
+        ),
+        (value!({"subnet": "10.1.0.0/32"}), "--subnet: "),
+    ] {
+        let error = create(document(&options, &value!({"subnets": [subnet]}))).unwrap_err();
+        assert!(error.msg().starts_with(expected), "{error}");
+    }
+}
+
+#[test]
+fn a_name_with_which_no_container_could_be_attached_is_refused() {
+    let dir = plugins();
+    let path = dir.path().display().to_string();
+    let named = |length: usize| {
+        let more = value!({"name": "x".repeat(length), "subnets": [{"subnet": "10.1.0.0/24"}]});
+        create(document(&[("type", "bridge"), ("plugin-path", &path)], &more))
+    };
+    named(174).unwrap();
+    let error = named(175).unwrap_err();
+    assert!(error.msg().contains("175 bytes") && error.details().contains("shorter"), "{error}");
+    let file = conflist(dir.path(), &WEB.replace("\"web\"", &format!("{:?}", "x".repeat(175))));
+    let of_file = create(document(&[("conflist", &file), ("plugin-path", &path)], &value!({})));
+    assert!(of_file.unwrap_err().msg().contains("175 bytes"));
+}
+
+#[test]
 fn flags_of_podman_that_a_file_would_contradict_are_refused() {
     for (key, given, flag) in [
         ("subnets", value!([{"subnet": "10.1.0.0/24"}]), "--subnet"),

@@ -104,7 +104,8 @@ impl Drop for Host {
     }
 }
 
-fn end_containers() {
+/// Kills all containers and their monitors.
+pub fn end_containers() {
     for entry in fs::read_dir("/sys/fs/cgroup").into_iter().flatten().flatten() {
         if entry.file_name() != "run" {
             fs::write(entry.path().join("cgroup.kill"), "1").ok();

@@ -5,8 +5,9 @@ use std::path::Path;
 
 use lab::PATH;
 
-use crate::host::{Host, PLUGINS};
+use crate::host::{self, Host, PLUGINS};
 use crate::podman::Podman;
+use crate::soon::soon;
 
 /// /usr of Debian 13, laid over the machine's: scripts/judges makes it. Programs in it have libraries newer than the machine's.
 const USR: &str = "/mnt/podman5";
@@ -63,6 +64,36 @@ fn with_driver<'a>(host: &'a Host, install: &str) -> Podman<'a> {
     fs::write(file, CONTAINERS).expect("configure Podman 5");
     host.run(&format!("mount --bind {file} /etc/containers/containers.conf"));
     Podman::new(host)
+}
+
+/// Leaves the host as a loss of power and a start do: without the containers' processes, cgroups and namespaces, without links and rules of
+/// plugins, with an empty /run, and with another boot id. The disk keeps Podman's containers and networks, and the plugins' files in /var/lib/cni.
+pub fn reboots(host: &Host) {
+    let sh = |script: &str| host.lab.host().sh(script);
+    // The monitors first: they would detach the containers.
+    sh("podman ps --quiet | xargs podman inspect --format '{{.State.ConmonPid}}' | xargs kill -9
+        find /run/containers/cni/dnsname/ -name pidfile -exec cat {} + | xargs --no-run-if-empty kill -9");
+    host::end_containers();
+    soon("the cgroups are empty", &String::new(), || {
+        sh(
+            "find /sys/fs/cgroup -mindepth 1 -depth -type d ! -path '/sys/fs/cgroup/run*' -exec rmdir {} + 2>&1 || true",
+        )
+    });
+    host.unmounts_namespaces();
+    sh("findmnt --noheadings --list --output TARGET | grep ^/run/lab/runtime/ | xargs --no-run-if-empty umount --lazy
+        rm -rf /run/lab/runtime/containers
+        find /run -mindepth 1 -maxdepth 1 ! -name lab ! -name netns -exec rm -rf {} +
+        for link in $(ls /sys/class/net); do case $link in lo | uplink) ;; *) ip link delete $link 2>/dev/null || true ;; esac; done
+        nft flush ruleset
+        cat /proc/sys/kernel/random/uuid >/run/lab/boot_id
+        mount --bind /run/lab/boot_id /proc/sys/kernel/random/boot_id");
+}
+
+/// What podman-restart.service runs when the host has started.
+pub fn restart_command() -> String {
+    let unit = fs::read_to_string("/usr/lib/systemd/system/podman-restart.service").expect("read the unit");
+    let command = unit.lines().find_map(|line| line.strip_prefix("ExecStart=")).expect("a command");
+    command.replace("$LOGGING", "--log-level=info")
 }
 
 /// A user without root, with a range of user ids, as `useradd` makes one.

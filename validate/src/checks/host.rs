@@ -32,14 +32,13 @@ impl Report<'_> {
         if !has("master") || in_container || text("master").is_some() || index != 0 {
             return;
         }
+        // The plugin's own key. The key `type` of `ipam` may come first.
+        let kind = node.get("type").map_or(node.at, |kind| kind.at);
         if known.name == "vlan" {
-            self.error(
-                blamed(node, "type"),
-                "master is missing: no earlier plugin creates the parent interface of the VLAN",
-            );
+            self.error(kind, "master is missing: no earlier plugin creates the parent interface of the VLAN");
         } else if matches!(host.default_route(), Ok(None)) {
             let text = "master is missing, and this host has no default route to select it";
-            self.warning(blamed(node, "type"), text);
+            self.warning(kind, text);
         }
     }
 

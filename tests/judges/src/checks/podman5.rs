@@ -1,7 +1,7 @@
 //! Podman 5 with our network driver `cni`: what users of Podman 4 had, on Debian 13.
 
 use std::fs;
-use std::process::{Command, Stdio};
+use std::process::{Child, Command, Stdio};
 use std::thread;
 
 use lab::{Feature, PATH, tcp_is_cut_off, udp_says};
@@ -42,6 +42,11 @@ pub fn checks() -> Vec<Check> {
         .needs(Feature::Ipv6),
         check("the containers of a pod share its network, and its host port is reached", pod),
         check("a restarted container has its host port again", restart),
+        check(
+            "after a reboot, podman-restart.service starts containers with their addresses, host ports and names, and nothing stale stays",
+            reboot,
+        )
+        .needs(Feature::Ipv6),
         check("stop, rm and network rm leave only the bridge", nothing_left),
         check("a container that is killed and then removed leaves nothing", killed),
         check(
@@ -49,10 +54,15 @@ pub fn checks() -> Vec<Check> {
             torn,
         ),
         check("kill -9 of Podman in the middle of a DEL: the next rm removes everything", torn_del),
-        check("twenty concurrent containers have their ports, and leave nothing", crowd),
+        check("twenty concurrent containers have their ports while GC runs in a loop, and leave nothing", crowd),
         check("network rm is refused while a container is on the network", in_use),
         check("cnitool shows the containers, restores their rules, and gc removes no live one", collected),
-        check("a network of Podman 4 moves over by its conflist", brought_over),
+        check(
+            "after an upgrade from Podman 4, two commands bring a network over, with its running and stopped containers",
+            brought_over,
+        ),
+        check("a container on two networks of one conflist has both, each with its own address", same_file),
+        check("a broken conflist: cnitool repair works, and network reload works after the file is mended", broken_file),
         check("network create refuses a wrong option by its name", refused),
         check("Podman finds the driver and the plugins where the packages install them", packaged),
         check("Podman without root says that the driver needs root", rootless),
@@ -233,6 +243,47 @@ fn restart(host: &Host) {
     podman4::restarts(&podman);
 }
 
+fn reboot(host: &Host) {
+    let podman = podman5::new(host);
+    made(&podman, "dual", "bridge", &format!("{POOL} --opt dnsname.domainName=dns.podman"));
+    // The bridge and the base chains come with the first container.
+    podman.starts("first", "--network dual --publish 8080:80");
+    podman.removes("first");
+    // The bridge of after the reboot has another index and MAC address.
+    let state = || {
+        let files =
+            host.lab.host().sh("find /var/lib/cni -type f ! -name last_reserved_ip.* ! -name *lock | sort");
+        let mut links = host.lab.host().link_names();
+        links.sort_unstable();
+        (host.run("nft --stateless list ruleset"), files, links)
+    };
+    let before = state();
+    // Without a policy, so it does not start again.
+    podman.starts("idle", "--network dual --publish 8081:80");
+    podman.starts("web", "--restart always --network dual:ip=10.91.0.77,ip6=fd00:91::77 --publish 8080:80");
+    podman.starts("other", "--restart always --network dual");
+    let address = podman.address("idle", "dual");
+    podman5::reboots(host);
+    host.run(&podman5::restart_command());
+    for host_address in [HOST, HOST6] {
+        podman.is_reached(&at(host_address, 8080), "web");
+        assert!(podman.is_closed(&at(host_address, 8081)), "the port of a container that has ended");
+    }
+    assert_eq!(podman.address("web", "dual"), "10.91.0.77");
+    podman.hears("other", "web", 80, "web");
+    // Podman no longer knows that this container was attached.
+    podman.does("rm idle");
+    let gc = || host.run(&format!("{CNITOOL} --plugin-path {PLUGINS} gc dual"));
+    gc();
+    assert!(!host.run("find /var/lib/cni -type f").contains(&format!("/{address}\n")), "its lease");
+    podman.starts("heir", &format!("--network dual:ip={address} --publish 8081:80"));
+    gc();
+    podman.is_reached(&at(HOST, 8080), "web");
+    podman.is_reached(&at(HOST6, 8081), "heir");
+    ["web", "other", "heir"].iter().for_each(|name| podman.removes(name));
+    assert_eq!(state(), before);
+}
+
 fn nothing_left(host: &Host) {
     let podman = podman5::new(host);
     made(&podman, "one", "bridge", "--subnet 10.93.0.0/24 --opt bridge=br-one");
@@ -334,6 +385,7 @@ fn crowd(host: &Host) {
         });
     };
     host.leaves_nothing(|| {
+        let collector = Collector::start(host);
         each(&|n, name| {
             format!(
                 "timeout 300 podman run -d --name {name} --hostname {name} --network net -p {}:80 {IMAGE}",
@@ -345,7 +397,42 @@ fn crowd(host: &Host) {
         }
         each(&|_, name| format!("timeout 300 podman rm -f -t 0 {name}"));
         names.iter().for_each(|name| podman.removes(name));
+        collector.ends();
     });
+}
+
+/// `cnitool gc --all` again and again.
+struct Collector(Child);
+
+impl Collector {
+    const END: &str = "/run/lab/end-of-gc";
+
+    fn start(host: &Host) -> Self {
+        fs::remove_file(Self::END).ok();
+        let script = format!(
+            "until [ -e {} ]; do {CNITOOL} --plugin-path {PLUGINS} gc --all || exit; done",
+            Self::END
+        );
+        Self(host.lab.host().run(|| {
+            let mut shell = Command::new("sh");
+            shell.args(["-c", &script]).env("PATH", PATH).stdout(Stdio::null()).spawn().expect("start sh")
+        }))
+    }
+
+    /// Returns after the last GC.
+    #[track_caller]
+    fn ends(mut self) {
+        fs::write(Self::END, "").expect("write a file");
+        assert!(self.0.wait().expect("wait for sh").success(), "gc fails");
+    }
+}
+
+/// If a check fails.
+impl Drop for Collector {
+    fn drop(&mut self) {
+        self.0.kill().ok();
+        self.0.wait().ok();
+    }
 }
 
 fn in_use(host: &Host) {
@@ -372,34 +459,106 @@ fn collected(host: &Host) {
     podman.is_reached(&at(HOST, 8080), "web");
 }
 
-/// As Podman 4.3.1 writes it for `podman network create --subnet 10.89.0.0/24 old`, without DNS.
-const OLD: &str = r#"{
-   "cniVersion": "0.4.0",
-   "name": "old",
-   "plugins": [
-      {"type": "bridge", "bridge": "cni-podman1", "isGateway": true, "ipMasq": true, "hairpinMode": true,
-       "ipam": {"type": "host-local", "routes": [{"dst": "0.0.0.0/0"}],
-                "ranges": [[{"subnet": "10.89.0.0/24", "gateway": "10.89.0.1"}]]}},
-      {"type": "portmap", "capabilities": {"portMappings": true}},
-      {"type": "firewall", "backend": ""},
-      {"type": "tuning"}
-   ]
-}"#;
+/// The first block of a kind in the page's section on moving a network.
+fn on_the_page(kind: &str) -> String {
+    let page = fs::read_to_string(lab::repository().join("docs/podman.md")).expect("read the page");
+    let section = page.split("## Move a network of Podman 4 to Podman 5\n").nth(1).expect("the section");
+    let block = section.split(&format!("```{kind}\n")).nth(1).expect("a block");
+    block.split("```").next().expect("its text").to_owned()
+}
 
+/// An upgrade of Podman while a container runs, and the page's commands word for word.
 fn brought_over(host: &Host) {
+    let old = Podman::new(host);
+    old.does("network create --subnet 10.89.0.0/24 old");
+    let written = fs::read_to_string("/etc/cni/net.d/old.conflist").expect("read a network of Podman 4");
+    let compact = |text: &str| text.split_whitespace().collect::<String>();
+    assert_eq!(compact(&on_the_page("json")), compact(&written), "the page has another network");
+    // A container keeps its runtime.
+    host.run("cp /usr/sbin/runc /run/lab/runc");
+    for (name, options) in [
+        ("web", "--network-alias shop --ip 10.89.0.77 --mac-address 92:d0:c6:0a:29:33 --publish 8080:80"),
+        ("stopped", "--publish 8081:80"),
+        ("gone", "--publish 8082:80"),
+    ] {
+        old.starts(name, &format!("--network old {options}"));
+    }
+    old.is_reached(&at(HOST, 8080), "web");
+    old.does("stop --time 0 stopped");
+
     let podman = podman5::new(host);
-    host.lab.host().sh("mkdir -p /run/lab/net.d");
-    fs::write("/run/lab/net.d/old.conflist", OLD).expect("write a network of Podman 4");
-    host.run(&format!("{CNITOOL} --plugin-path {PLUGINS} validate /run/lab/net.d/old.conflist"));
-    podman.does("network create --driver cni --opt conflist=/run/lab/net.d/old.conflist old");
+    host.lab.host().sh(&format!("cp /run/lab/runc /usr/sbin/; cp {CNITOOL} /usr/local/bin/"));
+    host.run_words(&["sh", "-ec", &on_the_page("sh example")]);
     let shown = podman.does("network inspect old");
     assert!(shown.contains("10.89.0.0/24") && shown.contains("10.89.0.1"), "{shown}");
+    podman.is_reached(&at(HOST, 8080), "web");
+    podman.removes("gone");
+    assert!(podman.is_closed(&at(HOST, 8082)), "the port of a container that Podman 4 attached");
+    podman.does("network reload web");
+    podman.is_reached(&at(HOST, 8080), "web");
+    podman.does("restart --time 0 web");
+    podman.is_reached(&at(HOST, 8080), "web");
+    assert_eq!(podman.address("web", "old"), "10.89.0.77");
+    assert!(podman.inside("web", "ip link show dev eth0").contains("92:d0:c6:0a:29:33"), "its MAC address");
+    podman.does("start stopped");
+    podman.is_reached(&at(HOST, 8081), "stopped");
+    podman.hears("stopped", "shop", 80, "web");
+    ["web", "stopped"].iter().for_each(|name| podman.removes(name));
     host.leaves_nothing(|| {
-        podman.starts("web", "--network old:ip=10.89.0.77,mac=92:d0:c6:0a:29:33 --publish 8080:80");
-        assert_eq!(podman.address("web", "old"), "10.89.0.77");
-        podman.is_reached(&at(HOST, 8080), "web");
-        podman.removes("web");
+        podman.starts("new", "--network old --publish 8080:80");
+        podman.is_reached(&at(HOST, 8080), "new");
+        podman.removes("new");
     });
+    assert_eq!(
+        host.run("find /var/lib/cni/results /var/lib/cni/networks/old -name *89*"),
+        "",
+        "nothing is left"
+    );
+}
+
+const OF_A_FILE: &str = r#"{"cniVersion": "1.0.0", "name": "kept", "plugins": [
+    {"type": "bridge", "bridge": "kept0", "isDefaultGateway": true, "ipMasq": true,
+     "ipam": {"type": "host-local", "ranges": [[{"subnet": "10.93.0.0/24"}]]}},
+    {"type": "portmap", "capabilities": {"portMappings": true}}]}"#;
+
+fn same_file(host: &Host) {
+    let podman = podman5::new(host);
+    let file = "/run/lab/same.conflist";
+    fs::write(file, OF_A_FILE).expect("write a network");
+    for name in ["one", "two"] {
+        podman.does(&format!("network create --driver cni --opt conflist={file} {name}"));
+    }
+    host.leaves_nothing(|| {
+        podman.starts("both", "--network one,two --publish 8080:80");
+        podman.starts("other", "--network two");
+        podman.is_reached(&at(HOST, 8080), "both");
+        podman.does("network disconnect one both");
+        podman.hears("other", &podman.address("both", "two"), 80, "both");
+        podman.does("network connect one both");
+        podman.hears("other", &podman.address("both", "one"), 80, "both");
+        podman.removes("both");
+        podman.removes("other");
+    });
+}
+
+fn broken_file(host: &Host) {
+    let podman = podman5::new(host);
+    let file = "/run/lab/broken.conflist";
+    let list = OF_A_FILE;
+    fs::write(file, list).expect("write a network");
+    podman.does(&format!("network create --driver cni --opt conflist={file} kept"));
+    podman.starts("web", "--network kept --publish 8080:80");
+    let address = podman.address("web", "kept");
+    fs::write(file, "{").expect("break the network");
+    host.run("nft flush ruleset");
+    host.run(&format!("{CNITOOL} --plugin-path {PLUGINS} repair kept"));
+    podman.is_reached(&at(HOST, 8080), "web");
+    let error = host.try_run("podman network reload web").expect_err("the file is broken");
+    assert!(error.contains(file), "{error}");
+    fs::write(file, list).expect("mend the network");
+    podman.does("network reload web");
+    podman.is_reached(&at(HOST, 8080), "web");
+    assert_eq!(podman.address("web", "kept"), address);
 }
 
 fn refused(host: &Host) {
@@ -462,6 +621,12 @@ fn compared(host: &Host) {
         assert_eq!(resolver.contains(CLIENT), !is_own, "netavark's server asks it: {resolver}");
         podman.removes("web");
         podman.removes("other");
+    }
+    made(&podman, "asked", "bridge", &format!("--subnet 10.94.0.0/24 --dns {HOST}"));
+    for (network, is_heard) in [("asked", false), ("net", true)] {
+        let run =
+            format!("run --rm --network {network} --dns {CLIENT} {IMAGE} /bin/busybox cat /etc/resolv.conf");
+        assert_eq!(podman.does(&run).contains(CLIENT), is_heard, "--dns of a container on {network}");
     }
     let links = host.lab.host().link_names();
     assert!(!links.contains(&"own0".to_owned()) && links.contains(&bridge), "{links:?}");
