@@ -44,7 +44,10 @@ pub fn configuration(input: &[u8]) {
 
 fn rewritten(service: &Service) {
     let user = User { name: "nobody".to_owned(), group: None };
-    assert_eq!(Service::parse(&service.text(Path::new("/run/net"), &user)).as_ref(), Some(service));
+    for has_resolvers in [true, false] {
+        let text = service.text(Path::new("/run/net"), &user, has_resolvers);
+        assert_eq!(Service::parse(&text).as_ref(), Some(service));
+    }
 }
 
 #[test]

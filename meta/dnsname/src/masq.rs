@@ -11,6 +11,9 @@ use cni::IfName;
 
 use crate::name::HostName;
 
+/// The key of a resolv.conf in place of the host's.
+const RESOLV_FILE: &str = "resolv-file";
+
 /// The interface or addresses on which the server listens.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Listen {
@@ -41,8 +44,9 @@ pub struct Service {
 }
 
 impl Service {
-    /// The text of the configuration, for files in a directory.
-    pub fn text(&self, dir: &Path, user: &User) -> String {
+    /// The text of the configuration, for files in a directory. If the host's resolv.conf cannot be used
+    /// (`has_resolvers`), the server waits for a file that never exists, and forwards nothing.
+    pub fn text(&self, dir: &Path, user: &User, has_resolvers: bool) -> String {
         let dir = dir.display();
         let mut text = String::from(
             "# Written by Ferrule's CNI plugin dnsname. It writes the file again when it starts the server.\n",
@@ -72,6 +76,9 @@ impl Service {
         }
         // Query the servers in the order of resolv.conf, as a resolver on the host does.
         add(if self.forwards { "strict-order" } else { "no-resolv" }, "");
+        if self.forwards && !has_resolvers {
+            add(RESOLV_FILE, &format!("{dir}/resolv.conf"));
+        }
         text
     }
 
@@ -122,6 +129,11 @@ impl Service {
     }
 }
 
+/// Whether a configuration was written without the host's resolv.conf.
+pub fn lacks_resolvers(text: &str) -> bool {
+    text.lines().any(|line| line.split_once('=').is_some_and(|(key, _)| key.trim() == RESOLV_FILE))
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -155,9 +167,12 @@ mod tests {
             for (forwards, domain) in [(true, "dns.podman"), (false, "")] {
                 let service =
                     Service { domain: HostName::parse(domain).ok(), listen: listen.clone(), forwards };
-                let text = service.text(Path::new("/run/x"), &user);
-                assert_eq!(Service::parse(&text), Some(service), "{text}");
-                assert!(text.contains("\nuser=nobody\ngroup=nogroup\n"), "{text}");
+                for has_resolvers in [true, false] {
+                    let text = service.text(Path::new("/run/x"), &user, has_resolvers);
+                    assert_eq!(Service::parse(&text).as_ref(), Some(&service), "{text}");
+                    assert!(text.contains("\nuser=nobody\ngroup=nogroup\n"), "{text}");
+                    assert_eq!(lacks_resolvers(&text), forwards && !has_resolvers, "{text}");
+                }
             }
         }
     }

@@ -24,7 +24,7 @@ use system::{Retry, lock, size_limit};
 
 use crate::deletions::Deletions;
 use crate::hosts::{Entry, Hosts};
-use crate::masq::Service;
+use crate::masq::{self, Service};
 use crate::server;
 
 /// The files. The original plugin uses the same names.
@@ -47,6 +47,9 @@ const LOCK_TIMEOUT: Duration = Duration::from_secs(60);
 
 /// Maximum size of a hosts file in bytes: enough for a network of 65536 containers.
 const LONGEST_FILE: u64 = 64 << 20;
+
+/// Maximum number of links that lead from one to the next, as in path_resolution(7).
+const MOST_LINKS: usize = 40;
 
 /// The directory of a network, locked until it is dropped.
 #[derive(Debug)]
@@ -142,7 +145,7 @@ impl Network {
         let Attempt::Locked(this) = Self::lock(name, path.clone())? else { return Ok(None) };
         // The original plugin has removed the link but not the directory. Then its server has exited, and the files
         // are stale. If a server runs, only the link was lost.
-        if matches!(server::find(name), Ok(None)) {
+        if this.has_files()? && matches!(server::find(name), Ok(None)) {
             this.remove_files()?;
         }
         match symlink(&path, &link) {
@@ -208,6 +211,15 @@ impl Network {
     /// Code 5 if it cannot be read.
     pub fn service(&self) -> Result<Option<Service>> {
         self.read(CONF).map(|text| Service::parse(&text))
+    }
+
+    /// Whether the server was started before the directory of the host's resolv.conf existed, and that directory
+    /// exists now.
+    ///
+    /// # Errors
+    /// Code 5 if the configuration cannot be read.
+    pub fn has_new_resolvers(&self) -> Result<bool> {
+        Ok(masq::lacks_resolvers(&self.read(CONF)?) && resolv_conf_has_directory())
     }
 
     /// The attachments whose DEL has run.
@@ -348,6 +360,16 @@ impl Network {
         [HOSTS, CONF, DELETED].iter().try_for_each(|label| file::remove_temporary(&self.descriptor(), label))
     }
 
+    /// Whether the directory has a file besides the lock.
+    fn has_files(&self) -> io::Result<bool> {
+        for entry in fs::read_dir(self.descriptor())? {
+            if entry?.file_name() != LOCK {
+                return Ok(true);
+            }
+        }
+        Ok(false)
+    }
+
     /// Removes all files except the lock.
     fn remove_files(&self) -> io::Result<()> {
         self.remove_temporary()?;
@@ -432,6 +454,20 @@ fn make_enterable(path: &Path) -> io::Result<()> {
         file::missing_is_fine(fs::set_permissions(path, Permissions::from_mode(mode)))?;
     }
     Ok(())
+}
+
+/// Whether the directory of the host's resolv.conf exists. dnsmasq waits for the file, but does not start without its
+/// directory: the link of a host whose systemd-resolved does not run leads to no directory.
+pub fn resolv_conf_has_directory() -> bool {
+    let mut path = PathBuf::from("/etc/resolv.conf");
+    for _ in 0..MOST_LINKS {
+        let directory = path.parent().unwrap_or(Path::new("/"));
+        match fs::read_link(&path) {
+            Ok(to) => path = directory.join(to),
+            Err(_) => return directory.is_dir(),
+        }
+    }
+    false
 }
 
 fn is_full(e: &io::Error) -> bool {

@@ -57,7 +57,7 @@ impl Server {
         }
         let entries = fs::read_dir("/proc").map_err(|e| Error::io("list the processes in /proc", &e))?;
         let pids = entries.flatten().filter_map(|entry| entry.file_name().to_str()?.parse().ok());
-        for pid in pids {
+        for pid in pids.filter(|pid| may_be_dnsmasq(*pid)) {
             // For queries over TCP, dnsmasq starts child processes, which have its arguments.
             if let Some(server) = Self::open(pid, conf)?
                 && parent(pid).map(|parent| Self::open(parent, conf)).transpose()?.flatten().is_none()
@@ -75,9 +75,6 @@ impl Server {
                 .detail("to look at processes of other users requires CAP_SYS_PTRACE")
         };
         let Some(pid) = Pid::from_raw(number) else { return Ok(None) };
-        if !has_argument(number, conf) {
-            return Ok(None);
-        }
         let fd = match pidfd_open(pid, PidfdFlags::empty()) {
             Ok(fd) => Some(fd),
             Err(Errno::NOSYS | Errno::PERM) => None,
@@ -86,7 +83,7 @@ impl Server {
             Err(e) => return Err(failed(&e.into())),
         };
         let this = Self { pid, fd };
-        // Check again: the id may have been reused before the process was opened.
+        // Check after the process was opened: until then, its id may be reused.
         match has_argument(number, conf).then(|| is_server(number)).transpose() {
             Ok(is_server) => Ok(is_server.unwrap_or_default().then_some(this)),
             // The kernel does not show details of an exiting process, even to root.
@@ -192,6 +189,12 @@ fn is_dnsmasq(pid: i32) -> io::Result<bool> {
     let exe = unless_exited(fs::read_link(of(pid, "exe")))?;
     let name = exe.as_deref().and_then(Path::file_name).and_then(|name| name.to_str());
     Ok(name.is_some_and(|name| name.strip_suffix(" (deleted)").unwrap_or(name) == PROGRAM))
+}
+
+/// Whether a search must look at the process's arguments. To read a link takes one system call, and to read a file
+/// takes five. If the kernel refuses to read the link, the arguments decide.
+fn may_be_dnsmasq(pid: i32) -> bool {
+    is_dnsmasq(pid).unwrap_or(true)
 }
 
 fn is_in_this_namespace(pid: i32) -> io::Result<bool> {

@@ -32,9 +32,13 @@ const USERS: [&str; 2] = ["dnsmasq", "nobody"];
 /// Timeout of the start, and maximum output.
 const START: Limits = Limits { bytes: 64 << 10, time: Some(Duration::from_secs(30)), group: false };
 
-/// Timeout for the server to read a new hosts file, and the pause between queries.
+/// Timeout for the server to read a new hosts file.
 pub const KNOWN_TIMEOUT: Duration = Duration::from_secs(20);
-const PAUSE: Duration = Duration::from_millis(2);
+
+/// Pauses between queries: the first one, which doubles up to the longest one. A server reads a short file within 0.1
+/// ms.
+const FIRST_PAUSE: Duration = Duration::from_micros(100);
+const LONGEST_PAUSE: Duration = Duration::from_millis(2);
 
 /// Timeout for any answer of a server, after which it is replaced. A server reads the file of a network of 65 536
 /// containers within a second.
@@ -43,6 +47,10 @@ pub const SILENCE_TIMEOUT: Duration = Duration::from_secs(5);
 /// How long a killed server may hold its port, and the pause between attempts to start the next one.
 const PORT_TIMEOUT: Duration = Duration::from_secs(1);
 const PORT_PAUSE: Duration = Duration::from_millis(20);
+
+/// Advice if another program has the port.
+const PORT_IN_USE: &str = "another program has port 53: `ss -lnp 'sport = :53'` shows it. A DNS server of the host must listen on the \
+    host's own addresses only, and networks with dnsname cannot share a bridge";
 
 /// Timeout for other plugins that make the server read the file.
 const RELOAD_TIMEOUT: Duration = Duration::from_secs(30);
@@ -76,7 +84,7 @@ pub fn find(network: &NetworkName) -> Result<Option<Server>> {
 /// Code 5 if the configuration cannot be read. Otherwise an error if processes cannot be examined.
 pub fn is_running(network: &Network, service: &Service) -> Result<bool> {
     let serves = network.service()?.is_some_and(|configured| configured.serves(service));
-    Ok(serves && find(network.name())?.is_some())
+    Ok(serves && !network.has_new_resolvers()? && find(network.name())?.is_some())
 }
 
 /// Starts the server, unless one with suitable settings runs. Stops a server with other settings first.
@@ -91,7 +99,13 @@ pub fn ensure(network: Network, service: &Service) -> Result<Network> {
     let service = in_force.map_or_else(|| service.clone(), |in_force| in_force.extended(service));
     stop(&network)?;
     let network = network.make_readable()?;
-    network.write_conf(&service.text(&network.readable_path(), &user()?))?;
+    let has_resolvers = network::resolv_conf_has_directory();
+    if service.forwards && !has_resolvers {
+        cni::warn(
+            "the directory of /etc/resolv.conf does not exist: only the names of containers are resolved",
+        );
+    }
+    network.write_conf(&service.text(&network.readable_path(), &user()?, has_resolvers))?;
     start(&network)?;
     Ok(network)
 }
@@ -116,7 +130,7 @@ fn start(network: &Network) -> Result<()> {
         thread::sleep(PORT_PAUSE);
         outcome = start_once(network);
     }
-    outcome
+    outcome.map_err(|e| if is_in_use(&e) { e.detail(PORT_IN_USE) } else { e })
 }
 
 /// dnsmasq returns when its background process listens and has dropped its privileges.
@@ -236,6 +250,7 @@ pub fn settle(
     running.as_ref().map_or(Ok(()), Server::reload)?;
     let begun = Instant::now();
     let mut heard = begun;
+    let mut pause = FIRST_PAUSE;
     while begun.elapsed() < KNOWN_TIMEOUT && heard.elapsed() < silence {
         match unsettled()? {
             None => return Ok(()),
@@ -244,8 +259,8 @@ pub fn settle(
         }
         match &running {
             None => break,
-            Some(server) if server.exits_within(PAUSE)? => running = find(network)?,
-            Some(_) => {}
+            Some(server) if server.exits_within(pause)? => running = find(network)?,
+            Some(_) => pause = (2 * pause).min(LONGEST_PAUSE),
         }
     }
     let text =

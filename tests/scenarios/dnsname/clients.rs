@@ -1,6 +1,7 @@
 //! The resolvers of containers.
 
 use std::net::{Ipv4Addr, UdpSocket};
+use std::process::Command;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
@@ -61,6 +62,77 @@ fn a_name_with_a_hundred_addresses_is_answered_in_full_over_tcp_and_with_edns() 
     assert!(cut.contains("tc"), "it does not fit without EDNS: {cut}");
     crate::crowd::by_workers(&pods, |pod| networks.del("net", pod));
     assert_eq!((server_of("net"), hosts_of("net").as_str()), (None, ""));
+}
+
+/// A program with the resolver of musl, as the programs of Alpine's containers have it: Rust's target brings musl. It
+/// prints the addresses of each name.
+const MUSL_CLIENT: &str = r#"
+use std::net::ToSocketAddrs;
+
+fn main() {
+    for name in std::env::args().skip(1) {
+        match (name.as_str(), 53).to_socket_addrs() {
+            Ok(found) => found.for_each(|address| println!("{}", address.ip())),
+            Err(e) => println!("{name}: {e}"),
+        }
+    }
+}
+"#;
+
+/// Builds the program. None: this machine has no Rust compiler for musl.
+fn musl_client() -> Option<&'static str> {
+    let program = "/run/lab/musl-client";
+    fs::write("/run/lab/musl-client.rs", MUSL_CLIENT).unwrap();
+    let target = format!("{}-unknown-linux-musl", std::env::consts::ARCH);
+    let built = Command::new("rustc")
+        .args(["--edition=2024", "--target", &target, "-o", program, "/run/lab/musl-client.rs"])
+        .output();
+    match built {
+        Ok(built) if built.status.success() => Some(program),
+        Ok(built) => {
+            let errors = String::from_utf8_lossy(&built.stderr);
+            assert!(errors.contains("may not be installed"), "{errors}");
+            lab::skip("the Rust target for musl is missing");
+            None
+        }
+        Err(_) => {
+            lab::skip("rustc is missing");
+            None
+        }
+    }
+}
+
+#[test]
+fn musl_resolves_names_with_and_without_the_domain_and_many_addresses_of_one_name() {
+    beyond_reference!("dnsname");
+    let lab = Lab::new();
+    let Some(client) = musl_client() else { return };
+    let networks = Networks::new(&lab, &[network(&json!({}))]);
+    let (web, own) = networks.attach(&lab, "web", &["www"]);
+    let (db, result) = networks.attach(&lab, "db", &[]);
+    let found = |name: &str| {
+        let text = resolving(&db, &result, &format!("{client} {name}"));
+        let mut lines: Vec<_> = text.lines().map(str::to_owned).collect();
+        lines.sort();
+        lines
+    };
+    for name in ["web", "www", "web.dns.test", "WWW.dns.test"] {
+        assert_eq!(found(name), bare(&own), "{name}");
+    }
+    assert!(found("nobody.dns.test")[0].starts_with("nobody.dns.test: "));
+
+    // 20 addresses of IPv6 do not fit into 512 bytes, the limit of musl over UDP. Since 1.2.4, musl then asks over TCP.
+    // Earlier versions take the addresses that fit. A program gets 48 addresses of both families at most.
+    let pods: Vec<_> = (0..20).map(|n| lab.container(&format!("pod{n}"))).collect();
+    let addresses = crate::crowd::by_workers(&pods, |pod| bare(&networks.add("net", pod, &pod.id, &["all"])));
+    let mut addresses: Vec<_> = addresses.into_iter().flatten().collect();
+    addresses.sort();
+    let found = found("all");
+    assert!(found.iter().all(|ip| addresses.contains(ip)), "{found:?}");
+    let of_v6 = found.iter().filter(|ip| ip.contains(':')).count();
+    assert!(of_v6 > 0 && found.len() - of_v6 == pods.len(), "{found:?}");
+    crate::crowd::by_workers(&pods, |pod| networks.del("net", pod));
+    networks.del_all(&[&web, &db]);
 }
 
 /// What is answered wrongly while names come and go: the address of a name that stays must always be the one that it has, and a name that

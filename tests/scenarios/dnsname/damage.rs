@@ -149,3 +149,79 @@ fn a_repeated_del_makes_the_server_read_the_names_again() {
     until("the name is gone", || !is_known(&dig, &db, "web"));
     networks.del("net", &db);
 }
+
+/// The link of a host whose systemd-resolved has not started yet. dnsmasq does not start if the directory is missing.
+#[test]
+fn a_resolv_conf_that_leads_to_no_directory_is_used_by_the_next_add_after_it_exists() {
+    beyond_reference!("dnsname");
+    let Some(dig) = Dig::here() else { return };
+    let lab = Lab::new();
+    lab.host().sh(
+        "cp -a /etc /run/lab/etc; ln -sfn ../run/lab/resolved/stub.conf /run/lab/etc/resolv.conf; mount --bind /run/lab/etc /etc",
+    );
+    let networks = Networks::new(&lab, &[network(&json!({}))]);
+    let (web, _) = networks.attach(&lab, "web", &[]);
+    assert!(is_known(&dig, &web, "web"));
+    let outside = || dig.says(&web, SERVERS[0], "www.example.test A");
+    assert!(!outside().contains("192.0.2.7"));
+    let server = server_of("net").unwrap();
+    let (db, _) = networks.attach(&lab, "db", &[]);
+    assert_eq!(server_of("net").unwrap(), server, "without a resolver nothing is gained by a restart");
+
+    lab.host().sh(
+        "mkdir -m 755 /run/lab/resolved; chmod 755 /run/lab; echo nameserver 127.0.0.53 >/run/lab/resolved/stub.conf
+         dnsmasq --user=root --conf-file=/dev/null --pid-file=/run/lab/upstream.pid --no-resolv --no-hosts \
+         --listen-address=127.0.0.53 --bind-interfaces --address=/example.test/192.0.2.7",
+    );
+    let (third, _) = networks.attach(&lab, "third", &[]);
+    assert!(outside().contains("192.0.2.7"), "{}", outside());
+    for name in ["web", "db", "third"] {
+        assert!(is_known(&dig, &web, name), "{name}");
+    }
+    let server = server_of("net").unwrap();
+    networks.del("net", &third);
+    networks.add("net", &third, "third", &[]);
+    assert_eq!(server_of("net").unwrap(), server, "it was started again once");
+    networks.del_all(&[&web, &db, &third]);
+    lab.host().sh("kill $(cat /run/lab/upstream.pid)");
+}
+
+#[test]
+fn a_host_without_resolv_conf_resolves_the_names_of_containers() {
+    beyond_reference!("dnsname");
+    let Some(dig) = Dig::here() else { return };
+    let lab = Lab::new();
+    lab.host().sh("cp -a /etc /run/lab/etc; rm /run/lab/etc/resolv.conf; mount --bind /run/lab/etc /etc");
+    let networks = Networks::new(&lab, &[network(&json!({}))]);
+    let (web, _) = networks.attach(&lab, "web", &[]);
+    assert!(is_known(&dig, &web, "web"));
+    networks.del("net", &web);
+    assert_eq!(server_of("net"), None);
+}
+
+#[test]
+fn add_says_that_another_program_or_another_network_on_the_bridge_has_the_port() {
+    beyond_reference!("dnsname");
+    let Some(dig) = Dig::here() else { return };
+    let lab = Lab::new();
+    let other = named("other", "br0", &[&["10.1.2.0/24"], &["fd00:1:2::/64"]], &json!({}));
+    let networks = Networks::new(&lab, &[network(&json!({})), other]);
+    let refuses = |network: &str, pod: &Container| {
+        let outcome = networks.try_add(network, pod, &pod.id, &[]);
+        let said = format!("{}{}", outcome.stdout, outcome.stderr);
+        assert!(!outcome.succeeded() && said.contains("sport = :53"), "{said}");
+        assert!(!Path::new(DIRECTORIES).join(network).exists());
+    };
+    lab.host()
+        .sh("dnsmasq --user=root --conf-file=/dev/null --pid-file=/run/lab/other.pid --no-resolv --no-hosts");
+    let web = lab.container("web");
+    refuses("net", &web);
+    let pid = fs::read_to_string("/run/lab/other.pid").unwrap();
+    lab.host().sh("kill $(cat /run/lab/other.pid)");
+    until("the other program has exited", || !Path::new("/proc").join(pid.trim()).join("exe").exists());
+    networks.add("net", &web, "web", &[]);
+    refuses("other", &lab.container("db"));
+    assert!(is_known(&dig, &web, "web"));
+    networks.del("net", &web);
+    assert_eq!(server_of("net"), None);
+}

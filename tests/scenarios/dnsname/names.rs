@@ -2,7 +2,7 @@
 
 use std::net::UdpSocket;
 
-use lab::{Lab, beyond_reference};
+use lab::{Lab, beyond_reference, needs};
 use serde_json::json;
 
 use super::*;
@@ -181,4 +181,55 @@ fn outside_names_are_resolved_by_the_hosts_resolvers_unless_the_network_is_inter
             lab.host().sh("kill $(cat /run/lab/upstream.pid)");
         }
     }
+}
+
+/// The host's interface in the VLAN has the gateway, and the result of bridge does not list it.
+#[test]
+fn containers_in_a_vlan_of_a_bridge_resolve_each_other_at_their_gateway() {
+    beyond_reference!("dnsname");
+    needs!(BridgeVlanFiltering);
+    let Some(dig) = Dig::here() else { return };
+    let lab = Lab::new();
+    let mut network = network(&json!({}));
+    network["plugins"][0]["vlan"] = json!(10);
+    let networks = Networks::new(&lab, &[network]);
+    let (web, own) = networks.attach(&lab, "web", &["www"]);
+    let (db, result) = networks.attach(&lab, "db", &[]);
+    assert_eq!(result["dns"]["nameservers"], json!(SERVERS));
+    for server in SERVERS {
+        for way in ["+notcp", "+tcp"] {
+            assert_eq!(
+                dig.ask(&db, server, &format!("{way} www A")),
+                [bare(&own)[0].as_str()],
+                "{server} {way}"
+            );
+        }
+    }
+    networks.del("net", &web);
+    assert!(dig.ask(&db, SERVERS[0], "web A").is_empty());
+    networks.del("net", &db);
+    assert_eq!(server_of("net"), None);
+}
+
+#[test]
+fn other_resolvers_of_the_network_follow_the_server_and_its_domain_is_the_last_one() {
+    beyond_reference!("dnsname");
+    let lab = Lab::new();
+    let mut network = network(&json!({}));
+    network["plugins"][0]["dns"] = json!({
+        "nameservers": ["192.0.2.53", SERVERS[0]], "search": ["example.test"], "options": ["ndots:2"],
+    });
+    let networks = Networks::new(&lab, &[network.clone()]);
+    let (web, result) = networks.attach(&lab, "web", &[]);
+    let expected = json!({
+        "nameservers": [SERVERS[0], SERVERS[1], "192.0.2.53"], "search": ["example.test", "dns.test"], "options": ["ndots:2"],
+    });
+    assert_eq!(result["dns"], expected);
+    networks.del("net", &web);
+
+    network["plugins"][0]["dns"]["search"] = json!(["dns.test", "example.test"]);
+    let networks = Networks::new(&lab, &[network]);
+    let (db, result) = networks.attach(&lab, "db", &[]);
+    assert_eq!(result["dns"]["search"], json!(["dns.test", "example.test"]), "no domain is listed twice");
+    networks.del("net", &db);
 }
