@@ -26,7 +26,7 @@ impl Plugin for Ipvlan {
         if let Some(mac) = conf.interface.mac(&call.args)? {
             cni::warn(&format!("the MAC {mac} is not set: an ipvlan has the MAC of its master"));
         }
-        let parent = conf.parent.find(&host, &sandbox, call.net.prev_result.as_ref())?;
+        let parent = conf.parent.find(&host, &sandbox, &call.prev_result)?;
         parent.warn_if_down();
         let spec = Spec { kind: conf.kind(), parent: Some(&parent), mac: None, mtu: parent.mtu(conf.mtu)? };
         let link = child::create(&sandbox, call, &spec, undo)?;

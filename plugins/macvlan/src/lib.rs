@@ -27,7 +27,7 @@ impl Plugin for Macvlan {
         let conf = &call.conf;
         let (host, sandbox) = (Namespace::host()?, Namespace::open(&call.netns)?);
         let mac = conf.interface.mac(&call.args)?;
-        let parent = conf.parent.find(&host, &sandbox, call.net.prev_result.as_ref())?;
+        let parent = conf.parent.find(&host, &sandbox, &call.prev_result)?;
         parent.warn_if_down();
         let spec = Spec { kind: conf.kind(), parent: Some(&parent), mac, mtu: parent.mtu(conf.mtu)? };
         let link = child::create(&sandbox, call, &spec, undo)?;

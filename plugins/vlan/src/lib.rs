@@ -25,7 +25,7 @@ impl Plugin for Vlan {
         let conf = &call.conf;
         let (host, sandbox) = (Namespace::host()?, Namespace::open(&call.netns)?);
         let mac = conf.interface.mac(&call.args)?;
-        let parent = conf.parent.find(&host, &sandbox, call.net.prev_result.as_ref())?;
+        let parent = conf.parent.find(&host, &sandbox, &call.prev_result)?;
         require_up(&parent.link)?;
         let renamed = name::with_vlan_name(call, &parent)?;
         let call = renamed.as_ref().unwrap_or(call);

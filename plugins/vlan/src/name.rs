@@ -53,7 +53,7 @@ pub fn may_be_requested(link: &Link, call: &Del, renamed: &Del) -> bool {
     let master: Option<String> = call.conf.key(&["master"]);
     let is_listed = |prev: &AddResult| prev.container_interface(&renamed.attachment.ifname).is_some();
     let is_master = master.is_some_and(|master| master == call.attachment.ifname.as_str())
-        || call.net.prev_result.as_ref().is_some_and(is_listed);
+        || call.prev_result.as_ref().is_some_and(is_listed);
     let expected = call.conf.key::<u16>(&["vlanId"]);
     let is_like_it = matches!(link.kind, Some(LinkKind::Vlan { id, .. }) if expected.is_none_or(|expected| expected == id));
     is_like_it && !is_master && link.peer_netns_id.is_none()
