@@ -9,7 +9,7 @@ use crate::conf::Conf;
 /// them.
 pub fn leases(call: &Add<Conf>) -> Option<(AddResult, Add<Conf>)> {
     let prev = &call.prev_result;
-    let parent = &call.conf.parent;
+    let parent = &call.conf.stacked.parent;
     let is_on_earlier = parent.in_container && parent.name.is_none();
     let has_interface = prev.interfaces.iter().any(|interface| interface.sandbox.is_some());
     if call.net.ipam.is_some() || prev.ips.is_empty() || has_interface && !is_on_earlier {

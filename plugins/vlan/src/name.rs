@@ -22,8 +22,8 @@ pub fn with_vlan_name(call: &Add<Conf>, parent: &Parent) -> Result<Option<Add<Co
 
 /// The CHECK of an interface `CNI_IFNAME.ID`.
 pub fn checked(call: &Check<Conf>) -> Option<Check<Conf>> {
-    let Conf { parent, id, .. } = &call.conf;
-    let attachment = renamed(&call.attachment, *id).ok()?;
+    let (parent, id) = (&call.conf.stacked.parent, call.conf.id);
+    let attachment = renamed(&call.attachment, id).ok()?;
     let made = |name: &IfName| call.prev_result.container_interface(name).is_some();
     let has_vlan_name = match &parent.name {
         Some(master) => *master == call.attachment.ifname,
