@@ -89,21 +89,6 @@ pub fn a_failed_ipam_plugin_leaves_nothing(lab: &Lab, call: &Call) {
     lab.snapshot().assert_same(&before);
 }
 
-/// In a chain without `master`, the interface is on `cable` of an earlier plugin, whose result is passed on.
-pub fn the_chains_interface_is_the_master(call: Call) -> Call {
-    let call = call.config(json!({"master": null, "prevResult": {
-        "cniVersion": "1.1.0", "interfaces": [{"name": "cable"}],
-        "dns": {"nameservers": ["10.1.0.53"]},
-    }}));
-    let result = call.add().ok_result();
-    let names: Vec<_> = result["interfaces"].as_array().unwrap().iter().map(|one| &one["name"]).collect();
-    assert_eq!(names, ["cable", "eth0"]);
-    assert_eq!(result["dns"]["nameservers"], json!(["10.1.0.53"]));
-    call.check(&result).ok();
-    call.del().ok();
-    call
-}
-
 /// The container's address as a server on another machine sees it.
 pub fn seen_as(pod: &Netns, server: &str) -> String {
     let answer = tcp_says(pod, server).expect("the way to the other machine is open");

@@ -1,12 +1,9 @@
-//! ipvlan with host-local: the interface on its master, reachability in each mode, and cleanup.
+//! ipvlan: reachability in each mode, and the addresses of a chain. Promises of all kinds on a master are in `on_master`.
 
 use lab::{Call, Lab, Netns, beyond_reference, needs, tcp_says};
 use serde_json::{Value, json};
 
-use crate::common::{
-    a_failed_ipam_plugin_leaves_nothing, a_taken_name_is_refused, cable, container_interface, data, ips,
-    is_deaf_to_routers, is_up, leases, the_chains_interface_is_the_master,
-};
+use crate::common::{cable, container_interface, data, ips, is_up};
 
 /// Addresses of the network on the host's uplink, in which [`Lab::machine`] is .2 and ::2.
 fn ipam() -> Value {
@@ -138,73 +135,6 @@ fn neighbours_with_an_old_entry_for_the_address_are_updated() {
 }
 
 #[test]
-fn the_result_is_the_containers_interface_as_the_kernel_has_it() {
-    needs!(Ipvlan);
-    let lab = Lab::new();
-    lab.machine("server");
-    let pod = lab.container("pod");
-    let result = on_uplink(&lab).on(&pod).add().ok_result();
-    assert_eq!(result["interfaces"].as_array().unwrap().len(), 1);
-    let interface = container_interface(&result);
-    assert_eq!((&interface["name"], &interface["sandbox"]), (&json!("eth0"), &json!(pod.path())));
-    assert_eq!(interface["mac"], lab.host().link("uplink").unwrap()["address"]);
-    assert!(result["ips"].as_array().unwrap().iter().all(|ip| ip["interface"] == 0));
-    assert_eq!(pod.addresses("eth0"), ["198.51.100.100/24", "2001:db8:51::100/64"]);
-    assert_eq!((data(&pod, "eth0", "mode"), is_up(&pod, "eth0")), (json!("l2"), true));
-}
-
-#[test]
-fn nothing_is_left_after_del_and_a_second_del_succeeds() {
-    needs!(Ipvlan);
-    let lab = Lab::new();
-    lab.machine("server");
-    let [a, b] = ["a", "b"].map(|id| lab.container(id));
-    let call = on_uplink(&lab);
-    call.clone().on(&b).add().ok_result();
-    let before = lab.snapshot();
-    call.clone().on(&a).add().ok_result();
-    for _ in 0..2 {
-        call.clone().on(&a).del().ok();
-        lab.snapshot().assert_same(&before);
-    }
-}
-
-#[test]
-fn del_releases_the_lease_even_if_the_master_or_the_container_was_deleted() {
-    beyond_reference!("ipvlan-del");
-    needs!(Ipvlan);
-    let lab = Lab::new();
-    lab.machine("server");
-    let [a, b] = ["a", "b"].map(|id| lab.container(id));
-    let call = on_uplink(&lab);
-    call.clone().on(&a).add().ok_result();
-    call.clone().on(&b).add().ok_result();
-    call.clone()
-        .on(&b)
-        .env("CNI_NETNS", "/run/netns/gone")
-        .config(json!({"linkInContainer": true}))
-        .del()
-        .ok();
-    lab.host().sh("ip link del uplink");
-    call.on(&a).config(json!({"master": null})).del().ok();
-    assert!(leases().is_empty(), "{:?}", leases());
-}
-
-#[test]
-fn a_link_of_the_host_may_have_the_name_of_the_containers_one() {
-    needs!(Ipvlan);
-    let lab = Lab::new();
-    let pod = lab.container("pod");
-    let call = on_cable(&lab).on(&pod).config(json!({"ipam": ipam()}));
-    lab.host().sh("ip link add name eth0 address 02:00:00:00:00:01 type bridge");
-    call.add().ok_result();
-    assert_eq!(data(&pod, "eth0", "mode"), "l2");
-    assert_eq!(lab.host().link("eth0").unwrap()["linkinfo"]["info_kind"], "bridge");
-    call.del().ok();
-    assert!(lab.host().link("eth0").is_some() && pod.link("eth0").is_none());
-}
-
-#[test]
 fn a_second_network_with_another_mode_switches_the_master_and_check_reports_it() {
     beyond_reference!("ipvlan-check");
     needs!(Ipvlan);
@@ -263,55 +193,6 @@ fn a_master_with_macvlans_is_refused() {
 }
 
 #[test]
-fn the_mtu_is_the_masters_or_a_smaller_one_and_check_expects_a_lowered_one() {
-    beyond_reference!("ipvlan-check");
-    needs!(Ipvlan);
-    let lab = Lab::new();
-    let [a, b] = ["a", "b"].map(|id| lab.container(id));
-    let call = on_cable(&lab);
-    lab.host().sh("ip link set cable mtu 1450");
-    let result = call.clone().on(&a).add().ok_result();
-    call.clone().on(&b).config(json!({"mtu": 1400})).add().ok_result();
-    assert_eq!([&a, &b].map(|pod| pod.link("eth0").unwrap()["mtu"].clone()), [1450, 1400]);
-    lab.host().sh("ip link set cable mtu 1300");
-    call.clone().on(&a).check(&result).ok();
-    a.sh("ip link set eth0 mtu 1280");
-    call.on(&a).check(&result).refused(999, "MTU is 1280");
-}
-
-#[test]
-fn check_reports_another_master_and_a_missing_master() {
-    beyond_reference!("ipvlan-check");
-    needs!(Ipvlan);
-    let lab = Lab::new();
-    let pod = lab.container("pod");
-    let call = on_cable(&lab).on(&pod);
-    let result = call.add().ok_result();
-    call.clone().config(json!({"master": "far"})).check(&result).refused(999, "master is another link");
-    pod.sh("ip link set eth0 down");
-    call.check(&result).refused(999, "down");
-    lab.host().sh("ip link del cable");
-    let error = call.check(&result).error();
-    assert!(error.details.contains("together with its master"), "{error:?}");
-    call.del().ok();
-}
-
-#[test]
-fn the_master_may_be_in_the_container() {
-    needs!(Ipvlan);
-    let lab = Lab::new();
-    let pod = lab.container("pod");
-    pod.sh("ip link add net1 type veth peer name net2; ip link set net1 up; ip link set net2 up");
-    let call = lab.plugin("ipvlan").on(&pod);
-    let call = call.config(json!({"master": "net1", "linkInContainer": true, "ipam": ipam()}));
-    let result = call.add().ok_result();
-    assert_eq!(pod.link("eth0").unwrap()["link"], "net1");
-    call.check(&result).ok();
-    call.del().ok();
-    assert!(leases().is_empty() && pod.link("eth0").is_none());
-}
-
-#[test]
 fn without_a_master_it_is_the_link_of_the_default_route() {
     beyond_reference!("ipvlan-del");
     needs!(Ipvlan);
@@ -323,15 +204,6 @@ fn without_a_master_it_is_the_link_of_the_default_route() {
     let result = call.add().ok_result();
     assert!(pod.reaches("198.51.100.2"));
     call.check(&result).ok();
-}
-
-#[test]
-fn in_a_chain_the_master_is_an_earlier_plugins_interface_and_its_result_is_passed_on() {
-    beyond_reference!("prev-result-kept");
-    needs!(Ipvlan);
-    let lab = Lab::new();
-    let pod = lab.container("pod");
-    the_chains_interface_is_the_master(on_cable(&lab).on(&pod));
 }
 
 #[test]
@@ -392,77 +264,4 @@ fn in_a_chain_addresses_of_other_interfaces_of_the_container_stay_on_them() {
     let result = on_cable(&lab).on(&pod).config(json!({"prevResult": prev})).add().ok_result();
     assert_eq!((ips(&result), &result["ips"][0]["interface"]), (vec!["10.7.0.9/24"], &json!(0)));
     assert!(pod.addresses("eth0").is_empty() && is_up(&pod, "eth0"));
-}
-
-#[test]
-fn an_existing_name_is_refused_and_del_keeps_its_owner() {
-    beyond_reference!("own-kind");
-    needs!(Ipvlan);
-    let lab = Lab::new();
-    let pod = lab.container("pod");
-    let call = on_cable(&lab).on(&pod);
-    pod.sh("ip link add eth0 type veth peer name other");
-    a_taken_name_is_refused(&lab, &call);
-    pod.sh("ip link del eth0");
-    call.add().ok_result();
-    a_taken_name_is_refused(&lab, &call.config(json!({"name": "second"})));
-}
-
-#[test]
-fn a_failed_ipam_plugin_leaves_no_interface() {
-    beyond_reference!("nothing-left");
-    needs!(Ipvlan);
-    let lab = Lab::new();
-    let pod = lab.container("pod");
-    a_failed_ipam_plugin_leaves_nothing(&lab, &on_cable(&lab).on(&pod));
-}
-
-#[test]
-fn gc_releases_the_leases_of_deleted_containers() {
-    beyond_reference!("gc");
-    needs!(Ipvlan);
-    let lab = Lab::new();
-    lab.machine("server");
-    let [a, b] = ["a", "b"].map(|id| lab.container(id));
-    let call = on_uplink(&lab);
-    call.clone().on(&a).add().ok_result();
-    call.clone().on(&b).add().ok_result();
-    call.gc(&[("b", "eth0")]).ok();
-    assert_eq!(leases(), ["198.51.100.101", "2001:db8:51::101"]);
-}
-
-#[test]
-fn status_reports_a_missing_master() {
-    beyond_reference!("status");
-    let lab = Lab::new();
-    let call = on_cable(&lab);
-    call.status().ok();
-    call.clone().config(json!({"master": "gone"})).status().refused(50, "gone");
-    // An earlier plugin of the chain may create it.
-    call.clone().config(json!({"master": null})).status().ok();
-    call.config(json!({"master": "net1", "linkInContainer": true})).status().ok();
-}
-
-#[test]
-fn router_advertisements_of_the_masters_network_are_ignored_if_configured() {
-    beyond_reference!("accept-ra");
-    needs!(Ipvlan);
-    let lab = Lab::new();
-    let pod = lab.container("pod");
-    on_cable(&lab).on(&pod).config(json!({"acceptRa": false})).add().ok_result();
-    is_deaf_to_routers(&pod);
-}
-
-#[test]
-fn without_ipvlans_in_the_kernel_the_error_says_so_and_nothing_is_left() {
-    beyond_reference!("ipvlan-errors");
-    if lab::Feature::Ipvlan.is_there() {
-        return;
-    }
-    let lab = Lab::new();
-    let pod = lab.container("pod");
-    let call = on_cable(&lab).on(&pod);
-    let before = lab.snapshot();
-    call.add().refused(999, "modprobe ipvlan");
-    lab.snapshot().assert_same(&before);
 }

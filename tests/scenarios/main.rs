@@ -48,6 +48,7 @@ mod metrics;
 mod mistyped;
 mod multicall;
 mod old_kernels;
+mod on_master;
 mod physical_device;
 mod podman_driver;
 mod portmap;

@@ -1,12 +1,9 @@
-//! vlan with host-local: the interface on its master, tagged traffic, and cleanup.
+//! vlan: tagged traffic, ids, and names. Promises of all kinds on a master are in `on_master`.
 
 use lab::{Call, Container, Lab, Netns, beyond_reference, needs, tcp_says};
 use serde_json::{Value, json};
 
-use crate::common::{
-    a_failed_ipam_plugin_leaves_nothing, a_taken_name_is_refused, cable, container_interface, data,
-    host_local, ips, is_deaf_to_routers, leases, the_chains_interface_is_the_master,
-};
+use crate::common::{cable, container_interface, data, ips, leases};
 
 const MAC: &str = "02:00:00:00:00:aa";
 
@@ -31,7 +28,7 @@ fn tagged(lab: &Lab, link: &str) -> Netns {
 const TAG_100: &str = "ip link add link eth0 name tagged type vlan id 100";
 
 /// VLAN 100 of the host's uplink.
-pub fn on_uplink(lab: &Lab) -> Call {
+fn on_uplink(lab: &Lab) -> Call {
     lab.plugin("vlan").config(json!({"master": "uplink", "vlanId": 100, "ipam": ipam()}))
 }
 
@@ -90,77 +87,6 @@ fn a_tag_in_a_providers_tag_works_through_both() {
 }
 
 #[test]
-fn the_result_is_the_containers_interface_as_the_kernel_has_it() {
-    needs!(Vlan);
-    let lab = Lab::new();
-    lab.machine("server");
-    let pod = lab.container("pod");
-    let result = on_uplink(&lab).on(&pod).add().ok_result();
-    assert_eq!(result["interfaces"].as_array().unwrap().len(), 1);
-    let interface = container_interface(&result);
-    assert_eq!((&interface["name"], &interface["sandbox"]), (&json!("eth0"), &json!(pod.path())));
-    let link = pod.link("eth0").unwrap();
-    assert_eq!(interface["mac"], link["address"]);
-    assert!(result["ips"].as_array().unwrap().iter().all(|ip| ip["interface"] == 0));
-    assert_eq!(pod.addresses("eth0"), ["203.0.113.100/24", "2001:db8:71::100/64"]);
-    assert_eq!((data(&pod, "eth0", "id"), data(&pod, "eth0", "protocol")), (json!(100), json!("802.1Q")));
-    assert!(link["flags"].as_array().unwrap().contains(&json!("UP")));
-}
-
-#[test]
-fn nothing_is_left_after_del_and_a_second_del_succeeds() {
-    needs!(Vlan);
-    let lab = Lab::new();
-    lab.machine("server");
-    let [a, b] = ["a", "b"].map(|id| lab.container(id));
-    let call = on_uplink(&lab);
-    call.clone().on(&b).config(json!({"vlanId": 200})).add().ok_result();
-    let before = lab.snapshot();
-    call.clone().on(&a).add().ok_result();
-    for _ in 0..2 {
-        call.clone().on(&a).del().ok();
-        lab.snapshot().assert_same(&before);
-    }
-}
-
-#[test]
-fn del_releases_the_lease_even_if_the_master_or_the_container_was_deleted() {
-    beyond_reference!("vlan-del");
-    needs!(Vlan);
-    let lab = Lab::new();
-    lab.machine("server");
-    let [a, b] = ["a", "b"].map(|id| lab.container(id));
-    let call = on_uplink(&lab);
-    call.clone().on(&a).add().ok_result();
-    call.clone().on(&b).config(json!({"vlanId": 200})).add().ok_result();
-    call.clone()
-        .on(&b)
-        .env("CNI_NETNS", "/run/netns/gone")
-        .config(json!({"linkInContainer": true}))
-        .del()
-        .ok();
-    lab.host().sh("ip link del uplink");
-    call.on(&a).del().ok();
-    assert!(leases().is_empty(), "{:?}", leases());
-}
-
-#[test]
-fn a_link_of_the_host_may_have_the_name_of_the_containers_one() {
-    beyond_reference!("vlan-taken");
-    needs!(Vlan);
-    let lab = Lab::new();
-    let pod = lab.container("pod");
-    let call = on_cable(&lab).on(&pod);
-    lab.host().sh("ip link add name eth0 address 02:00:00:00:00:01 type bridge");
-    let before = lab.snapshot();
-    call.add().ok_result();
-    assert_eq!(data(&pod, "eth0", "id"), 100);
-    assert_eq!(lab.host().link("eth0").unwrap()["linkinfo"]["info_kind"], "bridge");
-    call.del().ok();
-    lab.snapshot().assert_same(&before);
-}
-
-#[test]
 fn a_vlan_that_has_an_interface_is_named_with_its_master_and_nothing_is_left() {
     beyond_reference!("vlan-taken");
     needs!(Vlan);
@@ -197,27 +123,7 @@ fn the_mac_is_the_masters_or_the_most_specific_requested_one() {
 }
 
 #[test]
-fn the_mtu_is_the_masters_or_a_smaller_one_and_check_expects_a_lowered_one() {
-    beyond_reference!("vlan-check");
-    needs!(Vlan);
-    let lab = Lab::new();
-    let [a, b] = ["a", "b"].map(|id| lab.container(id));
-    let call = on_cable(&lab);
-    lab.host().sh("ip link set cable mtu 1450");
-    let [a_call, b_call] = [call.clone().on(&a), call.on(&b).config(json!({"vlanId": 200, "mtu": 1400}))];
-    let [of_a, of_b] = [&a_call, &b_call].map(|call| call.add().ok_result());
-    assert_eq!([&a, &b].map(|pod| pod.link("eth0").unwrap()["mtu"].clone()), [1450, 1400]);
-    lab.host().sh("ip link set cable mtu 1300");
-    a_call.check(&of_a).ok();
-    b_call.check(&of_b).ok();
-    b.sh("ip link set eth0 mtu 1280");
-    b_call.check(&of_b).refused(999, "MTU is 1280");
-    // This version has no MTU in its results.
-    b_call.version("1.0.0").check(&of_b).refused(999, "MTU is 1280");
-}
-
-#[test]
-fn check_reports_another_id_another_tag_another_master_and_a_missing_master() {
+fn check_reports_another_id_and_another_tag() {
     beyond_reference!("vlan-check");
     needs!(Vlan);
     let lab = Lab::new();
@@ -228,30 +134,6 @@ fn check_reports_another_id_another_tag_another_master_and_a_missing_master() {
     let with = |keys| call.clone().config(keys).check(&result);
     with(json!({"vlanId": 200})).refused(999, "vlanId is 100, but ADD left it 200");
     with(json!({"protocol": "802.1ad"})).refused(999, "protocol is 802.1Q");
-    with(json!({"master": "far"})).refused(999, "master is another link");
-    pod.sh("ip link set eth0 down");
-    with(json!({})).refused(999, "down");
-    lab.host().sh("ip link del cable");
-    let error = call.check(&result).error();
-    assert!(error.details.contains("together with its master"), "{error:?}");
-    call.del().ok();
-}
-
-#[test]
-fn the_master_may_be_in_the_container() {
-    needs!(Vlan);
-    let lab = Lab::new();
-    let pod = lab.container("pod");
-    pod.sh("ip link add net1 type veth peer name net2; ip link set net1 up; ip link set net2 up");
-    let keys = json!({
-        "master": "net1", "vlanId": 100, "linkInContainer": true, "ipam": host_local(&[&["10.1.2.0/24"]]),
-    });
-    let call = lab.plugin("vlan").on(&pod).config(keys);
-    let result = call.add().ok_result();
-    assert_eq!(pod.link("eth0").unwrap()["link"], "net1");
-    call.check(&result).ok();
-    call.del().ok();
-    assert!(leases().is_empty() && pod.link("eth0").is_none());
 }
 
 #[test]
@@ -334,61 +216,11 @@ fn a_name_that_would_be_too_long_with_the_id_is_refused() {
 }
 
 #[test]
-fn in_a_chain_the_master_is_an_earlier_plugins_interface_and_its_result_is_passed_on() {
-    beyond_reference!("vlan-chained");
-    needs!(Vlan);
-    let lab = Lab::new();
-    let pod = lab.container("pod");
-    the_chains_interface_is_the_master(on_cable(&lab).on(&pod));
-}
-
-#[test]
-fn an_existing_name_is_refused_and_del_keeps_its_owner() {
-    beyond_reference!("own-kind");
-    needs!(Vlan);
-    let lab = Lab::new();
-    let pod = lab.container("pod");
-    let call = on_cable(&lab).on(&pod);
-    pod.sh("ip link add eth0 type veth peer name other");
-    a_taken_name_is_refused(&lab, &call);
-    pod.sh("ip link del eth0");
-    call.add().ok_result();
-    a_taken_name_is_refused(&lab, &call.config(json!({"name": "second", "vlanId": 200})));
-}
-
-#[test]
-fn a_failed_ipam_plugin_leaves_no_interface() {
-    beyond_reference!("nothing-left");
-    needs!(Vlan);
-    let lab = Lab::new();
-    let pod = lab.container("pod");
-    a_failed_ipam_plugin_leaves_nothing(&lab, &on_cable(&lab).on(&pod));
-}
-
-#[test]
-fn gc_releases_the_leases_of_deleted_containers() {
-    beyond_reference!("gc");
-    needs!(Vlan);
-    let lab = Lab::new();
-    lab.machine("server");
-    let [a, b] = ["a", "b"].map(|id| lab.container(id));
-    let call = on_uplink(&lab);
-    call.clone().on(&a).add().ok_result();
-    call.clone().on(&b).config(json!({"vlanId": 200})).add().ok_result();
-    call.gc(&[("b", "eth0")]).ok();
-    assert_eq!(leases(), ["2001:db8:71::101", "203.0.113.101"]);
-}
-
-#[test]
-fn status_and_add_report_a_master_that_is_missing_or_down() {
+fn status_and_add_report_a_master_that_is_down() {
     beyond_reference!("status");
     let lab = Lab::new();
     let pod = lab.container("pod");
     let call = on_cable(&lab);
-    call.status().ok();
-    call.clone().config(json!({"master": "gone"})).status().refused(50, "gone");
-    call.clone().config(json!({"master": null})).status().ok();
-    call.clone().config(json!({"master": "net1", "linkInContainer": true})).status().ok();
     lab.host().sh("ip link set cable down");
     call.status().refused(50, "master cable is down");
     let before = lab.snapshot();
@@ -410,28 +242,4 @@ fn an_id_of_0_has_to_be_written_and_makes_a_tag_without_a_vlan() {
     let result = call.add().ok_result();
     assert_eq!(data(&pod, "eth0", "id"), 0);
     call.check(&result).ok();
-}
-
-#[test]
-fn router_advertisements_of_the_vlan_are_ignored_if_configured() {
-    beyond_reference!("accept-ra");
-    needs!(Vlan);
-    let lab = Lab::new();
-    let pod = lab.container("pod");
-    on_cable(&lab).on(&pod).config(json!({"acceptRa": false})).add().ok_result();
-    is_deaf_to_routers(&pod);
-}
-
-#[test]
-fn without_vlans_in_the_kernel_the_error_says_so_and_nothing_is_left() {
-    beyond_reference!("vlan-taken");
-    if lab::Feature::Vlan.is_there() {
-        return;
-    }
-    let lab = Lab::new();
-    let pod = lab.container("pod");
-    let call = on_cable(&lab).on(&pod);
-    let before = lab.snapshot();
-    call.add().refused(999, "modprobe 8021q");
-    lab.snapshot().assert_same(&before);
 }

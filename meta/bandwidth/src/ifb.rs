@@ -4,7 +4,7 @@ use std::cell::Cell;
 use std::rc::Rc;
 
 use cni::{Attachment, Code, Error, Gc, NetworkName, Result, Undo};
-use iface::{Namespace, ownership, veth};
+use iface::{Namespace, creation, ownership};
 use netlink::{Link, LinkChange, LinkKind, Mac, NewLink};
 use sha2::{Digest, Sha512};
 
@@ -109,7 +109,12 @@ impl Ifb<'_> {
                 }
                 Err(e) if e.is_exists() => {}
                 Err(e) if e.is_unanswered() => {
-                    return Err(veth::withdraw(host, std::slice::from_ref(name), &LinkKind::Ifb, e.into()));
+                    return Err(creation::withdraw(
+                        host,
+                        std::slice::from_ref(name),
+                        &LinkKind::Ifb,
+                        e.into(),
+                    ));
                 }
                 Err(e) => return Err(kernel::explained(Part::Ifb, e)),
             }

@@ -14,7 +14,7 @@ mod limit;
 mod redirect;
 
 use bucket::Bucket;
-use cni::{Add, AddResult, Check, Del, Error, Failures, Gc, Plugin, Repair, Result, Role, Status, Undo};
+use cni::{Add, AddResult, Check, Del, Failures, Gc, Plugin, Repair, Result, Role, Status, Undo};
 use conf::Conf;
 use ends::Ends;
 use iface::{Namespace, verify};
@@ -32,8 +32,7 @@ impl Plugin for Bandwidth {
     type Conf = Conf;
 
     fn add(call: &Add<Conf>, undo: &mut Undo) -> Result<AddResult> {
-        let mut result =
-            call.net.prev_result.clone().ok_or_else(|| Error::config("prevResult is missing"))?;
+        let mut result = call.prev_result.clone();
         if call.conf.is_unlimited() {
             return Ok(result);
         }

@@ -44,7 +44,7 @@ impl Plugin for Dnsname {
     type Conf = Conf;
 
     fn add(call: &Add<Conf>, undo: &mut Undo) -> Result<AddResult> {
-        let result = call.net.prev_result.clone().ok_or_else(|| Error::config("prevResult is missing"))?;
+        let result = call.prev_result.clone();
         let registration =
             Registration::new(&call.conf, &call.net.name, &call.attachment, &call.args, &result)?;
         server::program()?;
@@ -54,7 +54,7 @@ impl Plugin for Dnsname {
     }
 
     fn del(call: &Del) -> Result<()> {
-        let prev = call.net.prev_result.as_ref();
+        let prev = call.prev_result.as_ref();
         let addresses = prev.map(|prev| addresses(prev, &call.attachment)).unwrap_or_default();
         let mut failures = Failures::new();
         failures.note(unregister(&call.net.name, &call.attachment, &addresses));

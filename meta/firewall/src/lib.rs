@@ -33,7 +33,7 @@ impl Plugin for Firewall {
     type Conf = Conf;
 
     fn add(call: &Add<Conf>, undo: &mut Undo) -> Result<AddResult> {
-        let result = call.net.prev_result.clone().ok_or_else(|| Error::config("prevResult is missing"))?;
+        let result = call.prev_result.clone();
         let owner = Owner::new(&call.net.name, &call.attachment);
         let rules = FirewallRules::query_bus_and_namespace(
             &call.conf,
@@ -59,7 +59,7 @@ impl Plugin for Firewall {
 
     fn del(call: &Del) -> Result<()> {
         let owner = Owner::new(&call.net.name, &call.attachment);
-        let prev = call.net.prev_result.as_ref();
+        let prev = call.prev_result.as_ref();
         let addresses = prev.map(conf::addresses).unwrap_or_default();
         let mut failures = Failures::new();
         let zone = conf::zone_of_reference(&call.conf).map(|zone| Zone::new(&zone, addresses.clone()));

@@ -129,7 +129,6 @@ mod tests {
             name: NetworkName::parse("cbr0").unwrap(),
             version: Version::V0_3_1,
             dns: None,
-            prev_result: None,
             ipam: None,
             path: Vec::new(),
         }

@@ -21,7 +21,7 @@ pub fn configuration(input: &[u8]) {
     let written = AsWritten::from(json);
     let name = NetworkName::parse("net").unwrap();
     let (dns, path) = (None, Vec::new());
-    let net = NetConf { name, version: Version::LATEST, dns, prev_result: None, ipam: None, path };
+    let net = NetConf { name, version: Version::LATEST, dns, ipam: None, path };
     let leniently = Conf::leniently(&written);
     let lost = document::of(&leniently, &net, None).unwrap();
     assert!(is_of(&lost, "net") && json::member(&lost["ipam"], "type").is_some());

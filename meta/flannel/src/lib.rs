@@ -17,7 +17,7 @@ use cni::{
 use serde_json::Value;
 
 use conf::Conf;
-use iface::{Namespace, veth};
+use iface::{Namespace, creation};
 use saved::Saved;
 use subnet::Subnet;
 
@@ -113,10 +113,10 @@ impl Plugin for Flannel {
 /// accepted.
 fn refuse_taken_name(call: &Add<Conf>) -> Result<()> {
     let ifname = &call.attachment.ifname;
-    if call.net.prev_result.as_ref().is_some_and(|prev| prev.container_interface(ifname).is_some()) {
+    if call.prev_result.container_interface(ifname).is_some() {
         return Ok(());
     }
-    veth::refuse_taken_name(&Namespace::open(&call.netns)?, &call.attachment)
+    creation::refuse_taken_name(&Namespace::open(&call.netns)?, &call.attachment)
 }
 
 /// The plugin that attached the container, with its saved configuration.

@@ -5,7 +5,7 @@ mod conf;
 pub mod fuzz;
 mod localnet;
 
-use cni::{Add, AddResult, Check, Del, Error, Failures, Gc, Plugin, Repair, Result, Role, Status, Undo};
+use cni::{Add, AddResult, Check, Del, Failures, Gc, Plugin, Repair, Result, Role, Status, Undo};
 pub use conf::Conf;
 use iface::verify;
 use localnet::Admission;
@@ -25,7 +25,7 @@ impl Plugin for Portmap {
     type Conf = Conf;
 
     fn add(call: &Add<Conf>, undo: &mut Undo) -> Result<AddResult> {
-        let result = call.net.prev_result.clone().ok_or_else(|| Error::config("prevResult is missing"))?;
+        let result = call.prev_result.clone();
         if let Some(ports) = call.conf.host_ports(&result, &call.attachment.ifname)? {
             let owner = Owner::new(&call.net.name, &call.attachment);
             call.conf.unreachable_mappings(&ports.addresses).iter().for_each(|text| cni::warn(text));
@@ -44,7 +44,7 @@ impl Plugin for Portmap {
     }
 
     fn del(call: &Del) -> Result<()> {
-        let prev = call.net.prev_result.as_ref();
+        let prev = call.prev_result.as_ref();
         let addresses = prev.map(|prev| conf::addresses(prev, &call.attachment.ifname)).unwrap_or_default();
         let owner = Owner::new(&call.net.name, &call.attachment);
         let mut failures = Failures::new();

@@ -31,7 +31,7 @@ impl Plugin for Sbr {
         let sandbox = Namespace::open(&call.netns)?;
         undo.hold(sandbox.lock()?);
         let link = sandbox.chained_interface(ifname)?;
-        let mut result = call.net.prev_result.clone().unwrap_or_default();
+        let mut result = call.prev_result.clone();
         let sources = source::choose(&sandbox, &result, ifname, conf.table, &conf.gateways)?;
         if conf.table.is_some() {
             source::add_rules(&sandbox, &sources, undo)?;
@@ -89,7 +89,7 @@ impl Plugin for Sbr {
 /// Addresses of the interface, or, if it no longer exists, its addresses in ADD's result.
 fn addresses(call: &Del, sandbox: &Namespace, link: Option<&Link>) -> Result<Vec<IpAddr>> {
     let ifname = &call.attachment.ifname;
-    let in_result = call.net.prev_result.iter().flat_map(|result| tables::addresses_of(result, ifname));
+    let in_result = call.prev_result.iter().flat_map(|result| tables::addresses_of(result, ifname));
     let mut addresses: Vec<IpAddr> = in_result.collect();
     if let Some(link) = link {
         addresses.extend(sandbox.nl.addresses(Some(link))?.iter().map(|address| address.net.ip()));

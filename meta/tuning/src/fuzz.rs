@@ -73,14 +73,7 @@ pub fn backups(scratch: &Path, input: &[u8]) {
     assert!(restored.iter().all(|attribute| now.contains(attribute) || said.contains(attribute)));
 
     let foreign: Vec<_> = names(&dir).into_iter().filter(|name| !tells(&dir.join(name))).collect();
-    let net = NetConf {
-        name: network,
-        version: Version::LATEST,
-        dns: None,
-        prev_result: None,
-        ipam: None,
-        path: Vec::new(),
-    };
+    let net = NetConf { name: network, version: Version::LATEST, dns: None, ipam: None, path: Vec::new() };
     backup::remove_stale(
         &dir,
         &Gc { scope: cni::Scope::all_but([at].into_iter().collect()), net, conf: AsWritten::default() },

@@ -36,7 +36,7 @@ impl Plugin for Tuning {
         allowlist::permit(&conf.sysctls)?;
         sysctl::refuse_same(&conf.sysctls, &call.attachment.ifname)?;
         let requested = conf.attributes(&call.args)?;
-        let mut result = call.net.prev_result.clone().unwrap_or_default();
+        let mut result = call.prev_result.clone();
         report(&requested, &mut result, &call.attachment.ifname);
 
         for sysctl in &conf.sysctls {

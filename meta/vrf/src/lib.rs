@@ -41,7 +41,7 @@ impl Plugin for VrfPlugin {
             join(&sandbox, &link, &vrf, &contents, undo)?;
             contents.moved(&link, RT_TABLE_MAIN, vrf.table)
         };
-        let mut result = call.net.prev_result.clone().unwrap_or_default();
+        let mut result = call.prev_result.clone();
         tables::report(&mut result, &link, &joined);
         Ok(result)
     }
@@ -59,7 +59,7 @@ impl Plugin for VrfPlugin {
                 // If something cannot be restored, the VRF stays, and the next DEL continues.
                 detach(&sandbox, &link, &vrf)?;
             }
-            if let Some(result) = call.net.prev_result.as_ref().filter(|_| joined || link.master.is_none()) {
+            if let Some(result) = call.prev_result.as_ref().filter(|_| joined || link.master.is_none()) {
                 failures.note(contents::complete(&sandbox, &link, vrf.table, result));
             }
         }

@@ -3,8 +3,8 @@
 use std::ops::RangeInclusive;
 
 use cni::{AsWritten, Error, IfName, Result};
-use iface::InterfaceConf;
 use iface::conf::VethMtu;
+use iface::{InterfaceConf, MacKeys};
 use netfilter::MasqueradeConf;
 use serde::Deserialize;
 
@@ -130,7 +130,7 @@ impl TryFrom<AsWritten> for Conf {
             hairpin: raw.hairpin_mode,
             promisc: raw.promisc_mode,
             vlans: vlans(&raw)?,
-            interface: InterfaceConf::read_without_mac(&document)?,
+            interface: InterfaceConf::read(&document, MacKeys::Requests)?,
             container_down: raw.disable_container_interface,
             isolated: raw.port_isolation,
             allow_uplink: raw.allow_uplink_port,

@@ -11,7 +11,7 @@ use crate::conf::Conf;
 use crate::vlan;
 
 /// Adds missing gateways, and default routes through them unless an earlier plugin of the chain added one.
-pub fn complete(leases: &mut AddResult, prev: Option<&AddResult>, conf: &Conf) -> Result<()> {
+pub fn complete(leases: &mut AddResult, prev: &AddResult, conf: &Conf) -> Result<()> {
     if !conf.is_gateway {
         return Ok(());
     }
@@ -21,8 +21,7 @@ pub fn complete(leases: &mut AddResult, prev: Option<&AddResult>, conf: &Conf) -
     if conf.is_default_gateway {
         for ip in &leases.ips {
             let anywhere = default_destination(ip.address.is_ipv4())?;
-            let earlier = prev.into_iter().flat_map(|prev| &prev.routes);
-            if !leases.routes.iter().chain(earlier).any(|route| route.dst == anywhere) {
+            if !leases.routes.iter().chain(&prev.routes).any(|route| route.dst == anywhere) {
                 leases.routes.push(Route { gw: ip.gateway, ..Route::to(anywhere) });
             }
         }

@@ -22,7 +22,7 @@ pub fn configure(
     };
     let eth = Attach { net: &call.net, conf: &conf.interface, sandbox, link };
     let mut leases = eth.lease_when(|| port.wait_until_up(host, sandbox), undo)?;
-    gateway::complete(&mut leases, call.net.prev_result.as_ref(), conf)?;
+    gateway::complete(&mut leases, &call.prev_result, conf)?;
     if !conf.container_down {
         eth.configure(&leases)?;
     }

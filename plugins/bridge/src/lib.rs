@@ -13,7 +13,7 @@ mod vlan;
 
 use cni::{Add, AddResult, Check, Command, Del, Gc, Plugin, Repair, Result, Role, Status, Undo};
 use conf::Conf;
-use iface::{Namespace, announce, attach, remove, verify, veth};
+use iface::{Namespace, announce, attach, creation, remove, verify, veth};
 use netfilter::{Owner, Removal};
 
 /// The plugin.
@@ -38,7 +38,7 @@ impl Plugin for Bridge {
         if adopted.is_some() {
             rules::refuse_spoof_check(conf)?;
         } else {
-            veth::refuse_taken_name(&sandbox, &call.attachment)?;
+            creation::refuse_taken_name(&sandbox, &call.attachment)?;
         }
 
         // Validate everything before this step, because the bridge stays even if ADD fails.

@@ -22,8 +22,7 @@ impl Port {
     /// Interfaces that the result does not list yet.
     pub fn report(&self, host: &Namespace, sandbox: &Namespace, call: &Add<Conf>) -> Result<Vec<Interface>> {
         let ifname = &call.attachment.ifname;
-        let listed =
-            call.net.prev_result.as_ref().and_then(|prev| prev.container_interface(ifname)).is_some();
+        let listed = call.prev_result.container_interface(ifname).is_some();
         let end = (!self.adopted).then(|| host.report(&self.host));
         let container = self.container.as_ref().filter(|_| !(self.adopted && listed));
         let container = container.map(|link| attach::interface(&call.net, sandbox, link)).transpose()?;
@@ -45,8 +44,7 @@ impl Port {
 /// # Errors
 /// Code 7 if the link does not exist, or is the host's uplink, which would cut off the host as a port.
 pub fn find_chained(host: &Namespace, call: &Add<Conf>) -> Result<Option<Link>> {
-    let Some(prev) = &call.net.prev_result else { return Ok(None) };
-    let Some(interface) = in_host(host, prev, &call.conf.bridge, Some(&call.netns)).pop() else {
+    let Some(interface) = in_host(host, &call.prev_result, &call.conf.bridge, Some(&call.netns)).pop() else {
         return Ok(None);
     };
     let link = host.nl.link(&interface.name)?.ok_or_else(|| {
@@ -76,7 +74,7 @@ fn in_host<'a>(
     netns: Option<&PathBuf>,
 ) -> Vec<&'a Interface> {
     let outside: Vec<_> = result.host_interfaces().filter(|i| i.name != bridge).collect();
-    if outside.is_empty() && netns.is_some_and(|path| host.is_at(path)) {
+    if outside.is_empty() && !result.interfaces.is_empty() && netns.is_some_and(|path| host.is_at(path)) {
         return result.interfaces.iter().filter(|i| i.name != bridge).collect();
     }
     outside
@@ -221,7 +219,7 @@ fn find(host: &Namespace, bridge: &Link, call: &Check<Conf>, container: Option<&
 
 /// Removes ports that ADD adopted from the bridge. ADD's result lists them.
 pub fn release_adopted(host: &Namespace, call: &Del) -> Result<()> {
-    let (Some(prev), Some(name)) = (&call.net.prev_result, conf::bridge(&call.conf)) else { return Ok(()) };
+    let (Some(prev), Some(name)) = (&call.prev_result, conf::bridge(&call.conf)) else { return Ok(()) };
     let Some(bridge) = host.nl.link(&name)? else { return Ok(()) };
     let mut failures = Failures::new();
     for interface in in_host(host, prev, &name, call.netns.as_ref()) {

@@ -1,8 +1,8 @@
 //! The checked configuration. No I/O.
 
 use cni::{AsWritten, Error, Result};
-use iface::InterfaceConf;
 use iface::conf;
+use iface::{InterfaceConf, MacKeys};
 
 /// The checked configuration.
 #[derive(Debug)]
@@ -17,6 +17,6 @@ impl TryFrom<AsWritten> for Conf {
     type Error = Error;
 
     fn try_from(document: AsWritten) -> Result<Self> {
-        Ok(Self { mtu: conf::mtu(&document)?, interface: InterfaceConf::read(&document)? })
+        Ok(Self { mtu: conf::mtu(&document)?, interface: InterfaceConf::read(&document, MacKeys::All)? })
     }
 }

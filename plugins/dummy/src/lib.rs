@@ -8,7 +8,8 @@ use cni::{Add, AddResult, Check, Command, Del, Plugin, Result, Role, Status, Und
 use conf::Conf;
 use iface::attach::{self, Attach};
 use iface::child::{self, Spec};
-use iface::{Namespace, remove, verify};
+use iface::verify::{self, Expected};
+use iface::{Namespace, remove};
 use netlink::LinkKind;
 
 /// The plugin.
@@ -43,7 +44,8 @@ impl Plugin for Dummy {
     }
 
     fn check(call: &Check<Conf>) -> Result<()> {
-        verify::container_with_mtu(&Namespace::open(&call.netns)?, call, Self::NAME, call.conf.mtu)?;
+        let sandbox = Namespace::open(&call.netns)?;
+        verify::container(&sandbox, call, Expected::kind(Self::NAME).mtu(call.conf.mtu))?;
         call.net.ask_ipam(Command::Check)
     }
 

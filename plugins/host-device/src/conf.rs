@@ -4,7 +4,7 @@ use std::fmt;
 use std::path::{Component, Path, PathBuf};
 
 use cni::{AsWritten, Error, IfName, Result};
-use iface::{InterfaceConf, Namespace, unicast_mac};
+use iface::{InterfaceConf, MacKeys, Namespace, unicast_mac};
 use netlink::{HardwareAddress, Link};
 use serde::Deserialize;
 
@@ -141,7 +141,7 @@ impl TryFrom<AsWritten> for Conf {
     fn try_from(document: AsWritten) -> Result<Self> {
         let raw: RawConf = document.decode()?;
         let selectors = raw.selectors().collect::<Result<Vec<_>>>()?;
-        let interface = InterfaceConf::read_without_any_mac(&document)?;
+        let interface = InterfaceConf::read(&document, MacKeys::None)?;
         let use_network = raw.use_interface_network;
         Ok(Self { selector: selectors.into_iter().next(), use_network, interface })
     }

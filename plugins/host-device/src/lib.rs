@@ -11,7 +11,7 @@ mod transfer;
 use cni::{Add, AddResult, Check, Command, Del, Failures, Gc, Interface, Plugin, Result, Role, Status, Undo};
 use conf::{Conf, lenient_selector};
 use iface::attach::{self, Attach};
-use iface::{Namespace, remove, verify, veth};
+use iface::{Namespace, creation, remove, verify};
 use netlink::Link;
 use network::Network;
 use record::Record;
@@ -28,7 +28,7 @@ impl Plugin for HostDevice {
 
     fn add(call: &Add<Conf>, undo: &mut Undo) -> Result<AddResult> {
         let (host, sandbox) = (Namespace::host()?, Namespace::open(&call.netns)?);
-        veth::refuse_taken_name(&sandbox, &call.attachment)?;
+        creation::refuse_taken_name(&sandbox, &call.attachment)?;
         let selector = call.conf.selector()?;
         if let Some(pci) = selector.userspace_device()? {
             call.conf.refuse_network()?;

@@ -9,7 +9,7 @@ use std::path::PathBuf;
 
 use cni::backup::Backup;
 use cni::{Attachment, Code, Error, Result, Undo};
-use iface::{Namespace, veth};
+use iface::{Namespace, creation};
 use netlink::{Link, LinkChange};
 
 use crate::record::Record;
@@ -202,7 +202,7 @@ fn taken(sandbox: &Namespace, device: &Link, at: &Attachment, cause: netlink::Er
             "an interface in {sandbox} is called {name}, which is an alternative name of {0}: ip link property del dev {0} altname {name}",
             device.name
         )),
-        None => veth::taken_name(sandbox, at, cause.into()),
+        None => creation::taken_name(sandbox, at, cause.into()),
     }
 }
 

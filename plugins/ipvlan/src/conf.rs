@@ -1,8 +1,8 @@
 //! The checked configuration. No I/O.
 
 use cni::{AsWritten, Error, Result};
-use iface::parent::ParentConf;
-use iface::{InterfaceConf, conf, verify};
+use iface::stacked::StackedConf;
+use iface::{conf, verify};
 use netlink::{IpvlanFlag, IpvlanMode, Link, LinkKind};
 use serde::Deserialize;
 
@@ -23,16 +23,12 @@ struct RawConf {
 /// The checked configuration.
 #[derive(Clone, Debug)]
 pub struct Conf {
-    /// The parent.
-    pub parent: ParentConf,
+    /// Keys about the interface and its master.
+    pub stacked: StackedConf,
     /// `mode`: the interface's layer.
     pub mode: IpvlanMode,
     /// `flag`: reachability between ipvlans of the parent.
     pub flag: IpvlanFlag,
-    /// `mtu`, in bytes. `None`: the parent's.
-    pub mtu: Option<u32>,
-    /// Settings common to all interfaces. An ipvlan always has its parent's MAC.
-    pub interface: InterfaceConf,
 }
 
 impl Conf {
@@ -67,11 +63,9 @@ impl TryFrom<AsWritten> for Conf {
     fn try_from(document: AsWritten) -> Result<Self> {
         let raw: RawConf = document.decode()?;
         Ok(Self {
-            parent: ParentConf::read(&document)?,
+            stacked: StackedConf::read(&document)?,
             mode: conf::one_of("mode", &raw.mode, &MODES)?,
             flag: conf::one_of("flag", &raw.flag, &FLAGS)?,
-            mtu: conf::mtu(&document)?,
-            interface: InterfaceConf::read(&document)?,
         })
     }
 }

@@ -8,8 +8,8 @@ use crate::conf::Conf;
 pub fn configuration(input: &[u8]) {
     let Ok(document) = json::parse(input, "it") else { return };
     let Ok(conf) = Conf::try_from(AsWritten::from(document)) else { return };
-    assert!(conf.mtu.is_none_or(|bytes| (68..=65535).contains(&bytes)));
-    assert!(conf.parent.name.is_none_or(|name| (1..=15).contains(&name.len())));
+    assert!(conf.stacked.mtu.is_none_or(|bytes| (68..=65535).contains(&bytes)));
+    assert!(conf.stacked.parent.name.is_none_or(|name| (1..=15).contains(&name.len())));
 }
 
 #[test]

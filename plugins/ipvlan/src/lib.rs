@@ -5,11 +5,10 @@ mod conf;
 pub mod fuzz;
 mod inherited;
 
-use cni::{Add, AddResult, Check, Code, Command, Del, Plugin, Result, ResultExt, Role, Status, Undo};
+use cni::{Add, AddResult, Check, Command, Del, Plugin, Result, Role, Status, Undo};
 use conf::Conf;
 use iface::attach::{self, Attach};
-use iface::child::{self, Spec};
-use iface::{Namespace, remove, verify};
+use iface::remove;
 
 /// The plugin.
 #[derive(Debug)]
@@ -22,16 +21,15 @@ impl Plugin for Ipvlan {
 
     fn add(call: &Add<Conf>, undo: &mut Undo) -> Result<AddResult> {
         let conf = &call.conf;
-        let (host, sandbox) = (Namespace::host()?, Namespace::open(&call.netns)?);
-        if let Some(mac) = conf.interface.mac(&call.args)? {
+        if let Some(mac) = conf.stacked.interface.mac(&call.args)? {
             cni::warn(&format!("the MAC {mac} is not set: an ipvlan has the MAC of its master"));
         }
-        let parent = conf.parent.find(&host, &sandbox, call.net.prev_result.as_ref())?;
-        parent.warn_if_down();
-        let spec = Spec { kind: conf.kind(), parent: Some(&parent), mac: None, mtu: parent.mtu(conf.mtu)? };
-        let link = child::create(&sandbox, call, &spec, undo)?;
+        let stack = conf.stacked.find_master(call)?;
+        stack.master.warn_if_down();
+        let link = stack.create(call, conf.kind(), None, undo)?;
 
-        let eth = Attach { net: &call.net, conf: &conf.interface, sandbox: &sandbox, link: &link };
+        let eth =
+            Attach { net: &call.net, conf: &conf.stacked.interface, sandbox: &stack.sandbox, link: &link };
         let inherited = inherited::leases(call);
         let (leases, call) = match &inherited {
             Some((leases, rest)) => (leases.clone(), rest),
@@ -39,7 +37,7 @@ impl Plugin for Ipvlan {
         };
         // The kernel announces the addresses when the link is set up. Setting the MAC is not possible.
         eth.configure(&leases)?;
-        Ok(attach::report(call, [attach::interface(&call.net, &sandbox, &link)?], leases))
+        Ok(attach::report(call, [attach::interface(&call.net, &stack.sandbox, &link)?], leases))
     }
 
     fn del(call: &Del) -> Result<()> {
@@ -49,17 +47,13 @@ impl Plugin for Ipvlan {
     }
 
     fn check(call: &Check<Conf>) -> Result<()> {
-        let (host, sandbox) = (Namespace::host()?, Namespace::open(&call.netns)?);
-        let parent = call.conf.parent.verify(&host, &sandbox, &call.attachment)?;
-        let link = verify::child(&sandbox, call, Self::NAME, call.conf.mtu, &parent)?;
+        let link = call.conf.stacked.verify(call, Self::NAME)?;
         call.conf.verify(&link)?;
         call.net.ask_ipam(Command::Check)
     }
 
     fn status(call: &Status<Conf>) -> Result<()> {
-        let host = Namespace::host()?;
-        host.permits_attachments()?;
-        call.conf.parent.find_on_host(&host).code(Code::NotAvailable)?;
+        call.conf.stacked.available()?;
         call.net.ask_ipam(Command::Status)
     }
 }

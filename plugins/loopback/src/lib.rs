@@ -30,9 +30,10 @@ impl Plugin for Loopback {
             undo.push(move || nl.change_link(&link, &down()));
             sandbox.nl.set_up(&lo)?;
         }
-        match &call.net.prev_result {
-            Some(prev) => Ok(prev.clone()),
-            None => report(&sandbox, &lo),
+        if call.prev_result == AddResult::default() {
+            report(&sandbox, &lo)
+        } else {
+            Ok(call.prev_result.clone())
         }
     }
 

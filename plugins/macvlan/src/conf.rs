@@ -1,8 +1,8 @@
 //! The checked configuration. No I/O.
 
 use cni::{AsWritten, Error, Result};
-use iface::parent::ParentConf;
-use iface::{InterfaceConf, conf, verify};
+use iface::stacked::StackedConf;
+use iface::{conf, verify};
 use netlink::{Link, LinkKind, MacvlanMode};
 use serde::Deserialize;
 
@@ -21,16 +21,12 @@ struct RawConf {
 /// The checked configuration.
 #[derive(Debug)]
 pub struct Conf {
-    /// The parent.
-    pub parent: ParentConf,
+    /// Keys about the interface and its master.
+    pub stacked: StackedConf,
     /// `mode`: reachability between macvlans of the parent.
     pub mode: MacvlanMode,
     /// Length of the queue for broadcast and multicast packets. `None`: the kernel's default, 1000.
     pub broadcast_queue: Option<u32>,
-    /// `mtu`, in bytes. `None`: the parent's.
-    pub mtu: Option<u32>,
-    /// Settings common to all interfaces.
-    pub interface: InterfaceConf,
 }
 
 impl Conf {
@@ -61,11 +57,9 @@ impl TryFrom<AsWritten> for Conf {
     fn try_from(document: AsWritten) -> Result<Self> {
         let raw: RawConf = document.decode()?;
         Ok(Self {
-            parent: ParentConf::read(&document)?,
+            stacked: StackedConf::read(&document)?,
             mode: conf::one_of("mode", &raw.mode, &MODES)?,
             broadcast_queue: Some(raw.bcqueuelen).filter(|packets| *packets != 0),
-            mtu: conf::mtu(&document)?,
-            interface: InterfaceConf::read(&document)?,
         })
     }
 }

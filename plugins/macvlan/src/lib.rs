@@ -6,11 +6,10 @@ pub mod fuzz;
 
 use std::path::Path;
 
-use cni::{Add, AddResult, Check, Code, Command, Del, Plugin, Result, ResultExt, Role, Status, Undo};
+use cni::{Add, AddResult, Check, Command, Del, Plugin, Result, Role, Status, Undo};
 use conf::Conf;
 use iface::attach::{self, Attach};
-use iface::child::{self, Spec};
-use iface::{Namespace, announce, remove, verify};
+use iface::{announce, remove};
 use netlink::{Link, Mac};
 
 /// The plugin.
@@ -25,21 +24,20 @@ impl Plugin for Macvlan {
 
     fn add(call: &Add<Conf>, undo: &mut Undo) -> Result<AddResult> {
         let conf = &call.conf;
-        let (host, sandbox) = (Namespace::host()?, Namespace::open(&call.netns)?);
-        let mac = conf.interface.mac(&call.args)?;
-        let parent = conf.parent.find(&host, &sandbox, call.net.prev_result.as_ref())?;
-        parent.warn_if_down();
-        let spec = Spec { kind: conf.kind(), parent: Some(&parent), mac, mtu: parent.mtu(conf.mtu)? };
-        let link = child::create(&sandbox, call, &spec, undo)?;
-        warn(&parent.link, mac, &link);
+        let mac = conf.stacked.interface.mac(&call.args)?;
+        let stack = conf.stacked.find_master(call)?;
+        stack.master.warn_if_down();
+        let link = stack.create(call, conf.kind(), mac, undo)?;
+        warn(&stack.master.link, mac, &link);
 
-        let eth = Attach { net: &call.net, conf: &conf.interface, sandbox: &sandbox, link: &link };
+        let eth =
+            Attach { net: &call.net, conf: &conf.stacked.interface, sandbox: &stack.sandbox, link: &link };
         let leases = eth.lease(undo)?;
         eth.configure(&leases)?;
         if !leases.ips.is_empty() {
-            announce::addresses(&sandbox, &link)?;
+            announce::addresses(&stack.sandbox, &link)?;
         }
-        Ok(attach::report(call, [attach::interface(&call.net, &sandbox, &link)?], leases))
+        Ok(attach::report(call, [attach::interface(&call.net, &stack.sandbox, &link)?], leases))
     }
 
     fn del(call: &Del) -> Result<()> {
@@ -49,17 +47,13 @@ impl Plugin for Macvlan {
     }
 
     fn check(call: &Check<Conf>) -> Result<()> {
-        let (host, sandbox) = (Namespace::host()?, Namespace::open(&call.netns)?);
-        let parent = call.conf.parent.verify(&host, &sandbox, &call.attachment)?;
-        let link = verify::child(&sandbox, call, Self::NAME, call.conf.mtu, &parent)?;
+        let link = call.conf.stacked.verify(call, Self::NAME)?;
         call.conf.verify(&link)?;
         call.net.ask_ipam(Command::Check)
     }
 
     fn status(call: &Status<Conf>) -> Result<()> {
-        let host = Namespace::host()?;
-        host.permits_attachments()?;
-        call.conf.parent.find_on_host(&host).code(Code::NotAvailable)?;
+        call.conf.stacked.available()?;
         call.net.ask_ipam(Command::Status)
     }
 }

@@ -1,8 +1,8 @@
 //! The configuration. No I/O.
 
 use cni::{AsWritten, Error, Result};
-use iface::InterfaceConf;
 use iface::conf::VethMtu;
+use iface::{InterfaceConf, MacKeys};
 use netfilter::MasqueradeConf;
 
 /// The checked configuration.
@@ -21,7 +21,7 @@ impl TryFrom<AsWritten> for Conf {
 
     fn try_from(document: AsWritten) -> Result<Self> {
         Ok(Self {
-            interface: InterfaceConf::read(&document)?,
+            interface: InterfaceConf::read(&document, MacKeys::All)?,
             mtu: VethMtu::read(&document)?,
             masquerade: MasqueradeConf::read(&document)?,
         })

@@ -8,7 +8,8 @@ mod routes;
 use cni::{Add, AddResult, Check, Command, Del, Gc, Plugin, Repair, Result, Role, Status, Undo};
 use conf::Conf;
 use iface::attach::{self, Attach};
-use iface::{Namespace, forwarding, host_end, remove, verify, veth};
+use iface::verify::{self, Expected};
+use iface::{Namespace, creation, forwarding, host_end, remove, veth};
 use netfilter::{Kind, Masquerade, Owner, Removal};
 
 /// The plugin.
@@ -28,7 +29,7 @@ impl Plugin for Ptp {
         let (net, conf, at) = (&call.net, &call.conf, &call.attachment);
         let host = Namespace::host()?;
         let sandbox = Namespace::open(&call.netns)?;
-        veth::refuse_taken_name(&sandbox, at)?;
+        creation::refuse_taken_name(&sandbox, at)?;
         let spec =
             veth::Spec { mtu: conf.mtu.resolve(&host)?, mac: conf.interface.mac(&call.args)?, master: None };
         let pair = veth::create(&host, &sandbox, &net.name, at, spec, undo)?;
@@ -66,7 +67,7 @@ impl Plugin for Ptp {
     fn check(call: &Check<Conf>) -> Result<()> {
         let host = Namespace::host()?;
         let sandbox = Namespace::open(&call.netns)?;
-        let container = verify::container(&sandbox, call, "veth")?;
+        let container = verify::container(&sandbox, call, Expected::kind("veth"))?;
         let end = host_end::find(&host, &sandbox, &container)?;
         routes::verify(&host, end.as_ref(), &container, &call.prev_result)?;
         let owner = Owner::new(&call.net.name, &call.attachment);

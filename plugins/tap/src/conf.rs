@@ -1,7 +1,7 @@
 //! The checked configuration. No I/O.
 
 use cni::{AsWritten, Error, IfName, Result};
-use iface::{InterfaceConf, conf, ownership, verify};
+use iface::{InterfaceConf, MacKeys, conf, ownership, verify};
 use netlink::{Link, LinkKind, TunKind};
 use serde::Deserialize;
 
@@ -75,7 +75,7 @@ impl TryFrom<AsWritten> for Conf {
             selinux_context: given(raw.selinux_context),
             bridge: bridge.transpose().map_err(|e| Error::config(format!("bridge {e}")))?,
             mtu: mtu(&document)?,
-            interface: InterfaceConf::read(&document)?,
+            interface: InterfaceConf::read(&document, MacKeys::All)?,
         })
     }
 }

@@ -1,7 +1,7 @@
 //! The tap. It becomes persistent at the end of ADD, so the kernel deletes it if the plugin fails or is killed before.
 
 use cni::{Add, Error, Result, Undo};
-use iface::{Namespace, ownership, veth};
+use iface::{Namespace, creation, ownership};
 use netlink::{Link, LinkChange, Mac, TUN_DEVICE, Tun};
 
 use crate::conf::Conf;
@@ -33,7 +33,7 @@ impl Tap {
 /// Code 4 if the container has an interface of that name; 5 if [`TUN_DEVICE`] cannot be opened; other errors if the kernel refuses.
 pub fn create(sandbox: &Namespace, call: &Add<Conf>, mac: Option<Mac>, bridge: Option<&Link>) -> Result<Tap> {
     let (conf, at) = (&call.conf, &call.attachment);
-    veth::refuse_taken_name(sandbox, at)?;
+    creation::refuse_taken_name(sandbox, at)?;
     let tun = sandbox.enter(open)??;
     match &conf.selinux_context {
         Some(context) if label::is_enabled() => {

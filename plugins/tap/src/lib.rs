@@ -12,7 +12,8 @@ use std::process::ExitCode;
 use cni::{Add, AddResult, Check, Code, Command, Del, Error, Plugin, Result, Role, Status, Undo};
 use conf::Conf;
 use iface::attach::{self, Attach};
-use iface::{Namespace, ownership, remove, verify};
+use iface::verify::{self, Expected};
+use iface::{Namespace, ownership, remove};
 use netlink::{Link, LinkKind, TunKind};
 
 /// The kernel's name for the kind of a tap.
@@ -52,7 +53,7 @@ impl Plugin for Tap {
     fn check(call: &Check<Conf>) -> Result<()> {
         let sandbox = Namespace::open(&call.netns)?;
         let mtu = promised_mtu(&sandbox, call)?;
-        let link = verify::container_with_mtu(&sandbox, call, KIND, mtu)?;
+        let link = verify::container(&sandbox, call, Expected::kind(KIND).mtu(mtu))?;
         call.conf.verify(&link)?;
         if let Some(bridge) = bridge(&call.conf, &sandbox)?.filter(|bridge| link.master != Some(bridge.index))
         {

@@ -1,8 +1,8 @@
 //! The checked configuration. No I/O.
 
 use cni::{AsWritten, Error, Result};
-use iface::parent::ParentConf;
-use iface::{InterfaceConf, conf, verify};
+use iface::stacked::StackedConf;
+use iface::{conf, verify};
 use netlink::{Link, LinkKind, VlanProtocol};
 use serde::Deserialize;
 
@@ -23,16 +23,12 @@ struct RawConf {
 /// The checked configuration.
 #[derive(Clone, Debug)]
 pub struct Conf {
-    /// The parent.
-    pub parent: ParentConf,
+    /// Keys about the interface and its master.
+    pub stacked: StackedConf,
     /// `vlanId`. 0 is a priority tag only.
     pub id: u16,
     /// `protocol`: kind of tag.
     pub protocol: VlanProtocol,
-    /// `mtu`, in bytes. `None`: the parent's.
-    pub mtu: Option<u32>,
-    /// Settings common to all interfaces.
-    pub interface: InterfaceConf,
 }
 
 impl Conf {
@@ -59,12 +55,12 @@ impl TryFrom<AsWritten> for Conf {
 
     fn try_from(document: AsWritten) -> Result<Self> {
         let raw: RawConf = document.decode()?;
+        let mut stacked = StackedConf::read(&document)?;
+        stacked.parent.or_default_route = false;
         Ok(Self {
-            parent: ParentConf { or_default_route: false, ..ParentConf::read(&document)? },
+            stacked,
             id: id(raw.vlan_id)?,
             protocol: conf::one_of("protocol", &raw.protocol, &PROTOCOLS)?,
-            mtu: conf::mtu(&document)?,
-            interface: InterfaceConf::read(&document)?,
         })
     }
 }

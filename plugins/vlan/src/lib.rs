@@ -8,8 +8,7 @@ mod name;
 use cni::{Add, AddResult, Check, Code, Command, Del, Error, Plugin, Result, ResultExt, Role, Status, Undo};
 use conf::Conf;
 use iface::attach::{self, Attach};
-use iface::child::{self, Spec};
-use iface::{Namespace, announce, remove, verify};
+use iface::{announce, remove};
 use netlink::Link;
 
 /// The plugin.
@@ -23,22 +22,21 @@ impl Plugin for Vlan {
 
     fn add(call: &Add<Conf>, undo: &mut Undo) -> Result<AddResult> {
         let conf = &call.conf;
-        let (host, sandbox) = (Namespace::host()?, Namespace::open(&call.netns)?);
-        let mac = conf.interface.mac(&call.args)?;
-        let parent = conf.parent.find(&host, &sandbox, call.net.prev_result.as_ref())?;
-        require_up(&parent.link)?;
-        let renamed = name::with_vlan_name(call, &parent)?;
+        let mac = conf.stacked.interface.mac(&call.args)?;
+        let stack = conf.stacked.find_master(call)?;
+        require_up(&stack.master.link)?;
+        let renamed = name::with_vlan_name(call, &stack.master)?;
         let call = renamed.as_ref().unwrap_or(call);
-        let spec = Spec { kind: conf.kind(), parent: Some(&parent), mac, mtu: parent.mtu(conf.mtu)? };
-        let link = child::create(&sandbox, call, &spec, undo)?;
+        let link = stack.create(call, conf.kind(), mac, undo)?;
 
-        let eth = Attach { net: &call.net, conf: &conf.interface, sandbox: &sandbox, link: &link };
+        let eth =
+            Attach { net: &call.net, conf: &conf.stacked.interface, sandbox: &stack.sandbox, link: &link };
         let leases = eth.lease(undo)?;
         eth.configure(&leases)?;
         if !leases.ips.is_empty() {
-            announce::addresses(&sandbox, &link)?;
+            announce::addresses(&stack.sandbox, &link)?;
         }
-        Ok(attach::report(call, [attach::interface(&call.net, &sandbox, &link)?], leases))
+        Ok(attach::report(call, [attach::interface(&call.net, &stack.sandbox, &link)?], leases))
     }
 
     fn del(call: &Del) -> Result<()> {
@@ -58,18 +56,14 @@ impl Plugin for Vlan {
     fn check(call: &Check<Conf>) -> Result<()> {
         let renamed = name::checked(call);
         let call = renamed.as_ref().unwrap_or(call);
-        let (host, sandbox) = (Namespace::host()?, Namespace::open(&call.netns)?);
-        let parent = call.conf.parent.verify(&host, &sandbox, &call.attachment)?;
-        let link = verify::child(&sandbox, call, Self::NAME, call.conf.mtu, &parent)?;
+        let link = call.conf.stacked.verify(call, Self::NAME)?;
         call.conf.verify(&link)?;
         call.net.ask_ipam(Command::Check)
     }
 
     fn status(call: &Status<Conf>) -> Result<()> {
-        let host = Namespace::host()?;
-        host.permits_attachments()?;
-        let parent = call.conf.parent.find_on_host(&host).code(Code::NotAvailable)?;
-        parent.map_or(Ok(()), |parent| require_up(&parent)).code(Code::NotAvailable)?;
+        let master = call.conf.stacked.available()?;
+        master.map_or(Ok(()), |master| require_up(&master)).code(Code::NotAvailable)?;
         call.net.ask_ipam(Command::Status)
     }
 }

@@ -22,8 +22,8 @@ pub fn with_vlan_name(call: &Add<Conf>, parent: &Parent) -> Result<Option<Add<Co
 
 /// The CHECK of an interface `CNI_IFNAME.ID`.
 pub fn checked(call: &Check<Conf>) -> Option<Check<Conf>> {
-    let Conf { parent, id, .. } = &call.conf;
-    let attachment = renamed(&call.attachment, *id).ok()?;
+    let (parent, id) = (&call.conf.stacked.parent, call.conf.id);
+    let attachment = renamed(&call.attachment, id).ok()?;
     let made = |name: &IfName| call.prev_result.container_interface(name).is_some();
     let has_vlan_name = match &parent.name {
         Some(master) => *master == call.attachment.ifname,
@@ -53,7 +53,7 @@ pub fn may_be_requested(link: &Link, call: &Del, renamed: &Del) -> bool {
     let master: Option<String> = call.conf.key(&["master"]);
     let is_listed = |prev: &AddResult| prev.container_interface(&renamed.attachment.ifname).is_some();
     let is_master = master.is_some_and(|master| master == call.attachment.ifname.as_str())
-        || call.net.prev_result.as_ref().is_some_and(is_listed);
+        || call.prev_result.as_ref().is_some_and(is_listed);
     let expected = call.conf.key::<u16>(&["vlanId"]);
     let is_like_it = matches!(link.kind, Some(LinkKind::Vlan { id, .. }) if expected.is_none_or(|expected| expected == id));
     is_like_it && !is_master && link.peer_netns_id.is_none()

@@ -34,8 +34,6 @@ pub struct NetConf {
     pub version: Version,
     /// Resolver settings of the network. An empty list is a setting.
     pub dns: Option<Dns>,
-    /// Result of the previous plugin in the chain.
-    pub prev_result: Option<AddResult>,
     /// IPAM plugin of a plugin that creates interfaces ([`Role::Interface`]).
     pub ipam: Option<Ipam>,
     /// Directories of `CNI_PATH`.
@@ -66,6 +64,8 @@ pub struct Add<C> {
     pub netns: PathBuf,
     /// `CNI_ARGS`.
     pub args: CniArgs,
+    /// Result of the earlier plugins in the chain. Empty for the first plugin, which a chained plugin ([`Role::Chained`]) never is.
+    pub prev_result: AddResult,
     /// Keys that all configurations have.
     pub net: NetConf,
     /// The plugin's own configuration, checked.
@@ -79,6 +79,8 @@ pub struct Del {
     pub attachment: Attachment,
     /// Namespace of the container, if it still exists.
     pub netns: Option<PathBuf>,
+    /// The chain's result of ADD. A runtime may have lost it.
+    pub prev_result: Option<AddResult>,
     /// Keys that all configurations have.
     pub net: NetConf,
     /// The plugin's own configuration, as written.
@@ -450,12 +452,11 @@ impl Document {
         Ok(Self { json: Rc::new(json), bytes: bytes.into(), version })
     }
 
-    /// Keys that all configurations have. `prev` is a parsed `prevResult`. DEL and GC need the name only, and ignore other keys of the
-    /// wrong type.
+    /// Keys that all configurations have. DEL and GC need the name only, and ignore other keys of the wrong type.
     ///
     /// # Errors
     /// Code 6 or 7, naming the key.
-    pub(crate) fn net(&self, role: Role, env: &Environment, prev: Option<AddResult>) -> Result<NetConf> {
+    pub(crate) fn net(&self, role: Role, env: &Environment) -> Result<NetConf> {
         let raw = if matches!(env.command, Command::Del | Command::Gc) {
             let name = json::decode::<RawName>(&self.json)?.name;
             let r#type = json::lenient(&self.json, &["ipam", "type"]).unwrap_or_default();
@@ -469,7 +470,7 @@ impl Document {
         let ipam = ipam.filter(|_| role == Role::Interface);
         let (version, path) = (self.version, env.path.clone());
         let dns = Some(raw.dns).filter(|dns| !dns.is_empty() || has_list_in_dns(&self.json));
-        Ok(NetConf { name, version, dns, prev_result: prev, ipam, path })
+        Ok(NetConf { name, version, dns, ipam, path })
     }
 
     /// Checks the keys that all configurations have, for ADD.
@@ -494,8 +495,8 @@ impl Document {
     ///
     /// # Errors
     /// Like [`AddResult::to_json`].
-    pub(crate) fn written(&self, result: &AddResult, prev: Option<&AddResult>) -> Result<String> {
-        let unchanged = json::member(&self.json, "prevResult").filter(|_| prev == Some(result));
+    pub(crate) fn written(&self, result: &AddResult, prev: &AddResult) -> Result<String> {
+        let unchanged = json::member(&self.json, "prevResult").filter(|_| prev == result);
         let Some(Value::Object(members)) = unchanged else { return result.to_json(self.version) };
         let mut members = members.clone();
         members.retain(|key, _| !key.eq_ignore_ascii_case("cniVersion"));

@@ -132,7 +132,7 @@ pub(crate) fn answer<P: Plugin>(request: &[u8]) -> Result<String> {
     let scope = request.scope()?;
     let env = Environment::of(Command::Gc, &|name| env::var_os(name), P::READS_ARGS)?;
     let document = Document::parse(serde_json::to_vec(&request.config)?)?;
-    let mut net = document.net(P::ROLE, &env, None)?;
+    let mut net = document.net(P::ROLE, &env)?;
     net.ipam = None;
     let call = Gc { scope, net, conf: document.as_written() };
     let failed = guarded(|| P::gc(&call)).err();

@@ -114,20 +114,22 @@ impl<const CHAINED: bool> Plugin for Idle<CHAINED> {
         attachment(&call.attachment);
         network(&call.net);
         call.args.ip()?;
-        assert!(if CHAINED { call.net.prev_result.is_some() } else { call.netns.exists() });
-        Ok(call.net.prev_result.clone().unwrap_or_default())
+        assert!(CHAINED || call.netns.exists());
+        result(&call.prev_result);
+        Ok(call.prev_result.clone())
     }
 
     fn del(call: &Del) -> Result<()> {
         attachment(&call.attachment);
         network(&call.net);
+        call.prev_result.iter().for_each(result);
         Ok(())
     }
 
     fn check(call: &Check<AsWritten>) -> Result<()> {
         attachment(&call.attachment);
         network(&call.net);
-        assert_eq!(call.net.prev_result.as_ref(), Some(&call.prev_result));
+        result(&call.prev_result);
         call.args.ip().map(drop)
     }
 
@@ -149,12 +151,13 @@ fn network(net: &NetConf) {
     if let Some(ipam) = &net.ipam {
         ipam.find().ok().inspect(|file| one_component(file.file_name().unwrap().to_str().unwrap()));
     }
-    if let Some(prev) = &net.prev_result {
-        assert!(prev.host_interfaces().count() <= prev.interfaces.len());
-        assert!(prev.ips.iter().all(|ip| ip.interface.is_some() == prev.interface_of(ip).is_some()));
-        let is_nameless = |ip: &IpConfig| prev.interface_of(ip).is_none_or(|i| i.name.is_empty());
-        assert!(prev.ips_of("").all(is_nameless));
-    }
+}
+
+fn result(prev: &AddResult) {
+    assert!(prev.host_interfaces().count() <= prev.interfaces.len());
+    assert!(prev.ips.iter().all(|ip| ip.interface.is_some() == prev.interface_of(ip).is_some()));
+    let is_nameless = |ip: &IpConfig| prev.interface_of(ip).is_none_or(|i| i.name.is_empty());
+    assert!(prev.ips_of("").all(is_nameless));
 }
 
 fn attachment(at: &Attachment) {

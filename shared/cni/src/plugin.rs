@@ -259,7 +259,7 @@ fn add<P: Plugin>(env: &Environment, document: &Document, print: Print<'_>) -> R
     if P::ROLE.needs_prev() && prev.is_none() {
         return Err(missing_prev::<P>("it cannot be the first plugin in the list"));
     }
-    let net = document.net(P::ROLE, env, prev)?;
+    let net = document.net(P::ROLE, env)?;
     if P::READS_ARGS {
         env.args.refuse_unknown()?;
     }
@@ -268,11 +268,12 @@ fn add<P: Plugin>(env: &Environment, document: &Document, print: Print<'_>) -> R
         attachment: attachment(env)?,
         netns: env.netns(P::ROLE.needs_netns())?,
         args: env.args.clone(),
+        prev_result: prev.unwrap_or_default(),
         net,
         conf,
     };
     let mut undo = Undo::new();
-    let made = guarded(|| document.written(&P::add(&call, &mut undo)?, call.net.prev_result.as_ref()));
+    let made = guarded(|| document.written(&P::add(&call, &mut undo)?, &call.prev_result));
     let delivered = made.and_then(|json| print(&json).context(|| "print the result"));
     match delivered {
         Ok(()) => {
@@ -284,11 +285,12 @@ fn add<P: Plugin>(env: &Environment, document: &Document, print: Print<'_>) -> R
 }
 
 fn del<P: Plugin>(env: &Environment, document: &Document) -> Result<()> {
-    // A prevResult is helpful but optional for DEL.
-    let net = document.net(P::ROLE, env, document.prev().unwrap_or_default())?;
+    let net = document.net(P::ROLE, env)?;
     let call = Del {
         attachment: attachment(env)?,
         netns: env.netns_if_present()?,
+        // Helpful but optional, so a malformed one is no error.
+        prev_result: document.prev().unwrap_or_default(),
         net,
         conf: document.as_written(),
     };
@@ -309,14 +311,14 @@ pub(crate) fn check_call<P: Plugin>(
     needs_netns: bool,
 ) -> Result<Check<P::Conf>> {
     let prev_result = document.prev()?.ok_or_else(|| missing_prev::<P>(why))?;
-    let net = document.net(P::ROLE, env, Some(prev_result.clone()))?;
+    let net = document.net(P::ROLE, env)?;
     let conf = conf::<P>(document)?;
     let (attachment, netns, args) = (attachment(env)?, env.netns(needs_netns)?, env.args.clone());
     Ok(Check { attachment, netns, args, prev_result, net, conf })
 }
 
 fn gc<P: Plugin>(env: &Environment, document: &Document) -> Result<()> {
-    let net = document.net(P::ROLE, env, None)?;
+    let net = document.net(P::ROLE, env)?;
     // A missing list is not an empty one: nothing may be treated as stale.
     let Some(valid) = document.valid_attachments()? else { return Ok(()) };
     let call = Gc { scope: Scope::all_but(valid), net, conf: document.as_written() };
@@ -324,7 +326,7 @@ fn gc<P: Plugin>(env: &Environment, document: &Document) -> Result<()> {
 }
 
 fn status<P: Plugin>(env: &Environment, document: &Document) -> Result<()> {
-    let net = document.net(P::ROLE, env, None)?;
+    let net = document.net(P::ROLE, env)?;
     let call = Status { net, conf: conf::<P>(document)? };
     guarded(|| P::status(&call))
 }

@@ -118,7 +118,7 @@ pub fn interface(net: &NetConf, sandbox: &Namespace, link: &Link) -> Result<Inte
 
 /// Builds the result: `prevResult`, the plugin's interfaces, and the leases of its container interface.
 pub fn report<C>(call: &Add<C>, made: impl IntoIterator<Item = Interface>, leases: AddResult) -> AddResult {
-    let mut result = call.net.prev_result.clone().unwrap_or_default();
+    let mut result = call.prev_result.clone();
     result.interfaces.extend(made);
     let known = [&leases.dns, &result.dns];
     let known = || known.into_iter().find(|dns| !dns.is_empty()).cloned();

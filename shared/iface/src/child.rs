@@ -5,7 +5,7 @@ use netlink::{IpvlanMode, Link, LinkChange, LinkKind, Mac, NewLink};
 use nix::errno::Errno;
 
 use crate::parent::Parent;
-use crate::{Namespace, ownership, veth};
+use crate::{Namespace, creation, ownership};
 
 /// Prefix of the names of unfinished links.
 const TEMPORARY: &str = "tmp-";
@@ -29,7 +29,7 @@ pub struct Spec<'a> {
 /// Code 4 if the container has an interface of that name; other errors if the kernel refuses.
 pub fn create<C>(sandbox: &Namespace, call: &Add<C>, spec: &Spec<'_>, undo: &mut Undo) -> Result<Link> {
     let (network, at) = (&call.net.name, &call.attachment);
-    veth::refuse_taken_name(sandbox, at)?;
+    creation::refuse_taken_name(sandbox, at)?;
     let names = [at.ifname.to_string(), ownership::name(TEMPORARY, network, at)];
     let group = ownership::group(network);
     let made = match make(sandbox, &names[0], spec, group) {
@@ -37,7 +37,7 @@ pub fn create<C>(sandbox: &Namespace, call: &Add<C>, spec: &Spec<'_>, undo: &mut
         other => other,
     };
     let link = made.map_err(|e| match e.is_unanswered() {
-        true => veth::withdraw(sandbox, &names, &spec.kind, e.into()),
+        true => creation::withdraw(sandbox, &names, &spec.kind, e.into()),
         false => explained(spec, e),
     })?;
     let (nl, made) = (sandbox.nl.clone(), link.clone());
@@ -47,7 +47,7 @@ pub fn create<C>(sandbox: &Namespace, call: &Add<C>, spec: &Spec<'_>, undo: &mut
     let group = alias.is_some().then_some(0);
     let named = LinkChange { name, alias: alias.as_deref(), group, ..LinkChange::default() };
     sandbox.nl.change_link(&link, &named).map_err(|e| match e.is_exists() {
-        true => veth::taken_name(sandbox, at, e.into()),
+        true => creation::taken_name(sandbox, at, e.into()),
         false => e.into(),
     })?;
     let group = group.unwrap_or(link.group);

@@ -55,36 +55,27 @@ pub struct InterfaceConf {
     requested_mac: Option<Mac>,
 }
 
+/// The keys from which a plugin reads the interface's hardware address.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum MacKeys {
+    /// `mac`, and the keys of a request for one attachment: `runtimeConfig.mac` and `args.cni.mac`.
+    All,
+    /// Only the keys of a request for one attachment.
+    Requests,
+    /// None: the plugin sets no hardware address.
+    None,
+}
+
 impl InterfaceConf {
     /// Reads the keys from a plugin's configuration.
     ///
     /// # Errors
     /// Code 6 for a key of the wrong type, 7 for an invalid value.
-    pub fn read(document: &AsWritten) -> Result<Self> {
-        let raw: RawMac = document.decode()?;
-        let file_mac = (!raw.mac.is_empty()).then(|| unicast_mac("mac", &raw.mac)).transpose()?;
-        Ok(Self { file_mac, ..Self::read_without_mac(document)? })
-    }
-
-    /// Like [`InterfaceConf::read`], for a plugin without the key `mac`.
-    ///
-    /// # Errors
-    /// Code 6 for a key of the wrong type, 7 for an invalid value.
-    pub fn read_without_mac(document: &AsWritten) -> Result<Self> {
-        let raw: RawRequest = document.decode()?;
-        let macs = [("runtimeConfig.mac", &raw.runtime_config.mac), ("args.cni.mac", &raw.args.cni.mac)];
-        let requested = macs.into_iter().find(|(_, text)| !text.is_empty());
-        let requested_mac = requested.map(|(key, text)| unicast_mac(key, text)).transpose()?;
-        Ok(Self { requested_mac, ..Self::read_without_any_mac(document)? })
-    }
-
-    /// Like [`InterfaceConf::read`], for a plugin that sets no MAC.
-    ///
-    /// # Errors
-    /// Code 6 for a key of the wrong type.
-    pub fn read_without_any_mac(document: &AsWritten) -> Result<Self> {
+    pub fn read(document: &AsWritten, macs: MacKeys) -> Result<Self> {
+        let file_mac = if macs == MacKeys::All { file_mac(document)? } else { None };
+        let requested_mac = if macs == MacKeys::None { None } else { requested_mac(document)? };
         let raw: RawFlags = document.decode()?;
-        Ok(Self { enable_dad: raw.enabledad, accept_ra: raw.accept_ra, ..Self::default() })
+        Ok(Self { enable_dad: raw.enabledad, accept_ra: raw.accept_ra, file_mac, requested_mac })
     }
 
     /// The requested hardware address: `runtimeConfig`, else `args.cni`, else `CNI_ARGS`, else the key `mac`. `None`: the kernel chooses.
@@ -98,6 +89,18 @@ impl InterfaceConf {
             (None, None) => Ok(self.file_mac),
         }
     }
+}
+
+fn file_mac(document: &AsWritten) -> Result<Option<Mac>> {
+    let raw: RawMac = document.decode()?;
+    (!raw.mac.is_empty()).then(|| unicast_mac("mac", &raw.mac)).transpose()
+}
+
+fn requested_mac(document: &AsWritten) -> Result<Option<Mac>> {
+    let raw: RawRequest = document.decode()?;
+    let macs = [("runtimeConfig.mac", &raw.runtime_config.mac), ("args.cni.mac", &raw.args.cni.mac)];
+    let requested = macs.into_iter().find(|(_, text)| !text.is_empty());
+    requested.map(|(key, text)| unicast_mac(key, text)).transpose()
 }
 
 /// MTU of a veth pair.
@@ -219,10 +222,12 @@ mod tests {
             (&[r#""mac": """#], &nothing, None),
             (&[], &nothing, None),
         ] {
-            let mac = InterfaceConf::read(&document(members)).unwrap().mac(args).unwrap();
+            let mac = InterfaceConf::read(&document(members), MacKeys::All).unwrap().mac(args).unwrap();
             assert_eq!(mac.map(|mac| mac.bytes()[5]), last_byte, "{members:?} {args}");
         }
-        let without = InterfaceConf::read_without_mac(&document(&[FILE])).unwrap();
+        let without = InterfaceConf::read(&document(&[FILE]), MacKeys::Requests).unwrap();
+        assert_eq!(without.mac(&nothing).unwrap(), None);
+        let without = InterfaceConf::read(&document(&[RUNTIME, ARGS_CNI, FILE]), MacKeys::None).unwrap();
         assert_eq!(without.mac(&nothing).unwrap(), None);
     }
 
@@ -236,7 +241,7 @@ mod tests {
             (r#""enabledad": 1"#, 6, "enabledad"),
             (r#""acceptRa": "no""#, 6, "acceptRa"),
         ] {
-            let error = InterfaceConf::read(&document(&[member])).unwrap_err();
+            let error = InterfaceConf::read(&document(&[member]), MacKeys::All).unwrap_err();
             assert_eq!(error.code(), code, "{member}: {error}");
             assert!(error.msg().contains(culprit), "{member}: {error}");
         }

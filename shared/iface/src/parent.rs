@@ -42,11 +42,11 @@ impl ParentConf {
     ///
     /// # Errors
     /// Code 7 if it does not exist, or if the earlier plugins created several candidates.
-    pub fn find(&self, host: &Namespace, sandbox: &Namespace, prev: Option<&AddResult>) -> Result<Parent> {
+    pub fn find(&self, host: &Namespace, sandbox: &Namespace, prev: &AddResult) -> Result<Parent> {
         let namespace = if self.in_container { sandbox } else { host };
         let link = match &self.name {
             Some(name) => named(namespace, name, "master")?,
-            None => match prev.map(|prev| self.of_chain(prev)).transpose()?.flatten() {
+            None => match self.of_chain(prev)? {
                 Some(interface) => named(namespace, &interface.name, "prevResult: interface")?,
                 None if !self.or_default_route => return Err(without_name(namespace)),
                 None => default_uplink(namespace)?.ok_or_else(|| without_default_route(namespace))?,

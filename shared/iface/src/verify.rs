@@ -7,52 +7,40 @@ use netlink::{Link, RouteFilter, uapi};
 
 use crate::{Namespace, apply, tables};
 
+/// The container's interface, as far as ADD's result does not state it.
+#[derive(Clone, Copy, Debug)]
+pub struct Expected<'a> {
+    kind: &'a str,
+    mtu: Option<u32>,
+    most: u32,
+}
+
+impl<'a> Expected<'a> {
+    /// An interface of a kind.
+    pub fn kind(kind: &'a str) -> Self {
+        Self { kind, mtu: None, most: u32::MAX }
+    }
+
+    /// With the configured MTU, if there is one: results before 1.1.0 have none.
+    pub fn mtu(self, mtu: Option<u32>) -> Self {
+        Self { mtu, ..self }
+    }
+
+    /// On a parent: if the parent's MTU is lowered, the kernel lowers the interface's.
+    pub fn on(self, parent: &Link) -> Self {
+        Self { most: parent.mtu, ..self }
+    }
+}
+
 /// Checks the container's interface: listed in the result, its kind, up, hardware address, MTU, addresses and routes.
 ///
 /// # Errors
 /// Code 7 if the result does not list the interface; code 999 if something differs.
-pub fn container<C>(sandbox: &Namespace, call: &Check<C>, kind: &str) -> Result<Link> {
-    as_listed(sandbox, call, kind, None, u32::MAX)
-}
-
-/// Like [`container`], for an interface with a configured MTU: results before 1.1.0 have none.
-///
-/// # Errors
-/// Code 7 if the result does not list the interface; code 999 if something differs.
-pub fn container_with_mtu<C>(
-    sandbox: &Namespace,
-    call: &Check<C>,
-    kind: &str,
-    mtu: Option<u32>,
-) -> Result<Link> {
-    as_listed(sandbox, call, kind, mtu, u32::MAX)
-}
-
-/// Like [`container_with_mtu`], for an interface on a parent: if the parent's MTU is lowered, the kernel lowers the child's.
-///
-/// # Errors
-/// Code 7 if the result does not list the interface; code 999 if something differs.
-pub fn child<C>(
-    sandbox: &Namespace,
-    call: &Check<C>,
-    kind: &str,
-    mtu: Option<u32>,
-    parent: &Link,
-) -> Result<Link> {
-    as_listed(sandbox, call, kind, mtu, parent.mtu)
-}
-
-fn as_listed<C>(
-    sandbox: &Namespace,
-    call: &Check<C>,
-    kind: &str,
-    mtu: Option<u32>,
-    most: u32,
-) -> Result<Link> {
+pub fn container<C>(sandbox: &Namespace, call: &Check<C>, expected: Expected<'_>) -> Result<Link> {
     let listed = listed(&call.prev_result, &call.attachment)?;
-    let mtu = listed.mtu.or(mtu).map(|mtu| mtu.min(most));
+    let mtu = listed.mtu.or(expected.mtu).map(|mtu| mtu.min(expected.most));
     let link = interface(sandbox, &Interface { mtu, ..listed.clone() })?;
-    of_kind(&link, kind)?;
+    of_kind(&link, expected.kind)?;
     up(&link)?;
     addresses_and_routes(sandbox, &link, call)?;
     Ok(link)

@@ -3,10 +3,10 @@
 use std::os::fd::AsFd;
 use std::time::Duration;
 
-use cni::{Attachment, Code, Error, Failures, NetworkName, Result, Scope, Undo};
+use cni::{Attachment, Code, Error, NetworkName, Result, Scope, Undo};
 use netlink::{Link, LinkChange, LinkKind, Mac, NewLink, OperState, Peer};
 
-use crate::{Namespace, ownership};
+use crate::{Namespace, creation, ownership};
 
 /// Prefix of the name of the host's end.
 const LETTERS: &str = "veth";
@@ -78,7 +78,9 @@ pub fn create(
     };
     let link = host.nl.create_link(&pair).map_err(|e| match e {
         e if e.is_exists() => taken(sandbox, at, &name),
-        e if e.is_unanswered() => withdraw(host, std::slice::from_ref(&name), &LinkKind::Veth, e.into()),
+        e if e.is_unanswered() => {
+            creation::withdraw(host, std::slice::from_ref(&name), &LinkKind::Veth, e.into())
+        }
         e => e.into(),
     })?;
     let (nl, made) = (host.nl.clone(), link.clone());
@@ -90,47 +92,11 @@ pub fn create(
     Ok(Veth { host: link, container: sandbox.link(&at.ifname)? })
 }
 
-/// Deletes links that may have been created although the kernel's answer was lost. A link with an alias belongs to an earlier ADD. Returns
-/// `error`, extended by links that could not be deleted.
-pub fn withdraw(namespace: &Namespace, names: &[String], kind: &LinkKind, error: Error) -> Error {
-    let mut left = Failures::new();
-    for name in names {
-        let made = left.note(namespace.nl.link(name)).flatten();
-        if let Some(made) = made.filter(|link| link.is(kind.name()) && link.alias.is_empty()) {
-            left.note(namespace.nl.delete_link(&made));
-        }
-    }
-    match left.into_result() {
-        Ok(()) => error,
-        Err(left) => error.and_rollback(left),
-    }
-}
-
-/// Checks that CNI_IFNAME does not exist, before the first effect of an ADD.
-///
-/// # Errors
-/// Code 4 if the container has an interface of that name.
-pub fn refuse_taken_name(sandbox: &Namespace, at: &Attachment) -> Result<()> {
-    match sandbox.nl.link(&at.ifname)? {
-        None => Ok(()),
-        Some(_) => Err(Error::new(
-            Code::InvalidEnvironment,
-            format!("CNI_IFNAME {} is taken in {sandbox}", at.ifname),
-        )
-        .detail("an earlier ADD was not followed by its DEL, or another plugin created the interface")),
-    }
-}
-
-/// Explains EEXIST: CNI_IFNAME may have been created since [`refuse_taken_name`].
-pub fn taken_name(sandbox: &Namespace, at: &Attachment, cause: Error) -> Error {
-    refuse_taken_name(sandbox, at).err().unwrap_or(cause)
-}
-
 /// Explains which of the two names exists.
 fn taken(sandbox: &Namespace, at: &Attachment, host_name: &str) -> Error {
     let left = Error::new(Code::Internal, format!("link {host_name} exists in the host's namespace already"))
         .detail(format!("an earlier ADD of container {} left it behind; its DEL removes it", at.container));
-    taken_name(sandbox, at, left)
+    creation::taken_name(sandbox, at, left)
 }
 
 /// Name of an attachment's end on the host.

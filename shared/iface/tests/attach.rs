@@ -5,12 +5,13 @@ mod common;
 
 use cni::{AddResult, AsWritten, Route};
 use common::{Lab, at, lab, layer_2, leased};
-use iface::InterfaceConf;
 use iface::attach::Attach;
+use iface::{InterfaceConf, MacKeys};
 use netlink::{Link, RouteFilter};
 
 fn conf(json: &str) -> InterfaceConf {
-    InterfaceConf::read(&AsWritten::from(cni::json::parse(json.as_bytes(), "it").unwrap())).unwrap()
+    InterfaceConf::read(&AsWritten::from(cni::json::parse(json.as_bytes(), "it").unwrap()), MacKeys::All)
+        .unwrap()
 }
 
 fn leases(ips: &[(&str, Option<&str>)], routes: &[&str]) -> AddResult {

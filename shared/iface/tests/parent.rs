@@ -13,7 +13,7 @@ fn conf(text: &str) -> cni::Result<ParentConf> {
 }
 
 fn find(lab: &Lab, text: &str, prev: Option<&AddResult>) -> cni::Result<Parent> {
-    conf(text).unwrap().find(&lab.host, &lab.sandbox, prev)
+    conf(text).unwrap().find(&lab.host, &lab.sandbox, prev.unwrap_or(&AddResult::default()))
 }
 
 fn found(lab: &Lab, text: &str, prev: Option<&AddResult>) -> (String, bool) {
@@ -73,7 +73,7 @@ fn the_default_route_does_not_name_the_link_of_a_plugin_that_wants_it_named() {
     lab(|lab| {
         default_route(lab, "up");
         let conf = ParentConf { or_default_route: false, ..conf("{}").unwrap() };
-        let error = conf.find(&lab.host, &lab.sandbox, None).unwrap_err();
+        let error = conf.find(&lab.host, &lab.sandbox, &AddResult::default()).unwrap_err();
         assert_eq!((error.code(), error.msg()), (7, "master is missing"));
         assert_eq!(conf.find_on_host(&lab.host).unwrap(), None, "a chain may name it");
     });

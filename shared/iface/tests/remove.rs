@@ -47,6 +47,7 @@ fn del(network: &str, netns: Option<&PathBuf>) -> Del {
     Del {
         attachment: at("c", "eth0"),
         netns: netns.cloned(),
+        prev_result: None,
         net: layer_2(network),
         conf: cni::AsWritten::default(),
     }

@@ -5,8 +5,9 @@ mod common;
 
 use cni::{AddResult, Check, Route, Version};
 use common::{Lab, at, lab, layer_2, leased, sh};
+use iface::InterfaceConf;
 use iface::attach::Attach;
-use iface::{InterfaceConf, verify};
+use iface::verify::{self, Expected};
 use netlink::LinkChange;
 
 /// An attachment after ADD.
@@ -29,8 +30,13 @@ fn attached(lab: &Lab) -> Check<()> {
 fn an_unchanged_attachment_passes() {
     lab(|lab| {
         let call = attached(lab);
-        assert_eq!(verify::container(&lab.sandbox, &call, "veth").unwrap().name, "eth0");
-        assert!(verify::container(&lab.sandbox, &call, "macvlan").unwrap_err().msg().contains("kind"));
+        assert_eq!(verify::container(&lab.sandbox, &call, Expected::kind("veth")).unwrap().name, "eth0");
+        assert!(
+            verify::container(&lab.sandbox, &call, Expected::kind("macvlan"))
+                .unwrap_err()
+                .msg()
+                .contains("kind")
+        );
     });
 }
 
@@ -58,7 +64,7 @@ fn differences_are_named() {
         lab(move |lab| {
             let call = attached(lab);
             harm(lab);
-            let error = verify::container(&lab.sandbox, &call, "veth").unwrap_err();
+            let error = verify::container(&lab.sandbox, &call, Expected::kind("veth")).unwrap_err();
             assert!(error.msg().contains(what), "{what}: {error}");
         });
     }
@@ -77,9 +83,9 @@ fn check_accepts_a_route_that_is_on_another_interface_of_the_container() {
             .unwrap();
         call.prev_result.interfaces.push(lab.sandbox.report(&other));
         call.prev_result.routes.push(Route::to(dst));
-        verify::container(&lab.sandbox, &call, "veth").unwrap();
+        verify::container(&lab.sandbox, &call, Expected::kind("veth")).unwrap();
         call.prev_result.interfaces.pop();
-        assert!(verify::container(&lab.sandbox, &call, "veth").is_err());
+        assert!(verify::container(&lab.sandbox, &call, Expected::kind("veth")).is_err());
     });
 }
 
@@ -104,12 +110,12 @@ fn each_of_two_interfaces_has_its_default_route() {
         };
         let calls = [0, 1].map(attach);
         for call in &calls {
-            verify::container(&lab.sandbox, call, "veth").unwrap();
+            verify::container(&lab.sandbox, call, Expected::kind("veth")).unwrap();
         }
         sh(&format!("nsenter --net={} ip -6 route del default via fd00:0::1", lab.path().display()));
-        let lost = verify::container(&lab.sandbox, &calls[0], "veth").unwrap_err();
+        let lost = verify::container(&lab.sandbox, &calls[0], Expected::kind("veth")).unwrap_err();
         assert!(lost.msg().contains("route to ::/0"), "{lost}");
-        verify::container(&lab.sandbox, &calls[1], "veth").unwrap();
+        verify::container(&lab.sandbox, &calls[1], Expected::kind("veth")).unwrap();
     });
 }
 
@@ -121,7 +127,8 @@ fn a_route_may_be_in_another_table_if_the_result_says_so_or_cannot_say_it() {
         let nsenter = format!("nsenter --net={} ip route", lab.path().display());
         sh(&format!("{nsenter} del 10.9.0.0/16"));
         sh(&format!("{nsenter} add 10.9.0.0/16 via 10.1.0.1 table 100"));
-        let verified = |call: &Check<()>| verify::container(&lab.sandbox, call, "veth").map(drop);
+        let verified =
+            |call: &Check<()>| verify::container(&lab.sandbox, call, Expected::kind("veth")).map(drop);
         assert!(verified(&call).unwrap_err().msg().contains("route to 10.9.0.0/16"));
         call.prev_result.routes[0].table = Some(100);
         verified(&call).unwrap();

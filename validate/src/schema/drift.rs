@@ -218,13 +218,12 @@ fn remove<P: Plugin>(document: &Value) {
         name: NetworkName::parse("drift").unwrap(),
         version: Version::LATEST,
         dns: None,
-        prev_result: None,
         ipam: None,
         path: Vec::new(),
     };
     let (container, ifname) = (ContainerId::parse("drift").unwrap(), IfName::parse("eth0").unwrap());
     let attachment = Attachment { container, ifname };
-    P::del(&Del { attachment, netns: None, net: net(), conf: conf.clone() }).ok();
+    P::del(&Del { attachment, netns: None, prev_result: None, net: net(), conf: conf.clone() }).ok();
     P::gc(&Gc { scope: Scope::default(), net: net(), conf }).ok();
 }
 

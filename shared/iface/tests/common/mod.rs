@@ -7,7 +7,9 @@ use std::path::PathBuf;
 use std::process::Command;
 use std::thread;
 
-use cni::{Add, Attachment, CniArgs, ContainerId, IfName, IpConfig, NetConf, NetworkName, Undo, Version};
+use cni::{
+    Add, AddResult, Attachment, CniArgs, ContainerId, IfName, IpConfig, NetConf, NetworkName, Undo, Version,
+};
 use iface::child::{self, Spec};
 use iface::parent::Parent;
 use iface::{Namespace, veth};
@@ -100,13 +102,20 @@ pub fn at(container: &str, ifname: &str) -> Attachment {
 pub fn layer_2(name: &str) -> NetConf {
     let name = network(name);
     let (version, path) = (Version::LATEST, Vec::new());
-    NetConf { name, version, dns: None, prev_result: None, ipam: None, path }
+    NetConf { name, version, dns: None, ipam: None, path }
 }
 
 /// An ADD of a network without IPAM.
 pub fn add(network: &str, ifname: &str) -> Add<()> {
     let (attachment, net) = (at("c", ifname), layer_2(network));
-    Add { attachment, netns: PathBuf::new(), args: CniArgs::default(), net, conf: () }
+    Add {
+        attachment,
+        netns: PathBuf::new(),
+        args: CniArgs::default(),
+        prev_result: AddResult::default(),
+        net,
+        conf: (),
+    }
 }
 
 /// A leased address.
