@@ -33,7 +33,8 @@ impl Plugin for Bridge {
         let sandbox = Namespace::open(&call.netns)?;
         let mtu = conf.mtu.resolve(&host)?;
         let mac = conf.interface.mac(&call.args)?;
-        // The interface that an earlier plugin of the chain created. Without one, this ADD creates a veth pair.
+        // An earlier plugin of the chain may have created the link on the host. bridge then makes that link a port of
+        // the bridge. Otherwise, bridge creates a veth pair.
         let adopted = port::find_chained(&host, call)?;
         if adopted.is_some() {
             rules::refuse_spoof_check(conf)?;
@@ -41,7 +42,7 @@ impl Plugin for Bridge {
             veth::refuse_taken_name(&sandbox, &call.attachment)?;
         }
 
-        // Validate everything before this step, because the bridge stays even if ADD fails.
+        // Add new validations before this step: the bridge that it creates stays even if ADD fails.
         let bridge = bridge::ensure(&host, conf, mtu)?;
         let port = match adopted {
             Some(link) => port::adopt(&host, &bridge, link, call, &sandbox, undo)?,
@@ -76,13 +77,14 @@ impl Plugin for Bridge {
     fn del(call: &Del) -> Result<()> {
         let owner = Owner::new(&call.net.name, &call.attachment);
         remove::with_leases(&call.net, Command::Del, |failures| {
-            // Delete the rules before the link. `removal` closes its sockets at the end of this block, so the kernel's grace
-            // periods for rules and link overlap.
+            // Delete the rules before the link. The kernel waits for an RCU grace period when it deletes the link, and
+            // when `removal` closes its sockets at the end of this block. In this order, the two waits overlap.
             let removal = Removal::start();
             failures.note(removal.remove(&owner, &rules::KINDS));
             if let Some(host) = failures.note(Namespace::host()) {
                 failures.note(port::release_adopted(&host, call));
                 failures.note(remove::veth(&host, &call.net.name, &call.attachment, call.netns.as_ref()));
+                // A concurrent `cnitool repair` may have installed the rules again while the link still existed.
                 failures.note(removal.remove_repaired(&owner));
                 failures.note(vlan::remove_unused_gateway(&host, &call.conf));
             }
