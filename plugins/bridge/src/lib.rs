@@ -78,13 +78,13 @@ impl Plugin for Bridge {
         let owner = Owner::new(&call.net.name, &call.attachment);
         remove::with_leases(&call.net, Command::Del, |failures| {
             // Delete the rules before the link. The kernel waits for an RCU grace period when it deletes the link, and
-            // when `removal` closes its sockets at the end of this block. In this order, the two waits overlap.
+            // when `removal` closes its sockets at the end of this block. In this order, the two waits overlap. While the
+            // link existed, a concurrent `cnitool repair` may have installed the rules again: `remove_repaired`.
             let removal = Removal::start();
             failures.note(removal.remove(&owner, &rules::KINDS));
             if let Some(host) = failures.note(Namespace::host()) {
                 failures.note(port::release_adopted(&host, call));
                 failures.note(remove::veth(&host, &call.net.name, &call.attachment, call.netns.as_ref()));
-                // A concurrent `cnitool repair` may have installed the rules again while the link still existed.
                 failures.note(removal.remove_repaired(&owner));
                 failures.note(vlan::remove_unused_gateway(&host, &call.conf));
             }
