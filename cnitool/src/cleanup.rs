@@ -21,7 +21,7 @@ mod orphaned;
 
 /// Timeout for the kernel to remove the links of a namespace that has no users any more.
 const TIMEOUT: Duration = Duration::from_secs(10);
-/// Interval between two looks at these links.
+/// Pause between two plans while the kernel removes these links.
 const PAUSE: Duration = Duration::from_millis(20);
 
 /// The kind of the [`Thing`] for a cache file that a power failure has truncated. cnitool itself removes such files.
