@@ -1,4 +1,8 @@
-//! Decides what a GC of a network removes and keeps. It finds the container of each resource, and whether it is alive.
+//! Decides which resources a GC of a network removes and which it keeps. To decide, this module finds the container of
+//! each resource, and whether the container is alive.
+//!
+//! It uses the attachments in caches (cnitool's own cache, and the caches of the host's runtimes), the resources that
+//! the plugins list, and the host's network namespaces and processes.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
@@ -17,9 +21,10 @@ mod orphaned;
 
 /// Timeout for the kernel to remove the links of a namespace that has no users any more.
 const TIMEOUT: Duration = Duration::from_secs(10);
+/// Pause between two plans while the kernel removes these links.
 const PAUSE: Duration = Duration::from_millis(20);
 
-/// The kind of a cache file that a power failure has truncated. cnitool removes such files itself.
+/// The kind of the [`Thing`] for a cache file that a power failure has truncated. cnitool itself removes such files.
 const TORN: &str = "torn result";
 
 /// The options of `cnitool gc`.
@@ -27,16 +32,18 @@ const TORN: &str = "torn result";
 pub struct PlanOptions {
     /// Also removes live attachments in cnitool's own cache.
     pub all: bool,
-    /// Containers and names of resources to remove, even if the container may be alive.
+    /// Ids of containers whose resources are removed, and names of resources to remove, even if the container may be
+    /// alive. Names of other vendors' plugins, which then receive GC.
     pub force: BTreeSet<String>,
-    /// Keeps younger attachments, if a cache contains their age.
+    /// Keeps attachments that are younger than this, if a cache contains their age.
     pub older_than: Option<Duration>,
 }
 
 /// Why GC keeps a resource.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum KeepReason {
-    /// Its container is alive, and no cache contains the attachment.
+    /// The resource's container is alive. (If a cache contains the live attachment, the resource is kept too, but not
+    /// listed.)
     Alive,
     /// The container may be alive.
     Unsure,
@@ -57,7 +64,7 @@ impl KeepReason {
 /// The decisions of a GC of one network, before anything is removed.
 #[derive(Debug, Default)]
 pub struct Plan {
-    /// Attachments in cnitool's own cache to delete by DEL.
+    /// Attachments in cnitool's own cache for which cnitool calls DEL.
     pub delete: Vec<Entry>,
     /// Live attachments in `delete`, because of `--all`.
     pub alive: Attachments,
@@ -65,22 +72,25 @@ pub struct Plan {
     pub stale_elsewhere: Vec<Entry>,
     /// The resources to remove.
     pub removed: Vec<Thing>,
-    /// The resources that are kept although no cache contains their attachment.
+    /// The resources that are kept although no cache contains a live attachment for them.
     pub kept: Vec<(Thing, KeepReason)>,
-    /// Plugins of other vendors. They receive DEL, but no GC.
+    /// Plugins of other vendors. They receive DEL. They receive GC only if they are also in `gc_plugins`.
     pub foreign: BTreeSet<PluginType>,
     /// Plugins in `foreign` that receive GC because of `--force`.
     gc_plugins: BTreeSet<PluginType>,
+    /// Attachments whose resources are removed.
     stale: Attachments,
+    /// Names of resources to remove because of `--force`.
     names: BTreeSet<String>,
+    /// Truncated cache files to remove.
     torn: Vec<PathBuf>,
     /// All attachments to keep.
     valid: Attachments,
 }
 
 impl Plan {
-    /// Makes a plan. If the kernel is still removing the links of deleted namespaces, waits and makes the plan again: links
-    /// exist for some milliseconds after their namespace.
+    /// Makes a plan. After a namespace is deleted, its links exist for some milliseconds. If the kernel is still
+    /// removing such links, waits and makes the plan again.
     ///
     /// # Errors
     /// If a cache cannot be read, or a plugin cannot list its resources.
@@ -115,8 +125,8 @@ impl Plan {
         self.torn.iter().map(|path| caches::remove_torn(path)).fold(Ok(()), cni::Result::and)
     }
 
-    /// The stale attachments of this plan that are still stale. A container with the same id may have been started
-    /// since.
+    /// Returns the attachments of `stale` whose containers are not alive now. After the plan was made, a container with
+    /// the same id may have been started.
     pub fn still_stale(&self, network: &Network, options: &PlanOptions, settings: &Settings) -> Attachments {
         let (Ok(mut cached), Ok(namespaces)) =
             (CachedAttachments::of(network, options, settings), orphaned::look(options))
@@ -126,6 +136,7 @@ impl Plan {
         // The cache does not contain these attachments any more: DEL has removed them.
         cached.stale.extend(self.delete.iter().cloned());
         let (calls, namespaces) = (Calls::look(), &namespaces);
+        // `caches_are_complete` only decides whether a container is dead or may be alive. Both are still stale here.
         let host = Host { cached: &cached, namespaces, calls: &calls, caches_are_complete: false };
         let containers = by_container(&self.removed);
         let is_stale = |at: &&Attachment| {
@@ -154,6 +165,7 @@ impl Plan {
             let forced = options.force.contains(container);
             let all = containers.get(container).map(Vec::as_slice).unwrap_or_default();
             let verdict = if forced { None } else { host.verdict(container, ifname, all) };
+            // Resources of an attachment whose namespace was just deleted may only seem alive: its links still exist.
             is_settled &= verdict != Some(KeepReason::Alive) || !host.is_being_deleted(container, ifname);
             if cached.is_alive(container, ifname) && !forced {
                 continue;
@@ -179,8 +191,8 @@ impl Plan {
         plan.foreign = survey.foreign;
         plan.gc_plugins =
             plan.foreign.iter().filter(|kind| options.force.contains(&***kind)).cloned().collect();
-        // An attachment is alive, too, if the path of its namespace was deleted but a process is still in the
-        // namespace.
+        // If the path of a namespace was deleted, the cache's entry looks stale. But the attachment is alive if a
+        // process is still in the namespace.
         let is_alive = |at: &Attachment| {
             let mut alive = plan.kept.iter().filter(|(_, why)| *why == KeepReason::Alive);
             alive.any(|(thing, _)| *thing.container == *at.container && *thing.ifname == *at.ifname)
@@ -199,7 +211,8 @@ impl Plan {
     }
 }
 
-/// The resources of each attachment. Resources without an interface name have a separate key for each container.
+/// The resources of each attachment, by container id and interface name. If a resource has no interface name, the name
+/// in its key is empty.
 fn by_owner(things: &[Thing]) -> BTreeMap<(&str, &str), Vec<&Thing>> {
     let mut by_owner: BTreeMap<(&str, &str), Vec<&Thing>> = BTreeMap::new();
     for thing in things {
@@ -208,6 +221,7 @@ fn by_owner(things: &[Thing]) -> BTreeMap<(&str, &str), Vec<&Thing>> {
     by_owner
 }
 
+/// The resources of each container, by container id.
 fn by_container(things: &[Thing]) -> BTreeMap<&str, Vec<&Thing>> {
     let mut by_container: BTreeMap<&str, Vec<&Thing>> = BTreeMap::new();
     for thing in things {
@@ -216,9 +230,9 @@ fn by_container(things: &[Thing]) -> BTreeMap<&str, Vec<&Thing>> {
     by_container
 }
 
-/// None if the names are not valid.
+/// The attachment with these names. `None` if a name is not valid.
 fn attachment(container: &str, ifname: &str) -> Option<Attachment> {
-    // Plugins match a resource without an interface name by its container only, so any name will do.
+    // If a resource has no interface name, plugins compare only its container. So use any valid name.
     let ifname = if ifname.is_empty() { "eth0" } else { ifname };
     Some(Attachment { container: ContainerId::parse(container).ok()?, ifname: IfName::parse(ifname).ok()? })
 }
@@ -228,12 +242,14 @@ struct Host<'a> {
     cached: &'a CachedAttachments,
     namespaces: &'a Namespaces,
     calls: &'a Calls,
-    /// Whether the caches contain all namespaces of the host. Containers that they do not contain are then dead.
+    /// Whether the live attachments in the caches have all namespaces of the host. If so, every container without a
+    /// live attachment in the caches is dead.
     caches_are_complete: bool,
 }
 
 impl Host<'_> {
-    /// Why an attachment is kept. None: its container is dead.
+    /// Why an attachment's resources are kept. `None` if the container is dead, or if `--all` removes the attachment.
+    /// `things` are all resources of the container.
     fn verdict(&self, container: &str, ifname: &str, things: &[&Thing]) -> Option<KeepReason> {
         if container.is_empty() {
             return Some(KeepReason::NoOwner);
@@ -247,11 +263,12 @@ impl Host<'_> {
         if self.cached.is_alive(container, ifname) || things.iter().any(leads_to_namespace) {
             return Some(KeepReason::Alive);
         }
-        // The runtime has removed the namespace. Do not look for the addresses: another container may have them by
-        // now.
+        // The runtime has removed the namespace. Do not search the host for the attachment's addresses: another
+        // container may have them by now.
         if self.cached.is_stale(container, ifname) {
             return None;
         }
+        // If a process could not be examined, it may belong to this container.
         let is_blind = self.namespaces.is_blind();
         let has_address = |thing: &&Thing| thing.address.is_some_and(|ip| self.namespaces.may_have(ip));
         let has_path = |thing: &&Thing| thing.netns.as_deref().is_some_and(|path| self.is_at(path));
@@ -261,6 +278,8 @@ impl Host<'_> {
         {
             return Some(KeepReason::Alive);
         }
+        // The evidence that a container is dead: the searches above did not find the resource's address or namespace
+        // path, or the resource is a link whose namespace was deleted.
         let is_traceable = |thing: &&Thing| {
             thing.address.is_some()
                 || thing.netns.is_some()
@@ -274,7 +293,8 @@ impl Host<'_> {
         !path.as_os_str().is_empty() && self.namespaces.is_at(path)
     }
 
-    /// Whether the namespace was deleted, but the kernel may not have removed its links yet.
+    /// Whether the attachment's namespace was deleted according to the caches. The kernel may not have removed its
+    /// links yet.
     fn is_being_deleted(&self, container: &str, ifname: &str) -> bool {
         !self.cached.is_alive(container, ifname) && self.cached.is_stale(container, ifname)
     }

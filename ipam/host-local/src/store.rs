@@ -2,13 +2,17 @@
 //! DATADIR/NETWORK, `last_reserved_ip.N` for range set N, and `lock`, which is locked with flock(2) during each read or
 //! change, see [`lock`].
 //!
-//! - *Leases are written atomically*: a file is written with a temporary name, `.new.*`, and then renamed. If the process is killed,
-//!   the next run that reads all leases removes the unfinished file. Nothing calls fsync, because after a power failure the
-//!   containers no longer exist. Their lease files are then either complete, and DEL or GC releases them, or torn.
-//! - *No lease is overwritten*, even without the lock: a lease file is only created, never replaced.
-//! - *A torn file is not a lease.* The reference writes in place, so a kill leaves empty files. Their addresses count as free. The
-//!   files are removed while the lock is held.
-//! - *The time for an operation does not grow with the number of leases*, see [`index`].
+//! - *Leases are written atomically*: a file is written with a temporary name, `.new.*`, and then renamed. If the
+//!   process is killed, the next run that reads all leases removes the unfinished file.
+//! - *No lease is overwritten*, even without the lock: the rename fails if a file of this name exists
+//!   (RENAME_NOREPLACE).
+//! - *A torn file is not a lease.* A torn file is empty or contains only zeros. The reference writes lease files in
+//!   place, so a kill of the reference leaves empty files. The address of a torn file counts as free, and the file is
+//!   removed while the lock is held.
+//! - *Nothing calls fsync*, because no container survives a power failure. Its lease file is then either complete, and
+//!   DEL or GC releases the lease, or torn.
+//! - *The time for an operation does not grow with the number of leases*. The [`index`] finds the leases of an owner.
+//!   The *seal* of the index proves that the index has an entry for every lease.
 
 use std::io::{self, ErrorKind};
 use std::net::IpAddr;
@@ -36,34 +40,39 @@ pub use lease::{Lease, Owner};
 use lock::Lock;
 pub use status::{NEARLY_FULL, check as status};
 
+/// The boot mark: a file with the kernel's boot id at the last ADD with `resetOnReboot`.
 const BOOT: &str = ".boot_id";
-/// Its modification time is the start of the last search for stale leases in the background.
+/// An empty file. Its modification time is the start of the last search for stale leases in the background.
 const LOOKED: &str = ".looked";
 /// Minimum interval between two such searches.
 const LOOK_PAUSE: Duration = Duration::from_secs(600);
+/// Prefix of the hints: the file for range set N contains the address that was leased last. The search for a free
+/// address begins after it.
 const LAST_RESERVED: &str = "last_reserved_ip.";
-/// Maximum size of the boot mark or hint in bytes. An editor may have added a line end.
+/// Maximum size of the boot mark or of a hint in bytes. An editor may have added a line end.
 const LONGEST_MARK: u64 = 100;
 
-/// A network's leases, locked until this is dropped.
+/// A network's leases. They are locked until the store is dropped.
 #[derive(Debug)]
 pub struct Store {
     dir: Directory,
     /// `None` if the index on disk may lack entries of leases.
     index: Option<Index>,
+    /// Whether this process has changed the directory, which breaks the index's seal.
     changed: bool,
     lock: Lock,
 }
 
-/// A lease, and when its file was last changed.
+/// A lease, and the time at which its file was last changed.
 #[derive(Clone, Debug)]
 pub struct Aged {
     pub lease: Lease,
     pub changed: SystemTime,
+    /// Identifies the file and its last change.
     stamp: Stamp,
 }
 
-/// Errors of single files.
+/// Errors of single files in the directory.
 #[derive(Debug, Default)]
 pub struct FileErrors {
     /// Files that could not be read. They may be leases of any container.
@@ -73,10 +82,10 @@ pub struct FileErrors {
 }
 
 impl FileErrors {
-    /// All errors as one.
+    /// Combines all errors into one.
     ///
     /// # Errors
-    /// The errors of all files.
+    /// If any file has an error.
     pub fn into_result(mut self) -> Result<()> {
         self.others.note(self.unread.into_result());
         self.others.into_result()
@@ -103,7 +112,7 @@ impl Store {
         }
     }
 
-    /// Locks a network's leases. None if the directory does not exist.
+    /// Locks a network's leases. Returns `None` if the directory does not exist.
     ///
     /// # Errors
     /// Code 5 if the directory cannot be opened, locked or read.
@@ -114,10 +123,12 @@ impl Store {
         Ok(Some(Self { dir, index, changed: false, lock }))
     }
 
-    /// The attachment's leases, by address. If there are none, the leases of its container without an interface. Also
-    /// returns the errors of files that may be such leases.
+    /// Returns the attachment's leases, sorted by address. If the attachment has none, returns the leases of its
+    /// container whose files contain no interface. Also returns the errors of files that could not be read, because
+    /// such a file may be a lease of the attachment.
     ///
-    /// If the index has no entry, there is no lease. A lease file that was overwritten in place is not found.
+    /// A valid index without an entry for the attachment means that it has no lease. There is one exception: if a
+    /// program has overwritten a lease file in place, the index does not contain the file's new owner.
     ///
     /// # Errors
     /// Code 5 if a file cannot be read.
@@ -141,7 +152,7 @@ impl Store {
         }
     }
 
-    /// The leases according to the index. None if it is incomplete or damaged.
+    /// The leases of the owners that the index finds. `None` if the index is incomplete or damaged.
     fn indexed(&self, owners: &[Owner]) -> Option<Vec<Lease>> {
         let index = self.index.as_ref()?;
         let mut found = Vec::new();
@@ -155,7 +166,7 @@ impl Store {
         Some(found)
     }
 
-    /// Reads all leases, and returns those of the owners.
+    /// Reads all leases, and returns the leases of the owners.
     fn search(&mut self, owners: &[Owner]) -> Result<(Vec<Lease>, Failures)> {
         let mut found = Vec::new();
         let errors = self.retain(|ip, owner| {
@@ -193,6 +204,7 @@ impl Store {
                 }
             };
             match owner {
+                // `None` after an error: the file may be a lease that the new index lacks.
                 Some(Some(owner)) => note(&mut index, |index| index.insert(&owner.content(), ip)),
                 Some(None) => {}
                 None => index = None,
@@ -202,10 +214,10 @@ impl Store {
         Ok(errors)
     }
 
-    /// Visits all leases without a change.
+    /// Calls `visit` for each lease. Changes nothing.
     ///
     /// # Errors
-    /// Code 5 if files cannot be read. All other leases are visited.
+    /// Code 5 if files cannot be read. `visit` is called for all other leases.
     pub fn each(&self, mut visit: impl FnMut(IpAddr, &Owner)) -> Result<()> {
         let mut failures = Failures::new();
         for ip in self.dir.names()?.iter().filter_map(|name| lease::address(name)) {
@@ -218,7 +230,7 @@ impl Store {
         failures.into_result()
     }
 
-    /// All leases, with their ages. Unreadable files are left out.
+    /// All leases, with the times of their last changes. Unreadable files are left out.
     ///
     /// # Errors
     /// Code 5 if the directory cannot be read.
@@ -231,7 +243,8 @@ impl Store {
         Ok(self.dir.addresses()?.into_iter().filter_map(aged).collect())
     }
 
-    /// Releases a lease if its file has not changed since it was read. Returns whether it did.
+    /// Releases a lease if its file has not changed since [`Store::aged`] read it, and if the reference is excluded.
+    /// Returns whether the lease was released.
     ///
     /// # Errors
     /// Code 5 if the file cannot be removed.
@@ -243,15 +256,16 @@ impl Store {
         Ok(is_same)
     }
 
-    /// Whether a range set may be nearly full. Uses only the index: that is fast, and each attachment has an address of
-    /// every range set.
+    /// Whether a range set may be nearly full. For speed, this uses only the number of leases in the index. Each
+    /// attachment has an address of every range set, so each range set has an equal part of the leases.
     pub fn is_nearly_full(&self, sets: &[RangeSet]) -> bool {
         let Some(index) = &self.index else { return false };
         let leased = u128::from(index.count()) / (sets.len().max(1) as u128);
         sets.iter().any(|set| leased >= set.capacity().saturating_mul(NEARLY_FULL) / 100)
     }
 
-    /// Whether a search for stale leases in the background is due. If so, records its start.
+    /// Whether a search for stale leases in the background is due. If so, records the current time as the search's
+    /// start.
     pub fn is_background_search_due(&mut self) -> bool {
         let last = self.dir.modified(LOOKED);
         let is_time = last.is_none_or(|last| last.elapsed().map_or(true, |age| age > LOOK_PAUSE));
@@ -262,7 +276,8 @@ impl Store {
         false
     }
 
-    /// Keeps a lease and returns its owner, or removes it.
+    /// Decides about the file of an address. If `keep` accepts the lease, returns its owner. Otherwise, or if the file
+    /// is torn, removes the file.
     fn settle(
         &self,
         ip: IpAddr,
@@ -271,7 +286,7 @@ impl Store {
     ) -> Result<Option<Owner>> {
         match content {
             Content::Lease(owner) if keep(ip, &owner) => Ok(Some(owner)),
-            // The reference may be writing it.
+            // The reference is not excluded. It may just be writing this file.
             Content::Torn if !self.lock.is_whole() => Ok(None),
             Content::Lease(_) | Content::Torn => self.dir.remove(&ip.to_string()).map(|_| None),
             Content::NotAFile => {
@@ -293,8 +308,9 @@ impl Store {
             self.write(&lease)?;
             note(&mut self.index, |index| index.insert(&lease.owner.content(), ip));
             written.push(lease);
-            // Written in place: a torn hint changes only the order of allocation. A rename over an existing file would
-            // make ext4 write it to the disk immediately (auto_da_alloc), which takes longer than the rest of an ADD.
+            // Write the hint in place: a torn hint changes only the order of allocation. After a rename over an
+            // existing file, ext4 writes the file to the disk immediately (auto_da_alloc), which takes longer than the
+            // rest of an ADD.
             self.dir.write_in_place(&format!("{LAST_RESERVED}{set}"), &ip.to_string())
         });
         outcome.map_err(|error| {
@@ -308,7 +324,7 @@ impl Store {
         if self.dir.write_once(&name, &content)? {
             return Ok(());
         }
-        // A torn file has this name. Remove it.
+        // A file of this name exists. If it is torn, replace it.
         if !self.is_taken(lease.ip)? {
             self.dir.remove(&name)?;
             if self.dir.write_once(&name, &content)? {
@@ -320,7 +336,7 @@ impl Store {
             .detail("another process wrote that lease without holding the lock"))
     }
 
-    /// Releases a lease that was read or written under this lock.
+    /// Releases a lease that was read or written while this store held the lock.
     ///
     /// # Errors
     /// Code 5 if a file cannot be removed.
@@ -330,9 +346,9 @@ impl Store {
         Ok(())
     }
 
-    /// Drops all leases if they are from before this boot.
+    /// Drops all leases if the boot mark is from an earlier boot. Then writes the mark of this boot.
     ///
-    /// Leases without a boot mark are kept, for example at the first call.
+    /// Without a boot mark, for example at the first call, or with a damaged one, all leases are kept.
     ///
     /// # Errors
     /// Code 5 if a file operation fails.
@@ -341,7 +357,7 @@ impl Store {
         let path = self.dir.path(BOOT);
         match self.dir.content(BOOT, LONGEST_MARK) {
             Ok(mark) if mark == this_boot => return Ok(()),
-            // A damaged mark is ignored.
+            // The mark is damaged.
             Ok(mark) if !boot::is_id(&mark) => {}
             Ok(_) => self.retain(|_, _| false)?.into_result()?,
             Err(e) if matches!(e.kind(), ErrorKind::NotFound | ErrorKind::FileTooLarge) => {}
@@ -351,8 +367,9 @@ impl Store {
         self.dir.write(BOOT, &String::from_utf8_lossy(&this_boot))
     }
 
-    /// Removes the boot mark, because [`Store::reset_after_reboot`] would not know about the leases that are created
-    /// from now on.
+    /// Removes the boot mark. ADD calls this while `resetOnReboot` is off, because the mark is then not updated after a
+    /// reboot. If `resetOnReboot` is turned on later, an old mark would make [`Store::reset_after_reboot`] drop leases
+    /// of running containers.
     ///
     /// # Errors
     /// Code 5 if the file cannot be removed.
@@ -362,7 +379,7 @@ impl Store {
     }
 }
 
-/// Changes the index. If that fails, the index is incomplete, and is dropped.
+/// Changes the index. If the change fails, the index is incomplete: sets it to `None`.
 fn note(index: &mut Option<Index>, change: impl FnOnce(&mut Index) -> io::Result<()>) {
     if index.as_mut().is_some_and(|index| change(index).is_err()) {
         *index = None;
@@ -376,7 +393,7 @@ impl Leases for Store {
     }
 
     fn is_taken(&self, ip: IpAddr) -> Result<bool> {
-        // Without the whole lock, the reference may be writing an empty file.
+        // If the reference is not excluded, an empty file may be a lease that the reference is just writing.
         if self.lock.is_whole() { self.dir.is_taken(ip) } else { self.dir.exists(ip) }
     }
 
@@ -392,8 +409,8 @@ impl Leases for Store {
     }
 }
 
-/// The seal is always the last change, before the lock is released. A failure needs no report: without a seal, the next
-/// process rebuilds the index.
+/// Seals the index. This is always the last change before the lock is released. If it fails, nothing is reported:
+/// without a valid seal, the next process rebuilds the index.
 impl Drop for Store {
     fn drop(&mut self) {
         let sealable = self.changed && self.lock.is_whole();

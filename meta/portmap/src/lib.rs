@@ -1,4 +1,5 @@
-//! portmap: forwards host ports to the container. It is chained: an earlier plugin attaches the container.
+//! portmap: forwards host ports to the container. It is a chained plugin: an earlier plugin of the chain attaches the
+//! container.
 
 mod conf;
 #[cfg(any(test, fuzzing))]
@@ -34,7 +35,8 @@ impl Plugin for Portmap {
             if let Some(guard) = localnet::guard(&ports, firewall.backend()) {
                 firewall.install(&owner, &guard, undo)?;
             }
-            // Set route_localnet only when the rules exist: they protect the host's loopback addresses.
+            // The sysctl route_localnet lets packets from other links reach 127.0.0.0/8. Set it only after the rules
+            // exist, because the rules block such packets.
             Admission::new().admit(&ports, &owner, undo)?;
         } else if call.conf.maps_ports() {
             let ifname = &call.attachment.ifname;
@@ -48,7 +50,8 @@ impl Plugin for Portmap {
         let addresses = prev.map(|prev| conf::addresses(prev, &call.attachment.ifname)).unwrap_or_default();
         let owner = Owner::new(&call.net.name, &call.attachment);
         let mut failures = Failures::new();
-        // Restore route_localnet before removing the rules: they protect the host's loopback addresses.
+        // Restore the sysctl route_localnet first: while it is set, the rules must protect the host's loopback
+        // addresses.
         failures.note(localnet::withdraw(&owner));
         let removal = Removal::start().with_addresses(addresses.iter().map(|address| address.ip()));
         failures.note(removal.remove(&owner, &KINDS));
@@ -87,7 +90,7 @@ fn host_ports(call: &Check<Conf>) -> Result<Option<HostPorts>> {
     call.conf.host_ports(&call.prev_result, &call.attachment.ifname)
 }
 
-/// The rules that ADD installed.
+/// The rules that ADD installs for an attachment.
 fn expected(call: &Check<Conf>) -> Result<Vec<Expected>> {
     let Some(ports) = host_ports(call)? else { return Ok(Vec::new()) };
     let backend = call.conf.backend;
@@ -97,7 +100,9 @@ fn expected(call: &Check<Conf>) -> Result<Vec<Expected>> {
     Ok(rules.into_iter().flatten().map(|rules| Expected { owner: owner(call), rules, backend }).collect())
 }
 
-/// Sets route_localnet again where it was reset. The repaired rules already exist, and protect the host's loopback addresses.
+/// Sets the sysctl route_localnet again for attachments whose rules were repaired, if another program has reset it. The
+/// repaired rules already exist, so they protect the host's loopback addresses. Returns for each attachment an undo
+/// action, for the case that its container has exited, and a result.
 fn admit(calls: &[&Repair<Conf>]) -> Vec<(Undo, Result<()>)> {
     let mut admission = Admission::new();
     let mut admit = |call: &Check<Conf>, undo: &mut Undo| {

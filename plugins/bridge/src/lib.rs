@@ -33,7 +33,8 @@ impl Plugin for Bridge {
         let sandbox = Namespace::open(&call.netns)?;
         let mtu = conf.mtu.resolve(&host)?;
         let mac = conf.interface.mac(&call.args)?;
-        // The interface that an earlier plugin of the chain created. Without one, this ADD creates a veth pair.
+        // An earlier plugin of the chain may have created the link on the host. bridge then makes that link a port of
+        // the bridge. Otherwise, bridge creates a veth pair.
         let adopted = port::find_chained(&host, call)?;
         if adopted.is_some() {
             rules::refuse_spoof_check(conf)?;
@@ -41,7 +42,7 @@ impl Plugin for Bridge {
             creation::refuse_taken_name(&sandbox, &call.attachment)?;
         }
 
-        // Validate everything before this step, because the bridge stays even if ADD fails.
+        // Add new validations before this step: the bridge that it creates stays even if ADD fails.
         let bridge = bridge::ensure(&host, conf, mtu)?;
         let port = match adopted {
             Some(link) => port::adopt(&host, &bridge, link, call, &sandbox, undo)?,
@@ -76,8 +77,9 @@ impl Plugin for Bridge {
     fn del(call: &Del) -> Result<()> {
         let owner = Owner::new(&call.net.name, &call.attachment);
         remove::with_leases(&call.net, Command::Del, |failures| {
-            // Delete the rules before the link. `removal` closes its sockets at the end of this block, so the kernel's grace
-            // periods for rules and link overlap.
+            // Delete the rules before the link. The kernel waits for an RCU grace period when it deletes the link, and
+            // when `removal` closes its sockets at the end of this block. In this order, the two waits overlap. While the
+            // link existed, a concurrent `cnitool repair` may have installed the rules again: `remove_repaired`.
             let removal = Removal::start();
             failures.note(removal.remove(&owner, &rules::KINDS));
             if let Some(host) = failures.note(Namespace::host()) {

@@ -1,4 +1,4 @@
-//! The dispatcher: from the start of the process to the plugin's own steps, and from their result to stdout.
+//! The dispatcher: reads a request, calls the plugin's function for the command, and prints the result or the error.
 
 use std::any::Any;
 use std::env;
@@ -22,12 +22,13 @@ pub enum Role {
     /// Creates an interface in the container. ADD and CHECK need an existing namespace. Addresses come from an IPAM plugin, which GC and
     /// STATUS call too.
     Interface,
-    /// Allocates addresses. It needs no namespace, and is the IPAM plugin of its configuration itself.
+    /// Allocates addresses. It needs no namespace. `ipam.type` of its configuration is its own name, so GC and STATUS must not call the
+    /// IPAM plugin: the plugin would call itself.
     Ipam,
-    /// Works on the interface of an earlier plugin in the chain. ADD needs that plugin's result. If the plugin needs the namespace, it opens
-    /// the namespace itself, before all other steps.
+    /// Works on the interface of an earlier plugin in the chain. ADD needs the earlier plugin's result. The dispatcher does not require an
+    /// existing namespace. A chained plugin that needs the namespace opens it as its first step.
     Chained,
-    /// Delegates to another plugin, with a configuration that it builds. The other plugin checks its own needs, and has its own IPAM
+    /// Builds a configuration and calls another plugin with it. The other plugin checks the namespace and `prevResult`, and calls the IPAM
     /// plugin.
     Delegating,
 }
@@ -50,21 +51,22 @@ pub trait Plugin {
     const ROLE: Role;
     /// Whether the plugin reads `CNI_ARGS`. If so, malformed values and unknown keys are errors.
     const READS_ARGS: bool = false;
-    /// The message if a chained plugin is the first one in the list. The words are the reference's.
+    /// The error message if a chained plugin is the first plugin in the list: the same text as the reference's.
     const UNCHAINED: &'static str = "must be called as chained plugin";
-    /// Paths of objects in the configuration in which a repeated member is an error. In other objects, the last one is used.
+    /// Objects of the configuration in which a repeated member is an error. Each object is given by its path, a list of keys. In all other
+    /// objects, the last of the repeated members is used.
     const UNREPEATED: &'static [&'static [&'static str]] = &[];
     /// The checked configuration, for ADD, CHECK and STATUS. DEL and GC receive the unchecked document. The conversion performs no I/O:
     /// `add` checks the host.
     type Conf: TryFrom<AsWritten, Error: Into<Error>>;
 
-    /// Creates the attachment. Each step that changes something first pushes the action that reverts it to `undo`.
+    /// Creates the attachment. Before a step changes something, it pushes an action to `undo`. This action reverts the step.
     ///
     /// # Errors
-    /// The operation and object that failed. The dispatcher undoes everything.
+    /// The operation and object that failed. The dispatcher then reverts all steps.
     fn add(call: &Add<Self::Conf>, undo: &mut Undo) -> Result<AddResult>;
 
-    /// Deletes everything that an ADD may have created. Continues after failures. May be called repeatedly, and without an ADD.
+    /// Deletes everything that an ADD may have created. Continues after failures. The runtime may call DEL repeatedly, and without an ADD.
     ///
     /// # Errors
     /// Everything that could not be deleted.
@@ -73,10 +75,10 @@ pub trait Plugin {
     /// Compares the attachment with the result of ADD.
     ///
     /// # Errors
-    /// The difference.
+    /// The difference between the attachment and the result.
     fn check(call: &Check<Self::Conf>) -> Result<()>;
 
-    /// Deletes everything of the network that belongs to no valid attachment. By default, only calls the IPAM plugin.
+    /// Deletes all objects of the network that belong to no valid attachment. The default implementation only calls the IPAM plugin.
     ///
     /// # Errors
     /// Everything that could not be deleted.
@@ -84,7 +86,7 @@ pub trait Plugin {
         call.net.ask_ipam(Command::Gc)
     }
 
-    /// Reports whether an ADD can succeed. By default, only calls the IPAM plugin. Runtimes call it every few seconds.
+    /// Reports whether an ADD can succeed. The default implementation only calls the IPAM plugin. Runtimes call STATUS every few seconds.
     ///
     /// # Errors
     /// Code 50 if no ADD can succeed, 51 if running containers are affected too.
@@ -95,26 +97,29 @@ pub trait Plugin {
     /// Whether the plugin installs rules that other programs may flush, and implements [`Plugin::repair`].
     const REPAIRS: bool = false;
 
-    /// Installs missing rules of the attachments, the oldest attachment first, and changes nothing else. Returns for each whether a rule
-    /// was missing. `cnitool repair` sends this command; it is not in the specification.
+    /// Installs missing rules of the attachments, the oldest attachment first, and changes nothing else. Returns for each attachment
+    /// whether a rule was missing. `cnitool repair` sends this command, which is not in the specification.
     ///
     /// # Errors
-    /// Code 3 for an attachment that no longer exists: nothing is installed for it. Otherwise the reason of the failure.
+    /// Code 3 for an attachment that no longer exists. Nothing is installed for such an attachment. Other codes if the repair failed.
     fn repair(calls: &[Repair<Self::Conf>]) -> Vec<Result<bool>> {
         calls.iter().map(|_| Ok(false)).collect()
     }
 
-    /// Main function of a process that the plugin itself started, or of its daemon. A long-running process first calls
-    /// [`heap::use_system_allocator`]. `None` if the arguments are not those of such a process. Never called without arguments.
+    /// The plugin's own command lines: its daemon, a tool for operators, or a process that the plugin starts for a part of its work.
+    /// Returns `None` if the arguments are none of these command lines. A long-running process first calls [`heap::use_system_allocator`].
+    /// The dispatcher calls this function only if there are arguments.
     fn serve_itself(_: &[OsString]) -> Option<ExitCode> {
         None
     }
 }
 
-/// Serves one call: the `main` of a plugin. Nothing else prints to stdout or determines the exit code.
+/// The `main` function of a plugin: serves one call. Recipes do not print to stdout and do not determine the exit code. The exception is
+/// [`Plugin::serve_itself`].
 pub fn main<P: Plugin>() -> ExitCode {
     let arguments: Vec<OsString> = env::args_os().skip(1).collect();
-    // Runtimes pass no arguments. A caller with arguments may still have the variables of a call in its environment.
+    // Runtimes pass no arguments. Look at the arguments before CNI_COMMAND, because a caller that passes arguments may still have the
+    // variables of a call in its environment.
     if !arguments.is_empty() {
         let _served = serving(P::NAME);
         if let Some(code) = P::serve_itself(&arguments) {
@@ -122,6 +127,7 @@ pub fn main<P: Plugin>() -> ExitCode {
         }
     }
     if !is_called() {
+        // The background process that closes the sockets of other plugin processes has arguments too.
         if close_later::serve() {
             return ExitCode::SUCCESS;
         }
@@ -138,10 +144,10 @@ pub fn main<P: Plugin>() -> ExitCode {
     answer::<P>(&|name| env::var_os(name), &read_stdin, &print)
 }
 
-/// Answers a request that is not in the specification.
+/// A function that answers a command of Ferrule which is not in the specification. Its argument is stdin. It returns the line for stdout.
 type Own = fn(&[u8]) -> Result<String>;
 
-/// Ferrule's own commands, by their argument.
+/// Finds the function for an argument on the command line: `collect` or `repair`.
 pub(crate) fn own<P: Plugin>(argument: &str) -> Option<Own> {
     match argument {
         collect::ARGUMENT => Some(collect::answer::<P>),
@@ -150,19 +156,20 @@ pub(crate) fn own<P: Plugin>(argument: &str) -> Option<Own> {
     }
 }
 
-/// Whether a runtime has started this process, and not a person at a terminal.
+/// Whether the environment contains a command of the specification. Every runtime sets `CNI_COMMAND`. Ferrule's own commands and a person
+/// at a terminal do not set it.
 pub(crate) fn is_called() -> bool {
     env::var_os("CNI_COMMAND").is_some_and(|command| !command.is_empty())
 }
 
-/// Reads all of stdin, or its substitute.
+/// Reads all of stdin. For a delegate within this process, returns the delegate's configuration instead.
 pub(crate) type ReadStdin<'a> = &'a dyn Fn() -> Result<Vec<u8>>;
 
-/// Prints a line of JSON on stdout, or its substitute.
+/// Prints a line of JSON on stdout. For a delegate within this process, stores the line for the calling plugin instead.
 pub(crate) type Print<'a> = &'a dyn Fn(&str) -> Result<()>;
 
-/// Serves one call: `variable` returns the value of a `CNI_*` variable, `read` the stdin. Compiled once for each plugin, for its own `main`
-/// and for delegation within one executable.
+/// Serves one call, for `main` and for delegation within one executable. `variable` returns the value of a `CNI_*` variable, `read` returns
+/// stdin. Callers pass trait objects, so that the compiler makes only one copy of this function for each plugin.
 pub(crate) fn answer<P: Plugin>(variable: Variable<'_>, read: ReadStdin<'_>, print: Print<'_>) -> ExitCode {
     let mut version = Version::LATEST;
     let Err(error) = serve::<P>(&mut version, variable, read, print) else { return ExitCode::SUCCESS };
@@ -170,19 +177,20 @@ pub(crate) fn answer<P: Plugin>(variable: Variable<'_>, read: ReadStdin<'_>, pri
 }
 
 pub(crate) fn failed(error: &Error, version: Version, print: Print<'_>) -> ExitCode {
-    // If this fails too, the exit code reports the failure.
+    // If the error object cannot be printed either, only the exit code reports the failure.
     print(&error.to_json(version)).ok();
     ExitCode::FAILURE
 }
 
-/// The plugins whose calls this process serves, for the log. The first one has called the second one, and so on.
+/// The plugins whose calls this process serves. The first plugin has called the second one, and so on. Lines of the log begin with the name
+/// of the last one.
 static SERVED: Mutex<Vec<&str>> = Mutex::new(Vec::new());
 
 fn served() -> MutexGuard<'static, Vec<&'static str>> {
     SERVED.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Marks a plugin as served until the value is dropped.
+/// Adds a plugin to [`SERVED`] until the returned value is dropped.
 pub(crate) fn serving(plugin: &'static str) -> impl Drop {
     struct Serving;
     impl Drop for Serving {
@@ -211,8 +219,9 @@ fn about<P: Plugin>() {
     eprint!("{}", own_words(P::NAME));
 }
 
-/// Output without `CNI_COMMAND`. Nomad, nerdctl and others parse the release in the first line, which therefore has the reference's form
-/// and number. Ferrule's version is build metadata, which is ignored in comparisons (Semantic Versioning 2.0.0, section 10).
+/// The text that a plugin prints if it is started without `CNI_COMMAND`. Nomad, nerdctl and others parse the release in the first line.
+/// Therefore this line has the reference's form and number. Ferrule's version is build metadata, which is ignored in comparisons (Semantic
+/// Versioning 2.0.0, section 10).
 fn own_words(plugin: &str) -> String {
     let own = env!("CARGO_PKG_VERSION");
     format!(
@@ -221,14 +230,15 @@ fn own_words(plugin: &str) -> String {
     )
 }
 
-/// Parses the call and passes it to the plugin. Sets `version` to the configuration's version as soon as that is known, for error objects.
+/// Parses the call and passes it to the plugin. Sets `version` as soon as the configuration's version is known, because error objects
+/// contain this version.
 fn serve<P: Plugin>(
     version: &mut Version,
     variable: Variable<'_>,
     read: ReadStdin<'_>,
     print: Print<'_>,
 ) -> Result<()> {
-    // VERSION does not read stdin, which may be a terminal that nobody closes.
+    // Answer VERSION without reading stdin: stdin may be a terminal, where the end of the input never arrives.
     if variable("CNI_COMMAND").is_some_and(|c| c == Command::Version.as_str()) {
         return print(&versions());
     }
@@ -239,7 +249,7 @@ fn serve<P: Plugin>(
     let env = Environment::read(variable, P::READS_ARGS)?;
     let document = document?;
     if document.version < env.command.since() {
-        // The reference's words, which callers compare.
+        // The same text as the reference's: callers compare it.
         let text = format!("config version does not allow {}", env.command);
         return Err(Error::new(Code::IncompatibleVersion, text));
     }
@@ -249,7 +259,7 @@ fn serve<P: Plugin>(
         Command::Check => check::<P>(&env, &document),
         Command::Gc => gc::<P>(&env, &document),
         Command::Status => status::<P>(&env, &document),
-        // `CNI_COMMAND` never contains Repair and Collect.
+        // `Environment::read` never returns Repair or Collect: they are not values of `CNI_COMMAND`. VERSION was answered above.
         Command::Version | Command::Repair | Command::Collect => print(&versions()),
     }
 }
@@ -303,7 +313,7 @@ fn check<P: Plugin>(env: &Environment, document: &Document) -> Result<()> {
     guarded(|| P::check(&call))
 }
 
-/// Builds a CHECK. `why` explains the need for ADD's result.
+/// Builds the input of a CHECK or of a repair. `why` is the part of the error message that explains why ADD's result is needed.
 pub(crate) fn check_call<P: Plugin>(
     env: &Environment,
     document: &Document,
@@ -319,7 +329,7 @@ pub(crate) fn check_call<P: Plugin>(
 
 fn gc<P: Plugin>(env: &Environment, document: &Document) -> Result<()> {
     let net = document.net(P::ROLE, env)?;
-    // A missing list is not an empty one: nothing may be treated as stale.
+    // An empty list means that all attachments are stale. A missing list means nothing, so GC must not delete anything.
     let Some(valid) = document.valid_attachments()? else { return Ok(()) };
     let call = Gc { scope: Scope::all_but(valid), net, conf: document.as_written() };
     guarded(|| P::gc(&call))
@@ -344,7 +354,7 @@ fn attachment(env: &Environment) -> Result<crate::Attachment> {
 
 fn missing_prev<P: Plugin>(why: &str) -> Error {
     let needs = format!("prevResult is missing: {} needs the result of the plugin before it", P::NAME);
-    // The reference's words.
+    // The same texts as the reference's.
     let words = if P::ROLE == Role::Chained { P::UNCHAINED } else { "Required prevResult missing" };
     Error::config(words).detail(needs).detail(why)
 }
@@ -371,7 +381,7 @@ pub(crate) fn print(json: &str) -> Result<()> {
     written.map_err(|e| Error::io("write to stdout", &e))
 }
 
-/// Converts a panic into an error, so that it is rolled back and printed.
+/// Converts a panic into an error, so that the dispatcher reverts the steps and prints an error object.
 pub(crate) fn guarded<T>(command: impl FnOnce() -> Result<T>) -> Result<T> {
     catch_unwind(AssertUnwindSafe(command)).unwrap_or_else(|payload| {
         Err(Error::new(Code::Internal, format!("internal error: {}", panic_text(payload.as_ref())))

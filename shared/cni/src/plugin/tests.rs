@@ -4,9 +4,11 @@ use std::path::Path;
 
 use super::*;
 
-/// An interface, IPAM or chained plugin with all defaults.
+/// A plugin of the role Interface, with the default implementations.
 struct Made;
+/// A plugin of the role Ipam.
 struct Leased;
+/// A plugin of the role Chained.
 struct Changed;
 
 macro_rules! plugin {
@@ -50,7 +52,7 @@ fn called<P: Plugin>(command: &str, dir: &Path, netns: &str, config: &str) -> St
     if exit == ExitCode::SUCCESS { String::new() } else { said.into_inner() }
 }
 
-/// Otherwise it would start itself recursively.
+/// An IPAM plugin that called the IPAM plugin of its configuration would start itself recursively.
 #[test]
 fn only_a_plugin_that_makes_interfaces_forwards_gc_and_status_to_the_ipam_plugin() {
     let dir = tempfile::tempdir().unwrap();
