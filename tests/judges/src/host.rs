@@ -104,8 +104,7 @@ impl Drop for Host {
     }
 }
 
-/// Kills all containers and their monitors.
-pub fn end_containers() {
+fn end_containers() {
     for entry in fs::read_dir("/sys/fs/cgroup").into_iter().flatten().flatten() {
         if entry.file_name() != "run" {
             fs::write(entry.path().join("cgroup.kill"), "1").ok();

@@ -5,7 +5,7 @@ use std::path::Path;
 
 use lab::PATH;
 
-use crate::host::{self, Host, PLUGINS};
+use crate::host::{Host, PLUGINS};
 use crate::podman::Podman;
 use crate::soon::soon;
 
@@ -71,9 +71,8 @@ fn with_driver<'a>(host: &'a Host, install: &str) -> Podman<'a> {
 pub fn reboots(host: &Host) {
     let sh = |script: &str| host.lab.host().sh(script);
     // The monitors first: they would detach the containers.
-    sh("podman ps --quiet | xargs podman inspect --format '{{.State.ConmonPid}}' | xargs kill -9
+    sh("podman ps --quiet | xargs podman inspect --format '{{.State.ConmonPid}} {{.State.Pid}}' | xargs kill -9
         find /run/containers/cni/dnsname/ -name pidfile -exec cat {} + | xargs --no-run-if-empty kill -9");
-    host::end_containers();
     soon("the cgroups are empty", &String::new(), || {
         sh(
             "find /sys/fs/cgroup -mindepth 1 -depth -type d ! -path '/sys/fs/cgroup/run*' -exec rmdir {} + 2>&1 || true",
