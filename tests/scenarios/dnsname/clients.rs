@@ -158,7 +158,7 @@ fn ten_thousand_questions_a_second_while_containers_come_and_go_get_no_wrong_ans
         asking.join().unwrap();
         done.store(true, Ordering::Relaxed);
     });
-    eprintln!("{answers:?} of 100000 questions, {rounds:?} times {} containers", guests.len());
+    eprintln!("{answers:?}, {rounds:?} times {} containers", guests.len());
     let count = |counter: &AtomicUsize| counter.load(Ordering::Relaxed);
     assert!(count(&answers.of_stays) > 0 && count(&answers.of_guests) > 0 && count(&rounds) > 0);
     assert_eq!(count(&answers.wrong), 0, "{answers:?}");
@@ -196,6 +196,9 @@ fn addresses_of(packet: &[u8], asked: &[u8]) -> Option<Vec<Ipv4Addr>> {
     (is_whole && (code == 0 || code == 3 && count == 0)).then_some(addresses)
 }
 
+/// Maximum number of queries before answers are read.
+const MOST_AT_ONCE: u32 = 100;
+
 /// Queries in turns the name of a running container and a name of containers that start and stop, for the whole time. Datagrams may be lost, but
 /// no answer may be wrong.
 fn asks_at_a_rate(from: &Netns, rate: u32, time: Duration, own: Ipv4Addr, answers: &Answers) {
@@ -222,8 +225,12 @@ fn asks_at_a_rate(from: &Netns, rate: u32, time: Duration, own: Ipv4Addr, answer
                 answers.wrong.fetch_add(usize::from(!is_right), Ordering::Relaxed);
             }
         };
-        while sent < rate * u32::try_from(time.as_secs()).unwrap() {
-            while f64::from(sent) < begun.elapsed().as_secs_f64() * f64::from(rate) {
+        // A slow machine sends fewer queries.
+        while begun.elapsed() < time {
+            for _ in 0..MOST_AT_ONCE {
+                if f64::from(sent) >= begun.elapsed().as_secs_f64() * f64::from(rate) {
+                    break;
+                }
                 // A full queue loses a query.
                 socket.send(&questions[sent as usize % 2]).ok();
                 sent += 1;

@@ -211,6 +211,28 @@ fn containers_in_a_vlan_of_a_bridge_resolve_each_other_at_their_gateway() {
     assert_eq!(server_of("net"), None);
 }
 
+/// A port as bridge creates it for a VLAN, on kernels without VLANs on bridges, too. The bridge must not answer ARP for
+/// the port's address: in a VLAN, it does not get the request.
+#[test]
+fn the_hosts_port_of_a_bridge_with_the_gateways_address_is_where_the_server_listens() {
+    beyond_reference!("dnsname");
+    let Some(dig) = Dig::here() else { return };
+    let lab = Lab::new();
+    let bridge = json!({"type": "bridge", "bridge": "br0", "ipam": host_local(&[&["10.1.2.0/24"]])});
+    let networks = Networks::new(&lab, &[chained("net", &bridge, &json!({}))]);
+    lab.host().sh(
+        "ip link add br0 type bridge; ip link add port type veth peer name end; ip link set end master br0
+         for link in br0 port end; do ip link set $link up; done; ip addr add 10.1.2.1/24 dev port
+         echo 1 >/proc/sys/net/ipv4/conf/br0/arp_ignore",
+    );
+    let (web, own) = networks.attach(&lab, "web", &[]);
+    let (db, result) = networks.attach(&lab, "db", &[]);
+    assert_eq!(result["dns"]["nameservers"], json!([SERVERS[0]]));
+    assert_eq!(dig.ask(&db, SERVERS[0], "web A"), bare(&own));
+    networks.del_all(&[&web, &db]);
+    assert_eq!(server_of("net"), None);
+}
+
 #[test]
 fn other_resolvers_of_the_network_follow_the_server_and_its_domain_is_the_last_one() {
     beyond_reference!("dnsname");
