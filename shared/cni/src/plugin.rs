@@ -6,41 +6,15 @@ use std::ffi::OsString;
 use std::io::{self, Read, Write};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::process::ExitCode;
-use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use system::{close_later, size_limit};
 
 use crate::call::{Document, Environment, Variable};
+use crate::log::serving;
 use crate::{
     Add, AddResult, AsWritten, Check, Code, Command, Del, Error, Gc, REFERENCE_RELEASE, Repair, Result,
-    ResultExt, Scope, Status, Undo, Version, collect, json, repair,
+    ResultExt, Role, Scope, Status, Undo, Version, collect, json, repair,
 };
-
-/// Role of a plugin. It determines what a call needs, and whether GC and STATUS call an IPAM plugin.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Role {
-    /// Creates an interface in the container. ADD and CHECK need an existing namespace. Addresses come from an IPAM plugin, which GC and
-    /// STATUS call too.
-    Interface,
-    /// Allocates addresses. It needs no namespace, and is the IPAM plugin of its configuration itself.
-    Ipam,
-    /// Works on the interface of an earlier plugin in the chain. ADD needs that plugin's result. If the plugin needs the namespace, it opens
-    /// the namespace itself, before all other steps.
-    Chained,
-    /// Delegates to another plugin, with a configuration that it builds. The other plugin checks its own needs, and has its own IPAM
-    /// plugin.
-    Delegating,
-}
-
-impl Role {
-    fn needs_prev(self) -> bool {
-        self == Self::Chained
-    }
-
-    fn needs_netns(self) -> bool {
-        self == Self::Interface
-    }
-}
 
 /// A CNI plugin.
 pub trait Plugin {
@@ -173,37 +147,6 @@ pub(crate) fn failed(error: &Error, version: Version, print: Print<'_>) -> ExitC
     // If this fails too, the exit code reports the failure.
     print(&error.to_json(version)).ok();
     ExitCode::FAILURE
-}
-
-/// The plugins whose calls this process serves, for the log. The first one has called the second one, and so on.
-static SERVED: Mutex<Vec<&str>> = Mutex::new(Vec::new());
-
-fn served() -> MutexGuard<'static, Vec<&'static str>> {
-    SERVED.lock().unwrap_or_else(PoisonError::into_inner)
-}
-
-/// Marks a plugin as served until the value is dropped.
-pub(crate) fn serving(plugin: &'static str) -> impl Drop {
-    struct Serving;
-    impl Drop for Serving {
-        fn drop(&mut self) {
-            served().pop();
-        }
-    }
-    served().push(plugin);
-    Serving
-}
-
-/// Whether this process already serves a call of the plugin. Another call would be a recursion.
-pub(crate) fn is_served(plugin: &str) -> bool {
-    served().contains(&plugin)
-}
-
-/// Logs a warning on stderr.
-#[expect(clippy::print_stderr, reason = "the log of a plugin")]
-pub fn warn(text: &str) {
-    let plugin = served().last().copied().unwrap_or("cni");
-    eprintln!("{plugin}: warning: {text}");
 }
 
 #[expect(clippy::print_stderr, reason = "a person started the plugin at a terminal")]
