@@ -3,12 +3,11 @@
 //! A runtime passes them as capability arguments to plugins that declare the capability (CONVENTIONS.md). Older runtimes use
 //! CNI_ARGS, which all plugins receive.
 
-use std::net::IpAddr;
-
 use cni::{Code, Error, json};
 use runtime::{Attach, Network, Result};
-use serde_json::{Map, Value, json};
+use serde_json::{Value, json};
 
+use crate::arguments::mapping;
 use crate::cli::AttachArgs;
 
 /// Applies the options to an attachment.
@@ -62,41 +61,6 @@ fn has_static(network: &Network) -> bool {
     plugins.into_iter().flatten().any(|plugin| kind(plugin).is_some_and(|kind| kind == "static"))
 }
 
-/// Parses a port of the command line.
-///
-/// # Errors
-/// If the port is malformed.
-pub fn port(text: &str) -> Result<String, String> {
-    mapping(text).map(|_| text.to_owned())
-}
-
-/// A port in the syntax of `docker run -p`: `[HOSTIP:]HOSTPORT:PORT[/PROTOCOL]`.
-fn mapping(text: &str) -> Result<Value, String> {
-    let wrong = || {
-        format!("{text:?} is not [HOSTIP:]HOSTPORT:PORT[/PROTOCOL], such as 8080:80 or 127.0.0.1:53:53/udp")
-    };
-    let (ports, protocol) = text.split_once('/').unwrap_or((text, "tcp"));
-    let port = |text: &str| text.parse::<u16>().ok().filter(|port| *port != 0).ok_or_else(wrong);
-    let (before, container) = ports.rsplit_once(':').ok_or_else(wrong)?;
-    let (address, host) = match before.rsplit_once(':') {
-        Some((address, host)) => (Some(address), host),
-        None => (None, before),
-    };
-    if !["tcp", "udp", "sctp"].contains(&protocol) {
-        return Err(wrong());
-    }
-    let mut mapping = Map::new();
-    mapping.insert("hostPort".to_owned(), port(host)?.into());
-    mapping.insert("containerPort".to_owned(), port(container)?.into());
-    mapping.insert("protocol".to_owned(), protocol.into());
-    if let Some(address) = address {
-        let bare = address.strip_prefix('[').and_then(|address| address.strip_suffix(']')).unwrap_or(address);
-        let address: IpAddr = bare.parse().map_err(|_| wrong())?;
-        mapping.insert("hostIP".to_owned(), address.to_string().into());
-    }
-    Ok(mapping.into())
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -114,39 +78,6 @@ mod tests {
 
     fn attach() -> Attach {
         Attach::new("c1", "eth0").unwrap()
-    }
-
-    #[test]
-    fn ports_are_read_as_people_write_them() {
-        let cases = [
-            ("8080:80", json!({"hostPort": 8080, "containerPort": 80, "protocol": "tcp"})),
-            ("53:5353/udp", json!({"hostPort": 53, "containerPort": 5353, "protocol": "udp"})),
-            (
-                "127.0.0.1:8080:80/tcp",
-                json!({"hostPort": 8080, "containerPort": 80, "protocol": "tcp", "hostIP": "127.0.0.1"}),
-            ),
-            (
-                "[::1]:1:2/sctp",
-                json!({"hostPort": 1, "containerPort": 2, "protocol": "sctp", "hostIP": "::1"}),
-            ),
-        ];
-        for (text, expected) in cases {
-            assert_eq!(mapping(text), Ok(expected), "{text}");
-        }
-        for text in [
-            "",
-            "80",
-            ":80",
-            "8080:",
-            "0:80",
-            "8080:65536",
-            "a:80",
-            "8080:80/icmp",
-            "host:1:2",
-            "1:2:3:4/tcp",
-        ] {
-            assert!(mapping(text).is_err_and(|e| e.contains("HOSTPORT:PORT")), "{text}");
-        }
     }
 
     #[test]

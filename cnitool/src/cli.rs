@@ -314,13 +314,13 @@ pub struct GcOptions {
     #[arg(long, value_name = "NAME")]
     pub force: Vec<String>,
     /// Keep younger attachments, if a cache knows their age: 90s, 30m, 1h, 2d
-    #[arg(long, value_name = "AGE", value_parser = crate::commands::parse_age)]
+    #[arg(long, value_name = "AGE", value_parser = crate::arguments::parse_age)]
     pub older_than: Option<std::time::Duration>,
     /// Only list what gc would remove
     #[arg(long)]
     pub dry_run: bool,
     /// Run again and again, each time after this pause, until SIGTERM or SIGINT: 30m, 1h
-    #[arg(long, value_name = "PAUSE", value_parser = crate::commands::parse_age, conflicts_with = "dry_run")]
+    #[arg(long, value_name = "PAUSE", value_parser = crate::arguments::parse_age, conflicts_with = "dry_run")]
     pub every: Option<std::time::Duration>,
 }
 
@@ -345,7 +345,7 @@ pub struct Names {
 #[derive(Args, Debug)]
 pub struct AttachArgs {
     /// Forward a host port: [HOSTIP:]HOSTPORT:PORT[/PROTOCOL]
-    #[arg(short, long, value_name = "PORTS", value_parser = crate::attach_args::port)]
+    #[arg(short, long, value_name = "PORTS", value_parser = crate::arguments::port)]
     pub publish: Vec<String>,
     /// The container's address. Repeatable
     #[arg(long, value_name = "ADDRESS")]

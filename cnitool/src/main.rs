@@ -1,6 +1,7 @@
 //! `cnitool`: runs CNI plugins from the command line, and checks, repairs and cleans up hosts.
 
 mod again;
+mod arguments;
 mod attach_args;
 mod cleanup;
 mod cli;

@@ -304,7 +304,8 @@ fn the_errors_page_agrees_with_cnitool_explain() {
 #[test]
 fn messages_on_the_page_of_errors_are_those_of_the_plugins() {
     let page = Page::read(&docs().join("errors.md"));
-    let rows = page.lines.iter().skip_while(|line| !line.starts_with("## Messages"));
+    let section = page.lines.iter().skip_while(|line| !line.starts_with("## Messages")).skip(1);
+    let rows = section.take_while(|line| !line.starts_with("## "));
     let said: Vec<_> = rows.filter_map(|row| row.split(" | ").nth(1)?.split('`').nth(1)).collect();
     assert!(said.len() > 5, "only {said:?} were found");
     let mut sources = String::new();

@@ -89,20 +89,6 @@ fn without_every(mut arguments: impl Iterator<Item = OsString>) -> Vec<OsString>
     kept
 }
 
-/// `1h`, `30m`, `90s`, `2d`, or a number of seconds.
-pub fn parse_age(text: &str) -> std::result::Result<Duration, String> {
-    let (number, unit) = text.split_at(text.trim_end_matches(|c: char| c.is_ascii_alphabetic()).len());
-    let seconds = match unit {
-        "" | "s" => 1,
-        "m" => 60,
-        "h" => 3600,
-        "d" => 86400,
-        _ => return Err(format!("{unit:?} is not a unit of time: use s, m, h or d")),
-    };
-    let number: u64 = number.parse().map_err(|_| "expected a number and a unit, such as 1h".to_owned())?;
-    number.checked_mul(seconds).map(Duration::from_secs).ok_or_else(|| "it is too long".to_owned())
-}
-
 /// The result of a GC of one network, or of a dry run.
 struct Gc {
     network: NetworkName,
@@ -353,16 +339,6 @@ mod tests {
         for line in ["gc --all --every 1h --older-than 1h", "gc --all --older-than 1h --every=1h"] {
             let arguments = without_every(line.split(' ').map(OsString::from));
             assert_eq!(arguments, ["gc", "--all", "--older-than", "1h"], "{line}");
-        }
-    }
-
-    #[test]
-    fn ages_have_a_unit() {
-        for (text, seconds) in [("90", 90), ("90s", 90), ("30m", 1800), ("1h", 3600), ("2d", 172_800)] {
-            assert_eq!(parse_age(text), Ok(Duration::from_secs(seconds)), "{text}");
-        }
-        for wrong in ["", "h", "1w", "-1h", "1h30m", "99999999999999999999d"] {
-            assert!(parse_age(wrong).is_err(), "{wrong}");
         }
     }
 }

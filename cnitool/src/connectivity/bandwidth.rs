@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 use cni::json;
 use netns::NetNs;
 
-use super::pods::Pod;
+use super::pods::{Pod, SERVER};
 use super::promises::requests;
 use super::{Outcome, Row, Test};
 use crate::limits::with_unit;
@@ -69,9 +69,8 @@ fn judged(sent: io::Result<(u64, Duration)>, rate: u64, burst: u64) -> Outcome {
 
 /// The number of received bytes, and the time that they took.
 fn send(from: &Pod, to: &NetNs, address: IpAddr) -> io::Result<(u64, Duration)> {
-    let listener =
-        to.enter(|| TcpListener::bind((address, super::ports::SERVER))).map_err(io::Error::other)??;
-    let target = SocketAddr::new(address, super::ports::SERVER);
+    let listener = to.enter(|| TcpListener::bind((address, SERVER))).map_err(io::Error::other)??;
+    let target = SocketAddr::new(address, SERVER);
     let connect = || TcpStream::connect_timeout(&target, TIME * 2);
     let mut client = from.netns.enter(connect).map_err(io::Error::other)??;
     client.set_write_timeout(Some(TIME))?;

@@ -18,6 +18,9 @@ use crate::live::Live;
 
 const IFNAME: &str = "eth0";
 
+/// The port in the container that a host port is forwarded to.
+pub const SERVER: u16 = 8080;
+
 /// A container that is attached to one network.
 #[derive(Debug)]
 pub struct Pod {
@@ -25,7 +28,7 @@ pub struct Pod {
     pub name: &'static str,
     pub netns: NetNs,
     pub result: AddResult,
-    /// The host port that is forwarded to [`super::ports::SERVER`] in the container.
+    /// The host port that is forwarded to [`SERVER`] in the container.
     pub port: Option<u16>,
     network: Network,
     attach: Attach,
@@ -62,8 +65,7 @@ impl Pod {
         let mut attach =
             Attach::new(&id, IFNAME)?.netns(path).arg("IgnoreUnknown", "1").arg("K8S_POD_NAME", &id);
         if let Some(port) = port {
-            let mapping =
-                json!([{"hostPort": port, "containerPort": super::ports::SERVER, "protocol": "tcp"}]);
+            let mapping = json!([{"hostPort": port, "containerPort": SERVER, "protocol": "tcp"}]);
             attach = attach.capability("portMappings", mapping);
         }
         let runtime = runtime(test);

@@ -10,12 +10,9 @@ use netns::NetNs;
 use runtime::Network;
 use serde_json::json;
 
-use super::pods::{Made, Pod};
+use super::pods::{Made, Pod, SERVER};
 use super::{Outcome, Row, Test};
 use crate::live::Live;
-
-/// The port in the container.
-pub const SERVER: u16 = 8080;
 
 const PROMISE: &str = "host port";
 const TIMEOUT: Duration = Duration::from_secs(4);

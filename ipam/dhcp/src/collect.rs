@@ -1,6 +1,5 @@
 //! COLLECT: releases the leases of the given attachments. It uses only the daemon's operations list and release.
 
-use std::net::IpAddr;
 use std::path::Path;
 
 use cni::{Attachment, ContainerId, Failures, Gc, IfName, NetworkName, Result, Thing};
@@ -8,13 +7,8 @@ use serde_json::Value;
 
 use crate::ask::{DaemonAnswer, ask};
 use crate::offline;
+use crate::record::lease;
 use crate::wire::{Op, Request};
-
-/// A lease as listed by `cnitool gc`. Its name is the address, if it has one yet.
-pub fn lease(container: &str, ifname: &str, netns: &Path, address: Option<IpAddr>) -> Thing {
-    let name = address.map(|ip| ip.to_string()).unwrap_or_default();
-    Thing { address, ..Thing::new("dhcp lease", name).of(container, ifname).netns(netns) }
-}
 
 /// Releases the leases in the scope, one attachment after the other.
 ///

@@ -10,11 +10,10 @@ use system::Retry;
 use crate::args::Args;
 use crate::ask;
 use crate::attached::Attached;
-use crate::collect;
 use crate::host::Host;
 use crate::key::{Family, Key};
 use crate::lessee::{Departing, Sent, timeout};
-use crate::record::{About, Record};
+use crate::record::{self, About, Record};
 
 /// Timeout for the lock while other plugins release leases. One release takes milliseconds.
 const LOCK_TIMEOUT: Duration = Duration::from_secs(30);
@@ -78,7 +77,7 @@ pub fn collect(socket: &Path, call: &Gc) -> Result<()> {
 
 fn thing(about: &About) -> Thing {
     let address = about.on_link.map(|address| address.ip());
-    collect::lease(&about.container_id, &about.if_name, &about.location.netns, address)
+    record::lease(&about.container_id, &about.if_name, &about.location.netns, address)
 }
 
 fn host(socket: &Path) -> Host {

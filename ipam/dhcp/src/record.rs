@@ -1,7 +1,9 @@
 //! The lease record on disk.
 
-use std::path::PathBuf;
+use std::net::IpAddr;
+use std::path::{Path, PathBuf};
 
+use cni::Thing;
 use ipnetwork::IpNetwork;
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
@@ -115,6 +117,12 @@ impl Record {
         let About { network, container_id, if_name, .. } = &self.about;
         Key::parse(network, container_id, if_name, family).ok()
     }
+}
+
+/// A lease as listed by `cnitool gc`. Its name is the address, if it has one yet.
+pub fn lease(container: &str, ifname: &str, netns: &Path, address: Option<IpAddr>) -> Thing {
+    let name = address.map(|ip| ip.to_string()).unwrap_or_default();
+    Thing { address, ..Thing::new("dhcp lease", name).of(container, ifname).netns(netns) }
 }
 
 /// Converts a record of version 1, which had no family and another name for `releasing`.

@@ -8,10 +8,7 @@ use iface::Namespace;
 use netlink::{Link, Netlink};
 
 use crate::kernel::{self, Part};
-use crate::limit::Limit;
-
-/// Handle of Ferrule's filters: `tc` shows `c41:`. The reference's is 1.
-pub const HANDLE: u32 = 0xc41_0000;
+use crate::limit::{HANDLE, Limit};
 
 /// A link and its limit.
 #[derive(Debug)]

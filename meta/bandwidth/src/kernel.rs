@@ -7,8 +7,7 @@ use netlink::{LinkKind, Netlink, NewLink};
 use netns::NetNs;
 use nix::errno::Errno;
 
-use crate::bucket::HANDLE;
-use crate::limit::Limit;
+use crate::limit::{HANDLE, Limit};
 
 /// A part of the kernel.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

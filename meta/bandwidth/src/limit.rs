@@ -5,6 +5,9 @@ use iface::verify;
 use netlink::Link;
 use netlink::tc::Tbf;
 
+/// Handle of Ferrule's filters: `tc` shows `c41:`. The reference's is 1.
+pub const HANDLE: u32 = 0xc41_0000;
+
 /// Length of an Ethernet header in bytes, which the kernel counts.
 const ETHERNET: u32 = 14;
 

@@ -8,12 +8,13 @@ use netlink::tc::{Filter, Redirect};
 use crate::bucket;
 use crate::ifb::{self, Ifb, InUse};
 use crate::kernel::{self, Part};
+use crate::limit::HANDLE;
 
 /// First precedence to try, the default of `tc`. Other programs' filters usually come before, so their verdicts apply.
 const PRECEDENCE: u16 = 49152;
 
 /// Class that marks Ferrule's filters, even if their ifb was deleted: `tc` shows `c41:1`.
-const CLASS: u32 = bucket::HANDLE | 1;
+const CLASS: u32 = HANDLE | 1;
 
 /// Sets an ifb up, and redirects traffic received by a link to it.
 pub fn install(

@@ -1,6 +1,15 @@
-//! Sets of attachments, for GC.
+//! Attachments, and sets of them for GC.
 
-use crate::Attachment;
+use crate::{ContainerId, IfName};
+
+/// An attachment: one interface of one container, unique within a network (SPEC.md, section 1).
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Attachment {
+    /// Container id.
+    pub container: ContainerId,
+    /// Name of the interface in the container.
+    pub ifname: IfName,
+}
 
 /// A sorted set of attachments.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -44,7 +53,6 @@ impl<'a> IntoIterator for &'a Attachments {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{ContainerId, IfName};
 
     fn attachment(container: &str, ifname: &str) -> Attachment {
         Attachment {

@@ -12,18 +12,9 @@ use serde::Deserialize;
 use serde_json::Value;
 
 use crate::{
-    AddResult, AsWritten, Attachments, CniArgs, Code, ContainerId, Delegate, Dns, Error, IfName, Ipam,
-    NetworkName, Result, ResultExt, Role, Scope, Version, json,
+    AddResult, AsWritten, Attachment, Attachments, CniArgs, Code, ContainerId, Delegate, Dns, Error, IfName,
+    Ipam, NetworkName, Result, ResultExt, Role, Scope, Version, json,
 };
-
-/// An attachment: one interface of one container, unique within a network (SPEC.md, section 1).
-#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct Attachment {
-    /// Container id.
-    pub container: ContainerId,
-    /// Name of the interface in the container.
-    pub ifname: IfName,
-}
 
 /// Keys that all configurations have.
 #[derive(Clone, Debug)]

@@ -6,16 +6,13 @@ use std::path::{Path, PathBuf};
 use std::process::Command as Process;
 use std::rc::Rc;
 
-use system::child::{self, Limits, Outcome, Stopped};
+use system::child::{self, Outcome, Stopped};
 
-use crate::exec::{self, error_object, excerpt, failure};
+use crate::exec::{self, LIMITS, error_object, excerpt, failure};
 use crate::{
     AddResult, Code, Command, Error, Failures, PluginType, Repair, Result, ResultExt, Scope, Undo, Version,
     collect, json, multicall, repair,
 };
-
-/// Without a timeout: the runtime has its own, and stops this plugin.
-pub(crate) const LIMITS: Limits = Limits { bytes: json::MAX_BYTES, time: None, group: false };
 
 /// Another plugin with its configuration. It gets this plugin's environment.
 ///

@@ -22,11 +22,13 @@ pub mod fuzz;
 pub mod json;
 #[cfg(feature = "keys")]
 pub mod keys;
+mod log;
 pub mod multicall;
 mod name;
 mod plugin;
 pub mod repair;
 mod result;
+mod role;
 mod scope;
 mod undo;
 mod validate;
@@ -34,15 +36,17 @@ mod version;
 mod written;
 
 pub use args::CniArgs;
-pub use attachments::Attachments;
-pub use call::{Add, Attachment, Check, Command, Del, Gc, NetConf, Repair, Status};
+pub use attachments::{Attachment, Attachments};
+pub use call::{Add, Check, Command, Del, Gc, NetConf, Repair, Status};
 pub use delegate::{Delegate, Ipam};
 pub use error::{Code, Error, Failures, Result, ResultExt};
 #[doc(hidden)]
 pub use heap;
+pub use log::warn;
 pub use name::{ContainerId, IfName, NetworkName, PluginType};
-pub use plugin::{Plugin, Role, main, warn};
+pub use plugin::{Plugin, main};
 pub use result::{AddResult, Dns, Interface, IpConfig, Route};
+pub use role::Role;
 pub use scope::{Scope, Thing};
 pub use undo::Undo;
 pub use validate::validate;

@@ -17,7 +17,8 @@ use std::sync::OnceLock;
 use system::child::{IoStop, Outcome, Stopped};
 
 use crate::call::Variable;
-use crate::delegate::LIMITS;
+use crate::exec::LIMITS;
+use crate::log;
 use crate::plugin::{self, Plugin, Print, ReadStdin};
 use crate::{Command, Error, Result, Version};
 
@@ -67,7 +68,7 @@ impl Entry {
     /// # Errors
     /// If the request is invalid.
     pub(crate) fn run_own(&self, argument: &str, request: &[u8]) -> Result<String> {
-        let _served = plugin::serving(self.name);
+        let _served = log::serving(self.name);
         (self.own)(argument).map_or_else(|| Ok(String::new()), |answer| answer(request))
     }
 
@@ -82,7 +83,7 @@ impl Entry {
             Ok(())
         };
         let serve = || {
-            let _served = plugin::serving(self.name);
+            let _served = log::serving(self.name);
             (self.answer)(&variable, &|| Ok(stdin.to_vec()), &print)
         };
         let status = match catch_unwind(AssertUnwindSafe(serve)) {
@@ -132,7 +133,7 @@ pub(crate) fn here(file: &Path) -> Option<&'static Entry> {
         return None;
     }
     // A plugin that delegates to itself never ends; a process can be stopped.
-    within(plugins, file).filter(|plugin| !plugin::is_served(plugin.name))
+    within(plugins, file).filter(|plugin| !log::is_served(plugin.name))
 }
 
 fn within<'a>(plugins: &'a [Entry], file: &Path) -> Option<&'a Entry> {

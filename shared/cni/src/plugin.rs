@@ -6,42 +6,15 @@ use std::ffi::OsString;
 use std::io::{self, Read, Write};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::process::ExitCode;
-use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use system::{close_later, size_limit};
 
 use crate::call::{Document, Environment, Variable};
+use crate::log::serving;
 use crate::{
     Add, AddResult, AsWritten, Check, Code, Command, Del, Error, Gc, REFERENCE_RELEASE, Repair, Result,
-    ResultExt, Scope, Status, Undo, Version, collect, json, repair,
+    ResultExt, Role, Scope, Status, Undo, Version, collect, json, repair,
 };
-
-/// Role of a plugin. It determines what a call needs, and whether GC and STATUS call an IPAM plugin.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Role {
-    /// Creates an interface in the container. ADD and CHECK need an existing namespace. Addresses come from an IPAM plugin, which GC and
-    /// STATUS call too.
-    Interface,
-    /// Allocates addresses. It needs no namespace. `ipam.type` of its configuration is its own name, so GC and STATUS must not call the
-    /// IPAM plugin: the plugin would call itself.
-    Ipam,
-    /// Works on the interface of an earlier plugin in the chain. ADD needs the earlier plugin's result. The dispatcher does not require an
-    /// existing namespace. A chained plugin that needs the namespace opens it as its first step.
-    Chained,
-    /// Builds a configuration and calls another plugin with it. The other plugin checks the namespace and `prevResult`, and calls the IPAM
-    /// plugin.
-    Delegating,
-}
-
-impl Role {
-    fn needs_prev(self) -> bool {
-        self == Self::Chained
-    }
-
-    fn needs_netns(self) -> bool {
-        self == Self::Interface
-    }
-}
 
 /// A CNI plugin.
 pub trait Plugin {
@@ -180,38 +153,6 @@ pub(crate) fn failed(error: &Error, version: Version, print: Print<'_>) -> ExitC
     // If the error object cannot be printed either, only the exit code reports the failure.
     print(&error.to_json(version)).ok();
     ExitCode::FAILURE
-}
-
-/// The plugins whose calls this process serves. The first plugin has called the second one, and so on. Lines of the log begin with the name
-/// of the last one.
-static SERVED: Mutex<Vec<&str>> = Mutex::new(Vec::new());
-
-fn served() -> MutexGuard<'static, Vec<&'static str>> {
-    SERVED.lock().unwrap_or_else(PoisonError::into_inner)
-}
-
-/// Adds a plugin to [`SERVED`] until the returned value is dropped.
-pub(crate) fn serving(plugin: &'static str) -> impl Drop {
-    struct Serving;
-    impl Drop for Serving {
-        fn drop(&mut self) {
-            served().pop();
-        }
-    }
-    served().push(plugin);
-    Serving
-}
-
-/// Whether this process already serves a call of the plugin. Another call would be a recursion.
-pub(crate) fn is_served(plugin: &str) -> bool {
-    served().contains(&plugin)
-}
-
-/// Logs a warning on stderr.
-#[expect(clippy::print_stderr, reason = "the log of a plugin")]
-pub fn warn(text: &str) {
-    let plugin = served().last().copied().unwrap_or("cni");
-    eprintln!("{plugin}: warning: {text}");
 }
 
 #[expect(clippy::print_stderr, reason = "a person started the plugin at a terminal")]

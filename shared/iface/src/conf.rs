@@ -10,7 +10,6 @@ use netlink::Mac;
 use serde::Deserialize;
 
 use crate::Namespace;
-use crate::parent::default_uplink;
 
 /// MTU limits in bytes (`ETH_MIN_MTU`, `ETH_MAX_MTU` of linux/if_ether.h).
 const MTUS: RangeInclusive<u32> = 68..=65535;
@@ -144,7 +143,7 @@ impl VethMtu {
             Self::Kernel => Ok(None),
             Self::Bytes(bytes) => Ok(Some(bytes)),
             // Without a default route, no larger MTU is needed.
-            Self::DefaultRoute => Ok(default_uplink(host)?.map(|link| link.mtu)),
+            Self::DefaultRoute => Ok(host.default_uplink()?.map(|link| link.mtu)),
         }
     }
 }

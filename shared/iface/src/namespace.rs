@@ -129,6 +129,15 @@ impl Namespace {
         self.nl.link(ifname)?.ok_or_else(missing)
     }
 
+    /// The link of the default route.
+    ///
+    /// # Errors
+    /// If the kernel refuses to list routes or links.
+    pub fn default_uplink(&self) -> Result<Option<Link>> {
+        let index = self.nl.default_route()?.and_then(|route| route.link);
+        Ok(self.nl.link_named_by(index)?)
+    }
+
     /// The link as listed in a result.
     pub fn report(&self, link: &Link) -> cni::Interface {
         cni::Interface {

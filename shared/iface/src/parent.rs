@@ -49,7 +49,7 @@ impl ParentConf {
             None => match self.of_chain(prev)? {
                 Some(interface) => named(namespace, &interface.name, "prevResult: interface")?,
                 None if !self.or_default_route => return Err(without_name(namespace)),
-                None => default_uplink(namespace)?.ok_or_else(|| without_default_route(namespace))?,
+                None => namespace.default_uplink()?.ok_or_else(|| without_default_route(namespace))?,
             },
         };
         Ok(Parent { link, namespace: namespace.clone(), in_container: self.in_container })
@@ -64,7 +64,7 @@ impl ParentConf {
             _ if self.in_container => Ok(None),
             Some(name) => named(host, name, "master").map(Some),
             None if !self.or_default_route => Ok(None),
-            None => Ok(default_uplink(host)?),
+            None => Ok(host.default_uplink()?),
         }
     }
 
@@ -146,15 +146,6 @@ fn named(namespace: &Namespace, name: &str, key: &str) -> Result<Link> {
         .nl
         .link(name)?
         .ok_or_else(|| Error::config(format!("{key} {name}: this link does not exist in {namespace}")))
-}
-
-/// The link of a namespace's default route.
-///
-/// # Errors
-/// If the kernel refuses to list routes or links.
-pub fn default_uplink(namespace: &Namespace) -> Result<Option<Link>> {
-    let index = namespace.nl.default_route()?.and_then(|route| route.link);
-    Ok(namespace.nl.link_named_by(index)?)
 }
 
 fn without_name(namespace: &Namespace) -> Error {

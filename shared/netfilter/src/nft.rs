@@ -18,6 +18,7 @@ mod foreign;
 pub(crate) mod fuzz;
 mod install;
 mod installed;
+mod message;
 mod ours;
 mod probe;
 mod query;

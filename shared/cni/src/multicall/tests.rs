@@ -83,7 +83,7 @@ impl Plugin for Moody {
             TAKEN_BACK.set(TAKEN_BACK.get() + 1);
             Ok::<(), Error>(())
         });
-        assert!(plugin::is_served("moody"));
+        assert!(log::is_served("moody"));
         match call.conf.0.as_str() {
             "fail" => Err(Error::config("no address today").detail("come back")),
             "panic" => panic!("no address ever"),
@@ -115,7 +115,7 @@ fn add(mood: &str) -> (ExitStatus, String) {
     let stdin = format!(r#"{{"cniVersion": "1.0.0", "name": "n", "mood": "{mood}"}}"#);
     let _alone = ONE_AT_A_TIME.lock().unwrap();
     let ended = Entry::of::<Moody>().run_with(&variable, Command::Add, stdin.as_bytes()).unwrap();
-    assert!(!plugin::is_served("moody"), "the log is the caller's again");
+    assert!(!log::is_served("moody"), "the log is the caller's again");
     (ended.status, String::from_utf8(ended.out).unwrap())
 }
 

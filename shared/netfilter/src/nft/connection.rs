@@ -14,7 +14,8 @@ use netlink::wire::{Attributes, read_be32, read_str};
 use netlink::{Protocol, RequestError, Socket};
 use nix::errno::Errno;
 
-use super::query::{self, HEADER};
+use super::message::HEADER;
+use super::query;
 use crate::ruleset::uapi::*;
 
 /// NFNLGRP_NFTABLES of linux/netfilter/nfnetlink.h.

@@ -6,12 +6,9 @@ use netlink::wire::{Attributes, Message, read_be32, read_be64, read_str};
 use netlink::{RequestError, Socket};
 use nix::errno::Errno;
 
-use super::batch::{comment, element_message, in_table, message};
+use super::message::{HEADER, comment, element_message, in_table, message};
 use crate::ruleset::uapi::*;
 use crate::ruleset::{Element, Table};
-
-/// `struct nfgenmsg`.
-pub(super) const HEADER: usize = 4;
 
 /// The generation of the ruleset. It changes with every transaction.
 pub(super) fn generation(socket: &Socket) -> Result<u32, RequestError> {

@@ -12,7 +12,6 @@ mod manual;
 mod metrics;
 mod repair;
 mod schema;
-
 mod show;
 pub mod status;
 mod sysdump;
@@ -20,8 +19,6 @@ pub mod validate;
 mod version;
 
 use std::process::ExitCode;
-
-pub use gc::parse_age;
 
 use runtime::Result;
 
