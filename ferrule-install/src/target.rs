@@ -79,7 +79,7 @@ impl Targets {
         let mut dirs: Vec<PathBuf> = Vec::new();
         for runtime in runtimes {
             let dir = self.of_list(&runtime.plugins, names, &dirs);
-            if !dirs.contains(&dir) {
+            if !dirs.iter().any(|one| self.real(one) == self.real(&dir)) {
                 dirs.push(dir);
             }
         }
@@ -129,10 +129,14 @@ impl Targets {
         }
     }
 
+    /// The directory without symbolic links. Two runtimes may search one directory by different names.
+    fn real(&self, dir: &Path) -> PathBuf {
+        below(&self.root, dir).canonicalize().unwrap_or_else(|_| dir.to_owned())
+    }
+
     /// The reason why a runtime would not use plugins in a directory.
     fn warning(&self, dir: &Path, names: &BTreeSet<String>) -> Option<String> {
-        let real = |dir: &Path| below(&self.root, dir).canonicalize().unwrap_or_else(|_| dir.to_owned());
-        let is_it = |one: &PathBuf| real(one) == real(dir);
+        let is_it = |one: &PathBuf| self.real(one) == self.real(dir);
         let mut users = self.runtimes.iter().filter(|runtime| runtime.runs_plugins).peekable();
         users.peek()?;
         if users.clone().all(|runtime| !runtime.plugins.iter().any(is_it)) {

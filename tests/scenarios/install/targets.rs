@@ -1,6 +1,7 @@
 //! The directories into which ferrule-install installs: those in which the runtimes of the host look.
 
 use std::fs;
+use std::os::unix::fs::symlink;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 
@@ -87,6 +88,19 @@ fn plugins_are_installed_in_the_directories_of_containerd_podman_and_crio() {
     ok(&host.install(&["--runtime", "CONTAINERD,podman"]));
     assert_eq!(host.installed(), ["/usr/lib/cni"]);
     refused(&host.install(&["--runtime", "k3s"]), "it has CRI-O, Podman, containerd, nerdctl");
+}
+
+#[test]
+fn a_directory_with_two_names_is_installed_into_once() {
+    let lab = Lab::new();
+    let files = [("/etc/containerd/config.toml", CONTAINERD), ("/usr/bin/nerdctl", "")];
+    let host = Host::new(&lab, &files, &["/opt/cni", "/usr/lib/cni"]);
+    symlink("../../usr/lib/cni", host.at("/opt/cni/bin")).unwrap();
+    fs::write(host.at("/usr/lib/cni/bridge"), "others'").unwrap();
+    let said = ok(&host.install(&[]));
+    assert_eq!(said.matches("/bridge").count(), 1, "{said}");
+    ok(&host.run(&["--uninstall"]));
+    assert_eq!(fs::read_to_string(host.at("/usr/lib/cni/bridge")).unwrap(), "others'");
 }
 
 #[test]
