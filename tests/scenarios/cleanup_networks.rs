@@ -4,7 +4,7 @@ use lab::{Feature, Lab};
 use serde_json::{Value, json};
 
 use crate::common::{cable, host_local};
-use crate::flannel::{flanneld_says, subnet_env};
+use crate::flannel::flanneld_says;
 
 /// A cache that cnitool does not know, as that of another runtime.
 pub const ELSEWHERE: &str = "--cache-dir /run/lab/elsewhere";
@@ -41,87 +41,101 @@ fn ports() -> Value {
     json!({"type": "portmap", "capabilities": {"portMappings": true}})
 }
 
-fn pool(net: u8) -> Value {
-    host_local(&[&[&format!("10.213.{net}.0/24")]])
-}
+/// The second number of all addresses. GC keeps a lease while any namespace of the machine has its address, so concurrent tests have different
+/// addresses.
+#[derive(Clone, Copy)]
+pub struct Subnets(pub u8);
 
-fn bridge(name: &str, net: u8) -> Value {
-    json!({"type": "bridge", "bridge": name, "isGateway": true, "ipMasq": true, "ipam": pool(net)})
-}
+impl Subnets {
+    fn pool(self, net: u8) -> Value {
+        host_local(&[&[&format!("10.{}.{net}.0/24", self.0)]])
+    }
 
-fn fixed(address: &str) -> Value {
-    json!({"type": "static", "addresses": [{"address": address}]})
+    fn both_families(self, net: u8) -> Value {
+        host_local(&[&[&format!("10.{}.{net}.0/24", self.0)], &[&format!("fd00:{}:{net}::/64", self.0)]])
+    }
+
+    fn bridge(self, name: &str, net: u8) -> Value {
+        json!({"type": "bridge", "bridge": name, "isGateway": true, "ipMasq": true, "ipam": self.pool(net)})
+    }
+
+    fn fixed(self, net: u8) -> Value {
+        json!({"type": "static", "addresses": [{"address": format!("10.{}.{net}.9/24", self.0)}]})
+    }
+
+    fn flannel(self) -> String {
+        let second = self.0;
+        format!(
+            "FLANNEL_NETWORK=10.{second}.0.0/16\nFLANNEL_SUBNET=10.{second}.14.1/24\nFLANNEL_IPV6_NETWORK=fd00:{second}::/32\n\
+             FLANNEL_IPV6_SUBNET=fd00:{second}:14::1/64\nFLANNEL_MTU=1400\nFLANNEL_IPMASQ=true\n"
+        )
+    }
 }
 
 /// One network for each kind of thing, with what this kernel has. The host has a bridge br0, as that of
 /// [`lab::dhcp::DhcpNetwork`].
-pub fn networks(lab: &Lab) -> Vec<Network> {
-    flanneld_says(&subnet_env(true));
+pub fn networks(lab: &Lab, subnets: Subnets) -> Vec<Network> {
+    flanneld_says(&subnets.flannel());
     cable(lab);
     lab.host().sh("ip link add device type veth peer name behind; ip link set behind up");
-    let pool = |net: u8| host_local(&[&[&format!("10.213.{net}.0/24")]]);
-    let bridge = |name: &str, net: u8| json!({"type": "bridge", "bridge": name, "isGateway": true, "ipMasq": true, "ipam": pool(net)});
     let tuning = json!({"type": "tuning", "sysctl": {"net.ipv4.conf.IFNAME.log_martians": "1"}, "mtu": 1400});
-    let ptp = json!({"type": "ptp", "ipMasq": true, "ipam": host_local(&[&["10.213.3.0/24"], &["fd00:213:3::/64"]])});
+    let ptp = json!({"type": "ptp", "ipMasq": true, "ipam": subnets.both_families(3)});
     let mut networks = vec![
         // Links, leases, rules of masquerade, host ports and firewall, saved settings.
         Network::new(
             "long",
-            json!([bridge("br1", 1), ports(), {"type": "firewall", "ingressPolicy": "same-bridge"}, tuning]),
+            json!([subnets.bridge("br1", 1), ports(), {"type": "firewall", "ingressPolicy": "same-bridge"}, tuning]),
         ),
         Network::new(
             "spoof",
-            json!([{"type": "bridge", "bridge": "br2", "macspoofchk": true, "ipam": pool(2)}]),
+            json!([{"type": "bridge", "bridge": "br2", "macspoofchk": true, "ipam": subnets.pool(2)}]),
         ),
         Network::new("ptp", json!([ptp, ports(), {"type": "firewall"}, {"type": "sbr"}])),
         // A device that is moved, and rules behind it.
         Network::of_one_container(
             "device",
-            json!([{"type": "host-device", "device": "device", "ipam": fixed("10.213.4.9/24")}, ports()]),
+            json!([{"type": "host-device", "device": "device", "ipam": subnets.fixed(4)}, ports()]),
         ),
         Network::new("flannel", json!([{"type": "flannel", "delegate": {"isDefaultGateway": true}}])),
     ];
-    add_links_on_masters(lab, &mut networks);
+    add_links_on_masters(lab, subnets, &mut networks);
     if Feature::Tap.is_there() {
-        networks.push(Network::new("tap", json!([{"type": "tap", "ipam": pool(12)}])));
+        networks.push(Network::new("tap", json!([{"type": "tap", "ipam": subnets.pool(12)}])));
     }
     if Feature::Dummy.is_there() {
-        networks.push(Network::new("dummy", json!([{"type": "dummy", "ipam": pool(13)}])));
+        networks.push(Network::new("dummy", json!([{"type": "dummy", "ipam": subnets.pool(13)}])));
     }
-    add_special_rules(&mut networks);
+    add_special_rules(subnets, &mut networks);
     networks
 }
 
-fn add_links_on_masters(lab: &Lab, networks: &mut Vec<Network>) {
+fn add_links_on_masters(lab: &Lab, subnets: Subnets, networks: &mut Vec<Network>) {
     if Feature::Macvlan.is_there() {
         let macvlan = |master: &str, ipam: Value| json!({"type": "macvlan", "master": master, "ipam": ipam});
         networks.push(Network::new("dhcp", json!([macvlan("br0", json!({"type": "dhcp"}))])));
-        networks.push(Network::new("macvlan", json!([macvlan("cable", pool(9)), ports()])));
-        networks.push(Network::of_one_container(
-            "quiet",
-            json!([macvlan("br0", fixed("10.213.5.9/24")), ports()]),
-        ));
+        networks.push(Network::new("macvlan", json!([macvlan("cable", subnets.pool(9)), ports()])));
+        networks.push(Network::of_one_container("quiet", json!([macvlan("br0", subnets.fixed(5)), ports()])));
     }
     if Feature::Ipvlan.is_there() {
         lab.host()
             .sh("ip link add wire type veth peer name wire0; ip link set wire up; ip link set wire0 up");
-        let ipvlan = json!({"type": "ipvlan", "master": "wire", "ipam": pool(10)});
+        let ipvlan = json!({"type": "ipvlan", "master": "wire", "ipam": subnets.pool(10)});
         networks.push(Network::new("ipvlan", json!([ipvlan, ports()])));
     }
     if Feature::Vlan.is_there() {
-        let vlan = json!({"type": "vlan", "master": "far", "vlanId": 7, "ipam": pool(11)});
+        let vlan = json!({"type": "vlan", "master": "far", "vlanId": 7, "ipam": subnets.pool(11)});
         networks.push(Network::of_one_container("vlan", json!([vlan])));
     }
 }
 
-fn add_special_rules(networks: &mut Vec<Network>) {
+fn add_special_rules(subnets: Subnets, networks: &mut Vec<Network>) {
     if Feature::TrafficControl.is_there() {
         let limits = json!({"type": "bandwidth", "ingressRate": 1_000_000, "ingressBurst": 1_000_000,
             "egressRate": 1_000_000, "egressBurst": 1_000_000});
-        networks.push(Network::new("limited", json!([bridge("br3", 6), limits])));
+        networks.push(Network::new("limited", json!([subnets.bridge("br3", 6), limits])));
     }
     if Feature::IptablesNat.is_there() {
-        let mut old = bridge("br4", 7);
+        let mut old = subnets.bridge("br4", 7);
         old["ipMasqBackend"] = "iptables".into();
         let mut old_ports = ports();
         old_ports["backend"] = "iptables".into();
@@ -129,6 +143,6 @@ fn add_special_rules(networks: &mut Vec<Network>) {
     }
     if Feature::Vrf.is_there() {
         let vrf = json!({"type": "vrf", "vrfname": "blue"});
-        networks.push(Network::new("routed", json!([bridge("br5", 8), vrf, {"type": "sbr"}])));
+        networks.push(Network::new("routed", json!([subnets.bridge("br5", 8), vrf, {"type": "sbr"}])));
     }
 }

@@ -10,7 +10,7 @@ use lab::dhcp::{DhcpNetwork, RANGE_FOR_A_DAY};
 use lab::{Container, Tool, beyond_reference};
 use serde_json::Value;
 
-use crate::cleanup_networks::{ELSEWHERE, Network, networks};
+use crate::cleanup_networks::{ELSEWHERE, Network, Subnets, networks};
 
 const HOSTS: u64 = 2;
 const CONTAINERS: usize = 16;
@@ -50,7 +50,7 @@ impl World {
         let net = DhcpNetwork::with(RANGE_FOR_A_DAY)?;
         let tool = net.lab.cnitool();
         let mut random = Random(seed.wrapping_mul(0x9e37_79b9_7f4a_7c15));
-        let networks = networks(&net.lab);
+        let networks = networks(&net.lab, Subnets(213));
         let shared: Vec<_> = networks.iter().filter(|network| !network.is_of_one_container).collect();
         let versions = ["1.1.0", "1.0.0", "0.4.0"];
         for network in &networks {

@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 use lab::beyond_reference;
 use lab::dhcp::{DhcpNetwork, RANGE_FOR_A_DAY};
 
-use crate::cleanup_networks::{ELSEWHERE, networks};
+use crate::cleanup_networks::{ELSEWHERE, Subnets, networks};
 
 /// How long containers come and go: `GC_RACE_SECONDS=120` for the whole test. Without it each container comes once.
 const SECONDS: &str = "GC_RACE_SECONDS";
@@ -21,7 +21,7 @@ const WORKERS: usize = 4;
 fn containers_that_start_and_stop_keep_everything_while_gc_runs_in_a_loop() {
     beyond_reference!("gc");
     let Some(net) = DhcpNetwork::with(RANGE_FOR_A_DAY) else { return };
-    let (lab, networks) = (&net.lab, networks(&net.lab));
+    let (lab, networks) = (&net.lab, networks(&net.lab, Subnets(209)));
     let versions = ["1.1.0", "1.0.0", "0.4.0"];
     for (network, version) in networks.iter().zip(versions.into_iter().cycle()) {
         network.configure(lab, version);
