@@ -307,3 +307,17 @@ fn a_gc_removes_exactly_what_the_dry_run_lists_on_random_hosts() {
         assert_eq!(leases().len(), alive, "seed {seed}");
     }
 }
+
+/// A loss of power may leave an incomplete file without any other trace of its container.
+#[test]
+fn gc_deletes_old_incomplete_files_of_the_cache() {
+    beyond_reference!("gc");
+    let lab = Lab::new();
+    lab.configure("10-net.conflist", &network("1.1.0", &json!([bridge("10.215.2.0/24")])));
+    let results = "/var/lib/cni/results";
+    lab.host().sh(&format!(
+        "mkdir -p {results}; touch -d '1 hour ago' {results}/.new.7.0.net-old-eth0; touch {results}/.new.7.0.net-young-eth0"
+    ));
+    lab.cnitool().says("gc --all");
+    assert_eq!(lab.host().sh(&format!("ls -A {results} | grep new")), ".new.7.0.net-young-eth0\n");
+}

@@ -4,7 +4,7 @@ use std::fs::{self, File};
 use std::io;
 use std::os::unix::fs::DirBuilderExt;
 use std::path::{Path, PathBuf};
-use std::time::SystemTime;
+use std::time::{Duration, SystemTime};
 
 use base64::prelude::{BASE64_STANDARD, Engine};
 use cni::{AddResult, Attachment, CniArgs, NetworkName, ResultExt, Version, json};
@@ -15,6 +15,9 @@ use system::file::{self, AtomicFile};
 use crate::{Attach, Network, Result, result};
 
 const KIND: &str = "cniCacheV1";
+
+/// Minimum age of an incomplete file whose writer is taken to be killed.
+const INCOMPLETE_AGE: Duration = Duration::from_secs(300);
 
 /// Directory of the cache: `DIR/results/NETWORK-CONTAINER-IFNAME`, one file for each attachment.
 #[derive(Clone, Debug)]
@@ -180,6 +183,18 @@ impl Cache {
         };
         let all = removed.and_then(|()| file::remove_temporary(&self.results(), &file_name(network, at)));
         Ok(all.map_err(|e| cni::Error::io(format!("remove {}", path.display()), &e))?)
+    }
+
+    /// Deletes incomplete files of killed processes. Nobody needs more than five minutes to write an entry.
+    ///
+    /// # Errors
+    /// Code 5 if the directory cannot be read or a file not be deleted.
+    pub fn remove_incomplete(&self) -> Result<()> {
+        let Some(time) = SystemTime::now().checked_sub(INCOMPLETE_AGE) else { return Ok(()) };
+        let removed = file::remove_temporary_before(&self.results(), time);
+        let failed =
+            |e| cni::Error::io(format!("remove incomplete files in {}", self.results().display()), &e);
+        Ok(removed.map_err(failed)?)
     }
 
     /// All attachments, sorted by network, container and interface. Skips truncated files and files of other formats, like libcni.

@@ -50,6 +50,14 @@ impl Runtime {
         self
     }
 
+    /// Deletes files in the cache that a killed process has not completed.
+    ///
+    /// # Errors
+    /// Code 5 if the directory cannot be read or a file not be deleted.
+    pub fn remove_incomplete(&self) -> Result<()> {
+        self.cache.remove_incomplete()
+    }
+
     /// Sets how plugins are run.
     #[must_use]
     pub fn exec(mut self, exec: impl Exec + 'static) -> Self {

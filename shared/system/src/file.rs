@@ -11,7 +11,7 @@ use nix::sys::stat::Mode;
 
 mod atomic;
 
-pub use atomic::{AtomicFile, is_temporary, label_of, remove_temporary};
+pub use atomic::{AtomicFile, is_temporary, label_of, remove_temporary, remove_temporary_before};
 
 /// Reads a file of an administrator. Follows links.
 ///

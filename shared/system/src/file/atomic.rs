@@ -7,13 +7,14 @@ use std::fs::{self, File};
 use std::io::{self, ErrorKind, Write};
 use std::path::Path;
 use std::process;
+use std::time::SystemTime;
 
 use nix::fcntl::{OFlag, renameat};
 use nix::sys::stat::{FchmodatFlags, Mode, fchmodat};
 use nix::unistd::{UnlinkatFlags, unlinkat};
 use rustix::fs::{RenameFlags, renameat_with};
 
-use super::open_in;
+use super::{missing_is_fine, open_in};
 
 /// Prefix of temporary names. No other file of Ferrule has it.
 const PREFIX: &str = ".new";
@@ -165,6 +166,30 @@ pub fn remove_temporary(dir: &Path, label: &str) -> io::Result<()> {
     Ok(())
 }
 
+/// Deletes temporary files that were written before a time. A killed process or a loss of power has left them. The directory may be missing.
+///
+/// # Errors
+/// If the directory cannot be read or a file not be deleted.
+pub fn remove_temporary_before(dir: &Path, time: SystemTime) -> io::Result<()> {
+    let entries = match fs::read_dir(dir) {
+        Err(e) if matches!(e.kind(), ErrorKind::NotFound | ErrorKind::NotADirectory) => return Ok(()),
+        entries => entries?,
+    };
+    for entry in entries {
+        let entry = entry?;
+        if !entry.file_name().to_str().is_some_and(is_temporary) {
+            continue;
+        }
+        // Its writer may rename the file meanwhile.
+        let removed = entry
+            .metadata()
+            .and_then(|found| found.modified())
+            .and_then(|written| if written < time { fs::remove_file(entry.path()) } else { Ok(()) });
+        missing_is_fine(removed)?;
+    }
+    Ok(())
+}
+
 #[cfg(test)]
 mod tests {
     use std::collections::BTreeSet;
@@ -232,6 +257,13 @@ mod tests {
         let left = names(place.path());
         let left: Vec<_> = left.iter().filter_map(|name| label_of(name)).collect();
         assert_eq!(left, ["b", "net-a-eth0.5"]);
+        fs::write(place.path().join("net-b-eth0"), "").unwrap();
+        remove_temporary_before(place.path(), SystemTime::UNIX_EPOCH).unwrap();
+        assert_eq!(names(place.path()).len(), 3);
+        let later = SystemTime::now() + std::time::Duration::from_secs(60);
+        remove_temporary_before(place.path(), later).unwrap();
+        remove_temporary_before(&place.path().join("missing"), later).unwrap();
+        assert_eq!(names(place.path()), BTreeSet::from(["net-b-eth0".to_owned()]));
     }
 
     #[test]
