@@ -7,7 +7,7 @@ use lab::{Lab, Tool, beyond_reference, write_program};
 use serde_json::{Value, json};
 
 use crate::cleanup_networks::ELSEWHERE;
-use crate::common::{cable, host_local, leases};
+use crate::common::{cable, host_local, leases, ports};
 
 fn network(version: &str, plugins: &Value) -> Value {
     json!({"cniVersion": version, "name": "net", "plugins": plugins})
@@ -15,10 +15,6 @@ fn network(version: &str, plugins: &Value) -> Value {
 
 fn bridge(subnet: &str) -> Value {
     json!({"type": "bridge", "bridge": "br0", "isGateway": true, "ipMasq": true, "ipam": host_local(&[&[subnet]])})
-}
-
-fn ports() -> Value {
-    json!({"type": "portmap", "capabilities": {"portMappings": true}})
 }
 
 fn rules(lab: &Lab) -> String {

@@ -3,8 +3,8 @@
 use lab::{Feature, Lab};
 use serde_json::{Value, json};
 
-use crate::common::{cable, host_local};
-use crate::flannel::flanneld_says;
+use crate::common::{cable, host_local, ports};
+use crate::flannel::{flanneld_says, subnet_env_in};
 
 /// A cache that cnitool does not know, as that of another runtime.
 pub const ELSEWHERE: &str = "--cache-dir /run/lab/elsewhere";
@@ -37,10 +37,6 @@ impl Network {
     }
 }
 
-fn ports() -> Value {
-    json!({"type": "portmap", "capabilities": {"portMappings": true}})
-}
-
 /// The second number of all addresses. GC keeps a lease while any namespace of the machine has its address, so concurrent tests have different
 /// addresses.
 #[derive(Clone, Copy)]
@@ -62,20 +58,12 @@ impl Subnets {
     fn fixed(self, net: u8) -> Value {
         json!({"type": "static", "addresses": [{"address": format!("10.{}.{net}.9/24", self.0)}]})
     }
-
-    fn flannel(self) -> String {
-        let second = self.0;
-        format!(
-            "FLANNEL_NETWORK=10.{second}.0.0/16\nFLANNEL_SUBNET=10.{second}.14.1/24\nFLANNEL_IPV6_NETWORK=fd00:{second}::/32\n\
-             FLANNEL_IPV6_SUBNET=fd00:{second}:14::1/64\nFLANNEL_MTU=1400\nFLANNEL_IPMASQ=true\n"
-        )
-    }
 }
 
 /// One network for each kind of thing, with what this kernel has. The host has a bridge br0, as that of
 /// [`lab::dhcp::DhcpNetwork`].
 pub fn networks(lab: &Lab, subnets: Subnets) -> Vec<Network> {
-    flanneld_says(&subnets.flannel());
+    flanneld_says(&subnet_env_in(subnets.0, true));
     cable(lab);
     lab.host().sh("ip link add device type veth peer name behind; ip link set behind up");
     let tuning = json!({"type": "tuning", "sysctl": {"net.ipv4.conf.IFNAME.log_martians": "1"}, "mtu": 1400});
@@ -84,7 +72,7 @@ pub fn networks(lab: &Lab, subnets: Subnets) -> Vec<Network> {
         // Links, leases, rules of masquerade, host ports and firewall, saved settings.
         Network::new(
             "long",
-            json!([subnets.bridge("br1", 1), ports(), {"type": "firewall", "ingressPolicy": "same-bridge"}, tuning]),
+            json!([subnets.bridge("br1", 14), ports(), {"type": "firewall", "ingressPolicy": "same-bridge"}, tuning]),
         ),
         Network::new(
             "spoof",

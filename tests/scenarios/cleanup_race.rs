@@ -1,19 +1,13 @@
 //! GC runs in a loop while containers of all plugins come and go.
 
-use std::env;
-use std::sync::atomic::{AtomicBool, Ordering};
-use std::thread;
-use std::time::{Duration, Instant};
-
-use lab::beyond_reference;
 use lab::dhcp::{DhcpNetwork, RANGE_FOR_A_DAY};
+use lab::{Netns, Race, beyond_reference};
 
 use crate::cleanup_networks::{ELSEWHERE, Subnets, networks};
 
 /// How long containers come and go: `GC_RACE_SECONDS=120` for the whole test. Without it each container comes once.
 const SECONDS: &str = "GC_RACE_SECONDS";
 const SAMPLE: usize = 40;
-const WHOLE: usize = 100;
 const WORKERS: usize = 4;
 
 /// Half of the containers belong to another runtime, whose cache cnitool does not know. Every third container exits without a DEL.
@@ -27,11 +21,9 @@ fn containers_that_start_and_stop_keep_everything_while_gc_runs_in_a_loop() {
         network.configure(lab, version);
     }
     let shared: Vec<_> = networks.iter().filter(|network| !network.is_of_one_container).collect();
-    let seconds = env::var(SECONDS).ok().and_then(|text| text.parse().ok()).map(Duration::from_secs);
-    let containers = if seconds.is_some() { WHOLE } else { SAMPLE };
-    let pods: Vec<_> = (0..containers).map(|i| lab.container(&format!("race{i}"))).collect();
-    let (tool, is_over) = (lab.cnitool(), AtomicBool::new(false));
-    let started = Instant::now();
+    let race = Race::of(SECONDS, SAMPLE, WORKERS);
+    let pods: Vec<_> = (0..race.containers).map(|i| lab.container(&format!("race{i}"))).collect();
+    let tool = lab.cnitool();
     let live = |i: usize, round: usize| {
         let network = networks.get(i).unwrap_or(shared[i % shared.len()]);
         let cache = if (i / 2).is_multiple_of(2) { "" } else { ELSEWHERE };
@@ -41,48 +33,26 @@ fn containers_that_start_and_stop_keep_everything_while_gc_runs_in_a_loop() {
             tool.says(&format!("check {names}"));
         }
         // In a later round the namespace is needed again.
-        if !i.is_multiple_of(3) || round > 0 || seconds.is_some() {
+        if !i.is_multiple_of(3) || round > 0 || race.least.is_some() {
             tool.says(&format!("del {names}"));
         }
     };
-    let (live, tool) = (&live, &tool);
-    thread::scope(|scope| {
-        let collector = scope.spawn(|| {
-            let mut runs = 0;
-            while !is_over.load(Ordering::Relaxed) {
-                tool.says("gc --all");
-                runs += 1;
-            }
-            runs
-        });
-        let worker = |first: usize| {
-            move || {
-                for round in 0.. {
-                    (first..containers).step_by(WORKERS).for_each(|i| live(i, round));
-                    if seconds.is_none_or(|least| started.elapsed() > least) {
-                        break;
-                    }
-                }
-            }
-        };
-        let workers: Vec<_> = (0..WORKERS).map(|first| scope.spawn(worker(first))).collect();
-        let outcomes: Vec<_> = workers.into_iter().map(|worker| worker.join()).collect();
-        is_over.store(true, Ordering::Relaxed);
-        assert!(collector.join().expect("gc succeeds") > 0);
-        assert!(outcomes.iter().all(Result::is_ok), "a live container lost something, or a DEL failed");
-    });
+    let collect = || {
+        tool.says("gc --all");
+    };
+    race.run(collect, live);
     pods.iter().for_each(|pod| pod.vanish());
     nothing_is_left(&net);
 }
 
-/// The kernel removes a namespace some time after its last user has left it. Until then, GC keeps what belongs to it.
 fn nothing_is_left(net: &DhcpNetwork) {
-    let tool = net.lab.cnitool();
     let host = net.lab.host();
-    net.until("GC removes all that is left", || {
-        tool.says("gc --all");
-        let files = host.sh("grep -rl race /var/lib/cni /run/cni --exclude-dir=results || true");
-        let objects = host.sh("nft list ruleset; iptables-save 2>/dev/null || true; ip -o link");
-        files.is_empty() && !objects.contains("race") && net.list().is_empty()
-    });
+    let has_pair = |host: &Netns| host.sh("ip -o link show type veth").contains("race");
+    host.wait_until("the kernel has removed all pairs", |host| !has_pair(host));
+    net.lab.cnitool().says("gc --all");
+    net.until("no lease of DHCP is left", || net.list().is_empty());
+    let files = host.sh("grep -rl race /var/lib/cni /run/cni --exclude-dir=results || true");
+    let objects = host.sh("nft list ruleset; iptables-save 2>/dev/null || true; ip -o link");
+    let objects: Vec<_> = objects.lines().filter(|line| line.contains("race")).collect();
+    assert!(files.is_empty() && objects.is_empty(), "{files}\n{objects:#?}");
 }

@@ -25,6 +25,11 @@ pub fn host_local(sets: &[&[&str]]) -> Value {
     json!({"type": "host-local", "ranges": sets.iter().map(set).collect::<Vec<_>>()})
 }
 
+/// portmap with the host ports that the runtime requests.
+pub fn ports() -> Value {
+    json!({"type": "portmap", "capabilities": {"portMappings": true}})
+}
+
 /// The addresses of a result, in its order.
 pub fn ips(result: &Value) -> Vec<&str> {
     let ips = result["ips"].as_array().map(Vec::as_slice).unwrap_or_default();

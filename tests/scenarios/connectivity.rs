@@ -8,7 +8,7 @@ use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 use serde_json::{Value, json};
 
-use crate::common::{host_local, is_ignored, leases};
+use crate::common::{host_local, is_ignored, leases, ports};
 
 /// A host whose uplink leads to another machine, its router.
 fn host() -> (Lab, lab::Netns) {
@@ -26,10 +26,6 @@ fn bridge() -> Value {
 fn configure(lab: &Lab, plugins: &Value) -> Tool {
     lab.configure("10-net.conflist", &json!({"cniVersion": "1.1.0", "name": "net", "plugins": plugins}));
     lab.cnitool()
-}
-
-fn ports() -> Value {
-    json!({"type": "portmap", "capabilities": {"portMappings": true}})
 }
 
 /// A plugin that runs a command on the host at ADD, and otherwise is tuning.

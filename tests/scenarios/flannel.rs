@@ -12,9 +12,14 @@ const SUBNET_FILE: &str = "/run/flannel/subnet.env";
 
 /// The file that flanneld writes on the host with these subnets.
 pub fn subnet_env(ip_masq: bool) -> String {
+    subnet_env_in(42, ip_masq)
+}
+
+/// The same with subnets of 10.SECOND.0.0/16 and fd00:SECOND::/56.
+pub fn subnet_env_in(second: u8, ip_masq: bool) -> String {
     format!(
-        "FLANNEL_NETWORK=10.42.0.0/16\nFLANNEL_SUBNET=10.42.1.1/24\nFLANNEL_IPV6_NETWORK=fd00:42::/56\n\
-         FLANNEL_IPV6_SUBNET=fd00:42:0:1::1/64\nFLANNEL_MTU=1400\nFLANNEL_IPMASQ={ip_masq}\n"
+        "FLANNEL_NETWORK=10.{second}.0.0/16\nFLANNEL_SUBNET=10.{second}.1.1/24\nFLANNEL_IPV6_NETWORK=fd00:{second}::/56\n\
+         FLANNEL_IPV6_SUBNET=fd00:{second}:0:1::1/64\nFLANNEL_MTU=1400\nFLANNEL_IPMASQ={ip_masq}\n"
     )
 }
 

@@ -2,12 +2,7 @@
 //!
 //! `JUDGES_RACE_SECONDS=120` runs the whole test, with at least a hundred containers. Otherwise, a few containers run once.
 
-use std::env;
-use std::sync::atomic::{AtomicBool, Ordering};
-use std::thread;
-use std::time::{Duration, Instant};
-
-use lab::{Feature, Netns};
+use lab::{Feature, Netns, Race};
 
 use crate::check::Check;
 use crate::containerd::{Containerd, ctr};
@@ -18,7 +13,6 @@ use crate::soon::tcp_says_soon;
 const SECONDS: &str = "JUDGES_RACE_SECONDS";
 const WORKERS: usize = 3;
 const SAMPLE: usize = 9;
-const WHOLE: usize = 100;
 
 pub fn checks() -> Vec<Check> {
     vec![
@@ -51,57 +45,32 @@ fn race(host: &Host) {
     let podman = Podman::new(host);
     // ctr calls the plugins of this network.
     let _containerd = Containerd::start(host);
-    let race = Race { machine: host.lab.host(), client: &host.client, networks: networks(&podman) };
-    let seconds = env::var(SECONDS).ok().and_then(|text| text.parse().ok()).map(Duration::from_secs);
-    let containers = if seconds.is_some() { WHOLE } else { SAMPLE };
+    let runtimes = Runtimes { machine: host.lab.host(), client: &host.client, networks: networks(&podman) };
     // The first containers create the shared objects of the networks.
-    race.run(SAMPLE, None);
+    runtimes.race(Race { containers: SAMPLE, workers: WORKERS, least: None });
     let before = host.snapshot();
-    race.run(containers, seconds);
+    runtimes.race(Race::of(SECONDS, SAMPLE, WORKERS));
     host.snapshot().assert_same(&before);
 }
 
-struct Race<'a> {
+struct Runtimes<'a> {
     machine: &'a Netns,
     client: &'a Netns,
     networks: Vec<&'static str>,
 }
 
-impl Race<'_> {
+impl Runtimes<'_> {
     /// Runs a command line in a shell, and returns its output. It is killed after five minutes.
     fn does(&self, line: &str) -> String {
         self.machine.sh(&format!("timeout --kill-after=5 300 {line}"))
     }
 
-    /// Runs each container once, and repeats this until the time is over.
-    fn run(&self, containers: usize, least: Option<Duration>) {
-        let (is_over, started) = (AtomicBool::new(false), Instant::now());
-        thread::scope(|scope| {
-            let collector = scope.spawn(|| {
-                let mut runs = 0;
-                while !is_over.load(Ordering::Relaxed) {
-                    self.does(&format!("{CNITOOL} gc --all"));
-                    runs += 1;
-                }
-                runs
-            });
-            let worker = |first: usize| {
-                move || {
-                    for round in 0.. {
-                        (first..containers).step_by(WORKERS).for_each(|i| self.live(i, round));
-                        if least.is_none_or(|least| started.elapsed() > least) {
-                            break;
-                        }
-                    }
-                }
-            };
-            let workers: Vec<_> = (0..WORKERS).map(|first| scope.spawn(worker(first))).collect();
-            let outcomes: Vec<_> = workers.into_iter().map(|worker| worker.join()).collect();
-            is_over.store(true, Ordering::Relaxed);
-            assert!(collector.join().expect("gc succeeds") > 0);
-            assert!(outcomes.iter().all(Result::is_ok), "a container lost something");
-        });
-        self.does(&format!("{CNITOOL} gc --all"));
+    fn race(&self, race: Race) {
+        let collect = || {
+            self.does(&format!("{CNITOOL} gc --all"));
+        };
+        race.run(collect, |i, round| self.live(i, round));
+        collect();
     }
 
     /// Starts a container, checks its network twice, and removes it.

@@ -1,0 +1,61 @@
+//! Containers that come and go while GC runs in a loop.
+
+use std::env;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread;
+use std::time::{Duration, Instant};
+
+/// Containers of the whole test.
+const WHOLE: usize = 100;
+
+/// How many containers come and go, and how long.
+#[derive(Clone, Copy, Debug)]
+pub struct Race {
+    /// The number of containers.
+    pub containers: usize,
+    /// How many of them start and stop concurrently.
+    pub workers: usize,
+    /// How long the race lasts at least. `None`: each container comes once.
+    pub least: Option<Duration>,
+}
+
+impl Race {
+    /// The whole test, of a hundred containers, if an environment variable has its seconds. Else a sample, in which each container comes once.
+    pub fn of(variable: &str, sample: usize, workers: usize) -> Self {
+        let least = env::var(variable).ok().and_then(|text| text.parse().ok()).map(Duration::from_secs);
+        Self { containers: if least.is_some() { WHOLE } else { sample }, workers, least }
+    }
+
+    /// Runs `collect` in a loop, and meanwhile `live` for each container. Its arguments are the container's number and its round.
+    ///
+    /// # Panics
+    /// If one of them panics.
+    pub fn run(&self, collect: impl Fn() + Sync, live: impl Fn(usize, usize) + Sync) {
+        let (is_over, started, live) = (AtomicBool::new(false), Instant::now(), &live);
+        thread::scope(|scope| {
+            let collector = scope.spawn(|| {
+                let mut runs = 0;
+                while !is_over.load(Ordering::Relaxed) {
+                    collect();
+                    runs += 1;
+                }
+                runs
+            });
+            let worker = |first: usize| {
+                move || {
+                    for round in 0.. {
+                        (first..self.containers).step_by(self.workers).for_each(|i| live(i, round));
+                        if self.least.is_none_or(|least| started.elapsed() > least) {
+                            break;
+                        }
+                    }
+                }
+            };
+            let workers: Vec<_> = (0..self.workers).map(|first| scope.spawn(worker(first))).collect();
+            let outcomes: Vec<_> = workers.into_iter().map(|worker| worker.join()).collect();
+            is_over.store(true, Ordering::Relaxed);
+            assert!(collector.join().expect("gc succeeds") > 0);
+            assert!(outcomes.iter().all(Result::is_ok), "a live container lost something, or a DEL failed");
+        });
+    }
+}
