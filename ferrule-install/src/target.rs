@@ -79,7 +79,7 @@ impl Targets {
         let mut dirs: Vec<PathBuf> = Vec::new();
         for runtime in runtimes {
             let dir = self.of_list(&runtime.plugins, names, &dirs);
-            if !dirs.iter().any(|one| self.real(one) == self.real(&dir)) {
+            if !dirs.iter().any(|one| self.is_same(one, &dir)) {
                 dirs.push(dir);
             }
         }
@@ -129,14 +129,15 @@ impl Targets {
         }
     }
 
-    /// The directory without symbolic links. Two runtimes may search one directory by different names.
-    fn real(&self, dir: &Path) -> PathBuf {
-        below(&self.root, dir).canonicalize().unwrap_or_else(|_| dir.to_owned())
+    /// Whether two paths lead to one directory. Runtimes may search it by different names.
+    fn is_same(&self, one: &Path, other: &Path) -> bool {
+        let real = |dir: &Path| below(&self.root, dir).canonicalize().unwrap_or_else(|_| dir.to_owned());
+        real(one) == real(other)
     }
 
     /// The reason why a runtime would not use plugins in a directory.
     fn warning(&self, dir: &Path, names: &BTreeSet<String>) -> Option<String> {
-        let is_it = |one: &PathBuf| self.real(one) == self.real(dir);
+        let is_it = |one: &PathBuf| self.is_same(one, dir);
         let mut users = self.runtimes.iter().filter(|runtime| runtime.runs_plugins).peekable();
         users.peek()?;
         if users.clone().all(|runtime| !runtime.plugins.iter().any(is_it)) {

@@ -57,12 +57,10 @@ pub fn run(network: Option<&str>, options: &GcOptions, settings: &Settings, ui: 
             Err(e) => failed.push(e.context(format_args!("network {}", network.name))),
         }
     }
-    if !options.dry_run {
-        failed.extend(settings.runtime.remove_incomplete().err());
-    }
     if options.dry_run {
         preview(&done, network.is_none(), ui)?
     } else {
+        failed.extend(settings.runtime.remove_incomplete().err());
         report(&done, network.is_none(), ui)?
     }
     failed.into_iter().reduce(Error::and).map_or(Ok(()), Err)

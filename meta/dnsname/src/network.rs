@@ -24,7 +24,7 @@ use system::{Retry, lock, size_limit};
 
 use crate::deletions::Deletions;
 use crate::hosts::{Entry, Hosts};
-use crate::masq::{self, Service};
+use crate::masq::Service;
 use crate::server;
 
 /// The files. The original plugin uses the same names.
@@ -210,16 +210,15 @@ impl Network {
     /// # Errors
     /// Code 5 if it cannot be read.
     pub fn service(&self) -> Result<Option<Service>> {
-        self.read(CONF).map(|text| Service::parse(&text))
+        self.conf().map(|text| Service::parse(&text))
     }
 
-    /// Whether the server was started before the directory of the host's resolv.conf existed, and that directory
-    /// exists now.
+    /// The text of the server's configuration. Empty: it has none.
     ///
     /// # Errors
-    /// Code 5 if the configuration cannot be read.
-    pub fn has_new_resolvers(&self) -> Result<bool> {
-        Ok(masq::lacks_resolvers(&self.read(CONF)?) && resolv_conf_has_directory())
+    /// Code 5 if it cannot be read.
+    pub fn conf(&self) -> Result<String> {
+        self.read(CONF)
     }
 
     /// The attachments whose DEL has run.

@@ -16,7 +16,7 @@ use system::lock::Lock;
 
 use crate::hosts::Entry;
 use crate::listen;
-use crate::masq::{Service, User};
+use crate::masq::{self, Service, User};
 use crate::network::{self, CONF, Network, PID};
 use crate::probe::{self, Answer};
 use crate::process::{PROGRAM, Server};
@@ -83,8 +83,11 @@ pub fn find(network: &NetworkName) -> Result<Option<Server>> {
 /// # Errors
 /// Code 5 if the configuration cannot be read. Otherwise an error if processes cannot be examined.
 pub fn is_running(network: &Network, service: &Service) -> Result<bool> {
-    let serves = network.service()?.is_some_and(|configured| configured.serves(service));
-    Ok(serves && !network.has_new_resolvers()? && find(network.name())?.is_some())
+    let conf = network.conf()?;
+    let serves = Service::parse(&conf).is_some_and(|configured| configured.serves(service));
+    // The server was started before the directory of the host's resolv.conf existed.
+    let has_new_resolvers = || masq::lacks_resolvers(&conf) && network::resolv_conf_has_directory();
+    Ok(serves && !has_new_resolvers() && find(network.name())?.is_some())
 }
 
 /// Starts the server, unless one with suitable settings runs. Stops a server with other settings first.
@@ -291,7 +294,7 @@ mod tests {
     #[test]
     fn a_token_is_resolved_in_the_networks_domain() {
         let hosts = crate::hosts::Hosts::parse("10.1.2.3 web _1 # ferrule c eth0\n10.1.2.4 db\n");
-        let listen = crate::masq::Listen::Addresses(Vec::new());
+        let listen = masq::Listen::Addresses(Vec::new());
         let domain = crate::name::HostName::parse("dns.podman").ok();
         let service = Service { domain, listen, forwards: true };
         let tokens: Vec<_> = hosts.entries().map(|entry| token(&service, entry)).collect();

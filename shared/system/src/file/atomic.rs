@@ -3,7 +3,7 @@
 //! A temporary name belongs to one process: if two shared it, one would rename the other's incomplete file. It is `.new.PID.NUMBER.LABEL`.
 //! The number distinguishes processes of other PID namespaces. The label identifies the owner of a stale file.
 
-use std::fs::{self, File};
+use std::fs::{self, DirEntry, File};
 use std::io::{self, ErrorKind, Write};
 use std::path::Path;
 use std::process;
@@ -14,7 +14,7 @@ use nix::sys::stat::{FchmodatFlags, Mode, fchmodat};
 use nix::unistd::{UnlinkatFlags, unlinkat};
 use rustix::fs::{RenameFlags, renameat_with};
 
-use super::{missing_is_fine, open_in};
+use super::open_in;
 
 /// Prefix of temporary names. No other file of Ferrule has it.
 const PREFIX: &str = ".new";
@@ -150,20 +150,10 @@ pub fn label_of(temporary: &str) -> Option<&str> {
 /// # Errors
 /// If the directory cannot be read or a file not be deleted.
 pub fn remove_temporary(dir: &Path, label: &str) -> io::Result<()> {
-    let entries = match fs::read_dir(dir) {
-        Err(e) if matches!(e.kind(), ErrorKind::NotFound | ErrorKind::NotADirectory) => return Ok(()),
-        entries => entries?,
-    };
-    for entry in entries {
-        let name = entry?.file_name();
-        if name.to_str().and_then(label_of) == Some(shortened(label)) {
-            match fs::remove_file(dir.join(name)) {
-                Err(e) if e.kind() != ErrorKind::NotFound => return Err(e),
-                _ => {}
-            }
-        }
-    }
-    Ok(())
+    remove_temporary_if(
+        dir,
+        |file| Ok(file.file_name().to_str().and_then(label_of) == Some(shortened(label))),
+    )
 }
 
 /// Deletes temporary files that were written before a time. A killed process or a loss of power has left them. The directory may be missing.
@@ -171,21 +161,26 @@ pub fn remove_temporary(dir: &Path, label: &str) -> io::Result<()> {
 /// # Errors
 /// If the directory cannot be read or a file not be deleted.
 pub fn remove_temporary_before(dir: &Path, time: SystemTime) -> io::Result<()> {
+    remove_temporary_if(dir, |file| Ok(file.metadata()?.modified()? < time))
+}
+
+/// Deletes the temporary files that a condition holds for.
+fn remove_temporary_if(dir: &Path, is_stale: impl Fn(&DirEntry) -> io::Result<bool>) -> io::Result<()> {
     let entries = match fs::read_dir(dir) {
         Err(e) if matches!(e.kind(), ErrorKind::NotFound | ErrorKind::NotADirectory) => return Ok(()),
         entries => entries?,
     };
     for entry in entries {
         let entry = entry?;
-        if !entry.file_name().to_str().is_some_and(is_temporary) {
-            continue;
+        if entry.file_name().to_str().is_some_and(is_temporary) {
+            // Its writer may rename the file meanwhile.
+            let removed =
+                is_stale(&entry).and_then(|stale| if stale { fs::remove_file(entry.path()) } else { Ok(()) });
+            match removed {
+                Err(e) if e.kind() != ErrorKind::NotFound => return Err(e),
+                _ => {}
+            }
         }
-        // Its writer may rename the file meanwhile.
-        let removed = entry
-            .metadata()
-            .and_then(|found| found.modified())
-            .and_then(|written| if written < time { fs::remove_file(entry.path()) } else { Ok(()) });
-        missing_is_fine(removed)?;
     }
     Ok(())
 }
