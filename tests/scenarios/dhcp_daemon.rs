@@ -75,7 +75,7 @@ fn a_daemon_that_cannot_be_one_says_why() {
     beyond_reference!("dhcp-restart");
     let net = silent();
     for (flags, culprit) in [
-        ("", "another DHCP daemon"),
+        ("", "a DHCP daemon, or a plugin"),
         ("-pidfile pid", "not an absolute path"),
         ("-socketpath /run/lab/other/x.sock -pidfile /run/lab/nowhere/pid", "/run/lab/nowhere/pid"),
         ("-timeout 10", "not a time"),
@@ -125,7 +125,7 @@ fn users_other_than_root_are_refused_even_if_they_can_reach_the_socket() {
     let script = "mkdir -p /run/lab/plugins/copy; cp \"$0\" /run/lab/plugins/copy/dhcp
         exec setpriv --reuid=1000 --clear-groups /run/lab/plugins/copy/dhcp";
     let call = net.lab.plugin("dhcp").config(json!({"ipam": {"type": "dhcp"}}));
-    call.clone().under(&["sh".into(), "-c".into(), script.into()]).status().refused(50, "hung up");
+    call.clone().under(&["sh".into(), "-c".into(), script.into()]).status().refused(50, "closed the connection");
     net.until("the refusal is logged", || net.daemon_log().contains("of user 1000: only root is allowed"));
     call.status().ok();
 }

@@ -405,7 +405,7 @@ fn an_unusable_address_that_arrives_after_the_plugins_death_is_released() {
     });
     plugin.kill().unwrap();
     plugin.wait().unwrap();
-    net.until("the daemon knows", || net.daemon_log().contains("the plugin hung up"));
+    net.until("the daemon knows", || net.daemon_log().contains("the plugin closed its connection"));
     drop(says_died);
     net.until("it is released", || !server.received(RELEASE).is_empty());
 }

@@ -9,7 +9,7 @@ mod serve;
 mod timer;
 
 use std::ffi::OsString;
-use std::fs::{self, File};
+use std::fs;
 use std::process::{self, ExitCode};
 use std::time::Duration;
 
@@ -56,7 +56,8 @@ fn run(mut args: Args) -> Result<()> {
     size_limit::block_signal();
     let signals = signals()?;
     raise_descriptors();
-    // DEL without a daemon looks for the leases next to the socket that the configuration names.
+    // systemd's path of the socket replaces -socketpath: a DEL without a daemon looks for the leases next to the socket
+    // that its configuration names.
     let (passed, path) = listener::passed().unzip();
     path.flatten().into_iter().for_each(|path| args.socket = path);
     let host = Host::new(args);
@@ -64,7 +65,8 @@ fn run(mut args: Args) -> Result<()> {
     let locked = host.store.wait_for_lock(LOCK_TIMEOUT, || false)?.ok_or_else(|| {
         Error::io(format!("lock {}", host.store.path().display()), &std::io::ErrorKind::WouldBlock.into())
             .detail(
-                "another DHCP daemon uses these leases; stop it first: only one daemon can serve a socket",
+                "a DHCP daemon, or a plugin that releases leases, has locked the file `lock` in this directory: \
+                 fuser(1) shows the process. Stop the other daemon",
             )
     })?;
     let listener = listener::open(passed, &host.socket())?;
@@ -78,13 +80,9 @@ fn run(mut args: Args) -> Result<()> {
     let served = daemon.serve(&listener, &signals);
     listener.remove();
     pid_file.iter().for_each(|path| drop(fs::remove_file(path)));
-    unlock(locked);
+    // Held until here, so that no other daemon uses the leases.
+    drop(locked);
     served
-}
-
-/// Until now, no other daemon may use the leases.
-fn unlock(lock: File) {
-    drop(lock);
 }
 
 /// A descriptor for SIGTERM and SIGINT, which end the daemon. They are also blocked in all threads that are started

@@ -87,9 +87,9 @@ fn address(lease: &Value) -> Result<IpNetwork> {
 pub fn trouble(leased: IpNetwork, there: &[Address]) -> Option<&'static str> {
     match there.iter().find(|address| address.net == leased) {
         None => Some("is missing"),
-        Some(address) if address.duplicate => Some("cannot be used, since another host has it,"),
+        Some(address) if address.duplicate => Some("is a duplicate: another host has it"),
         Some(address) if !is_ready(address) => {
-            Some("cannot be used yet, since it is being tested for duplicates,")
+            Some("is being tested for duplicates")
         }
         Some(_) => None,
     }

@@ -162,7 +162,7 @@ pub fn described<A: PartialEq + Display>(
     let what = if before.as_ref() == Some(&address) { "renewed" } else { "leased" };
     match expiry {
         Some(expiry) => format!("{what} {address} for {} s", expiry.since(since).as_secs()),
-        None => format!("{what} {address} for ever"),
+        None => format!("{what} {address} without an end"),
     }
 }
 

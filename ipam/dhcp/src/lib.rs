@@ -81,8 +81,8 @@ impl Plugin for Dhcp {
         for leased in leased {
             let Some(what) = families::trouble(leased, &there) else { continue };
             let text = format!(
-                "address {leased}, which is leased for {}, {what} on {} in {sandbox}",
-                at.container, at.ifname
+                "address {leased} on {} in {sandbox}, which is leased for {}, {what}",
+                at.ifname, at.container
             );
             return Err(Error::new(Code::Internal, text));
         }

@@ -176,7 +176,7 @@ pub fn read_reply(line: &[u8]) -> Result<Value> {
             .detail("read its log: journalctl -u cni-dhcp.service")
     };
     if line.is_empty() {
-        return Err(no_answer("it hung up".to_owned()));
+        return Err(no_answer("it closed the connection without an answer".to_owned()));
     }
     let value: Value = serde_json::from_slice(line).map_err(|e| no_answer(e.to_string()))?;
     refuse_other_version(&value, "the DHCP daemon", VERSION)?;
@@ -237,7 +237,7 @@ mod tests {
     fn the_error_for_an_invalid_answer_says_what_to_restart() {
         for (line, code, culprit) in [
             ("HTTP/1.1 400 Bad Request\r\n", 11, "cni-dhcp.service"),
-            ("", 11, "hung up"),
+            ("", 11, "closed the connection"),
             ("{", 11, "journalctl"),
             ("{\"v\": 2, \"result\": {}}", 11, "version 2"),
             ("{}", 6, "version"),

@@ -130,7 +130,7 @@ impl VethMtu {
             (None, false) => Ok(Self::Kernel),
             (None, true) => Ok(Self::DefaultRoute),
             (Some(bytes), false) => Ok(Self::Bytes(bytes)),
-            (Some(_), true) => Err(Error::config("mtu and mtuFromDefaultRoute exclude each other")),
+            (Some(_), true) => Err(Error::config("mtu and mtuFromDefaultRoute exclude each other: remove one of them")),
         }
     }
 
@@ -190,7 +190,7 @@ pub fn unicast_mac(key: &str, text: &str) -> Result<Mac> {
     let mac: Mac = text.parse().map_err(|e| Error::config(format!("{key}: {e}")))?;
     let why = match mac {
         _ if mac.is_multicast() => "this is a multicast address; clear the lowest bit of its first byte",
-        _ if mac.is_zero() => "this address stands for none; leave the key out if any address will do",
+        _ if mac.is_zero() => "remove the key to let the kernel choose an address",
         _ => return Ok(mac),
     };
     Err(Error::config(format!("{key}: {mac} cannot be an interface's address")).detail(why))

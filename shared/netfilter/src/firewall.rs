@@ -66,7 +66,7 @@ impl Firewall {
                 return iptables.verify_shared(kind, has_chain).code(Code::NotAvailable);
             }
         };
-        let lack = nft.missing_module_since_boot(kind).map_err(|r| r.during("ask", "nf_tables"));
+        let lack = nft.missing_module_since_boot(kind).map_err(|r| r.during("test", "the kernel's nf_tables"));
         match lack.code(Code::NotAvailable)? {
             Some(lack) if choice.is_some() => Err(Error::new(Code::NotAvailable, lack)),
             Some(lack) => {
@@ -189,7 +189,8 @@ impl Firewall {
     pub fn check(&self, owner: &Owner, rules: &dyn Rules) -> Result<()> {
         for port in self.taken(owner, rules)? {
             cni::warn(&format!(
-                "a newer attachment has taken a host port of {owner}; its DEL gives the port back: {port}"
+                "a newer attachment uses a host port of {owner}, which gets the port again when the newer one is \
+                 deleted: {port}"
             ));
         }
         Ok(())
@@ -268,8 +269,9 @@ impl Firewall {
         let here = self.backend();
         match rules.backend() {
             Some(expected) if expected != here => Err(Error::config(format!(
-                "the conditions or marks work with {expected} only, but the backend is {here}"
-            ))),
+                "the conditions or the mark's chain require the backend {expected}, but the backend is {here}"
+            ))
+            .detail(format!("set `backend` to `{expected}`, or write the conditions for {here}"))),
             _ => Ok(()),
         }
     }
@@ -295,7 +297,7 @@ impl Engine {
         match self {
             Self::Nftables(nft) => task(nft),
             Self::Iptables(_) => {
-                task(&open_nft("load the kernel module nf_tables, which has these rules with any backend")?)
+                task(&open_nft("load the kernel module nf_tables: these rules are in nftables, whatever `backend` is")?)
             }
         }
     }
@@ -363,7 +365,7 @@ impl Reference {
 /// Installs rules by iptables, because the kernel lacks a part of nf_tables.
 fn fall_back(owner: &Owner, kind: Kind, rules: &dyn IptablesRules, lack: &Error) -> Result<()> {
     let iptables = Iptables::open().map_err(|e| lack.clone().with_code(Code::Internal).detail(e.msg()))?;
-    cni::warn(&format!("nftables cannot install the {kind}, so iptables does: {lack}"));
+    cni::warn(&format!("the kernel cannot install the {kind} rules in nftables, so iptables is used: {lack}"));
     iptables.install(owner, kind, rules)
 }
 

@@ -27,7 +27,7 @@ const GROUP: u32 = 7;
 
 /// Process names of the plugins that change rules over netlink. iptables-restore also runs for other programs. If a
 /// plugin runs it, the transaction creates and deletes the chain [`MARKER`].
-const WRITERS: [&str; 5] = ["bridge", "ptp", "portmap", "firewall", "flannel"];
+const WRITERS: [&str; 6] = ["bridge", "ptp", "portmap", "firewall", "dnsname", "flannel"];
 
 /// `struct nfgenmsg`.
 const HEADER: usize = 4;

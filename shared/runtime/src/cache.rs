@@ -156,7 +156,7 @@ impl Cache {
             Err(e) if e.kind() == io::ErrorKind::NotFound => return Ok(None),
             text => text.map_err(|e| cni::Error::io(format!("read {}", path.display()), &e))?,
         };
-        let value = json::parse(&text, "it").context(|| path.display())?;
+        let value = json::parse(&text, "the cached result").context(|| path.display())?;
         let added = added(&path);
         if value.get("kind").is_some() {
             return Ok(Some(entry(&value, added).context(|| path.display())?));

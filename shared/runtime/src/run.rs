@@ -154,7 +154,7 @@ impl Runtime {
             network.name
         );
         let file = self.cache.file(&network.name, at);
-        cni::Error::new(Code::UnknownContainer, text).detail(format!("it would be in {}", file.display()))
+        cni::Error::new(Code::UnknownContainer, text).detail(format!("it would be in {}; is this the right cache directory?", file.display()))
     }
 
     /// DEL: runs the plugins in reverse order, continues after failures, and deletes the cached result if none failed. May be called
@@ -268,5 +268,5 @@ fn needs(network: &Network, command: Command) -> Result<()> {
             network.name, network.version
         ),
     );
-    Err(error.detail(format!("version {} has", command.since())).into())
+    Err(error.detail(format!("set `cniVersion` to {} or later", command.since())).into())
 }

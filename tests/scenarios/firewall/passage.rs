@@ -132,13 +132,13 @@ fn add_names_another_programs_chain_that_drops_and_that_iptables_cannot_open() {
     let result = outcome.ok_result();
     let _server = far.serve_tcp("far", &at(FAR[0], 80));
     assert!(tcp_is_cut_off(&pod, &at(FAR[0], 80)));
-    let warning = "the chain pass of the table inet site drops what is forwarded";
+    let warning = "the chain pass of the table inet site drops forwarded packets";
     assert!(outcome.stderr.contains(warning), "{}", outcome.stderr);
     assert!(outcome.stderr.contains("set the backend to nftables"), "{}", outcome.stderr);
     by("iptables").del(&pod, "eth0", &result).iter().for_each(lab::Outcome::ok);
     let outcome = by("nftables").add(&pod, "eth0");
     outcome.ok_result();
-    assert!(!outcome.stderr.contains("drops what is forwarded"), "{}", outcome.stderr);
+    assert!(!outcome.stderr.contains("drops forwarded packets"), "{}", outcome.stderr);
     assert!(tcp_says(&pod, &at(FAR[0], 80)).is_some());
 }
 

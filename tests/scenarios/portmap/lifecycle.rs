@@ -91,7 +91,7 @@ fn a_container_on_two_networks_keeps_its_host_port_when_it_leaves_either() {
             let waits = networks[0].check(&pod, "eth0", &first);
             waits.iter().for_each(Outcome::ok);
             assert!(
-                waits[1].stderr.contains("a newer attachment has taken a host port of"),
+                waits[1].stderr.contains("a newer attachment uses a host port of"),
                 "{:?}",
                 waits[1]
             );

@@ -42,7 +42,7 @@ impl Daemon {
             let found = known - missing;
             say(&format!(
                 "dhcp daemon: {found} of {known} leases have a network namespace at their path. The \
-                 others are kept until they expire. Does the daemon run in the host's mount namespace?"
+                 others are kept until they expire. Run the daemon in the host's mount namespace, or set -hostprefix"
             ));
         }
         let count = self.attached.len();

@@ -185,7 +185,7 @@ impl Daemon {
         let waiting = self.attached.values().find(|one| one.waiter == Waiter::Connection(number));
         let Some(key) = waiting.map(|one| one.key.clone()) else { return };
         if let Some(one) = self.attached.remove(&key) {
-            log(&key, "the plugin hung up");
+            log(&key, "the plugin closed its connection");
             self.cancel(one);
         }
     }

@@ -38,10 +38,10 @@ pub(crate) fn verify(openings: &[(Family, Opening)]) -> Result<()> {
         let (_, is_open) = opening::open(&Saved::read(&saved), family, opening).map_err(unlisted)?;
         if !is_open {
             let text = format!(
-                "{} of iptables-legacy lacks what lets the container's packets pass",
+                "the rule that accepts marked packets is missing in chain {} of iptables-legacy",
                 opening.chain()
             );
-            return Err(Error::new(Code::Internal, text));
+            return Err(Error::new(Code::Internal, text).detail("`cnitool repair` adds it"));
         }
     }
     Ok(())

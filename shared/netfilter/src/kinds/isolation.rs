@@ -85,7 +85,8 @@ pub struct PortIsolation {
     pub port: IfName,
     /// The port that leads to the host, if that is an interface in a VLAN and not the bridge itself.
     pub gateway: Option<IfName>,
-    /// The bit of the packet's mark for frames through host ports: with br_netfilter, they stay within the bridge.
+    /// The bit of the packet's mark for frames that a host port has redirected. With br_netfilter, such a frame can
+    /// be bridged to its container, so the bridge's table must accept it.
     pub bit: u8,
 }
 

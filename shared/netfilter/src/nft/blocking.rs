@@ -38,19 +38,19 @@ impl fmt::Display for BlockingChain {
             NFPROTO_IPV6 => "ip6",
             _ => "inet",
         };
-        write!(f, "the chain {name} of the table {family} {table} drops what is forwarded, ")?;
+        write!(f, "the chain {name} of the table {family} {table} drops forwarded packets, ")?;
         match (table.as_str(), self.bit) {
-            ("firewalld", _) => f.write_str("and firewalld alone can open it: set the backend to firewalld"),
+            ("firewalld", _) => f.write_str("and only firewalld can change that: set the backend to firewalld, or add the bridge to a zone"),
             (_, None) => f.write_str(
-                "and no rule of iptables can open it: set the backend to nftables, whose message shows how to \
-                 open it",
+                "and no rule of iptables can change that: set the backend to nftables; ADD then prints the rule \
+                 to add",
             ),
             (_, Some(bit)) => {
                 let bit = 1_u32 << bit;
                 write!(
                     f,
-                    "and only its owner can open it, \
-                     by `nft insert rule {family} {table} {name} meta mark and {bit:#x} == {bit:#x} accept`"
+                    "and only a rule in it can change that. To add the rule, run \
+                     `nft insert rule {family} {table} {name} meta mark and {bit:#x} == {bit:#x} accept`"
                 )
             }
         }

@@ -28,9 +28,9 @@ pub(super) struct Change<'a> {
     record_key: RecordKey,
     /// Whether the last attempt also wrote the shared layout.
     lays_out: Cell<bool>,
-    /// The generation that the first attempt may use for everything that it reads.
+    /// The generation of the ruleset that the caller has read. The first attempt is bound to it. None: read it now.
     generation: Cell<Option<u32>>,
-    /// What the last attempt took over from other attachments: each record, and its label.
+    /// What the last attempt took over from other attachments: each record, with the label of the earlier holder.
     taken: RefCell<BTreeSet<(String, String)>>,
 }
 
@@ -98,8 +98,8 @@ impl<'a> Change<'a> {
                 ));
             } else if network(holder) != network(&self.record_key.label) {
                 cni::warn(&format!(
-                    "{holder}, of another network, has the same address ({record}): if its container runs, it loses its \
-                     connections; give the two networks different ranges"
+                    "{holder}, on another network, has the same address ({record}). If its container runs, this \
+                     container loses its connections: configure different ranges for the two networks"
                 ));
             }
         }

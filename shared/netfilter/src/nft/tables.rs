@@ -80,7 +80,8 @@ pub(super) fn closed(
         if !is_open {
             let family = family.choose("ip", "ip6");
             return Ok(Some(format!(
-                "{family} {TABLE} {} lacks what lets the container's packets pass",
+                "the rule that accepts marked packets is missing in chain {} of table {family} {TABLE}; `cnitool repair` \
+                 adds it",
                 opening.chain()
             )));
         }

@@ -1,4 +1,0 @@
-//! bandwidth's configuration.
-#![no_main]
-
-libfuzzer_sys::fuzz_target!(|input: &[u8]| bandwidth::fuzz::configuration(input));

@@ -1,4 +1,0 @@
-//! bridge's configuration.
-#![no_main]
-
-libfuzzer_sys::fuzz_target!(|input: &[u8]| bridge::fuzz::configuration(input));

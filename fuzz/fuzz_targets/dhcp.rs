@@ -1,4 +1,0 @@
-//! dhcp's configuration.
-#![no_main]
-
-libfuzzer_sys::fuzz_target!(|input: &[u8]| dhcp::fuzz::configuration(input));

@@ -1,4 +1,0 @@
-//! dummy's configuration.
-#![no_main]
-
-libfuzzer_sys::fuzz_target!(|input: &[u8]| dummy::fuzz::configuration(input));

@@ -1,4 +1,0 @@
-//! ipvlan's configuration.
-#![no_main]
-
-libfuzzer_sys::fuzz_target!(|input: &[u8]| ipvlan::fuzz::configuration(input));

@@ -1,4 +1,0 @@
-//! macvlan's configuration.
-#![no_main]
-
-libfuzzer_sys::fuzz_target!(|input: &[u8]| macvlan::fuzz::configuration(input));

@@ -1,4 +1,0 @@
-//! portmap's configuration.
-#![no_main]
-
-libfuzzer_sys::fuzz_target!(|input: &[u8]| portmap::fuzz::configuration(input));

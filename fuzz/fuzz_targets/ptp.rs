@@ -1,4 +1,0 @@
-//! ptp's configuration.
-#![no_main]
-
-libfuzzer_sys::fuzz_target!(|input: &[u8]| ptp::fuzz::configuration(input));

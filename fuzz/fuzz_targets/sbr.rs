@@ -1,4 +1,0 @@
-//! sbr's configuration.
-#![no_main]
-
-libfuzzer_sys::fuzz_target!(|input: &[u8]| sbr::fuzz::configuration(input));

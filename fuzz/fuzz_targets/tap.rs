@@ -1,4 +1,0 @@
-//! tap's configuration.
-#![no_main]
-
-libfuzzer_sys::fuzz_target!(|input: &[u8]| tap::fuzz::configuration(input));

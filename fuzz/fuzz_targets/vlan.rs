@@ -1,4 +1,0 @@
-//! vlan's configuration.
-#![no_main]
-
-libfuzzer_sys::fuzz_target!(|input: &[u8]| vlan::fuzz::configuration(input));
