@@ -16,12 +16,12 @@ use serde_json::Value;
 
 use crate::wire::{self, Op, Request, read_reply};
 
-/// Timeout for requests that need no answer from a server. Requests for a lease have [`LONGEST_TRY`].
+/// Timeout for requests that need no answer from a server. Requests for a lease have [`ACQUIRE_TIMEOUT`].
 const REQUEST_TIMEOUT: Duration = Duration::from_secs(60);
 
 /// Timeout for a request for a lease. Normally the daemon gives up earlier (`-resendtimeout`). This limit only prevents
 /// the plugin from hanging.
-const LONGEST_TRY: Duration = Duration::from_secs(3600);
+const ACQUIRE_TIMEOUT: Duration = Duration::from_secs(3600);
 
 /// How many times a request to a busy daemon is sent. The daemon keeps each connection open for at least a second.
 const TRIES: usize = 60;
@@ -62,9 +62,9 @@ fn ask_once(socket: &Path, request: &Request, netns: Option<BorrowedFd<'_>>) -> 
         .detail("read its log: journalctl -u cni-dhcp.service"),
         _ => Error::io(format!("ask the DHCP daemon on {}", socket.display()), e),
     };
-    let timeout = if request.op == Op::Acquire { LONGEST_TRY } else { REQUEST_TIMEOUT };
+    let timeout = if request.op == Op::Acquire { ACQUIRE_TIMEOUT } else { REQUEST_TIMEOUT };
     let stream = match open(socket, timeout) {
-        Err(e) if is_nobody(&e) => return Ok(Some(DaemonAnswer::NoDaemon(e))),
+        Err(e) if is_not_running(&e) => return Ok(Some(DaemonAnswer::NoDaemon(e))),
         opened => opened.map_err(|e| failed(&e))?,
     };
     let line = request.line()?;
@@ -90,7 +90,7 @@ pub(crate) fn open(path: &Path, timeout: Duration) -> io::Result<UnixStream> {
     Ok(UnixStream::from(socket))
 }
 
-fn is_nobody(error: &io::Error) -> bool {
+fn is_not_running(error: &io::Error) -> bool {
     matches!(error.kind(), ErrorKind::NotFound | ErrorKind::NotADirectory | ErrorKind::ConnectionRefused)
 }
 

@@ -23,7 +23,7 @@ use serve::Daemon;
 
 use crate::args::{self, Args};
 use crate::host::Host;
-use crate::log::say;
+use crate::log::log_line;
 
 /// Timeout for the lock while plugins release leases without a daemon. Each release takes milliseconds.
 const LOCK_TIMEOUT: Duration = Duration::from_secs(5);
@@ -39,14 +39,14 @@ pub fn main(arguments: &[OsString]) -> ExitCode {
     let args = match Args::parse(arguments) {
         Ok(args) => args,
         Err(e) => {
-            say(&format!("dhcp daemon: {e}; run `dhcp daemon -help`"));
+            log_line(&format!("dhcp daemon: {e}; run `dhcp daemon -help`"));
             return ExitCode::from(2);
         }
     };
     match run(args) {
         Ok(()) => ExitCode::SUCCESS,
         Err(e) => {
-            say(&format!("dhcp daemon: {e}"));
+            log_line(&format!("dhcp daemon: {e}"));
             ExitCode::FAILURE
         }
     }
@@ -76,7 +76,7 @@ fn run(mut args: Args) -> Result<()> {
         written.map_err(|e| Error::io(format!("write -pidfile {}", path.display()), &e))?;
     }
     let mut daemon = Daemon::new(host)?;
-    daemon.take_over()?;
+    daemon.load_leases()?;
     let served = daemon.serve(&listener, &signals);
     listener.remove();
     pid_file.iter().for_each(|path| drop(fs::remove_file(path)));

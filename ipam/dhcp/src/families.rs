@@ -84,13 +84,11 @@ fn address(lease: &Value) -> Result<IpNetwork> {
 }
 
 /// Why a leased address on the link cannot be used. None: it can.
-pub fn trouble(leased: IpNetwork, there: &[Address]) -> Option<&'static str> {
+pub fn address_problem(leased: IpNetwork, there: &[Address]) -> Option<&'static str> {
     match there.iter().find(|address| address.net == leased) {
         None => Some("is missing"),
         Some(address) if address.duplicate => Some("is a duplicate: another host has it"),
-        Some(address) if !is_ready(address) => {
-            Some("is being tested for duplicates")
-        }
+        Some(address) if !is_ready(address) => Some("is being tested for duplicates"),
         Some(_) => None,
     }
 }

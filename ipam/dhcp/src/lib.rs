@@ -3,7 +3,6 @@
 
 mod args;
 mod ask;
-mod attached;
 mod closer;
 mod collect;
 mod conf;
@@ -13,14 +12,15 @@ mod families;
 pub mod fuzz;
 mod host;
 mod key;
-mod lessee;
+mod lease_client;
 mod list;
 mod location;
 mod log;
+mod managed_lease;
 mod offline;
+mod parameters;
 mod record;
 mod store;
-mod terms;
 mod v4;
 mod v6;
 mod wire;
@@ -79,7 +79,7 @@ impl Plugin for Dhcp {
         let sandbox = Namespace::open(&call.netns)?;
         let there = sandbox.nl.addresses(Some(&sandbox.link(&at.ifname)?))?;
         for leased in leased {
-            let Some(what) = families::trouble(leased, &there) else { continue };
+            let Some(what) = families::address_problem(leased, &there) else { continue };
             let text = format!(
                 "address {leased} on {} in {sandbox}, which is leased for {}, {what}",
                 at.ifname, at.container

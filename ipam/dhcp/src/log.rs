@@ -14,12 +14,12 @@ const LONGEST: usize = 4096;
 static LOST: AtomicUsize = AtomicUsize::new(0);
 
 /// Logs a line about an attachment.
-pub fn log(about: impl Display, what: &str) {
-    say(&format!("{about}: {what}"));
+pub fn log(attachment: impl Display, what: &str) {
+    log_line(&format!("{attachment}: {what}"));
 }
 
 /// Logs a line. If writing it would block, it is lost, and counted.
-pub fn say(text: &str) {
+pub fn log_line(text: &str) {
     let lost = LOST.swap(0, Ordering::Relaxed);
     let note =
         if lost > 0 { format!("dhcp daemon: {lost} lines of the log were lost\n") } else { String::new() };

@@ -9,11 +9,11 @@ use system::Retry;
 
 use crate::args::Args;
 use crate::ask;
-use crate::attached::Attached;
 use crate::host::Host;
 use crate::key::{Family, Key};
-use crate::lessee::{Departing, Sent, timeout};
-use crate::record::{self, About, Record};
+use crate::lease_client::{PendingRelease, Sent, timeout};
+use crate::managed_lease::ManagedLease;
+use crate::record::{self, LeasedAttachment, Record};
 
 /// Timeout for the lock while other plugins release leases. One release takes milliseconds.
 const LOCK_TIMEOUT: Duration = Duration::from_secs(30);
@@ -63,7 +63,8 @@ pub fn collect(socket: &Path, call: &Gc) -> Result<()> {
         host.store.tidy()?;
     }
     for record in host.store.all()?.0 {
-        let is_stale = *call.net.name == *record.about.network && call.scope.takes(thing(&record.about));
+        let is_stale =
+            *call.net.name == *record.attachment.network && call.scope.takes(thing(&record.attachment));
         let Some(key) = record.key().filter(|_| is_stale) else { continue };
         departing.extend(failures.note(release_record(&host, key, record)).flatten());
         if departing.len() >= MOST_MESSAGES {
@@ -75,9 +76,9 @@ pub fn collect(socket: &Path, call: &Gc) -> Result<()> {
     failures.into_result()
 }
 
-fn thing(about: &About) -> Thing {
-    let address = about.on_link.map(|address| address.ip());
-    record::lease(&about.container_id, &about.if_name, &about.location.netns, address)
+fn thing(attachment: &LeasedAttachment) -> Thing {
+    let address = attachment.on_link.map(|address| address.ip());
+    record::lease(&attachment.container_id, &attachment.if_name, &attachment.location.netns, address)
 }
 
 fn host(socket: &Path) -> Host {
@@ -98,11 +99,11 @@ fn lock(host: &Host, socket: &Path) -> Result<File> {
 }
 
 fn release_record(host: &Host, key: Key, record: Record) -> Result<Sent> {
-    Attached::resume(key, record, host).release(host).map_err(|(_, e)| e)
+    ManagedLease::resume(key, record, host).release(host).map_err(|(_, e)| e)
 }
 
 /// Waits until all messages were sent. The process exits soon, and its sockets are closed then.
-fn wait_until_done(departing: &mut Vec<Box<dyn Departing>>) -> Result<()> {
+fn wait_until_done(departing: &mut Vec<Box<dyn PendingRelease>>) -> Result<()> {
     Retry::new(timeout(departing)).wait_for(|| {
         departing.retain_mut(|one| !one.is_done());
         Ok(departing.is_empty().then_some(()))

@@ -9,7 +9,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
 use crate::key::{Family, Key};
-use crate::terms::{Terms, V4, V6};
+use crate::parameters::{LeaseParameters, V4, V6};
 
 /// The version of the file format.
 const VERSION: u32 = 2;
@@ -21,16 +21,16 @@ pub struct Record {
     v: u32,
     /// The attachment and its link.
     #[serde(flatten)]
-    pub about: About,
+    pub attachment: LeasedAttachment,
     /// The family, the client's configuration, and the lease.
     #[serde(flatten)]
-    pub terms: Terms,
+    pub parameters: LeaseParameters,
 }
 
 /// An attachment and its link.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
-pub struct About {
+pub struct LeasedAttachment {
     /// The network's name.
     pub network: String,
     /// The container's id.
@@ -73,7 +73,7 @@ impl Location {
     }
 }
 
-impl About {
+impl LeasedAttachment {
     /// An attachment without a lease.
     pub fn new(network: &str, container: &str, ifname: &str, location: Location) -> Self {
         Self {
@@ -90,8 +90,8 @@ impl About {
 
 impl Record {
     /// The record of an attachment.
-    pub fn new(about: About, terms: Terms) -> Self {
-        Self { v: VERSION, about, terms }
+    pub fn new(attachment: LeasedAttachment, parameters: LeaseParameters) -> Self {
+        Self { v: VERSION, attachment, parameters }
     }
 
     /// Parses a file of this release or an earlier one. None: it is not a record.
@@ -100,21 +100,21 @@ impl Record {
         if record["v"] != VERSION {
             return None;
         }
-        let about = About::deserialize(&record).ok()?;
-        let terms = match Family::deserialize(&record["family"]).ok()? {
-            Family::V4 => Terms::V4(V4::deserialize(&record).ok()?),
-            Family::V6 => Terms::V6(V6::deserialize(&record).ok()?),
+        let attachment = LeasedAttachment::deserialize(&record).ok()?;
+        let parameters = match Family::deserialize(&record["family"]).ok()? {
+            Family::V4 => LeaseParameters::V4(V4::deserialize(&record).ok()?),
+            Family::V6 => LeaseParameters::V6(V6::deserialize(&record).ok()?),
         };
-        Some(Self::new(about, terms))
+        Some(Self::new(attachment, parameters))
     }
 
     /// The record's key. None: a name is invalid.
     pub fn key(&self) -> Option<Key> {
-        let family = match self.terms {
-            Terms::V4(_) => Family::V4,
-            Terms::V6(_) => Family::V6,
+        let family = match self.parameters {
+            LeaseParameters::V4(_) => Family::V4,
+            LeaseParameters::V6(_) => Family::V6,
         };
-        let About { network, container_id, if_name, .. } = &self.about;
+        let LeasedAttachment { network, container_id, if_name, .. } = &self.attachment;
         Key::parse(network, container_id, if_name, family).ok()
     }
 }
@@ -166,17 +166,19 @@ mod tests {
             (&v4, "b3d7aee926a5da5c32a323dadee576bb.json", "10.9.0.121/24"),
             (&v6, "b3d7aee926a5da5c32a323dadee576bb.v6.json", "fd00::22/128"),
         ] {
-            let (key, about) = (record.key().unwrap(), &record.about);
+            let (key, attachment) = (record.key().unwrap(), &record.attachment);
             assert_eq!((key.to_string(), key.file()), ("pod/net/eth0".to_owned(), file.to_owned()));
-            assert_eq!(about.on_link.unwrap().to_string(), address);
-            assert!(about.location.index == 2 && !about.releasing && !about.seen);
+            assert_eq!(attachment.on_link.unwrap().to_string(), address);
+            assert!(attachment.location.index == 2 && !attachment.releasing && !attachment.seen);
             // Rewriting a record loses nothing.
             let written = serde_json::to_vec(record).unwrap();
             assert_eq!(Record::read(&written).unwrap().key(), Some(key));
             let [old, new] = [record, &Record::read(&written).unwrap()].map(|one| json!(one));
             assert_eq!(old, new);
         }
-        let (Terms::V4(v4), Terms::V6(v6)) = (v4.terms, v6.terms) else { panic!("another family") };
+        let (LeaseParameters::V4(v4), LeaseParameters::V6(v6)) = (v4.parameters, v6.parameters) else {
+            panic!("another family")
+        };
         assert_eq!(
             (v4.priority, v4.asks.client_id, v4.asks.required),
             (Some(7), b"\0pod/net/eth0".to_vec(), vec![6])
@@ -190,7 +192,7 @@ mod tests {
         for old in OLD {
             let mut old: Value = serde_json::from_slice(old).unwrap();
             old["leaves"] = json!(true);
-            assert!(Record::read(old.to_string().as_bytes()).unwrap().about.releasing);
+            assert!(Record::read(old.to_string().as_bytes()).unwrap().attachment.releasing);
             old["v"] = json!(3);
             assert!(Record::read(old.to_string().as_bytes()).is_none());
         }

@@ -13,69 +13,83 @@ use serde_json::{Map, Value, json};
 
 use crate::closer::Closer;
 use crate::host::Host;
-use crate::lessee::{self, Departing, LAST, Message, Sent, described, left};
+use crate::lease_client::{self, LIFETIME_ROUNDING, Message, PendingRelease, Sent, described, left};
 use crate::location::{NotFound, OpenInterface, has};
-use crate::record::About;
-use crate::terms::{ClientConf, Terms, V4};
+use crate::parameters::{ClientConf, LeaseParameters, V4};
+use crate::record::LeasedAttachment;
 
 /// The client of one attachment.
 #[derive(Debug)]
-pub struct Lessee {
+pub struct LeaseClient {
     /// With the lease that is on the link, or that a plugin is about to put there.
-    terms: V4,
+    parameters: V4,
     client: Client,
     link: Option<Link>,
 }
 
-impl Lessee {
+impl LeaseClient {
     /// Requests a first lease.
-    pub fn acquire(terms: V4, about: &About, timing: Timing, now: Time, random: Random) -> Self {
-        let client = Client::acquire(identity(&terms, about), timing, now, random);
-        Self { terms, client, link: None }
+    pub fn acquire(
+        parameters: V4,
+        attachment: &LeasedAttachment,
+        timing: Timing,
+        now: Time,
+        random: Random,
+    ) -> Self {
+        let client = Client::acquire(identity(&parameters, attachment), timing, now, random);
+        Self { parameters, client, link: None }
     }
 
     /// Continues with a lease, or requests a new one if it was lost.
-    pub fn resume(terms: V4, about: &About, timing: Timing, now: Time, random: Random) -> Self {
-        let identity = identity(&terms, about);
-        let client = match (terms.lease.clone(), about.on_link) {
+    pub fn resume(
+        parameters: V4,
+        attachment: &LeasedAttachment,
+        timing: Timing,
+        now: Time,
+        random: Random,
+    ) -> Self {
+        let identity = identity(&parameters, attachment);
+        let client = match (parameters.lease.clone(), attachment.on_link) {
             (Some(lease), _) => Client::resume(identity, timing, lease, now, random),
             (None, Some(IpNetwork::V4(net))) => Client::reboot(identity, timing, net.ip(), now, random),
             _ => Client::reacquire(identity, timing, now, random),
         };
-        Self { terms, client, link: None }
+        Self { parameters, client, link: None }
     }
 
-    fn take(&mut self, actions: Vec<Action>) -> Vec<lessee::Action> {
+    fn take(&mut self, actions: Vec<Action>) -> Vec<lease_client::Action> {
         actions.into_iter().map(|action| self.taken(action)).collect()
     }
 
-    fn taken(&mut self, action: Action) -> lessee::Action {
+    fn taken(&mut self, action: Action) -> lease_client::Action {
         match action {
-            Action::Send { to, message } => lessee::Action::Send(Message { to: Some(to), bytes: message }),
+            Action::Send { to, message } => {
+                lease_client::Action::Send(Message { to: Some(to), bytes: message })
+            }
             Action::Bound(lease) => {
-                let before = self.terms.lease.as_ref().map(|before| before.address);
+                let before = self.parameters.lease.as_ref().map(|before| before.address);
                 let line = described(lease.address, before, lease.since, lease.expiry);
-                lessee::Action::Bound(format!("{line}, by server {}", lease.server))
+                lease_client::Action::Bound(format!("{line}, by server {}", lease.server))
             }
             Action::Lost(reason) => {
-                self.terms.lease = None;
-                lessee::Action::Lost(reason.to_string())
+                self.parameters.lease = None;
+                lease_client::Action::Lost(reason.to_string())
             }
-            Action::Failed(error) => lessee::Action::Failed(error),
+            Action::Failed(error) => lease_client::Action::Failed(error),
         }
     }
 
     /// The lease is on the link now. Sets its MTU.
     fn take_mtu(&mut self, found: &OpenInterface) -> Result<()> {
-        self.terms.lease = self.client.lease().cloned();
-        self.terms.lease.as_ref().map_or(Ok(()), |lease| self.set_mtu(found, lease))
+        self.parameters.lease = self.client.lease().cloned();
+        self.parameters.lease.as_ref().map_or(Ok(()), |lease| self.set_mtu(found, lease))
     }
 
     /// A line for the log about missing options. As with the reference, an ADD succeeds without an option that is not
     /// required.
-    fn missing(&self, about: &About) -> Option<String> {
+    fn missing(&self, attachment: &LeasedAttachment) -> Option<String> {
         let lease = self.client.lease()?;
-        let missing = identity(&self.terms, about).missing(&lease.options);
+        let missing = identity(&self.parameters, attachment).missing(&lease.options);
         let names = missing.into_iter().map(options::name).collect::<Vec<_>>().join(", ");
         let text = format!(
             "server {} does not send {names}, which ipam.request contains. Configure the server, or set \
@@ -86,24 +100,24 @@ impl Lessee {
     }
 
     fn set_mtu(&self, found: &OpenInterface, lease: &Lease) -> Result<()> {
-        let mtu = result::mtu(lease).filter(|mtu| self.terms.sets_mtu && *mtu != found.link.mtu);
+        let mtu = result::mtu(lease).filter(|mtu| self.parameters.sets_mtu && *mtu != found.link.mtu);
         let change = LinkChange { mtu, ..LinkChange::default() };
         mtu.map_or(Ok(()), |_| Ok(found.namespace.nl.change_link(&found.link, &change)?))
     }
 }
 
-fn identity(terms: &V4, about: &About) -> Identity {
-    let ClientConf { client_id, broadcast, provide, request, required } = terms.asks.clone();
-    Identity { mac: about.location.mac, client_id, broadcast, provide, request, required }
+fn identity(parameters: &V4, attachment: &LeasedAttachment) -> Identity {
+    let ClientConf { client_id, broadcast, provide, request, required } = parameters.asks.clone();
+    Identity { mac: attachment.location.mac, client_id, broadcast, provide, request, required }
 }
 
 fn address_of(lease: &Lease) -> Option<IpNetwork> {
     Ipv4Network::new(lease.address, lease.prefix).ok().map(IpNetwork::V4)
 }
 
-impl lessee::Lessee for Lessee {
-    fn terms(&self) -> Terms {
-        Terms::V4(V4 { lease: self.client.lease().cloned(), ..self.terms.clone() })
+impl lease_client::LeaseClient for LeaseClient {
+    fn parameters(&self) -> LeaseParameters {
+        LeaseParameters::V4(V4 { lease: self.client.lease().cloned(), ..self.parameters.clone() })
     }
 
     fn describe(&self, entry: &mut Value) {
@@ -118,9 +132,9 @@ impl lessee::Lessee for Lessee {
         entry["options"] = Value::Object(options);
     }
 
-    fn state(&self) -> lessee::State {
+    fn state(&self) -> lease_client::State {
         let state = self.client.state();
-        lessee::State {
+        lease_client::State {
             name: format!("{state:?}").to_uppercase(),
             is_served: matches!(state, State::Bound | State::Renewing),
             may_be_granted: state == State::Requesting,
@@ -141,14 +155,14 @@ impl lessee::Lessee for Lessee {
     }
 
     fn result(&self) -> AddResult {
-        self.client.lease().map(|lease| result::of_lease(lease, self.terms.priority)).unwrap_or_default()
+        self.client.lease().map(|lease| result::of_lease(lease, self.parameters.priority)).unwrap_or_default()
     }
 
     fn deadline(&self) -> Option<Time> {
         self.client.deadline()
     }
 
-    fn tick(&mut self, now: Time) -> Vec<lessee::Action> {
+    fn tick(&mut self, now: Time) -> Vec<lease_client::Action> {
         let actions = self.client.tick(now);
         self.take(actions)
     }
@@ -161,7 +175,7 @@ impl lessee::Lessee for Lessee {
         self.link.as_ref().map(AsFd::as_fd)
     }
 
-    fn receive(&mut self, now: Time) -> Result<Option<Vec<lessee::Action>>> {
+    fn receive(&mut self, now: Time) -> Result<Option<Vec<lease_client::Action>>> {
         let Some(link) = &self.link else { return Ok(None) };
         let Some(packet) = link.receive()? else { return Ok(None) };
         let actions = self.client.receive(now, &packet);
@@ -186,22 +200,22 @@ impl lessee::Lessee for Lessee {
     fn open(
         &mut self,
         host: &Host,
-        about: &mut About,
+        attachment: &mut LeasedAttachment,
         found: &OpenInterface,
         message: &Message,
     ) -> Result<bool, NotFound> {
         self.close(host);
         let Some(to) = message.to else { return Ok(true) };
         if let Some(mac) = found.link.mac {
-            about.location.mac = mac.bytes();
+            attachment.location.mac = mac.bytes();
             self.client.set_mac(mac.bytes());
         }
         // Without a lease, a message to one server releases its address, and is broadcast.
-        if let (To::Server { .. }, Some(address)) = (to, about.on_link) {
+        if let (To::Server { .. }, Some(address)) = (to, attachment.on_link) {
             let known = [Some(address.ip()), self.address().map(|net| net.ip())];
             let addresses = found.namespace.nl.addresses(Some(&found.link))?;
             let is_there = known.into_iter().flatten().any(|known| has(&addresses, known));
-            if !is_there && !self.ends_within(Time::now(), LAST) {
+            if !is_there && !self.ends_within(Time::now(), LIFETIME_ROUNDING) {
                 return Err(NotFound::Unused(format!("address {address} is not on {}", found.link.name)));
             }
         }
@@ -209,35 +223,36 @@ impl lessee::Lessee for Lessee {
         Ok(true)
     }
 
-    fn send(&mut self, about: &About, mut message: Message) -> Result<()> {
-        set_mac(&mut message.bytes, about.location.mac);
+    fn send(&mut self, attachment: &LeasedAttachment, mut message: Message) -> Result<()> {
+        set_mac(&mut message.bytes, attachment.location.mac);
         let sent = self.link.as_ref().zip(message.to).map(|(link, to)| link.send(to, &message.bytes));
         sent.unwrap_or(Ok(()))
     }
 
     fn is_outdated(&self, on_link: Option<IpNetwork>) -> bool {
-        let (old, new) = (self.terms.lease.as_ref(), self.client.lease());
+        let (old, new) = (self.parameters.lease.as_ref(), self.client.lease());
         let of = |lease: Option<&Lease>| {
-            lease.map(|lease| (result::of_lease(lease, self.terms.priority), result::mtu(lease)))
+            lease.map(|lease| (result::of_lease(lease, self.parameters.priority), result::mtu(lease)))
         };
         on_link != self.address() || (old.is_some() && of(old) != of(new))
     }
 
-    fn take_first(&mut self, about: &About, found: &OpenInterface) -> Result<Option<String>> {
+    fn take_first(&mut self, attachment: &LeasedAttachment, found: &OpenInterface) -> Result<Option<String>> {
         self.take_mtu(found)?;
-        Ok(self.missing(about))
+        Ok(self.missing(attachment))
     }
 
     fn put_on_link(&mut self, on_link: Option<IpNetwork>, found: &OpenInterface) -> Result<()> {
         let new = self.result();
-        let before = self.terms.lease.take();
-        let mut old = before.map(|lease| result::of_lease(&lease, self.terms.priority)).unwrap_or_default();
+        let before = self.parameters.lease.take();
+        let mut old =
+            before.map(|lease| result::of_lease(&lease, self.parameters.priority)).unwrap_or_default();
         old.ips = on_link.map(|net| IpConfig::new(net, None)).into_iter().collect();
         self.take_mtu(found)?;
         renew::replace(&found.namespace, &found.link, &old, &new)
     }
 
-    fn release(&mut self, _about: &About, found: &OpenInterface) -> Result<(String, Sent)> {
+    fn release(&mut self, _about: &LeasedAttachment, found: &OpenInterface) -> Result<(String, Sent)> {
         let Some(Action::Send { to: to @ To::Server { server, from }, mut message }) =
             self.client.clone().release()
         else {
@@ -257,7 +272,7 @@ struct Leaving(Link);
 /// Timeout for sending. The kernel may have to resolve the receiver's hardware address first.
 const LEAVING: Duration = Duration::from_secs(1);
 
-impl Departing for Leaving {
+impl PendingRelease for Leaving {
     fn timeout(&self) -> Duration {
         LEAVING
     }

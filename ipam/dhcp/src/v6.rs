@@ -12,10 +12,10 @@ use serde_json::{Value, json};
 
 use crate::closer::Closer;
 use crate::host::Host;
-use crate::lessee::{self, Message, PACKETS_PER_TURN, described, left};
+use crate::lease_client::{self, Message, PACKETS_PER_TURN, described, left};
 use crate::location::{NotFound, OpenInterface};
-use crate::record::About;
-use crate::terms::{Terms, V6};
+use crate::parameters::{LeaseParameters, V6};
+use crate::record::LeasedAttachment;
 
 /// Timeout for the server's answer to a RELEASE. The message is sent three times, once less than in RFC 8415, section
 /// 18.2.7: a DEL waits for it, and the link is deleted afterwards.
@@ -23,44 +23,45 @@ const RELEASING: Duration = Duration::from_secs(4);
 
 /// The client of one attachment.
 #[derive(Debug)]
-pub struct Lessee {
-    terms: V6,
+pub struct LeaseClient {
+    parameters: V6,
     client: Client,
     link: Option<Link>,
 }
 
-impl Lessee {
+impl LeaseClient {
     /// Requests a first lease.
-    pub fn acquire(terms: V6, timing: Timing, now: Time, random: Random) -> Self {
-        let client = Client::acquire(terms.identity.clone(), timing.resend_timeout, now, random);
-        Self { terms, client, link: None }
+    pub fn acquire(parameters: V6, timing: Timing, now: Time, random: Random) -> Self {
+        let client = Client::acquire(parameters.identity.clone(), timing.resend_timeout, now, random);
+        Self { parameters, client, link: None }
     }
 
     /// Continues with a lease, or requests a new one if it was lost.
-    pub fn resume(terms: V6, about: &About, now: Time, random: Random) -> Self {
-        let identity = terms.identity.clone();
-        let hint =
-            about.on_link.and_then(|net| if let IpNetwork::V6(net) = net { Some(net.ip()) } else { None });
-        let client = match terms.lease.clone() {
+    pub fn resume(parameters: V6, attachment: &LeasedAttachment, now: Time, random: Random) -> Self {
+        let identity = parameters.identity.clone();
+        let hint = attachment
+            .on_link
+            .and_then(|net| if let IpNetwork::V6(net) = net { Some(net.ip()) } else { None });
+        let client = match parameters.lease.clone() {
             Some(lease) => Client::resume(identity, lease, now, random),
             None => Client::reacquire(identity, hint, now, random),
         };
-        Self { terms, client, link: None }
+        Self { parameters, client, link: None }
     }
 
-    fn take(&mut self, actions: Vec<Action>) -> Vec<lessee::Action> {
+    fn take(&mut self, actions: Vec<Action>) -> Vec<lease_client::Action> {
         actions.into_iter().filter_map(|action| self.taken(action)).collect()
     }
 
-    fn taken(&mut self, action: Action) -> Option<lessee::Action> {
+    fn taken(&mut self, action: Action) -> Option<lease_client::Action> {
         Some(match action {
-            Action::Send(bytes) => lessee::Action::Send(Message { to: None, bytes }),
+            Action::Send(bytes) => lease_client::Action::Send(Message { to: None, bytes }),
             Action::Bound(lease) => {
-                let before = self.terms.lease.replace(lease.clone()).map(|before| before.address);
-                lessee::Action::Bound(described(lease.address, before, lease.since, lease.expiry))
+                let before = self.parameters.lease.replace(lease.clone()).map(|before| before.address);
+                lease_client::Action::Bound(described(lease.address, before, lease.since, lease.expiry))
             }
-            Action::Lost(why) => lessee::Action::Lost(why),
-            Action::Failed(error) => lessee::Action::Failed(error),
+            Action::Lost(why) => lease_client::Action::Lost(why),
+            Action::Failed(error) => lease_client::Action::Failed(error),
             Action::Left => return None,
         })
     }
@@ -70,9 +71,9 @@ fn whole(address: Ipv6Addr) -> IpNetwork {
     IpNetwork::from(std::net::IpAddr::V6(address))
 }
 
-impl lessee::Lessee for Lessee {
-    fn terms(&self) -> Terms {
-        Terms::V6(V6 { lease: self.client.lease().cloned(), ..self.terms.clone() })
+impl lease_client::LeaseClient for LeaseClient {
+    fn parameters(&self) -> LeaseParameters {
+        LeaseParameters::V6(V6 { lease: self.client.lease().cloned(), ..self.parameters.clone() })
     }
 
     fn describe(&self, entry: &mut Value) {
@@ -87,9 +88,9 @@ impl lessee::Lessee for Lessee {
         entry["search"] = json!(lease.search);
     }
 
-    fn state(&self) -> lessee::State {
+    fn state(&self) -> lease_client::State {
         let state = self.client.state();
-        lessee::State {
+        lease_client::State {
             name: format!("{state:?}").to_uppercase(),
             is_served: matches!(state, State::Bound | State::Confirming | State::Renewing),
             may_be_granted: self.client.may_be_granted(),
@@ -117,7 +118,7 @@ impl lessee::Lessee for Lessee {
         self.client.deadline()
     }
 
-    fn tick(&mut self, now: Time) -> Vec<lessee::Action> {
+    fn tick(&mut self, now: Time) -> Vec<lease_client::Action> {
         let actions = self.client.tick(now);
         self.take(actions)
     }
@@ -134,7 +135,7 @@ impl lessee::Lessee for Lessee {
         self.link.as_ref().map(AsFd::as_fd)
     }
 
-    fn receive(&mut self, now: Time) -> Result<Option<Vec<lessee::Action>>> {
+    fn receive(&mut self, now: Time) -> Result<Option<Vec<lease_client::Action>>> {
         let Some(link) = &self.link else { return Ok(None) };
         let Some(packet) = link.receive()? else { return Ok(None) };
         let actions = self.client.receive(now, &packet);
@@ -158,7 +159,7 @@ impl lessee::Lessee for Lessee {
     fn open(
         &mut self,
         _host: &Host,
-        _about: &mut About,
+        _about: &mut LeasedAttachment,
         found: &OpenInterface,
         _message: &Message,
     ) -> Result<bool, NotFound> {
@@ -168,7 +169,7 @@ impl lessee::Lessee for Lessee {
         Ok(true)
     }
 
-    fn send(&mut self, _about: &About, message: Message) -> Result<()> {
+    fn send(&mut self, _about: &LeasedAttachment, message: Message) -> Result<()> {
         self.link.as_ref().map_or(Ok(()), |link| link.send(&message.bytes))
     }
 
@@ -176,7 +177,7 @@ impl lessee::Lessee for Lessee {
         on_link != self.address()
     }
 
-    fn take_first(&mut self, _about: &About, _found: &OpenInterface) -> Result<Option<String>> {
+    fn take_first(&mut self, _about: &LeasedAttachment, _found: &OpenInterface) -> Result<Option<String>> {
         Ok(None)
     }
 
@@ -198,12 +199,16 @@ impl lessee::Lessee for Lessee {
 
     /// Removes the address from the link before the server may allocate it again (RFC 8415, section 18.2.7). An address
     /// that another host has is declined, so that the server does not allocate it.
-    fn release(&mut self, about: &About, found: &OpenInterface) -> Result<(String, lessee::Sent)> {
+    fn release(
+        &mut self,
+        attachment: &LeasedAttachment,
+        found: &OpenInterface,
+    ) -> Result<(String, lease_client::Sent)> {
         let (now, Some(address)) = (Time::now(), self.client.held()) else {
             return Ok(("has no address".to_owned(), None));
         };
         let addresses = found.namespace.nl.addresses(Some(&found.link))?;
-        let ours = about.on_link.and_then(|own| addresses.iter().find(|one| one.net.ip() == own.ip()));
+        let ours = attachment.on_link.and_then(|own| addresses.iter().find(|one| one.net.ip() == own.ip()));
         let is_taken = ours.is_some_and(|ours| ours.duplicate);
         if let Some(ours) = ours {
             found.namespace.nl.delete_address(&found.link, ours.net)?;
@@ -219,22 +224,23 @@ impl lessee::Lessee for Lessee {
                 link.send(&message)?;
             }
         }
-        let ended = Client::reacquire(self.terms.identity.clone(), None, now, Random::seeded(0));
+        let ended = Client::reacquire(self.parameters.identity.clone(), None, now, Random::seeded(0));
         let client = std::mem::replace(&mut self.client, ended);
         let what = if is_taken { "declined, since another host has it:" } else { "released" };
-        let departing = holds.then(|| Box::new(Departing { client, link }) as Box<dyn lessee::Departing>);
+        let departing =
+            holds.then(|| Box::new(PendingRelease { client, link }) as Box<dyn lease_client::PendingRelease>);
         Ok((format!("{what} {address}"), departing))
     }
 }
 
 /// A client that releases its lease, until the server confirms this.
 #[derive(Debug)]
-struct Departing {
+struct PendingRelease {
     client: Client,
     link: Link,
 }
 
-impl lessee::Departing for Departing {
+impl lease_client::PendingRelease for PendingRelease {
     fn timeout(&self) -> Duration {
         RELEASING
     }

@@ -16,9 +16,9 @@ use crate::conf::Conf;
 use crate::host::Host;
 use crate::key::{Family, Key};
 use crate::location::OpenInterface;
-use crate::log::{log, say};
-use crate::record::{About, Location, Record};
-use crate::terms::{Terms, V4};
+use crate::log::{log, log_line};
+use crate::parameters::{LeaseParameters, V4};
+use crate::record::{LeasedAttachment, Location, Record};
 
 /// The attachments in the host's caches to adopt: those without a lease here that got their address through this
 /// daemon's socket and still have it. Each other attachment of a network with dhcp is logged.
@@ -26,7 +26,7 @@ pub fn unknown(host: &Host, is_known: &dyn Fn(&Key) -> bool) -> Vec<Record> {
     let mut records = Vec::new();
     for cache in Cache::all_in(below(&host.args.host_prefix, Path::new(Cache::DEFAULT))) {
         let entries = cache.list().unwrap_or_else(|e| {
-            say(&format!("dhcp daemon: -adopt: {e}"));
+            log_line(&format!("dhcp daemon: -adopt: {e}"));
             Vec::new()
         });
         for entry in entries {
@@ -77,11 +77,11 @@ fn record(host: &Host, key: &Key, entry: &Entry, config: Value) -> Result<Record
     };
     let found = OpenInterface { namespace, link };
     let location = Location { netns: netns.to_owned(), ..found.location()? };
-    let mut about = About::new(&entry.network, &at.container, &at.ifname, location);
-    about.on_link = Some(IpNetwork::V4(address));
-    let terms = V4::new(key, &conf, &entry.attach.args, host.args.broadcast || found.link.is("ipvlan"))?;
+    let mut attachment = LeasedAttachment::new(&entry.network, &at.container, &at.ifname, location);
+    attachment.on_link = Some(IpNetwork::V4(address));
+    let parameters = V4::new(key, &conf, &entry.attach.args, host.args.broadcast || found.link.is("ipvlan"))?;
     log(key, &format!("adopted, with {address}"));
-    Ok(Record::new(about, Terms::V4(terms)))
+    Ok(Record::new(attachment, LeaseParameters::V4(parameters)))
 }
 
 /// Whether a path leads to the daemon's socket, also through symbolic links such as /var/run.

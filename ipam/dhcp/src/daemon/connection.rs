@@ -91,7 +91,7 @@ impl Connection {
     }
 
     /// Receives or sends as much as possible now.
-    pub fn go_on(&mut self) -> Event {
+    pub fn read_more(&mut self) -> Event {
         match &mut self.state {
             State::Reads(..) => self.read(),
             // The plugin has closed the connection.

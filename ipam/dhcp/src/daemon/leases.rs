@@ -8,12 +8,12 @@ use serde_json::Value;
 
 use super::adoption;
 use super::serve::{Daemon, Leaving};
-use crate::attached::{Attached, Outcome, Waiter};
 use crate::host::Host;
 use crate::key::Key;
-use crate::lessee::{Departing, timeout};
+use crate::lease_client::{PendingRelease, timeout};
 use crate::location::{self, NotFound};
-use crate::log::{log, say};
+use crate::log::{log, log_line};
+use crate::managed_lease::{ManagedLease, Outcome, Waiter};
 use crate::record::{Location, Record};
 use crate::wire;
 
@@ -22,46 +22,49 @@ impl Daemon {
     ///
     /// # Errors
     /// Code 5 if the directory cannot be read.
-    pub fn take_over(&mut self) -> Result<()> {
+    pub fn load_leases(&mut self) -> Result<()> {
         let (records, errors) = self.host.store.all()?;
         for error in self.host.store.tidy()?.into_iter().chain(errors) {
-            say(&format!("dhcp daemon: {error}"));
+            log_line(&format!("dhcp daemon: {error}"));
         }
         // libcni's cache contains an attachment until its DEL has succeeded.
-        let releasing = records.iter().filter(|record| record.about.releasing).filter_map(Record::key);
+        let releasing = records.iter().filter(|record| record.attachment.releasing).filter_map(Record::key);
         let releasing: BTreeSet<Key> = releasing.collect();
         let known = records.len();
-        let missing = records.into_iter().filter_map(|record| self.carry_on_with(record)).count();
+        let missing = records.into_iter().filter_map(|record| self.resume_lease(record)).count();
         if self.host.args.adopt {
             let is_known = |key: &Key| self.attached.contains_key(key) || releasing.contains(key);
             for record in adoption::unknown(&self.host, &is_known) {
-                self.carry_on_with(record);
+                self.resume_lease(record);
             }
         }
         if missing > 0 {
             let found = known - missing;
-            say(&format!(
+            log_line(&format!(
                 "dhcp daemon: {found} of {known} leases have a network namespace at their path. The \
                  others are kept until they expire. Run the daemon in the host's mount namespace, or set -hostprefix"
             ));
         }
         let count = self.attached.len();
-        say(&format!("dhcp daemon: {count} leases, in {}", self.host.store.path().display()));
+        log_line(&format!("dhcp daemon: {count} leases, in {}", self.host.store.path().display()));
         Ok(())
     }
 
     /// Takes over one lease. Returns its namespace if that is missing.
-    fn carry_on_with(&mut self, record: Record) -> Option<String> {
+    fn resume_lease(&mut self, record: Record) -> Option<String> {
         let key = record.key()?;
-        let (location, if_name, releasing) =
-            (record.about.location.clone(), record.about.if_name.clone(), record.about.releasing);
-        let mut one = Attached::resume(key.clone(), record, &self.host);
+        let (location, if_name, releasing) = (
+            record.attachment.location.clone(),
+            record.attachment.if_name.clone(),
+            record.attachment.releasing,
+        );
+        let mut one = ManagedLease::resume(key.clone(), record, &self.host);
         if releasing {
             self.release_unused(one);
             return None;
         }
         let found = location::find(&location, &if_name, &self.host.args.host_prefix);
-        let carried = found.and_then(|found| one.take_over(&self.host, &found));
+        let carried = found.and_then(|found| one.continue_lease(&self.host, &found));
         let missing = match carried {
             Err(NotFound::Gone(what)) => {
                 one.drop_because(&self.host, &what);
@@ -86,7 +89,7 @@ impl Daemon {
     }
 
     /// Runs an action of one attachment, and handles its outcome.
-    pub(super) fn with(&mut self, key: &Key, act: impl FnOnce(&mut Attached, &Host) -> Outcome) {
+    pub(super) fn with(&mut self, key: &Key, act: impl FnOnce(&mut ManagedLease, &Host) -> Outcome) {
         let Some(mut one) = self.attached.remove(key) else { return };
         match act(&mut one, &self.host) {
             Outcome::Unchanged => drop(self.attached.insert(key.clone(), one)),
@@ -100,7 +103,7 @@ impl Daemon {
     }
 
     /// Sends the first lease of an attachment to the waiting plugin.
-    fn first(&mut self, mut one: Attached, result: &AddResult) {
+    fn first(&mut self, mut one: ManagedLease, result: &AddResult) {
         let waiter = std::mem::replace(&mut one.waiter, Waiter::Nobody);
         let Waiter::Connection(number) = waiter else { return self.release_unused(one) };
         let json = result.to_json(Version::LATEST).and_then(|json| Ok(serde_json::from_str(&json)?));
@@ -108,7 +111,7 @@ impl Daemon {
         self.answer(number, &json);
     }
 
-    fn failed(&mut self, mut one: Attached, error: Error) {
+    fn failed(&mut self, mut one: ManagedLease, error: Error) {
         log(&one.key, &format!("no lease: {error}"));
         if let Waiter::Connection(number) = one.waiter {
             self.answer(number, &Err(error));
@@ -118,7 +121,7 @@ impl Daemon {
     }
 
     /// Ends an ADD without a lease, or a lease that is not in use. The lease of an earlier ADD stays.
-    fn end(&mut self, mut one: Attached) {
+    fn end(&mut self, mut one: ManagedLease) {
         match one.earlier.take() {
             Some(earlier) => drop(self.attached.insert(one.key, *earlier)),
             None => self.release_unused(one),
@@ -126,14 +129,14 @@ impl Daemon {
     }
 
     /// Releases a lease that is not in use.
-    fn release_unused(&mut self, one: Attached) {
+    fn release_unused(&mut self, one: ManagedLease) {
         let (departing, outcome) = self.release(one);
         self.answer_when_left(None, departing, &outcome);
     }
 
     /// Ends an earlier ADD of the same attachment that is still running. A lease for the same interface stays until the
     /// new call succeeds.
-    pub(super) fn supersede(&mut self, key: &Key, location: &Location) -> Option<Box<Attached>> {
+    pub(super) fn supersede(&mut self, key: &Key, location: &Location) -> Option<Box<ManagedLease>> {
         let mut one = self.attached.remove(key)?;
         self.refuse_superseded(&one);
         if one.is_live_at(location) {
@@ -142,7 +145,7 @@ impl Daemon {
         one.earlier.take().filter(|earlier| earlier.is_live_at(location))
     }
 
-    fn refuse_superseded(&mut self, one: &Attached) {
+    fn refuse_superseded(&mut self, one: &ManagedLease) {
         if let Waiter::Connection(waiting) = one.waiter {
             let text = "another request for the same attachment has cancelled this one";
             self.answer(waiting, &Err(Error::new(Code::TryAgainLater, text)));
@@ -150,7 +153,7 @@ impl Daemon {
     }
 
     /// Cancels a request whose plugin has exited. It stays while a server may still answer.
-    pub(super) fn cancel(&mut self, mut one: Attached) {
+    pub(super) fn cancel(&mut self, mut one: ManagedLease) {
         if one.earlier.is_none() && one.cancel() {
             self.attached.insert(one.key.clone(), one);
         } else {
@@ -159,7 +162,7 @@ impl Daemon {
     }
 
     /// Releases the attachment's lease of one family. Returns messages that are being sent, and the result.
-    pub(super) fn release_key(&mut self, key: &Key) -> (Vec<Box<dyn Departing>>, Result<Value>) {
+    pub(super) fn release_key(&mut self, key: &Key) -> (Vec<Box<dyn PendingRelease>>, Result<Value>) {
         let Some(mut one) = self.attached.remove(key) else {
             // A file that could not be read at the start may still exist.
             return (Vec::new(), self.host.store.remove(key).map(|()| Value::Null));
@@ -178,7 +181,7 @@ impl Daemon {
     }
 
     /// Releases the lease of a failed ADD. The lease of an earlier ADD stays.
-    pub(super) fn take_back(&mut self, key: &Key, add: u64) -> (Vec<Box<dyn Departing>>, Result<Value>) {
+    pub(super) fn take_back(&mut self, key: &Key, add: u64) -> (Vec<Box<dyn PendingRelease>>, Result<Value>) {
         let Some(mut one) = self.attached.remove(key) else { return (Vec::new(), Ok(Value::Null)) };
         if !one.is_of(add) {
             self.attached.insert(key.clone(), one);
@@ -205,7 +208,7 @@ impl Daemon {
         }
     }
 
-    fn release(&mut self, one: Attached) -> (Vec<Box<dyn Departing>>, Result<Value>) {
+    fn release(&mut self, one: ManagedLease) -> (Vec<Box<dyn PendingRelease>>, Result<Value>) {
         let key = one.key.clone();
         match one.release(&self.host) {
             Ok(departing) => (departing.into_iter().collect(), Ok(Value::Null)),
@@ -220,7 +223,7 @@ impl Daemon {
     pub(super) fn answer_when_left(
         &mut self,
         connection: Option<u64>,
-        departing: Vec<Box<dyn Departing>>,
+        departing: Vec<Box<dyn PendingRelease>>,
         outcome: &Result<Value>,
     ) {
         // No connection has this number.
@@ -231,6 +234,6 @@ impl Daemon {
             answer: wire::reply(outcome),
         };
         self.leaving.push(leaving);
-        self.look_at_leaving();
+        self.poll_pending_releases();
     }
 }

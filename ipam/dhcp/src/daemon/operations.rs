@@ -11,13 +11,13 @@ use serde_json::{Value, json};
 
 use super::serve::Daemon;
 use crate::args::below;
-use crate::attached::{Attached, Waiter};
 use crate::conf::Conf;
 use crate::key::{Family, Key};
 use crate::location::OpenInterface;
 use crate::log::log;
-use crate::record::{About, Location};
-use crate::terms::{self, Terms};
+use crate::managed_lease::{ManagedLease, Waiter};
+use crate::parameters::{self, LeaseParameters};
+use crate::record::{LeasedAttachment, Location};
 use crate::wire::{Op, Request};
 
 impl Daemon {
@@ -51,12 +51,12 @@ impl Daemon {
     }
 
     fn list(&self) -> Value {
-        Value::Array(self.attached.values().map(Attached::describe).collect())
+        Value::Array(self.attached.values().map(ManagedLease::describe).collect())
     }
 
     fn check(&self, key: &Key) -> Result<Value> {
-        let one = self.attached.get(key).map(Attached::in_use);
-        let address = one.and_then(|one| one.about.on_link.filter(|_| one.address().is_some()));
+        let one = self.attached.get(key).map(ManagedLease::in_use);
+        let address = one.and_then(|one| one.attachment.on_link.filter(|_| one.address().is_some()));
         address.map(|net| json!({"address": net.to_string()})).ok_or_else(|| no_lease(key))
     }
 
@@ -64,15 +64,17 @@ impl Daemon {
     /// the network. One container proves nothing about the servers: it may have dropped its own DHCP packets, and must
     /// not be able to take its node out of service.
     fn status(&self, network: &str) -> Result<Value> {
-        let all =
-            self.attached.values().filter(|one| one.about.network == network && one.waiter == Waiter::Nobody);
-        let (served, suffering): (Vec<_>, Vec<_>) = all.partition(|one| one.state().is_served);
-        let containers: BTreeSet<&str> = suffering.iter().map(|one| &*one.about.container_id).collect();
+        let all = self
+            .attached
+            .values()
+            .filter(|one| one.attachment.network == network && one.waiter == Waiter::Nobody);
+        let (served, unserved): (Vec<_>, Vec<_>) = all.partition(|one| one.state().is_served);
+        let containers: BTreeSet<&str> = unserved.iter().map(|one| &*one.attachment.container_id).collect();
         if containers.len() < 2 || !served.is_empty() {
             return Ok(Value::Null);
         }
-        let named: Vec<String> = suffering.iter().take(10).map(|one| one.key.with_family()).collect();
-        let (count, shown) = (suffering.len(), named.join(", "));
+        let named: Vec<String> = unserved.iter().take(10).map(|one| one.key.with_family()).collect();
+        let (count, shown) = (unserved.len(), named.join(", "));
         Err(Error::new(
             Code::LimitedConnectivity,
             format!("no DHCP server extends the leases of {count} attachments: {shown}"),
@@ -86,24 +88,34 @@ impl Daemon {
         let found = open(request, netns, &self.host.args.host_prefix)?;
         // The path is relative to the host's root directory, so each use prepends the prefix.
         let location = Location { netns: request.netns.clone().unwrap_or_default(), ..found.location()? };
-        let terms = match key.family {
+        let parameters = match key.family {
             Family::V4 => {
                 let broadcast = self.host.args.broadcast || found.link.is("ipvlan");
-                Terms::V4(terms::V4::new(&key, &conf, &args, broadcast)?)
+                LeaseParameters::V4(parameters::V4::new(&key, &conf, &args, broadcast)?)
             }
             Family::V6 => {
                 enable_ipv6(&found.namespace, &found.link)?;
-                Terms::V6(terms::V6::new(&key, &terms::host_id(&self.host.args.host_prefix)))
+                LeaseParameters::V6(parameters::V6::new(
+                    &key,
+                    &parameters::host_id(&self.host.args.host_prefix),
+                ))
             }
         };
         found.namespace.nl.set_up(&found.link)?;
         let earlier = self.supersede(&key, &location);
-        let about = About::new(&request.network, &request.container_id, &request.if_name, location);
-        let mut one =
-            Attached::acquire(key.clone(), about, terms, found.namespace, &self.host, (number, request.add));
+        let attachment =
+            LeasedAttachment::new(&request.network, &request.container_id, &request.if_name, location);
+        let mut one = ManagedLease::acquire(
+            key.clone(),
+            attachment,
+            parameters,
+            found.namespace,
+            &self.host,
+            (number, request.add),
+        );
         one.earlier = earlier;
         self.attached.insert(key.clone(), one);
-        self.with(&key, Attached::tick);
+        self.with(&key, ManagedLease::tick);
         Ok(())
     }
 
@@ -130,8 +142,10 @@ impl Daemon {
         let valid = request.valid.iter().flat_map(|names| Family::ALL.map(|family| parse(names, family)));
         let valid: BTreeSet<Key> = valid.flatten().collect();
         // The list of valid attachments may be older than an ADD that is still running.
-        let is_stale = |one: &&Attached| {
-            one.about.network == request.network && one.waiter == Waiter::Nobody && !valid.contains(&one.key)
+        let is_stale = |one: &&ManagedLease| {
+            one.attachment.network == request.network
+                && one.waiter == Waiter::Nobody
+                && !valid.contains(&one.key)
         };
         let stale: Vec<Key> = self.attached.values().filter(is_stale).map(|one| one.key.clone()).collect();
         let (mut failures, mut departing) = (Failures::new(), Vec::new());

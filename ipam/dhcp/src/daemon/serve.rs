@@ -14,27 +14,27 @@ use serde_json::Value;
 use super::connection::{Connection, Event};
 use super::listener::Listener;
 use super::timer::Timer;
-use crate::attached::{Attached, Waiter};
 use crate::host::Host;
 use crate::key::Key;
-use crate::lessee::Departing;
-use crate::log::{log, say};
+use crate::lease_client::PendingRelease;
+use crate::log::{log, log_line};
+use crate::managed_lease::{ManagedLease, Waiter};
 use crate::wire;
 
 /// Maximum number of connections. If more wait, connections without a complete request are soon closed.
-const MOST_CONNECTIONS: usize = 1024;
+const MAX_CONNECTIONS: usize = 1024;
 
 /// How long no connection is accepted after accept(2) failed for lack of descriptors.
 const PAUSE: Duration = Duration::from_millis(100);
 
 /// Interval for checking whether messages have been sent. The kernel has no event for that.
-const LOOK: Duration = Duration::from_millis(1);
+const CHECK_INTERVAL: Duration = Duration::from_millis(1);
 
 /// The daemon.
 #[derive(Debug)]
 pub struct Daemon {
     pub(super) host: Host,
-    pub(super) attached: BTreeMap<Key, Attached>,
+    pub(super) attached: BTreeMap<Key, ManagedLease>,
     connections: BTreeMap<u64, Connection>,
     /// Number of the next connection.
     next: u64,
@@ -48,7 +48,7 @@ pub struct Daemon {
 #[derive(Debug)]
 pub(super) struct Leaving {
     pub connection: u64,
-    pub departing: Vec<Box<dyn Departing>>,
+    pub departing: Vec<Box<dyn PendingRelease>>,
     pub until: Time,
     pub answer: Vec<u8>,
 }
@@ -96,9 +96,9 @@ impl Daemon {
                 self.connection(number);
             }
             for key in ready.attached {
-                self.with(&key, Attached::receive);
+                self.with(&key, ManagedLease::receive);
             }
-            self.keep_times();
+            self.run_due_timers();
         }
     }
 
@@ -112,7 +112,7 @@ impl Daemon {
             numbers.push(*number);
             polled.push(PollFd::from_borrowed_fd(connection.as_fd(), connection.interest()));
         }
-        for (key, socket) in self.attached.iter().filter_map(|(key, one)| Some((key, one.lessee().socket()?)))
+        for (key, socket) in self.attached.iter().filter_map(|(key, one)| Some((key, one.client().socket()?)))
         {
             keys.push(key);
             polled.push(PollFd::from_borrowed_fd(socket, PollFlags::IN));
@@ -133,16 +133,16 @@ impl Daemon {
 
     /// When the next timer is due.
     fn next(&self) -> Option<Time> {
-        let clients = self.attached.values().filter_map(Attached::deadline);
+        let clients = self.attached.values().filter_map(ManagedLease::deadline);
         let crowded = self.is_crowded();
         let connections = self.connections.values().filter_map(|one| one.deadline(crowded));
-        let looks = (!self.leaving.is_empty()).then(|| Time::now() + LOOK);
-        clients.chain(connections).chain(looks).chain(self.paused).min()
+        let next_check = (!self.leaving.is_empty()).then(|| Time::now() + CHECK_INTERVAL);
+        clients.chain(connections).chain(next_check).chain(self.paused).min()
     }
 
     /// Whether the maximum number of connections is reached.
     fn is_crowded(&self) -> bool {
-        self.connections.len() >= MOST_CONNECTIONS
+        self.connections.len() >= MAX_CONNECTIONS
     }
 
     fn accept(&mut self, listener: &Listener) {
@@ -154,12 +154,12 @@ impl Daemon {
                         self.connections.insert(self.next, connection);
                         self.next += 1;
                     }
-                    Err(refused) => say(&format!("dhcp daemon: {refused}")),
+                    Err(refused) => log_line(&format!("dhcp daemon: {refused}")),
                 },
                 // The peer has closed the connection.
                 Err(e) if matches!(e.kind(), ErrorKind::Interrupted | ErrorKind::ConnectionAborted) => {}
                 Err(e) => {
-                    say(&format!("dhcp daemon: accept a connection: {e}"));
+                    log_line(&format!("dhcp daemon: accept a connection: {e}"));
                     self.paused = Some(Time::now() + PAUSE);
                     return;
                 }
@@ -168,19 +168,19 @@ impl Daemon {
     }
 
     fn connection(&mut self, number: u64) {
-        match self.connections.get_mut(&number).map(Connection::go_on) {
+        match self.connections.get_mut(&number).map(Connection::read_more) {
             Some(Event::Request(line, netns)) => {
                 if let Some(outcome) = self.request(number, &line, netns) {
                     self.answer(number, &outcome);
                 }
             }
-            Some(Event::Ended) => self.hang_up(number),
+            Some(Event::Ended) => self.close_connection(number),
             Some(Event::Nothing) | None => {}
         }
     }
 
     /// Closes a connection. If a server still grants an address for its request, that is released.
-    fn hang_up(&mut self, number: u64) {
+    fn close_connection(&mut self, number: u64) {
         self.connections.remove(&number);
         let waiting = self.attached.values().find(|one| one.waiter == Waiter::Connection(number));
         let Some(key) = waiting.map(|one| one.key.clone()) else { return };
@@ -202,7 +202,7 @@ impl Daemon {
         }
     }
 
-    pub(super) fn look_at_leaving(&mut self) {
+    pub(super) fn poll_pending_releases(&mut self) {
         let now = Time::now();
         for mut one in std::mem::take(&mut self.leaving) {
             for mut departing in std::mem::take(&mut one.departing) {
@@ -219,11 +219,11 @@ impl Daemon {
         }
     }
 
-    fn keep_times(&mut self) {
+    fn run_due_timers(&mut self) {
         let now = Time::now();
         let is_due = |time: Option<Time>| time.is_some_and(|time| time <= now);
         self.paused = self.paused.filter(|paused| *paused > now);
-        self.look_at_leaving();
+        self.poll_pending_releases();
         let crowded = self.is_crowded();
         let late = self.connections.iter().filter(|(_, one)| is_due(one.deadline(crowded)));
         let late: Vec<u64> = late.map(|(number, _)| *number).collect();
@@ -231,10 +231,10 @@ impl Daemon {
             if self.connections.get(&number).is_some_and(Connection::is_silent) {
                 self.say_to(number, wire::busy());
             }
-            self.hang_up(number);
+            self.close_connection(number);
         }
         let due = self.attached.iter().filter(|(_, one)| is_due(one.deadline()));
         let due: Vec<Key> = due.map(|(key, _)| key.clone()).collect();
-        due.iter().for_each(|key| self.with(key, Attached::tick));
+        due.iter().for_each(|key| self.with(key, ManagedLease::tick));
     }
 }

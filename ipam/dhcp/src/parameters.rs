@@ -23,7 +23,7 @@ const MACHINE_ID: usize = 32;
 /// A client's configuration and lease. Without a lease, it was lost, and the client requests a new one.
 #[derive(Clone, Debug, Serialize)]
 #[serde(tag = "family")]
-pub enum Terms {
+pub enum LeaseParameters {
     #[serde(rename = "ipv4")]
     V4(V4),
     #[serde(rename = "ipv6")]

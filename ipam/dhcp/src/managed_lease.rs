@@ -10,11 +10,11 @@ use serde_json::{Value, json};
 
 use crate::host::Host;
 use crate::key::{Family, Key};
-use crate::lessee::{Action, LAST, Lessee, Message, PACKETS_PER_TURN, Sent, State};
+use crate::lease_client::{Action, LIFETIME_ROUNDING, LeaseClient, Message, PACKETS_PER_TURN, Sent, State};
 use crate::location::{self, NotFound, OpenInterface, has};
 use crate::log::log;
-use crate::record::{About, Location, Record};
-use crate::terms::Terms;
+use crate::parameters::LeaseParameters;
+use crate::record::{LeasedAttachment, Location, Record};
 use crate::{v4, v6};
 
 /// How long after the start of a lease the plugin may take to put the address on the link.
@@ -22,20 +22,20 @@ pub const JUST_LEASED: Duration = Duration::from_secs(60);
 
 /// Interval between two looks at the link. Events of the kernel would save these looks, but a socket for events keeps
 /// the namespace alive.
-const LOOK: Duration = Duration::from_millis(20);
+const CHECK_INTERVAL: Duration = Duration::from_millis(20);
 /// How long the link may take until it can send. A test for duplicates takes a second, after a random delay of up to a
 /// second.
-const READY: Duration = Duration::from_secs(10);
+const LINK_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// Reason for the release of an earlier daemon's lease: the ADD that requested it failed, or ended before its answer.
 const UNUSED: &str = "no plugin has assigned the address to the interface";
 
 /// An attachment that has a lease of one family, or requests one.
 #[derive(Debug)]
-pub struct Attached {
+pub struct ManagedLease {
     pub key: Key,
-    pub about: About,
-    lessee: Box<dyn Lessee>,
+    pub attachment: LeasedAttachment,
+    client: Box<dyn LeaseClient>,
     /// The container, until the first lease exists. Later its namespace is opened for each exchange, so that the daemon
     /// does not keep it alive.
     here: Option<Namespace>,
@@ -50,9 +50,9 @@ pub struct Attached {
     /// A message that waits until the link can send it, and since when.
     unsent: Option<(Message, Time)>,
     /// Until when the daemon waits for the address to appear on the link, to set its lifetimes.
-    untimed: Option<Time>,
-    /// When the link is looked at next for `unsent` and `untimed`, and the interval.
-    looks: Option<(Time, Duration)>,
+    lifetimes_due_until: Option<Time>,
+    /// When the link is looked at next for `unsent` and `lifetimes_due_until`, and the interval.
+    next_check: Option<(Time, Duration)>,
     /// Set for a record of an earlier daemon, which may have exited before it answered the plugin. If the link does not
     /// have the address by then, the lease is released.
     unused_at: Option<Time>,
@@ -82,40 +82,40 @@ pub enum Outcome {
     Gone(String),
 }
 
-impl Attached {
+impl ManagedLease {
     /// Requests a first lease, in an open container.
     pub fn acquire(
         key: Key,
-        about: About,
-        terms: Terms,
+        attachment: LeasedAttachment,
+        parameters: LeaseParameters,
         here: Namespace,
         host: &Host,
         (connection, add): (u64, Option<u64>),
     ) -> Self {
-        let lessee = acquire(terms, &about, host);
+        let client = acquire(parameters, &attachment, host);
         let waiter = Waiter::Connection(connection);
-        Self { here: Some(here), waiter, add, ..Self::new(key, about, lessee) }
+        Self { here: Some(here), waiter, add, ..Self::new(key, attachment, client) }
     }
 
     /// Continues with the lease of a record, or requests a new one if it was lost.
     pub fn resume(key: Key, record: Record, host: &Host) -> Self {
-        let Record { about, terms, .. } = record;
-        let lessee = resume(terms, &about, host);
-        Self::new(key, about, lessee)
+        let Record { attachment, parameters, .. } = record;
+        let client = resume(parameters, &attachment, host);
+        Self::new(key, attachment, client)
     }
 
-    fn new(key: Key, about: About, lessee: Box<dyn Lessee>) -> Self {
+    fn new(key: Key, attachment: LeasedAttachment, client: Box<dyn LeaseClient>) -> Self {
         Self {
             key,
-            about,
-            lessee,
+            attachment,
+            client,
             waiter: Waiter::Nobody,
             here: None,
             add: None,
             earlier: None,
             unsent: None,
-            untimed: None,
-            looks: None,
+            lifetimes_due_until: None,
+            next_check: None,
             unused_at: None,
         }
     }
@@ -124,22 +124,22 @@ impl Attached {
     ///
     /// # Errors
     /// The interface cannot be used, or the lease is not in use.
-    pub fn take_over(&mut self, host: &Host, found: &OpenInterface) -> Result<(), NotFound> {
-        let (Some(address), Some(since)) = (self.lessee.address(), self.lessee.since()) else {
+    pub fn continue_lease(&mut self, host: &Host, found: &OpenInterface) -> Result<(), NotFound> {
+        let (Some(address), Some(since)) = (self.client.address(), self.client.since()) else {
             return Ok(self.write(host)?);
         };
-        if self.about.on_link != Some(address) {
+        if self.attachment.on_link != Some(address) {
             // The earlier daemon exited while it put the address on the link.
             return self.put_on_link(host, found);
         }
         let addresses = found.namespace.nl.addresses(Some(&found.link))?;
         let (now, is_there) = (Time::now(), has(&addresses, address.ip()));
-        match (is_there, self.about.seen) {
+        match (is_there, self.attachment.seen) {
             // The kernel deletes IPv6 addresses when the link is set down.
             (_, true) if address.is_ipv6() => return self.put_on_link(host, found),
             (true, _) => {}
             // The kernel has deleted the address. The client requests another one.
-            (false, true) if self.lessee.ends_within(now, LAST) => {}
+            (false, true) if self.client.ends_within(now, LIFETIME_ROUNDING) => {}
             (false, true) => {
                 return Err(NotFound::Unused(format!("address {address} is not on {}", found.link.name)));
             }
@@ -172,57 +172,57 @@ impl Attached {
     pub fn is_live_at(&self, location: &Location) -> bool {
         self.waiter == Waiter::Nobody
             && self.address().is_some()
-            && self.about.location.is_same_link(location)
+            && self.attachment.location.is_same_link(location)
     }
 
     /// The lease's address.
     pub fn address(&self) -> Option<ipnetwork::IpNetwork> {
-        self.lessee.address()
+        self.client.address()
     }
 
     /// The client's state.
     pub fn state(&self) -> State {
-        self.lessee.state()
+        self.client.state()
     }
 
     /// The client and its socket.
-    pub fn lessee(&self) -> &dyn Lessee {
-        &*self.lessee
+    pub fn client(&self) -> &dyn LeaseClient {
+        &*self.client
     }
 
     /// The entry in `dhcp list`. Times are in seconds from now.
     pub fn describe(&self) -> Value {
         let mut entry = json!({
-            "network": self.about.network,
-            "containerId": self.about.container_id,
-            "ifName": self.about.if_name,
-            "netns": self.about.location.netns,
+            "network": self.attachment.network,
+            "containerId": self.attachment.container_id,
+            "ifName": self.attachment.if_name,
+            "netns": self.attachment.location.netns,
             "state": self.state().name,
         });
         if let Some(address) = self.address() {
             entry["address"] = json!(address.to_string());
         }
-        self.lessee.describe(&mut entry);
+        self.client.describe(&mut entry);
         entry
     }
 
     /// The plugin no longer waits. Returns true while a server may still answer: then the address in the answer is released.
     pub fn cancel(&mut self) -> bool {
         (self.waiter, self.unsent) = (Waiter::Cancelled, None);
-        self.lessee.cancel(Time::now());
+        self.client.cancel(Time::now());
         self.state().may_be_granted
     }
 
-    /// When [`Attached::tick`] has to be called next.
+    /// When [`ManagedLease::tick`] has to be called next.
     pub fn deadline(&self) -> Option<Time> {
-        let looks = self.looks.map(|(moment, _)| moment);
-        [self.lessee.deadline(), looks, self.unused_at].into_iter().flatten().min()
+        let next_check = self.next_check.map(|(moment, _)| moment);
+        [self.client.deadline(), next_check, self.unused_at].into_iter().flatten().min()
     }
 
     /// Does all that is due.
     pub fn tick(&mut self, host: &Host) -> Outcome {
         let now = Time::now();
-        let looked = match self.looks {
+        let looked = match self.next_check {
             Some((moment, _)) if moment <= now => self.look(host, now),
             _ => Ok(()),
         };
@@ -236,21 +236,21 @@ impl Attached {
                 other => return other,
             }
         }
-        let actions = self.lessee.tick(now);
+        let actions = self.client.tick(now);
         self.act(host, actions)
     }
 
     /// Processes the received packets.
     pub fn receive(&mut self, host: &Host) -> Outcome {
         for _ in 0..PACKETS_PER_TURN {
-            match self.lessee.receive(Time::now()) {
+            match self.client.receive(Time::now()) {
                 Ok(Some(actions)) => match self.act(host, actions) {
                     Outcome::Unchanged => {}
                     other => return other,
                 },
                 Ok(None) => break,
                 // The interface is down or has been deleted. The next message finds out which.
-                Err(_) => self.lessee.close(host),
+                Err(_) => self.client.close(host),
             }
         }
         Outcome::Unchanged
@@ -284,7 +284,7 @@ impl Attached {
                 break;
             }
         }
-        self.lessee.close_idle(host, Time::now());
+        self.client.close_idle(host, Time::now());
         outcome
     }
 
@@ -306,7 +306,7 @@ impl Attached {
     }
 
     fn found(&self, host: &Host) -> Result<OpenInterface, NotFound> {
-        let About { location, if_name, .. } = &self.about;
+        let LeasedAttachment { location, if_name, .. } = &self.attachment;
         let Some(namespace) = self.here.clone() else {
             return location::find(location, if_name, &host.args.host_prefix);
         };
@@ -324,18 +324,18 @@ impl Attached {
 
     /// Sends a message if the link is ready. Otherwise it is tried again soon.
     fn send_since(&mut self, host: &Host, message: Message, since: Time) -> Result<(), NotFound> {
-        if self.lessee.needs_socket(&message) {
+        if self.client.needs_socket(&message) {
             let found = self.found(host)?;
             if !found.link.up {
                 found.namespace.nl.set_up(&found.link)?;
             }
-            if !self.lessee.open(host, &mut self.about, &found, &message)? {
+            if !self.client.open(host, &mut self.attachment, &found, &message)? {
                 return self.wait_for_link(&found, message, since);
             }
         }
-        if let Err(e) = self.lessee.send(&self.about, message) {
+        if let Err(e) = self.client.send(&self.attachment, message) {
             // Treated as a lost message. The socket is opened again for the next one.
-            self.lessee.close(host);
+            self.client.close(host);
             log(&self.key, &e.to_string());
         }
         Ok(())
@@ -348,9 +348,9 @@ impl Attached {
         since: Time,
     ) -> Result<(), NotFound> {
         let now = Time::now();
-        if now.since(since) < READY {
+        if now.since(since) < LINK_TIMEOUT {
             self.unsent = Some((message, since));
-            self.looks = Some((now + LOOK, LOOK));
+            self.next_check = Some((now + CHECK_INTERVAL, CHECK_INTERVAL));
             return Ok(());
         }
         let text = format!(
@@ -367,35 +367,36 @@ impl Attached {
 
     /// Looks at the link for what is pending.
     fn look(&mut self, host: &Host, now: Time) -> Result<(), NotFound> {
-        let Some((_, gap)) = self.looks.take() else { return Ok(()) };
+        let Some((_, gap)) = self.next_check.take() else { return Ok(()) };
         let sent = match self.unsent.take() {
             Some((message, since)) => self.send_since(host, message, since),
             None => Ok(()),
         };
         let timed = self.time_address(host, now);
         // A failure is retried too: without lifetimes, the address would stay after the end of the lease.
-        if self.untimed.is_some() {
+        if self.lifetimes_due_until.is_some() {
             let gap = gap * 2;
-            self.looks = self.looks.or(Some((now + gap, gap)));
+            self.next_check = self.next_check.or(Some((now + gap, gap)));
         }
         sent.and(timed)
     }
 
     /// Sets the lifetimes of the address if they are pending and the address is on the link.
     fn time_address(&mut self, host: &Host, now: Time) -> Result<(), NotFound> {
-        let Some(until) = self.untimed else { return Ok(()) };
+        let Some(until) = self.lifetimes_due_until else { return Ok(()) };
         if now >= until {
-            self.untimed = None;
+            self.lifetimes_due_until = None;
         }
         let found = self.found(host)?;
         if self.is_settled(host, &found)? {
-            self.untimed = None;
+            self.lifetimes_due_until = None;
         }
         Ok(())
     }
 
     fn look_at_address(&mut self, now: Time) {
-        (self.untimed, self.looks) = (Some(now + JUST_LEASED), Some((now + LOOK, LOOK)));
+        (self.lifetimes_due_until, self.next_check) =
+            (Some(now + JUST_LEASED), Some((now + CHECK_INTERVAL, CHECK_INTERVAL)));
     }
 
     /// Whether the address is on the link and has its lifetimes. If another host has it, it is declined.
@@ -408,7 +409,7 @@ impl Attached {
         }
         let Some(ours) = ours.filter(|ours| !ours.tentative || ours.duplicate) else { return Ok(false) };
         if ours.duplicate {
-            self.lessee.decline(Time::now());
+            self.client.decline(Time::now());
             self.lost(host, "another host has it")?;
         } else {
             self.set_lifetimes(found, ours)?;
@@ -423,7 +424,7 @@ impl Attached {
         let left = |end: Option<Time>| {
             end.map(|end| u32::try_from(end.after(now).as_secs()).unwrap_or(u32::MAX - 1))
         };
-        let lifetimes = self.lessee.ends().map(left);
+        let lifetimes = self.client.ends().map(left);
         if lifetimes == [None; 2] && [address.preferred, address.valid] == lifetimes {
             return Ok(());
         }
@@ -439,7 +440,7 @@ impl Attached {
     /// Records that the address was on the link.
     fn note_seen(&mut self, host: &Host) -> Result<(), NotFound> {
         self.unused_at = None;
-        if !std::mem::replace(&mut self.about.seen, true) {
+        if !std::mem::replace(&mut self.attachment.seen, true) {
             self.write(host)?;
         }
         Ok(())
@@ -461,7 +462,7 @@ impl Attached {
     /// # Errors
     /// Code 5 if the record cannot be written.
     pub fn write(&self, host: &Host) -> Result<()> {
-        host.store.write(&self.key, &Record::new(self.about.clone(), self.lessee.terms()))
+        host.store.write(&self.key, &Record::new(self.attachment.clone(), self.client.parameters()))
     }
 
     /// Handles a new or renewed lease. The plugin puts the address of the first lease on the link, the daemon that of
@@ -470,13 +471,13 @@ impl Attached {
         log(&self.key, line);
         if self.waiter != Waiter::Nobody {
             let found = self.found(host)?;
-            self.about.on_link = self.address();
-            let missing = self.lessee.take_first(&self.about, &found)?;
+            self.attachment.on_link = self.address();
+            let missing = self.client.take_first(&self.attachment, &found)?;
             missing.iter().for_each(|line| log(&self.key, line));
             self.write(host)?;
             self.here = None;
             self.look_at_address(Time::now());
-            return Ok(Outcome::First(self.lessee.result()));
+            return Ok(Outcome::First(self.client.result()));
         }
         self.earlier = None;
         let written = self.write(host);
@@ -484,10 +485,10 @@ impl Attached {
         let there = found.namespace.nl.addresses(Some(&found.link))?;
         let is_missing = self.address().is_some_and(|address| !has(&there, address.ip()));
         // The plugin is about to put it on the link.
-        let is_plugins = is_missing && !self.about.seen && self.about.on_link == self.address();
+        let is_plugins = is_missing && !self.attachment.seen && self.attachment.on_link == self.address();
         // Also if the disk is full: the kernel deletes an address whose lifetime is not extended.
         if !is_plugins {
-            match is_missing || self.lessee.is_outdated(self.about.on_link) {
+            match is_missing || self.client.is_outdated(self.attachment.on_link) {
                 true => self.put_on_link(host, &found)?,
                 false => self.look_at_address(Time::now()),
             }
@@ -497,15 +498,16 @@ impl Attached {
 
     /// Replaces the link's old address by the lease's.
     fn put_on_link(&mut self, host: &Host, found: &OpenInterface) -> Result<(), NotFound> {
-        let put = self.lessee.put_on_link(self.about.on_link, found);
+        let put = self.client.put_on_link(self.attachment.on_link, found);
         self.look_at_address(Time::now());
         self.unused_at = None;
         // The address is on the link even if a route is refused.
-        let address = self.address().filter(|_| self.about.on_link != self.address() || !self.about.seen);
+        let address =
+            self.address().filter(|_| self.attachment.on_link != self.address() || !self.attachment.seen);
         if let Some(address) = address
             && has(&found.namespace.nl.addresses(Some(&found.link))?, address.ip())
         {
-            (self.about.on_link, self.about.seen) = (Some(address), true);
+            (self.attachment.on_link, self.attachment.seen) = (Some(address), true);
             self.write(host)?;
             log(&self.key, &format!("put {address} on {}", found.link.name));
         }
@@ -516,21 +518,21 @@ impl Attached {
     /// more. The next message sets it up again. With an IPv6 lease it stays up, because the kernel deletes addresses
     /// with lifetimes when a link goes down.
     fn lost(&mut self, host: &Host, why: &str) -> Result<(), NotFound> {
-        let address = self.about.on_link.map(|net| net.to_string()).unwrap_or_default();
+        let address = self.attachment.on_link.map(|net| net.to_string()).unwrap_or_default();
         log(&self.key, &format!("lost {address}: {why}"));
         // The address is removed even if nothing can be written, for example on a full disk.
         let written = self.write(host);
         let found = self.found(host)?;
-        self.lessee.close(host);
-        (self.untimed, self.unused_at) = (None, None);
-        if let Some(net) = self.about.on_link {
+        self.client.close(host);
+        (self.lifetimes_due_until, self.unused_at) = (None, None);
+        if let Some(net) = self.attachment.on_link {
             found.namespace.nl.delete_address(&found.link, net)?;
         }
         if self.key.family == Family::V4 && !host.store.has(&self.key.of(Family::V6)) {
             let down = LinkChange { up: Some(false), ..LinkChange::default() };
             found.namespace.nl.change_link(&found.link, &down)?;
         }
-        self.about.on_link = None;
+        self.attachment.on_link = None;
         written?;
         Ok(self.write(host)?)
     }
@@ -541,18 +543,18 @@ impl Attached {
     /// # Errors
     /// Code 5 if the file cannot be removed. The lease is kept.
     pub fn release(mut self, host: &Host) -> Result<Sent, (Box<Self>, Error)> {
-        self.about.releasing = true;
+        self.attachment.releasing = true;
         // If nothing can be written, for example on a full disk, a file may still be removed.
         let noted = self.address().is_some() && self.write(host).is_ok();
         if !noted && let Err(e) = host.store.remove(&self.key) {
-            self.about.releasing = false;
+            self.attachment.releasing = false;
             return Err((Box::new(self), e));
         }
-        self.lessee.close(host);
+        self.client.close(host);
         let mut departing = None;
-        if self.lessee.holds() {
+        if self.client.holds() {
             let found = self.found(host);
-            match found.and_then(|found| Ok(self.lessee.release(&self.about, &found)?)) {
+            match found.and_then(|found| Ok(self.client.release(&self.attachment, &found)?)) {
                 Ok((line, sent)) => {
                     log(&self.key, &line);
                     departing = sent;
@@ -571,7 +573,7 @@ impl Attached {
     /// Drops the lease without a message: nothing can use it or release it any more.
     pub fn drop_because(mut self, host: &Host, why: &str) {
         log(&self.key, &format!("dropped: {why}"));
-        self.lessee.close(host);
+        self.client.close(host);
         self.remove(host);
     }
 
@@ -583,20 +585,28 @@ impl Attached {
 }
 
 /// The client of a new ADD.
-fn acquire(terms: Terms, about: &About, host: &Host) -> Box<dyn Lessee> {
+fn acquire(parameters: LeaseParameters, attachment: &LeasedAttachment, host: &Host) -> Box<dyn LeaseClient> {
     let (now, random) = (Time::now(), Random::from_kernel());
-    match terms {
-        Terms::V4(terms) => Box::new(v4::Lessee::acquire(terms, about, host.timing, now, random)),
-        Terms::V6(terms) => Box::new(v6::Lessee::acquire(terms, host.timing, now, random)),
+    match parameters {
+        LeaseParameters::V4(parameters) => {
+            Box::new(v4::LeaseClient::acquire(parameters, attachment, host.timing, now, random))
+        }
+        LeaseParameters::V6(parameters) => {
+            Box::new(v6::LeaseClient::acquire(parameters, host.timing, now, random))
+        }
     }
 }
 
 /// The client of a record: with its lease, or without one that was lost.
-fn resume(terms: Terms, about: &About, host: &Host) -> Box<dyn Lessee> {
+fn resume(parameters: LeaseParameters, attachment: &LeasedAttachment, host: &Host) -> Box<dyn LeaseClient> {
     let (now, random) = (Time::now(), Random::from_kernel());
-    match terms {
-        Terms::V4(terms) => Box::new(v4::Lessee::resume(terms, about, host.timing, now, random)),
-        Terms::V6(terms) => Box::new(v6::Lessee::resume(terms, about, now, random)),
+    match parameters {
+        LeaseParameters::V4(parameters) => {
+            Box::new(v4::LeaseClient::resume(parameters, attachment, host.timing, now, random))
+        }
+        LeaseParameters::V6(parameters) => {
+            Box::new(v6::LeaseClient::resume(parameters, attachment, now, random))
+        }
     }
 }
 

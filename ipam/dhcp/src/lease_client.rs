@@ -12,17 +12,17 @@ use serde_json::Value;
 use crate::closer::Closer;
 use crate::host::Host;
 use crate::location::{NotFound, OpenInterface};
-use crate::record::About;
-use crate::terms::Terms;
+use crate::parameters::LeaseParameters;
+use crate::record::LeasedAttachment;
 
 /// How many packets one client reads in a turn. Any host on the link can send to the port without end, and the other
 /// clients need their turns.
 pub const PACKETS_PER_TURN: usize = 64;
 
 /// The kernel counts lifetimes in whole seconds: it deletes an address up to this long before the end of its lease.
-pub const LAST: Duration = Duration::from_secs(1);
+pub const LIFETIME_ROUNDING: Duration = Duration::from_secs(1);
 
-/// Requests of a [`Lessee`] to its owner.
+/// Requests of a [`LeaseClient`] to its owner.
 #[derive(Debug)]
 pub enum Action {
     /// Send a message.
@@ -56,9 +56,9 @@ pub struct State {
 }
 
 /// The client of one attachment and family.
-pub trait Lessee: Debug {
+pub trait LeaseClient: Debug {
     /// Configuration and lease, for the record.
-    fn terms(&self) -> Terms;
+    fn parameters(&self) -> LeaseParameters;
     /// Adds its part to an entry of `dhcp list`.
     fn describe(&self, entry: &mut Value);
     fn state(&self) -> State;
@@ -76,7 +76,7 @@ pub trait Lessee: Debug {
     /// The lease as the result of an ADD.
     fn result(&self) -> AddResult;
 
-    /// When [`Lessee::tick`] has to be called next.
+    /// When [`LeaseClient::tick`] has to be called next.
     fn deadline(&self) -> Option<Time>;
     fn tick(&mut self, now: Time) -> Vec<Action>;
     /// The plugin no longer waits for a lease. The client waits a little longer for an answer, to release its address.
@@ -103,13 +103,13 @@ pub trait Lessee: Debug {
     fn open(
         &mut self,
         host: &Host,
-        about: &mut About,
+        attachment: &mut LeasedAttachment,
         found: &OpenInterface,
         message: &Message,
     ) -> Result<bool, NotFound>;
     /// # Errors
     /// If the kernel refuses.
-    fn send(&mut self, about: &About, message: Message) -> Result<()>;
+    fn send(&mut self, attachment: &LeasedAttachment, message: Message) -> Result<()>;
 
     /// Whether the link differs from the lease. Lifetimes are not compared.
     fn is_outdated(&self, on_link: Option<IpNetwork>) -> bool;
@@ -118,7 +118,7 @@ pub trait Lessee: Debug {
     ///
     /// # Errors
     /// If the kernel refuses.
-    fn take_first(&mut self, about: &About, found: &OpenInterface) -> Result<Option<String>>;
+    fn take_first(&mut self, attachment: &LeasedAttachment, found: &OpenInterface) -> Result<Option<String>>;
     /// Replaces the link's old address by the lease's.
     ///
     /// # Errors
@@ -132,11 +132,11 @@ pub trait Lessee: Debug {
     ///
     /// # Errors
     /// If the kernel refuses.
-    fn release(&mut self, about: &About, found: &OpenInterface) -> Result<(String, Sent)>;
+    fn release(&mut self, attachment: &LeasedAttachment, found: &OpenInterface) -> Result<(String, Sent)>;
 }
 
 /// A message that releases an address and is being sent.
-pub trait Departing: Debug {
+pub trait PendingRelease: Debug {
     /// How long sending may take.
     fn timeout(&self) -> Duration;
     /// Whether it was sent, or no longer needs to be waited for.
@@ -145,10 +145,10 @@ pub trait Departing: Debug {
 }
 
 /// A message that is being sent. None: there is nothing to wait for.
-pub type Sent = Option<Box<dyn Departing>>;
+pub type Sent = Option<Box<dyn PendingRelease>>;
 
 /// How long sending these messages may take.
-pub fn timeout(departing: &[Box<dyn Departing>]) -> Duration {
+pub fn timeout(departing: &[Box<dyn PendingRelease>]) -> Duration {
     departing.iter().map(|one| one.timeout()).max().unwrap_or_default()
 }
 

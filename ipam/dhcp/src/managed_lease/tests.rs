@@ -8,7 +8,7 @@ use lab::{Container, Lab};
 
 use super::*;
 use crate::args::Args;
-use crate::terms::{ClientConf, V4};
+use crate::parameters::{ClientConf, V4};
 
 const ADDRESS: [u8; 4] = [10, 0, 0, 7];
 const SERVER: [u8; 4] = [10, 0, 0, 1];
@@ -44,7 +44,7 @@ impl Fixture {
     }
 
     /// An attachment that needs time servers (option 42).
-    fn acquire(&self) -> Attached {
+    fn acquire(&self) -> ManagedLease {
         let key = Key::parse("net", "pod", "eth0", Family::V4).unwrap();
         let namespace = Namespace::open(self.pod.path()).unwrap();
         let found = OpenInterface { link: namespace.link("eth0").unwrap(), namespace };
@@ -55,9 +55,9 @@ impl Fixture {
             request: vec![42],
             required: vec![42],
         };
-        let about = About::new("net", "pod", "eth0", found.location().unwrap());
-        let terms = Terms::V4(V4 { priority: None, sets_mtu: true, asks, lease: None });
-        Attached::acquire(key, about, terms, found.namespace, &self.host, (1, None))
+        let attachment = LeasedAttachment::new("net", "pod", "eth0", found.location().unwrap());
+        let parameters = LeaseParameters::V4(V4 { priority: None, sets_mtu: true, asks, lease: None });
+        ManagedLease::acquire(key, attachment, parameters, found.namespace, &self.host, (1, None))
     }
 
     /// The next message that the server receives.
@@ -68,7 +68,7 @@ impl Fixture {
     }
 
     /// Sends the server's answer to a message.
-    fn say(&self, request: Message, kind: Kind, extra: &[(u8, &[u8])]) {
+    fn log_line(&self, request: Message, kind: Kind, extra: &[(u8, &[u8])]) {
         let mut answer = Message { is_reply: true, yiaddr: ADDRESS.into(), ..request };
         answer.options = dhcp_client::Options::default();
         answer.options.set(options::MESSAGE_TYPE, [kind as u8]);
@@ -80,9 +80,9 @@ impl Fixture {
     }
 
     /// Sends the server's answer, and lets the attachment process it.
-    fn answer(&self, one: &mut Attached, request: Message, kind: Kind, extra: &[(u8, &[u8])]) -> Outcome {
+    fn answer(&self, one: &mut ManagedLease, request: Message, kind: Kind, extra: &[(u8, &[u8])]) -> Outcome {
         let before = one.state().name;
-        self.say(request, kind, extra);
+        self.log_line(request, kind, extra);
         for _ in 0..TIMEOUT.as_millis() {
             match one.receive(&self.host) {
                 Outcome::Unchanged if one.state().name == before => {
@@ -95,7 +95,7 @@ impl Fixture {
     }
 
     /// Offers a lease, and confirms it.
-    fn lease(&self, one: &mut Attached, extra: &[(u8, &[u8])]) -> Outcome {
+    fn lease(&self, one: &mut ManagedLease, extra: &[(u8, &[u8])]) -> Outcome {
         assert!(matches!(one.tick(&self.host), Outcome::Unchanged));
         let discover = self.heard();
         assert!(matches!(self.answer(one, discover, Kind::Offer, &NTP), Outcome::Unchanged));
@@ -137,7 +137,7 @@ fn no_request_is_sent_after_the_plugin_has_exited() {
     one.waiter = Waiter::Cancelled;
     let outcome = one.tick(&fixture.host);
     assert!(matches!(outcome, Outcome::Failed(_)), "{outcome:?}");
-    assert!(one.lessee().socket().is_none());
+    assert!(one.client().socket().is_none());
 }
 
 #[test]
@@ -153,7 +153,7 @@ fn an_address_that_a_server_may_have_allocated_is_released_without_an_answer_or_
         let discover = fixture.heard();
         fixture.answer(&mut one, discover, Kind::Offer, &NTP);
         assert_eq!(fixture.heard().kind(), Some(Kind::Request));
-        let asks_again = |one: &mut Attached| {
+        let asks_again = |one: &mut ManagedLease| {
             std::thread::sleep(fixture.host.timing.timeout);
             let outcome = one.tick(&fixture.host);
             assert_eq!(one.state().name, "SELECTING");
@@ -178,12 +178,12 @@ fn a_host_that_sends_endlessly_does_not_block_other_leases() {
     let mut one = fixture.acquire();
     one.tick(&fixture.host);
     let discover = fixture.heard();
-    (0..PACKETS_PER_TURN + 1).for_each(|_| fixture.say(discover.clone(), Kind::Inform, &[]));
+    (0..PACKETS_PER_TURN + 1).for_each(|_| fixture.log_line(discover.clone(), Kind::Inform, &[]));
     one.receive(&fixture.host);
     // Some messages are queued or still to arrive.
     let left = (0..TIMEOUT.as_millis()).any(|_| {
         std::thread::sleep(Duration::from_millis(1));
-        one.lessee.receive(Time::now()).unwrap().is_some()
+        one.client.receive(Time::now()).unwrap().is_some()
     });
     assert!(left);
 }
@@ -195,7 +195,7 @@ fn a_lease_is_recorded() {
     let outcome = fixture.lease(&mut one, &NTP);
     assert!(matches!(outcome, Outcome::First(_)), "{outcome:?}");
     let kept = fixture.host.store.read(&one.key).unwrap().unwrap();
-    assert!(kept.about.on_link.is_some() && kept.about.on_link == one.about.on_link);
+    assert!(kept.attachment.on_link.is_some() && kept.attachment.on_link == one.attachment.on_link);
 }
 
 #[test]
@@ -208,23 +208,23 @@ fn a_lease_whose_file_can_be_neither_written_nor_removed_is_kept_as_it_was() {
     // rename(2) cannot replace a directory by a file, and unlink(2) cannot remove one.
     std::fs::create_dir(&file).unwrap();
     let (kept, error) = one.release(&fixture.host).unwrap_err();
-    assert!(error.code() == 5 && !kept.about.releasing, "{error}");
+    assert!(error.code() == 5 && !kept.attachment.releasing, "{error}");
 }
 
 /// The result of a renewal with these options.
-fn renew(fixture: &Fixture, extra: &[(u8, &[u8])]) -> About {
+fn renew(fixture: &Fixture, extra: &[(u8, &[u8])]) -> LeasedAttachment {
     let mut one = fixture.acquire();
     fixture.lease(&mut one, &NTP);
     fixture.pod.sh("ip addr add 10.0.0.7/24 brd + dev eth0");
     let mut record = fixture.host.store.read(&one.key).unwrap().unwrap();
-    if let Terms::V4(V4 { lease: Some(lease), .. }) = &mut record.terms {
+    if let LeaseParameters::V4(V4 { lease: Some(lease), .. }) = &mut record.parameters {
         lease.renew = Some(Time::now());
     }
-    let mut one = Attached::resume(one.key, record, &fixture.host);
+    let mut one = ManagedLease::resume(one.key, record, &fixture.host);
     assert!(matches!(one.tick(&fixture.host), Outcome::Unchanged));
     let renewal = fixture.heard();
     assert!(matches!(fixture.answer(&mut one, renewal, Kind::Ack, extra), Outcome::Unchanged));
-    one.about
+    one.attachment
 }
 
 #[test]
@@ -239,8 +239,8 @@ fn a_changed_address_is_recorded_even_if_its_route_is_refused() {
     let fixture = Fixture::new();
     let routes = [24, 10, 8, 0, 192, 168, 9, 9, 24, 10, 9, 0, 10, 0, 0, 1];
     let extra = [(options::SUBNET_MASK, &[255, 255, 0, 0][..]), (options::CLASSLESS_ROUTES, &routes)];
-    let about = renew(&fixture, &extra);
+    let attachment = renew(&fixture, &extra);
     assert_eq!(fixture.pod.addresses("eth0"), ["10.0.0.7/16"]);
-    assert_eq!(about.on_link.unwrap().to_string(), "10.0.0.7/16");
+    assert_eq!(attachment.on_link.unwrap().to_string(), "10.0.0.7/16");
     assert!(fixture.pod.routes().iter().any(|route| route.starts_with("10.9.0.0/24 via 10.0.0.1")));
 }
