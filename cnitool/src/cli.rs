@@ -131,11 +131,11 @@ pub enum Command {
         #[command(flatten)]
         options: GcOptions,
     },
-    /// Restore rules that somebody has flushed: masquerade, host ports, spoof check
+    /// Restore what another program has removed: firewall rules, bandwidth limits, DNS names
     ///
-    /// For each attachment whose namespace exists, the plugins install missing rules, from the configuration and the result
-    /// in the cache. The caches are --cache-dir, /var/lib/cni, and its subdirectories. Existing rules stay as they are;
-    /// links, addresses, routes and leases are not touched. Plugins of other vendors are skipped, with a warning.
+    /// For each attachment whose namespace exists, the plugins install what is missing, from the configuration and the
+    /// result in the cache. The caches are --cache-dir, /var/lib/cni, and its subdirectories. Interfaces of containers,
+    /// addresses, routes and leases are not changed. Plugins of other vendors are skipped, with a warning.
     #[command(after_help = REPAIR_EXAMPLES)]
     Repair {
         /// The network's name

@@ -125,7 +125,10 @@ fn users_other_than_root_are_refused_even_if_they_can_reach_the_socket() {
     let script = "mkdir -p /run/lab/plugins/copy; cp \"$0\" /run/lab/plugins/copy/dhcp
         exec setpriv --reuid=1000 --clear-groups /run/lab/plugins/copy/dhcp";
     let call = net.lab.plugin("dhcp").config(json!({"ipam": {"type": "dhcp"}}));
-    call.clone().under(&["sh".into(), "-c".into(), script.into()]).status().refused(50, "closed the connection");
+    call.clone()
+        .under(&["sh".into(), "-c".into(), script.into()])
+        .status()
+        .refused(50, "closed the connection");
     net.until("the refusal is logged", || net.daemon_log().contains("of user 1000: only root is allowed"));
     call.status().ok();
 }

@@ -17,7 +17,7 @@ pub struct Args {
     pub host_prefix: PathBuf,
     /// `-pidfile`: the file for the daemon's process id. None: no file.
     pub pid_file: Option<PathBuf>,
-    /// `-timeout`: timeout for the answer to the first packet.
+    /// `-timeout`: how long the daemon waits for an answer to a message.
     pub timeout: Duration,
     /// `-resendmax`: the longest interval between two packets.
     pub resend_max: Duration,
@@ -153,7 +153,7 @@ pub const HELP: &str = "usage: dhcp daemon [FLAGS]
 Manages the DHCP leases of containers: it requests, renews and releases them.
 
   -socketpath PATH      socket (/run/cni/dhcp.sock); the directory of leases has the same path without .sock
-  -hostprefix PATH      the host's root directory, a prefix for the paths of sockets and namespaces
+  -hostprefix PATH      the host's root directory, a prefix for the paths of sockets, leases and namespaces
   -pidfile PATH         file for the process id
   -timeout TIME         timeout for the answer to one packet (10s)
   -resendmax TIME       longest interval between two packets (62s)

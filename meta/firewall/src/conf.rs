@@ -53,9 +53,9 @@ pub enum Policy {
     /// None, except by the host's firewall.
     #[default]
     Open,
-    /// Traffic from containers on other bridges with a policy.
+    /// Routed traffic from and to other bridges with a policy.
     SameBridge,
-    /// The same, and traffic from other ports of its bridge.
+    /// The same, and traffic from and to other ports of its bridge.
     Isolated,
 }
 

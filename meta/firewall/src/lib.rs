@@ -106,12 +106,12 @@ impl Plugin for Firewall {
     fn status(call: &Status<Conf>) -> Result<()> {
         if call.conf.policy != Policy::Open {
             // Isolation always uses nftables.
-            netfilter::Firewall::available(Some(netfilter::Backend::Nftables), Isolation::KIND)?;
+            netfilter::Firewall::check_available(Some(netfilter::Backend::Nftables), Isolation::KIND)?;
         }
         if query_bus_for_backend(&call.conf).code(Code::NotAvailable)? {
             return firewalld::available_on_bus();
         }
-        netfilter::Firewall::available(backend(&call.conf), Forward::KIND)?;
+        netfilter::Firewall::check_available(backend(&call.conf), Forward::KIND)?;
         // If no backend is configured, the plugin may still choose another one.
         let is_configured = call.conf.backend == Some(Backend::Nftables);
         let firewall = netfilter::Firewall::open(backend(&call.conf)).code(Code::NotAvailable)?;

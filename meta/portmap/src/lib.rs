@@ -78,7 +78,7 @@ impl Plugin for Portmap {
     }
 
     fn status(call: &Status<Conf>) -> Result<()> {
-        Firewall::available(call.conf.backend, HostPorts::KIND)
+        Firewall::check_available(call.conf.backend, HostPorts::KIND)
     }
 }
 

@@ -121,7 +121,7 @@ impl Plugin for Bridge {
 
     fn status(call: &Status<Conf>) -> Result<()> {
         Namespace::host()?.permits_attachments()?;
-        rules::available(call)?;
+        rules::check_available(call)?;
         call.net.ask_ipam(Command::Status)
     }
 }

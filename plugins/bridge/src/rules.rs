@@ -75,9 +75,9 @@ fn is_of_the_reference(name: &str) -> bool {
 }
 
 /// Checks that the required firewall backend exists.
-pub fn available(call: &Status<Conf>) -> Result<()> {
+pub fn check_available(call: &Status<Conf>) -> Result<()> {
     if call.conf.spoof_check {
-        Firewall::available(Some(Backend::Nftables), SpoofCheck::KIND)?;
+        Firewall::check_available(Some(Backend::Nftables), SpoofCheck::KIND)?;
     }
-    call.conf.masquerade.available()
+    call.conf.masquerade.check_available()
 }

@@ -97,7 +97,7 @@ impl Plugin for Ptp {
 
     fn status(call: &Status<Conf>) -> Result<()> {
         Namespace::host()?.permits_attachments()?;
-        call.conf.masquerade.available()?;
+        call.conf.masquerade.check_available()?;
         call.net.ask_ipam(Command::Status)
     }
 }

@@ -48,9 +48,9 @@ pub struct InterfaceConf {
     pub enable_dad: bool,
     /// `acceptRa`: whether router advertisements configure the interface. `None`: the kernel's default.
     pub accept_ra: Option<bool>,
-    /// `mac`. A MAC that the runtime requests for one attachment wins.
+    /// `mac`. A MAC that the runtime requests for one attachment takes precedence.
     file_mac: Option<Mac>,
-    /// `args.cni.mac`, or `runtimeConfig.mac`, which wins.
+    /// `runtimeConfig.mac`, or else `args.cni.mac`.
     requested_mac: Option<Mac>,
 }
 
@@ -130,7 +130,9 @@ impl VethMtu {
             (None, false) => Ok(Self::Kernel),
             (None, true) => Ok(Self::DefaultRoute),
             (Some(bytes), false) => Ok(Self::Bytes(bytes)),
-            (Some(_), true) => Err(Error::config("mtu and mtuFromDefaultRoute exclude each other: remove one of them")),
+            (Some(_), true) => {
+                Err(Error::config("mtu and mtuFromDefaultRoute exclude each other: remove one of them"))
+            }
         }
     }
 

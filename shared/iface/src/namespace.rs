@@ -89,8 +89,8 @@ impl Namespace {
         &self.ns
     }
 
-    /// Takes the namespace's lock, for operations that two plugins must not do concurrently, such as choosing a free number. `None` if the
-    /// host has no private lock files and the public lock timed out.
+    /// Takes the namespace's lock, for operations that two plugins must not do concurrently, such as choosing a free number. `None` if
+    /// `/run/ferrule` cannot be used and the lock on a public file timed out (see [`system::lock`]).
     ///
     /// # Errors
     /// Code 11 if another plugin held the lock for 20 seconds.
@@ -158,7 +158,7 @@ impl Namespace {
         self.nl.may_change_links().code(Code::NotAvailable)
     }
 
-    /// Runs a closure inside. It must not start a program.
+    /// Runs a closure in this namespace. It must not start a program.
     ///
     /// # Errors
     /// If the namespace cannot be entered.
@@ -185,7 +185,7 @@ impl Namespace {
     pub fn sysctl_with_value(&self, key: &str) -> Result<Option<String>> {
         match self.read_sysctl(key)? {
             Err(e) if e.raw_os_error() == Some(libc::EACCES) => Ok(None),
-            // ip-sysctl.rst
+            // A stable_secret that is not set cannot be read (ip-sysctl.rst).
             Err(e) if e.raw_os_error() == Some(libc::EIO) && key.ends_with("/stable_secret") => Ok(None),
             read => read.map(Some).map_err(|e| not_read(key, &e)),
         }

@@ -55,7 +55,7 @@ impl Firewall {
     ///
     /// # Errors
     /// Code 50 if rules cannot be installed, or a shared rule was changed.
-    pub fn available(choice: Option<Backend>, kind: Kind) -> Result<()> {
+    pub fn check_available(choice: Option<Backend>, kind: Kind) -> Result<()> {
         let firewall = Self::open(choice).code(Code::NotAvailable)?;
         let nft = match &firewall.engine {
             Engine::Nftables(nft) => nft,
@@ -66,7 +66,8 @@ impl Firewall {
                 return iptables.verify_shared(kind, has_chain).code(Code::NotAvailable);
             }
         };
-        let lack = nft.missing_module_since_boot(kind).map_err(|r| r.during("test", "the kernel's nf_tables"));
+        let lack =
+            nft.missing_module_since_boot(kind).map_err(|r| r.during("test", "the kernel's nf_tables"));
         match lack.code(Code::NotAvailable)? {
             Some(lack) if choice.is_some() => Err(Error::new(Code::NotAvailable, lack)),
             Some(lack) => {
@@ -97,7 +98,7 @@ impl Firewall {
     /// Code 7 if the backend does not support the rules. Otherwise the tool's or the kernel's error. Nothing is changed
     /// then.
     pub fn install(&self, owner: &Owner, rules: &dyn Rules, undo: &mut Undo) -> Result<()> {
-        self.admit(rules)?;
+        self.check_backend(rules)?;
         let (owned, kind) = (owner.clone(), rules.kind());
         // Registered before the change. iptables makes one change for each family, and an nftables change may succeed
         // although its answer is lost.
@@ -158,7 +159,7 @@ impl Firewall {
 
     /// Installs the rules of attachments, oldest first, replacing their existing ones. Returns a result for each.
     pub(crate) fn install_all(&self, all: &[OwnedRules<'_>]) -> Vec<Result<()>> {
-        let mut outcomes: Vec<Result<()>> = all.iter().map(|(_, rules)| self.admit(*rules)).collect();
+        let mut outcomes: Vec<Result<()>> = all.iter().map(|(_, rules)| self.check_backend(*rules)).collect();
         let admitted = (0..all.len()).filter(|of| outcomes[*of].is_ok());
         let (by_iptables, by_nft): (Vec<_>, Vec<_>) = admitted.partition(|of| self.is_by_iptables(all[*of]));
         let pick = |places: &[usize]| places.iter().map(|of| all[*of]).collect::<Vec<_>>();
@@ -265,7 +266,7 @@ impl Firewall {
         all.map(|lines: Vec<Vec<String>>| lines.concat())
     }
 
-    fn admit(&self, rules: &dyn Rules) -> Result<()> {
+    fn check_backend(&self, rules: &dyn Rules) -> Result<()> {
         let here = self.backend();
         match rules.backend() {
             Some(expected) if expected != here => Err(Error::config(format!(
@@ -296,9 +297,9 @@ impl Engine {
     fn nft<T>(&self, task: impl FnOnce(&Nft) -> Result<T>) -> Result<T> {
         match self {
             Self::Nftables(nft) => task(nft),
-            Self::Iptables(_) => {
-                task(&open_nft("load the kernel module nf_tables: these rules are in nftables, whatever `backend` is")?)
-            }
+            Self::Iptables(_) => task(&open_nft(
+                "load the kernel module nf_tables: these rules are in nftables, whatever `backend` is",
+            )?),
         }
     }
 }
@@ -365,7 +366,9 @@ impl Reference {
 /// Installs rules by iptables, because the kernel lacks a part of nf_tables.
 fn fall_back(owner: &Owner, kind: Kind, rules: &dyn IptablesRules, lack: &Error) -> Result<()> {
     let iptables = Iptables::open().map_err(|e| lack.clone().with_code(Code::Internal).detail(e.msg()))?;
-    cni::warn(&format!("the kernel cannot install the {kind} rules in nftables, so iptables is used: {lack}"));
+    cni::warn(&format!(
+        "the kernel cannot install the {kind} rules in nftables, so iptables is used: {lack}"
+    ));
     iptables.install(owner, kind, rules)
 }
 

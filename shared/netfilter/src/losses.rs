@@ -166,6 +166,20 @@ mod tests {
     }
 
     #[test]
+    fn every_plugin_that_installs_rules_is_a_writer() {
+        let root = concat!(env!("CARGO_MANIFEST_DIR"), "/../..");
+        for kind in ["plugins", "meta", "ipam"] {
+            for plugin in std::fs::read_dir(format!("{root}/{kind}")).unwrap() {
+                let plugin = plugin.unwrap();
+                let manifest = std::fs::read_to_string(plugin.path().join("Cargo.toml")).unwrap();
+                let name = plugin.file_name().into_string().unwrap();
+                let installs = manifest.lines().any(|line| line.starts_with("netfilter"));
+                assert!(!installs || WRITERS.contains(&&*name), "{name} is not in WRITERS");
+            }
+        }
+    }
+
+    #[test]
     fn only_the_removal_of_objects_that_our_rules_need_is_a_loss() {
         for (kind, names, is) in [
             (NFT_MSG_DELTABLE, vec![(1, "ferrule")], true),

@@ -45,7 +45,7 @@ use crate::reference::names::is_any_chain;
 use crate::ruleset::{Element, RECORDS_MAX, Set, Table};
 pub use blocking::BlockingChain;
 use connection::Connection;
-use install::Change;
+use install::Installation;
 use record_key::RecordKey;
 pub(crate) use repair::Prepared;
 use retry::{failure, retry};
@@ -126,7 +126,8 @@ impl Nft {
                 rules.records.len()
             )));
         }
-        let change = Change::new(&self.socket, owner, kind, rules).reading_since(self.generation.take());
+        let change =
+            Installation::new(&self.socket, owner, kind, rules).reading_since(self.generation.take());
         let mut missing_part = None;
         retry(&self.socket, owner, "install", |replace| match change.attempt(replace) {
             Err((step, refusal)) if change.is_missing_part(&refusal) => {

@@ -418,7 +418,7 @@ fn status_tests_all_required_parts_of_the_kernel_and_leaves_nothing() {
     lab();
     for kind in Kind::ALL {
         for choice in [None, Some(Backend::Nftables)] {
-            Firewall::available(choice, kind).unwrap();
+            Firewall::check_available(choice, kind).unwrap();
         }
     }
     assert_eq!(ruleset(), "");

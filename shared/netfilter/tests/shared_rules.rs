@@ -60,11 +60,11 @@ fn a_guard_with_another_verdict_is_noticed_by_check_and_status_and_replaced_by_t
         ));
         let error = nftables().check(&owner("cbr0", "c1"), &ports).unwrap_err();
         assert!(error.msg().contains("\"martians from loopback\" of chain guard was changed"), "{error}");
-        let error = Firewall::available(Some(Backend::Nftables), HostPorts::KIND).unwrap_err();
+        let error = Firewall::check_available(Some(Backend::Nftables), HostPorts::KIND).unwrap_err();
         assert_eq!(error.code(), 50, "{error}");
         install(&nftables(), &owner("cbr0", "c2"), &host_ports(&["10.1.0.6/24"], &["tcp 8081 80"]));
         nftables().check(&owner("cbr0", "c1"), &ports).unwrap();
-        Firewall::available(Some(Backend::Nftables), HostPorts::KIND).unwrap();
+        Firewall::check_available(Some(Backend::Nftables), HostPorts::KIND).unwrap();
         Removal::start().remove(&owner("cbr0", "c2"), &[HostPorts::KIND]).unwrap();
         assert_eq!(ruleset(), before);
     }

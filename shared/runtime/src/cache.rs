@@ -16,7 +16,7 @@ use crate::{Attach, Network, Result, result};
 
 const KIND: &str = "cniCacheV1";
 
-/// Minimum age of an incomplete file whose writer is taken to be killed.
+/// An incomplete file of this age is stale: its writer was killed.
 const INCOMPLETE_AGE: Duration = Duration::from_secs(300);
 
 /// Directory of the cache: `DIR/results/NETWORK-CONTAINER-IFNAME`, one file for each attachment.
@@ -171,7 +171,7 @@ impl Cache {
         }))
     }
 
-    /// Deletes an attachment. Succeeds if it does not exist.
+    /// Deletes an attachment's file. Succeeds if it does not exist.
     ///
     /// # Errors
     /// Code 5 if its file cannot be deleted.
@@ -185,7 +185,7 @@ impl Cache {
         Ok(all.map_err(|e| cni::Error::io(format!("remove {}", path.display()), &e))?)
     }
 
-    /// Deletes incomplete files of killed processes. Nobody needs more than five minutes to write an entry.
+    /// Deletes incomplete files that are older than five minutes: the processes that wrote them were killed.
     ///
     /// # Errors
     /// Code 5 if the directory cannot be read or a file not be deleted.

@@ -154,7 +154,8 @@ impl Runtime {
             network.name
         );
         let file = self.cache.file(&network.name, at);
-        cni::Error::new(Code::UnknownContainer, text).detail(format!("it would be in {}; is this the right cache directory?", file.display()))
+        cni::Error::new(Code::UnknownContainer, text)
+            .detail(format!("it would be in {}; is this the right cache directory?", file.display()))
     }
 
     /// DEL: runs the plugins in reverse order, continues after failures, and deletes the cached result if none failed. May be called

@@ -90,11 +90,7 @@ fn a_container_on_two_networks_keeps_its_host_port_when_it_leaves_either() {
             assert_eq!(answers().as_deref(), Some("two"));
             let waits = networks[0].check(&pod, "eth0", &first);
             waits.iter().for_each(Outcome::ok);
-            assert!(
-                waits[1].stderr.contains("a newer attachment uses a host port of"),
-                "{:?}",
-                waits[1]
-            );
+            assert!(waits[1].stderr.contains("a newer attachment uses a host port of"), "{:?}", waits[1]);
             assert!(waits[1].stderr.contains("second/pod/eth1 has it now"), "{:?}", waits[1]);
             networks[1].check(&pod, "eth1", &second).iter().for_each(Outcome::ok);
             if leaves_first {

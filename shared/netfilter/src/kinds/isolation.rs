@@ -1,5 +1,5 @@
-//! Isolation: drops traffic between containers on bridges with a policy, and, depending on the policy, between
-//! containers on the same bridge.
+//! Isolation: drops routed traffic between bridges with a policy, in both directions, and, depending on the policy,
+//! traffic between ports of one bridge.
 //!
 //! A drop in any base chain is final, so these rules are always in Ferrule's tables, with any backend. Frames between
 //! ports of a bridge pass no chain of the family inet (except with br_netfilter): [`PortIsolation`] is for them.
@@ -66,7 +66,7 @@ const TO_GATEWAY: &str = "to a gateway";
 /// Isolates the containers of a bridge from routed traffic (the key `ingressPolicy`).
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Isolation {
-    /// The bridge. The reference's rules contain it.
+    /// The reference's rules contain it.
     pub bridge: IfName,
     /// The host's interface that routes for these containers: the bridge, or its interface in their VLAN.
     pub interface: IfName,
@@ -142,8 +142,8 @@ impl ReferenceRules for PortIsolation {
     }
 }
 
-/// Whether the reference's chains of a family are reached, and contain these rules. It creates none for a family
-/// without addresses.
+/// Whether the reference's chains of a family contain these rules. The reference creates no chains for a family without
+/// addresses, so a family may lack the chains if the other one has them.
 fn has_stages(tables: &dyn Listing, family: Family, rules: &[(&str, String)]) -> Result<bool, RequestError> {
     let table = |family| Table::of_iptables(family, opening::TABLE);
     if !tables.has_chain(table(family), STAGES[0])? {

@@ -4,7 +4,7 @@ use cni::{Code, Error, Result};
 use netlink::{Family, RequestError};
 
 use super::claims::Queue;
-use super::install::{Drift, layout_of};
+use super::install::{LayoutDiff, layout_of};
 use super::installed::Installed;
 use super::record_key::RecordKey;
 use super::retry::failure;
@@ -40,7 +40,7 @@ impl Nft {
     /// Code 999, with the first changed rule.
     pub(crate) fn verify_shared(&self, kind: Kind) -> Result<()> {
         let layout = (kind.properties.nftables.layout)();
-        let drift = Drift::of(&self.socket, kind.table(), &layout);
+        let drift = LayoutDiff::of(&self.socket, kind.table(), &layout);
         match drift.map_err(|r| failure("check", kind, "read the ruleset", r))?.changed.first() {
             Some((_, rule)) => {
                 let text = format!("the rule \"{}\" of chain {} was changed", rule.comment, rule.chain);
@@ -70,7 +70,7 @@ impl Nft {
         layout: &Layout,
         openings: &[(Family, Opening)],
     ) -> Result<Option<String>, RequestError> {
-        let drift = Drift::of(&self.socket, kind.table(), layout)?;
+        let drift = LayoutDiff::of(&self.socket, kind.table(), layout)?;
         if let Some(rule) = drift.missing.first() {
             return Ok(Some(format!("the rule \"{}\" of chain {} is missing", rule.comment, rule.chain)));
         }

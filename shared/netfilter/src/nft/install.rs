@@ -20,21 +20,21 @@ use crate::owner::Owner;
 use crate::ruleset::{Chain, Element, Expressions, Layout, Record, Rule, Set, Table};
 
 /// The installation of an attachment's rules, which may need several attempts.
-pub(super) struct Change<'a> {
+pub(super) struct Installation<'a> {
     socket: &'a Connection,
     kind: Kind,
     rules: &'a NftablesRules,
     layout: Layout,
     record_key: RecordKey,
     /// Whether the last attempt also wrote the shared layout.
-    lays_out: Cell<bool>,
+    writes_layout: Cell<bool>,
     /// The generation of the ruleset that the caller has read. The first attempt is bound to it. None: read it now.
     generation: Cell<Option<u32>>,
     /// What the last attempt took over from other attachments: each record, with the label of the earlier holder.
     taken: RefCell<BTreeSet<(String, String)>>,
 }
 
-impl<'a> Change<'a> {
+impl<'a> Installation<'a> {
     pub(super) fn new(
         socket: &'a Connection,
         owner: &'a Owner,
@@ -47,7 +47,7 @@ impl<'a> Change<'a> {
             rules,
             layout: layout_of(kind, rules),
             record_key: RecordKey::of(owner, kind),
-            lays_out: Cell::new(false),
+            writes_layout: Cell::new(false),
             generation: Cell::new(None),
             taken: RefCell::default(),
         }
@@ -67,16 +67,17 @@ impl<'a> Change<'a> {
             Some(generation) => generation,
             None => socket.generation().map_err(plain)?,
         };
-        let drift = Drift::of(socket, table, &self.layout).map_err(plain)?;
+        let drift = LayoutDiff::of(socket, table, &self.layout).map_err(plain)?;
         if !drift.renamed.is_empty() {
             let mut batch = Batch::new(Some(generation));
             drift.put_new_names(socket, table, &mut batch).map_err(plain)?;
             batch.commit_on(socket, &[table.name])?;
             return self.attempt(replace);
         }
-        // Additions need not be bound to the generation: they fail if their basis has changed.
+        // A transaction that only adds need not be bound to the generation: it fails if another program has deleted the
+        // table or a set.
         let bound = replace || !drift.is_empty();
-        self.lays_out.set(!drift.is_empty());
+        self.writes_layout.set(!drift.is_empty());
         let mut batch = Batch::new(bound.then_some(generation));
         drift.put(table, &self.layout, &mut batch);
         if replace {
@@ -106,9 +107,9 @@ impl<'a> Change<'a> {
     }
 
     /// Whether the kernel refused the last attempt because it lacks a part. The attempt is bound to the generation, so
-    /// all objects in it exist.
+    /// the error cannot mean that another program has deleted an object.
     pub(super) fn is_missing_part(&self, refusal: &RequestError) -> bool {
-        self.lays_out.get() && probe::is_missing_part(refusal)
+        self.writes_layout.get() && probe::is_missing_part(refusal)
     }
 
     pub(super) fn put_additions(&self, batch: &mut Batch) {
@@ -167,7 +168,7 @@ impl<'a> Change<'a> {
 
 /// The differences between the ruleset and a layout.
 #[derive(Debug, Default)]
-pub(super) struct Drift {
+pub(super) struct LayoutDiff {
     /// Chains with a name of older versions: that name, and the new one.
     renamed: Vec<(&'static str, &'static str)>,
     chains: Vec<Chain>,
@@ -178,7 +179,7 @@ pub(super) struct Drift {
     outdated: Vec<(u64, Rule)>,
 }
 
-impl Drift {
+impl LayoutDiff {
     pub(super) fn of(socket: &Socket, table: Table, layout: &Layout) -> Result<Self, RequestError> {
         let (mut this, mut chains) = (Self::default(), Vec::new());
         for chain in &layout.chains {
@@ -264,7 +265,7 @@ mod tests {
         let rules = Masquerade { addresses: (1..RECORDS_MAX).map(address).collect() };
         let (socket, records) = (Connection::open().unwrap(), rules.nftables());
         let (owner, mut batch) = (owner("net", "c", "eth0"), Batch::new(None));
-        Change::new(&socket, &owner, rules.kind(), &records).put_additions(&mut batch);
+        Installation::new(&socket, &owner, rules.kind(), &records).put_additions(&mut batch);
         assert!(!batch.is_empty());
     }
 

@@ -5,7 +5,7 @@ use netlink::{Family, RequestError};
 
 use super::Nft;
 use super::batch::Batch;
-use super::install::{Change, layout_of};
+use super::install::{Installation, layout_of};
 use super::retry::failure;
 use super::view::View;
 use crate::iptables;
@@ -118,7 +118,7 @@ impl Nft {
             if rules.records.len() >= RECORDS_MAX {
                 return false;
             }
-            Change::new(&self.socket, owner, *kind, rules).put_additions(&mut batch);
+            Installation::new(&self.socket, owner, *kind, rules).put_additions(&mut batch);
         }
         batch.commit_on(&self.socket, &[first.kind.table().name]).is_ok()
     }

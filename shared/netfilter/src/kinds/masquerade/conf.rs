@@ -96,8 +96,8 @@ impl MasqueradeConf {
     ///
     /// # Errors
     /// Code 50 if not.
-    pub fn available(&self) -> Result<()> {
-        if self.enabled { Firewall::available(self.backend, Masquerade::KIND) } else { Ok(()) }
+    pub fn check_available(&self) -> Result<()> {
+        if self.enabled { Firewall::check_available(self.backend, Masquerade::KIND) } else { Ok(()) }
     }
 
     fn rules(&self, addresses: impl IntoIterator<Item = IpNetwork>) -> Option<Masquerade> {
