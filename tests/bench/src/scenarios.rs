@@ -16,7 +16,7 @@ use crate::networks::{
 use crate::repairs::repairs;
 use crate::rounds::{chain, churn, crowd, crowd_in_unrest, version};
 use crate::scenario::Scenario;
-use crate::status::status_of_portmap;
+use crate::status::{status, status_of_dhcp};
 
 const LOOPBACK: &[&str] = &["loopback"];
 const STORE: &[&str] = &["host-local"];
@@ -44,7 +44,10 @@ const KUBERNETES: &[&str] = &["bridge", "host-local", "tuning", "portmap"];
 /// All rows, in the table's order. The reference would need minutes to install 5 000 mappings, so it is not measured
 /// with them.
 pub fn all() -> Vec<Scenario> {
-    [single(), interfaces(), storms(), host_ports(), collections()].into_iter().flatten().collect()
+    [single(), interfaces(), storms(), host_ports(), collections(), statuses()]
+        .into_iter()
+        .flatten()
+        .collect()
 }
 
 fn single() -> Vec<Scenario> {
@@ -201,9 +204,6 @@ fn host_ports() -> Vec<Scenario> {
         .of(&["ADD", "ADD of the same ports", "DEL of the newer", "DEL of the older", "GC"])
         .without_reference()
         .untraced(),
-        Scenario::new("portmap, one mapping on the host", PORTMAP, status_of_portmap())
-            .of(&["STATUS"])
-            .without_reference(),
         Scenario::new("a mapped port", PORTMAP, blast(ports, nothing)).throughput().by_backends(),
         Scenario::new(
             "a mapped port among 5 000 others",
@@ -213,5 +213,39 @@ fn host_ports() -> Vec<Scenario> {
         .throughput()
         .without_reference()
         .by_backends(),
+    ]
+}
+
+/// STATUS of each plugin, with one attachment on the host.
+fn statuses() -> Vec<Scenario> {
+    let of = |name, plugins, prepare| Scenario::new(name, plugins, prepare).of(&["STATUS"]);
+    vec![
+        of("loopback, STATUS", LOOPBACK, status("loopback", loopback, nothing)),
+        of("bridge + host-local, STATUS", BRIDGE, status("bridge", bridged, nothing)),
+        of("ptp + host-local, STATUS", PTP, status("ptp", point_to_point, nothing)),
+        of("macvlan + host-local, STATUS", MACVLAN, status("macvlan", on_macvlan, with_master))
+            .needs(&[Feature::Macvlan]),
+        of("ipvlan + host-local, STATUS", IPVLAN, status("ipvlan", on_ipvlan, with_master))
+            .needs(&[Feature::Ipvlan]),
+        of("vlan + host-local, STATUS", VLAN, status("vlan", on_vlan, with_master)).needs(&[Feature::Vlan]),
+        of(
+            "host-device + host-local, STATUS",
+            HOST_DEVICE,
+            status("host-device", of_host_device, with_master),
+        ),
+        of("dummy + host-local, STATUS", DUMMY, status("dummy", on_dummy, nothing)).needs(&[Feature::Dummy]),
+        of("tap + host-local, STATUS", TAP, status("tap", on_tap, nothing)).needs(&[Feature::Tap]),
+        of("host-local, STATUS", STORE, status("host-local", store, nothing)),
+        of("dhcp, STATUS", DHCP, status_of_dhcp()),
+        of("static, STATUS", STATIC, status("static", fixed, nothing)),
+        of("flannel with bridge + host-local, STATUS", FLANNEL, status("flannel", by_flannel, with_flanneld)),
+        of("portmap, STATUS", PORTMAP, status("portmap", ports, nothing)),
+        of("firewall, STATUS", FIREWALL, status("firewall", passing, with_policy_drop)),
+        of("tuning, STATUS", KUBERNETES, status("tuning", kubernetes, nothing)),
+        of("bandwidth, STATUS", BANDWIDTH, status("bandwidth", limited, nothing))
+            .needs(&[Feature::TrafficControl]),
+        of("sbr, STATUS", SBR, status("sbr", source_routed, nothing)),
+        of("vrf, STATUS", VRF, status("vrf", in_vrf, nothing)).needs(&[Feature::Vrf]),
+        of("dnsname, STATUS", DNSNAME, status("dnsname", named, nothing)),
     ]
 }
