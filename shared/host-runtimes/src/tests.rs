@@ -153,6 +153,68 @@ fn k3s_is_found_also_where_its_data_directory_was_moved() {
     assert!(!runtime("RKE2", &[]).is_present);
 }
 
+/// RKE2 writes the same form of configuration as k3s, with the usual directories.
+#[test]
+fn rke2_is_found_also_where_its_data_directory_was_moved() {
+    let config = "version = 3\n[plugins.'io.containerd.cri.v1.runtime'.cni]\nbin_dirs = [\"/opt/cni/bin\"]\nconf_dir = \"/etc/cni/net.d\"";
+    let file = "agent/etc/containerd/config.toml";
+    let usual = format!("/var/lib/rancher/rke2/{file}");
+    let found = runtime("RKE2", &[(&usual, config)]);
+    assert_eq!((found.plugins, found.is_present), (paths(["/opt/cni/bin"]), true));
+    assert_eq!((found.networks, found.source), ("/etc/cni/net.d".into(), Some(usual.into())));
+
+    let other = config.replace("/opt/cni/bin", "/srv/plugins");
+    let moved = format!("/srv/rke2/{file}");
+    let files = [("/etc/rancher/rke2/config.yaml", "data-dir: /srv/rke2\n"), (&moved, &other)];
+    let found = runtime("RKE2", &files);
+    assert_eq!((found.plugins, found.is_present), (paths(["/srv/plugins"]), true));
+    assert_eq!(found.source, Some(moved.into()));
+}
+
+/// MicroK8s writes its configuration at each start, with the directory of its snap's current revision.
+#[test]
+fn microk8s_directories_are_those_of_its_snap() {
+    let config = "version = 2\n[plugins.\"io.containerd.grpc.v1.cri\".cni]\n  bin_dir = \"/var/snap/microk8s/8511/opt/cni/bin\"\n  \
+                  conf_dir = \"/var/snap/microk8s/8511/args/cni-network\"\n";
+    let found = runtime("MicroK8s", &[("/var/snap/microk8s/current/args/containerd.toml", config)]);
+    assert_eq!((found.plugins, found.is_present), (paths(["/var/snap/microk8s/8511/opt/cni/bin"]), true));
+    assert_eq!(found.networks, Path::new("/var/snap/microk8s/8511/args/cni-network"));
+
+    // A container that sees only /etc of the host.
+    let unit = ("/etc/systemd/system/snap.microk8s.daemon-containerd.service", "[Service]");
+    let found = runtime("MicroK8s", &[unit]);
+    assert_eq!((found.plugins, found.is_present), (paths(["/var/snap/microk8s/current/opt/cni/bin"]), true));
+    assert_eq!(found.networks, Path::new("/var/snap/microk8s/current/args/cni-network"));
+    assert!(!runtime("MicroK8s", &[]).is_present);
+}
+
+#[test]
+fn cri_dockerds_directories_are_in_its_unit_and_in_drop_ins() {
+    let packages =
+        "[Service]\nExecStart=/usr/bin/cri-dockerd --container-runtime-endpoint fd:// --network-plugin=";
+    let unit = |options: &str| {
+        format!(
+            "# --cni-bin-dir=/no\n[Service]\nExecStart=/usr/bin/cri-dockerd --network-plugin=cni {options} --pod-infra-container-image=pause"
+        )
+    };
+    let package = "/lib/systemd/system/cri-docker.service";
+    let administrator = "/etc/systemd/system/cri-docker.service";
+    let drop_in = "/etc/systemd/system/cri-docker.service.d/10-cni.conf";
+
+    let first = unit("--cni-bin-dir=/a,/b --cni-conf-dir=/srv/net.d");
+    let found = runtime(KUBELET, &[(package, packages), (administrator, &first)]);
+    assert_eq!((found.plugins, found.is_present), (paths(["/a", "/b"]), true));
+    assert_eq!((found.networks, found.source), ("/srv/net.d".into(), Some(administrator.into())));
+
+    let second = unit("--cni-bin-dir /c");
+    let found = runtime(KUBELET, &[(package, packages), (administrator, &first), (drop_in, &second)]);
+    assert_eq!((found.plugins, found.source), (paths(["/c"]), Some(drop_in.into())));
+
+    // The package's unit names no directory.
+    let root = host(&[(package, packages)]);
+    assert!(of_host(root.path()).0.iter().all(|runtime| runtime.name != KUBELET));
+}
+
 #[test]
 fn a_configuration_that_cannot_be_read_is_reported_and_the_defaults_count() {
     let root = host(&[("/etc/containerd/config.toml", "version = ["), ("/etc/crio/crio.conf", "[crio]")]);

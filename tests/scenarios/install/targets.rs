@@ -51,7 +51,14 @@ impl Host {
 
     /// The directories that contain the installed plugins.
     fn installed(&self) -> Vec<&'static str> {
-        let all = ["/opt/cni/bin", "/usr/lib/cni", "/usr/libexec/cni", "/usr/local/libexec/cni", "/srv/cni"];
+        let all = [
+            "/opt/cni/bin",
+            "/usr/lib/cni",
+            "/usr/libexec/cni",
+            "/usr/local/libexec/cni",
+            "/srv/cni",
+            "/var/snap/microk8s/8511/opt/cni/bin",
+        ];
         all.into_iter()
             .filter(|dir| fs::read_to_string(self.at(dir).join("portmap")).is_ok_and(|text| text == NEW))
             .collect()
@@ -88,6 +95,31 @@ fn plugins_are_installed_in_the_directories_of_containerd_podman_and_crio() {
     ok(&host.install(&["--runtime", "CONTAINERD,podman"]));
     assert_eq!(host.installed(), ["/usr/lib/cni"]);
     refused(&host.install(&["--runtime", "k3s"]), "it has CRI-O, Podman, containerd, nerdctl");
+}
+
+#[test]
+fn plugins_are_installed_in_the_directories_of_rke2_microk8s_and_cri_dockerd() {
+    let lab = Lab::new();
+    let bin_dir =
+        |dir| format!("version = 2\n[plugins.\"io.containerd.grpc.v1.cri\".cni]\nbin_dir = \"{dir}\"\n");
+    let microk8s = "/var/snap/microk8s/8511/opt/cni/bin";
+    let docker = "[Service]\nExecStart=\nExecStart=/usr/bin/cri-dockerd --network-plugin=cni --cni-bin-dir=/usr/libexec/cni\n";
+    let files = [
+        ("/var/lib/rancher/rke2/agent/etc/containerd/config.toml", &*bin_dir("/opt/cni/bin")),
+        ("/var/snap/microk8s/8511/args/containerd.toml", &*bin_dir(microk8s)),
+        ("/etc/systemd/system/cri-docker.service.d/10-cni.conf", docker),
+        // Docker's package disables containerd's CRI plugin.
+        ("/etc/containerd/config.toml", "disabled_plugins = [\"cri\"]"),
+    ];
+    let dirs = ["/opt/cni/bin", "/usr/libexec/cni", microk8s];
+    let host = Host::new(&lab, &files, &[&dirs[..], &["/usr/lib/cni"]].concat());
+    symlink("8511", host.at("/var/snap/microk8s/current")).unwrap();
+    let said = ok(&host.install(&[]));
+    assert!(said.contains("containerd  nowhere"), "{said}");
+    assert!(!said.contains("warning"), "{said}");
+    assert_eq!(host.installed(), dirs);
+    ok(&host.run(&["--uninstall"]));
+    assert_eq!(host.installed(), [""; 0]);
 }
 
 #[test]
