@@ -1,5 +1,5 @@
 # Every target is one line; what it does is in scripts/.
-.PHONY: build test test-vm test-vm-short demo judges bench sweep mutants claims fuzz lint install dist test-packages test-image test-units test-nodes test-readme release-check release-sample packages-sample readme-sample clean
+.PHONY: build test test-vm test-vm-short demo judges bench sweep mutants claims fuzz lint install dist test-packages test-image test-units test-nodes test-readme release-check release-sample dist-sample packages-sample readme-sample clean
 
 build:    ; scripts/build
 test:     ; scripts/test
@@ -22,6 +22,7 @@ test-nodes: ; scripts/test-nodes
 test-readme: ; scripts/test-readme
 release-check: ; scripts/release-check
 release-sample: ; scripts/release-check --sample
+dist-sample: ; scripts/release-check --dist
 packages-sample: ; scripts/test-packages deb_alone rpm
 readme-sample: ; scripts/test-readme containerd
 clean:    ; rm -rf bin dist && cargo clean

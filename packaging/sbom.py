@@ -3,9 +3,9 @@
 
 `cargo auditable` writes the dependencies of an executable into the executable (section .dep-v0). That list also has crates that only tests need.
 The file LINKED lists the crates that are linked, with name and version in each line. Licences come from `cargo metadata` (stdin), checksums from
-Cargo.lock. RUNTIME is a directory that the function `runtime` of scripts/common has created, with the crates of Rust's standard library. musl and
-LLVM's libunwind are linked with it. The same executables give the same bytes: all times are SOURCE_DATE_EPOCH, and the identifier of the document
-is a digest of its content.
+Cargo.lock. RUNTIME is a directory that the function `runtime` of scripts/common has created, with the crates of Rust's standard library and the
+version of musl. musl and LLVM's libunwind are linked with it. The same executables give the same bytes: all times are SOURCE_DATE_EPOCH, and the
+identifier of the document is a digest of its content.
 
 usage: cargo metadata --locked --format-version 1 | packaging/sbom.py spdx|cyclonedx NAME VERSION LINKED RUNTIME EXECUTABLE...
        packaging/sbom.py crates EXECUTABLE...     the crates and their versions, a line for each
@@ -81,11 +81,11 @@ def rustc():
     return told["release"], told["LLVM version"]
 
 
-def toolchain():
+def toolchain(runtime):
     """Parts of the compiler that are in no registry: {(name, version): (licence, description)}."""
     release, llvm = rustc()
-    minor = int(release.split(".")[1])
-    musl = "1.2.5" if minor >= 93 else "1.2.3"
+    with open(f"{runtime}/musl") as file:
+        musl = file.read().strip()
     return {
         ("std", release): ("MIT OR Apache-2.0", "Rust's standard library"),
         ("musl", musl): ("MIT", "The C library"),
@@ -97,7 +97,7 @@ def with_runtime(found, runtime):
     """Adds the standard library, which all executables contain, and its dependencies."""
     with open(f"{runtime}/linked") as file:
         crates = {tuple(line.split()) for line in file}
-    std, *libraries = toolchain()
+    std, *libraries = toolchain(runtime)
     others = crates | set(libraries)
     found = {id: needs | {std} for id, needs in found.items()}
     for id in others:
@@ -115,7 +115,7 @@ def described(found, runtime):
     for path in [f"{runtime}/Cargo.lock", "Cargo.lock"]:
         with open(path, "rb") as file:
             lock |= {(p["name"], p["version"]): p.get("checksum") for p in tomllib.load(file)["package"]}
-    for id, (licence, description) in toolchain().items():
+    for id, (licence, description) in toolchain(runtime).items():
         metadata[id], lock[id] = {"license": licence, "description": description}, None
     # Older crates write a slash instead of "OR".
     licence = lambda text: text.replace("/", " OR ") if "/" in text and " " not in text else text
