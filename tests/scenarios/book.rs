@@ -124,6 +124,16 @@ fn stable(text: &str) -> String {
     text.trim_end().lines().filter(|line| !warns(line)).map(line).collect::<Vec<_>>().join("\n")
 }
 
+/// Commands of the pages run in this directory, which other hosts do not have.
+#[test]
+fn pages_do_not_name_the_directory_of_the_lab() {
+    let lab = Lab::new();
+    let dir = lab.dir().to_str().unwrap();
+    let named = book().into_iter().filter(|page| fs::read_to_string(&page.path).unwrap().contains(dir));
+    let faults: Vec<String> = named.map(|page| format!("{} names {dir}", page.name())).collect();
+    assert_none(&faults);
+}
+
 #[test]
 fn three_commands_of_the_readme_install_plugins_that_attach_a_container_on_a_bare_host() {
     needs!(NftNat, Ipv6);
