@@ -85,13 +85,15 @@ impl Placed {
     }
 
     /// Installs the plugins that an earlier run installed. Without `reclaim`, keeps files that others have replaced
-    /// since.
+    /// since. With `reclaim`, the latest files of others are those to restore: none if others have removed theirs.
     pub fn upgrade(self, sources: &Sources, reclaim: bool, run: u64) -> Result<()> {
         let mut new = sources.clone();
         for name in sources.keys() {
             let is_due = if reclaim { self.record.installed.contains_key(name) } else { self.is_ours(name)? };
             if !is_due {
                 new.remove(name);
+            } else if reclaim && self.dir.join(name).symlink_metadata().is_err() {
+                files::remove(&self.state("kept").join(name))?;
             }
         }
         self.install(&new, run)

@@ -31,6 +31,11 @@ impl Host {
         {
             mount(Some("lab"), dir, Some("tmpfs"), MsFlags::empty(), NONE).unwrap();
         }
+        // If Ferrule is installed on the machine, an uninstallation would remove its diversions, and cannot.
+        let diversions = "/var/lib/dpkg/diversions";
+        if Path::new(diversions).exists() {
+            mount(Some("/dev/null"), diversions, NONE, MsFlags::MS_BIND, NONE).unwrap();
+        }
         let read_only = MsFlags::MS_REMOUNT | MsFlags::MS_BIND | MsFlags::MS_RDONLY;
         mount(NONE, "/", NONE, read_only, NONE).unwrap();
         let mark = format!("FERRULE_BOOK={}.{}", std::process::id(), gettid());

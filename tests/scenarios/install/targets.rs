@@ -152,6 +152,29 @@ fn an_upgrade_replaces_only_plugins_that_an_earlier_run_installed() {
     assert!(!host.at("/usr/lib/cni/bridge").exists());
 }
 
+/// After another package was upgraded or removed, as Ferrule's rpm does.
+#[test]
+fn reclaim_replaces_files_of_others_and_an_uninstallation_then_restores_their_latest_files() {
+    let lab = Lab::new();
+    let host = Host::new(&lab, &[("/etc/containerd/config.toml", CONTAINERD)], &["/usr/lib/cni"]);
+    let [bridge, portmap] = ["bridge", "portmap"].map(|name| host.at("/usr/lib/cni").join(name));
+    for plugin in [&bridge, &portmap] {
+        fs::write(plugin, "others', version 1").unwrap();
+    }
+    ok(&host.install(&[]));
+    executable(&bridge, "others', version 2");
+    fs::remove_file(&portmap).unwrap();
+    ok(&host.install(&["--upgrade"]));
+    assert!(!portmap.exists());
+    ok(&host.install(&["--upgrade", "--reclaim"]));
+    for plugin in [&bridge, &portmap] {
+        assert_eq!(fs::read_to_string(plugin).unwrap(), NEW);
+    }
+    ok(&host.run(&["--uninstall"]));
+    assert_eq!(fs::read_to_string(&bridge).unwrap(), "others', version 2");
+    assert!(!portmap.exists());
+}
+
 #[test]
 fn an_installation_into_a_directory_that_no_runtime_uses_prints_a_warning() {
     let lab = Lab::new();
