@@ -1,6 +1,7 @@
 //! Waits for losses of rules, bandwidth limits and DNS servers, or for a signal.
 
 mod limits;
+mod servers;
 
 use std::cell::Cell;
 use std::os::fd::AsFd;
@@ -10,10 +11,11 @@ use cni::Error;
 use netfilter::Losses;
 use nix::errno::Errno;
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
-use runtime::Result;
+use runtime::{Cache, Result};
 
 use crate::signals::{self, Signals};
 use limits::Limits;
+use servers::Servers;
 
 /// The event that ended a wait.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -33,25 +35,21 @@ pub struct Watch {
     /// Whether rules were lost since the last call of [`Watch::has_lost`].
     without_rules: Cell<bool>,
     limits: Limits,
-    /// Whether a server of the plugin dnsname did not run at the last check.
-    without_server: Cell<bool>,
+    servers: Servers,
 }
 
-/// Interval of checks for servers that have exited: they send no events.
-const LOOK_FOR_SERVERS: Duration = Duration::from_secs(2);
-
 impl Watch {
-    /// Subscribes to the events.
+    /// Subscribes to the events. `own` is the cache of this process.
     ///
     /// # Errors
     /// If the process lacks CAP_NET_ADMIN.
-    pub fn start() -> Result<Self> {
+    pub fn start(own: &Cache) -> Result<Self> {
         Ok(Self {
             signals: Signals::block()?,
             rules: Losses::watch()?,
             without_rules: Cell::new(false),
             limits: Limits::watch()?,
-            without_server: Cell::new(false),
+            servers: Servers::watch(own),
         })
     }
 
@@ -67,18 +65,12 @@ impl Watch {
                 let sockets = self.rules.as_ref().map(Losses::as_fd).into_iter().chain([self.limits.as_fd()]);
                 ready.extend(sockets.map(|socket| PollFd::new(socket, PollFlags::POLLIN)));
             }
-            let look = (removals && dnsname::look::any_network()).then(|| Instant::now() + LOOK_FOR_SERVERS);
+            let look = removals.then(|| self.servers.next()).flatten();
             match poll(
                 &mut ready,
                 deadline.into_iter().chain(look).min().map_or(PollTimeout::NONE, signals::timeout),
             ) {
-                Ok(0) if look.is_some() && deadline.is_none_or(|end| Instant::now() < end) => {
-                    self.without_server.set(!dnsname::look::without_server().is_empty());
-                    if self.without_server.get() {
-                        return Ok(Woken::Removal);
-                    }
-                }
-                Ok(0) => return Ok(Woken::Timeout),
+                Ok(0) if deadline.is_some_and(|end| Instant::now() >= end) => return Ok(Woken::Timeout),
                 Ok(_) | Err(Errno::EINTR) => {}
                 Err(e) => return Err(Error::from(e).context("wait for events").into()),
             }
@@ -95,7 +87,8 @@ impl Watch {
     fn take(&self) -> Result<bool> {
         let rules = self.rules.as_ref().map_or(Ok(false), Losses::take)?;
         self.without_rules.set(self.without_rules.get() || rules);
-        Ok(self.limits.take()? || rules)
+        let servers = self.servers.take();
+        Ok(self.limits.take()? || rules || servers)
     }
 
     /// Whether a live attachment lacks something that was removed since the last call.
@@ -104,6 +97,6 @@ impl Watch {
     /// If the kernel does not list the links.
     pub fn has_lost(&self) -> Result<bool> {
         let limits = self.limits.are_lost()?;
-        Ok(self.without_rules.take() || self.without_server.take() || limits)
+        Ok(self.without_rules.take() || self.servers.are_lost() || limits)
     }
 }

@@ -26,7 +26,7 @@ pub fn attachment(netns: &Path, call: &Call) -> Result<Attach> {
 ///
 /// # Errors
 /// Code 4 for an invalid container id or interface name. Code 7 for an option that the chain does not support.
-pub fn with_container_options(netns: &Path, call: &Call, chain: &Chain) -> Result<Attach> {
+pub fn with_container_options(netns: &Path, call: &Call, chain: &Chain, is_reload: bool) -> Result<Attach> {
     let options = &call.network_options;
     if let Some(option) = options.options.keys().next() {
         return Err(Error::config(format!("the container's network option {option:?} is unknown"))
@@ -37,7 +37,11 @@ pub fn with_container_options(netns: &Path, call: &Call, chain: &Chain) -> Resul
     if !call.container_name.contains([';', '=']) && !call.container_name.is_empty() {
         attach = attach.arg("K8S_POD_NAME", &call.container_name);
     }
-    attach = addresses(attach, options, call, chain)?;
+    // With other IPAM plugins, the user did not choose the addresses that a reload repeats, and the plugins may
+    // refuse them.
+    if !is_reload || matches!(ipam_type(chain).as_deref(), Some("host-local" | "static")) {
+        attach = addresses(attach, options, call, chain)?;
+    }
     attach = mac(attach, options, chain);
     if !options.aliases.is_empty() {
         attach = attach.capability("aliases", aliases(&options.aliases, chain));
@@ -51,11 +55,6 @@ fn addresses(attach: Attach, options: &ContainerOptions, call: &Call, chain: &Ch
     // If the file has changed since `create`, Podman still sends the subnets of before.
     let subnets = [address::subnets(chain), call.network.subnets.clone()].concat();
     let ipam = ipam_type(chain);
-    // With other IPAM plugins, the user did not choose the addresses that a reload repeats, and the plugins may
-    // refuse them.
-    if options.may_be_of_reload() && !matches!(ipam.as_deref(), Some("host-local" | "static")) {
-        return Ok(attach);
-    }
     let is_static = ipam.as_deref() == Some("static");
     let text = |ip: &std::net::IpAddr| match prefix(*ip, &subnets).filter(|_| is_static) {
         Some(prefix) => format!("{ip}/{prefix}"),
@@ -72,7 +71,7 @@ fn addresses(attach: Attach, options: &ContainerOptions, call: &Call, chain: &Ch
         [] => Ok(attach),
         all if chain.capabilities().contains("ips") => Ok(attach.capability("ips", value!(all))),
         [one] => Ok(attach.arg("IP", one)),
-        // `podman network reload` requests the addresses that the DHCP server chose.
+        // The DHCP server chooses the addresses.
         _ if ipam.as_deref() == Some("dhcp") => Ok(attach),
         _ => Err(Error::config(format!("network {} takes no more than one address", chain.name))
             .detail("add \"capabilities\": {\"ips\": true} to the plugin that has the ipam")),

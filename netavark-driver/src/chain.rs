@@ -35,7 +35,8 @@ pub fn write(network: &Network, kind: &str, options: &Options<'_>) -> Result<Val
     let main = main.ok_or_else(|| not_a_type(kind))?;
     let sorted = SortedOptions::of(options)?;
     let ipam = Ipam::of(network, main.name, sorted.ipam)?;
-    let mut object = defaults(network, main, &ipam, options);
+    let has_names = sorted.chained("dnsname", false)?.is_some();
+    let mut object = defaults(network, main, &ipam, options, has_names);
     for (path, text) in &sorted.main {
         if let Some((_, ours)) = OF_NETAVARK.iter().find(|(theirs, _)| theirs == path) {
             return Err(Error::config(format!("option {path}: it is an option of netavark's own drivers"))
@@ -77,17 +78,18 @@ fn set(object: &mut Object, plugin: &Plugin, path: &str, text: &str) -> Result<(
     value::put(object, &keys, path, text)
 }
 
-/// The defaults that users of Podman expect, as keys of the main plugin.
-fn defaults(network: &Network, main: &Plugin, ipam: &Ipam, options: &Options<'_>) -> Object {
+/// The defaults that users of Podman expect, as keys of the main plugin. `has_names`: the chain contains dnsname, whose
+/// server listens on the bridge's address.
+fn defaults(network: &Network, main: &Plugin, ipam: &Ipam, options: &Options<'_>, has_names: bool) -> Object {
     let mut object = Object::new();
     object.insert("type".to_owned(), main.name.into());
     let interface = &network.network_interface;
     match main.name {
         "bridge" => {
             object.insert("bridge".to_owned(), bridge_name(network).into());
-            let leads_out = !network.internal && ipam.has_gateway(network);
-            object.insert("isGateway".to_owned(), leads_out.into());
-            object.insert("ipMasq".to_owned(), leads_out.into());
+            let has_gateway = ipam.has_gateway(network);
+            object.insert("isGateway".to_owned(), (has_gateway && (!network.internal || has_names)).into());
+            object.insert("ipMasq".to_owned(), (has_gateway && !network.internal).into());
             object.insert("hairpinMode".to_owned(), true.into());
         }
         "ptp" => drop(object.insert("ipMasq".to_owned(), (!network.internal).into())),
@@ -197,6 +199,7 @@ pub fn origin_of(path: &[String], list: &Value, options: &Words) -> Option<Strin
     let kind = list.get("plugins")?.get(index)?.get("type")?.as_str()?;
     match (index, rest) {
         (_, []) => Some("option type".to_owned()),
+        (1.., [key]) if key == "type" => Some(format!("option {kind}")),
         (0, rest) => Some(flag_of(rest, options).unwrap_or_else(|| format!("option {}", rest.join(".")))),
         (_, rest) => Some(format!("option {kind}.{}", rest.join("."))),
     }

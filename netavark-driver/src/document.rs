@@ -90,16 +90,6 @@ pub struct ContainerOptions {
     pub options: Words,
 }
 
-impl ContainerOptions {
-    /// Whether this is, or may be, `podman network reload`. A reload requests the MAC address and all addresses that
-    /// the container has, and repeats those that the user has requested.
-    pub fn may_be_of_reload(&self) -> bool {
-        let is_repeated = |ip: &IpAddr| self.static_ips.iter().filter(|other| *other == ip).count() > 1;
-        !self.static_ips.is_empty()
-            && (!self.static_mac.is_empty() || self.static_ips.iter().all(is_repeated))
-    }
-}
-
 /// One or more host ports that are forwarded to the container.
 #[derive(Clone, Debug, Deserialize)]
 pub struct PortMapping {

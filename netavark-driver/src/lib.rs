@@ -11,6 +11,7 @@ mod create;
 mod document;
 mod options;
 mod record;
+mod reload;
 mod rootless;
 mod setup;
 mod source;

@@ -10,6 +10,7 @@ use runtime::{Attach, Cache, Entry, Network as Chain, Runtime};
 use crate::document::{Call, ContainerOptions, StatusBlock};
 use crate::options::{self, Options};
 use crate::record::{self, Record};
+use crate::reload::is_reload;
 use crate::source::{self, Source, flat};
 use crate::{attach, rootless, status, warn};
 
@@ -22,12 +23,13 @@ pub fn setup(netns: &Path, call: &Call, answer: impl FnOnce(&StatusBlock) -> Res
     let options = Options::read(&call.network.options)?;
     let source = Source::load(&call.network, &options)?;
     let chain = attach::declaring_ips(source.chain_of(&call.network)?, &call.network_options)?;
-    let request = attach::with_container_options(netns, call, &chain)?;
+    let is_reload = is_reload(netns, &call.network_options);
+    let request = attach::with_container_options(netns, call, &chain, is_reload)?;
     let runtime = Runtime::new(options.plugin_path.clone());
     let record = Record::write(runtime.results(), &chain.name, &source)?;
     remove_earlier(&runtime, &chain, &request);
     let added = runtime.add_or_roll_back(&chain, &request).map_err(|e| flat(&e)).and_then(|result| {
-        let done = fulfilled(&call.network_options, &result, &chain).and_then(|()| {
+        let done = fulfilled(&call.network_options, &result, &chain, is_reload).and_then(|()| {
             let ifname = &request.attachment.ifname;
             answer(&status::block(&result, ifname, netns, &servers(call, &options)))
         });
@@ -64,11 +66,9 @@ fn remove_earlier(runtime: &Runtime, chain: &Chain, request: &Attach) {
 }
 
 /// Checks that the container has the requested addresses and MAC address. A plugin that does not know an option
-/// ignores it.
-fn fulfilled(options: &ContainerOptions, result: &AddResult, chain: &Chain) -> Result<()> {
+/// ignores it. `is_lenient`: a running container must keep its network, even if a reload changes its address.
+fn fulfilled(options: &ContainerOptions, result: &AddResult, chain: &Chain, is_lenient: bool) -> Result<()> {
     let has = |ip| result.addresses().any(|address| address.ip() == ip);
-    // A running container must keep its network, even if a reload changes its address.
-    let is_lenient = options.may_be_of_reload();
     if let Some(missing) = options.static_ips.iter().find(|ip| !has(**ip)) {
         let text = format!("network {} did not give the container the address {missing}", chain.name);
         if attach::ipam_type(chain).as_deref() == Some("dhcp") {

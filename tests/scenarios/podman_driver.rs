@@ -14,8 +14,10 @@ use std::os::unix::process::CommandExt;
 use std::path::Path;
 use std::process::{Command, Stdio};
 
-use lab::{Container, Feature, Lab, Netns, skip, tcp_says, together, udp_says};
+use lab::{Container, Feature, Lab, Netns, skip, tcp_is_cut_off, tcp_says, together, udp_says};
 use serde_json::{Value, json};
+
+use crate::dnsname::Dig;
 
 const ID: &str = "04736b3203017ea533244eec34015d268e07ddbb0ef99ba43ce4ba2a765ae1be";
 
@@ -330,6 +332,20 @@ fn a_wish_that_the_network_does_not_fulfil_fails_the_setup_and_is_undone() {
     call["network_options"]["static_ips"] = json!(["10.1.0.9", "10.1.0.9"]);
     set_up(&lab, &pod, &call);
     assert_eq!(pod.netns.addresses("eth0")[0], "10.1.0.33/24");
+    tear_down(&lab, &pod, &call);
+
+    // `podman run --ip 10.1.0.9 --mac-address 02:00:00:00:00:09` sends the same as a reload of a container without
+    // these flags, but no process is in the namespace yet.
+    call["network_options"]["static_ips"] = json!(["10.1.0.9"]);
+    call["network_options"]["static_mac"] = "02:00:00:00:00:09".into();
+    let error = fails(&lab, &["setup", &pod.netns.path().display().to_string()], &call);
+    assert!(error.contains("did not give the container the address 10.1.0.9"), "{error}");
+    assert_eq!((traces(&lab), pod.netns.link("eth0")), ((Vec::new(), String::new(), String::new()), None));
+    let mut process = pod.netns.run(|| Command::new("sleep").arg("600").spawn().unwrap());
+    set_up(&lab, &pod, &call);
+    assert_eq!(pod.netns.addresses("eth0")[0], "10.1.0.33/24");
+    process.kill().unwrap();
+    process.wait().unwrap();
 }
 
 /// The cache has no plugins of the directory next to the file, so DEL uses those of the network that is loaded from the file.
@@ -645,6 +661,188 @@ fn a_container_on_a_vlan_network_is_a_host_of_the_vlan() {
     );
     let options = json!({"type": "vlan", "master": "uplink", "vlanId": "7", "ipam": "host-local"});
     is_a_host_of_the_masters_network(&options, "203.0.113.0/24", "203.0.113.50", &server, &lab);
+}
+
+/// A network of the driver, as Podman stores it.
+fn made(lab: &Lab, name: &str, subnet: &str, options: &Value) -> Value {
+    let mut network = recorded("create");
+    network["name"] = name.into();
+    network["id"] = name.repeat(10).into();
+    network["subnets"] = json!([{"subnet": subnet}]);
+    network["options"] = options.clone();
+    network["options"]["plugin-path"] = together().display().to_string().into();
+    does(lab, &["create"], &network)
+}
+
+/// The call for a container without requests of its own.
+fn call_for(pod: &Container, network: &Value) -> Value {
+    let mut call = recorded("setup");
+    call["container_id"] = pod.id.clone().into();
+    call["container_name"] = pod.id.clone().into();
+    call["network"] = network.clone();
+    call["port_mappings"] = Value::Null;
+    call["network_options"] = json!({"interface_name": "eth0"});
+    call
+}
+
+/// The container's first address, without its prefix length.
+fn address_of(status: &Value) -> String {
+    let net =
+        status["interfaces"]["eth0"]["subnets"][0]["ipnet"].as_str().unwrap_or_else(|| panic!("{status}"));
+    net.split('/').next().unwrap().to_owned()
+}
+
+#[test]
+fn containers_on_an_internal_network_find_each_other_by_name_and_have_no_way_out() {
+    let Some(dig) = Dig::here() else { return };
+    if lacks(Feature::NftNat) {
+        return;
+    }
+    let lab = Lab::new();
+    let (web, db) = (lab.container("web"), lab.container("db"));
+    let mut network = recorded("create");
+    network["internal"] = true.into();
+    network["subnets"] = json!([{"subnet": "10.1.0.0/24"}]);
+    network["options"]["dnsname.domainName"] = "dns.podman".into();
+    let network = does(&lab, &["create"], &network);
+    let [of_web, of_db] = [&web, &db].map(|pod| call_for(pod, &network));
+    let address = address_of(&set_up(&lab, &web, &of_web));
+    let status = set_up(&lab, &db, &of_db);
+    assert_eq!(status["dns_server_ips"], json!(["10.1.0.1"]));
+    assert_eq!(status["dns_search_domains"], json!(["dns.podman"]));
+    assert_eq!(dig.ask(&db.netns, "10.1.0.1", "web.dns.podman A"), [address]);
+    assert_eq!(db.netns.sh("ip route show default"), "");
+    assert!(!lab.host().sh("nft list ruleset").contains("masquerade"));
+    tear_down(&lab, &web, &of_web);
+    tear_down(&lab, &db, &of_db);
+    assert_eq!(traces(&lab), (Vec::new(), String::new(), String::new()));
+}
+
+#[test]
+fn dummy_and_tap_networks_give_a_container_an_interface_with_an_address() {
+    for (kind, feature) in [("dummy", Feature::Dummy), ("tap", Feature::Tap)] {
+        if lacks(feature) {
+            continue;
+        }
+        let lab = Lab::new();
+        let pod = lab.container("pod");
+        let network =
+            made(&lab, kind, "10.1.0.0/24", &json!({"type": kind, "ipam": "host-local", "mtu": "1400"}));
+        let call = call_for(&pod, &network);
+        let status = set_up(&lab, &pod, &call);
+        let link = pod.netns.link("eth0").unwrap();
+        assert_eq!(status["interfaces"]["eth0"]["mac_address"], link["address"]);
+        assert_eq!(link["mtu"], 1400, "{link}");
+        let kind_of_link = if kind == "tap" { "tun" } else { kind };
+        assert_eq!(link["linkinfo"]["info_kind"], kind_of_link);
+        assert_eq!(pod.netns.addresses("eth0")[0], format!("{}/24", address_of(&status)));
+        for _ in 0..2 {
+            tear_down(&lab, &pod, &call);
+            assert_eq!(pod.netns.link("eth0"), None);
+            assert_eq!(traces(&lab), (Vec::new(), String::new(), String::new()), "{kind}");
+        }
+    }
+}
+
+#[test]
+fn a_device_of_the_host_moves_into_the_container_and_returns() {
+    let lab = Lab::new();
+    let server = lab.machine("server");
+    let pod = lab.container("pod");
+    let options = json!({"type": "host-device", "device": "uplink", "ipam": "host-local"});
+    let network = made(&lab, "device", "198.51.100.0/24", &options);
+    assert_eq!(network["network_interface"], "uplink");
+    let mut call = call_for(&pod, &network);
+    call["network_options"]["static_ips"] = json!(["198.51.100.50"]);
+    let status = set_up(&lab, &pod, &call);
+    assert_eq!(address_of(&status), "198.51.100.50");
+    assert_eq!(lab.host().link("uplink"), None);
+    let web = pod.netns.serve_tcp("web", "0.0.0.0:80");
+    let said = tcp_says(&server, "198.51.100.50:80");
+    assert!(said.is_some_and(|said| said.starts_with("web ")), "{status}");
+    drop(web);
+    tear_down(&lab, &pod, &call);
+    assert!(lab.host().link("uplink").is_some() && pod.netns.link("eth0").is_none());
+    pod.netns.vanish();
+    tear_down(&lab, &pod, &call);
+    assert!(lab.host().link("uplink").is_some());
+    assert_eq!(traces(&lab), (Vec::new(), String::new(), String::new()));
+}
+
+#[test]
+fn bandwidth_limits_by_options_are_on_the_hosts_side_of_the_container() {
+    if lacks(Feature::NftNat) || lacks(Feature::TrafficControl) {
+        return;
+    }
+    let lab = Lab::new();
+    let pod = lab.container("pod");
+    let mut options = json!({"type": "bridge"});
+    for (key, value) in [
+        ("ingressRate", "8000000"),
+        ("ingressBurst", "800000"),
+        ("egressRate", "4000000"),
+        ("egressBurst", "400000"),
+    ] {
+        options[format!("bandwidth.{key}")] = value.into();
+    }
+    let network = made(&lab, "slow", "10.1.0.0/24", &options);
+    let call = call_for(&pod, &network);
+    let before = lab.host().link_names();
+    set_up(&lab, &pod, &call);
+    let rates = lab.host().sh("tc qdisc show");
+    assert!(rates.contains("rate 8Mbit") && rates.contains("rate 4Mbit"), "{rates}");
+    for _ in 0..2 {
+        tear_down(&lab, &pod, &call);
+        let rates = lab.host().sh("tc qdisc show");
+        assert!(!rates.contains("tbf"), "{rates}");
+    }
+    let bridge = network["network_interface"].as_str().unwrap();
+    let after: Vec<_> = lab.host().link_names().into_iter().filter(|name| name != bridge).collect();
+    assert_eq!(after, before);
+}
+
+#[test]
+fn an_ingress_policy_by_options_cuts_off_containers_of_other_networks() {
+    if lacks(Feature::NftNat) {
+        return;
+    }
+    let lab = Lab::new();
+    let policy = json!({"type": "bridge", "firewall.ingressPolicy": "same-bridge"});
+    let closed = made(&lab, "closed", "10.1.0.0/24", &policy);
+    let open = made(&lab, "open", "10.2.0.0/24", &json!({"type": "bridge"}));
+    let [web, friend, stranger] = ["web", "friend", "stranger"].map(|id| lab.container(id));
+    let calls = [(&web, &closed), (&friend, &closed), (&stranger, &open)]
+        .map(|(pod, network)| (pod, call_for(pod, network)));
+    let addresses = calls.each_ref().map(|(pod, call)| address_of(&set_up(&lab, pod, call)));
+    let _servers = calls.each_ref().map(|(pod, _)| pod.netns.serve_tcp(&pod.id, "0.0.0.0:80"));
+    let says = |from: &Container, to: usize| tcp_says(&from.netns, &format!("{}:80", addresses[to]));
+    assert!(says(&friend, 0).is_some_and(|said| said.starts_with("web ")));
+    assert!(tcp_is_cut_off(&stranger.netns, &format!("{}:80", addresses[0])));
+    calls.iter().for_each(|(pod, call)| tear_down(&lab, pod, call));
+    let rules = lab.host().sh("nft list ruleset");
+    assert!(addresses.iter().all(|address| !rules.contains(address.as_str())), "{rules}");
+}
+
+#[test]
+fn names_on_a_network_whose_containers_do_not_reach_their_host_are_refused_by_create() {
+    let lab = Lab::new();
+    let _server = lab.machine("server");
+    let mut network = recorded("create");
+    network["subnets"] = json!([{"subnet": "198.51.100.0/24"}]);
+    for (kind, key) in
+        [("macvlan", "master"), ("ipvlan", "master"), ("vlan", "master"), ("host-device", "device")]
+    {
+        network["options"] =
+            json!({"type": kind, "ipam": "host-local", "dnsname": "true", "plugin-path": together()});
+        network["options"][key] = "uplink".into();
+        if kind == "vlan" {
+            network["options"]["vlanId"] = "7".into();
+        }
+        let error = fails(&lab, &["create"], &network);
+        let expected =
+            format!("option dnsname: dnsname: containers of {kind} reach no address of their host");
+        assert!(error.starts_with(&expected) && error.contains("remove dnsname"), "{error}");
+    }
 }
 
 #[test]

@@ -19,6 +19,7 @@ use nix::unistd::Pid;
 use serde_json::{Value, json};
 
 use crate::common::dual_stack;
+pub use watching::counted;
 
 /// One second is promised, or ten if there is no event. This is several times as long, for a busy machine.
 const RESTORED: Duration = Duration::from_secs(60);

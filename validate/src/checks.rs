@@ -1,6 +1,7 @@
 //! Checks a network's configuration against the schema.
 
 mod host;
+mod names;
 mod networks;
 mod object;
 mod own;
@@ -87,6 +88,7 @@ impl Report<'_> {
                 )),
             }
         }
+        self.names(items);
     }
 
     /// Checks the plugin at a position of its list.

@@ -43,8 +43,8 @@ const PAUSE_MAX: Duration = Duration::from_millis(100);
 const LOOK: Duration = Duration::from_secs(10);
 
 /// Repairs now and after each loss, until a signal arrives.
-pub fn watch(ui: &Ui) -> Result<()> {
-    let watch = Watch::start()?;
+pub fn watch(settings: &Settings, ui: &Ui) -> Result<()> {
+    let watch = Watch::start(settings.runtime.results())?;
     let mut warned = false;
     loop {
         let started = Instant::now();

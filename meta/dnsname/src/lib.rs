@@ -120,15 +120,35 @@ impl<'a> Registration<'a> {
     fn register(&self, undo: &mut Undo) -> Result<()> {
         self.push_undo(undo);
         firewall::open(self.network, self.at, &self.rules(), undo)?;
-        self.write(Network::create(self.network)?)
+        self.write(Network::create(self.network)?, &self.service)
     }
 
     /// Registers an attachment again, unless a DEL has removed it. A later DEL removes everything that is restored.
+    /// The server keeps its settings: repairs of attachments from before and after a change of the configuration must
+    /// not start it again in turns.
     fn restore(&self, undo: &mut Undo) -> Result<()> {
         let network = self.reopen()?;
+        let service = self.service_from(network.service()?)?;
         self.push_undo(undo);
         firewall::open(self.network, self.at, &self.rules(), undo)?;
-        self.write(network)
+        self.write(network, &service)
+    }
+
+    /// The settings of the network's server, for this attachment, too. If the server has another domain, a later ADD
+    /// has changed it. Then the names of earlier containers are in the new domain, too.
+    fn service_from(&self, in_force: Option<Service>) -> Result<Service> {
+        let Some(in_force) = in_force else { return Ok(self.service.clone()) };
+        if let Some(service) = in_force.with_listen_of(&self.service) {
+            return Ok(service);
+        }
+        if listen::addresses(&Namespace::host()?, &in_force.listen)?.is_empty() {
+            return Ok(self.service.clone());
+        }
+        let (network, listen, own) = (self.network, &in_force.listen, &self.location.interface);
+        let text =
+            format!("dnsmasq of network {network} listens on {listen}, and the container is behind {own}");
+        Err(Error::new(Code::Internal, text)
+            .detail("a later ADD has changed it, with another configuration: attach the container again"))
     }
 
     fn push_undo(&self, undo: &mut Undo) {
@@ -150,8 +170,8 @@ impl<'a> Registration<'a> {
         })
     }
 
-    /// Writes the names into the network's files.
-    fn write(&self, network: Network) -> Result<()> {
+    /// Writes the names into the network's files, for a server with these settings.
+    fn write(&self, network: Network, service: &Service) -> Result<()> {
         let mut deletions = network.deletions()?;
         if deletions.has(self.at) {
             deletions.remove(self.at);
@@ -161,19 +181,25 @@ impl<'a> Registration<'a> {
         let added = hosts.replace(self.at, &self.addresses, &self.names);
         network.write_hosts(&hosts)?;
         // The lock is released here, so that other plugins can write their names while this plugin waits.
-        drop(server::ensure(network, &self.service)?);
-        let settle = |silence| server::settle(self.network, &self.service, &added, Answer::Known, silence);
+        drop(server::ensure(network, service)?);
+        let own = self.as_reached(service);
+        let settle = |silence| server::settle(self.network, &own, &added, Answer::Known, silence);
         let settled = settle(server::SILENCE_TIMEOUT);
-        if settled.is_ok() || (server::find(self.network)?.is_some() && !server::is_silent(&self.service)?) {
+        if settled.is_ok() || (server::find(self.network)?.is_some() && !server::is_silent(&own)?) {
             return settled;
         }
         // The server has exited since, or hangs. Another plugin may have started it again meanwhile.
         let network = Network::create(self.network)?;
-        if server::is_silent(&self.service)? {
+        if server::is_silent(&own)? {
             server::stop(&network)?;
         }
-        drop(server::ensure(network, &self.service)?);
+        drop(server::ensure(network, service)?);
         settle(server::KNOWN_TIMEOUT)
+    }
+
+    /// Settings of the server, with only those addresses that this container reaches.
+    fn as_reached(&self, service: &Service) -> Service {
+        Service { listen: self.service.listen.clone(), ..service.clone() }
     }
 
     fn rules(&self) -> DnsServer {
@@ -204,8 +230,11 @@ impl<'a> Registration<'a> {
         if entries.iter().any(|entry| entry.owner.is_some()) {
             firewall::check(self.network, self.at, &self.rules())?;
         }
+        let in_force = Network::peek_service(self.network)
+            .map_err(|e| Error::io("read the configuration of dnsmasq", &e))?;
+        let service = self.as_reached(&self.service_from(in_force)?);
         let entries: Vec<Entry> = entries.into_iter().cloned().collect();
-        server::settle(self.network, &self.service, &entries, Answer::Known, silence)
+        server::settle(self.network, &service, &entries, Answer::Known, silence)
     }
 }
 

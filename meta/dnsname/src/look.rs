@@ -17,12 +17,31 @@ pub fn any_network() -> bool {
     !network::all().is_empty()
 }
 
-/// The networks with names whose server does not run. Networks that a plugin is changing are left out.
-pub fn without_server() -> Vec<NetworkName> {
-    let has_names = |network: &Network| network.hosts().is_ok_and(|hosts| hosts.entries().next().is_some());
-    let is_stopped = |name: &NetworkName| {
-        let network = Network::try_open(name).ok().flatten();
-        network.is_some_and(|network| has_names(&network) && matches!(server::find(name), Ok(None)))
-    };
-    network::all().into_iter().filter(is_stopped).collect()
+/// A network with names that its server does not resolve.
+#[derive(Debug)]
+pub struct Failed {
+    /// The network.
+    pub network: NetworkName,
+    /// The attachments with names. None: the original plugin wrote the line, which does not contain the attachment.
+    pub owners: Vec<Option<Attachment>>,
+    /// Whether the server runs, but has not answered a query. It may only be slow.
+    pub runs: bool,
+}
+
+/// The networks with names whose server does not run or does not answer. Networks that a plugin is changing are left
+/// out.
+pub fn failed() -> Vec<Failed> {
+    network::all().into_iter().filter_map(failed_server).collect()
+}
+
+fn failed_server(name: NetworkName) -> Option<Failed> {
+    // A plugin can lock the network while this process waits for the server's answer.
+    let network = Network::try_open(&name).ok()??;
+    let owners: Vec<_> = network.hosts().ok()?.entries().map(|entry| entry.owner.clone()).collect();
+    let service = network.service().ok()?;
+    let runs = server::find(&name).ok()?.is_some();
+    drop(network);
+    let is_silent = || service.is_some_and(|service| server::is_silent(&service).unwrap_or_default());
+    let has_failed = !owners.is_empty() && (!runs || is_silent());
+    has_failed.then_some(Failed { network: name, owners, runs })
 }

@@ -3,7 +3,7 @@
 //! If the file exists, the original plugin does not change it. So Ferrule's file also contains the settings that the
 //! original plugin needs.
 
-use std::fmt::Write;
+use std::fmt::{self, Write};
 use std::net::IpAddr;
 use std::path::Path;
 
@@ -21,6 +21,17 @@ pub enum Listen {
     Interface(IfName),
     /// Addresses that several interfaces have, one for each container.
     Addresses(Vec<IpAddr>),
+}
+
+impl fmt::Display for Listen {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Interface(name) => write!(f, "interface {name}"),
+            Self::Addresses(ips) => {
+                f.write_str(&ips.iter().map(IpAddr::to_string).collect::<Vec<_>>().join(" and "))
+            }
+        }
+    }
 }
 
 /// The user and the group of the server process.
@@ -105,8 +116,7 @@ impl Service {
     }
 
     /// Whether a running server with these settings can also serve others. The domain must be equal, and all
-    /// requested addresses must be included. Whether names outside the network are resolved depends on the first
-    /// attachment only.
+    /// requested addresses must be included. Whether outside names are resolved depends on the first attachment only.
     pub fn serves(&self, other: &Self) -> bool {
         let listens = match (&self.listen, &other.listen) {
             (Listen::Addresses(has), Listen::Addresses(other)) => other.iter().all(|ip| has.contains(ip)),
@@ -115,16 +125,23 @@ impl Service {
         self.domain == other.domain && listens
     }
 
-    /// The settings for a server that replaces this one. Each range of a network has its own gateway, and the
-    /// addresses for earlier containers stay.
+    /// The settings for a server that replaces this one, for an ADD. Each range of a network has its own gateway, and
+    /// the addresses for earlier containers stay. Whether outside names are resolved changes only with the domain or
+    /// the interface.
     pub fn extended(&self, other: &Self) -> Self {
+        let kept = (self.domain == other.domain).then(|| self.with_listen_of(other)).flatten();
+        kept.unwrap_or_else(|| other.clone())
+    }
+
+    /// These settings, for the interface or the addresses of an attachment, too. None: it needs another interface.
+    pub fn with_listen_of(&self, other: &Self) -> Option<Self> {
         match (&self.listen, &other.listen) {
-            (Listen::Addresses(has), Listen::Addresses(more)) if self.domain == other.domain => {
+            (Listen::Addresses(has), Listen::Addresses(more)) => {
                 let missing = more.iter().filter(|ip| !has.contains(ip));
                 let listen = Listen::Addresses(has.iter().chain(missing).copied().collect());
-                Self { listen, ..self.clone() }
+                Some(Self { listen, ..self.clone() })
             }
-            _ => other.clone(),
+            (has, other) => (has == other).then(|| self.clone()),
         }
     }
 }
@@ -178,6 +195,18 @@ mod tests {
     }
 
     #[test]
+    fn a_server_that_is_started_again_resolves_outside_names_as_before() {
+        let first = service(bridge());
+        let internal = Service { forwards: false, ..first.clone() };
+        assert_eq!(first.extended(&internal), first);
+        assert_eq!(internal.extended(&first), internal);
+        let renamed = Service { domain: HostName::parse("other.test").ok(), ..internal.clone() };
+        assert_eq!(first.extended(&renamed), renamed);
+        // A repair keeps the domain, too.
+        assert_eq!(first.with_listen_of(&renamed), Some(first));
+    }
+
+    #[test]
     fn another_interface_address_or_domain_needs_another_server() {
         let at =
             |ips: &[&str]| service(Listen::Addresses(ips.iter().map(|ip| ip.parse().unwrap()).collect()));
@@ -186,6 +215,7 @@ mod tests {
         assert!(!one.serves(&service(bridge())));
         assert_eq!(at(&["10.1.2.1", "10.1.3.1"]), one.extended(&at(&["10.1.3.1", "10.1.2.1"])));
         assert_eq!(service(bridge()), one.extended(&service(bridge())));
+        assert_eq!(one.with_listen_of(&service(bridge())), None);
         assert!(!Service { domain: None, ..one.clone() }.serves(&one));
         assert_eq!(Service::parse("listen-address=nowhere\n"), None);
     }

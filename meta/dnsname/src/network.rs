@@ -116,6 +116,15 @@ impl Network {
         Ok(Hosts::parse(&String::from_utf8_lossy(&read)))
     }
 
+    /// Like [`Network::service`], without the lock.
+    ///
+    /// # Errors
+    /// If the file cannot be read.
+    pub fn peek_service(name: &NetworkName) -> io::Result<Option<Service>> {
+        let read = file::missing_is_fine(file::read_own(&path_of(name).join(CONF), LONGEST_FILE))?;
+        Ok(Service::parse(&String::from_utf8_lossy(&read)))
+    }
+
     fn attempt(name: &NetworkName) -> io::Result<Attempt> {
         Self::lock(name, path_of(name))
     }

@@ -246,19 +246,23 @@ pub fn settle(
     }
     let lock = ownership::hashed_name("dnsname-", [network.as_str()]);
     let _reload = Lock::acquire(&lock, RELOAD_TIMEOUT)?;
-    if unsettled()?.is_none() {
-        return Ok(());
-    }
     let mut running = find(network)?;
-    running.as_ref().map_or(Ok(()), Server::reload)?;
+    let mut is_reloaded = false;
     let begun = Instant::now();
     let mut heard = begun;
     let mut pause = FIRST_PAUSE;
     while begun.elapsed() < KNOWN_TIMEOUT && heard.elapsed() < silence {
         match unsettled()? {
             None => return Ok(()),
+            // A slow server may be reading the file.
             Some(Answer::Silence) => {}
-            Some(_) => heard = Instant::now(),
+            Some(_) => {
+                heard = Instant::now();
+                if !is_reloaded {
+                    running.as_ref().map_or(Ok(()), Server::reload)?;
+                    is_reloaded = true;
+                }
+            }
         }
         match &running {
             None => break,

@@ -25,7 +25,7 @@ fn chain(plugins: &Value) -> Chain {
 }
 
 fn attach(options: &Value, plugins: &Value) -> Result<Attach> {
-    with_container_options(Path::new("/run/netns/x"), &call(options, &value!({})), &chain(plugins))
+    with_container_options(Path::new("/run/netns/x"), &call(options, &value!({})), &chain(plugins), false)
 }
 
 #[test]
@@ -59,7 +59,7 @@ fn networks_of_podman_4_get_several_addresses_too() {
     let call = call(&options, &value!({}));
     let plugins = value!([{"type": "bridge", "ipam": {"type": "host-local"}}, {"type": "portmap"}]);
     let declaring = declaring_ips(chain(&plugins), &call.network_options).unwrap();
-    let request = with_container_options(Path::new("/run/netns/x"), &call, &declaring).unwrap();
+    let request = with_container_options(Path::new("/run/netns/x"), &call, &declaring, false).unwrap();
     // `podman network reload` sends each address twice.
     assert_eq!(request.capability_args["ips"], value!(["10.1.0.7", "fd01::7"]));
     assert_eq!(declaring.plugins.len(), 2);
@@ -69,16 +69,16 @@ fn networks_of_podman_4_get_several_addresses_too() {
 fn a_reload_asks_another_makers_ipam_plugin_for_no_address() {
     let of_others =
         value!([{"type": "bridge", "capabilities": {"ips": true}, "ipam": {"type": "whereabouts"}}]);
-    let mac = "02:00:00:00:00:07";
-    for reload in [
-        value!({"static_ips": ["10.1.0.7", "10.1.0.7"]}),
-        value!({"static_ips": ["10.1.0.7", "fd01::7"], "static_mac": mac}),
-    ] {
-        let request = attach(&reload, &of_others).unwrap();
-        assert!(!request.capability_args.contains_key("ips") && request.args.get("IP").is_none());
-    }
-    let request = attach(&value!({"static_ips": ["10.1.0.7"]}), &of_others).unwrap();
-    assert_eq!(request.capability_args["ips"], value!(["10.1.0.7"]));
+    let options = value!({"static_ips": ["10.1.0.7", "fd01::7"], "static_mac": "02:00:00:00:00:07"});
+    let call = call(&options, &value!({}));
+    let request = |plugins: &Value, is_reload| {
+        with_container_options(Path::new("/run/netns/x"), &call, &chain(plugins), is_reload).unwrap()
+    };
+    assert!(!request(&of_others, true).capability_args.contains_key("ips"));
+    assert!(request(&of_others, true).args.get("IP").is_none());
+    assert_eq!(request(&of_others, false).capability_args["ips"], value!(["10.1.0.7", "fd01::7"]));
+    let ours = value!([{"type": "bridge", "capabilities": {"ips": true}, "ipam": {"type": "host-local"}}]);
+    assert_eq!(request(&ours, true).capability_args["ips"], value!(["10.1.0.7", "fd01::7"]));
 }
 
 #[test]
@@ -111,7 +111,7 @@ fn ranges_and_protocols_of_ports_become_single_mappings() {
         let call = call(&value!({}), &value!({"port_mappings": mappings}));
         let chain =
             chain(&value!([{"type": "bridge"}, {"type": "portmap", "capabilities": {"portMappings": true}}]));
-        with_container_options(Path::new("/run/netns/x"), &call, &chain)
+        with_container_options(Path::new("/run/netns/x"), &call, &chain, false)
     };
     let request = published(value!([
         {"container_port": 80, "host_ip": "", "host_port": 8080, "protocol": "tcp", "range": 2},

@@ -83,6 +83,11 @@ fn an_internal_network_has_no_way_out() {
     let plugin = &list["plugins"][0];
     assert_eq!((&plugin["isGateway"], &plugin["ipMasq"]), (&json!(false), &json!(false)));
     assert_eq!(plugin["ipam"]["routes"], json!([]));
+    // dnsname's server needs an address that the containers reach.
+    let list = network(json, &[("type", "bridge"), ("dnsname", "true")]).unwrap();
+    let plugin = &list["plugins"][0];
+    assert_eq!((&plugin["isGateway"], &plugin["ipMasq"]), (&json!(true), &json!(false)));
+    assert_eq!(plugin["ipam"]["routes"], json!([]));
     let outer = r#"{"name": "outer", "id": "0", "subnets": [{"subnet": "10.1.0.0/24"}]}"#;
     let list = network(outer, &[("type", "bridge"), ("default-route", "false")]).unwrap();
     assert_eq!(
@@ -169,6 +174,7 @@ fn a_key_of_the_chain_is_reported_as_the_option_or_the_flag_that_sets_it() {
         ("plugins/0/ipam/dataDir", "option ipam.dataDir"),
         ("plugins/1/snat", "option portmap.snat"),
         ("plugins/1", "option type"),
+        ("plugins/1/type", "option portmap"),
         ("plugins/0/ipam/ranges/0/0/subnet", "--subnet"),
         ("plugins/0/ipam/ranges/1/0/gateway", "--gateway"),
         ("plugins/0/ipam/ranges/0/0/rangeEnd", "--ip-range"),

@@ -1,8 +1,9 @@
 //! The resolvers of containers.
 
+use std::collections::BTreeMap;
 use std::net::{Ipv4Addr, UdpSocket};
 use std::process::Command;
-use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -52,14 +53,27 @@ fn a_name_with_a_hundred_addresses_is_answered_in_full_over_tcp_and_with_edns() 
     let lab = Lab::new();
     let networks = Networks::new(&lab, &[network(&json!({}))]);
     let pods: Vec<_> = (0..100).map(|n| lab.container(&format!("pod{n}"))).collect();
-    let mut addresses =
-        crate::crowd::by_workers(&pods, |pod| bare(&networks.add("net", pod, &pod.id, &["all"]))[0].clone());
-    addresses.sort();
+    // The addresses of "few" fit into a datagram with EDNS (dnsmasq sends at most 1232 bytes), but not without.
+    let (few, _) = pods.split_at(60);
+    let is_of_few = |pod: &Container| few.iter().any(|few| few.id == pod.id);
+    let mut added = crate::crowd::by_workers(&pods, |pod| {
+        let aliases = if is_of_few(pod) { &["all", "few"][..] } else { &["all"] };
+        (bare(&networks.add("net", pod, &pod.id, aliases))[0].clone(), is_of_few(pod))
+    });
+    added.sort();
+    let addresses: Vec<_> = added.iter().map(|(ip, _)| ip.clone()).collect();
+    let addresses_of_few: Vec<_> =
+        added.iter().filter(|(_, is_of_few)| *is_of_few).map(|(ip, _)| ip.clone()).collect();
     for way in ["+tcp", "+bufsize=4096", "+bufsize=1232", "+noedns"] {
         assert_eq!(dig.ask(&pods[0], SERVERS[0], &format!("{way} all A")), addresses, "{way}");
     }
-    let cut = dig.says(&pods[0], SERVERS[0], "+noedns +ignore all A");
-    assert!(cut.contains("tc"), "it does not fit without EDNS: {cut}");
+    // Without a second query over TCP.
+    let is_cut = |question: &str| {
+        let said = dig.says(&pods[0], SERVERS[0], &format!("+ignore {question}"));
+        said.lines().any(|line| line.starts_with(";; flags:") && line.contains(" tc"))
+    };
+    assert!(is_cut("+noedns few A") && is_cut("+noedns all A") && !is_cut("+bufsize=1232 few A"));
+    assert_eq!(dig.ask(&pods[0], SERVERS[0], "+ignore +bufsize=1232 few A"), addresses_of_few);
     crate::crowd::by_workers(&pods, |pod| networks.del("net", pod));
     assert_eq!((server_of("net"), hosts_of("net").as_str()), (None, ""));
 }
@@ -135,47 +149,115 @@ fn musl_resolves_names_with_and_without_the_domain_and_many_addresses_of_one_nam
     networks.del_all(&[&web, &db]);
 }
 
-/// What is answered wrongly while names come and go: the address of a name that stays must always be the one that it has, and a name that
-/// comes and goes has an address of its own, or none.
+/// A time span in which an answer may or must contain an address.
+#[derive(Clone, Copy, Debug)]
+struct Span {
+    /// The call of ADD, and its return.
+    add: [Instant; 2],
+    /// The call of DEL, and its return. None: not yet.
+    del: Option<[Instant; 2]>,
+    ip: Ipv4Addr,
+}
+
+/// A query and its answer.
+#[derive(Debug)]
+struct Asked {
+    name: usize,
+    sent: Instant,
+    received: Instant,
+    /// None: the packet is no answer, or it reports a failure.
+    found: Option<Vec<Ipv4Addr>>,
+}
+
+/// The verdict on an answer.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+enum Verdict {
+    /// The name was registered all the time, and the answer is its address.
+    Known,
+    /// The name was not registered at any time, and the answer says so.
+    Unknown,
+    /// An ADD or a DEL ran meanwhile, and the answer is that of before or after.
+    Changing,
+    Wrong,
+}
+
+impl Asked {
+    /// Compares the answer with the times at which the name had an address. ADD returns after the server resolves the
+    /// name, and DEL after it no longer does.
+    fn verdict(&self, spans: &[Span]) -> Verdict {
+        let Some(found) = &self.found else { return Verdict::Wrong };
+        let is_over = |span: &Span| span.del.is_some_and(|[_, end]| end <= self.sent);
+        let meets = |span: &&Span| span.add[0] <= self.received && !is_over(span);
+        let possible: Vec<&Span> = spans.iter().filter(meets).collect();
+        let is_steady = |span: &Span| {
+            span.add[1] <= self.sent && span.del.is_none_or(|[begin, _]| self.received <= begin)
+        };
+        match (&possible[..], &found[..]) {
+            ([], []) => Verdict::Unknown,
+            ([only], found) if is_steady(only) => {
+                if found == [only.ip] {
+                    Verdict::Known
+                } else {
+                    Verdict::Wrong
+                }
+            }
+            (_, []) => Verdict::Changing,
+            (all, found) if found.iter().all(|ip| all.iter().any(|span| span.ip == *ip)) => Verdict::Changing,
+            _ => Verdict::Wrong,
+        }
+    }
+}
+
+/// The containers, by the index of their names in the queries. The first one stays.
+const GUESTS: [&str; 5] = ["stays", "guest1", "guest2", "guest3", "guest4"];
+
 #[test]
 fn ten_thousand_questions_a_second_while_containers_come_and_go_get_no_wrong_answer() {
     beyond_reference!("dnsname");
     let lab = Lab::new();
     let networks = Networks::new(&lab, &[network(&json!({}))]);
-    let (stays, own) = networks.attach(&lab, "stays", &[]);
-    let own: Ipv4Addr = bare(&own)[0].parse().unwrap();
-    let guests: Vec<_> = (0..4).map(|n| lab.container(&format!("guest{n}"))).collect();
-    let (done, answers, rounds) = (AtomicBool::new(false), Answers::default(), AtomicUsize::new(0));
-    thread::scope(|scope| {
-        let asking = scope.spawn(|| asks_at_a_rate(&stays, 10_000, Duration::from_secs(10), own, &answers));
-        scope.spawn(|| {
-            while !done.load(Ordering::Relaxed) {
-                guests.iter().for_each(|guest| drop(networks.add("net", guest, "guest", &["guest-alias"])));
-                guests.iter().for_each(|guest| networks.del("net", guest));
-                rounds.fetch_add(1, Ordering::Relaxed);
+    let pods = GUESTS.map(|name| lab.container(name));
+    let mut spans: [Vec<Span>; 5] = Default::default();
+    let add = |n: usize| {
+        let begun = Instant::now();
+        let result = networks.add("net", &pods[n], GUESTS[n], &[]);
+        Span { add: [begun, Instant::now()], del: None, ip: bare(&result)[0].parse().unwrap() }
+    };
+    spans[0].push(add(0));
+    let rounds = AtomicUsize::new(0);
+    // A slow machine asks until one round is complete.
+    let is_enough = |time: Duration| {
+        let is_complete = rounds.load(Ordering::Relaxed) > 0;
+        time >= Duration::from_secs(10) && is_complete || time >= Duration::from_secs(600)
+    };
+    let asked = thread::scope(|scope| {
+        let asking = scope.spawn(|| asks_at_a_rate(&pods[0], 10_000, is_enough));
+        while !asking.is_finished() {
+            (1..pods.len()).for_each(|n| spans[n].push(add(n)));
+            for n in 1..pods.len() {
+                let begun = Instant::now();
+                networks.del("net", &pods[n]);
+                spans[n].last_mut().unwrap().del = Some([begun, Instant::now()]);
             }
-        });
-        asking.join().unwrap();
-        done.store(true, Ordering::Relaxed);
+            rounds.fetch_add(1, Ordering::Relaxed);
+        }
+        asking.join().unwrap()
     });
-    eprintln!("{answers:?}, {rounds:?} times {} containers", guests.len());
-    let count = |counter: &AtomicUsize| counter.load(Ordering::Relaxed);
-    assert!(count(&answers.of_stays) > 0 && count(&answers.of_guests) > 0 && count(&rounds) > 0);
-    assert_eq!(count(&answers.wrong), 0, "{answers:?}");
-    networks.del("net", &stays);
-}
-
-/// The answers, by kind.
-#[derive(Debug, Default)]
-struct Answers {
-    of_stays: AtomicUsize,
-    of_guests: AtomicUsize,
-    wrong: AtomicUsize,
+    let mut counts: BTreeMap<Verdict, usize> = BTreeMap::new();
+    for one in &asked {
+        let verdict = one.verdict(&spans[one.name]);
+        assert_ne!(verdict, Verdict::Wrong, "{one:?} {:?}", spans[one.name]);
+        *counts.entry(verdict).or_default() += 1;
+    }
+    eprintln!("{counts:?}, {rounds:?} times {} containers", pods.len() - 1);
+    assert!(counts.contains_key(&Verdict::Known) && counts.contains_key(&Verdict::Unknown), "{counts:?}");
+    networks.del("net", &pods[0]);
 }
 
 /// A query of the type A, with an id.
-fn question(id: u8, name: &str) -> Vec<u8> {
-    let mut packet = vec![id, id, 1, 0, 0, 1, 0, 0, 0, 0, 0, 0];
+fn question(id: u16, name: &str) -> Vec<u8> {
+    let [high, low] = id.to_be_bytes();
+    let mut packet = vec![high, low, 1, 0, 0, 1, 0, 0, 0, 0, 0, 0];
     for label in [name, "dns", "test"] {
         packet.push(u8::try_from(label.len()).unwrap());
         packet.extend(label.as_bytes());
@@ -199,46 +281,69 @@ fn addresses_of(packet: &[u8], asked: &[u8]) -> Option<Vec<Ipv4Addr>> {
 /// Maximum number of queries before answers are read.
 const MOST_AT_ONCE: u32 = 100;
 
-/// Queries in turns the name of a running container and a name of containers that start and stop, for the whole time. Datagrams may be lost, but
-/// no answer may be wrong.
-fn asks_at_a_rate(from: &Netns, rate: u32, time: Duration, own: Ipv4Addr, answers: &Answers) {
+/// Queries each name in turn, until it is enough. Datagrams may be lost, but no answer may be wrong.
+fn asks_at_a_rate(from: &Netns, rate: u32, is_enough: impl Fn(Duration) -> bool + Sync) -> Vec<Asked> {
     from.run(|| {
         let socket = UdpSocket::bind("0.0.0.0:0").unwrap();
         socket.connect((SERVERS[0], 53)).unwrap();
         socket.set_nonblocking(true).unwrap();
-        let questions = [question(0, "stays"), question(1, "guest-alias")];
-        let (begun, mut sent) = (Instant::now(), 0);
-        let take = || {
+        let (begun, mut sent, mut all) = (Instant::now(), 0_u32, Vec::new());
+        // By the id of the query.
+        let mut waiting: BTreeMap<u16, (usize, Instant)> = BTreeMap::new();
+        let mut take = |waiting: &mut BTreeMap<u16, (usize, Instant)>| {
             let mut packet = [0; 512];
             while let Ok(length) = socket.recv(&mut packet) {
-                let of_guests = packet[0] == 1;
-                let found = addresses_of(&packet[..length], &questions[usize::from(of_guests)]);
-                let is_right = match found {
-                    Some(found) if of_guests => {
-                        found.iter().all(|ip| *ip != own && ip.octets()[..3] == [10, 1, 2])
-                    }
-                    Some(found) => found == [own],
-                    None => false,
-                };
-                let counter = if of_guests { &answers.of_guests } else { &answers.of_stays };
-                counter.fetch_add(1, Ordering::Relaxed);
-                answers.wrong.fetch_add(usize::from(!is_right), Ordering::Relaxed);
+                let id = u16::from_be_bytes([packet[0], packet[1]]);
+                let Some((name, sent)) = waiting.remove(&id) else { continue };
+                let question = question(id, GUESTS[name]);
+                // An id is used again after some seconds.
+                if packet[12..question.len()] != question[12..] {
+                    continue;
+                }
+                let found = addresses_of(&packet[..length], &question);
+                all.push(Asked { name, sent, received: Instant::now(), found });
             }
         };
         // A slow machine sends fewer queries.
-        while begun.elapsed() < time {
+        while !is_enough(begun.elapsed()) {
             for _ in 0..MOST_AT_ONCE {
                 if f64::from(sent) >= begun.elapsed().as_secs_f64() * f64::from(rate) {
                     break;
                 }
+                let (id, name) = (u16::try_from(sent % 65_536).unwrap(), sent as usize % GUESTS.len());
+                waiting.insert(id, (name, Instant::now()));
                 // A full queue loses a query.
-                socket.send(&questions[sent as usize % 2]).ok();
+                socket.send(&question(id, GUESTS[name])).ok();
                 sent += 1;
             }
-            take();
+            take(&mut waiting);
             thread::sleep(Duration::from_millis(1));
         }
         thread::sleep(Duration::from_millis(200));
-        take();
-    });
+        take(&mut waiting);
+        all
+    })
+}
+
+#[test]
+fn the_verdict_on_an_answer_needs_the_right_address_at_the_right_time() {
+    let begun = Instant::now();
+    let at = |second| begun + Duration::from_secs(second);
+    let [own, other] = [Ipv4Addr::new(10, 1, 2, 3), Ipv4Addr::new(10, 1, 2, 4)];
+    let spans = [Span { add: [at(10), at(12)], del: Some([at(20), at(22)]), ip: own }];
+    for (sent, received, found, expected) in [
+        (13, 14, vec![own], Verdict::Known),
+        (13, 14, vec![], Verdict::Wrong),
+        (13, 14, vec![other], Verdict::Wrong),
+        (13, 14, vec![own, other], Verdict::Wrong),
+        (1, 2, vec![], Verdict::Unknown),
+        (23, 24, vec![], Verdict::Unknown),
+        (23, 24, vec![own], Verdict::Wrong),
+        (1, 11, vec![own], Verdict::Changing),
+        (21, 30, vec![], Verdict::Changing),
+        (21, 30, vec![other], Verdict::Wrong),
+    ] {
+        let asked = Asked { name: 0, sent: at(sent), received: at(received), found: Some(found) };
+        assert_eq!(asked.verdict(&spans), expected, "{asked:?}");
+    }
 }

@@ -187,6 +187,66 @@ fn a_resolv_conf_that_leads_to_no_directory_is_used_by_the_next_add_after_it_exi
 }
 
 #[test]
+fn a_server_that_the_next_add_starts_after_a_crash_resolves_outside_names_as_before() {
+    beyond_reference!("dnsname");
+    let Some(dig) = Dig::here() else { return };
+    for internal in [false, true] {
+        let lab = Lab::new();
+        let networks = Networks::new(&lab, &[network(&json!({"internal": internal}))]);
+        let (web, _) = networks.attach(&lab, "web", &[]);
+        let conf = || fs::read_to_string(format!("{TARGET}/dnsmasq.conf")).unwrap();
+        let before = conf();
+        assert_eq!(before.contains("no-resolv"), internal);
+        let networks = Networks::new(&lab, &[network(&json!({"internal": !internal}))]);
+        let crashed = server_of("net").unwrap();
+        lab.host().sh(&format!("kill -9 {crashed}"));
+        let (db, _) = networks.attach(&lab, "db", &[]);
+        assert_ne!(server_of("net").unwrap(), crashed);
+        assert_eq!(conf(), before);
+        assert!(is_known(&dig, &db, "web") && is_known(&dig, &web, "db"));
+        networks.del_all(&[&web, &db]);
+    }
+}
+
+/// The attachments from before the change have the earlier domain or bridge in their cached configurations.
+#[test]
+fn after_a_change_of_domain_or_bridge_repairs_do_not_start_the_server_again_in_turns() {
+    beyond_reference!("dnsname");
+    let Some(dig) = Dig::here() else { return };
+    let elsewhere = named("net", "br1", &[&["10.1.3.0/24"]], &json!({}));
+    for (changed, server, is_reached) in
+        [(network(&json!({"domainName": "new.test"})), SERVERS[0], true), (elsewhere, "10.1.3.1", false)]
+    {
+        let lab = Lab::new();
+        let networks = Networks::new(&lab, &[network(&json!({}))]);
+        let (web, _) = networks.attach(&lab, "web", &[]);
+        let first = server_of("net").unwrap();
+        let networks = Networks::new(&lab, &[changed]);
+        let (db, _) = networks.attach(&lab, "db", &[]);
+        let pid = server_of("net").unwrap();
+        assert_ne!(pid, first);
+        for _ in 0..2 {
+            let outcome = networks.tool.run("repair net");
+            let said = format!("{}{}", outcome.stdout, outcome.stderr);
+            assert_eq!(outcome.succeeded(), is_reached, "{said}");
+            assert!(is_reached || said.contains("listens on interface br1"), "{said}");
+            assert_eq!(server_of("net").unwrap(), pid);
+        }
+        // A repair after a crash keeps the domain and the bridge.
+        lab.host().sh(&format!("kill -9 {pid}"));
+        networks.tool.run("repair net");
+        for name in ["db", "web"] {
+            assert_eq!(dig.ask(&db, server, &format!("{name} A")).len(), 1, "{name}");
+        }
+        if is_reached {
+            assert!(is_known(&dig, &db, "web.new.test") && !is_known(&dig, &db, "web.dns.test"));
+        }
+        networks.del_all(&[&web, &db]);
+        assert_eq!(server_of("net"), None);
+    }
+}
+
+#[test]
 fn a_host_without_resolv_conf_resolves_the_names_of_containers() {
     beyond_reference!("dnsname");
     let Some(dig) = Dig::here() else { return };

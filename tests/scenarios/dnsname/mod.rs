@@ -101,15 +101,15 @@ fn bare(result: &Value) -> Vec<String> {
 }
 
 /// dig of Debian, if it was unpacked.
-struct Dig(PathBuf);
+pub struct Dig(PathBuf);
 
 impl Dig {
-    fn here() -> Option<Self> {
+    pub fn here() -> Option<Self> {
         unpacked("dns-clients").map(Self)
     }
 
     /// The answer to a query from a container: a line for each record, sorted.
-    fn ask(&self, from: &Netns, server: &str, question: &str) -> Vec<String> {
+    pub fn ask(&self, from: &Netns, server: &str, question: &str) -> Vec<String> {
         let mut lines: Vec<_> =
             self.says(from, server, &format!("+short {question}")).lines().map(str::to_owned).collect();
         lines.sort();

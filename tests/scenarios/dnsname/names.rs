@@ -12,7 +12,8 @@ fn containers_resolve_each_others_names_aliases_and_addresses_right_after_add() 
     beyond_reference!("dnsname");
     let Some(dig) = Dig::here() else { return };
     let lab = Lab::new();
-    let networks = Networks::new(&lab, &[network(&json!({}))]);
+    // As `podman network create` writes it.
+    let networks = Networks::new(&lab, &[network(&json!({"multiDomain": true}))]);
     let (web, own) = networks.attach(&lab, "web", &["www", "front.web"]);
     let (db, others) = networks.attach(&lab, "db", &[]);
     let [v4, v6] = [&bare(&own)[0], &bare(&own)[1]];

@@ -6,7 +6,7 @@ use lab::{Lab, beyond_reference, until};
 use serde_json::json;
 
 use super::*;
-use crate::repair::Watching;
+use crate::repair::{Watching, counted};
 
 fn kill_server(lab: &Lab) {
     let server = server_of("net").unwrap();
@@ -76,6 +76,55 @@ fn repair_replaces_a_server_that_does_not_answer_on_bridge_and_on_ptp() {
         networks.del_all(&[&web, &db]);
         assert!(server_of("net").is_none() && !is_running(&stopped));
     }
+}
+
+#[test]
+fn repair_with_watch_replaces_a_server_that_does_not_answer() {
+    beyond_reference!("dnsname");
+    let Some(dig) = Dig::here() else { return };
+    let lab = Lab::new();
+    let networks = Networks::new(&lab, &[network(&json!({}))]);
+    let (web, own) = networks.attach(&lab, "web", &[]);
+    let watching = Watching::start(&networks.tool);
+    let stopped = server_of("net").unwrap();
+    lab.host().sh(&format!("kill -STOP {stopped}"));
+    until("another server runs", || server_of("net").is_some_and(|server| server != stopped));
+    until("it answers", || dig.ask(&web, SERVERS[0], "web A") == [bare(&own)[0].as_str()]);
+    assert_eq!(watching.end(), Some(0));
+    networks.del("net", &web);
+    assert!(server_of("net").is_none() && !is_running(&stopped));
+}
+
+/// A repair does nothing for containers that have ended without a DEL, so it must not run in each check of the servers.
+#[test]
+fn repair_with_watch_does_not_repair_again_and_again_for_a_server_without_live_containers() {
+    beyond_reference!("dnsname");
+    let lab = Lab::new();
+    let other = named("other", "br1", &[&["10.1.3.0/24"]], &json!({}));
+    let networks = Networks::new(&lab, &[network(&json!({})), other]);
+    let (dead, _) = networks.attach(&lab, "dead", &[]);
+    let live = lab.container("live");
+    networks.add("other", &live, "live", &[]);
+    dead.netns.vanish();
+    kill_server(&lab);
+    let (counting, repairs) = counted(&lab, networks.tool.clone());
+    let watching = Watching::start(&counting);
+    until("it has repaired once", || repairs() == 1);
+    // Each check sends a query to the server of the live container.
+    lab.host()
+        .sh("nft add table ip checks; nft 'add chain ip checks out { type filter hook output priority 0; }'
+         nft add rule ip checks out ip daddr 10.1.3.1 udp dport 53 counter");
+    let checks = || {
+        let rule = lab.host().sh("nft list chain ip checks out");
+        rule.split("packets ").nth(1).unwrap().split(' ').next().unwrap().parse::<u32>().unwrap()
+    };
+    let before = checks();
+    until("it has checked the servers three times", || checks() >= before + 3);
+    assert_eq!(repairs(), 1);
+    assert_eq!(watching.end(), Some(0));
+    networks.del("other", &live);
+    networks.del("net", &dead);
+    assert!(server_of("net").is_none() && server_of("other").is_none());
 }
 
 /// dnsname's DEL has run, and bridge's has not, so the container still has its interface.

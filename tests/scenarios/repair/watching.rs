@@ -21,13 +21,13 @@ fn repair_restores_the_guard_of_route_localnet_after_a_flush_of_mangle() {
 }
 
 /// Counts the calls of bridge's repair: one for each repair.
-fn counted(lab: &Lab, backend: &str) -> (Tool, impl Fn() -> usize + use<>) {
+pub fn counted(lab: &Lab, tool: Tool) -> (Tool, impl Fn() -> usize + use<>) {
     let real = under_test().dir.join("bridge");
     let counted = format!("[ \"$1\" != repair ] || echo >>/run/lab/repairs; exec {} \"$@\"", quoted(&real));
     lab.fake_plugin("bridge", &counted);
     let path = format!("/run/lab/plugins:{}", under_test().dir.display());
     let repairs = || fs::read_to_string("/run/lab/repairs").unwrap_or_default().lines().count();
-    (tool(lab, backend).env("CNI_PATH", &path), repairs)
+    (tool.env("CNI_PATH", &path), repairs)
 }
 
 #[test]
@@ -35,7 +35,7 @@ fn no_change_of_our_own_plugins_starts_a_repair() {
     beyond_reference!("repair");
     for backend in ["nftables", "iptables"] {
         let lab = Lab::new();
-        let (tool, repairs) = counted(&lab, backend);
+        let (tool, repairs) = counted(&lab, tool(&lab, backend));
         lab.container("stays");
         tool.says("add net stays --container-id stays");
         let watching = Watching::start(&tool);

@@ -54,6 +54,34 @@ fn the_specifications_own_kind_of_example_has_no_finding() {
 }
 
 #[test]
+fn dnsname_needs_an_address_of_the_host_that_containers_reach() {
+    let about_names = |first: &str| {
+        let list =
+            format!(r#"{{"cniVersion": "1.0.0", "name": "n", "plugins": [{first}, {{"type": "dnsname"}}]}}"#);
+        let all = findings(&list).into_iter();
+        all.filter_map(|finding| Some(finding.split_once(" dnsname: ")?.0.split_once(' ')?.1.to_owned()))
+            .collect::<Vec<_>>()
+    };
+    for (first, expected) in [
+        (r#"{"type": "macvlan", "master": "lo"}"#, Some("error:")),
+        (r#"{"type": "tap"}"#, Some("error:")),
+        (r#"{"type": "macvlan", "master": "lo"}, {"type": "ipvlan"}"#, Some("error:")),
+        (r#"{"type": "bridge", "bridge": "not-here"}"#, Some("warning:")),
+        (r#"{"type": "bridge", "isGateway": false}"#, Some("warning:")),
+        (r#"{"type": "bridge", "isgateway": true}"#, None),
+        (r#"{"type": "bridge", "isDefaultGateway": true}"#, None),
+        // Another vendor's plugin may add any interface.
+        (r#"{"type": "bridge"}, {"type": "foreign"}"#, None),
+        (r#"{"type": "macvlan", "master": "lo"}, {"type": "foreign"}"#, None),
+        (r#"{"type": "ptp"}"#, None),
+        (r#"{"type": "foreign"}"#, None),
+        (r#"{"type": "macvlan", "master": "lo"}, {"type": "ptp"}"#, None),
+    ] {
+        assert_eq!(about_names(first), expected.into_iter().collect::<Vec<_>>(), "{first}");
+    }
+}
+
+#[test]
 fn every_problem_is_found_in_one_run_with_its_path_and_the_nearest_known_key() {
     let source = r#"{
   "cniVersion": "1.1.0",

@@ -634,12 +634,13 @@ fn compared(host: &Host) {
 
 fn internal(host: &Host) {
     let podman = podman5::new(host);
-    made(&podman, "inner", "bridge", "--internal --subnet 10.92.0.0/24");
+    made(&podman, "inner", "bridge", "--internal --subnet 10.92.0.0/24 --opt dnsname.domainName=dns.podman");
     made(&podman, "outer", "bridge", "--subnet 10.93.0.0/24");
     podman.starts("a", "--network inner");
     podman.starts("b", "--network inner");
     podman.starts("c", "--network outer");
     podman.hears("a", &podman.address("b", "inner"), 80, "b");
+    podman.hears("a", "b", 80, "b");
     let _far = host.client.serve_tcp("far", &at(CLIENT, 7));
     podman.hears("c", CLIENT, 7, &format!("far {HOST}"));
     assert!(podman.is_cut_off("a", CLIENT, 7));

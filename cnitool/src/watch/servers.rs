@@ -1,0 +1,116 @@
+//! DNS servers of the plugin dnsname. They send no event when they exit or hang, so they are checked at intervals.
+
+use std::cell::{Cell, RefCell};
+use std::collections::BTreeMap;
+use std::time::{Duration, Instant};
+
+use cni::NetworkName;
+use dnsname::look::{self, Failed};
+use runtime::Cache;
+
+/// The interval of checks.
+const INTERVAL: Duration = Duration::from_secs(2);
+
+/// The longest pause between repairs of a server that they cannot mend, in checks: about a minute.
+const PAUSE_MAX: u32 = 32;
+
+/// The servers that the last check found without an answer.
+#[derive(Debug)]
+pub struct Servers {
+    /// libcni's cache, and a cache of cnitool's own.
+    caches: Vec<Cache>,
+    /// The number of checks since the last answer.
+    failures: RefCell<BTreeMap<NetworkName, u32>>,
+    next: Cell<Instant>,
+    /// Whether a server must be repaired since the last call of [`Servers::are_lost`].
+    lost: Cell<bool>,
+}
+
+impl Servers {
+    /// `own` is the cache of this process.
+    pub fn watch(own: &Cache) -> Self {
+        let mut caches = Cache::of_host();
+        if caches.iter().all(|cache| cache.dir() != own.dir()) {
+            caches.push(own.clone());
+        }
+        let next = Cell::new(Instant::now() + INTERVAL);
+        Self { caches, failures: RefCell::default(), next, lost: Cell::new(false) }
+    }
+
+    /// The time of the next check. None: there is no server.
+    pub fn next(&self) -> Option<Instant> {
+        look::any_network().then(|| self.next.get())
+    }
+
+    /// Checks the servers, if it is time. Returns whether a repair is due.
+    pub fn take(&self) -> bool {
+        if Instant::now() < self.next.get() || !look::any_network() {
+            return false;
+        }
+        let mut failed = look::failed();
+        failed.retain(|failed| self.has_live_container(failed));
+        let is_due = note(&mut self.failures.borrow_mut(), &failed);
+        self.lost.set(self.lost.get() || is_due);
+        self.next.set(Instant::now() + INTERVAL);
+        is_due
+    }
+
+    /// Whether a server must be repaired since the last call.
+    pub fn are_lost(&self) -> bool {
+        self.lost.take()
+    }
+
+    /// Whether a container of the network exists. A repair does not start a server for containers that have ended
+    /// without a DEL.
+    fn has_live_container(&self, failed: &Failed) -> bool {
+        failed.owners.iter().any(|owner| {
+            let Some(at) = owner else { return true };
+            let mut entries = self.caches.iter().filter_map(|cache| cache.load(&failed.network, at).ok()?);
+            entries.any(|entry| entry.is_alive())
+        })
+    }
+}
+
+/// Counts the failed checks of each server. Returns whether a repair is due: after the first check of a server that
+/// has exited, after the second one of a server that does not answer, and then after longer and longer pauses.
+fn note(failures: &mut BTreeMap<NetworkName, u32>, failed: &[Failed]) -> bool {
+    failures.retain(|network, _| failed.iter().any(|failed| failed.network == *network));
+    let mut is_due = false;
+    for Failed { network, runs, .. } in failed {
+        let count = failures.entry(network.clone()).or_default();
+        *count = count.saturating_add(1);
+        let is_slow = *runs && *count == 1;
+        is_due |= !is_slow && (count.is_power_of_two() || count.is_multiple_of(PAUSE_MAX));
+    }
+    is_due
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn failed(name: &str, runs: bool) -> Failed {
+        Failed { network: NetworkName::parse(name).unwrap(), owners: Vec::new(), runs }
+    }
+
+    #[test]
+    fn a_server_that_no_repair_mends_is_repaired_less_and_less_often() {
+        let due = |runs| {
+            let mut failures = BTreeMap::new();
+            (1..=130).filter(|_| note(&mut failures, &[failed("a", runs)])).count()
+        };
+        // Checks 1, 2, 4, 8, 16, 32, 64, 96 and 128.
+        assert_eq!((due(false), due(true)), (9, 8));
+    }
+
+    #[test]
+    fn a_slow_answer_is_no_loss_and_an_exit_of_another_server_is_one() {
+        let mut failures = BTreeMap::new();
+        assert!(!note(&mut failures, &[failed("a", true)]));
+        assert!(!note(&mut failures, &[]));
+        assert!(!note(&mut failures, &[failed("a", true)]), "it has answered meanwhile");
+        assert!(note(&mut failures, &[failed("a", true)]));
+        assert!(!note(&mut failures, &[failed("a", true)]));
+        assert!(note(&mut failures, &[failed("a", true), failed("b", false)]));
+    }
+}
