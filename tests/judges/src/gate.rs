@@ -7,6 +7,8 @@ use crate::soon::soon;
 
 const REACHED: &str = "/run/lab/reached";
 const LET_GO: &str = "/run/lab/let-go";
+/// The first call creates this directory.
+const FIRST: &str = "/run/lab/first";
 
 pub struct Gate<'a> {
     host: &'a Host,
@@ -14,7 +16,8 @@ pub struct Gate<'a> {
 }
 
 impl<'a> Gate<'a> {
-    /// Makes `plugin` wait when it is called with `command`.
+    /// Makes `plugin` wait when it is called with `command` for the first time. Later calls do not wait: if a runtime is killed, one of
+    /// its other processes may call the plugin.
     pub fn before(host: &'a Host, plugin: &'static str, command: &str) -> Self {
         // The real plugin is renamed to a name with the suffix -PLUGIN, because ferrule selects the plugin by this suffix.
         host.lab.host().sh(&format!(
@@ -22,7 +25,7 @@ impl<'a> Gate<'a> {
             ln {PLUGINS}/{plugin} {PLUGINS}/real-{plugin}
             cat >{PLUGINS}/new <<'PLUGIN'
 #!/bin/sh
-if [ "$CNI_COMMAND" = {command} ]; then
+if [ "$CNI_COMMAND" = {command} ] && mkdir {FIRST} 2>/dev/null; then
     echo $$ >{REACHED}
     read word <{LET_GO}
 fi
@@ -48,6 +51,8 @@ PLUGIN
         host.run(&format!("mv {PLUGINS}/new {PLUGINS}/{plugin}"));
         host.run_words(&["sh", "-c", &format!("echo go >{LET_GO}")]);
         soon("the plugin that waited has ended", &false, || Path::new("/proc").join(waiting).exists());
-        host.run(&format!("rm {PLUGINS}/real-{plugin} {REACHED} {LET_GO}"));
+        let waits = format!("pgrep -fx '/bin/sh {PLUGINS}/{plugin}' || true");
+        soon("no call is between the two plugins", &String::new(), || host.run_words(&["sh", "-c", &waits]));
+        host.run(&format!("rm -r {PLUGINS}/real-{plugin} {REACHED} {LET_GO} {FIRST}"));
     }
 }
