@@ -802,22 +802,25 @@ fn bandwidth_limits_by_options_are_on_the_hosts_side_of_the_container() {
 }
 
 #[test]
-fn an_ingress_policy_by_options_cuts_off_containers_of_other_networks() {
+fn networks_with_an_ingress_policy_by_options_are_cut_off_from_each_other() {
     if lacks(Feature::NftNat) {
         return;
     }
     let lab = Lab::new();
     let policy = json!({"type": "bridge", "firewall.ingressPolicy": "same-bridge"});
     let closed = made(&lab, "closed", "10.1.0.0/24", &policy);
-    let open = made(&lab, "open", "10.2.0.0/24", &json!({"type": "bridge"}));
-    let [web, friend, stranger] = ["web", "friend", "stranger"].map(|id| lab.container(id));
-    let calls = [(&web, &closed), (&friend, &closed), (&stranger, &open)]
+    let other = made(&lab, "other", "10.2.0.0/24", &policy);
+    let open = made(&lab, "open", "10.3.0.0/24", &json!({"type": "bridge"}));
+    let [web, friend, stranger, guest] = ["web", "friend", "stranger", "guest"].map(|id| lab.container(id));
+    let calls = [(&web, &closed), (&friend, &closed), (&stranger, &other), (&guest, &open)]
         .map(|(pod, network)| (pod, call_for(pod, network)));
     let addresses = calls.each_ref().map(|(pod, call)| address_of(&set_up(&lab, pod, call)));
-    let _servers = calls.each_ref().map(|(pod, _)| pod.netns.serve_tcp(&pod.id, "0.0.0.0:80"));
-    let says = |from: &Container, to: usize| tcp_says(&from.netns, &format!("{}:80", addresses[to]));
-    assert!(says(&friend, 0).is_some_and(|said| said.starts_with("web ")));
-    assert!(tcp_is_cut_off(&stranger.netns, &format!("{}:80", addresses[0])));
+    let server = format!("{}:80", addresses[0]);
+    let _web = web.netns.serve_tcp("web", "0.0.0.0:80");
+    for pod in [&friend, &guest] {
+        assert!(tcp_says(&pod.netns, &server).is_some_and(|said| said.starts_with("web ")), "{}", pod.id);
+    }
+    assert!(tcp_is_cut_off(&stranger.netns, &server));
     calls.iter().for_each(|(pod, call)| tear_down(&lab, pod, call));
     let rules = lab.host().sh("nft list ruleset");
     assert!(addresses.iter().all(|address| !rules.contains(address.as_str())), "{rules}");
