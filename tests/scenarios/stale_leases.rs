@@ -1,6 +1,7 @@
 //! host-local releases leases of containers that have certainly exited, and no others.
 
 use std::fs;
+use std::os::unix::net::UnixDatagram;
 use std::process::{Child, Command};
 use std::thread;
 use std::time::{Duration, Instant};
@@ -172,6 +173,7 @@ fn a_container_that_is_started_again_gets_an_address() {
 fn stale_leases_are_released_in_the_background_before_the_range_is_full() {
     beyond_reference!("stale-leases");
     let lab = Lab::new();
+    let log = syslog(&lab);
     let pods: Vec<_> = (0..9).map(|i| lab.container(&format!("early{i}"))).collect();
     let last = json!([[{"subnet": "10.211.5.0/24", "rangeStart": "10.211.5.2", "rangeEnd": "10.211.5.11"}]]);
     configure(&lab, 5, &json!({"ranges": last}));
@@ -199,6 +201,21 @@ fn stale_leases_are_released_in_the_background_before_the_range_is_full() {
     }
     assert!(is_released(), "{:?}", leases());
     assert_eq!(leases().len(), 8);
+    // Nobody reads stderr of a process in the background.
+    let mut line = [0; 1024];
+    let count = log.recv(&mut line).expect("a line in the host's log");
+    let line = String::from_utf8_lossy(&line[..count]);
+    let words = "network net: stale lease 10.211.5.5 of container early3, interface eth0 is released: ";
+    assert!(line.starts_with("<29>host-local[") && line.contains(words), "{line}");
+}
+
+/// The host's log, in a private /dev.
+fn syslog(lab: &Lab) -> UnixDatagram {
+    lab.private_dir("/dev/lab");
+    fs::remove_file("/dev/log").ok();
+    let log = UnixDatagram::bind("/dev/log").unwrap();
+    log.set_read_timeout(Some(Duration::from_secs(60))).unwrap();
+    log
 }
 
 /// A boot time clock that started a second ago, as after a reboot, by a time namespace.
@@ -207,6 +224,37 @@ fn after_a_reboot(call: &Call) -> Call {
     let seconds: u64 = up.split('.').next().unwrap().parse().unwrap();
     let offset = format!("--boottime=-{}", seconds - 1);
     call.clone().under(&["unshare", "--time", "--fork", &offset].map(str::to_owned))
+}
+
+/// Leases whose containers' files in the cache a loss of power has truncated.
+struct Torn<'a>(&'a Lab);
+
+impl Torn<'_> {
+    fn call(&self, id: &str) -> Call {
+        let call = self.0.plugin("host-local").config(json!({"ipam": ipam(8, &json!({}))}));
+        call.env("CNI_CONTAINERID", id).env("CNI_NETNS", "/run/netns/of-nobody")
+    }
+
+    fn add_all(&self) {
+        fs::create_dir_all("/var/lib/cni/results").unwrap();
+        for id in ["torn", "today"] {
+            self.call(id).add().ok_result();
+            fs::write(format!("/var/lib/cni/results/net-{id}-eth0"), "").unwrap();
+        }
+        self.0.host().sh("touch -d '10 minutes ago' /var/lib/cni/results/net-torn-eth0");
+    }
+
+    /// A file that was written after the reboot may be of a container that is starting. Its time is in the future, so that a slow machine
+    /// does not make it old.
+    fn keeps_only_the_files_of_today(&self) {
+        self.0.host().sh("touch -d '1 hour' /var/lib/cni/results/net-today-eth0");
+        self.call("next").add().refused(999, "no IP addresses available");
+        let next = |id: &str| after_a_reboot(&self.call(id));
+        let result = retried(|| next("next").add()).ok_result();
+        assert_eq!(result["ips"][0]["address"], "10.211.8.2/24");
+        retried(|| next("more").add()).refused(999, "no IP addresses available");
+        assert_eq!(fs::read_to_string(format!("{STORE}/10.211.8.3")).unwrap(), "today\r\neth0");
+    }
 }
 
 /// No release of the reference records the boot id or drops leases, so each lease needs its own proof.
@@ -224,6 +272,7 @@ fn leases_from_before_a_reboot_are_stale_unless_their_containers_are_found() {
         let call = lab.plugin("host-local").config(conf(net, keys));
         call.env("CNI_CONTAINERID", id).env("CNI_NETNS", "/run/netns/of-nobody")
     };
+    let torn = Torn(&lab);
     let nets: Vec<u8> = (0..releases.len()).map(|i| 10 + u8::try_from(i).unwrap()).collect();
     for (net, release) in nets.iter().zip(&releases) {
         for id in ["alive", "dead"] {
@@ -235,8 +284,10 @@ fn leases_from_before_a_reboot_are_stale_unless_their_containers_are_found() {
         let refused = after_a_reboot(&call(*net, "next", &json!({}))).by_release(*release).add();
         assert!(refused.stdout.contains("no IP addresses available"), "{refused:#?}");
     }
+    torn.add_all();
     let minute = Duration::from_secs(63);
     thread::sleep(minute.saturating_sub(started.elapsed()));
+    torn.keeps_only_the_files_of_today();
     for net in nets {
         let next = |keys: &Value| after_a_reboot(&call(net, "next", keys));
         call(net, "next", &json!({})).add().refused(999, "no IP addresses available");

@@ -7,7 +7,7 @@ use std::time::{Duration, SystemTime};
 
 use cni::{Attachment, ContainerId, IfName, NetworkName};
 use liveness::{Boot, Calls, Namespaces};
-use runtime::Cache;
+use runtime::{Attach, Cache, Entry};
 
 use super::Request;
 use crate::store::{Aged, Lease, Owner};
@@ -73,7 +73,7 @@ fn shows(namespaces: &Namespaces, lease: &Lease) -> bool {
 }
 
 fn reason(aged: &Aged, network: &NetworkName, caches: &[Cache], boot: Option<Boot>) -> Option<Reason> {
-    let paths = namespaces_of(&aged.lease.owner, network, caches)?;
+    let paths = namespaces_of(&aged.lease.owner, network, caches, boot)?;
     let is_deleted = |path: &PathBuf| fs::metadata(path).is_err_and(|e| e.kind() == ErrorKind::NotFound);
     if !paths.iter().all(|path| is_deleted(path) || is_plain_file(path)) {
         return None;
@@ -86,20 +86,35 @@ fn reason(aged: &Aged, network: &NetworkName, caches: &[Cache], boot: Option<Boo
     }
 }
 
-/// The container's namespaces according to the runtimes' caches. None: a cache file cannot be read, or none names a
+/// The container's namespaces according to the runtimes' caches. None: a cache file cannot be read, or names no
 /// namespace.
-fn namespaces_of(owner: &Owner, network: &NetworkName, caches: &[Cache]) -> Option<Vec<PathBuf>> {
+fn namespaces_of(
+    owner: &Owner,
+    network: &NetworkName,
+    caches: &[Cache],
+    boot: Option<Boot>,
+) -> Option<Vec<PathBuf>> {
     let container = ContainerId::parse(&owner.container).ok()?;
     // Old lease files do not contain the interface.
     let ifname = IfName::parse(owner.ifname.as_deref()?).ok()?;
     let at = Attachment { container, ifname };
     let mut paths = Vec::new();
     for cache in caches {
-        if let Some(entry) = cache.load(network, &at).ok()? {
-            paths.push(entry.attach.netns?);
+        match cache.load(network, &at) {
+            Ok(None) => {}
+            Ok(Some(Entry { attach: Attach { netns: Some(path), .. }, .. })) => paths.push(path),
+            // A loss of power truncates files that libcni was writing. The container of such a file is dead.
+            Ok(Some(_)) | Err(_) if is_before(&cache.file(network, &at), boot) => {}
+            Ok(Some(_)) | Err(_) => return None,
         }
     }
     Some(paths)
+}
+
+/// Whether a file was last changed before the last boot.
+fn is_before(file: &Path, boot: Option<Boot>) -> bool {
+    let changed = file.symlink_metadata().and_then(|file| file.modified());
+    boot.zip(changed.ok()).is_some_and(|(boot, changed)| boot.is_after(changed))
 }
 
 /// After `umount`, an empty regular file remains where the namespace was mounted.
