@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 
 use cni::{Attachment, Attachments, ContainerId, IfName, PluginType, Thing};
 use liveness::{Calls, Namespaces};
-use runtime::{Decision, Entry, Network, Result};
+use runtime::{Cache, Decision, Entry, Network, Result};
 
 use self::caches::CachedAttachments;
 use crate::settings::Settings;
@@ -117,6 +117,49 @@ impl Plan {
         }
     }
 
+    /// Whether an attachment in `delete` is still not alive: no plugin is running for its container, and no other cache
+    /// contains it. Called before each DEL, so it looks at nothing else.
+    pub fn is_still_stale(
+        &self,
+        entry: &Entry,
+        network: &Network,
+        options: &PlanOptions,
+        own: &Cache,
+    ) -> bool {
+        let at = &entry.attach.attachment;
+        if options.all || options.force.contains(&*at.container) {
+            return true;
+        }
+        let was_stale = |entry: &Entry| {
+            let mut stale = self.stale_elsewhere.iter().filter(|other| other.attach.attachment == *at);
+            stale.any(|other| other.added == entry.added)
+        };
+        let has_it = |cache: &Cache| {
+            let found = cache.load(&network.name, at).ok().flatten();
+            found.is_some_and(|entry| entry.is_alive() && !was_stale(&entry))
+        };
+        let mut others = Cache::of_host().into_iter().filter(|cache| cache.dir() != own.dir());
+        !Calls::look().has(&at.container) && !others.any(|cache| has_it(&cache))
+    }
+
+    /// Moves the resources of attachments that a GC has kept after all to the kept ones.
+    pub fn keep(&mut self, kept: &Attachments) {
+        let is_kept = |container: &str, ifname: &str| match ifname {
+            "" => kept.has_container(container),
+            ifname => kept.contains(container, ifname),
+        };
+        self.delete.retain(|entry| {
+            let at = &entry.attach.attachment;
+            !kept.contains(&at.container, &at.ifname)
+        });
+        let (things, removed) = std::mem::take(&mut self.removed)
+            .into_iter()
+            .partition(|thing| is_kept(&thing.container, &thing.ifname));
+        self.removed = removed;
+        let things: Vec<Thing> = things;
+        self.kept.extend(things.into_iter().map(|thing| (thing, KeepReason::Alive)));
+    }
+
     /// Removes truncated cache files. While such a file exists, libcni cannot delete its attachment.
     ///
     /// # Errors
@@ -166,7 +209,9 @@ impl Plan {
             let all = containers.get(container).map(Vec::as_slice).unwrap_or_default();
             let verdict = if forced { None } else { host.verdict(container, ifname, all) };
             // Resources of an attachment whose namespace was just deleted may only seem alive: its links still exist.
-            is_settled &= verdict != Some(KeepReason::Alive) || !host.is_being_deleted(container, ifname);
+            is_settled &= verdict != Some(KeepReason::Alive)
+                || !host.is_being_deleted(container, ifname)
+                || host.calls.has(container);
             if cached.is_alive(container, ifname) && !forced {
                 continue;
             }
@@ -185,21 +230,22 @@ impl Plan {
                 stale.extend(attachment(container, ifname));
             }
         }
-        let kept = plan.kept.iter().filter_map(|(thing, _)| attachment(&thing.container, &thing.ifname));
-        let alive = cached.alive.iter().map(|entry| entry.attach.attachment.clone());
-        plan.valid = alive.chain(kept).collect();
         plan.foreign = survey.foreign;
         plan.gc_plugins =
             plan.foreign.iter().filter(|kind| options.force.contains(&***kind)).cloned().collect();
         // If the path of a namespace was deleted, the cache's entry looks stale. But the attachment is alive if a
-        // process is still in the namespace.
+        // process is still in the namespace, or a plugin is running for it.
         let is_alive = |at: &Attachment| {
             let mut alive = plan.kept.iter().filter(|(_, why)| *why == KeepReason::Alive);
             alive.any(|(thing, _)| *thing.container == *at.container && *thing.ifname == *at.ifname)
+                || host.is_called(at, options)
         };
         stale.retain(|at| !is_alive(at));
-        let mut delete = cached.stale;
-        delete.retain(|entry| !is_alive(&entry.attach.attachment));
+        let (alive, delete): (Vec<_>, Vec<_>) =
+            cached.stale.iter().cloned().partition(|entry| is_alive(&entry.attach.attachment));
+        let alive = alive.iter().chain(&cached.alive).map(|entry| entry.attach.attachment.clone());
+        let kept = plan.kept.iter().filter_map(|(thing, _)| attachment(&thing.container, &thing.ifname));
+        plan.valid = alive.chain(kept).collect();
         plan.delete = delete;
         let torn = cached.torn.iter().map(|path| Thing::new(TORN, path.display().to_string()));
         plan.removed.extend(torn);
@@ -263,6 +309,10 @@ impl Host<'_> {
         if self.cached.is_alive(container, ifname) || things.iter().any(leads_to_namespace) {
             return Some(KeepReason::Alive);
         }
+        // The container is being started again under its id, or deleted.
+        if self.calls.has(container) {
+            return Some(KeepReason::Alive);
+        }
         // The runtime has removed the namespace. Do not search the host for the attachment's addresses: another
         // container may have them by now.
         if self.cached.is_stale(container, ifname) {
@@ -287,6 +337,12 @@ impl Host<'_> {
         };
         let is_dead = !is_blind && (self.caches_are_complete || things.iter().any(is_traceable));
         (!is_dead || self.cached.is_unreadable(container, ifname)).then_some(KeepReason::Unsure)
+    }
+
+    /// Whether a plugin is running for an attachment that neither `--all` nor `--force` removes.
+    fn is_called(&self, at: &Attachment, options: &PlanOptions) -> bool {
+        let is_removed = self.cached.is_unwanted(&at.container, &at.ifname);
+        self.calls.has(&at.container) && !is_removed && !options.force.contains(&*at.container)
     }
 
     fn is_at(&self, path: &Path) -> bool {

@@ -4,8 +4,9 @@ use std::collections::BTreeMap;
 use std::path::PathBuf;
 
 use cni::NetworkName;
-use runtime::{Cache, Entry, Result};
+use runtime::{Cache, Entry, Network, Result};
 
+use crate::network_dirs::{self, NetworkDir};
 use crate::settings::Settings;
 use crate::ui::Ui;
 
@@ -28,6 +29,34 @@ pub fn of_all_caches(settings: &Settings, ui: &Ui) -> Result<Vec<Entry>> {
         ui.warn(&format!("{} is skipped: it is damaged, or not a result of ADD", path.display()));
     }
     Ok(entries)
+}
+
+/// A network, and the plugin directories of its runtimes.
+pub type Known = (Network, Vec<PathBuf>);
+
+/// All networks with the plugin directories of their runtimes: those of cnitool's own directory, of the runtimes'
+/// directories, and of Podman's driver, and networks that only these attachments contain. And the configurations of
+/// runtimes that cannot be read.
+///
+/// # Errors
+/// If a directory cannot be read.
+pub fn networks(
+    settings: &Settings,
+    entries: &[Entry],
+) -> Result<(BTreeMap<NetworkName, Known>, Vec<String>)> {
+    let (network_dirs, problems) = network_dirs::all();
+    let mut networks = BTreeMap::new();
+    let own = NetworkDir::unknown(&settings.conf);
+    let of_driver = network_dirs::of_driver();
+    for dir in [&own].into_iter().chain(&network_dirs).chain([&of_driver]) {
+        for network in dir.conf.load()?.into_iter().filter_map(|file| file.network.ok()) {
+            networks.entry(network.name.clone()).or_insert_with(|| (network, dir.plugins.clone()));
+        }
+    }
+    for network in entries.iter().filter_map(|entry| entry.network().ok()) {
+        networks.entry(network.name.clone()).or_insert((network, Vec::new()));
+    }
+    Ok((networks, problems))
 }
 
 /// The attachments of all caches, and the files that are not results.

@@ -59,9 +59,13 @@ struct Samples(BTreeMap<&'static str, Vec<String>>);
 /// Collects the metrics of the host.
 pub fn text(host: &Host<'_>) -> String {
     let mut samples = Samples::default();
-    for one in &host.networks {
+    for one in &host.known {
         samples.addresses(&one.network);
         samples.attachments(&one.network, &host.entries);
+        // GC leaves such a network alone, so nobody can act on what is stale in it.
+        if one.network.disable_gc {
+            continue;
+        }
         let plan = Plan::make(&one.network, &PlanOptions::default(), &one.settings).ok();
         let labels = [("network", one.network.name.as_str())];
         samples.put(FAILED, &labels, u128::from(plan.is_some()));

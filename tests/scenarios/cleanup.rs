@@ -3,7 +3,7 @@
 use std::fs;
 
 use lab::dhcp::{DhcpNetwork, RANGE_FOR_A_DAY};
-use lab::{Lab, Tool, beyond_reference, write_program};
+use lab::{Lab, Release, Tool, beyond_reference, write_program};
 use serde_json::{Value, json};
 
 use crate::cleanup_networks::ELSEWHERE;
@@ -243,6 +243,37 @@ fn rules_of_plugins_that_the_network_no_longer_has_are_listed_and_removed() {
     assert!(left.contains("8097") && left.contains("net/live/") && live.link("eth0").is_some(), "{left}");
     assert_eq!(leases().len(), 1);
     assert!(dry_run(&tool)[0].is_empty());
+}
+
+/// The reference's nftables rules contain only a hash of their attachment.
+#[test]
+fn rules_of_an_unknown_container_are_kept_until_force_names_them() {
+    beyond_reference!("gc");
+    if !Release::V1_9_1.is_here() {
+        return;
+    }
+    let lab = Lab::new();
+    let pod = lab.container("lost");
+    let mut bridge = bridge("10.217.1.0/24");
+    bridge["ipMasqBackend"] = "nftables".into();
+    lab.configure("10-net.conflist", &network("1.1.0", &json!([bridge])));
+    let tool = lab.cnitool();
+    let reference = Release::V1_9_1.place().display().to_string();
+    tool.clone().env("CNI_PATH", &reference).says("add net lost --container-id lost");
+    pod.vanish();
+    lab.host().sh("rm /var/lib/cni/results/net-lost-eth0 /var/lib/cni/networks/net/10.217.1.2");
+    let kept = tool.json("gc net --dry-run")["kept"].clone();
+    assert!(kept[0]["containerID"] == "" && kept[0]["why"] == "kept: owner unknown", "{kept:#}");
+    let name = kept[0]["name"].as_str().unwrap().to_owned();
+    let before = rules(&lab);
+    let collected = tool.run("gc net");
+    let advice = "remove things of unknown containers with --force NAME";
+    assert!(collected.succeeded() && collected.stderr.contains(advice), "{collected:#?}");
+    assert!(!collected.stderr.contains("--force CONTAINER"), "{collected:#?}");
+    assert!(rules(&lab) == before && before.contains(&name), "{before}");
+    tool.says(&format!("gc net --force {name}"));
+    assert!(!rules(&lab).contains(&name), "{}", rules(&lab));
+    assert_eq!(dry_run(&tool), [[""; 0]; 2]);
 }
 
 #[test]

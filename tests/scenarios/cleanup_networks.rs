@@ -30,10 +30,16 @@ impl Network {
         lab.configure(&format!("10-{}.conflist", self.name), &conf);
     }
 
-    /// The option of cnitool for a host port, if the network has portmap.
+    /// The options of cnitool for a host port, if the network has portmap, and for a name, if it has dnsname.
     pub fn publish(&self, port: usize) -> String {
-        let has_ports = self.plugins.to_string().contains("portMappings");
-        if has_ports { format!("-p {port}:80") } else { String::new() }
+        let plugins = self.plugins.to_string();
+        if plugins.contains("portMappings") {
+            format!("-p {port}:80")
+        } else if plugins.contains("dnsname") {
+            format!("--args IgnoreUnknown=1;K8S_POD_NAME=name{port}")
+        } else {
+            String::new()
+        }
     }
 }
 
@@ -85,6 +91,11 @@ pub fn networks(lab: &Lab, subnets: Subnets) -> Vec<Network> {
             json!([{"type": "host-device", "device": "device", "ipam": subnets.fixed(4)}, ports()]),
         ),
         Network::new("flannel", json!([{"type": "flannel", "delegate": {"isDefaultGateway": true}}])),
+        // Names, and a process that answers queries for them.
+        Network::new(
+            "named",
+            json!([subnets.bridge("br6", 15), {"type": "dnsname", "domainName": "dns.test"}]),
+        ),
     ];
     add_links_on_masters(lab, subnets, &mut networks);
     if Feature::Tap.is_there() {

@@ -71,6 +71,13 @@ impl World {
         Some(Self { net, tool, pods })
     }
 
+    /// Stops the server of dnsname, which would outlive the test.
+    fn end(&self) {
+        for pod in self.pods.iter().filter(|pod| pod.line.starts_with("named ")) {
+            self.tool.says(&format!("del {}", pod.line));
+        }
+    }
+
     fn kill(&self) {
         for pod in self.pods.iter().filter(|pod| !pod.is_alive) {
             pod.netns.vanish();
@@ -86,7 +93,7 @@ impl World {
     /// All files, rules and links that contain the container's name, except results in caches.
     fn traces(&self, id: &str) -> String {
         let host = self.net.lab.host();
-        let files = format!("grep -rl {id} /var/lib/cni --exclude-dir=results || true");
+        let files = format!("grep -rl {id} /var/lib/cni /run/containers --exclude-dir=results || true");
         let rules = "nft list ruleset; iptables-save 2>/dev/null || true; ip -o link";
         let rules = host.sh(rules);
         let rules: Vec<&str> = rules.lines().filter(|line| line.contains(id)).collect();
@@ -145,5 +152,6 @@ fn a_gc_removes_exactly_what_the_dry_run_lists_for_all_kinds_of_resources() {
                 assert!(traces.is_empty(), "seed {seed}: {line}: {traces}");
             }
         }
+        world.end();
     }
 }

@@ -163,12 +163,16 @@ fn a_kind_of_links_that_the_kernel_does_not_have_is_an_error() {
     let lab = Lab::new();
     let tool = healthy(&lab);
     finds_nothing(&tool, "kernel.links");
-    for (kind, feature) in
-        [("dummy", Feature::Dummy), ("ipvlan", Feature::Ipvlan), ("macvlan", Feature::Macvlan)]
-    {
+    let [dummy, ipvlan, macvlan] = ["dummy", "ipvlan", "macvlan"];
+    for (plugin, kind, feature) in [
+        (dummy, dummy, Feature::Dummy),
+        (ipvlan, ipvlan, Feature::Ipvlan),
+        (macvlan, macvlan, Feature::Macvlan),
+        ("tap", "tun", Feature::Tap),
+    ] {
         lab.configure(
             "20-other.conflist",
-            &json!({"cniVersion": "1.1.0", "name": "other", "plugins": [{"type": kind}]}),
+            &json!({"cniVersion": "1.1.0", "name": "other", "plugins": [{"type": plugin}]}),
         );
         if feature.is_there() {
             finds_nothing(&tool, "kernel.links");
@@ -207,6 +211,36 @@ fn stale_resources_of_a_deleted_container_are_a_warning() {
     pod.vanish();
     finds(&tool, "stale", &["warning", "network net", "1 attachment", "1 lease", "cnitool gc net"]);
     tool.says("gc net");
+    finds_nothing(&tool, "stale");
+}
+
+/// GC examines these networks too.
+#[test]
+fn stale_resources_of_a_network_without_a_file_are_a_warning() {
+    beyond_reference!("gc");
+    let lab = Lab::new();
+    let pods = ["cached", "driven"].map(|id| lab.container(id));
+    let tool = healthy(&lab);
+    let other = |name: &str, subnet: &str| {
+        let mut bridge = bridge(subnet);
+        bridge["bridge"] = name.into();
+        json!({"cniVersion": "1.1.0", "name": name, "plugins": [bridge, {"type": "firewall"}]})
+    };
+    lab.configure("20-cached.conflist", &other("cached", "10.206.4.0/24"));
+    tool.says("add cached cached --container-id cached");
+    fs::remove_file("/etc/cni/net.d/20-cached.conflist").unwrap();
+    fs::create_dir_all("/var/lib/cni/netavark").unwrap();
+    let driven = other("driven", "10.206.5.0/24").to_string();
+    fs::write("/var/lib/cni/netavark/driven.conflist", driven).unwrap();
+    tool.says("add driven driven --container-id driven --conf-dir /var/lib/cni/netavark");
+    fs::remove_file("/var/lib/cni/results/driven-driven-eth0").unwrap();
+    finds_nothing(&tool, "stale");
+    pods.iter().for_each(|pod| pod.vanish());
+    lab.host().wait_until("the pairs are gone", |host| host.sh("ip -o link show type veth").is_empty());
+    for name in ["cached", "driven"] {
+        finds(&tool, "stale", &["warning", &format!("network {name}"), "1 lease", "cnitool gc"]);
+    }
+    tool.says("gc --all");
     finds_nothing(&tool, "stale");
 }
 

@@ -12,6 +12,7 @@ mod cleanup_networks;
 mod cleanup_property;
 mod cleanup_race;
 mod cleanup_reboot;
+mod cleanup_restart;
 mod cnitool;
 mod common;
 mod completion;

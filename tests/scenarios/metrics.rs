@@ -7,7 +7,8 @@ use std::process::Command;
 use lab::{Lab, beyond_reference, quoted, repository, skip, unpacked};
 use serde_json::json;
 
-use crate::common::host_local;
+use crate::cleanup_networks::ELSEWHERE;
+use crate::common::{cable, host_local, ports};
 
 #[test]
 fn metrics_contain_addresses_attachments_and_stale_resources() {
@@ -62,6 +63,123 @@ fn metrics_contain_addresses_attachments_and_stale_resources() {
     );
     let checked = Command::new("sh").args(["-c", &checks]).output().unwrap();
     assert!(checked.status.success(), "{checked:?}");
+}
+
+/// The value of a sample.
+#[track_caller]
+fn value(text: &str, series: &str) -> u64 {
+    let value = text.lines().find_map(|line| line.strip_prefix(series)?.strip_prefix(' '));
+    value.unwrap_or_else(|| panic!("{series}:\n{text}")).parse().unwrap()
+}
+
+#[test]
+fn metrics_contain_the_oldest_attachment_and_resources_of_unknown_containers() {
+    beyond_reference!("gc");
+    let lab = Lab::new();
+    let _pods = ["old", "quiet"].map(|id| lab.container(id));
+    cable(&lab);
+    let ipam = json!({"type": "static", "addresses": [{"address": "10.212.4.9/24"}]});
+    let plugins = json!([{"type": "macvlan", "master": "cable", "ipam": ipam}, ports()]);
+    lab.configure("10-net.conflist", &json!({"cniVersion": "1.1.0", "name": "net", "plugins": plugins}));
+    let tool = lab.cnitool();
+    tool.says("add net old --container-id old");
+    lab.host().sh("touch -d '3 hours ago' /var/lib/cni/results/net-old-eth0");
+    let unknown = r#"cni_unattributed_things{network="net"}"#;
+    let text = tool.says("metrics");
+    assert_eq!(value(&text, unknown), 0, "{text}");
+    assert!(value(&text, r#"cni_attachment_oldest_age_seconds{network="net"}"#) >= 10_800, "{text}");
+    // Nothing on the host shows whose the rules of this container are.
+    tool.says(&format!("add net quiet --container-id x7f4 -p 8090:80 {ELSEWHERE}"));
+    assert!(value(&tool.says("metrics"), unknown) > 0);
+    tool.says("gc net --force x7f4");
+    assert_eq!(value(&tool.says("metrics"), unknown), 0);
+}
+
+#[test]
+fn a_network_whose_plugin_lists_no_resources_counts_as_not_examined() {
+    beyond_reference!("gc");
+    let lab = Lab::new();
+    let failed = r#"{"cniVersion": "1.1.0", "things": [], "failed": {"code": 5, "msg": "cannot look"}}"#;
+    lab.fake_plugin("blind", &format!("[ \"$1\" != collect ] || echo '{failed}'"));
+    let network =
+        |name: &str, kind: &str| json!({"cniVersion": "1.1.0", "name": name, "plugins": [{"type": kind}]});
+    lab.configure("10-net.conflist", &network("net", "blind"));
+    lab.configure("20-other.conflist", &network("other", "loopback"));
+    let text = lab.cnitool().says("metrics");
+    assert_eq!(value(&text, r#"cni_network_examined{network="net"}"#), 0);
+    assert_eq!(value(&text, r#"cni_network_examined{network="other"}"#), 1);
+    assert!(!text.contains(r#"cni_stale_oldest_age_seconds{network="net"}"#), "{text}");
+}
+
+/// GC leaves a network with `disableGC` alone, and examines networks that only a cache contains.
+#[test]
+fn metrics_are_about_the_networks_that_gc_examines() {
+    beyond_reference!("gc");
+    let lab = Lab::new();
+    let pods = ["off", "cached"].map(|id| lab.container(id));
+    let bridge = |name: &str, net: u8| {
+        let ipam = host_local(&[&[&format!("10.212.{net}.0/29")]]);
+        json!({"type": "bridge", "bridge": name, "ipam": ipam})
+    };
+    let network = |name: &str, disabled: bool, plugin: serde_json::Value| {
+        let plugins = json!([plugin]);
+        json!({"cniVersion": "1.1.0", "name": name, "disableGC": disabled, "plugins": plugins})
+    };
+    lab.configure("10-off.conflist", &network("off", true, bridge("br0", 5)));
+    lab.configure("20-cached.conflist", &network("cached", false, bridge("br0", 6)));
+    let tool = lab.cnitool();
+    ["off", "cached"].iter().for_each(|id| drop(tool.says(&format!("add {id} {id} --container-id {id}"))));
+    fs::remove_file("/etc/cni/net.d/20-cached.conflist").unwrap();
+    pods.iter().for_each(|pod| pod.vanish());
+    lab.host().wait_until("the pairs are gone", |host| host.ip("link show master br0").is_empty());
+    let text = tool.says("metrics");
+    assert_eq!(value(&text, r#"cni_stale_things{network="cached",kind="lease"}"#), 1);
+    assert_eq!(value(&text, r#"cni_addresses_used{network="cached",range="10.212.6.1-10.212.6.6"}"#), 1);
+    assert_eq!(value(&text, r#"cni_addresses_used{network="off",range="10.212.5.1-10.212.5.6"}"#), 1);
+    for series in ["cni_stale_things", "cni_stale_oldest_age_seconds", "cni_network_examined"] {
+        assert!(!text.contains(&format!(r#"{series}{{network="off""#)), "{series}:\n{text}");
+    }
+}
+
+/// A lease whose attachment is in no cache has no age.
+#[test]
+fn the_alert_for_stale_things_fires_with_and_without_an_entry_in_a_cache() {
+    let Some(promtool) = unpacked("prometheus").map(|tree| tree.join("usr/bin/promtool")) else { return };
+    let lab = Lab::new();
+    let series = |network: &str, things: &str, age: &str| {
+        json!([
+            {"series": format!("cni_stale_things{{instance=\"i\",network=\"{network}\",kind=\"lease\"}}"), "values": things},
+            {"series": format!("cni_stale_oldest_age_seconds{{instance=\"i\",network=\"{network}\"}}"), "values": age},
+        ])
+    };
+    let alert = |network: &str| {
+        json!({
+            "exp_labels": {"instance": "i", "network": network, "severity": "warning"},
+            "exp_annotations": {
+                "summary": format!("i: containers that have exited left things in network {network}"),
+                "description": format!("Run `cnitool gc {network}`, and enable cni-gc.timer."),
+            },
+        })
+    };
+    let tests = [
+        ("cached", "1x200", "9000x200", true),
+        ("uncached", "1x200", "0x200", true),
+        ("young", "1x200", "60x200", false),
+        ("none", "0x200", "0x200", false),
+    ];
+    let tests: Vec<_> = tests
+        .into_iter()
+        .map(|(network, things, age, fires)| {
+            let alerts = if fires { vec![alert(network)] } else { Vec::new() };
+            json!({"interval": "1m", "input_series": series(network, things, age), "alert_rule_test": [
+                {"eval_time": "130m", "alertname": "CniStaleThings", "exp_alerts": alerts}]})
+        })
+        .collect();
+    let rules = repository().join("packaging/prometheus/alerts.yml");
+    let file = lab.dir().join("alerts.json");
+    fs::write(&file, json!({"rule_files": [rules], "tests": tests}).to_string()).unwrap();
+    let tested = Command::new(promtool).args(["test", "rules"]).arg(file).output().unwrap();
+    assert!(tested.status.success(), "{tested:?}");
 }
 
 #[test]

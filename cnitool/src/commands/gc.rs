@@ -1,9 +1,7 @@
 //! `gc`.
 
-use std::collections::BTreeMap;
 use std::env;
 use std::ffi::OsString;
-use std::path::PathBuf;
 use std::time::Duration;
 
 use cni::{Attachment, NetworkName, Thing};
@@ -11,10 +9,9 @@ use runtime::{Entry, Error, Network, Result};
 use serde_json::{Value, json};
 
 use crate::again::again;
-use crate::cleanup::{Plan, PlanOptions};
+use crate::cleanup::{KeepReason, Plan, PlanOptions};
 use crate::cli::GcOptions;
-use crate::known;
-use crate::network_dirs;
+use crate::known::{self, Known};
 use crate::runtimes;
 use crate::settings::Settings;
 use crate::signals::Signals;
@@ -36,7 +33,7 @@ pub fn run(network: Option<&str>, options: &GcOptions, settings: &Settings, ui: 
     };
     let mut networks = match network {
         Some(name) => vec![(settings.network_or_cached(name, ui)?, Vec::new())],
-        None => all_networks(settings, ui)?.into_values().collect(),
+        None => all_networks(settings, ui)?,
     };
     networks.retain(|(network, _)| !has_no_gc(network, ui));
     let mut done = Vec::new();
@@ -119,16 +116,27 @@ fn collect(
         let made = Plan::make(network, plan_options, settings)?;
         Ok(plan.get_or_init(|| made).decision())
     };
+    let is_still_stale = |entry: &_| {
+        let own = settings.runtime.results();
+        plan.get().is_some_and(|plan: &Plan| plan.is_still_stale(entry, network, plan_options, own))
+    };
     let look_again =
         |_: &_| plan.get().map(|plan| plan.still_stale(network, plan_options, settings)).unwrap_or_default();
-    let collected = settings.runtime.collect(network, decide, look_again, |done, of, at| {
-        deleted = of;
-        ui.progress(&format!("removing {} of {of}: {} of container {}", done + 1, at.ifname, at.container));
-    })?;
+    let collected =
+        settings.runtime.collect(network, decide, is_still_stale, look_again, |done, of, at| {
+            deleted = of;
+            ui.progress(&format!(
+                "removing {} of {of}: {} of container {}",
+                done + 1,
+                at.ifname,
+                at.container
+            ));
+        })?;
     if deleted > 0 {
         ui.progress("");
     }
     let mut plan = plan.into_inner().unwrap_or_default();
+    plan.keep(&collected.kept);
     let outcome = collected.outcome.and(plan.remove_torn().map_err(Error::from));
     let is_complete = outcome.is_ok();
     if let Err(e) = outcome {
@@ -141,23 +149,12 @@ fn collect(
     Ok(Gc { network: network.name.clone(), plan, is_complete })
 }
 
-/// All networks with the plugin directories of their runtimes: those of cnitool's own directory, of the runtimes'
-/// directories, and of Podman's driver, and networks that only cached attachments contain.
-fn all_networks(settings: &Settings, ui: &Ui) -> Result<BTreeMap<NetworkName, (Network, Vec<PathBuf>)>> {
-    let (network_dirs, problems) = network_dirs::all();
+/// All networks of this host.
+fn all_networks(settings: &Settings, ui: &Ui) -> Result<Vec<Known>> {
+    let entries = known::of_all_caches(settings, ui)?;
+    let (networks, problems) = known::networks(settings, &entries)?;
     problems.iter().for_each(|problem| ui.warn(problem));
-    let mut networks = BTreeMap::new();
-    let own = network_dirs::NetworkDir::unknown(&settings.conf);
-    let of_driver = network_dirs::of_driver();
-    for dir in [&own].into_iter().chain(&network_dirs).chain([&of_driver]) {
-        for network in dir.conf.load()?.into_iter().filter_map(|file| file.network.ok()) {
-            networks.entry(network.name.clone()).or_insert_with(|| (network, dir.plugins.clone()));
-        }
-    }
-    for network in known::of_all_caches(settings, ui)?.iter().filter_map(|entry| entry.network().ok()) {
-        networks.entry(network.name.clone()).or_insert((network, Vec::new()));
-    }
-    Ok(networks)
+    Ok(networks.into_values().collect())
 }
 
 fn preview(all: &[Gc], several: bool, ui: &Ui) -> Result<()> {
@@ -175,10 +172,15 @@ fn report(all: &[Gc], several: bool, ui: &Ui) -> Result<()> {
         for (thing, why) in &gc.plan.kept {
             ui.warn(&format!("network {}: {}: {}", gc.network, text(thing), why.text()));
         }
-        if !gc.plan.kept.is_empty() {
+        let (unowned, owned): (Vec<_>, Vec<_>) =
+            gc.plan.kept.iter().partition(|(_, why)| *why == KeepReason::NoOwner);
+        if !owned.is_empty() {
             ui.warn(
                 "give the cache of their runtime with --cache-dir, or remove them with --force CONTAINER",
             );
+        }
+        if !unowned.is_empty() {
+            ui.warn("remove things of unknown containers with --force NAME: the name of the thing");
         }
     }
     if ui.json() {
@@ -269,7 +271,7 @@ impl Gc {
     }
 
     fn kept(&self) -> Vec<Value> {
-        let kept = |(thing, why): &(Thing, crate::cleanup::KeepReason)| {
+        let kept = |(thing, why): &(Thing, KeepReason)| {
             let mut json = self.json(thing);
             json["why"] = why.text().into();
             json

@@ -18,6 +18,8 @@ pub struct Host<'a> {
     /// The network directories. cnitool's own directory is the first.
     pub network_dirs: Vec<NetworkDir>,
     pub networks: Vec<Configured>,
+    /// The networks that GC examines: also those that only Podman's driver or a cache has.
+    pub known: Vec<Configured>,
     /// The attachments of all caches.
     pub entries: Vec<Entry>,
     /// Files of the caches that are not results of ADD.
@@ -49,9 +51,13 @@ impl<'a> Host<'a> {
             }
         }
         let (entries, damaged) = known::survey(settings)?;
+        let known = known::networks(settings, &entries)?.0.into_values();
+        let known =
+            known.map(|(network, plugins)| Configured { network, settings: settings.with_plugins(&plugins) });
+        let known = known.collect();
         let live = Live::host().unwrap_or_default();
         let networks = networks.into_values().collect();
-        Ok(Self { settings, network_dirs, networks, entries, damaged, live })
+        Ok(Self { settings, network_dirs, networks, known, entries, damaged, live })
     }
 
     /// The attachments whose namespaces exist.

@@ -18,6 +18,7 @@ const KINDS: &[(&str, &[(&str, &str)])] = &[
     ("ipvlan", &[("ipvlan", "ipvlan")]),
     ("macvlan", &[("macvlan", "macvlan")]),
     ("ptp", &[("veth", "veth")]),
+    ("tap", &[("tun", "tun")]),
     ("vlan", &[("vlan", "8021q")]),
     ("vrf", &[("vrf", "vrf")]),
 ];

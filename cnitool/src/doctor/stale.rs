@@ -10,7 +10,7 @@ use crate::cleanup::{KeepReason, Plan, PlanOptions};
 /// Stale leases, links and rules, and resources whose container is unknown.
 pub fn check(host: &Host<'_>) -> Result<Vec<Finding>> {
     let mut findings = Vec::new();
-    for one in host.networks.iter().filter(|one| !one.network.disable_gc) {
+    for one in host.known.iter().filter(|one| !one.network.disable_gc) {
         let name = &one.network.name;
         // If a plugin cannot list its resources, STATUS and CHECK report why.
         let Ok(plan) = Plan::make(&one.network, &PlanOptions::default(), &one.settings) else { continue };

@@ -28,9 +28,14 @@ impl Calls {
         this
     }
 
+    /// Whether a plugin is running for a container. Processes that may not be examined do not count.
+    pub fn has(&self, container: &str) -> bool {
+        self.containers.contains(container.as_bytes())
+    }
+
     /// Whether a plugin is, or may be, running for a container.
     pub fn may_be_for(&self, container: &str) -> bool {
-        self.blind || self.containers.contains(container.as_bytes())
+        self.blind || self.has(container)
     }
 }
 

@@ -171,6 +171,12 @@ impl Cache {
         }))
     }
 
+    /// Whether an attachment's file is still that of the entry: no other program has deleted the attachment, or created it again.
+    pub(crate) fn has_same(&self, entry: &Entry) -> bool {
+        let now = self.load(&entry.network, &entry.attach.attachment).ok().flatten();
+        now.is_some_and(|now| now.added == entry.added && now.result == entry.result)
+    }
+
     /// Deletes an attachment's file. Succeeds if it does not exist.
     ///
     /// # Errors

@@ -18,6 +18,8 @@ pub struct Survey {
     pub things: Vec<Thing>,
     /// Other vendors' plugins, whose resources are unknown.
     pub foreign: BTreeSet<PluginType>,
+    /// Attachments of the decision that were kept, because they were deleted or created again meanwhile.
+    pub kept: Attachments,
     /// Failures of the survey.
     pub outcome: Result<()>,
 }
@@ -69,42 +71,58 @@ impl Runtime {
     }
 
     /// Deletes resources: sends DEL for cached attachments, then lets Ferrule's plugins delete the remaining resources of stale ones. All
-    /// other attachments keep their resources, also attachments that are created meanwhile.
+    /// other attachments keep their resources, also attachments that are created meanwhile. So does a stale attachment whose container is
+    /// started again under its old id: libcni does not take this library's lock.
     ///
-    /// `look_again` is called before each plugin, and returns the attachments that are still stale. `report` is called before each DEL with
-    /// the number done, the total, and the attachment. Waits for running ADDs and DELs of this library, and blocks new ones.
+    /// `is_still_stale` is called before each DEL. `look_again` is called before each plugin, and returns the attachments that are still
+    /// stale. `report` is called before each DEL with the number done, the total, and the attachment. Waits for running ADDs and DELs of this
+    /// library, and blocks new ones.
     pub fn collect(
         &self,
         network: &Network,
         decide: impl FnOnce() -> Result<Decision>,
+        mut is_still_stale: impl FnMut(&Entry) -> bool,
         mut look_again: impl FnMut(&Attachments) -> Attachments,
         mut report: impl FnMut(usize, usize, &Attachment),
     ) -> Result<Survey> {
         let _lock = Lock::exclusive(self.cache.dir())?;
         let Decision { delete, elsewhere, stale, names, foreign, valid } = decide()?;
         let mut failures = Failures::default();
+        let mut kept = BTreeSet::new();
         for (done, entry) in delete.iter().enumerate() {
             let at = &entry.attach.attachment;
+            // An ADD that is not running any more has written the cache. So look at the cache last.
+            if !is_still_stale(entry) || !self.cache.has_same(entry) {
+                kept.insert(at.clone());
+                continue;
+            }
             report(done, delete.len(), at);
             let outcome = self.del_unlocked(&entry.network_for_del(network), &entry.attach);
             let context = format!("{} of container {}", at.ifname, at.container);
             failures.note(outcome.map_err(|e| e.context(context)));
         }
         let network = &self.with_plugins_of(network, delete.iter().chain(&elsewhere));
-        let only = |_: &PluginConf| Scope::only(look_again(&stale)).and_named(names.iter().cloned());
+        let only = |_: &PluginConf| {
+            let stale: Attachments = stale.iter().filter(|at| !kept.contains(at)).cloned().collect();
+            let still = look_again(&stale);
+            kept.extend(stale.iter().filter(|at| !still.contains(&at.container, &at.ifname)).cloned());
+            Scope::only(still).and_named(names.iter().cloned())
+        };
         let collected = self.ask_all(network, only);
         failures.note(collected.outcome);
         if network.version >= Command::Gc.since() {
+            let valid = valid.iter().chain(&kept).cloned().collect();
             let extras = Extras { valid: Some(&valid), ..Extras::default() };
             for plugin in network.plugins.iter().filter(|plugin| foreign.contains(&plugin.kind)) {
                 failures.note(self.call(Command::Gc, network, plugin, &extras));
             }
         }
-        Ok(Survey { outcome: failures.into_result(), ..collected })
+        Ok(Survey { kept: kept.into_iter().collect(), outcome: failures.into_result(), ..collected })
     }
 
     fn ask_all(&self, network: &Network, mut scope: impl FnMut(&PluginConf) -> Scope) -> Survey {
-        let mut survey = Survey { things: Vec::new(), foreign: BTreeSet::new(), outcome: Ok(()) };
+        let (foreign, kept) = (BTreeSet::new(), Attachments::default());
+        let mut survey = Survey { things: Vec::new(), foreign, kept, outcome: Ok(()) };
         let mut failures = Failures::default();
         for plugin in &network.plugins {
             for kind in kinds(plugin) {

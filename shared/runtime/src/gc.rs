@@ -1,5 +1,6 @@
 //! GC: deletes everything that belongs to no valid attachment (SPEC.md, section 3, "Garbage-collecting a network").
 
+use std::collections::BTreeSet;
 use std::fs;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
@@ -91,8 +92,14 @@ impl Runtime {
         }
         let _lock = Lock::exclusive(self.cache.dir())?;
         let GcPlan { valid, stale, unsure, .. } = self.plan_gc(network, valid)?;
+        let mut valid: BTreeSet<Attachment> = valid.iter().cloned().collect();
         let mut failures = Failures::default();
         for (done, entry) in stale.iter().enumerate() {
+            // libcni may have created the attachment again: it does not take this lock.
+            if !self.cache.has_same(entry) {
+                valid.insert(entry.attach.attachment.clone());
+                continue;
+            }
             report(done, stale.len(), &entry.attach.attachment);
             let Attachment { container, ifname } = &entry.attach.attachment;
             let outcome = self.del_unlocked(&entry.network_for_del(network), &entry.attach);
@@ -106,6 +113,7 @@ impl Runtime {
             let error = cni::Error::new(Code::Io, text);
             failures.note::<()>(Err(error.detail("remove the file, or DEL the attachment").into()));
         } else if network.version >= Command::Gc.since() {
+            let valid = valid.into_iter().collect();
             let extras = Extras { valid: Some(&valid), ..Extras::default() };
             for plugin in &network.plugins {
                 failures.note(self.call(Command::Gc, network, plugin, &extras));

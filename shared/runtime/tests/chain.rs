@@ -228,6 +228,33 @@ fn gc_removes_stale_attachments_of_its_network_and_sends_the_plugins_the_valid_o
     assert!(log[1].request.get("runtimeConfig").is_none());
 }
 
+/// libcni takes no lock, so it may start a container again under its id while GC deletes others.
+#[test]
+fn gc_keeps_an_attachment_that_is_created_again_while_it_runs() {
+    let stage = stage();
+    let runtime = stage.runtime();
+    let network = network("1.1.0", r#"{"type": "first"}"#);
+    let gone = stage.path().join("gone");
+    fs::write(&gone, "").unwrap();
+    for id in ["a", "again", "deleted"] {
+        runtime.add(&network, &attach(id).netns(&gone)).unwrap();
+    }
+    let file = |id: &str| runtime.results().file(&network.name, &attach(id).attachment).display().to_string();
+    let script = format!(
+        "[ $CNI_COMMAND$CNI_CONTAINERID != DELa ] || {{ touch -d '1 hour ago' {}; rm {}; }}",
+        file("again"),
+        file("deleted")
+    );
+    stage.plugin("first", &script);
+    stage.forget_calls();
+    runtime.gc(&network, Valid::Alive(&[])).unwrap();
+    assert_eq!(stage.calls(), ["first DEL", "first GC"]);
+    let of = |id: &str| json!({"containerID": id, "ifname": "eth0"});
+    let valid = &stage.log()[1].request["cni.dev/valid-attachments"];
+    assert_eq!(*valid, json!([of("again"), of("deleted")]));
+    assert!(runtime.results().load(&network.name, &attach("again").attachment).unwrap().is_some());
+}
+
 /// Plugins would free the address of a container that is alive.
 #[test]
 fn gc_calls_no_plugin_while_a_result_is_unreadable() {
