@@ -97,7 +97,7 @@ impl Plan {
     pub fn make(network: &Network, options: &PlanOptions, settings: &Settings) -> Result<Self> {
         let deadline = Instant::now() + TIMEOUT;
         loop {
-            let (plan, is_settled) = Self::look(network, options, settings)?;
+            let (plan, is_settled) = Self::examine(network, options, settings)?;
             if is_settled || Instant::now() > deadline {
                 return Ok(plan);
             }
@@ -139,7 +139,7 @@ impl Plan {
             found.is_some_and(|entry| entry.is_alive() && !was_stale(&entry))
         };
         let mut others = Cache::of_host().into_iter().filter(|cache| cache.dir() != own.dir());
-        !Calls::look().has(&at.container) && !others.any(|cache| has_it(&cache))
+        !Calls::scan().has(&at.container) && !others.any(|cache| has_it(&cache))
     }
 
     /// Moves the resources of attachments that a GC has kept after all to the kept ones.
@@ -172,13 +172,13 @@ impl Plan {
     /// the same id may have been started.
     pub fn still_stale(&self, network: &Network, options: &PlanOptions, settings: &Settings) -> Attachments {
         let (Ok(mut cached), Ok(namespaces)) =
-            (CachedAttachments::of(network, options, settings), orphaned::look(options))
+            (CachedAttachments::of(network, options, settings), orphaned::scan(options))
         else {
             return Attachments::default();
         };
         // The cache does not contain these attachments any more: DEL has removed them.
         cached.stale.extend(self.delete.iter().cloned());
-        let (calls, namespaces) = (Calls::look(), &namespaces);
+        let (calls, namespaces) = (Calls::scan(), &namespaces);
         // `caches_are_complete` only decides whether a container is dead or may be alive. Both are still stale here.
         let host = Host { cached: &cached, namespaces, calls: &calls, caches_are_complete: false };
         let containers = by_container(&self.removed);
@@ -190,12 +190,12 @@ impl Plan {
         self.stale.iter().filter(is_stale).cloned().collect()
     }
 
-    fn look(network: &Network, options: &PlanOptions, settings: &Settings) -> Result<(Self, bool)> {
+    fn examine(network: &Network, options: &PlanOptions, settings: &Settings) -> Result<(Self, bool)> {
         let cached = CachedAttachments::of(network, options, settings)?;
         let survey =
             settings.runtime.survey_with(network, cached.stale.iter().chain(&cached.stale_elsewhere));
         survey.outcome?;
-        let (namespaces, calls) = (orphaned::look(options)?, Calls::look());
+        let (namespaces, calls) = (orphaned::scan(options)?, Calls::scan());
         let paths = cached.alive.iter().filter_map(|entry| entry.attach.netns.as_deref());
         let caches_are_complete = namespaces.are_all_at(paths);
         let host = Host { cached: &cached, namespaces: &namespaces, calls: &calls, caches_are_complete };

@@ -21,13 +21,13 @@ impl Live {
     pub fn host() -> Option<Self> {
         let netlink = Netlink::open().ok()?;
         let qdiscs = netlink.qdiscs(None).unwrap_or_default();
-        Some(Self { qdiscs, ..Self::look(&netlink)? })
+        Some(Self { qdiscs, ..Self::read(&netlink)? })
     }
 
     /// The namespace at a path. None if it does not exist or cannot be entered.
     pub fn at(path: &Path) -> Option<Self> {
         let netns = NetNs::open_if_present(path).ok()??;
-        Self::look(&netns.enter(Netlink::open).ok()?.ok()?)
+        Self::read(&netns.enter(Netlink::open).ok()?.ok()?)
     }
 
     pub fn link(&self, name: &str) -> Option<&Link> {
@@ -52,7 +52,7 @@ impl Live {
         self.addresses.iter().filter(|address| address.index == link.index)
     }
 
-    fn look(netlink: &Netlink) -> Option<Self> {
+    fn read(netlink: &Netlink) -> Option<Self> {
         Some(Self {
             links: netlink.links().ok()?,
             addresses: netlink.addresses(None).ok()?,

@@ -65,10 +65,10 @@ impl Watch {
                 let sockets = self.rules.as_ref().map(Losses::as_fd).into_iter().chain([self.limits.as_fd()]);
                 ready.extend(sockets.map(|socket| PollFd::new(socket, PollFlags::POLLIN)));
             }
-            let look = removals.then(|| self.servers.next()).flatten();
+            let next_check = removals.then(|| self.servers.next()).flatten();
             match poll(
                 &mut ready,
-                deadline.into_iter().chain(look).min().map_or(PollTimeout::NONE, signals::timeout),
+                deadline.into_iter().chain(next_check).min().map_or(PollTimeout::NONE, signals::timeout),
             ) {
                 Ok(0) if deadline.is_some_and(|end| Instant::now() >= end) => return Ok(Woken::Timeout),
                 Ok(_) | Err(Errno::EINTR) => {}

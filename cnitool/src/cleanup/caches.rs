@@ -40,7 +40,7 @@ impl CachedAttachments {
         let others = Cache::of_host().into_iter().filter(|cache| cache.dir() != own.dir());
         let mut this = Self::default();
         let mut unwanted_alive = Vec::new();
-        let (now, boot) = (SystemTime::now(), Boot::look());
+        let (now, boot) = (SystemTime::now(), Boot::read());
         for (cache, is_own) in [(own.clone(), true)].into_iter().chain(others.map(|cache| (cache, false))) {
             let (entries, unreadable) = cache.of_network(&network.name)?;
             for path in unreadable {
@@ -146,7 +146,7 @@ fn is_torn(path: &Path) -> bool {
 /// # Errors
 /// Code 5 if the file cannot be removed.
 pub fn remove_torn(path: &Path) -> cni::Result<()> {
-    if !is_before_start(path, Boot::look()) {
+    if !is_before_start(path, Boot::read()) {
         return Ok(());
     }
     match fs::remove_file(path) {
@@ -162,7 +162,7 @@ pub fn remove_torn(path: &Path) -> cni::Result<()> {
 fn has_new_process(entry: &Entry) -> bool {
     let is_of_process = entry.attach.netns.as_deref().is_some_and(|path| path.starts_with("/proc"));
     is_of_process
-        && Namespaces::look().is_ok_and(|namespaces| {
+        && Namespaces::scan().is_ok_and(|namespaces| {
             namespaces.is_complete() && !shows(&namespaces, entry, &entry.attach.attachment.container)
         })
 }

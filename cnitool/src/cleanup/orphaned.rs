@@ -26,8 +26,8 @@ const UUID: [usize; 5] = [8, 4, 4, 4, 12];
 ///
 /// # Errors
 /// If the kernel does not list the host's links.
-pub fn look(options: &PlanOptions) -> Result<Namespaces> {
-    let mut namespaces = Namespaces::look()?;
+pub fn scan(options: &PlanOptions) -> Result<Namespaces> {
+    let mut namespaces = Namespaces::scan()?;
     let sees_all = liveness::is_in_host_pid_namespace();
     if let Some(newest) = newest(sees_all, SystemTime::now(), options.older_than) {
         namespaces.ignore_unused(|unused| {

@@ -136,7 +136,7 @@ impl<'a> View<'a> {
                 text += &table.render(ui, "  ");
             }
         }
-        let names = dnsname::look::names(&self.entry.network, at);
+        let names = dnsname::inspect::names(&self.entry.network, at);
         if !names.is_empty() {
             text += &format!("  names {}\n", names.join(", "));
         }
@@ -223,7 +223,7 @@ impl<'a> View<'a> {
             "routes": self.result.routes.iter().map(|route| json!({
                 "dst": route.dst.to_string(), "gw": route.gw, "there": self.has_route(route),
             })).collect::<Vec<_>>(),
-            "names": dnsname::look::names(&self.entry.network, at),
+            "names": dnsname::inspect::names(&self.entry.network, at),
             "ports": self.ports.iter().map(Port::json).collect::<Vec<_>>(),
             "limits": self.limits().iter().map(Limit::json).collect::<Vec<_>>(),
             "rules": self.rules,

@@ -37,7 +37,7 @@ pub struct Configured {
 impl<'a> Host<'a> {
     /// # Errors
     /// If a directory or a cache cannot be read.
-    pub fn look(settings: &'a Settings) -> Result<Self> {
+    pub fn examine(settings: &'a Settings) -> Result<Self> {
         let (mut network_dirs, _) = network_dirs::all();
         if !network_dirs.iter().any(|dir| dir.is(&settings.conf)) {
             network_dirs.insert(0, NetworkDir::unknown(&settings.conf));

@@ -39,7 +39,7 @@ const SETTINGS: &[&str] = &[
 /// # Errors
 /// If the directories of networks or the caches cannot be read.
 pub fn all(settings: &Settings) -> Result<Vec<(String, Content)>> {
-    let host = Host::look(settings)?;
+    let host = Host::examine(settings)?;
     let mut files = vec![
         ("versions.json".to_owned(), Content::Json(versions(&host))),
         ("runtimes.txt".to_owned(), Content::Text(lines(&host_runtimes::of_host(Path::new("/")).0))),

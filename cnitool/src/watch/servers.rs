@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 
 use cni::NetworkName;
-use dnsname::look::{self, Failed};
+use dnsname::inspect::{self, Failed};
 use runtime::Cache;
 
 /// The interval of checks.
@@ -39,15 +39,15 @@ impl Servers {
 
     /// The time of the next check. None: there is no server.
     pub fn next(&self) -> Option<Instant> {
-        look::any_network().then(|| self.next.get())
+        inspect::any_network().then(|| self.next.get())
     }
 
     /// Checks the servers, if it is time. Returns whether a repair is due.
     pub fn take(&self) -> bool {
-        if Instant::now() < self.next.get() || !look::any_network() {
+        if Instant::now() < self.next.get() || !inspect::any_network() {
             return false;
         }
-        let mut failed = look::failed();
+        let mut failed = inspect::failed();
         failed.retain(|failed| self.has_live_container(failed));
         let is_due = note(&mut self.failures.borrow_mut(), &failed);
         self.lost.set(self.lost.get() || is_due);

@@ -223,7 +223,7 @@ impl ManagedLease {
     pub fn tick(&mut self, host: &Host) -> Outcome {
         let now = Time::now();
         let looked = match self.next_check {
-            Some((moment, _)) if moment <= now => self.look(host, now),
+            Some((moment, _)) if moment <= now => self.check_link(host, now),
             _ => Ok(()),
         };
         let used = match self.unused_at {
@@ -366,7 +366,7 @@ impl ManagedLease {
     }
 
     /// Looks at the link for what is pending.
-    fn look(&mut self, host: &Host, now: Time) -> Result<(), NotFound> {
+    fn check_link(&mut self, host: &Host, now: Time) -> Result<(), NotFound> {
         let Some((_, gap)) = self.next_check.take() else { return Ok(()) };
         let sent = match self.unsent.take() {
             Some((message, since)) => self.send_since(host, message, since),

@@ -17,7 +17,7 @@ use cni::{NetworkName, Result};
 use serde::{Deserialize, Serialize};
 use system::child::{self, Limits};
 
-use crate::store::{Aged, Store};
+use crate::store::{DatedLease, Store};
 
 /// The process's only argument.
 const ARGUMENT: &str = "release-stale-leases";
@@ -131,7 +131,7 @@ fn answer() -> ExitCode {
 
 /// Logs to stderr and to syslog (RFC 3164: daemon, notice), because the runtime does not read stderr of a process in
 /// the background.
-fn log(network: &NetworkName, Aged { lease, .. }: &Aged, why: &str) {
+fn log(network: &NetworkName, DatedLease { lease, .. }: &DatedLease, why: &str) {
     let text = format!("network {network}: stale lease {} of {} is released: {why}", lease.ip, lease.owner);
     cni::warn(&text);
     let line = format!("<29>host-local[{}]: {text}", process::id());

@@ -65,7 +65,7 @@ pub struct Store {
 
 /// A lease, and the time at which its file was last changed.
 #[derive(Clone, Debug)]
-pub struct Aged {
+pub struct DatedLease {
     pub lease: Lease,
     pub changed: SystemTime,
     /// Identifies the file and its last change.
@@ -234,11 +234,11 @@ impl Store {
     ///
     /// # Errors
     /// Code 5 if the directory cannot be read.
-    pub fn aged(&self) -> Result<Vec<Aged>> {
+    pub fn aged(&self) -> Result<Vec<DatedLease>> {
         let aged = |ip| {
             let stamp = self.dir.stamp(ip)?;
             let Ok(Content::Lease(owner)) = self.dir.read(ip) else { return None };
-            Some(Aged { lease: Lease { ip, owner }, changed: stamp.changed(), stamp })
+            Some(DatedLease { lease: Lease { ip, owner }, changed: stamp.changed(), stamp })
         };
         Ok(self.dir.addresses()?.into_iter().filter_map(aged).collect())
     }
@@ -248,7 +248,7 @@ impl Store {
     ///
     /// # Errors
     /// Code 5 if the file cannot be removed.
-    pub fn release_unchanged(&mut self, aged: &Aged) -> Result<bool> {
+    pub fn release_unchanged(&mut self, aged: &DatedLease) -> Result<bool> {
         let is_same = self.lock.is_whole() && self.dir.stamp(aged.lease.ip) == Some(aged.stamp);
         if is_same {
             self.release(&aged.lease)?;

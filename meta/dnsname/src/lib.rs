@@ -6,8 +6,8 @@ mod firewall;
 #[cfg(any(test, fuzzing))]
 pub mod fuzz;
 mod hosts;
+pub mod inspect;
 mod listen;
-pub mod look;
 mod masq;
 mod name;
 mod network;

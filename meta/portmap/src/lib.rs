@@ -9,7 +9,7 @@ mod localnet;
 use cni::{Add, AddResult, Check, Del, Failures, Gc, Plugin, Repair, Result, Role, Status, Undo};
 pub use conf::Conf;
 use iface::verify;
-use localnet::Admission;
+use localnet::RouteLocalnet;
 use netfilter::{Backend, Expected, Firewall, HostPorts, Kind, LoopbackGuard, Owner, Removal, Rules};
 
 /// The kinds of rules that ADD may have installed.
@@ -37,7 +37,7 @@ impl Plugin for Portmap {
             }
             // The sysctl route_localnet lets packets from other links reach 127.0.0.0/8. Set it only after the rules
             // exist, because the rules block such packets.
-            Admission::new().admit(&ports, &owner, undo)?;
+            RouteLocalnet::new().admit(&ports, &owner, undo)?;
         } else if call.conf.maps_ports() {
             let ifname = &call.attachment.ifname;
             cni::warn(&format!("no port is mapped: prevResult has no address of {ifname}"));
@@ -104,7 +104,7 @@ fn expected(call: &Check<Conf>) -> Result<Vec<Expected>> {
 /// repaired rules already exist, so they protect the host's loopback addresses. Returns for each attachment an undo
 /// action, for the case that its container has exited, and a result.
 fn admit(calls: &[&Repair<Conf>]) -> Vec<(Undo, Result<()>)> {
-    let mut admission = Admission::new();
+    let mut admission = RouteLocalnet::new();
     let mut admit = |call: &Check<Conf>, undo: &mut Undo| {
         host_ports(call)?.map_or(Ok(()), |ports| admission.admit(&ports, &owner(call), undo))
     };

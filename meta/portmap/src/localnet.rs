@@ -28,7 +28,7 @@ pub fn guard(ports: &HostPorts, backend: Backend) -> Option<LoopbackGuard> {
 /// Allows containers to answer to the host's loopback addresses, for one attachment or many. State that the attachments share is
 /// read once.
 #[derive(Debug, Default)]
-pub struct Admission {
+pub struct RouteLocalnet {
     host: Option<Namespace>,
     /// Held from the first attachment that needs `route_localnet`, so that no other plugin restores a value that was
     /// read here.
@@ -37,7 +37,7 @@ pub struct Admission {
     set: BTreeMap<String, String>,
 }
 
-impl Admission {
+impl RouteLocalnet {
     pub fn new() -> Self {
         Self::default()
     }

@@ -157,13 +157,13 @@ pub(crate) fn failed(error: &Error, version: Version, print: Print<'_>) -> ExitC
 
 #[expect(clippy::print_stderr, reason = "a person started the plugin at a terminal")]
 fn about<P: Plugin>() {
-    eprint!("{}", own_words(P::NAME));
+    eprint!("{}", version_text(P::NAME));
 }
 
 /// The text that a plugin prints if it is started without `CNI_COMMAND`. Nomad, nerdctl and others parse the release in the first line.
 /// Therefore this line has the reference's form and number. Ferrule's version is build metadata, which is ignored in comparisons (Semantic
 /// Versioning 2.0.0, section 10).
-fn own_words(plugin: &str) -> String {
+fn version_text(plugin: &str) -> String {
     let own = env!("CARGO_PKG_VERSION");
     format!(
         "CNI {plugin} plugin v{REFERENCE_RELEASE}+ferrule.{own}\nCNI protocol versions supported: {}\n",

@@ -14,7 +14,7 @@ pub struct Boot(Option<SystemTime>);
 
 impl Boot {
     /// Uses `CLOCK_BOOTTIME`, which also counts during suspend.
-    pub fn look() -> Self {
+    pub fn read() -> Self {
         let up = clock_gettime(ClockId::Boottime).tv_sec.cast_unsigned();
         Self(SystemTime::now().checked_sub(Duration::from_secs(up)))
     }
@@ -31,7 +31,7 @@ mod tests {
 
     #[test]
     fn a_minute_before_the_start_is_in_doubt() {
-        let boot = Boot::look();
+        let boot = Boot::read();
         let booted = boot.0.unwrap();
         assert!(!boot.is_after(SystemTime::now()));
         for (seconds, is_after) in [(0, false), (59, false), (60, false), (61, true)] {

@@ -15,7 +15,7 @@ pub struct Calls {
 
 impl Calls {
     /// Reads `CNI_CONTAINERID` from the environment of every process.
-    pub fn look() -> Self {
+    pub fn scan() -> Self {
         let (mut this, ancestors) = (Self::default(), ancestors());
         for process in processes() {
             match fs::read(process.join("environ")) {

@@ -64,7 +64,7 @@ impl Namespaces {
     ///
     /// # Errors
     /// If the kernel does not list the host's links.
-    pub fn look() -> Result<Self> {
+    pub fn scan() -> Result<Self> {
         let host = Netlink::open()?;
         let mut this = Self { links: host.links()?, ..Self::default() };
         this.blind = (!sees_parent()).then(|| "/proc shows another PID namespace".to_owned());

@@ -10,7 +10,7 @@ use liveness::{Boot, Calls, Namespaces};
 use runtime::{Attach, Cache, Entry};
 
 use super::Request;
-use crate::store::{Aged, Lease, Owner};
+use crate::store::{DatedLease, Lease, Owner};
 
 /// How many times to look at the host again while namespaces are created and deleted.
 const LOOKS: u32 = 3;
@@ -25,10 +25,10 @@ enum Reason {
 }
 
 /// The stale leases, each with the reason in words.
-pub fn stale(leases: Vec<Aged>, network: &NetworkName, request: &Request) -> Vec<(Aged, String)> {
+pub fn stale(leases: Vec<DatedLease>, network: &NetworkName, request: &Request) -> Vec<(DatedLease, String)> {
     let (now, caches) = (SystemTime::now(), Cache::of_host());
-    let boot = request.reboot.then(Boot::look);
-    let suspect = |aged: Aged| {
+    let boot = request.reboot.then(Boot::read);
+    let suspect = |aged: DatedLease| {
         let age = now.duration_since(aged.changed).ok()?;
         let is_old = age >= Duration::from_secs(request.age);
         let reason = if is_old { reason(&aged, network, &caches, boot)? } else { return None };
@@ -38,7 +38,7 @@ pub fn stale(leases: Vec<Aged>, network: &NetworkName, request: &Request) -> Vec
     if suspects.is_empty() {
         return Vec::new();
     }
-    let namespaces = match look() {
+    let namespaces = match scan() {
         Ok(namespaces) => namespaces,
         Err(obstacle) => {
             cni::warn(&format!(
@@ -47,8 +47,8 @@ pub fn stale(leases: Vec<Aged>, network: &NetworkName, request: &Request) -> Vec
             return Vec::new();
         }
     };
-    let calls = Calls::look();
-    suspects.retain(|(Aged { lease, .. }, reason)| {
+    let calls = Calls::scan();
+    suspects.retain(|(DatedLease { lease, .. }, reason)| {
         let container = &lease.owner.container;
         let is_called = *container != request.container && calls.may_be_for(container);
         !is_called && !shows(&namespaces, lease) && reason.holds(&namespaces)
@@ -57,12 +57,12 @@ pub fn stale(leases: Vec<Aged>, network: &NetworkName, request: &Request) -> Vec
 }
 
 /// All network namespaces of the host, or why they cannot be listed completely.
-fn look() -> Result<Namespaces, String> {
-    let look = || {
-        let namespaces = Namespaces::look().map_err(|e| e.to_string())?;
+fn scan() -> Result<Namespaces, String> {
+    let attempt = || {
+        let namespaces = Namespaces::scan().map_err(|e| e.to_string())?;
         namespaces.obstacle().map_or(Ok(namespaces), Err)
     };
-    (1..LOOKS).fold(look(), |outcome, _| outcome.or_else(|_| look()))
+    (1..LOOKS).fold(attempt(), |outcome, _| outcome.or_else(|_| attempt()))
 }
 
 /// Whether a namespace has the lease's address, or a process has the container's id.
@@ -72,7 +72,7 @@ fn shows(namespaces: &Namespaces, lease: &Lease) -> bool {
         || namespaces.has_container(&lease.owner.container)
 }
 
-fn reason(aged: &Aged, network: &NetworkName, caches: &[Cache], boot: Option<Boot>) -> Option<Reason> {
+fn reason(aged: &DatedLease, network: &NetworkName, caches: &[Cache], boot: Option<Boot>) -> Option<Reason> {
     let paths = namespaces_of(&aged.lease.owner, network, caches, boot)?;
     let is_deleted = |path: &PathBuf| fs::metadata(path).is_err_and(|e| e.kind() == ErrorKind::NotFound);
     if !paths.iter().all(|path| is_deleted(path) || is_plain_file(path)) {

@@ -162,7 +162,7 @@ impl Directory {
     /// # Errors
     /// Code 5 if the file cannot be examined.
     pub fn is_taken(&self, ip: IpAddr) -> Result<bool> {
-        self.look(ip).map(|file| file.is_some_and(|(is_file, size)| !is_file || size > 0))
+        self.size_of(ip).map(|file| file.is_some_and(|(is_file, size)| !is_file || size > 0))
     }
 
     /// Whether a file with the name of the address exists.
@@ -170,7 +170,7 @@ impl Directory {
     /// # Errors
     /// Code 5 if the file cannot be examined.
     pub fn exists(&self, ip: IpAddr) -> Result<bool> {
-        self.look(ip).map(|file| file.is_some())
+        self.size_of(ip).map(|file| file.is_some())
     }
 
     /// The stamp of a lease file. None: there is no such regular file.
@@ -188,7 +188,7 @@ impl Directory {
     }
 
     /// Whether the file of an address is a regular one, and its size.
-    fn look(&self, ip: IpAddr) -> Result<Option<(bool, i64)>> {
+    fn size_of(&self, ip: IpAddr) -> Result<Option<(bool, i64)>> {
         match fstatat(&self.open, ip.to_string().as_str(), AtFlags::AT_SYMLINK_NOFOLLOW) {
             Ok(file) => Ok(Some((file.st_mode & libc::S_IFMT == libc::S_IFREG, file.st_size))),
             Err(Errno::ENOENT) => Ok(None),

@@ -24,20 +24,20 @@ pub(super) struct Service {
 impl Service {
     /// Finds firewalld. None: there is no bus, or no firewalld on it.
     pub(super) fn find() -> Result<Option<Self>> {
-        Self::look().map_err(unknown)
+        Self::connect().map_err(unknown)
     }
 
     /// Like [`Service::find`], if firewalld was not requested by name. Also None if this process may not use the bus:
     /// an unprivileged process sees the host's bus, and the host's firewalld does not filter a private network
     /// namespace.
     pub(super) fn find_if_permitted() -> Result<Option<Self>> {
-        match Self::look() {
+        match Self::connect() {
             Err(e) if e.is_denied() => Ok(None),
             other => other.map_err(unknown),
         }
     }
 
-    fn look() -> Result<Option<Self>, BusError> {
+    fn connect() -> Result<Option<Self>, BusError> {
         let Some(mut bus) = Bus::system()? else { return Ok(None) };
         Ok(bus.has_owner(NAME)?.then_some(Self { bus }))
     }
