@@ -847,7 +847,7 @@ fn optional_sysctls_that_cannot_be_set_are_logged() {
         let dad = if enabledad { "" } else { "ipv6/conf/eth0/accept_dad = 0, " };
         let expected = format!(
             "ipv4/conf/eth0/arp_notify = 1, ipv6/conf/eth0/ndisc_notify = 1, {dad}\
-             ipv6/conf/eth0/keep_addr_on_down = 1: Read-only file system"
+             ipv6/conf/eth0/keep_addr_on_down = 1 in /proc/sys/net of namespace /run/netns/pod: Read-only file system"
         );
         assert!(said[1].contains(&expected), "{said:?}");
         assert!(pod.reaches("10.1.2.1") && pod.reaches("fd00:1:2::1"));
