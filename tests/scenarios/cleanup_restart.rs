@@ -54,7 +54,7 @@ fn removed_nothing_of(report: &Value, ids: &[&str]) {
     }
 }
 
-/// Waits until the DEL of the first container is running. Then nothing but a second look protects the others.
+/// Waits until the DEL of the first container is running. Then only a second look protects the others.
 fn gc_meanwhile(lab: &Lab, tool: &Tool, restart: impl FnOnce()) -> Value {
     thread::scope(|scope| {
         let gc = scope.spawn(|| tool.json("gc net"));
