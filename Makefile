@@ -1,5 +1,5 @@
 # Every target is one line; what it does is in scripts/.
-.PHONY: build test test-vm test-vm-short demo judges bench sweep mutants claims fuzz lint install dist test-packages test-image test-units test-nodes test-arm64 test-readme release-check release-sample dist-sample packages-sample readme-sample clean
+.PHONY: build test test-vm test-vm-short demo judges bench sweep mutants claims fuzz lint install dist test-packages test-image test-units test-nodes test-arm64 test-readme test-demo release-check release-sample dist-sample packages-sample readme-sample clean
 
 build:    ; scripts/build
 test:     ; scripts/test
@@ -21,6 +21,7 @@ test-units: ; scripts/test-units
 test-nodes: ; scripts/test-nodes
 test-arm64: ; scripts/test-arm64
 test-readme: ; scripts/test-readme
+test-demo: ; scripts/test-demo
 release-check: ; scripts/release-check
 release-sample: ; scripts/release-check --sample
 dist-sample: ; scripts/release-check --dist

@@ -765,12 +765,12 @@ fn an_add_warns_of_another_networks_container_with_the_same_address() {
     let tool = lab.cnitool();
     assert_eq!(tool.run("add one a --container-id a").stderr, "");
     let second = tool.run("add two b --container-id b");
-    let words = "one/a/eth0, of another network, has the same address (masquerade 10.1.2.2/24)";
+    let words = "one/a/eth0, on another network, has the same address (masquerade 10.1.2.2/24)";
     assert!(second.succeeded() && second.stderr.contains(words), "{second:#?}");
     // Stale resources of the network's own containers are not a finding.
     fs::remove_dir_all("/var/lib/cni/networks/two").unwrap();
     let third = tool.run("add two c --container-id c");
-    assert!(third.succeeded() && !third.stderr.contains("of another network"), "{third:#?}");
+    assert!(third.succeeded() && !third.stderr.contains("on another network"), "{third:#?}");
 }
 
 #[test]

@@ -99,8 +99,8 @@ impl<'a> Installation<'a> {
                 ));
             } else if network(holder) != network(&self.record_key.label) {
                 cni::warn(&format!(
-                    "{holder}, on another network, has the same address ({record}). If its container runs, this \
-                     container loses its connections: configure different ranges for the two networks"
+                    "{holder}, on another network, has the same address ({record}). If that \
+                     container still runs, it loses its connections: configure different ranges for the two networks"
                 ));
             }
         }
