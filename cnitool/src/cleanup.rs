@@ -117,8 +117,9 @@ impl Plan {
         }
     }
 
-    /// Whether an attachment in `delete` is still not alive: no plugin is running for its container, and no other cache
-    /// contains it. Called before each DEL, so it looks at nothing else.
+    /// Whether an attachment in `delete` is still not alive: its namespace's path does not exist again, no plugin is
+    /// running for its container, and no other cache contains it. Called before each plugin's DEL, so it looks at nothing
+    /// else.
     pub fn is_still_stale(
         &self,
         entry: &Entry,
@@ -134,23 +135,29 @@ impl Plan {
             let mut stale = self.stale_elsewhere.iter().filter(|other| other.attach.attachment == *at);
             stale.any(|other| other.added == entry.added)
         };
+        // libcni may just be writing an unreadable file.
         let has_it = |cache: &Cache| {
-            let found = cache.load(&network.name, at).ok().flatten();
-            found.is_some_and(|entry| entry.is_alive() && !was_stale(&entry))
+            let found = cache.load(&network.name, at);
+            found.map_or(true, |found| found.is_some_and(|entry| entry.is_alive() && !was_stale(&entry)))
         };
+        // The plan has cleared the path if it leads to another container's namespace.
+        if entry.attach.netns.is_some() && entry.is_alive() {
+            return false;
+        }
         let mut others = Cache::of_host().into_iter().filter(|cache| cache.dir() != own.dir());
         !Calls::scan().has(&at.container) && !others.any(|cache| has_it(&cache))
     }
 
-    /// Moves the resources of attachments that a GC has kept after all to the kept ones.
-    pub fn keep(&mut self, kept: &Attachments) {
+    /// Moves the resources of attachments that a GC has kept after all to the kept ones. `not_deleted`: those of them
+    /// whose DEL was not completed.
+    pub fn keep(&mut self, kept: &Attachments, not_deleted: &Attachments) {
         let is_kept = |container: &str, ifname: &str| match ifname {
             "" => kept.has_container(container),
             ifname => kept.contains(container, ifname),
         };
         self.delete.retain(|entry| {
             let at = &entry.attach.attachment;
-            !kept.contains(&at.container, &at.ifname)
+            !not_deleted.contains(&at.container, &at.ifname)
         });
         let (things, removed) = std::mem::take(&mut self.removed)
             .into_iter()
@@ -170,12 +177,17 @@ impl Plan {
 
     /// Returns the attachments of `stale` whose containers are not alive now. After the plan was made, a container with
     /// the same id may have been started.
-    pub fn still_stale(&self, network: &Network, options: &PlanOptions, settings: &Settings) -> Attachments {
-        let (Ok(mut cached), Ok(namespaces)) =
-            (CachedAttachments::of(network, options, settings), orphaned::scan(options))
-        else {
-            return Attachments::default();
-        };
+    ///
+    /// # Errors
+    /// If a cache or the host's namespaces cannot be read.
+    pub fn still_stale(
+        &self,
+        network: &Network,
+        options: &PlanOptions,
+        settings: &Settings,
+    ) -> Result<Attachments> {
+        let mut cached = CachedAttachments::of(network, options, settings)?;
+        let namespaces = orphaned::scan(options)?;
         // The cache does not contain these attachments any more: DEL has removed them.
         cached.stale.extend(self.delete.iter().cloned());
         let (calls, namespaces) = (Calls::scan(), &namespaces);
@@ -184,10 +196,11 @@ impl Plan {
         let containers = by_container(&self.removed);
         let is_stale = |at: &&Attachment| {
             let things = containers.get(&*at.container).map(Vec::as_slice).unwrap_or_default();
-            let is_forced = options.force.contains(&*at.container);
+            let is_forced = options.force.contains(&*at.container)
+                || options.all && self.delete.iter().any(|entry| entry.attach.attachment == **at);
             is_forced || host.verdict(&at.container, &at.ifname, things) != Some(KeepReason::Alive)
         };
-        self.stale.iter().filter(is_stale).cloned().collect()
+        Ok(self.stale.iter().filter(is_stale).cloned().collect())
     }
 
     fn examine(network: &Network, options: &PlanOptions, settings: &Settings) -> Result<(Self, bool)> {

@@ -102,3 +102,24 @@ fn containers_that_start_again_under_their_ids_keep_everything_while_gc_deletes_
         tool.says(&format!("del net {id}2 --container-id {id}"));
     }
 }
+
+#[test]
+fn a_container_that_starts_again_during_its_own_del_keeps_everything() {
+    beyond_reference!("gc");
+    let lab = Lab::new();
+    configure(&lab);
+    let tool = lab.cnitool();
+    let pod = lab.container("first");
+    tool.says(&add("first", "first", 2));
+    pod.vanish();
+    let again = lab.container("first2");
+    let report = gc_meanwhile(&lab, &tool, || {
+        tool.says(&format!("{} {LIBCNI}", add("first2", "first", 2)));
+    });
+    for report in [report, tool.json("gc net")] {
+        removed_nothing_of(&report, &["first"]);
+        has_everything(&lab, &again, "first", 2);
+    }
+    tool.says("check net first2 --container-id first");
+    tool.says("del net first2 --container-id first");
+}

@@ -4,7 +4,7 @@ use std::env;
 use std::ffi::OsString;
 use std::time::Duration;
 
-use cni::{Attachment, NetworkName, Thing};
+use cni::{Attachment, Attachments, NetworkName, Thing};
 use runtime::{Entry, Error, Network, Result};
 use serde_json::{Value, json};
 
@@ -120,8 +120,10 @@ fn collect(
         let own = settings.runtime.results();
         plan.get().is_some_and(|plan: &Plan| plan.is_still_stale(entry, network, plan_options, own))
     };
-    let look_again =
-        |_: &_| plan.get().map(|plan| plan.still_stale(network, plan_options, settings)).unwrap_or_default();
+    let look_again = |_: &_| match plan.get() {
+        Some(plan) => plan.still_stale(network, plan_options, settings),
+        None => Ok(Attachments::default()),
+    };
     let collected =
         settings.runtime.collect(network, decide, is_still_stale, look_again, |done, of, at| {
             deleted = of;
@@ -136,7 +138,7 @@ fn collect(
         ui.progress("");
     }
     let mut plan = plan.into_inner().unwrap_or_default();
-    plan.keep(&collected.kept);
+    plan.keep(&collected.kept, &collected.not_deleted);
     let outcome = collected.outcome.and(plan.remove_torn().map_err(Error::from));
     let is_complete = outcome.is_ok();
     if let Err(e) = outcome {

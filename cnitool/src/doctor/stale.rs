@@ -12,7 +12,7 @@ pub fn check(host: &Host<'_>) -> Result<Vec<Finding>> {
     let mut findings = Vec::new();
     for one in host.known.iter().filter(|one| !one.network.disable_gc) {
         let name = &one.network.name;
-        // If a plugin cannot list its resources, STATUS and CHECK report why.
+        // If a plugin cannot list its resources, STATUS and CHECK of a configured network report why.
         let Ok(plan) = Plan::make(&one.network, &PlanOptions::default(), &one.settings) else { continue };
         let mut kinds: BTreeMap<&str, usize> = BTreeMap::new();
         kinds.extend(Some(("attachment", plan.delete.len())).filter(|(_, count)| *count > 0));

@@ -4,7 +4,7 @@ use std::cell::{Cell, RefCell};
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 
-use cni::NetworkName;
+use cni::{Attachment, NetworkName};
 use dnsname::inspect::{self, Failed};
 use runtime::Cache;
 
@@ -17,8 +17,8 @@ const PAUSE_MAX: u32 = 32;
 /// The servers that the last check found without an answer.
 #[derive(Debug)]
 pub struct Servers {
-    /// libcni's cache, and a cache of cnitool's own.
-    caches: Vec<Cache>,
+    /// The cache of this process.
+    own: Cache,
     /// The number of checks since the last answer.
     failures: RefCell<BTreeMap<NetworkName, u32>>,
     next: Cell<Instant>,
@@ -29,12 +29,8 @@ pub struct Servers {
 impl Servers {
     /// `own` is the cache of this process.
     pub fn watch(own: &Cache) -> Self {
-        let mut caches = Cache::of_host();
-        if caches.iter().all(|cache| cache.dir() != own.dir()) {
-            caches.push(own.clone());
-        }
         let next = Cell::new(Instant::now() + INTERVAL);
-        Self { caches, failures: RefCell::default(), next, lost: Cell::new(false) }
+        Self { own: own.clone(), failures: RefCell::default(), next, lost: Cell::new(false) }
     }
 
     /// The time of the next check. None: there is no server.
@@ -47,8 +43,10 @@ impl Servers {
         if Instant::now() < self.next.get() || !inspect::any_network() {
             return false;
         }
-        let mut failed = inspect::failed();
-        failed.retain(|failed| self.has_live_container(failed));
+        // A runtime may have created its cache since the last check.
+        let mut caches = Cache::of_host();
+        caches.push(self.own.clone());
+        let failed = inspect::failed(|network, owners| has_live_container(&caches, network, owners));
         let is_due = note(&mut self.failures.borrow_mut(), &failed);
         self.lost.set(self.lost.get() || is_due);
         self.next.set(Instant::now() + INTERVAL);
@@ -59,16 +57,16 @@ impl Servers {
     pub fn are_lost(&self) -> bool {
         self.lost.take()
     }
+}
 
-    /// Whether a container of the network exists. A repair does not start a server for containers that have ended
-    /// without a DEL.
-    fn has_live_container(&self, failed: &Failed) -> bool {
-        failed.owners.iter().any(|owner| {
-            let Some(at) = owner else { return true };
-            let mut entries = self.caches.iter().filter_map(|cache| cache.load(&failed.network, at).ok()?);
-            entries.any(|entry| entry.is_alive())
-        })
-    }
+/// Whether a container of the network exists, or may exist. A repair does not start a server for containers that have
+/// ended without a DEL.
+fn has_live_container(caches: &[Cache], network: &NetworkName, owners: &[Option<Attachment>]) -> bool {
+    owners.iter().any(|owner| {
+        let Some(at) = owner else { return true };
+        let mut found = caches.iter().map(|cache| cache.load(network, at));
+        found.any(|found| found.map_or(true, |entry| entry.is_some_and(|entry| entry.is_alive())))
+    })
 }
 
 /// Counts the failed checks of each server. Returns whether a repair is due: after the first check of a server that
@@ -90,7 +88,7 @@ mod tests {
     use super::*;
 
     fn failed(name: &str, runs: bool) -> Failed {
-        Failed { network: NetworkName::parse(name).unwrap(), owners: Vec::new(), runs }
+        Failed { network: NetworkName::parse(name).unwrap(), runs }
     }
 
     #[test]

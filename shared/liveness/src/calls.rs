@@ -4,11 +4,23 @@ use std::collections::BTreeSet;
 use std::fs;
 use std::io::ErrorKind;
 
-use crate::{ancestors, processes};
+use std::path::Path;
+use std::time::Duration;
+
+use crate::{ancestors, processes, read_lossy};
+
+/// A plugin ends within this time. An older process with a plugin's environment is a daemon that a plugin has started.
+const CALL_MAX: Duration = Duration::from_secs(600);
+
+/// Clock ticks per second in /proc: `USER_HZ` of the kernel's asm-generic/param.h.
+const USER_HZ: u64 = 100;
 
 /// Containers with a running plugin call.
 #[derive(Debug, Default)]
 pub struct Calls {
+    /// Those of plugins.
+    running: BTreeSet<Vec<u8>>,
+    /// Those of any process with the variable.
     containers: BTreeSet<Vec<u8>>,
     blind: bool,
 }
@@ -17,9 +29,19 @@ impl Calls {
     /// Reads `CNI_CONTAINERID` from the environment of every process.
     pub fn scan() -> Self {
         let (mut this, ancestors) = (Self::default(), ancestors());
+        let own = Path::new("/proc").join(std::process::id().to_string());
         for process in processes() {
             match fs::read(process.join("environ")) {
-                Ok(environment) => this.containers.extend(container(&environment)),
+                Ok(environment) => {
+                    let Some(container) = variable(&environment, b"CNI_CONTAINERID=") else { continue };
+                    let is_plugin = variable(&environment, b"CNI_COMMAND=")
+                        .is_some_and(|text| !text.is_empty())
+                        && process != own
+                        && !ancestors.contains(&process)
+                        && age(&process).is_none_or(|age| age < CALL_MAX);
+                    this.running.extend(is_plugin.then(|| container.to_vec()));
+                    this.containers.insert(container.to_vec());
+                }
                 Err(e) => {
                     this.blind |= e.kind() == ErrorKind::PermissionDenied && !ancestors.contains(&process);
                 }
@@ -30,18 +52,34 @@ impl Calls {
 
     /// Whether a plugin is running for a container. Processes that may not be examined do not count.
     pub fn has(&self, container: &str) -> bool {
-        self.containers.contains(container.as_bytes())
+        self.running.contains(container.as_bytes())
     }
 
-    /// Whether a plugin is, or may be, running for a container.
+    /// Whether a plugin, or a process that it has started, is or may be running for a container.
     pub fn may_be_for(&self, container: &str) -> bool {
-        self.blind || self.has(container)
+        self.blind || self.containers.contains(container.as_bytes())
     }
 }
 
-fn container(environment: &[u8]) -> Option<Vec<u8>> {
+/// The value of a variable, whose name ends with `=`.
+fn variable<'a>(environment: &'a [u8], name: &[u8]) -> Option<&'a [u8]> {
     let mut variables = environment.split(|&byte| byte == 0);
-    variables.find_map(|variable| variable.strip_prefix(b"CNI_CONTAINERID=")).map(<[u8]>::to_vec)
+    variables.find_map(|variable| variable.strip_prefix(name))
+}
+
+/// How long a process has been running.
+fn age(process: &Path) -> Option<Duration> {
+    let (stat, uptime) =
+        (read_lossy(&process.join("stat")).ok()?, read_lossy(Path::new("/proc/uptime")).ok()?);
+    let uptime: f64 = uptime.split(' ').next()?.parse().ok()?;
+    Duration::try_from_secs_f64(uptime).ok()?.checked_sub(started(&stat)?)
+}
+
+/// When a process started, as the time since boot. proc_pid_stat(5): the name is in parentheses, and the start is the
+/// 20th field after it, in clock ticks.
+fn started(stat: &str) -> Option<Duration> {
+    let start: u64 = stat.rsplit_once(") ")?.1.split(' ').nth(19)?.parse().ok()?;
+    Some(Duration::from_millis(start.checked_mul(1000 / USER_HZ)?))
 }
 
 #[cfg(test)]
@@ -50,8 +88,28 @@ mod tests {
 
     #[test]
     fn the_variable_is_found_among_others() {
-        let container = |text: &[u8]| container(text).map(|id| String::from_utf8(id).unwrap());
-        assert_eq!(container(b"PATH=/bin\0CNI_CONTAINERID=c1\0CNI_IFNAME=eth0\0").as_deref(), Some("c1"));
-        assert_eq!(container(b"XCNI_CONTAINERID=c1\0").as_deref(), None);
+        let container = |text| variable(text, b"CNI_CONTAINERID=");
+        assert_eq!(container(b"PATH=/bin\0CNI_CONTAINERID=c1\0CNI_IFNAME=eth0\0"), Some(&b"c1"[..]));
+        assert_eq!(container(b"XCNI_CONTAINERID=c1\0"), None);
+    }
+
+    #[test]
+    fn only_a_young_process_with_a_command_is_a_running_plugin() {
+        let process = |id: &str, command: &str| {
+            let mut sleep = std::process::Command::new("sleep");
+            sleep.arg("60").env("CNI_CONTAINERID", id).env("CNI_COMMAND", command).spawn().unwrap()
+        };
+        let id = |name: &str| format!("{name}-{}", std::process::id());
+        let mut all = [process(&id("plugin"), "ADD"), process(&id("other"), "")];
+        // The environment is that of this process until the program starts.
+        while !Calls::scan().has(&id("plugin")) || !Calls::scan().containers.contains(id("other").as_bytes())
+        {
+            std::thread::sleep(Duration::from_millis(10));
+        }
+        assert!(!Calls::scan().has(&id("other")) && Calls::scan().may_be_for(&id("other")));
+        all.iter_mut().for_each(|process| process.kill().and_then(|()| process.wait().map(drop)).unwrap());
+        let stat = "7 (a) b) S 1 7 7 0 -1 4194560 1 0 0 0 1 2 0 0 20 0 1 0 4200 100 1";
+        assert_eq!(started(stat), Some(Duration::from_secs(42)));
+        assert!(age(Path::new("/proc/self")).unwrap() < CALL_MAX);
     }
 }

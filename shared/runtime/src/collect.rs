@@ -18,8 +18,10 @@ pub struct Survey {
     pub things: Vec<Thing>,
     /// Other vendors' plugins, whose resources are unknown.
     pub foreign: BTreeSet<PluginType>,
-    /// Attachments of the decision that were kept, because they were deleted or created again meanwhile.
+    /// Attachments of the decision whose resources were kept, because the attachments were deleted or created again meanwhile.
     pub kept: Attachments,
+    /// Those of them whose DEL was not called, or was ended.
+    pub not_deleted: Attachments,
     /// Failures of the survey.
     pub outcome: Result<()>,
 }
@@ -74,15 +76,15 @@ impl Runtime {
     /// other attachments keep their resources, also attachments that are created meanwhile. So does a stale attachment whose container is
     /// started again under its old id: libcni does not take this library's lock.
     ///
-    /// `is_still_stale` is called before each DEL. `look_again` is called before each plugin, and returns the attachments that are still
-    /// stale. `report` is called before each DEL with the number done, the total, and the attachment. Waits for running ADDs and DELs of this
+    /// `is_still_stale` is called before each plugin's DEL. `look_again` is called before each plugin's removal of the remaining resources, and
+    /// returns the attachments that are still stale. If it fails, nothing more is removed. `report` is called before each DEL with the number done, the total, and the attachment. Waits for running ADDs and DELs of this
     /// library, and blocks new ones.
     pub fn collect(
         &self,
         network: &Network,
         decide: impl FnOnce() -> Result<Decision>,
         mut is_still_stale: impl FnMut(&Entry) -> bool,
-        mut look_again: impl FnMut(&Attachments) -> Attachments,
+        mut look_again: impl FnMut(&Attachments) -> Result<Attachments>,
         mut report: impl FnMut(usize, usize, &Attachment),
     ) -> Result<Survey> {
         let _lock = Lock::exclusive(self.cache.dir())?;
@@ -92,19 +94,32 @@ impl Runtime {
         for (done, entry) in delete.iter().enumerate() {
             let at = &entry.attach.attachment;
             // An ADD that is not running any more has written the cache. So look at the cache last.
-            if !is_still_stale(entry) || !self.cache.has_same(entry) {
+            let mut goes_on = || is_still_stale(entry) && self.cache.has_same(entry);
+            if !goes_on() {
                 kept.insert(at.clone());
                 continue;
             }
             report(done, delete.len(), at);
-            let outcome = self.del_unlocked(&entry.network_for_del(network), &entry.attach);
-            let context = format!("{} of container {}", at.ifname, at.container);
-            failures.note(outcome.map_err(|e| e.context(context)));
+            match self.del_while(&entry.network_for_del(network), &entry.attach, goes_on) {
+                Ok(true) => {}
+                Ok(false) => drop(kept.insert(at.clone())),
+                Err(e) => {
+                    failures
+                        .note::<()>(Err(e.context(format!("{} of container {}", at.ifname, at.container))));
+                }
+            }
         }
+        let not_deleted = kept.iter().cloned().collect();
         let network = &self.with_plugins_of(network, delete.iter().chain(&elsewhere));
         let only = |_: &PluginConf| {
             let stale: Attachments = stale.iter().filter(|at| !kept.contains(at)).cloned().collect();
-            let still = look_again(&stale);
+            let still = match look_again(&stale) {
+                Ok(still) => still,
+                Err(e) => {
+                    failures.note::<()>(Err(e));
+                    Attachments::default()
+                }
+            };
             kept.extend(stale.iter().filter(|at| !still.contains(&at.container, &at.ifname)).cloned());
             Scope::only(still).and_named(names.iter().cloned())
         };
@@ -117,12 +132,13 @@ impl Runtime {
                 failures.note(self.call(Command::Gc, network, plugin, &extras));
             }
         }
-        Ok(Survey { kept: kept.into_iter().collect(), outcome: failures.into_result(), ..collected })
+        let kept = kept.into_iter().collect();
+        Ok(Survey { kept, not_deleted, outcome: failures.into_result(), ..collected })
     }
 
     fn ask_all(&self, network: &Network, mut scope: impl FnMut(&PluginConf) -> Scope) -> Survey {
-        let (foreign, kept) = (BTreeSet::new(), Attachments::default());
-        let mut survey = Survey { things: Vec::new(), foreign, kept, outcome: Ok(()) };
+        let (foreign, kept, not_deleted) = (BTreeSet::new(), Attachments::default(), Attachments::default());
+        let mut survey = Survey { things: Vec::new(), foreign, kept, not_deleted, outcome: Ok(()) };
         let mut failures = Failures::default();
         for plugin in &network.plugins {
             for kind in kinds(plugin) {

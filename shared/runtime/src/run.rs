@@ -170,6 +170,17 @@ impl Runtime {
     }
 
     pub(crate) fn del_unlocked(&self, network: &Network, attach: &Attach) -> Result<()> {
+        self.del_while(network, attach, || true).map(drop)
+    }
+
+    /// Like [`Runtime::del`], without its lock, as long as `goes_on` agrees: it is called before each plugin, and before the cached result is
+    /// deleted. Returns whether the DEL is complete.
+    pub(crate) fn del_while(
+        &self,
+        network: &Network,
+        attach: &Attach,
+        mut goes_on: impl FnMut() -> bool,
+    ) -> Result<bool> {
         let entry = self.cache.load(&network.name, &attach.attachment).ok().flatten();
         let attach = attach.clone().completed_from(entry.as_ref().map(|entry| &entry.attach));
         // DEL receives the result only since version 0.4.0.
@@ -178,10 +189,16 @@ impl Runtime {
         let extras = Extras { attach: Some(&attach), prev: prev.as_ref(), valid: None };
         let mut failures = Failures::default();
         for plugin in network.plugins.iter().rev() {
+            if !goes_on() {
+                return Ok(false);
+            }
             failures.note(self.call(Command::Del, network, plugin, &extras));
         }
         failures.into_result()?;
-        self.cache.remove(&network.name, &attach.attachment)
+        if !goes_on() {
+            return Ok(false);
+        }
+        self.cache.remove(&network.name, &attach.attachment).map(|()| true)
     }
 
     /// STATUS of every plugin. A network with a version before 1.1.0 is assumed to be ready.
