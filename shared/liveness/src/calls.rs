@@ -30,6 +30,12 @@ impl Calls {
     pub fn scan() -> Self {
         let (mut this, ancestors) = (Self::default(), ancestors());
         let own = Path::new("/proc").join(std::process::id().to_string());
+        // A plugin of another network namespace works for another host, such as that of a rootless runtime.
+        let netns = fs::read_link("/proc/thread-self/ns/net");
+        let is_of_host = |process: &Path| match (fs::read_link(process.join("ns/net")), &netns) {
+            (Ok(its), Ok(netns)) => its == *netns,
+            _ => true,
+        };
         for process in processes() {
             match fs::read(process.join("environ")) {
                 Ok(environment) => {
@@ -38,6 +44,7 @@ impl Calls {
                         .is_some_and(|text| !text.is_empty())
                         && process != own
                         && !ancestors.contains(&process)
+                        && is_of_host(&process)
                         && age(&process).is_none_or(|age| age < CALL_MAX);
                     this.running.extend(is_plugin.then(|| container.to_vec()));
                     this.containers.insert(container.to_vec());
