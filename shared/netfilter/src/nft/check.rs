@@ -89,11 +89,13 @@ impl Nft {
     ) -> Result<Result<Vec<String>, String>, RequestError> {
         let (kind, records) = (view.kind, &rules.records);
         let found = Installed::read(view, RecordKey::of(owner, kind))?;
-        if let Some(missing) = records.iter().find(|record| !found.records.contains(record)) {
-            return Ok(Err(format!("the {kind} rule {missing} is missing")));
-        }
-        if let Some(other) = found.records.iter().find(|record| !records.contains(record)) {
-            return Ok(Err(format!("the {kind} rule {other} is not of this configuration")));
+        if found.records != *records {
+            let missing = records.iter().find(|record| !found.records.contains(record));
+            let what = missing.map_or_else(
+                || "are not those of the configuration".to_owned(),
+                |record| format!("lack {record}"),
+            );
+            return Ok(Err(format!("the {kind} rules {what}")));
         }
         let (label, mut waiting) = (&found.record_key.label, Vec::new());
         for (record, element) in records.iter().flat_map(|r| r.elements.iter().map(move |e| (r, e))) {
