@@ -94,11 +94,7 @@ impl Runtime {
         for (done, entry) in delete.iter().enumerate() {
             let at = &entry.attach.attachment;
             // An ADD that is not running any more has written the cache. So look at the cache last.
-            let mut goes_on = || is_still_stale(entry) && self.cache.has_same(entry);
-            if !goes_on() {
-                kept.insert(at.clone());
-                continue;
-            }
+            let goes_on = || is_still_stale(entry) && self.cache.has_same(entry);
             report(done, delete.len(), at);
             match self.del_while(&entry.network_for_del(network), &entry.attach, goes_on) {
                 Ok(true) => {}
