@@ -4,8 +4,8 @@ use std::net::UdpSocket;
 use std::time::{Duration, Instant};
 use std::{fs, mem, thread};
 
-use lab::Netns;
 use lab::dhcp::{DhcpSite, RANGE};
+use lab::{Lab, Netns};
 use nix::sys::signal::Signal;
 use serde_json::{Value, json};
 
@@ -13,14 +13,21 @@ use crate::machine::Prepare;
 use crate::networks::{dynamic, nothing};
 use crate::process::{How, Spent, run};
 use crate::rounds::chain;
+use crate::side::Side;
+
+/// A DHCP server, and the side's daemon.
+pub fn with_daemon(lab: &Lab, side: Side) -> DhcpSite {
+    let mut site = DhcpSite::new(lab, side.directory("dhcp"));
+    site.serve(RANGE);
+    site.start_daemon("");
+    site
+}
 
 /// ADD and DEL with dnsmasq, compared with the same four messages by a minimal client.
 pub fn leased() -> Box<Prepare> {
     let whole = chain(dynamic, nothing, None);
     Box::new(move |lab, side| {
-        let mut site = DhcpSite::new(lab, side.directory("dhcp"));
-        site.serve(RANGE);
-        site.start_daemon("");
+        let site = with_daemon(lab, side);
         let mut whole = whole(lab, side);
         site.plug("pod");
         let bare = lab.container("bare");
@@ -44,9 +51,7 @@ const IDLE: Duration = Duration::from_secs(3);
 /// A daemon with 1 000 leases: the time from its start to its first answer, and its CPU time while it is idle.
 pub fn idle_daemon() -> Box<Prepare> {
     Box::new(move |lab, side| {
-        let mut site = DhcpSite::new(lab, side.directory("dhcp"));
-        site.serve(RANGE);
-        site.start_daemon("");
+        let mut site = with_daemon(lab, side);
         let pod = lab.container("pod");
         site.plug(&pod.id);
         let call = side.plugin(lab, "dhcp").config(json!({"name": "net", "ipam": {"type": "dhcp"}})).on(&pod);

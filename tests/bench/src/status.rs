@@ -1,8 +1,8 @@
 //! STATUS, which the kubelet sends every few seconds.
 
-use lab::dhcp::{DhcpSite, RANGE};
 use lab::{Container, Lab};
 
+use crate::dynamic::with_daemon;
 use crate::machine::{Prepare, Round};
 use crate::networks::dynamic;
 use crate::process::{How, run};
@@ -20,9 +20,7 @@ pub fn status(plugin: &'static str, conflist: Conflist, before: Before) -> Box<P
 /// STATUS of dhcp, whose daemon answers.
 pub fn status_of_dhcp() -> Box<Prepare> {
     Box::new(move |lab, side| {
-        let mut site = DhcpSite::new(lab, side.directory("dhcp"));
-        site.serve(RANGE);
-        site.start_daemon("");
+        let site = with_daemon(lab, side);
         let pod = lab.container("pod");
         site.plug(&pod.id);
         let mut round = after_add("dhcp", dynamic, (lab, side), &pod, Vec::new());
