@@ -112,8 +112,7 @@ impl Network {
     /// # Errors
     /// If the file cannot be read.
     pub fn peek(name: &NetworkName) -> io::Result<Hosts> {
-        let read = file::missing_is_fine(file::read_own(&path_of(name).join(HOSTS), LONGEST_FILE))?;
-        Ok(Hosts::parse(&String::from_utf8_lossy(&read)))
+        peek_file(name, HOSTS).map(|text| Hosts::parse(&text))
     }
 
     /// Like [`Network::service`], without the lock.
@@ -121,8 +120,7 @@ impl Network {
     /// # Errors
     /// If the file cannot be read.
     pub fn peek_service(name: &NetworkName) -> io::Result<Option<Service>> {
-        let read = file::missing_is_fine(file::read_own(&path_of(name).join(CONF), LONGEST_FILE))?;
-        Ok(Service::parse(&String::from_utf8_lossy(&read)))
+        peek_file(name, CONF).map(|text| Service::parse(&text))
     }
 
     fn attempt(name: &NetworkName) -> io::Result<Attempt> {
@@ -494,4 +492,9 @@ fn is_same(path: &Path, dir: &File) -> io::Result<bool> {
         Err(e) if e.kind() == ErrorKind::NotFound => Ok(false),
         Err(e) => Err(e),
     }
+}
+/// Reads one of a network's files without the lock. Empty: it does not exist.
+fn peek_file(name: &NetworkName, file: &str) -> io::Result<String> {
+    let read = file::missing_is_fine(file::read_own(&path_of(name).join(file), LONGEST_FILE))?;
+    Ok(String::from_utf8_lossy(&read).into_owned())
 }
