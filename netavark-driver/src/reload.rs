@@ -1,7 +1,5 @@
 //! Recognizes `podman network reload`, which detaches and attaches a running container. Podman does not say so.
 
-use std::fs;
-use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 
 use crate::document::ContainerOptions;
@@ -15,17 +13,7 @@ pub fn is_reload(netns: &Path, options: &ContainerOptions) -> bool {
     if ips.is_empty() {
         return false;
     }
-    ips.iter().all(is_repeated) || (!options.static_mac.is_empty() && has_process(netns))
-}
-
-/// Whether a process is in a network namespace.
-fn has_process(netns: &Path) -> bool {
-    let id = |path: &Path| fs::metadata(path).map(|found| (found.dev(), found.ino())).ok();
-    let Some(namespace) = id(netns) else { return false };
-    let processes = fs::read_dir("/proc").into_iter().flatten().flatten();
-    let is_number = |name: &str| name.bytes().all(|byte| byte.is_ascii_digit());
-    let mut processes = processes.filter(|entry| entry.file_name().to_str().is_some_and(is_number));
-    processes.any(|entry| id(&entry.path().join("ns/net")) == Some(namespace))
+    ips.iter().all(is_repeated) || (!options.static_mac.is_empty() && liveness::has_process(netns))
 }
 
 #[cfg(test)]

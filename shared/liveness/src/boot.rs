@@ -1,5 +1,6 @@
 //! Boot time of the host: no container survives a reboot.
 
+use std::path::Path;
 use std::time::{Duration, SystemTime};
 
 use rustix::time::{ClockId, clock_gettime};
@@ -22,6 +23,12 @@ impl Boot {
     /// Whether a time is more than a minute before boot.
     pub fn is_after(self, time: SystemTime) -> bool {
         self.0.is_some_and(|booted| time + MARGIN < booted)
+    }
+
+    /// Whether a file was last changed more than a minute before boot. A link is not followed.
+    pub fn is_after_file(self, path: &Path) -> bool {
+        let modified = path.symlink_metadata().and_then(|file| file.modified());
+        modified.is_ok_and(|modified| self.is_after(modified))
     }
 }
 

@@ -3,7 +3,6 @@
 use std::collections::BTreeSet;
 use std::fs;
 use std::io::ErrorKind;
-
 use std::path::Path;
 use std::time::Duration;
 

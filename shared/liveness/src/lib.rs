@@ -344,6 +344,13 @@ fn ancestors() -> BTreeSet<PathBuf> {
     std::iter::successors(parent(&own), parent).take(1000).chain([PathBuf::from("/proc/1")]).collect()
 }
 
+/// Whether a process is in the network namespace at a path.
+pub fn has_process(netns: &Path) -> bool {
+    let id = |path: &Path| fs::metadata(path).map(|found| (found.dev(), found.ino())).ok();
+    let Some(namespace) = id(netns) else { return false };
+    processes().any(|process| id(&process.join("ns/net")) == Some(namespace))
+}
+
 /// Directories of the processes in /proc.
 fn processes() -> impl Iterator<Item = PathBuf> {
     let all = fs::read_dir("/proc").into_iter().flatten().flatten();

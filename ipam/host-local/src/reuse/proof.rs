@@ -104,17 +104,12 @@ fn namespaces_of(
             Ok(None) => {}
             Ok(Some(Entry { attach: Attach { netns: Some(path), .. }, .. })) => paths.push(path),
             // A loss of power truncates files that libcni was writing. The container of such a file is dead.
-            Ok(Some(_)) | Err(_) if is_before(&cache.file(network, &at), boot) => {}
+            Ok(Some(_)) | Err(_)
+                if boot.is_some_and(|boot| boot.is_after_file(&cache.file(network, &at))) => {}
             Ok(Some(_)) | Err(_) => return None,
         }
     }
     Some(paths)
-}
-
-/// Whether a file was last changed before the last boot.
-fn is_before(file: &Path, boot: Option<Boot>) -> bool {
-    let changed = file.symlink_metadata().and_then(|file| file.modified());
-    boot.zip(changed.ok()).is_some_and(|(boot, changed)| boot.is_after(changed))
 }
 
 /// After `umount`, an empty regular file remains where the namespace was mounted.
