@@ -144,8 +144,7 @@ impl Plan {
         if entry.attach.netns.is_some() && entry.is_alive() {
             return false;
         }
-        let mut others = Cache::of_host().into_iter().filter(|cache| cache.dir() != own.dir());
-        !Calls::scan().has(&at.container) && !others.any(|cache| has_it(&cache))
+        !Calls::scan().has(&at.container) && !own.with_others_of_host()[1..].iter().any(has_it)
     }
 
     /// Moves the resources of attachments that a GC has kept after all to the kept ones. `not_deleted`: those of them
@@ -159,12 +158,8 @@ impl Plan {
             let at = &entry.attach.attachment;
             !not_deleted.contains(&at.container, &at.ifname)
         });
-        let (things, removed) = std::mem::take(&mut self.removed)
-            .into_iter()
-            .partition(|thing| is_kept(&thing.container, &thing.ifname));
-        self.removed = removed;
-        let things: Vec<Thing> = things;
-        self.kept.extend(things.into_iter().map(|thing| (thing, KeepReason::Alive)));
+        let things = self.removed.extract_if(.., |thing| is_kept(&thing.container, &thing.ifname));
+        self.kept.extend(things.map(|thing| (thing, KeepReason::Alive)));
     }
 
     /// Removes truncated cache files. While such a file exists, libcni cannot delete its attachment.

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::path::PathBuf;
 
 use cni::NetworkName;
-use runtime::{Cache, Entry, Network, Result};
+use runtime::{Entry, Network, Result};
 
 use crate::network_dirs::{self, NetworkDir};
 use crate::settings::Settings;
@@ -34,21 +34,14 @@ pub fn of_all_caches(settings: &Settings, ui: &Ui) -> Result<Vec<Entry>> {
 /// A network, and the plugin directories of its runtimes.
 pub type Known = (Network, Vec<PathBuf>);
 
-/// All networks with the plugin directories of their runtimes: those of cnitool's own directory, of the runtimes'
-/// directories, and of Podman's driver, and networks that only these attachments contain. And the configurations of
-/// runtimes that cannot be read.
+/// The networks with the plugin directories of their runtimes: those of these directories and of Podman's driver, and
+/// networks that only these attachments contain.
 ///
 /// # Errors
 /// If a directory cannot be read.
-pub fn networks(
-    settings: &Settings,
-    entries: &[Entry],
-) -> Result<(BTreeMap<NetworkName, Known>, Vec<String>)> {
-    let (network_dirs, problems) = network_dirs::all();
+pub fn networks(dirs: &[NetworkDir], entries: &[Entry]) -> Result<BTreeMap<NetworkName, Known>> {
     let mut networks = BTreeMap::new();
-    let own = NetworkDir::unknown(&settings.conf);
-    let of_driver = network_dirs::of_driver();
-    for dir in [&own].into_iter().chain(&network_dirs).chain([&of_driver]) {
+    for dir in dirs.iter().chain([&network_dirs::of_driver()]) {
         for network in dir.conf.load()?.into_iter().filter_map(|file| file.network.ok()) {
             networks.entry(network.name.clone()).or_insert_with(|| (network, dir.plugins.clone()));
         }
@@ -56,7 +49,7 @@ pub fn networks(
     for network in entries.iter().filter_map(|entry| entry.network().ok()) {
         networks.entry(network.name.clone()).or_insert((network, Vec::new()));
     }
-    Ok((networks, problems))
+    Ok(networks)
 }
 
 /// The attachments of all caches, and the files that are not results.
@@ -64,11 +57,9 @@ pub fn networks(
 /// # Errors
 /// If a cache cannot be read.
 pub fn survey(settings: &Settings) -> Result<(Vec<Entry>, Vec<PathBuf>)> {
-    let own = settings.runtime.results().clone();
-    let others = Cache::of_host().into_iter().filter(|cache| cache.dir() != own.dir());
     let mut known: BTreeMap<(NetworkName, cni::Attachment), Entry> = BTreeMap::new();
     let mut all_unreadable = Vec::new();
-    for cache in [own.clone()].into_iter().chain(others) {
+    for cache in settings.runtime.results().with_others_of_host() {
         let (entries, unreadable) = cache.survey()?;
         all_unreadable.extend(unreadable);
         for entry in entries {

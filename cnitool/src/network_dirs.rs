@@ -53,6 +53,14 @@ pub fn all() -> (Vec<NetworkDir>, Vec<String>) {
     (network_dirs.into_values().collect(), problems)
 }
 
+/// Like [`all`], with cnitool's own directory first, even if no runtime reads it.
+pub fn own_and_all(own: &ConfDir) -> (Vec<NetworkDir>, Vec<String>) {
+    let (mut network_dirs, problems) = all();
+    let at = network_dirs.iter().position(|dir| dir.is(own)).map(|at| network_dirs.remove(at));
+    network_dirs.insert(0, at.unwrap_or_else(|| NetworkDir::unknown(own)));
+    (network_dirs, problems)
+}
+
 /// The directory of Podman's network driver `cni`. Podman itself reads no networks there.
 pub fn of_driver() -> NetworkDir {
     let (runtimes, _) = host_runtimes::of_host(Path::new("/"));

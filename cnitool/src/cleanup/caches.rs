@@ -7,7 +7,7 @@ use std::time::SystemTime;
 
 use cni::{Attachments, ContainerId, json};
 use liveness::{Boot, Namespaces};
-use runtime::{Cache, Entry, Network, Result};
+use runtime::{Entry, Network, Result};
 use serde_json::Value;
 use system::file;
 
@@ -36,17 +36,17 @@ impl CachedAttachments {
     /// # Errors
     /// If a cache cannot be read.
     pub fn of(network: &Network, options: &PlanOptions, settings: &Settings) -> Result<Self> {
-        let own = settings.runtime.results().clone();
-        let others = Cache::of_host().into_iter().filter(|cache| cache.dir() != own.dir());
+        let caches = settings.runtime.results().with_others_of_host();
         let mut this = Self::default();
         let mut unwanted_alive = Vec::new();
         let (now, boot) = (SystemTime::now(), Boot::read());
-        for (cache, is_own) in [(own.clone(), true)].into_iter().chain(others.map(|cache| (cache, false))) {
+        for (index, cache) in caches.iter().enumerate() {
+            let is_own = index == 0;
             let (entries, unreadable) = cache.of_network(&network.name)?;
             for path in unreadable {
                 // If the file is from before the host was started, its container is dead, whatever the file
                 // contained.
-                if is_before_start(&path, boot) {
+                if boot.is_after_file(&path) {
                     this.torn.extend(Some(path).filter(|path| is_torn(path)));
                 } else {
                     this.unreadable.extend(attachment_of(&path, network));
@@ -130,11 +130,6 @@ fn attachment_of(path: &Path, network: &Network) -> Option<String> {
     Some(name.to_owned())
 }
 
-fn is_before_start(path: &Path, boot: Boot) -> bool {
-    let modified = fs::symlink_metadata(path).and_then(|file| file.modified());
-    modified.is_ok_and(|modified| boot.is_after(modified))
-}
-
 /// Whether a file is empty or truncated JSON. Files of other formats are not removed, because other programs own
 /// them.
 fn is_torn(path: &Path) -> bool {
@@ -146,7 +141,7 @@ fn is_torn(path: &Path) -> bool {
 /// # Errors
 /// Code 5 if the file cannot be removed.
 pub fn remove_torn(path: &Path) -> cni::Result<()> {
-    if !is_before_start(path, Boot::read()) {
+    if !Boot::read().is_after_file(path) {
         return Ok(());
     }
     match fs::remove_file(path) {

@@ -12,6 +12,7 @@ use crate::again::again;
 use crate::cleanup::{KeepReason, Plan, PlanOptions};
 use crate::cli::GcOptions;
 use crate::known::{self, Known};
+use crate::network_dirs;
 use crate::runtimes;
 use crate::settings::Settings;
 use crate::signals::Signals;
@@ -154,7 +155,8 @@ fn collect(
 /// All networks of this host.
 fn all_networks(settings: &Settings, ui: &Ui) -> Result<Vec<Known>> {
     let entries = known::of_all_caches(settings, ui)?;
-    let (networks, problems) = known::networks(settings, &entries)?;
+    let (network_dirs, problems) = network_dirs::own_and_all(&settings.conf);
+    let networks = known::networks(&network_dirs, &entries)?;
     problems.iter().for_each(|problem| ui.warn(problem));
     Ok(networks.into_values().collect())
 }

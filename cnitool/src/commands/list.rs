@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 
 use crate::cli::Listed;
 use crate::known;
-use crate::network_dirs::{self, NetworkDir};
+use crate::network_dirs;
 use crate::runtimes;
 use crate::settings::Settings;
 use crate::table::Table;
@@ -49,15 +49,14 @@ struct Listing {
 
 /// The files of cnitool's own directory, or of all directories.
 fn networks(all: bool, settings: &Settings, ui: &Ui) -> Result<Vec<Listing>> {
-    let (mut network_dirs, problems) = network_dirs::all();
+    let (mut network_dirs, problems) = network_dirs::own_and_all(&settings.conf);
     if all {
         problems.iter().for_each(|problem| ui.warn(problem));
+    } else {
+        network_dirs.truncate(1);
     }
-    let own = network_dirs.iter().position(|dir| dir.is(&settings.conf)).map(|own| network_dirs.remove(own));
-    let own = own.unwrap_or_else(|| NetworkDir::unknown(&settings.conf));
-    let others = if all { network_dirs } else { Vec::new() };
     let mut listings = Vec::new();
-    for dir in [own].into_iter().chain(others) {
+    for dir in network_dirs {
         let files = dir.conf.load()?;
         let roles: Vec<_> = (0..files.len()).map(|i| role(i, &files)).collect();
         let whose = |file: &ConfFile| dir.runtime_of(file.network.as_ref().ok()?);

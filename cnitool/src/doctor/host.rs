@@ -38,10 +38,7 @@ impl<'a> Host<'a> {
     /// # Errors
     /// If a directory or a cache cannot be read.
     pub fn examine(settings: &'a Settings) -> Result<Self> {
-        let (mut network_dirs, _) = network_dirs::all();
-        if !network_dirs.iter().any(|dir| dir.is(&settings.conf)) {
-            network_dirs.insert(0, NetworkDir::unknown(&settings.conf));
-        }
+        let (network_dirs, _) = network_dirs::own_and_all(&settings.conf);
         let mut networks = BTreeMap::new();
         for dir in &network_dirs {
             for network in dir.conf.load()?.into_iter().filter_map(|file| file.network.ok()) {
@@ -51,7 +48,7 @@ impl<'a> Host<'a> {
             }
         }
         let (entries, damaged) = known::survey(settings)?;
-        let known = known::networks(settings, &entries)?.0.into_values();
+        let known = known::networks(&network_dirs, &entries)?.into_values();
         let known =
             known.map(|(network, plugins)| Configured { network, settings: settings.with_plugins(&plugins) });
         let known = known.collect();

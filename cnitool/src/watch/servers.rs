@@ -44,8 +44,7 @@ impl Servers {
             return false;
         }
         // A runtime may have created its cache since the last check.
-        let mut caches = Cache::of_host();
-        caches.push(self.own.clone());
+        let caches = self.own.with_others_of_host();
         let failed = inspect::failed(|network, owners| has_live_container(&caches, network, owners));
         let is_due = note(&mut self.failures.borrow_mut(), &failed);
         self.lost.set(self.lost.get() || is_due);
@@ -74,7 +73,7 @@ fn has_live_container(caches: &[Cache], network: &NetworkName, owners: &[Option<
 fn note(failures: &mut BTreeMap<NetworkName, u32>, failed: &[Failed]) -> bool {
     failures.retain(|network, _| failed.iter().any(|failed| failed.network == *network));
     let mut is_due = false;
-    for Failed { network, runs, .. } in failed {
+    for Failed { network, runs } in failed {
         let count = failures.entry(network.clone()).or_default();
         *count = count.saturating_add(1);
         let is_slow = *runs && *count == 1;

@@ -217,6 +217,12 @@ impl Cache {
         Self::all_in(Self::DEFAULT)
     }
 
+    /// This cache, and then the other caches of the host.
+    pub fn with_others_of_host(&self) -> Vec<Self> {
+        let others = Self::of_host().into_iter().filter(|cache| cache.dir != self.dir);
+        std::iter::once(self.clone()).chain(others).collect()
+    }
+
     /// Like [`Cache::of_host`], for another path of libcni's directory.
     pub fn all_in(default: impl Into<PathBuf>) -> Vec<Self> {
         let default = Self::new(default);
