@@ -50,6 +50,9 @@ impl Options {
 }
 
 fn main() -> ExitCode {
+    if let Some(plugin) = gate::called() {
+        return gate::pass(&plugin);
+    }
     let Some(Options { sides, filter }) = Options::parse(env::args().skip(1)) else {
         eprintln!("{USAGE}");
         return ExitCode::from(2);
