@@ -39,8 +39,8 @@ fn busybox_resolves_names_as_alpines_containers_do() {
     let (web, own) = networks.attach(&lab, "web", &["www"]);
     let (db, result) = networks.attach(&lab, "db", &[]);
     for name in ["web.dns.test", "www.dns.test"] {
-        let busybox = tree.join("bin/busybox");
-        let found = resolving(&db, &result, &format!("{} nslookup {name}", busybox.display()));
+        let busybox = quoted(&tree.join("bin/busybox"));
+        let found = resolving(&db, &result, &format!("{busybox} nslookup {name}"));
         assert!(bare(&own).iter().all(|ip| found.contains(ip.as_str())), "{name}: {found}");
     }
     networks.del_all(&[&web, &db]);

@@ -14,7 +14,7 @@ use std::fs;
 use std::os::unix::fs::DirBuilderExt;
 use std::path::{Path, PathBuf};
 
-use lab::{Container, Lab, Netns, Outcome, Tool, unpacked};
+use lab::{Container, Lab, Netns, Outcome, Tool, quoted, unpacked};
 use serde_json::{Value, json};
 
 use crate::common::host_local;
@@ -118,7 +118,7 @@ impl Dig {
 
     /// The output of dig.
     fn says(&self, from: &Netns, server: &str, question: &str) -> String {
-        let tree = self.0.display();
+        let tree = quoted(&self.0);
         let libraries = format!(
             "{tree}/usr/lib/x86_64-linux-gnu:{tree}/lib/x86_64-linux-gnu:{tree}/usr/lib/aarch64-linux-gnu"
         );
