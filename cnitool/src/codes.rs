@@ -70,7 +70,7 @@ pub const ALL: &[Explained] = &[
     Explained {
         code: 11,
         meaning: "try again later",
-        advice: "A temporary condition, such as a lock that another plugin holds. Nothing was left behind. The \
+        advice: "A temporary condition, such as a lock that another plugin holds. A failed ADD leaves nothing behind. A failed DEL has removed everything else. The \
                  runtime tries again.",
     },
     Explained {

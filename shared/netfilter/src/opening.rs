@@ -65,7 +65,7 @@ pub struct Opening {
 }
 
 impl Opening {
-    /// The default bit. portmap's is 13, Kubernetes uses 14 and 15, Calico 20 to 31.
+    /// The default bit. portmap's is 13, Kubernetes uses 14 and 15, Calico 16 to 31.
     pub const DEFAULT_BIT: u8 = 12;
 
     /// Opens FORWARD, after the administrator's chain.

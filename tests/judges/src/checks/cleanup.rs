@@ -13,7 +13,7 @@ pub fn checks() -> Vec<Check> {
     let check = |name, ask| Check::new("cni-gc.service", name, ask).ours_alone(WHY);
     vec![
         check(
-            "kill -9 of Podman in the middle of an ADD: nothing is taken before, and all is removed after",
+            "kill -9 of Podman in the middle of an ADD: GC removes nothing while the ADD runs, and everything after the kill",
             killed_in_add,
         ),
         check("kill -9 of Podman in the middle of a DEL: nothing is left", killed_in_del),

@@ -14,7 +14,7 @@ pub fn checks() -> Vec<Check> {
         check("ctr run --cni: a container reaches other hosts, and is reached by its host", traffic),
         check("ctr run --cni --rm leaves nothing", nothing_left).reference_fails(
             "+ ip saddr 10.90.0.3  counter jump CNI-",
-            "ctr calls DEL after the namespace was deleted, and the reference then leaves its masquerade rules (P#810)",
+            "ctr calls DEL after the namespace was deleted, and the reference then leaves its masquerade rules (containernetworking/plugins#810)",
         ),
     ]
 }

@@ -37,7 +37,7 @@ pub fn checks() -> Vec<Check> {
         ),
         check("without DNS on the network, no server runs and containers use the host's", no_names),
         check(
-            "containers that the other suite's plugins attached keep running, and are removed completely",
+            "containers that the previously installed plugins attached keep running, and are removed completely",
             taken_over,
         )
         .reference_fails(

@@ -66,7 +66,7 @@ pub fn checks() -> Vec<Check> {
         check("network create refuses a wrong option by its name", refused),
         check("Podman finds the driver and the plugins where the packages install them", packaged),
         check("Podman without root says that the driver needs root", rootless),
-        check("what netavark's own bridge has and the driver has not is as docs/podman.md says", compared),
+        check("netavark's own bridge and the driver differ as docs/podman.md says", compared),
         check("a container on an internal network cannot reach the outside", internal),
         check("a container and one on netavark's own bridge reach each other", with_a_bridge_of_netavark),
         check("a container on a macvlan network is a host of the parent's network", macvlan)

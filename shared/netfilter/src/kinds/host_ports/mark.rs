@@ -14,7 +14,7 @@ pub enum Mark {
 }
 
 impl Mark {
-    /// The default bit. Kubernetes uses 14 and 15, Calico 20 to 31.
+    /// The default bit. Kubernetes uses 14 and 15, Calico 16 to 31.
     pub const DEFAULT_BIT: u8 = 13;
 
     /// A checked bit.
