@@ -24,7 +24,7 @@ pub fn all(dir: &Path, sources: &Sources, update: bool) -> Result<()> {
     if wrong > 0 {
         return Err(Error::new(
             Code::Internal,
-            format!("{wrong} of {count} plugins in {} are not as they would be installed", dir.display()),
+            format!("{wrong} of {count} plugins in {} are missing, differ from their source, or do not answer VERSION", dir.display()),
         )
         .detail("the same command without --check installs them"));
     }
@@ -36,10 +36,7 @@ fn one(at: &Path, from: &Path, update: bool, sums: &mut Sums) -> Result<()> {
     let of_source = sums.get(from)?;
     let found = sums.get(at)?;
     if update && found != of_source {
-        return Err(Error::new(
-            Code::Internal,
-            format!("{} is another file than {}", at.display(), from.display()),
-        ));
+        return Err(Error::new(Code::Internal, format!("{} differs from {}", at.display(), from.display())));
     }
     source::ask_version(at)
 }

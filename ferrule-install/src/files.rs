@@ -31,10 +31,10 @@ fn failed(operation: String, cause: &io::Error) -> Error {
     let error = Error::io(operation, cause);
     match cause.kind() {
         ErrorKind::StorageFull | ErrorKind::QuotaExceeded => {
-            error.detail("make room there, and run it again")
+            error.detail("free disk space there, and run ferrule-install again")
         }
         ErrorKind::ReadOnlyFilesystem => {
-            error.detail("name a directory that can be written to with --dir, or mount it read-write")
+            error.detail("select a writable directory with --dir, or mount this one read-write")
         }
         ErrorKind::PermissionDenied => {
             error.detail("run it as root; lsattr shows whether the file or its directory is immutable")
@@ -114,7 +114,7 @@ pub fn rename(from: &Path, to: &Path) -> Result<()> {
         let error = failed(format!("rename {} to {}", from.display(), to.display()), &e);
         match e.kind() {
             ErrorKind::ResourceBusy | ErrorKind::ExecutableFileBusy => {
-                error.detail("a file that is mounted by itself, or on some file systems is in use, cannot be replaced: leave it out with --skip")
+                error.detail("the file is a mount point, or it is in use on a file system that does not allow replacing it: exclude it with --skip NAME")
             }
             _ => error,
         }

@@ -112,14 +112,14 @@ impl Placed {
     /// Takes over the plugins of an earlier run if this run has nothing to install. The end of the earlier run then
     /// keeps them.
     fn install_nothing(mut self, run: u64) -> Result<()> {
-        say(&format!("nothing is to be installed in {}", self.dir.display()));
+        say(&format!("nothing to install in {}", self.dir.display()));
         if self.record.installed.is_empty() {
             return self.end(Ok(()));
         }
         let outcome = self.try_install(&Sources::new(), run);
         // If the record cannot be written, the plugins stay the earlier run's.
         self.end(outcome).or_else(|error| {
-            say(&format!("the plugins stay another run's: {error}"));
+            say(&format!("the record was not updated, so an earlier run with --stay may uninstall these plugins when it ends: {error}"));
             Ok(())
         })
     }
@@ -380,7 +380,7 @@ impl Placed {
 fn lock(state: &Path) -> Result<File> {
     let busy = || {
         Error::new(Code::TryAgainLater, format!("another ferrule-install is running in {}", state.display()))
-            .detail("try again when it has ended, or have it wait with --wait SECONDS")
+            .detail("run ferrule-install again later, or with --wait SECONDS")
     };
     // The previous holder may have removed the directory when it ended.
     let open = |e: io::Error| match e.kind() {

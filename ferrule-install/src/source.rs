@@ -97,7 +97,7 @@ fn linked(all: &Path) -> Result<Sources> {
 pub fn ask_version(plugin: &Path) -> Result<()> {
     let about = |error: Error| {
         error.context(format!("{} does not answer VERSION", plugin.display())).detail(
-            "the file may be damaged or made for another machine, or the directory be mounted with noexec",
+            "the file may be damaged or built for another architecture, or the directory may be mounted with noexec",
         )
     };
     let text = answer(Command::new(plugin).env("CNI_COMMAND", "VERSION"), br#"{"cniVersion": "1.0.0"}"#);

@@ -117,7 +117,7 @@ impl Targets {
                 runtime.source.as_ref().map_or("by default".into(), |file| file.display().to_string());
             let looks = match runtime.runs_plugins {
                 true => format!("{}  ({source})", dirs.join(":")),
-                false => "nowhere: it does not run CNI plugins as it is configured".to_owned(),
+                false => "nowhere: its configuration does not use CNI plugins".to_owned(),
             };
             say(&format!("{:width$}  {looks}", runtime.name));
         }
@@ -146,7 +146,10 @@ impl Targets {
                 .map(|dir| dir.display().to_string())
                 .collect();
             let listed = listed.into_iter().collect::<Vec<_>>().join(", ");
-            return Some(format!("no runtime of this host looks in {}, but in {listed}", dir.display()));
+            return Some(format!(
+                "no runtime of this host looks in {}; they look in {listed}",
+                dir.display()
+            ));
         }
         users.filter(|runtime| runtime.plugins.iter().any(is_it)).find_map(|runtime| {
             let before = runtime.plugins.iter().take_while(|one| !is_it(one));

@@ -61,7 +61,7 @@ impl Ipam {
         let unknown = || {
             let near = schema::nearest(name, all()).map(|near| format!("did you mean {near:?}? "));
             let known = all().collect::<Vec<_>>().join(", ");
-            Error::config(format!("option ipam: {name:?} is no IPAM plugin of the suite"))
+            Error::config(format!("option ipam: {name:?} is not an IPAM plugin of Ferrule"))
                 .detail(format!("{}ipam is one of {known} and none", near.unwrap_or_default()))
         };
         all().find(|known| *known == name).map(Self).ok_or_else(unknown)
@@ -72,7 +72,7 @@ impl Ipam {
         match self.0 {
             "host-local" if network.subnets.is_empty() => Err(no_subnet()),
             "host-local" | "static" if network.ipv6_enabled && !has_v6 => {
-                Err(Error::config("--ipv6 is given, and no subnet is of IPv6")
+                Err(Error::config("--ipv6 is set, but there is no IPv6 subnet")
                     .detail("add one, such as --subnet fd00:1::/64"))
             }
             name @ ("dhcp" | NONE) if !network.subnets.is_empty() => {
@@ -80,7 +80,7 @@ impl Ipam {
                     .detail("remove --subnet, or choose --opt ipam=host-local"))
             }
             name @ ("dhcp" | NONE) if !network.routes.is_empty() => {
-                Err(Error::config(format!("ipam is {name}, which has no routes of its own"))
+                Err(Error::config(format!("--route has no effect with ipam {name}"))
                     .detail("remove --route, or choose --opt ipam=host-local"))
             }
             _ => Ok(()),

@@ -73,7 +73,7 @@ fn addresses(attach: Attach, options: &ContainerOptions, call: &Call, chain: &Ch
         [one] => Ok(attach.arg("IP", one)),
         // The DHCP server chooses the addresses.
         _ if ipam.as_deref() == Some("dhcp") => Ok(attach),
-        _ => Err(Error::config(format!("network {} takes no more than one address", chain.name))
+        _ => Err(Error::config(format!("network {} accepts only one address", chain.name))
             .detail("add \"capabilities\": {\"ips\": true} to the plugin that has the ipam")),
     }
 }
@@ -173,7 +173,7 @@ fn each_port(mappings: &[PortMapping]) -> Result<Vec<Value>> {
 
 fn beyond(mapping: &PortMapping) -> Error {
     let PortMapping { host_port, container_port, range, .. } = mapping;
-    Error::config(format!("{range} ports from {host_port} and {container_port} on are beyond port 65535"))
+    Error::config(format!("the range of {range} ports from host port {host_port} and container port {container_port} exceeds port 65535"))
         .detail("publish a smaller range")
 }
 

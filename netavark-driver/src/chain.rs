@@ -68,7 +68,7 @@ fn not_a_type(kind: &str) -> Error {
         || schema::plugins().filter(|plugin| plugin.role == Role::Interface).map(|plugin| plugin.name);
     let near = schema::nearest(kind, types()).map(|near| format!("did you mean {near:?}? "));
     let known = types().collect::<Vec<_>>().join(", ");
-    Error::config(format!("option type: {kind:?} is no plugin of the suite that makes an interface"))
+    Error::config(format!("option type: {kind:?} is not an interface plugin of Ferrule"))
         .detail(format!("{}type is one of {known}; for others, write a conflist", near.unwrap_or_default()))
 }
 

@@ -35,7 +35,7 @@ pub fn setup(netns: &Path, call: &Call, answer: impl FnOnce(&StatusBlock) -> Res
         });
         done.map_err(|failed| match runtime.del(&chain, &request) {
             Ok(()) => failed,
-            Err(left) => failed.detail(format!("roll back: {left}")),
+            Err(left) => failed.detail(format!("the rollback failed too: {left}; run `cnitool gc --all`")),
         })
     });
     added.inspect_err(|_| {
@@ -61,7 +61,10 @@ fn remove_earlier(runtime: &Runtime, chain: &Chain, request: &Attach) {
         known => each(known, Some(chain), |chain, entry| runtime.del(chain, &entry.attach)),
     };
     if let Err(e) = outcome {
-        warn(format_args!("an earlier attachment of the container is not removed: {e}"));
+        warn(format_args!(
+            "cannot remove an earlier attachment of container {}: {e}",
+            request.attachment.container
+        ));
     }
 }
 
@@ -114,7 +117,10 @@ pub fn teardown(netns: &Path, call: &Call) -> Result<()> {
             Ok(chain) => del(&runtime, &chain, &at).map_err(|e| flat(&e)),
             Err(e) => {
                 warn(format_args!(
-                    "nothing is known of the container's attachment, and its network is lost: {}",
+                    "container {}, interface {}: nothing was detached, because the cache has no result, and the network's \
+                     configuration cannot be read: {}; `cnitool gc --all` removes stale resources",
+                    at.attachment.container,
+                    at.attachment.ifname,
                     e.msg()
                 ));
                 Ok(())
@@ -133,7 +139,10 @@ fn del(runtime: &Runtime, chain: &Chain, at: &Attach) -> runtime::Result<()> {
 
 fn delete_record(runtime: &Runtime, chain: &Chain) {
     if let Err(e) = record::delete_unused(runtime, chain) {
-        warn(format_args!("the record of network {} stays: {e}", chain.name));
+        warn(format_args!(
+            "cannot delete the stored configuration of network {}, which may be unused: {e}",
+            chain.name
+        ));
     }
 }
 

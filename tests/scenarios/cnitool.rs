@@ -918,7 +918,7 @@ fn a_value_of_the_wrong_type_is_reported_in_terms_of_json() {
         (format!("validate {}", list.display()), "plugins: expected a list of: anything, found an object"),
         (
             format!("add {} pod", plugin.display()),
-            "mtu: expected a whole number from 0, found the string \"9000\"",
+            "mtu: expected a whole number from 0 to 4294967295, found the string \"9000\"",
         ),
         (format!("add {} pod --cap-args [1]", plugin.display()), "expected an object, found a list"),
     ] {

@@ -64,7 +64,10 @@ fn judged(sent: io::Result<(u64, Duration)>, rate: u64, burst: u64) -> Outcome {
         with_unit(rate.into()),
         with_unit(burst.into())
     );
-    Outcome::failed(cause, "`cnitool repair` restores limits that were removed; `tc qdisc` shows them")
+    Outcome::failed(
+        cause,
+        "run `cnitool repair --all` to restore removed limits; `tc qdisc` lists the limits",
+    )
 }
 
 /// The number of received bytes, and the time that they took.

@@ -59,7 +59,7 @@ pub fn gateway(_: &Test<'_>, a: &Pod, _: &Pod, rows: &mut Vec<Row>) {
             Ok(()) => Outcome::Passed(String::new()),
             Err(e) => Outcome::failed(
                 e.to_string(),
-                "give the host (or the router) that address, and let it accept ICMP from containers: bridge does so with `isGateway`",
+                "assign the gateway's address to the host or the router, and accept ICMP from containers; with `isGateway`, bridge assigns the address to the host",
             ),
         };
         rows.push(Row::new("gateway", a.label(), gateway.to_string(), outcome));

@@ -1,4 +1,4 @@
-//! COLLECT: releases the leases of the given attachments. It uses only the daemon's operations list and release.
+//! Releases leases for DEL and for COLLECT ([`cni::collect`]): through the daemon, or in this process if no daemon runs.
 
 use std::path::Path;
 

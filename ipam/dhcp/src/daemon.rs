@@ -13,7 +13,7 @@ use std::fs;
 use std::process::{self, ExitCode};
 use std::time::Duration;
 
-use cni::{Error, Result};
+use cni::{Code, Error, Result};
 use nix::sys::signal::{SigSet, Signal};
 use nix::sys::signalfd::{SfdFlags, SignalFd};
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
@@ -63,11 +63,11 @@ fn run(mut args: Args) -> Result<()> {
     let host = Host::new(args);
     host.store.create()?;
     let locked = host.store.wait_for_lock(LOCK_TIMEOUT, || false)?.ok_or_else(|| {
-        Error::io(format!("lock {}", host.store.path().display()), &std::io::ErrorKind::WouldBlock.into())
-            .detail(
-                "a DHCP daemon, or a plugin that releases leases, has locked the file `lock` in this directory: \
-                 fuser(1) shows the process. Stop the other daemon",
-            )
+        let lock = host.store.path().join("lock").display().to_string();
+        Error::new(Code::Io, format!("lock {lock}: other processes have held it for {LOCK_TIMEOUT:?}"))
+            .detail(format!(
+                "`fuser -v {lock}` shows which processes hold it; if it is another DHCP daemon, stop it"
+            ))
     })?;
     let listener = listener::open(passed, &host.socket())?;
     let pid_file = host.args.pid_file.clone();

@@ -61,7 +61,7 @@ impl Key {
     }
 
     /// The attachment, for errors. For IPv6, with the family.
-    pub fn with_family(&self) -> String {
+    pub fn describe(&self) -> String {
         match self.family {
             Family::V4 => self.attachment.clone(),
             Family::V6 => format!("{} (IPv6)", self.attachment),

@@ -44,7 +44,7 @@ impl Store {
     /// Code 5 if the directory cannot be created.
     pub fn create(&self) -> Result<()> {
         let made = DirBuilder::new().recursive(true).mode(0o700).create(&self.path);
-        made.map_err(|e| Error::io(format!("lock {}", self.path.join(LOCK).display()), &e))
+        made.map_err(|e| Error::io(format!("create the directory of leases {}", self.path.display()), &e))
     }
 
     /// Locks the directory, which must exist. None: another process holds the lock.

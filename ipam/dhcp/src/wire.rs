@@ -197,11 +197,9 @@ fn refuse_other_version(value: &Value, whose: &str, newest: u32) -> Result<()> {
         .detail("restart cni-dhcp.service, so that daemon and plugin have the same version")),
         None => Err(Error::new(
             Code::Decoding,
-            format!(
-                "{whose} does not contain the version of the \
-         protocol between plugin and daemon"
-            ),
-        )),
+            format!("{whose} did not send the version of the protocol between plugin and daemon"),
+        )
+        .detail("restart cni-dhcp.service, so that daemon and plugin have the same version")),
     }
 }
 

@@ -14,8 +14,8 @@ use crate::range::{Range, RangeSet, Spec};
 /// The reference's data directory.
 const DATA_DIR: &str = "/var/lib/cni/networks";
 
-/// Default minimum age of a stale lease in seconds. No ADD takes longer, and the lease is the first thing that an ADD
-/// writes.
+/// Default minimum age of a stale lease in seconds. No ADD takes longer: a younger lease may belong to an ADD whose
+/// interface does not have the address yet.
 const STALE_LEASE_AGE: u64 = 600;
 
 /// `ipam.dataDir`: contains a directory of leases for each network.

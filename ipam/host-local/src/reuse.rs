@@ -15,7 +15,7 @@ use std::time::Duration;
 
 use cni::{NetworkName, Result};
 use serde::{Deserialize, Serialize};
-use system::child::{self, Limits};
+use system::child::{self, IoStop, Limits};
 
 use crate::store::{DatedLease, Store};
 
@@ -51,7 +51,11 @@ impl Request {
         match child::run(&mut command(), &request, limits) {
             Ok(outcome) => !outcome.out.is_empty(),
             Err(stopped) => {
-                let why = format!("{:?}", stopped.why);
+                let why = match stopped.why {
+                    IoStop::Late => format!("it did not finish within {TIMEOUT:?}"),
+                    IoStop::Endless => "it printed too much".to_owned(),
+                    IoStop::System(operation, e) => format!("{operation}: {e}"),
+                };
                 cni::warn(&format!("the search for stale leases of network {} failed: {why}", self.network));
                 false
             }

@@ -75,7 +75,7 @@ impl Bucket<'_> {
                 "link {} in {} has no token bucket filter (tbf): its queueing discipline is {kind}",
                 self.link.name, self.namespace
             );
-            return Err(Error::new(Code::Internal, text).detail("run `cnitool repair` to restore it"));
+            return Err(Error::new(Code::Internal, text).detail("`cnitool repair --all` restores it"));
         };
         self.limit.verify(self.link, self.mtu, self.latency_ms, &found)
     }

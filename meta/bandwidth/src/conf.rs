@@ -101,7 +101,7 @@ impl Limits {
                 Code::UnsupportedField,
                 format!("{place}{key} is not supported: limits are for all of the container's traffic"),
             )
-            .detail("remove the key; the reference had it in releases 1.5.0 and 1.5.1 only")),
+            .detail("remove the key; only releases 1.5.0 and 1.5.1 of containernetworking/plugins had it")),
         }
     }
 }

@@ -83,7 +83,7 @@ impl Ifb<'_> {
                 self.names()[0],
                 self.at.ifname
             );
-            Error::new(Code::Internal, text).detail("run `cnitool repair` to restore it")
+            Error::new(Code::Internal, text).detail("`cnitool repair --all` restores it")
         })
     }
 
@@ -123,7 +123,7 @@ impl Ifb<'_> {
             }
         }
         Err(Error::new(Code::Internal, format!("link {} already exists in the host's namespace", names[1]))
-            .detail("it does not belong to this attachment; remove it: ip link delete"))
+            .detail(format!("it does not belong to this attachment; run `ip link delete {}`", names[1])))
     }
 
     fn is_of_earlier_add(&self, link: &Link, own_name: &str) -> bool {

@@ -76,7 +76,7 @@ pub fn verify(host: &Namespace, link: &Link, ifb: &Link) -> Result<()> {
         "are not redirected"
     };
     let text = format!("packets that arrive at link {} {lost}: they must pass {}", link.name, ifb.name);
-    Err(Error::new(Code::Internal, text).detail("run `cnitool repair` to restore the filter"))
+    Err(Error::new(Code::Internal, text).detail("`cnitool repair --all` restores the filter"))
 }
 
 /// Deletes the filters of a link that lead to ifbs, and clsact if ADD created it and no other program uses it.

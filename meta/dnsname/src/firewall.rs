@@ -16,7 +16,7 @@ pub fn open(network: &NetworkName, at: &Attachment, rules: &DnsServer, undo: &mu
         Firewall::open(None).and_then(|firewall| firewall.install(&Owner::new(network, at), rules, undo));
     match installed {
         Err(e) if e.code() == Code::UnsupportedField as u32 => {
-            cni::warn(&format!("INPUT is not opened for questions over DNS: {e}"));
+            cni::warn(&format!("the firewall's INPUT is not opened for DNS queries of containers: {e}"));
             Ok(())
         }
         installed => installed,

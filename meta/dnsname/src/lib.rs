@@ -104,7 +104,8 @@ impl<'a> Registration<'a> {
         let names = conf.names(network, args)?;
         let addresses = addresses(result, at);
         if addresses.is_empty() {
-            return Err(Error::config(format!("prevResult has no address of {}", at.ifname)));
+            return Err(Error::config(format!("prevResult has no address of interface {}", at.ifname))
+                .detail("dnsname needs the addresses that an earlier plugin of the chain assigned to the interface"));
         }
         let location = ServerLocation::find(&Namespace::host()?, result, &at.ifname)?;
         let (domain, listen) = (conf.domain.clone(), location.listen.clone());
@@ -147,8 +148,9 @@ impl<'a> Registration<'a> {
         let (network, listen, own) = (self.network, &in_force.listen, &self.location.interface);
         let text =
             format!("dnsmasq of network {network} listens on {listen}, and the container is behind {own}");
-        Err(Error::new(Code::Internal, text)
-            .detail("a later ADD has changed it, with another configuration: attach the container again"))
+        Err(Error::new(Code::Internal, text).detail(
+            "a later ADD with another configuration has changed where dnsmasq listens: restart the container",
+        ))
     }
 
     fn push_undo(&self, undo: &mut Undo) {
@@ -209,7 +211,8 @@ impl<'a> Registration<'a> {
     /// Checks that the names, the server and the rules in INPUT are as ADD left them. `silence` is the timeout for
     /// any answer of the server.
     fn check(&self, silence: Duration) -> Result<()> {
-        let missing = |what: String| Error::new(Code::Internal, what).detail("`cnitool repair` restores it");
+        let missing =
+            |what: String| Error::new(Code::Internal, what).detail("`cnitool repair --all` restores it");
         let hosts =
             Network::peek(self.network).map_err(|e| Error::io("read the network's hosts file", &e))?;
         let entries: Vec<&Entry> = hosts.entries_of(self.at, &self.addresses).collect();

@@ -274,7 +274,7 @@ pub fn settle(
         format!("dnsmasq at {server} does not answer for network {network} as {} says", hosts_file(network));
     Err(Error::new(Code::TryAgainLater, text).detail(match find(network)? {
         Some(_) => "packets from this host to the address may be dropped: look at INPUT of the firewall",
-        None => "it does not run: `cnitool repair` starts it",
+        None => "dnsmasq is not running: `cnitool repair --all` starts it",
     }))
 }
 

@@ -32,7 +32,7 @@ pub struct Conf {
     pub opening: Opening,
     /// firewalld's zone for the container's addresses.
     pub zone: String,
-    /// The traffic to the container that is dropped.
+        /// The key `ingressPolicy`.
     pub policy: Policy,
 }
 
@@ -47,15 +47,15 @@ pub enum Backend {
     Firewalld,
 }
 
-/// The traffic to a container that is dropped (the key `ingressPolicy`).
+/// The traffic from and to a container that is dropped (the key `ingressPolicy`).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Policy {
-    /// None, except by the host's firewall.
+        /// Drops nothing.
     #[default]
     Open,
-    /// Routed traffic from and to other bridges with a policy.
+    /// Drops routed traffic between the container's bridge and other bridges with a policy.
     SameBridge,
-    /// The same, and traffic from and to other ports of its bridge.
+    /// Like `SameBridge`, and drops traffic between the container's port and other ports of its bridge.
     Isolated,
 }
 

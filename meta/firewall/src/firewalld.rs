@@ -84,7 +84,7 @@ impl Zone {
                         "{source} is not in firewalld's zone {zone}: firewalld was reloaded or restarted"
                     ),
                 )
-                .detail("`cnitool repair --all` puts it back")
+                .detail("run `cnitool repair --all` to restore it")
                 .detail(format!(
                     "to keep containers connected through a reload, bind their bridge to the zone: \
                      `firewall-cmd --permanent --zone={zone} --add-interface=BRIDGE`"
@@ -120,7 +120,7 @@ pub fn remove_over_bus(network: &NetworkName, at: &Attachment, reference: Option
             // Without an answer, it is unknown whether the reference added sources. DEL succeeds nevertheless.
             Err(e) => {
                 cni::warn(&format!(
-                    "{e}; if the reference's plugin has put the container's addresses into a zone, they stay"
+                    "{e}; if the firewall plugin of containernetworking/plugins has put the container's addresses into a zone, they stay there"
                 ));
                 None
             }

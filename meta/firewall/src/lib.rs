@@ -112,11 +112,11 @@ impl Plugin for Firewall {
             return firewalld::available_on_bus();
         }
         netfilter::Firewall::check_available(backend(&call.conf), Forward::KIND)?;
-        // If no backend is configured, the plugin may still choose another one.
-        let is_configured = call.conf.backend == Some(Backend::Nftables);
+                // Without a configured backend, ADD can use iptables, where a chain that drops packets can be opened.
+        let needs_nftables = call.conf.backend == Some(Backend::Nftables);
         let firewall = netfilter::Firewall::open(backend(&call.conf)).code(Code::NotAvailable)?;
         let blocking = firewall.blocking_chains(call.conf.opening.bit, &Family::ALL)?;
-        match blocking.first().filter(|_| is_configured) {
+        match blocking.first().filter(|_| needs_nftables) {
             Some(chain) => Err(Error::new(Code::NotAvailable, chain.to_string())),
             None => Ok(()),
         }

@@ -102,7 +102,10 @@ impl Conf {
         let lost =
             self.mappings.iter().enumerate().filter_map(|(index, mapping)| Some((index, lost(mapping)?)));
         lost.map(|(index, ip)| {
-            format!("{}.hostIP {ip}: the container has no address of that family", at(index))
+            format!(
+                "{}.hostIP {ip}: the container has no address of that family, so the port is not mapped",
+                at(index)
+            )
         })
         .collect()
     }
@@ -153,13 +156,14 @@ fn backend(raw: &RawConf, mark: &Mark, conditions: &Conditions) -> Result<Option
     let by_mark = matches!(mark, Mark::Chain(_)).then_some(("externalSetMarkChain", Backend::Iptables));
     let conditions_key = if raw.conditions_v4.is_empty() { "conditionsV6" } else { "conditionsV4" };
     let by_conditions = conditions.backend().map(|backend| (conditions_key, backend));
-    let wishes: Vec<_> = [by_key, by_mark, by_conditions].into_iter().flatten().collect();
-    match wishes.iter().find(|wish| wish.1 != wishes[0].1) {
+    let required: Vec<_> = [by_key, by_mark, by_conditions].into_iter().flatten().collect();
+    match required.iter().find(|one| one.1 != required[0].1) {
         Some((key, other)) => {
-            let (first, backend) = wishes[0];
-            Err(Error::config(format!("{first} asks for {backend}, but {key} needs {other}")))
+            let (first, backend) = required[0];
+            Err(Error::config(format!("{first} requires the backend {backend}, but {key} requires {other}"))
+                .detail("remove one of the two keys"))
         }
-        None => Ok(wishes.first().map(|wish| wish.1)),
+        None => Ok(required.first().map(|one| one.1)),
     }
 }
 
@@ -297,7 +301,10 @@ mod tests {
         let words = json!(["-s", "192.0.2.1"]);
         for key in ["conditionsV4", "conditionsV6"] {
             let refused = conf(json!({"backend": "nftables", key: words})).unwrap_err();
-            assert_eq!(refused.msg(), format!("backend asks for nftables, but {key} needs iptables"));
+            assert_eq!(
+                refused.msg(),
+                format!("backend requires the backend nftables, but {key} requires iptables")
+            );
         }
     }
 

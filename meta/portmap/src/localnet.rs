@@ -94,7 +94,9 @@ impl RouteLocalnet {
         let owned = owner.clone();
         undo.push(move || withdraw(&owned));
         if let Err(e) = Users::of_host().join(&link.name, &owner.label(), &before) {
-            cni::warn(&format!("{key} stays set after the last host port that needs it: {e}"));
+            cni::warn(&format!(
+                "{key} stays set after the last host port is removed, because its user cannot be recorded in /run/ferrule/localnet: {e}"
+            ));
         }
         if !is_set && before != "1" {
             host.set_sysctl(&key, "1")?;
@@ -127,7 +129,7 @@ pub fn withdraw_stale(network: &NetworkName, scope: &Scope) -> Result<()> {
 /// Only lists the stale users. Writes no value.
 fn list(takes: impl Fn(&str) -> bool) -> Result<()> {
     let (users, failed) =
-        (Users::of_host(), |e| Error::io("find out which attachments need route_localnet", &e));
+        (Users::of_host(), |e| Error::io("read /run/ferrule/localnet, the users of route_localnet", &e));
     if users.are_known().map_err(failed)? {
         users.retain(&takes).map_err(failed)?;
     }
@@ -156,7 +158,7 @@ type Unused = Vec<(String, String)>;
 /// Restores the earlier value of each link without users.
 fn restore_unused(remove: impl FnOnce(&Users) -> io::Result<Unused>) -> Result<()> {
     let users = Users::of_host();
-    let failed = |e| Error::io("find out which attachments need route_localnet", &e);
+    let failed = |e| Error::io("read /run/ferrule/localnet, the users of route_localnet", &e);
     if !users.are_known().map_err(failed)? {
         return Ok(());
     }
@@ -164,7 +166,11 @@ fn restore_unused(remove: impl FnOnce(&Users) -> io::Result<Unused>) -> Result<(
     let mut failures = Failures::new();
     for (link, before) in remove(&users).map_err(failed)? {
         if failures.note(restore(&setting(&link), &before)).is_some() {
-            failures.note(users.remove_link(&link).map_err(failed));
+            failures.note(
+                users
+                    .remove_link(&link)
+                    .map_err(|e| Error::io(format!("remove /run/ferrule/localnet/{link}"), &e)),
+            );
         }
     }
     failures.into_result()

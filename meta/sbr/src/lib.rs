@@ -109,5 +109,5 @@ fn has_default(sandbox: &Namespace, link: &Link, source: &Source) -> Result<()> 
 
 fn missing(what: &str) -> Error {
     Error::new(Code::Internal, format!("{what} is missing"))
-        .detail("it was removed after ADD; run DEL and ADD to attach the container again")
+        .detail("it was removed after ADD; restart the container: its runtime calls DEL and ADD")
 }

@@ -157,7 +157,7 @@ fn addresses_that_the_network_cannot_give_are_refused_with_a_remedy() {
         (SUBNET, &[("type", "macvlan"), ("ipam", "dhcp")], "ipam is dhcp, but subnets", "remove --subnet"),
         (none, &[("type", "bridge")], "no subnet", "--subnet 10.1.0.0/24"),
         (none, &[("type", "dummy"), ("ipam.ranges", "[]")], "option ipam.ranges: ", "ipam=host-local"),
-        (v6, &[("type", "bridge")], "no subnet is of IPv6", "--subnet fd00:1::/64"),
+        (v6, &[("type", "bridge")], "there is no IPv6 subnet", "--subnet fd00:1::/64"),
         (dhcp, &[("type", "bridge"), ("ipam", "static")], "--ipam-driver dhcp contradict", "remove one"),
         (blackhole, &[("type", "bridge")], "type blackhole is not supported", "unicast"),
     ]);

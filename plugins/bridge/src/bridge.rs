@@ -116,7 +116,7 @@ pub fn warn_without_br_netfilter(host: &Namespace, conf: &Conf) {
     if needed && host.sysctl("bridge/bridge-nf-call-iptables").ok().as_deref() != Some("1") {
         cni::warn(
             "bridged traffic does not pass the host's firewall, so containers cannot reach each other through \
-             services or host ports: modprobe br_netfilter && sysctl -w net.bridge.bridge-nf-call-iptables=1",
+             services or host ports: run `modprobe br_netfilter && sysctl -w net.bridge.bridge-nf-call-iptables=1`",
         );
     }
 }

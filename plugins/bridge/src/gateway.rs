@@ -68,7 +68,10 @@ fn first_of(net: IpNetwork) -> Result<IpAddr> {
     if net.contains(first) && first != net.ip() {
         return Ok(first);
     }
-    Err(Error::config(format!("isGateway: {net} has no second address for the gateway")))
+    Err(Error::config(format!(
+        "isGateway: cannot choose a gateway for {net}: the first address of the subnet is the container's, or is outside of the subnet"
+    ))
+    .detail("set `gateway` in ipam"))
 }
 
 fn default_destination(v4: bool) -> Result<IpNetwork> {
@@ -89,10 +92,10 @@ fn ensure_addresses(host: &Namespace, link: &Link, requested: &[IpNetwork], conf
         for &other in present.iter().filter(|other| !requested.contains(other) && conflicts(**other, net)) {
             if !conf.force_address {
                 return Err(Error::config(format!(
-                    "bridge {} has address {other} already, not {net}",
+                    "interface {} already has address {other}, which conflicts with the gateway address {net}",
                     link.name
                 ))
-                .detail("another network may use this bridge; choose another, or set forceAddress"));
+                .detail("another network may use this bridge; choose another bridge, or set forceAddress to replace the address"));
             }
             host.nl.delete_address(link, other)?;
         }

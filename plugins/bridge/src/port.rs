@@ -101,8 +101,12 @@ pub fn adopt(
     if let Some(other) = link.master.filter(|master| *master != bridge.index) {
         return Err(Error::new(
             Code::Internal,
-            format!("link {} is already a port of another bridge, link number {other}", link.name),
-        ));
+            format!("link {} already has another master, interface index {other}", link.name),
+        )
+        .detail(format!(
+            "`ip link` shows the master; run `ip link set {} nomaster` to remove the link from it",
+            link.name
+        )));
     }
     if link.master.is_none() {
         let (nl, link) = (host.nl.clone(), link.clone());
@@ -131,7 +135,8 @@ pub fn create(
     Ok(Port { host: pair.host, container: Some(pair.container), adopted: false })
 }
 
-/// Sets the port's modes and VLANs. The container's end is still down, so no frame passes before.
+/// Sets the port's modes and VLANs. The container's end of a new veth pair is still down, so it forwards no frame
+/// before. An adopted link may already forward frames.
 pub fn configure(host: &Namespace, port: &Link, conf: &Conf) -> Result<()> {
     // Both are off for a new port.
     if conf.hairpin || conf.isolated {
@@ -164,7 +169,7 @@ fn memberships(vlans: &Vlans) -> Vec<BridgeVlan> {
     tagged.chain([BridgeVlan::native(vlans.native)]).collect()
 }
 
-/// Checks the port's bridge, modes and VLANs, and returns the container's interface behind it.
+/// Checks the port's bridge, modes and native VLAN, and returns the container's interface behind it.
 pub fn verify(
     host: &Namespace,
     bridge: &Link,
@@ -178,7 +183,7 @@ pub fn verify(
     }
     let port = find(host, bridge, call, container.as_ref())?;
     if port.master != Some(bridge.index) {
-        return Err(shared::differs(&port, "bridge", &bridge.name, "another one, or none"));
+        return Err(shared::differs(&port, "bridge", &bridge.name, "missing or different"));
     }
     for (mode, requested, is) in
         [("hairpin mode", call.conf.hairpin, port.hairpin), ("isolation", call.conf.isolated, port.isolated)]
@@ -194,7 +199,7 @@ pub fn verify(
                 &port,
                 "native VLAN",
                 &vlans.native.to_string(),
-                "another one, or none",
+                "missing or different",
             ));
         }
     }

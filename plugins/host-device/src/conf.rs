@@ -109,7 +109,7 @@ impl Conf {
     pub fn selector(&self) -> Result<&Selector> {
         self.selector.as_ref().ok_or_else(|| {
             Error::config(r#"specify either "device", "hwaddr", "kernelpath" or "pciBusID""#)
-                .detail("runtimeConfig.deviceID is missing, too: one of them must say which device to move")
+                .detail("runtimeConfig.deviceID is missing, too: one of these keys must select the device")
         })
     }
 
@@ -130,7 +130,7 @@ impl Conf {
             return Ok(());
         }
         Err(Error::config(
-            "useInterfaceNetwork: the device has a driver for programs, and so no addresses and routes",
+            "useInterfaceNetwork: the device has a userspace driver, so it has no addresses and routes; remove the key",
         ))
     }
 }

@@ -101,7 +101,10 @@ fn take(
     undo: &mut Undo,
 ) -> Result<Link> {
     if device.master.is_some() {
-        cni::warn(&format!("{} is a port of a bridge or a bond: it leaves that one", device.name));
+        cni::warn(&format!(
+            "{} is a port of a bridge or a bond: ADD removes it from there, and DEL restores it",
+            device.name
+        ));
     }
     let mut record = Record::new(host, device, &call.net.name, &call.netns)?;
     record.had = had.clone();

@@ -97,7 +97,10 @@ impl Record {
         }
         Err(Error::new(
             Code::TryAgainLater,
-            format!("move {} home: its names are taken in the host", self.device),
+            format!(
+                "move {} back to the host: an interface of the host already has each of its possible names",
+                self.device
+            ),
         ))
     }
 
@@ -122,7 +125,7 @@ impl Record {
             match change(LinkChange { name: Some(name), ..LinkChange::default() }) {
                 Err(e) if e.is_exists() => {
                     cni::warn(&format!(
-                        "the name {name} is taken in the host: the device that had it is back as {}, with the alias {name}",
+                        "the host already has an interface {name}: the device that had this name is back on the host as {}, with the alias {name}; a later DEL renames it when the name is free",
                         link.name
                     ));
                     return Ok(false);
@@ -176,7 +179,7 @@ fn remove_taken_names(sandbox: &Namespace, link: &Link, host: &Namespace) -> Res
     for name in &link.alt_names {
         if host.nl.link(name)?.is_some() {
             cni::warn(&format!(
-                "the alternative name {name} of {} is taken in the host: it loses it",
+                "the host already has the name {name}: device {} loses this alternative name",
                 link.alias
             ));
             sandbox.nl.remove_alt_name(link, name)?;
@@ -209,7 +212,7 @@ fn taken(sandbox: &Namespace, device: &Link, at: &Attachment, cause: netlink::Er
 fn explained(cause: netlink::Error) -> Error {
     match cause.is_invalid() {
         true => Error::from(cause).with_code(Code::InvalidConfig).detail(
-            "the kernel moves no bridge, bond or loopback to another namespace, and a wireless interface only with its phy",
+            "the kernel cannot move a bridge, bond or loopback to another namespace, and moves a wireless interface only together with its phy",
         ),
         false => cause.into(),
     }

@@ -48,7 +48,7 @@ impl Conf {
         let shared = |key: &'static str| {
             move |e: Error| {
                 e.detail(format!(
-                    "all interfaces of a master have one {key}: a later network on it has changed it"
+                    "all ipvlan interfaces of a master have the same {key}, and a later ADD has changed it: configure the same {key} in all networks on this master"
                 ))
             }
         };

@@ -3,7 +3,7 @@
 
 use std::net::IpAddr;
 
-use cni::{AddResult, Code, Error, Result};
+use cni::{AddResult, Error, Result};
 use iface::{Namespace, verify as shared};
 use ipnetwork::IpNetwork;
 use netlink::{Link, Route, RouteFilter, uapi};
@@ -85,9 +85,8 @@ pub fn in_host(host: &Namespace, end: &Link, paths: &[Path]) -> Result<()> {
 
 /// Checks that the host's end is up, with its addresses and routes.
 pub fn verify(host: &Namespace, end: Option<&Link>, container: &Link, prev: &AddResult) -> Result<()> {
-    let lost = |what: String| Err(Error::new(Code::Internal, what));
     let Some(end) = end else {
-        return lost(format!("link {}: its end in the host is missing", container.name));
+        return Err(shared::missing("the host's end of the veth pair", container));
     };
     shared::up(end)?;
     let addresses = host.nl.addresses(Some(end))?;
@@ -96,11 +95,11 @@ pub fn verify(host: &Namespace, end: Option<&Link>, container: &Link, prev: &Add
         // Before the routes, which the kernel deletes with the link's last address.
         if let Some(gateway) = ip.gateway.filter(|gateway| !addresses.iter().any(|a| a.net.ip() == *gateway))
         {
-            return lost(format!("link {}: the gateway's address {gateway} is missing", end.name));
+            return Err(shared::missing(&format!("the gateway's address {gateway}"), end));
         }
         let address = alone(ip.address.ip());
         if !routes.iter().any(|route| route.dst == address) {
-            return lost(format!("link {}: the host's route to {address} is missing", end.name));
+            return Err(shared::missing(&format!("the host's route to {address}"), end));
         }
     }
     Ok(())

@@ -83,7 +83,7 @@ impl TryFrom<AsWritten> for Conf {
 /// Checks the id of a user or group. The largest number means none (chown(2)).
 fn id(key: &str, number: Option<u32>) -> Result<Option<u32>> {
     match number {
-        Some(u32::MAX) => Err(Error::config(format!("{key} {} is nobody's number", u32::MAX))),
+        Some(u32::MAX) => Err(Error::config(format!("{key} {} is not a valid id", u32::MAX))),
         number => Ok(number),
     }
 }
@@ -91,7 +91,7 @@ fn id(key: &str, number: Option<u32>) -> Result<Option<u32>> {
 fn mtu(document: &AsWritten) -> Result<Option<u32>> {
     match conf::mtu(document)? {
         Some(bytes) if bytes > MTU_MAX => {
-            Err(Error::config(format!("mtu {bytes} is more than {MTU_MAX}, the most that a tap takes")))
+            Err(Error::config(format!("mtu {bytes} is more than {MTU_MAX}, the maximum of a tap")))
         }
         mtu => Ok(mtu),
     }

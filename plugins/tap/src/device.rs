@@ -64,7 +64,7 @@ pub fn create(sandbox: &Namespace, call: &Add<Conf>, mac: Option<Mac>, bridge: O
 pub fn open() -> Result<Tun> {
     Tun::open().map_err(|e| {
         Error::io(format!("open {TUN_DEVICE}"), &e).detail(
-            "taps are made through it: load the kernel's module (modprobe tun), and let the plugin's process have the device",
+            "tap devices are created with this device: run `modprobe tun`, and allow the runtime's processes to open it",
         )
     })
 }

@@ -57,7 +57,7 @@ impl Plugin for Tap {
         call.conf.verify(&link)?;
         if let Some(bridge) = bridge(&call.conf, &sandbox)?.filter(|bridge| link.master != Some(bridge.index))
         {
-            return Err(verify::differs(&link, "bridge", &bridge.name, "another one, or none"));
+            return Err(verify::differs(&link, "bridge", &bridge.name, "missing or different"));
         }
         call.net.ask_ipam(Command::Check)
     }

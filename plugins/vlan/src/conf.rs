@@ -69,7 +69,8 @@ fn id(written: Option<u32>) -> Result<u16> {
     match written.map(|id| (id, u16::try_from(id))) {
         Some((id, Ok(number))) if id <= HIGHEST => Ok(number),
         Some((id, _)) => Err(Error::config(format!("vlanId {id} is out of range, 0 to {HIGHEST}"))),
-        None => Err(Error::config("vlanId is missing")
-            .detail("0 has to be written: its tag has a priority, and no VLAN")),
+        None => Err(Error::config("vlanId is missing").detail(
+            "set vlanId to a number from 1 to 4094; 0 means frames that are tagged with a priority only",
+        )),
     }
 }

@@ -74,5 +74,5 @@ fn require_up(master: &Link) -> Result<()> {
         return Ok(());
     }
     let text = format!("master {} is down, and no VLAN can be up on it", master.name);
-    Err(Error::new(Code::TryAgainLater, text).detail(format!("ip link set {} up", master.name)))
+    Err(Error::new(Code::TryAgainLater, text).detail(format!("run `ip link set {} up`", master.name)))
 }

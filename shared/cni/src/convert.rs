@@ -37,9 +37,9 @@ impl AddResult {
         };
         if !said.same_format(version) {
             return Err(Error::config(format!(
-                "has CNI version {said}, but the configuration has {version}"
+                "the result has CNI version {said}, but the configuration has {version}"
             ))
-            .detail("the runtime must pass the result in the version of the configuration"));
+            .detail("the plugin or runtime that passes the result must use the configuration's version"));
         }
         if said < Version::V0_3_0 {
             Ok(json::decode::<Pair>(value)?.into())

@@ -220,7 +220,10 @@ pub fn in_words(error: &serde_json::Error) -> String {
 /// The JSON name of serde's name for a Rust type.
 fn in_json(expected: &str) -> &str {
     match expected {
-        "u8" | "u16" | "u32" | "u64" | "usize" => "a whole number from 0",
+        "u8" => "a whole number from 0 to 255",
+        "u16" => "a whole number from 0 to 65535",
+        "u32" => "a whole number from 0 to 4294967295",
+        "u64" | "usize" => "a whole number from 0",
         "i8" | "i16" | "i32" | "i64" => "a whole number",
         "a boolean" => "true or false",
         "a sequence" => "a list",
@@ -478,9 +481,9 @@ mod tests {
         let error = decode::<Mapping>(&value).unwrap_err();
         assert_eq!(error.code(), 6);
         assert!(
-            error
-                .msg()
-                .starts_with("inner[1][1].hostPort: expected a whole number from 0, found the string \"80\""),
+            error.msg().starts_with(
+                "inner[1][1].hostPort: expected a whole number from 0 to 65535, found the string \"80\""
+            ),
             "{error}"
         );
     }

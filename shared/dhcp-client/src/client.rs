@@ -425,8 +425,9 @@ impl Client {
         let names: Vec<_> = missing.into_iter().map(options::name).collect();
         let (names, address) = (names.join(", "), message.yiaddr);
         let server = answer::server(message).map_or(String::new(), |server| format!(" {server}"));
-        self.refused =
-            Some(format!("DHCP server{server} {done} {address} without what ipam.request asks for: {names}"));
+        self.refused = Some(format!(
+            "DHCP server{server} {done} {address} without the required options of ipam.request: {names}"
+        ));
         false
     }
 

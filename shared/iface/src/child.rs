@@ -86,7 +86,7 @@ fn make(sandbox: &Namespace, name: &str, spec: &Spec<'_>, group: u32) -> netlink
 fn explained(spec: &Spec<'_>, cause: netlink::Error) -> Error {
     let kind = spec.kind.name();
     let (module, or_so) = match &spec.kind {
-        LinkKind::Vlan { .. } => ("8021q", "; or its master, as lo, carries no VLANs"),
+        LinkKind::Vlan { .. } => ("8021q", "; or the master does not support VLANs, such as lo"),
         LinkKind::Ipvlan { mode: IpvlanMode::L3s, .. } => {
             (kind, "; or it was built without the mode l3s (CONFIG_IPVLAN_L3S)")
         }
@@ -111,6 +111,6 @@ fn taken_id(kind: &LinkKind, master: &str, cause: netlink::Error) -> Error {
     let LinkKind::Vlan { id, .. } = kind else { return cause.into() };
     Error::config(format!("VLAN {id} of master {master} has an interface already, on the host or in a container"))
         .detail(format!(
-            "there can be only one; for several containers use bridge with the key vlan, or macvlan on {master}.{id}: {cause}"
+            "{cause}; a VLAN of a master can have only one interface; for several containers, use bridge with the key vlan, or macvlan on {master}.{id}"
         ))
 }

@@ -16,7 +16,7 @@ pub fn refuse_taken_name(sandbox: &Namespace, at: &Attachment) -> Result<()> {
             Code::InvalidEnvironment,
             format!("CNI_IFNAME {} is taken in {sandbox}", at.ifname),
         )
-        .detail("an earlier ADD was not followed by its DEL, or another plugin created the interface")),
+        .detail("an earlier ADD was not followed by its DEL, or another plugin created the interface: run DEL, or choose another CNI_IFNAME")),
     }
 }
 

@@ -31,8 +31,8 @@ fn warn_of_silenced_routers(host: &Namespace) -> Result<()> {
     let key = format!("ipv6/conf/{}/accept_ra", uplink.name);
     if host.sysctl(&key).is_ok_and(|value| value == "1") {
         cni::warn(&format!(
-            "the host forwards IPv6 from now on, and no longer takes routes from routers on {0}: if its default route \
-             comes from them, sysctl -w net/ipv6/conf/{0}/accept_ra=2",
+            "the host now forwards IPv6, and therefore ignores router advertisements on {0}. If the host's default route \
+             comes from them, run `sysctl -w net/ipv6/conf/{0}/accept_ra=2`",
             uplink.name
         ));
     }

@@ -5,7 +5,7 @@ use netlink::Link;
 use serde::Deserialize;
 
 use crate::Namespace;
-use crate::verify::differs;
+use crate::verify::{differs, missing};
 
 /// The keys as written.
 #[derive(Debug, Default, Deserialize)]
@@ -79,7 +79,7 @@ impl ParentConf {
         let namespace = if self.in_container { sandbox } else { host };
         let Some(name) = &self.name else {
             let parent = namespace.nl.link_named_by(child.peer)?;
-            return parent.ok_or_else(|| differs(&child, "master", "a link", "none"));
+            return parent.ok_or_else(|| missing("its master", &child));
         };
         let parent = named(namespace, name, "master")?;
         // The kernel puts a macvlan on a macvlan, and an ipvlan on an ipvlan, on the latter's parent.

@@ -51,8 +51,9 @@ pub fn container<C>(sandbox: &Namespace, call: &Check<C>, expected: Expected<'_>
 /// # Errors
 /// Code 7 if it is not listed.
 pub fn listed<'a>(prev: &'a AddResult, at: &Attachment) -> Result<&'a Interface> {
-    prev.container_interface(&at.ifname)
-        .ok_or_else(|| Error::config(format!("prevResult has no interface {} in a sandbox", at.ifname)))
+    prev.container_interface(&at.ifname).ok_or_else(|| {
+        Error::config(format!("prevResult does not list interface {} in the container", at.ifname))
+    })
 }
 
 /// Checks the kind of a link.
@@ -203,7 +204,8 @@ pub fn differs(link: &Link, property: &str, expected: &str, found: &str) -> Erro
     )
 }
 
-fn missing(what: &str, link: &Link) -> Error {
+/// The error of CHECK for a part of the attachment that no longer exists.
+pub fn missing(what: &str, link: &Link) -> Error {
     Error::new(Code::Internal, format!("link {}: {what} is missing", link.name))
-        .detail("it was removed after ADD; run DEL and ADD to attach the container again")
+        .detail("it was removed after ADD; restart the container: its runtime calls DEL and ADD")
 }

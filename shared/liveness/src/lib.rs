@@ -31,8 +31,8 @@ pub struct Namespaces {
     ids: BTreeSet<Id>,
     /// Addresses in each namespace.
     inside: BTreeMap<Id, BTreeSet<IpAddr>>,
-    /// Addresses in existing namespaces to which links of the host lead, by the namespace numbers of these links.
-    behind: BTreeMap<i32, BTreeSet<IpAddr>>,
+    /// Addresses in namespaces to which links of the host lead, by network namespace id (nsid, `ip netns list-id`).
+    by_nsid: BTreeMap<i32, BTreeSet<IpAddr>>,
     /// Paths where namespaces are mounted, in any mount namespace.
     paths: BTreeSet<PathBuf>,
     /// Mounts by namespace, each with a file that this process can open.
@@ -40,7 +40,7 @@ pub struct Namespaces {
     /// Namespaces that a process is in or has open.
     used: BTreeSet<Id>,
     unused: Vec<Unused>,
-    /// Paths of namespaces that are treated as unused.
+    /// Paths of unused namespaces that are treated as nonexistent ([`Namespaces::ignore_unused`]).
     orphaned: BTreeSet<PathBuf>,
     /// Names in cnitool's own mount namespace.
     names: BTreeSet<OsString>,
@@ -51,9 +51,9 @@ pub struct Namespaces {
     unsure: Option<String>,
     /// The host's own addresses.
     own: BTreeSet<IpAddr>,
-    /// Numbers of namespaces that could not be examined, and their paths. The namespaces may have been deleted
+    /// Inodes of namespaces that could not be examined, and their paths. The namespaces may have been deleted
     /// meanwhile.
-    seen: BTreeMap<u64, String>,
+    unexamined: BTreeMap<u64, String>,
     /// Why a process or its files could not be examined.
     blind: Option<String>,
 }
@@ -88,7 +88,7 @@ impl Namespaces {
             }
         }
         let examined: BTreeSet<u64> = this.ids.iter().map(|(_, number)| *number).collect();
-        this.seen.retain(|number, _| !examined.contains(number));
+        this.unexamined.retain(|inode, _| !examined.contains(inode));
         this.find_unused(&host);
         Ok(this)
     }
@@ -100,7 +100,7 @@ impl Namespaces {
 
     /// Why not every existing namespace was examined.
     pub fn obstacle(&self) -> Option<String> {
-        let unexamined = || self.seen.iter().next();
+        let unexamined = || self.unexamined.iter().next();
         let reported = self.blind.clone().or_else(|| self.unsure.clone());
         reported.or_else(|| {
             unexamined().map(|(number, place)| format!("net:[{number}] at {place} cannot be entered"))
@@ -119,7 +119,7 @@ impl Namespaces {
 
     /// Whether a namespace has, or may have, an address.
     pub fn may_have(&self, address: IpAddr) -> bool {
-        let mut all = self.inside.values().chain(self.behind.values());
+        let mut all = self.inside.values().chain(self.by_nsid.values());
         self.unsure.is_some() || all.any(|addresses| addresses.contains(&address))
     }
 
@@ -127,7 +127,7 @@ impl Namespaces {
     /// in no other namespace.
     pub fn leads_to_namespace(&self, link: &str) -> Option<bool> {
         let peer = self.links.iter().find(|one| one.name == link)?.peer_netns_id?;
-        Some(self.behind.contains_key(&peer))
+        Some(self.by_nsid.contains_key(&peer))
     }
 
     /// Whether a namespace is mounted at a path, or a process has it there, in any mount namespace.
@@ -159,10 +159,10 @@ impl Namespaces {
         for link in self.links.clone() {
             let Some(peer) = link.peer_netns_id.filter(|peer| seen.insert(*peer)) else { continue };
             match host.addresses_beyond(peer) {
-                Ok(Some(addresses)) => drop(self.behind.insert(peer, ips(&addresses))),
+                Ok(Some(addresses)) => drop(self.by_nsid.insert(peer, ips(&addresses))),
                 Ok(None) => {}
                 Err(e) => {
-                    self.behind.insert(peer, BTreeSet::new());
+                    self.by_nsid.insert(peer, BTreeSet::new());
                     self.unsure.get_or_insert_with(|| format!("{}: {e}", link.name));
                 }
             }
@@ -200,7 +200,7 @@ impl Namespaces {
             let mount = || (file, BTreeSet::new());
             self.mounts.entry(found).or_insert_with(mount).1.insert(path.to_owned());
         } else {
-            self.seen.insert(number, file.display().to_string());
+            self.unexamined.insert(number, file.display().to_string());
         }
     }
 
@@ -247,7 +247,7 @@ impl Namespaces {
             // The mount is of another kind of namespace, or the process has exited.
             None if is_namespace(path) && id(path).is_ok_and(|now| now == found) => {
                 let number = fs::read_link(path).ok().and_then(|to| number(to.to_str()?));
-                self.seen.extend(number.map(|number| (number, path.display().to_string())));
+                self.unexamined.extend(number.map(|number| (number, path.display().to_string())));
             }
             None => {}
         }
@@ -358,7 +358,7 @@ fn processes() -> impl Iterator<Item = PathBuf> {
     all.filter(move |one| is_number(&one.file_name())).map(|one| one.path())
 }
 
-/// The device and inode of a network namespace. `None` for any other file.
+/// The addresses in the network namespace at a path. `None` if it cannot be entered.
 fn addresses_at(path: &Path) -> Option<Vec<Address>> {
     let netns = NetNs::open_if_present(path).ok()??;
     netns.enter(Netlink::open).ok()?.ok()?.addresses(None).ok()

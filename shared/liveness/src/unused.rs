@@ -45,12 +45,12 @@ impl Namespaces {
         let orphaned: Vec<Unused> = orphaned;
         for Unused { id, peer, paths, .. } in orphaned {
             self.ids.remove(&id);
-            self.seen.remove(&id.1);
+            self.unexamined.remove(&id.1);
             self.inside.remove(&id);
             self.paths.retain(|path| !paths.contains(path));
             self.orphaned.extend(paths);
             if let Some(peer) = peer {
-                self.behind.remove(&peer);
+                self.by_nsid.remove(&peer);
             }
         }
     }

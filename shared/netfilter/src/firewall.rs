@@ -91,8 +91,7 @@ impl Firewall {
     }
 
     /// Installs an attachment's rules, replacing its rules of the same kind. A newer mapping of a host port takes
-    /// precedence over another attachment's, and UDP flows to the port are flushed. The spoof check always uses
-    /// nftables.
+    /// precedence over another attachment's, and UDP flows to the port are flushed. Kinds without iptables rules, such as the spoof check and isolation, always use nftables.
     ///
     /// # Errors
     /// Code 7 if the backend does not support the rules. Otherwise the tool's or the kernel's error. Nothing is changed
@@ -270,9 +269,11 @@ impl Firewall {
         let here = self.backend();
         match rules.backend() {
             Some(expected) if expected != here => Err(Error::config(format!(
-                "the conditions or the mark's chain require the backend {expected}, but the backend is {here}"
+                "conditionsV4, conditionsV6 or externalSetMarkChain require the backend {expected}, but the backend is {here}"
             ))
-            .detail(format!("set `backend` to `{expected}`, or write the conditions for {here}"))),
+            .detail(format!(
+                "set `backend` to `{expected}`, write the conditions in the syntax of {here}, or remove externalSetMarkChain"
+            ))),
             _ => Ok(()),
         }
     }
@@ -355,7 +356,7 @@ impl Reference {
     fn has(&self, (owner, rules): OwnedRules<'_>) -> Result<bool> {
         if let (Some(nft), Some(reference)) = (&*self.nft, rules.reference()) {
             let found = nft.has_reference(owner, reference);
-            if found.map_err(|r| r.during("look for", "rules of the reference"))? {
+            if found.map_err(|r| r.during("look for", "rules of containernetworking/plugins"))? {
                 return Ok(true);
             }
         }

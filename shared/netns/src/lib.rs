@@ -142,7 +142,7 @@ impl NetNs {
         let here = Self::current()?;
         setns(&here.file, CloneFlags::CLONE_NEWNET).map_err(|e| here.failed(ENTER, e.into()))?;
         unshare(CloneFlags::CLONE_NEWNET)
-            .map_err(|e| here.failed("create another one next to it", e.into()))?;
+            .map_err(|e| here.failed("create a temporary namespace, starting from", e.into()))?;
         let guard = ReturnGuard(&here);
         let value = closure();
         drop(guard);

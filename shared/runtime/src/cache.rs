@@ -236,8 +236,8 @@ impl Cache {
         inner
     }
 
-    /// Attachments of a network, and files that may belong to one but cannot be assigned. Entries in the earliest format are included only
-    /// if they are running, because the names of their files are ambiguous.
+    /// Attachments of a network, and files that may belong to one but cannot be assigned. An entry in the earliest format is included only
+    /// if its namespace exists or is unknown, because the name of its file is ambiguous.
     ///
     /// # Errors
     /// Code 5 if the directory cannot be read.

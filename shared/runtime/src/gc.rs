@@ -109,9 +109,9 @@ impl Runtime {
         }
         // The container of the unreadable file may be running, and the plugins would treat it as stale.
         if let Some(path) = unsure {
-            let text = format!("{} cannot be read, and its container may be alive", path.display());
+            let text = format!("GC did not call the plugins: {} cannot be read, and its container may be alive", path.display());
             let error = cni::Error::new(Code::Io, text);
-            failures.note::<()>(Err(error.detail("remove the file, or DEL the attachment").into()));
+            failures.note::<()>(Err(error.detail("stop the container, and delete the file").into()));
         } else if network.version >= Command::Gc.since() {
             let valid = valid.into_iter().collect();
             let extras = Extras { valid: Some(&valid), ..Extras::default() };

@@ -26,10 +26,14 @@ const KUBELETS: u64 = 2_147_483_647;
 
 /// Prints a table: a row for each rate and burst.
 pub fn table() {
-    println!("| rate | burst | received, with headers | received, payload | sent, with headers | sent, payload |\n|---|---|---|---|---|---|");
+    println!(
+        "| rate | burst | received, with headers | received, payload | sent, with headers | sent, payload |\n|---|---|---|---|---|---|"
+    );
     for rate in RATES {
         // One or two ticks of a timer, and room for some packets.
-        for (burst, name) in [((rate / 50).max(200_000), "20 ms of the rate, at least 25 kB"), (KUBELETS, "kubelet's")] {
+        for (burst, name) in
+            [((rate / 50).max(200_000), "20 ms of the rate, at least 25 kB"), (KUBELETS, "kubelet's")]
+        {
             let [ingress, egress] = [true, false].map(|ingress| flow(ingress, rate, burst));
             let cells = [ingress, egress].map(|measured| match measured {
                 Ok((wire, payload)) => format!("{} | {}", percent(wire, rate), percent(payload, rate)),

@@ -181,7 +181,10 @@ fn an_installation_into_a_directory_that_no_runtime_uses_prints_a_warning() {
     let dirs = ["/opt/cni/bin", "/usr/lib/cni", "/usr/libexec/cni"];
     let host = Host::new(&lab, &[("/etc/containerd/config.toml", CONTAINERD)], &dirs);
     let said = ok(&host.install(&["--dir", "/opt/cni/bin"]));
-    assert!(said.contains("no runtime of this host looks in /opt/cni/bin, but in /usr/lib/cni"), "{said}");
+    assert!(
+        said.contains("no runtime of this host looks in /opt/cni/bin; they look in /usr/lib/cni"),
+        "{said}"
+    );
     assert_eq!(host.installed(), ["/opt/cni/bin"]);
 
     let host = Host::new(&lab, &[("/usr/bin/podman", ""), ("/usr/libexec/cni/bridge", "others'")], &dirs);

@@ -73,7 +73,7 @@ impl Daemon {
         if containers.len() < 2 || !served.is_empty() {
             return Ok(Value::Null);
         }
-        let named: Vec<String> = unserved.iter().take(10).map(|one| one.key.with_family()).collect();
+        let named: Vec<String> = unserved.iter().take(10).map(|one| one.key.describe()).collect();
         let (count, shown) = (unserved.len(), named.join(", "));
         Err(Error::new(
             Code::LimitedConnectivity,
@@ -162,7 +162,7 @@ impl Daemon {
 
 /// Code 999: the attachment has no lease.
 fn no_lease(key: &Key) -> Error {
-    Error::new(Code::Internal, format!("the DHCP daemon has no lease for {}", key.with_family()))
+    Error::new(Code::Internal, format!("the DHCP daemon has no lease for {}", key.describe()))
         .detail("it was released, has expired, or never existed; `dhcp list` lists the leases")
 }
 

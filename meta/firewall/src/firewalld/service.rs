@@ -51,16 +51,23 @@ impl Service {
         let doing = || format!("add {source} to firewalld's zone {zone}");
         match word(&refused) {
             "ZONE_CONFLICT" => {
-                let other = match self.ask("getZoneOfSource", &[source]) {
-                    Ok(Answer::Text(zone)) => zone,
-                    _ => "another one".into(),
+                let (place, remedy) = match self.ask("getZoneOfSource", &[source]) {
+                    Ok(Answer::Text(other)) => (
+                        format!("zone {other}"),
+                        format!("run `firewall-cmd --zone={other} --remove-source={source}`"),
+                    ),
+                    _ => (
+                        "another zone".to_owned(),
+                        format!(
+                            "`firewall-cmd --get-zone-of-source={source}` shows the zone; remove the source there"
+                        ),
+                    ),
                 };
-                Err(Error::config(format!("{}: it is in the zone {other}", doing())).detail(format!(
-                    "remove it there, `firewall-cmd --zone={other} --remove-source={source}`, or set firewalldZone"
-                )))
+                Err(Error::config(format!("{}: it is already in {place}", doing()))
+                    .detail(format!("{remedy}, or set firewalldZone")))
             }
             "INVALID_ZONE" => Err(Error::config(format!("{}: there is no such zone", doing()))
-                .detail("`firewall-cmd --get-zones` lists the zones; the key is firewalldZone")),
+                .detail("set firewalldZone to one of the zones that `firewall-cmd --get-zones` lists")),
             _ => Err(failure(&doing(), refused)),
         }
     }
@@ -101,7 +108,7 @@ fn word(error: &BusError) -> &str {
 
 fn unknown(error: BusError) -> Error {
     failure("look for firewalld on the system bus", error)
-        .detail("check the bus with `busctl status`; it is not asked if backend is nftables or iptables")
+        .detail("check the bus with `busctl status`, or set backend to nftables or iptables, which do not need firewalld")
 }
 
 fn failure(doing: &str, error: BusError) -> Error {

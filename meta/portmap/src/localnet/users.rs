@@ -86,7 +86,7 @@ impl Users {
     }
 }
 
-/// Differs from all other file names: no label contains `:`.
+/// The name of a user's file. It contains `:`, so it differs from `before`. No label contains `:`.
 fn file_name(label: &str) -> String {
     label.replace('/', ":")
 }
@@ -95,7 +95,7 @@ fn is_used(dir: &Path) -> io::Result<bool> {
     Ok(names(dir)?.iter().any(|name| name.to_string_lossy().contains(':')))
 }
 
-/// The names in a directory. None if it does not exist: who only lists the users holds no lock, and another plugin may delete it meanwhile.
+/// The names in a directory. Empty if it does not exist: a dry run holds no lock, so another plugin may delete it meanwhile.
 fn names(dir: &Path) -> io::Result<Vec<OsString>> {
     match fs::read_dir(dir) {
         Err(e) if e.kind() == ErrorKind::NotFound => Ok(Vec::new()),

@@ -552,7 +552,8 @@ fn an_offer_without_a_required_option_fails_soon_and_the_error_names_server_and_
         actions = client.tick(deadline);
     }
     let [Action::Failed(error)] = &actions[..] else { panic!("{actions:?}") };
-    let expected = "DHCP server 10.0.0.1 offered 10.0.0.7 without what ipam.request asks for: ntp-servers";
+    let expected =
+        "DHCP server 10.0.0.1 offered 10.0.0.7 without the required options of ipam.request: ntp-servers";
     assert_eq!(error.msg(), expected);
 
     // A better offer is accepted in time. If an ACK lacks the option, its address is released.

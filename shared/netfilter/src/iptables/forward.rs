@@ -41,7 +41,7 @@ pub(crate) fn verify(openings: &[(Family, Opening)]) -> Result<()> {
                 "the rule that accepts marked packets is missing in chain {} of iptables-legacy",
                 opening.chain()
             );
-            return Err(Error::new(Code::Internal, text).detail("`cnitool repair` adds it"));
+            return Err(Error::new(Code::Internal, text).detail("`cnitool repair --all` restores it"));
         }
     }
     Ok(())

@@ -93,7 +93,7 @@ pub(super) fn warn_without_tools(family: Family) {
     let tool = family.choose("iptables", "ip6tables");
     cni::warn(&format!(
         "there may be rules of {tool}-legacy, but {tool} is not installed, so they cannot be removed: \
-         install the package iptables, and run `cnitool gc`"
+         install the package iptables, and run `cnitool gc --all`"
     ));
 }
 

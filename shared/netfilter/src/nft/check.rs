@@ -44,7 +44,7 @@ impl Nft {
         match drift.map_err(|r| failure("check", kind, "read the ruleset", r))?.changed.first() {
             Some((_, rule)) => {
                 let text = format!("the rule \"{}\" of chain {} was changed", rule.comment, rule.chain);
-                Err(Error::new(Code::Internal, text).detail("`cnitool repair` restores it"))
+                Err(Error::new(Code::Internal, text).detail("`cnitool repair --all` restores it"))
             }
             None => Ok(()),
         }

@@ -134,7 +134,7 @@ impl Nft {
 
     fn remove_planned(&self, query: Query<'_>, known: &Plan, stay: impl Fn(&Plan) -> bool) -> Result<Plan> {
         let mut plan = Plan::default();
-        retry(&self.socket, "other backends and the reference", "remove", |_| {
+        retry(&self.socket, "other backends and containernetworking/plugins", "remove", |_| {
             plan = foreign::remove(&self.socket, query, known, &stay)?;
             self.has_deleted.set(self.has_deleted.get() || !plan.is_empty());
             Ok(())

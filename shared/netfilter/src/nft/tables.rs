@@ -80,8 +80,8 @@ pub(super) fn closed(
         if !is_open {
             let family = family.choose("ip", "ip6");
             return Ok(Some(format!(
-                "the rule that accepts marked packets is missing in chain {} of table {family} {TABLE}; `cnitool repair` \
-                 adds it",
+                "the rule that accepts marked packets is missing in chain {} of table {family} {TABLE}; `cnitool \
+                 repair --all` restores it",
                 opening.chain()
             )));
         }

@@ -38,7 +38,7 @@ impl Conditions {
         };
         match (this.v4.backend(), this.v6.backend()) {
             (Some(a), Some(b)) if a != b => {
-                Err(format!("conditionsV4 is in the words of {a}, conditionsV6 in those of {b}"))
+                Err(format!("conditionsV4 has the syntax of {a}, conditionsV6 in those of {b}"))
             }
             _ => Ok(this),
         }
