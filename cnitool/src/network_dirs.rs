@@ -93,7 +93,10 @@ impl NetworkDir {
     pub fn advice(&self, network: &str) -> String {
         let (runtimes, dir) = (self.runtimes.join(", "), self.conf.path().display());
         let plugins: Vec<String> = self.plugins.iter().map(|dir| dir.display().to_string()).collect();
-        format!("{runtimes} has {network}: --conf-dir {dir} --plugin-path {}", plugins.join(":"))
+        format!(
+            "network {network} is in a directory of {runtimes}: add --conf-dir {dir} --plugin-path {}",
+            plugins.join(":")
+        )
     }
 
     pub fn is(&self, dir: &ConfDir) -> bool {

@@ -59,7 +59,7 @@ pub fn plugins(from: &Path, link: bool, selection: &Selection) -> Result<Sources
             Code::InvalidConfig,
             format!("there is no plugin {missing:?} in {}", from.display()),
         )
-        .detail(format!("there are {}", names.join(", "))));
+        .detail(format!("the directory contains {}", names.join(", "))));
     }
     if found.is_empty() {
         return Err(Error::new(Code::InvalidConfig, format!("there are no plugins in {}", from.display()))

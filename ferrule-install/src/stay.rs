@@ -78,8 +78,8 @@ impl Stay {
         if is_limited {
             if !is_quiet {
                 say(&format!(
-                    "warning: somebody has replaced or removed {names} in {} again; they stay so for now: this has \
-                     happened {LIMIT} times within an hour. Is there another installer of plugins?",
+                    "warning: somebody has replaced or removed {names} in {} again. This has happened {LIMIT} times \
+                     within an hour, so ferrule-install does not replace them for now. Stop the other installer",
                     dir.display()
                 ));
             }

@@ -249,7 +249,8 @@ fn networks_of_all_runtimes_are_found_where_the_configuration_of_each_says() {
     assert_eq!(tool.json("list networks").as_array().unwrap().len(), 1, "its own directory only");
 
     let elsewhere = tool.run("status pods");
-    let advice = "CRI-O has pods: --conf-dir /run/lab/crio/ --plugin-path /run/lab/bin";
+    let advice =
+        "network pods is in a directory of CRI-O: add --conf-dir /run/lab/crio/ --plugin-path /run/lab/bin";
     assert!(elsewhere.exit == Some(3) && elsewhere.stderr.contains(advice), "{elsewhere:#?}");
 }
 

@@ -162,7 +162,7 @@ fn key_json(key: &Key) -> Value {
 fn key_text(topic: &str, key: &Key, ui: &Ui) -> String {
     let default = if key.is_required() { "none: it is required" } else { key.default };
     let mut text = format!("{}\n{}\n\n", ui.styled(Style::Name, topic), key.about);
-    text += &format!("  takes    {}\n  default  {default}\n", key.takes.describe());
+    text += &format!("  accepts  {}\n  default  {default}\n", key.takes.describe());
     let inner: Vec<&Key> = key.takes.keys().iter().collect();
     if !inner.is_empty() {
         text += &format!("\n{}", key_table(&inner).render(ui, ""));

@@ -48,7 +48,7 @@ impl Plugin for Dhcp {
 
     fn add(call: &Add<Conf>, undo: &mut Undo) -> Result<AddResult> {
         let (conf, at, network) = (&call.conf, &call.attachment, &call.net.name);
-                // An invalid option in CNI_ARGS is reported before the daemon is called.
+        // An invalid option in CNI_ARGS is reported before the daemon is called.
         conf.provided(&call.args)?;
         let netns = NetNs::open(&call.netns).code(Code::UnknownContainer)?;
         let add = Some(Random::from_kernel().number());

@@ -71,8 +71,8 @@ impl Server {
     /// Opens a process if it is the server.
     fn open(number: i32, conf: &Path) -> Result<Option<Self>> {
         let failed = |e: &io::Error| {
-            Error::io(format!("look at process {number}"), e)
-                .detail("to look at processes of other users requires CAP_SYS_PTRACE")
+            Error::io(format!("examine process {number}"), e)
+                .detail("this requires CAP_SYS_PTRACE for processes of other users")
         };
         let Some(pid) = Pid::from_raw(number) else { return Ok(None) };
         let fd = match pidfd_open(pid, PidfdFlags::empty()) {

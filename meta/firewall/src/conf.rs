@@ -32,7 +32,7 @@ pub struct Conf {
     pub opening: Opening,
     /// firewalld's zone for the container's addresses.
     pub zone: String,
-        /// The key `ingressPolicy`.
+    /// The key `ingressPolicy`.
     pub policy: Policy,
 }
 
@@ -50,7 +50,7 @@ pub enum Backend {
 /// The traffic from and to a container that is dropped (the key `ingressPolicy`).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Policy {
-        /// Drops nothing.
+    /// Drops nothing.
     #[default]
     Open,
     /// Drops routed traffic between the container's bridge and other bridges with a policy.

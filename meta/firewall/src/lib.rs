@@ -112,7 +112,7 @@ impl Plugin for Firewall {
             return firewalld::available_on_bus();
         }
         netfilter::Firewall::check_available(backend(&call.conf), Forward::KIND)?;
-                // Without a configured backend, ADD can use iptables, where a chain that drops packets can be opened.
+        // Without a configured backend, ADD can use iptables, where a chain that drops packets can be opened.
         let needs_nftables = call.conf.backend == Some(Backend::Nftables);
         let firewall = netfilter::Firewall::open(backend(&call.conf)).code(Code::NotAvailable)?;
         let blocking = firewall.blocking_chains(call.conf.opening.bit, &Family::ALL)?;

@@ -220,7 +220,7 @@ impl Namespace {
         let (refused, causes): (Vec<_>, Vec<_>) =
             self.enter(|| pairs.iter().filter_map(refused).collect::<Vec<_>>())?.into_iter().unzip();
         if let Some(cause) = causes.first() {
-            let what = format!("set {} in /proc/sys/net of {self}", refused.join(", "));
+            let what = format!("cannot set {} in /proc/sys/net of {self}", refused.join(", "));
             cni::warn(&format!("the kernel's setting stays: {}", Error::io(what, cause).msg()));
         }
         Ok(())

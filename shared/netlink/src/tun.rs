@@ -77,7 +77,7 @@ impl Tun {
     /// # Errors
     /// If the kernel refuses.
     pub fn persist(&self) -> Result<()> {
-        self.set(libc::TUNSETPERSIST, 1).map_err(|r| r.during("make persistent", "the tap"))
+        self.set(libc::TUNSETPERSIST, 1).map_err(|r| r.during("make the tap", "persistent"))
     }
 
     #[allow(unsafe_code)]

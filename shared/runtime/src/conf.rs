@@ -202,7 +202,7 @@ impl PluginConf {
 
 /// Reads a regular file of limited size.
 fn read(file: &Path) -> cni::Result<Vec<u8>> {
-    system::file::read(file, MAX_BYTES).map_err(|e| cni::Error::io("read it", &e))
+    system::file::read(file, MAX_BYTES).map_err(|e| cni::Error::io("cannot be read", &e))
 }
 
 /// Decodes an object. Errors contain line and column.
@@ -216,7 +216,7 @@ fn not_json(bytes: &[u8], error: &serde_json::Error) -> cni::Error {
     let source = match std::str::from_utf8(bytes) {
         Ok(source) => source,
         Err(e) => {
-            return decoding(format!("it is not UTF-8 text: byte {} begins no character", e.valid_up_to()));
+            return decoding(format!("it is not UTF-8 text: invalid byte at position {}", e.valid_up_to()));
         }
     };
     match text::parse(source).1.into_iter().next() {

@@ -109,7 +109,10 @@ impl Runtime {
         }
         // The container of the unreadable file may be running, and the plugins would treat it as stale.
         if let Some(path) = unsure {
-            let text = format!("GC did not call the plugins: {} cannot be read, and its container may be alive", path.display());
+            let text = format!(
+                "GC did not call the plugins: {} cannot be read, and its container may be alive",
+                path.display()
+            );
             let error = cni::Error::new(Code::Io, text);
             failures.note::<()>(Err(error.detail("stop the container, and delete the file").into()));
         } else if network.version >= Command::Gc.since() {

@@ -77,18 +77,25 @@ pub fn run(command: &mut Command, request: &[u8], limits: Limits) -> Result<Outc
         command.process_group(0);
     }
     let deadline = limits.time.map(|time| Instant::now() + time);
-    let never_ran = |e| Stopped { why: IoStop::System("start it", e), log: Vec::new(), remains: None };
+    let never_ran =
+        |e| Stopped { why: IoStop::System("start the program", e), log: Vec::new(), remains: None };
     let mut child = spawn(command).map_err(never_ran)?;
     let mut io = match ChildIo::new(&mut child, request, limits.bytes) {
         Ok(io) => io,
-        Err(e) => return Err(stop(child, limits, IoStop::System("read its output", e), Vec::new())),
+        Err(e) => {
+            return Err(stop(child, limits, IoStop::System("read the program's output", e), Vec::new()));
+        }
     };
     if let Err(why) = io.until(deadline) {
         return Err(stop(child, limits, why, io.log));
     }
     match child.wait() {
         Ok(status) => Ok(Outcome { status, out: io.out, log: io.log }),
-        Err(e) => Err(Stopped { why: IoStop::System("wait for it to exit", e), log: io.log, remains: None }),
+        Err(e) => Err(Stopped {
+            why: IoStop::System("wait for the program to exit", e),
+            log: io.log,
+            remains: None,
+        }),
     }
 }
 
@@ -210,7 +217,7 @@ mod tests {
     fn a_missing_program_is_an_error() {
         let stopped = run(&mut Command::new("/no/such/program"), b"", ALL).unwrap_err();
         assert!(
-            matches!(&stopped.why, IoStop::System("start it", e) if e.kind() == io::ErrorKind::NotFound),
+            matches!(&stopped.why, IoStop::System("start the program", e) if e.kind() == io::ErrorKind::NotFound),
             "{stopped:?}"
         );
     }

@@ -42,8 +42,9 @@ pub const PLUGINS: &[Plugin] = &[
                 "ingressPolicy",
                 Type::OneOf(&["open", "same-bridge", "isolated"]),
                 "open",
-                "Who may open connections to the container. open: all sources. same-bridge: not containers \
-                 on other bridges with a policy. isolated: nor other containers on the same bridge.",
+                "Who may open connections to the container. open: all sources. same-bridge: all sources except \
+                 containers on other bridges that have the policy same-bridge or isolated. isolated: as \
+                 same-bridge, and also not containers on the same bridge.",
             ),
             key(
                 "acceptMarkBit",

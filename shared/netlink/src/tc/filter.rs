@@ -151,7 +151,7 @@ impl Netlink {
         let mut message = Message::new(RTM_NEWTFILTER, flags, &header(link, 0, INGRESS, info));
         message.put_str(TCA_KIND, "u32");
         message.nest(TCA_OPTIONS, |m| redirect.write(m));
-        self.order(message, "redirect what comes in by link", &link.name)
+        self.order(message, "redirect packets that arrive at link", &link.name)
     }
 
     /// Deletes one filter, or, with handle 0, all of its precedence. Succeeds if it does not exist.

@@ -157,7 +157,7 @@ impl<'a> ChildIo<'a> {
 }
 
 fn unheard(e: io::Error) -> IoStop {
-    IoStop::System("read its output", e)
+    IoStop::System("read the program's output", e)
 }
 
 /// Reads the available bytes while `take` accepts them. Returns whether the pipe has ended.

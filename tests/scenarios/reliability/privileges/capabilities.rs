@@ -77,7 +77,7 @@ fn is_refused(fixture: &Fixture, plugin: &str, command: &str, capabilities: &[&s
         || format!("{:?}", with(&fixture.call(command, prev.as_ref()), capabilities).run(command).error());
     let (mut text, start) = (refusal(), Instant::now());
     // Concurrent tests have servers of dnsname with the same paths. Without all of a server's capabilities, its process cannot be read.
-    let is_of_another = |text: &str| missing != "CAP_SYS_PTRACE" && text.contains("look at process");
+    let is_of_another = |text: &str| missing != "CAP_SYS_PTRACE" && text.contains("examine process");
     while is_of_another(&text) && start.elapsed() < Duration::from_secs(600) {
         thread::sleep(Duration::from_millis(100));
         text = refusal();
