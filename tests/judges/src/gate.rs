@@ -37,7 +37,7 @@ impl<'a> Gate<'a> {
              ln -f {PLUGINS}/{plugin} {real}
              ln -s {program} {PLUGINS}/new; mv {PLUGINS}/new {PLUGINS}/{plugin}",
             real = real(plugin).display(),
-            program = program.display()
+            program = lab::quoted(&program)
         ));
         Self { host, plugin }
     }
