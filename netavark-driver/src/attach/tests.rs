@@ -49,7 +49,7 @@ fn addresses_and_mac_are_requested_as_the_chain_declares() {
     );
     let of_others = value!([{"type": "bridge", "ipam": {"type": "whereabouts"}}]);
     let error = attach(&value!({"static_ips": ["10.1.0.7", "fd01::7"]}), &of_others).unwrap_err();
-    assert!(error.msg().contains("no more than one address"), "{error}");
+    assert!(error.msg().contains("accepts only one address"), "{error}");
     assert!(error.details().contains("\"ips\": true"), "{error}");
 }
 
@@ -130,7 +130,7 @@ fn ranges_and_protocols_of_ports_become_single_mappings() {
     );
     let beyond =
         value!([{"container_port": 80, "host_port": 65535, "host_ip": "", "protocol": "tcp", "range": 2}]);
-    assert!(published(beyond).unwrap_err().msg().contains("beyond port 65535"));
+    assert!(published(beyond).unwrap_err().msg().contains("exceeds port 65535"));
     let many =
         value!([{"container_port": 1, "host_port": 1, "host_ip": "", "protocol": "tcp", "range": 20000}]);
     assert!(published(many).unwrap_err().msg().contains("more than 10000 ports"));
