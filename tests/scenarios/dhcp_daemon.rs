@@ -75,7 +75,7 @@ fn a_daemon_that_cannot_be_one_says_why() {
     beyond_reference!("dhcp-restart");
     let net = silent();
     for (flags, culprit) in [
-        ("", "a DHCP daemon, or a plugin"),
+        ("", "another DHCP daemon"),
         ("-pidfile pid", "not an absolute path"),
         ("-socketpath /run/lab/other/x.sock -pidfile /run/lab/nowhere/pid", "/run/lab/nowhere/pid"),
         ("-timeout 10", "not a time"),

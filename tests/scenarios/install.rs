@@ -488,7 +488,7 @@ fn a_check_lists_plugins_that_differ_from_the_source_and_changes_nothing() {
     let missing = scene.install(&["--check"]);
     refused(&missing, "2 of 2 plugins");
     let said = String::from_utf8_lossy(&missing.stdout);
-    assert!(said.contains("portmap: No such file") && said.contains("bridge is another file"), "{said}");
+    assert!(said.contains("portmap: No such file") && said.contains("bridge differs from"), "{said}");
     scene.assert_old("checked");
 
     ok(&scene.install(&[]));

@@ -150,7 +150,7 @@ fn leases(options: &Options, workers: usize) -> ExitCode {
 /// Kills of dhcp's daemon.
 fn daemon(options: &Options, workers: usize) -> ExitCode {
     println!(
-        "| family | kills | ADD had succeeded | DEL had succeeded | nothing lost or kept |\n|---|--:|--:|--:|--:|"
+        "| family | kills | ADD had succeeded | DEL had succeeded | no lease lost, nothing left |\n|---|--:|--:|--:|--:|"
     );
     let mut clean = true;
     for family in Family::ALL.into_iter().filter(|family| family.to_string().contains(&options.only)) {

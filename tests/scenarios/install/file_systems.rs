@@ -141,7 +141,7 @@ fn on_exfat_plugins_are_copies() {
 
     // There is no space for a copy of each plugin.
     let output = install(&exfat.dir.join("bin"), &["--link", "--from", together().to_str().unwrap()], &[]);
-    refused(&output, "make room");
+    refused(&output, "free disk space");
     let said = String::from_utf8(output.stdout).unwrap();
     assert!(said.contains("without hard links"), "{said}");
     is_left_with_bridge(&exfat.dir.join("bin"));
@@ -176,7 +176,7 @@ fn if_one_file_cannot_be_replaced_none_is_installed_until_it_is_skipped() {
     lab.host().sh(&format!("mount --bind {} '{}'", mounted.display(), portmap.display()));
     let old = [("bridge", "others' bridge"), ("calico", "calico"), ("portmap", "mounted")];
     let output = scene.install(&[]);
-    for words in ["busy", "leave it out with --skip", "nothing was changed"] {
+    for words in ["busy", "exclude it with --skip", "nothing was changed"] {
         refused(&output, words);
     }
     assert_eq!(content(&scene.dir), as_map(&old));

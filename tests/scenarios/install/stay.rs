@@ -289,7 +289,7 @@ fn if_the_old_files_cannot_be_restored_nothing_changes_and_the_error_names_the_c
         (
             "fill() { ! cat /dev/zero >\"$1/ballast\"; }; fill",
             "empty() { rm \"$1/ballast\"; }; empty",
-            ["No space left", "make room"],
+            ["No space left", "free disk space"],
         ),
     ] {
         scene.others_in_place();
@@ -325,7 +325,7 @@ fn a_staying_process_reinstalls_replaced_plugins_and_gives_up_after_five_times()
         until("it is installed again", || content(&scene.dir)["bridge"] == NEW);
     }
     replace();
-    stays.says("Is there another installer");
+    stays.says("Stop the other installer");
     assert_eq!(content(&scene.dir)["bridge"], "another installer's");
     refused(&scene.install(&["--check"]), "1 of 2 plugins");
     stays.stop(&lab);
