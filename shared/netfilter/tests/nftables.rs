@@ -10,7 +10,8 @@ use std::time::Instant;
 use cni::{Attachment, ContainerId, IfName, NetworkName, Scope};
 use common::*;
 use netfilter::{
-    Backend, Conditions, Firewall, HostPorts, Kind, Mark, Masquerade, Owner, Removal, SpoofCheck,
+    Backend, Conditions, Firewall, HostPorts, Isolation, Kind, Mark, Masquerade, Owner, Removal, Rules,
+    SpoofCheck,
 };
 use netlink::wire::{Attributes, Message, read_be32};
 use netlink::{Protocol, Socket};
@@ -60,6 +61,50 @@ fn host_ports_are_elements_of_maps() {
     nftables().check(&owner("cbr0", "c1"), &rules).unwrap();
     Removal::start().collect(&network, &[HostPorts::KIND], &Scope::default()).unwrap();
     assert_eq!(ruleset(), "");
+}
+
+/// The rules of a chain as nft lists them, each with its handle.
+fn rules_of(chain: &str) -> Vec<(String, String)> {
+    let listed = run(&format!("nft -a list chain {chain}"));
+    let rule = |line: &str| {
+        let (rule, handle) = line.trim().split_once(" # handle ")?;
+        rule.contains(" comment ").then(|| (rule.to_owned(), handle.to_owned()))
+    };
+    listed.lines().filter_map(rule).collect()
+}
+
+/// If two rules were swapped, connections to host ports would be dropped, or would lose their mark.
+#[test]
+fn a_shared_rule_that_was_deleted_or_moved_returns_to_its_place_in_the_chain() {
+    lab();
+    let [bridge, interface] = ["cni0"; 2].map(|name| IfName::parse(name).unwrap());
+    let ports = host_ports(&["10.1.0.5/24", "fd00::5/64"], &["tcp 8080 80", "udp 192.0.2.1 53 53"]);
+    let isolation = Isolation { bridge, interface, within: true, bit: 12 };
+    let cases: [(_, &dyn Rules); 2] = [("hostports", &ports), ("isolation", &isolation)];
+    for (chain, rules) in cases.map(|(chain, rules)| (format!("inet ferrule {chain}"), rules)) {
+        let owner = owner("cbr0", "c1");
+        install(&nftables(), &owner, rules);
+        let order = || rules_of(&chain).into_iter().map(|(rule, _)| rule).collect::<Vec<_>>();
+        let expected = order();
+        assert!(expected.len() > 2, "{expected:?}");
+        for (index, rule) in expected.iter().enumerate() {
+            for is_moved in [false, true] {
+                let (_, handle) = &rules_of(&chain)[index];
+                run(&format!("nft delete rule {chain} handle {handle}"));
+                if is_moved {
+                    nft(&format!("add rule {chain} {rule}"));
+                }
+                if order() != expected {
+                    let refused = nftables().check(&owner, rules).unwrap_err().to_string();
+                    let comment = rule.rsplit(" comment ").next().unwrap();
+                    assert!(refused.contains(&format!("the rule {comment} of chain")), "{refused}");
+                }
+                install(&nftables(), &owner, rules);
+                assert_eq!(order(), expected, "{rule}, moved: {is_moved}");
+                nftables().check(&owner, rules).unwrap();
+            }
+        }
+    }
 }
 
 #[test]

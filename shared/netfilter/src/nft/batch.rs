@@ -118,6 +118,16 @@ impl Batch {
         self.push(format!("add a rule to chain {chain}"), new);
     }
 
+    /// Adds a rule directly before another one of the same chain.
+    pub(super) fn add_rule_before(&mut self, table: Table, next: u64, rule: &Rule) {
+        let mut new = in_table(NFT_MSG_NEWRULE, NLM_F_CREATE, table);
+        new.put_str(NFTA_RULE_CHAIN, rule.chain);
+        new.put_be64(NFTA_RULE_POSITION, next);
+        rule.expressions.write(&mut new);
+        new.put(NFTA_RULE_USERDATA, &user_data(&rule.comment));
+        self.push(format!("add a rule to chain {}", rule.chain), new);
+    }
+
     /// Replaces a rule of the same chain.
     pub(super) fn replace_rule(&mut self, table: Table, handle: u64, rule: &Rule) {
         let mut new = in_table(NFT_MSG_NEWRULE, NLM_F_REPLACE, table);

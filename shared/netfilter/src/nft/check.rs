@@ -40,12 +40,9 @@ impl Nft {
     /// Code 999, with the first changed rule.
     pub(crate) fn verify_shared(&self, kind: Kind) -> Result<()> {
         let layout = (kind.properties.nftables.layout)();
-        let drift = LayoutDiff::of(&self.socket, kind.table(), &layout);
-        match drift.map_err(|r| failure("check", kind, "read the ruleset", r))?.changed.first() {
-            Some((_, rule)) => {
-                let text = format!("the rule \"{}\" of chain {} was changed", rule.comment, rule.chain);
-                Err(Error::new(Code::Internal, text).detail("`cnitool repair --all` restores it"))
-            }
+        let diff = LayoutDiff::of(&self.socket, kind.table(), &layout);
+        match diff.map_err(|r| failure("check", kind, "read the ruleset", r))?.changed_rule() {
+            Some(what) => Err(Error::new(Code::Internal, what).detail("`cnitool repair --all` restores it")),
             None => Ok(()),
         }
     }
@@ -70,12 +67,9 @@ impl Nft {
         layout: &Layout,
         openings: &[(Family, Opening)],
     ) -> Result<Option<String>, RequestError> {
-        let drift = LayoutDiff::of(&self.socket, kind.table(), layout)?;
-        if let Some(rule) = drift.missing.first() {
-            return Ok(Some(format!("the rule \"{}\" of chain {} is missing", rule.comment, rule.chain)));
-        }
-        if let Some((_, rule)) = drift.changed.first() {
-            return Ok(Some(format!("the rule \"{}\" of chain {} was changed", rule.comment, rule.chain)));
+        let diff = LayoutDiff::of(&self.socket, kind.table(), layout)?;
+        if let Some(what) = diff.missing_rule().or_else(|| diff.changed_rule()) {
+            return Ok(Some(what));
         }
         tables::closed(&self.socket, openings)
     }

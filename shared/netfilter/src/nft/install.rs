@@ -11,6 +11,7 @@ use super::connection::Connection;
 use super::content::is_same;
 use super::deletion::put_deletion;
 use super::installed::{Installed, unique};
+use super::query::RawRule;
 use super::record_key::RecordKey;
 use super::retry::{Attempt, plain};
 use super::view::View;
@@ -67,19 +68,19 @@ impl<'a> Installation<'a> {
             Some(generation) => generation,
             None => socket.generation().map_err(plain)?,
         };
-        let drift = LayoutDiff::of(socket, table, &self.layout).map_err(plain)?;
-        if !drift.renamed.is_empty() {
+        let diff = LayoutDiff::of(socket, table, &self.layout).map_err(plain)?;
+        if !diff.renamed.is_empty() {
             let mut batch = Batch::new(Some(generation));
-            drift.put_new_names(socket, table, &mut batch).map_err(plain)?;
+            diff.put_new_names(socket, table, &mut batch).map_err(plain)?;
             batch.commit_on(socket, &[table.name])?;
             return self.attempt(replace);
         }
         // A transaction that only adds need not be bound to the generation: it fails if another program has deleted the
         // table or a set.
-        let bound = replace || !drift.is_empty();
-        self.writes_layout.set(!drift.is_empty());
+        let bound = replace || !diff.is_empty();
+        self.writes_layout.set(!diff.is_empty());
         let mut batch = Batch::new(bound.then_some(generation));
-        drift.put(table, &self.layout, &mut batch);
+        diff.put(table, &self.layout, &mut batch);
         if replace {
             self.put_replacement(&mut batch).map_err(plain)?;
         }
@@ -172,11 +173,16 @@ pub(super) struct LayoutDiff {
     /// Chains with a name of older versions: that name, and the new one.
     renamed: Vec<(&'static str, &'static str)>,
     chains: Vec<Chain>,
-    pub(super) missing: Vec<Rule>,
-    /// Rules with another content, by handle. Another program changed them, or they are of an older version.
-    pub(super) changed: Vec<(u64, Rule)>,
+    /// Missing rules.
+    missing: Vec<Rule>,
+    /// Rules whose expressions differ, by handle. Another program changed them, or they are of an older version.
+    changed: Vec<(u64, Rule)>,
+    /// Rules after a rule that they must precede, by handle.
+    misplaced: Vec<(u64, Rule)>,
     /// Rules of an older version with the same effect.
     outdated: Vec<(u64, Rule)>,
+    /// For a missing or misplaced rule, by its chain and comment: the handle of the existing rule that must follow it.
+    next: BTreeMap<(&'static str, String), u64>,
 }
 
 impl LayoutDiff {
@@ -191,7 +197,9 @@ impl LayoutDiff {
             chains.push((chain, found));
         }
         for (chain, found) in &chains {
-            for rule in layout.rules.iter().filter(|rule| rule.chain == chain.name) {
+            let expected = || layout.rules.iter().filter(|rule| rule.chain == chain.name);
+            this.compare_order(expected, found);
+            for rule in expected() {
                 let mut named = found.iter().filter(|found| found.comment == rule.comment).peekable();
                 let Some(first) = named.peek().copied() else {
                     this.missing.push(rule.clone());
@@ -210,11 +218,58 @@ impl LayoutDiff {
         Ok(this)
     }
 
-    fn is_empty(&self) -> bool {
-        self.missing.is_empty() && self.changed.is_empty() && self.outdated.is_empty()
+    /// Finds the misplaced rules of a chain, and the position of the rules that are to be added. Other rules may be between
+    /// the expected ones.
+    fn compare_order<'a, R>(&mut self, expected: impl Fn() -> R, found: &[RawRule])
+    where
+        R: DoubleEndedIterator<Item = &'a Rule>,
+    {
+        let find = |rule: &Rule| found.iter().enumerate().find(|(_, found)| found.comment == rule.comment);
+        let mut next: Option<(usize, u64)> = None;
+        for rule in expected().rev().filter(|rule| !rule.first) {
+            match find(rule) {
+                Some((index, found)) if next.is_none_or(|(next, _)| index < next) => {
+                    next = Some((index, found.handle));
+                    continue;
+                }
+                Some((_, found)) => self.misplaced.push((found.handle, rule.clone())),
+                None => {}
+            }
+            if let Some((_, handle)) = next {
+                self.next.insert((rule.chain, rule.comment.clone()), handle);
+            }
+        }
+        let Some((next, _)) = next else { return };
+        let is_late = |(index, _): &(usize, &RawRule)| *index > next;
+        let late =
+            expected().filter(|rule| rule.first).filter_map(|rule| Some((find(rule).filter(is_late)?, rule)));
+        self.misplaced.extend(late.map(|((_, found), rule)| (found.handle, rule.clone())));
     }
 
-    /// Adds missing parts, and replaces rules with another content.
+    /// The first missing rule, as text.
+    pub(super) fn missing_rule(&self) -> Option<String> {
+        let rule = self.missing.first()?;
+        Some(format!("the rule \"{}\" of chain {} is missing", rule.comment, rule.chain))
+    }
+
+    /// The first changed or misplaced rule, as text.
+    pub(super) fn changed_rule(&self) -> Option<String> {
+        let text =
+            |rule: &Rule, what: &str| format!("the rule \"{}\" of chain {} {what}", rule.comment, rule.chain);
+        let changed = self.changed.first().map(|(_, rule)| text(rule, "was changed"));
+        let moved =
+            || self.misplaced.first().map(|(_, rule)| text(rule, "follows a rule that it must precede"));
+        changed.or_else(moved)
+    }
+
+    fn is_empty(&self) -> bool {
+        self.missing.is_empty()
+            && self.changed.is_empty()
+            && self.misplaced.is_empty()
+            && self.outdated.is_empty()
+    }
+
+    /// Adds missing parts, moves misplaced rules, and replaces rules whose expressions differ.
     fn put(&self, table: Table, layout: &Layout, batch: &mut Batch) {
         if !self.missing.is_empty() {
             batch.add_table(table);
@@ -223,11 +278,24 @@ impl LayoutDiff {
         if !self.is_empty() {
             layout.sets.iter().for_each(|set| batch.add_set(table, set));
         }
-        self.missing.iter().for_each(|rule| batch.add_rule(table, rule));
+        // The kernel finds a rule by its handle only until the rule is replaced, so this is the order.
+        for rule in layout.rules.iter().filter(|rule| self.is_added(rule)) {
+            match self.next.get(&(rule.chain, rule.comment.clone())) {
+                Some(next) => batch.add_rule_before(table, *next, rule),
+                None => batch.add_rule(table, rule),
+            }
+        }
         self.changed
             .iter()
             .chain(&self.outdated)
+            .filter(|(handle, _)| !self.misplaced.iter().any(|(misplaced, _)| misplaced == handle))
             .for_each(|(handle, rule)| batch.replace_rule(table, *handle, rule));
+        self.misplaced.iter().for_each(|(handle, rule)| batch.delete_rule(table, rule.chain, *handle));
+    }
+
+    /// Whether a rule is to be added: because it is missing, or at another position.
+    fn is_added(&self, rule: &Rule) -> bool {
+        self.missing.contains(rule) || self.misplaced.iter().any(|(_, misplaced)| misplaced == rule)
     }
 
     fn put_new_names(&self, socket: &Socket, table: Table, batch: &mut Batch) -> Result<(), RequestError> {
