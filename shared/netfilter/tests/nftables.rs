@@ -108,6 +108,22 @@ fn a_shared_rule_that_was_deleted_or_moved_returns_to_its_place_in_the_chain() {
 }
 
 #[test]
+fn after_another_program_has_deleted_the_records_attachments_can_be_added_and_repaired() {
+    lab();
+    let rules = masquerade(&["10.1.0.5/24"]);
+    install(&nftables(), &owner("cbr0", "c1"), &rules);
+    run("nft delete set inet ferrule attachments");
+    install(&nftables(), &owner("cbr0", "c2"), &masquerade(&["10.1.0.6/24"]));
+    nftables().check(&owner("cbr0", "c1"), &rules).unwrap_err();
+    install(&nftables(), &owner("cbr0", "c1"), &rules);
+    nftables().check(&owner("cbr0", "c1"), &rules).unwrap();
+    for container in ["c1", "c2"] {
+        Removal::start().remove(&owner("cbr0", container), &[Masquerade::KIND]).unwrap();
+    }
+    assert_eq!(ruleset(), "");
+}
+
+#[test]
 fn many_concurrent_adds_on_an_empty_firewall_succeed() {
     lab();
     let namespace = NetNs::current().unwrap();

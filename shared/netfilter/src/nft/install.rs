@@ -4,6 +4,7 @@ use std::cell::{Cell, RefCell};
 use std::collections::{BTreeMap, BTreeSet};
 
 use netlink::{RequestError, Socket};
+use nix::errno::Errno;
 
 use super::batch::Batch;
 use super::claims::Queue;
@@ -29,6 +30,8 @@ pub(super) struct Installation<'a> {
     record_key: RecordKey,
     /// Whether the last attempt also wrote the shared layout.
     writes_layout: Cell<bool>,
+    /// Whether the last attempt needed an object that did not exist.
+    lacks_object: Cell<bool>,
     /// The generation of the ruleset that the caller has read. The first attempt is bound to it. None: read it now.
     generation: Cell<Option<u32>>,
     /// What the last attempt took over from other attachments: each record, with the label of the earlier holder.
@@ -49,6 +52,7 @@ impl<'a> Installation<'a> {
             layout: layout_of(kind, rules),
             record_key: RecordKey::of(owner, kind),
             writes_layout: Cell::new(false),
+            lacks_object: Cell::new(false),
             generation: Cell::new(None),
             taken: RefCell::default(),
         }
@@ -81,11 +85,18 @@ impl<'a> Installation<'a> {
         self.writes_layout.set(!diff.is_empty());
         let mut batch = Batch::new(bound.then_some(generation));
         diff.put(table, &self.layout, &mut batch);
+        // No rule refers to the set of records, so it may be missing although all rules exist.
+        if self.lacks_object.get() {
+            self.layout.sets.iter().for_each(|set| batch.add_set(table, set));
+        }
         if replace {
             self.put_replacement(&mut batch).map_err(plain)?;
         }
         self.put_additions(&mut batch);
-        batch.commit_on(socket, &[table.name])
+        let outcome = batch.commit_on(socket, &[table.name]);
+        let is_missing = |refusal: &RequestError| refusal.errno() == Some(Errno::ENOENT);
+        self.lacks_object.set(outcome.as_ref().is_err_and(|(_, refusal)| is_missing(refusal)));
+        outcome
     }
 
     /// Warns of elements that this attachment took over from others. Host ports return to the earlier attachments after
