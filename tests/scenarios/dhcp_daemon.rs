@@ -6,6 +6,7 @@ use std::io::{ErrorKind, Read, Write};
 use std::os::fd::OwnedFd;
 use std::os::unix::fs::PermissionsExt;
 use std::os::unix::net::{UnixListener, UnixStream};
+use std::path::Path;
 use std::process::{Command, Stdio};
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::thread;
@@ -85,6 +86,7 @@ fn a_daemon_that_cannot_be_one_says_why() {
         let said = String::from_utf8(output.stderr).unwrap();
         assert!(!output.status.success() && said.contains(culprit), "{flags}: {said}");
     }
+    assert!(!Path::new("/run/lab/other/x.sock").exists());
     assert!(net.list().is_empty());
 }
 

@@ -1,7 +1,7 @@
 //! The same tests on every host: what its kernel supports works, and everything else is reported, also by STATUS. `make
 //! test-vm` boots kernels that lack something.
 
-use lab::{Call, Chain, Container, Feature, Lab, Netns, Outcome, Snapshot, beyond_reference, tcp_says};
+use lab::{Call, Chain, Container, Feature, Lab, Netns, Outcome, Snapshot, beyond_reference, skip, tcp_says};
 use serde_json::{Value, json};
 
 use crate::common::{host_local, ips};
@@ -93,6 +93,38 @@ fn a_host_port_works_with_any_available_backend_and_status_agrees() {
         }
         network.del(&pod, "eth0", &json!({})).iter().for_each(Outcome::ok);
         is_forgotten(&lab, &before);
+    }
+}
+
+/// Other programs flush iptables' table mangle. So with any backend, the rules that protect the services on 127.0.0.1 are
+/// also in nf_tables.
+#[test]
+fn the_hosts_loopback_services_are_protected_by_nftables_with_any_backend_also_after_a_repair() {
+    beyond_reference!("repair");
+    if !Feature::Nftables.is_there() || !translates() {
+        return skip("this kernel has no nf_tables, or no NAT");
+    }
+    for keys in [json!({}), json!({"backend": "iptables"})] {
+        if keys != json!({}) && !Feature::IptablesNat.is_there() {
+            continue;
+        }
+        let lab = host();
+        lab.container("pod");
+        let mut portmap = keys.clone();
+        portmap["type"] = json!("portmap");
+        portmap["capabilities"] = json!({"portMappings": true});
+        let plugins = json!([v4(&json!({})), portmap]);
+        lab.configure("10-net.conflist", &json!({"cniVersion": "1.0.0", "name": "net", "plugins": plugins}));
+        let ports = json!({"portMappings": [{"hostPort": 8080, "containerPort": 80, "protocol": "tcp"}]});
+        let tool = lab.cnitool().env("CAP_ARGS", &ports.to_string());
+        tool.says("add net pod --container-id pod");
+        let guard = || lab.host().sh("nft list chain inet ferrule guard 2>/dev/null || true");
+        assert!(guard().contains("127.0.0.0/8"), "{keys}: {}", guard());
+        lab.host().sh("nft delete table inet ferrule");
+        tool.says("repair net");
+        assert!(guard().contains("127.0.0.0/8"), "{keys}: {}", guard());
+        tool.says("del net pod --container-id pod");
+        assert_eq!(guard(), "", "{keys}");
     }
 }
 

@@ -10,6 +10,7 @@ mod timer;
 
 use std::ffi::OsString;
 use std::fs;
+use std::path::Path;
 use std::process::{self, ExitCode};
 use std::time::Duration;
 
@@ -19,6 +20,7 @@ use nix::sys::signalfd::{SfdFlags, SignalFd};
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use system::size_limit;
 
+use listener::Listener;
 use serve::Daemon;
 
 use crate::args::{self, Args};
@@ -71,18 +73,28 @@ fn run(mut args: Args) -> Result<()> {
     })?;
     let listener = listener::open(passed, &host.socket())?;
     let pid_file = host.args.pid_file.clone();
-    if let Some(path) = &pid_file {
-        let written = fs::write(path, format!("{}\n", process::id()));
-        written.map_err(|e| Error::io(format!("write -pidfile {}", path.display()), &e))?;
-    }
-    let mut daemon = Daemon::new(host)?;
-    daemon.load_leases()?;
-    let served = daemon.serve(&listener, &signals);
+    let served = write_pid_file(pid_file.as_deref()).and_then(|()| {
+        let served = serve(host, &listener, &signals);
+        pid_file.iter().for_each(|path| drop(fs::remove_file(path)));
+        served
+    });
     listener.remove();
-    pid_file.iter().for_each(|path| drop(fs::remove_file(path)));
     // Held until here, so that no other daemon uses the leases.
     drop(locked);
     served
+}
+
+fn write_pid_file(path: Option<&Path>) -> Result<()> {
+    let Some(path) = path else { return Ok(()) };
+    let written = fs::write(path, format!("{}\n", process::id()));
+    written.map_err(|e| Error::io(format!("write -pidfile {}", path.display()), &e))
+}
+
+/// Loads the leases of earlier daemons, and serves requests until a signal.
+fn serve(host: Host, listener: &Listener, signals: &SignalFd) -> Result<()> {
+    let mut daemon = Daemon::new(host)?;
+    daemon.load_leases()?;
+    daemon.serve(listener, signals)
 }
 
 /// A descriptor for SIGTERM and SIGINT, which end the daemon. They are also blocked in all threads that are started

@@ -6,6 +6,8 @@ mod conf;
 pub mod fuzz;
 mod localnet;
 
+use std::cell::LazyCell;
+
 use cni::{Add, AddResult, Check, Del, Failures, Gc, Plugin, Repair, Result, Role, Status, Undo};
 pub use conf::Conf;
 use iface::verify;
@@ -32,7 +34,7 @@ impl Plugin for Portmap {
             call.conf.unreachable_mappings(&ports.addresses).iter().for_each(|text| cni::warn(text));
             let firewall = Firewall::open(call.conf.backend)?;
             firewall.install(&owner, &ports, undo)?;
-            if let Some(guard) = localnet::guard(&ports, firewall.backend()) {
+            if let Some(guard) = localnet::guard(&ports, firewall.backend_of_installed()) {
                 firewall.install(&owner, &guard, undo)?;
             }
             // The sysctl route_localnet lets packets from other links reach 127.0.0.0/8. Set it only after the rules
@@ -65,7 +67,8 @@ impl Plugin for Portmap {
     }
 
     fn repair(calls: &[Repair<Conf>]) -> Vec<Result<bool>> {
-        netfilter::repair_with(calls, |call| expected(&call.check), verify::is_attached, admit)
+        let default = LazyCell::new(|| Firewall::expected_backend(None, HostPorts::KIND));
+        netfilter::repair_with(calls, |call| expected(&call.check, &default), verify::is_attached, admit)
     }
 
     fn gc(call: &Gc) -> Result<()> {
@@ -90,11 +93,14 @@ fn host_ports(call: &Check<Conf>) -> Result<Option<HostPorts>> {
     call.conf.host_ports(&call.prev_result, &call.attachment.ifname)
 }
 
-/// The rules that ADD installs for an attachment.
-fn expected(call: &Check<Conf>) -> Result<Vec<Expected>> {
+/// The rules that ADD installs for an attachment. `default` is the backend of host ports whose configuration names none.
+fn expected(
+    call: &Check<Conf>,
+    default: &LazyCell<Result<Backend>, impl FnOnce() -> Result<Backend>>,
+) -> Result<Vec<Expected>> {
     let Some(ports) = host_ports(call)? else { return Ok(Vec::new()) };
     let backend = call.conf.backend;
-    let guard = localnet::guard(&ports, backend.unwrap_or(Backend::Nftables));
+    let guard = localnet::guard(&ports, backend.map_or_else(|| LazyCell::force(default).clone(), Ok)?);
     let rules =
         [Some(Box::new(ports) as Box<dyn Rules>), guard.map(|guard| Box::new(guard) as Box<dyn Rules>)];
     Ok(rules.into_iter().flatten().map(|rules| Expected { owner: owner(call), rules, backend }).collect())

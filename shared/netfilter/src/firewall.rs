@@ -1,6 +1,6 @@
 //! Installing and checking rules through one of the engines.
 
-use std::cell::{LazyCell, RefCell};
+use std::cell::{Cell, LazyCell, RefCell};
 
 use cni::{Code, Error, Result, ResultExt, Undo};
 use netlink::{Family, Protocol, Socket};
@@ -20,6 +20,8 @@ pub struct Firewall {
     engine: Engine,
     /// Whether the configuration chose the backend.
     is_explicit: bool,
+    /// Whether rules were installed by iptables because the kernel lacks a part of nf_tables.
+    fell_back: Cell<bool>,
 }
 
 #[derive(Debug)]
@@ -47,7 +49,7 @@ impl Firewall {
                 opened => opened?,
             },
         };
-        Ok(Self { engine, is_explicit: choice.is_some() })
+        Ok(Self { engine, is_explicit: choice.is_some(), fell_back: Cell::new(false) })
     }
 
     /// STATUS: whether rules of a kind could be installed, and shared rules are unchanged. Takes some microseconds.
@@ -82,7 +84,29 @@ impl Firewall {
         Nft::open().is_ok()
     }
 
-    /// The backend in use.
+    /// The backend that has the rules which were installed through this firewall. It is iptables after an installation for
+    /// which the kernel lacks a part of nf_tables.
+    pub fn backend_of_installed(&self) -> Backend {
+        if self.fell_back.get() { Backend::Iptables } else { self.backend() }
+    }
+
+    /// The backend in which an ADD installs rules of a kind on this host.
+    ///
+    /// # Errors
+    /// Code 2 or 999 if no backend is available, or the kernel's error.
+    pub fn expected_backend(choice: Option<Backend>, kind: Kind) -> Result<Backend> {
+        let firewall = Self::open(choice)?;
+        match &firewall.engine {
+            Engine::Nftables(nft) if !firewall.is_explicit => {
+                let lack = nft.missing_module_since_boot(kind);
+                let lack = lack.map_err(|r| r.during("test", "the kernel's nf_tables"))?;
+                Ok(if lack.is_some() { Backend::Iptables } else { Backend::Nftables })
+            }
+            _ => Ok(firewall.backend()),
+        }
+    }
+
+    /// The backend through which the firewall was opened.
     pub fn backend(&self) -> Backend {
         match self.engine {
             Engine::Nftables(_) => Backend::Nftables,
@@ -123,7 +147,10 @@ impl Firewall {
     ) -> Result<()> {
         match installed {
             Err(e) if e.code() == Code::UnsupportedField as u32 => match rules.iptables() {
-                Some(in_iptables) if !self.is_explicit => fall_back(owner, rules.kind(), in_iptables, &e)?,
+                Some(in_iptables) if !self.is_explicit => {
+                    fall_back(owner, rules.kind(), in_iptables, &e)?;
+                    self.fell_back.set(true);
+                }
                 _ => return Err(e),
             },
             installed => installed?,

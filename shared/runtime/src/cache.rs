@@ -149,7 +149,7 @@ impl Cache {
     /// Reads an attachment. `None` if the file does not exist.
     ///
     /// # Errors
-    /// Code 5 if the file cannot be read, 6 if it is truncated or not libcni's.
+    /// Code 5 if the file cannot be read, 6 if it is not JSON or a value has the wrong type, 7 if it is not in libcni's format.
     pub fn load(&self, network: &NetworkName, at: &Attachment) -> Result<Option<Entry>> {
         let path = self.file(network, at);
         let text = match file::read_own(&path, json::MAX_BYTES) {
@@ -162,13 +162,8 @@ impl Cache {
             return Ok(Some(entry(&value, added).context(|| path.display())?));
         }
         // libcni's earliest format contains only the result.
-        Ok(Some(Entry {
-            network: network.clone(),
-            attach: at.clone().into(),
-            config: Vec::new(),
-            result: value,
-            added,
-        }))
+        let attach = Attach { netns: sandbox(&value, &at.ifname), ..at.clone().into() };
+        Ok(Some(Entry { network: network.clone(), attach, config: Vec::new(), result: value, added }))
     }
 
     /// Whether an attachment's file is still that of the entry: no other program has deleted the attachment, or created it again.

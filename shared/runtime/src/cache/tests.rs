@@ -76,10 +76,12 @@ fn all_attachments_are_listed_except_torn_files_and_deleted_ones() {
 fn a_file_in_libcnis_earliest_format_is_read_as_a_result() {
     let (_guard, cache) = cache();
     fs::create_dir_all(cache.results()).unwrap();
-    let text = r#"{"cniVersion": "0.4.0", "ips": [{"version": "4", "address": "10.0.0.7/24"}], "dns": {}}"#;
+    let text = r#"{"cniVersion": "0.4.0", "interfaces": [{"name": "lo", "sandbox": "/run/netns/gone"}],
+        "ips": [{"version": "4", "address": "10.0.0.7/24"}], "dns": {}}"#;
     fs::write(cache.file(&network().name, &of_libcni().attachment), text).unwrap();
     let entry = cache.load(&network().name, &of_libcni().attachment).unwrap().unwrap();
     assert_eq!(entry.result().unwrap().ips.len(), 1);
+    assert!(!entry.is_alive(), "its namespace no longer exists");
 }
 
 proptest! {
