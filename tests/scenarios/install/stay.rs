@@ -1,18 +1,23 @@
 //! `ferrule-install --stay`, as the DaemonSet runs it: it installs, waits for SIGTERM, and with `--rollback-on-exit` restores the old files.
 
-use std::io::{BufRead, BufReader, Lines, Read};
+use std::io::{BufRead, BufReader, Read};
 use std::path::Path;
-use std::process::{Child, ChildStdout, Command, Output, Stdio};
-use std::{fs, iter};
+use std::process::{Child, Command, Output, Stdio};
+use std::sync::mpsc::{self, Receiver};
+use std::time::Duration;
+use std::{fs, iter, thread};
 
 use lab::{Lab, ours, together, until};
 
 use super::{NEW, Scene, calls, content, executable, install, ok, refused};
 
+/// How long to wait for a line. Only a process that hangs, or says something else, takes so long.
+const TIMEOUT: Duration = Duration::from_secs(300);
+
 /// A `ferrule-install --stay` as process 1 of a container: only signals that it handles end it.
 struct Stays {
     container: Child,
-    lines: Lines<BufReader<ChildStdout>>,
+    lines: Receiver<String>,
 }
 
 impl Stays {
@@ -21,15 +26,17 @@ impl Stays {
         program.args(["--pid", "--fork", "--kill-child"]).arg(ours().join("ferrule-install"));
         program.arg("--stay").arg("--dir").arg(dir).args(arguments);
         let mut container = program.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
-        let lines = BufReader::new(container.stdout.take().unwrap()).lines();
+        let stdout = BufReader::new(container.stdout.take().unwrap());
+        let (sender, lines) = mpsc::channel();
+        thread::spawn(move || stdout.lines().map_while(Result::ok).try_for_each(|line| sender.send(line)));
         Self { container, lines }
     }
 
     /// Waits for a line that contains these words.
     #[track_caller]
     fn says(&mut self, words: &str) {
-        let mut said = iter::from_fn(|| self.lines.next()).map(|line| line.unwrap());
-        assert!(said.any(|line| line.contains(words)), "it has ended without a word of {words:?}");
+        let mut said = iter::from_fn(|| self.lines.recv_timeout(TIMEOUT).ok());
+        assert!(said.any(|line| line.contains(words)), "no line contains {words:?}");
     }
 
     fn installed(dir: &Path, arguments: &[&str]) -> Self {
