@@ -139,7 +139,8 @@ fn resolving(pod: &Netns, result: &Value, command: &str) -> String {
         list("nameservers").iter().map(|server| format!("nameserver {server}\n")).collect();
     text += &format!("search {}\n", list("search").join(" "));
     fs::write(&resolv, text).unwrap();
-    pod.sh(&format!("unshare -m sh -ec 'mount --bind {resolv} /etc/resolv.conf; {command}'"))
+    let script = format!("mount --bind {resolv} /etc/resolv.conf; {command}");
+    pod.sh(&format!("unshare -m sh -ec {}", quoted(script.as_ref())))
 }
 
 /// The process of a network's server.
