@@ -41,7 +41,7 @@ impl Installed {
     }
 
     /// Deletes its records.
-    pub(super) fn put_records(&self, table: Table, batch: &mut Batch) {
+    pub(super) fn delete_records(&self, table: Table, batch: &mut Batch) {
         for index in 0..self.recorded {
             batch.delete_element(table, &Element::record(&self.record_key.digest, index as u16));
         }
