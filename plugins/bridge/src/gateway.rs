@@ -56,7 +56,7 @@ pub fn assign(host: &Namespace, bridge: &Link, leases: &AddResult, conf: &Conf) 
 /// The host's link to the containers: the bridge, or the gateway interface of a VLAN.
 pub fn gateway_link(host: &Namespace, bridge: &Link, conf: &Conf) -> Result<Link> {
     let vlan = conf.vlans.as_ref().filter(|vlans| vlans.access);
-    let gateway = vlan.map(|vlans| vlan::gateway(host, bridge, vlans.native)).transpose()?;
+    let gateway = vlan.map(|vlans| vlan::gateway_interface(host, bridge, vlans.native)).transpose()?;
     Ok(gateway.flatten().unwrap_or_else(|| bridge.clone()))
 }
 

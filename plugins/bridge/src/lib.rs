@@ -35,8 +35,8 @@ impl Plugin for Bridge {
         let mac = conf.interface.mac(&call.args)?;
         // An earlier plugin of the chain may have created the link on the host. bridge then makes that link a port of
         // the bridge. Otherwise, bridge creates a veth pair.
-        let adopted = port::find_chained(&host, call)?;
-        if adopted.is_some() {
+        let earlier_link = port::find_link_of_earlier_plugin(&host, call)?;
+        if earlier_link.is_some() {
             rules::refuse_spoof_check(conf)?;
         } else {
             creation::refuse_taken_name(&sandbox, &call.attachment)?;
@@ -44,7 +44,7 @@ impl Plugin for Bridge {
 
         // Add new validations before this step: the bridge that it creates stays even if ADD fails.
         let bridge = bridge::ensure(&host, conf, mtu)?;
-        let port = match adopted {
+        let port = match earlier_link {
             Some(link) => port::adopt(&host, &bridge, link, call, &sandbox, undo)?,
             None => {
                 let spec = veth::Spec { mtu, mac, master: Some(bridge.index) };
@@ -57,8 +57,8 @@ impl Plugin for Bridge {
         rules::install_spoof_check(conf, &owner, &port, undo)?;
         let leases = lease::configure(call, &host, &sandbox, &port, undo)?;
         let vlan_gateway = gateway::assign(&host, &bridge, &leases, conf)?;
-        let ends = port.report(&host, &sandbox, call)?;
-        let interfaces = [host.report(&bridge)].into_iter().chain(ends);
+        let port_interfaces = port.new_interfaces(&host, &sandbox, call)?;
+        let interfaces = [host.report(&bridge)].into_iter().chain(port_interfaces);
         let result =
             attach::report(call, interfaces.chain(vlan_gateway.map(|link| host.report(&link))), leases);
 

@@ -20,7 +20,12 @@ pub struct Port {
 
 impl Port {
     /// Interfaces that the result does not list yet.
-    pub fn report(&self, host: &Namespace, sandbox: &Namespace, call: &Add<Conf>) -> Result<Vec<Interface>> {
+    pub fn new_interfaces(
+        &self,
+        host: &Namespace,
+        sandbox: &Namespace,
+        call: &Add<Conf>,
+    ) -> Result<Vec<Interface>> {
         let ifname = &call.attachment.ifname;
         let listed = call.prev_result.container_interface(ifname).is_some();
         let end = (!self.adopted).then(|| host.report(&self.host));
@@ -43,7 +48,7 @@ impl Port {
 ///
 /// # Errors
 /// Code 7 if the link does not exist, or is the host's uplink, which would cut off the host as a port.
-pub fn find_chained(host: &Namespace, call: &Add<Conf>) -> Result<Option<Link>> {
+pub fn find_link_of_earlier_plugin(host: &Namespace, call: &Add<Conf>) -> Result<Option<Link>> {
     let Some(interface) = in_host(host, &call.prev_result, &call.conf.bridge, Some(&call.netns)).pop() else {
         return Ok(None);
     };

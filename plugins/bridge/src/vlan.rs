@@ -25,7 +25,7 @@ pub fn lock() -> Result<Option<Lock>> {
 }
 
 /// Finds the interface.
-pub fn gateway(host: &Namespace, bridge: &Link, id: u16) -> Result<Option<Link>> {
+pub fn gateway_interface(host: &Namespace, bridge: &Link, id: u16) -> Result<Option<Link>> {
     match gateway_name(&bridge.name, id) {
         Ok(name) => Ok(host.nl.link(&name)?),
         Err(_) => Ok(None),
