@@ -33,6 +33,7 @@ const LOCK_TIMEOUT: Duration = Duration::from_secs(5);
 /// The whole `main` of the daemon.
 #[expect(clippy::print_stdout, reason = "someone at a terminal asks for help")]
 pub fn main(arguments: &[OsString]) -> ExitCode {
+    // The plugins' allocator never reuses freed memory, and the daemon runs for months.
     heap::use_system_allocator();
     if arguments.iter().any(|argument| ["-h", "-help", "--help"].iter().any(|help| argument == help)) {
         print!("{}", args::HELP);
@@ -55,11 +56,12 @@ pub fn main(arguments: &[OsString]) -> ExitCode {
 }
 
 fn run(mut args: Args) -> Result<()> {
+    // A write past RLIMIT_FSIZE must return an error, not end the daemon.
     size_limit::block_sigxfsz();
     let signals = signals()?;
     raise_open_files_limit();
-    // systemd's path of the socket replaces -socketpath: a DEL without a daemon looks for the leases next to the socket
-    // that its configuration names.
+    // Leases are in a directory next to the socket, and a DEL without a daemon computes this directory from
+    // `daemonSocketPath`. So if systemd passed a socket, its path is used instead of -socketpath.
     let (passed, path) = listener::passed().unzip();
     if let Some(path) = path.flatten() {
         args.socket = path;

@@ -19,7 +19,7 @@ pub struct OpenInterface {
     pub link: Link,
 }
 
-/// Why the interface is not available.
+/// Why the interface cannot be used.
 #[derive(Debug)]
 pub enum InterfaceError {
     /// The interface or the namespace has been deleted. Another namespace may be at the path.

@@ -25,8 +25,8 @@ pub const ASSIGNMENT_TIMEOUT: Duration = Duration::from_secs(60);
 /// Interval between two looks at the link. Events of the kernel would save these looks, but a socket for events keeps
 /// the namespace alive.
 const CHECK_INTERVAL: Duration = Duration::from_millis(20);
-/// How long the link may take until it can send. A test for duplicates takes a second, after a random delay of up to a
-/// second.
+/// How long the link may take until it can send. Duplicate address detection takes one second by default, after a
+/// random delay of up to one second.
 const LINK_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// Reason for the release of an earlier daemon's lease: the ADD that requested it failed, or ended before its answer.
@@ -46,8 +46,9 @@ pub struct ManagedLease {
     /// The random number of the ADD that requested the lease. None: the lease is from a record, or the plugin sent no
     /// number.
     add_number: Option<u64>,
-    /// The lease of an earlier ADD for the same interface. It stays unchanged, in memory and on disk, unless this ADD
-    /// succeeds.
+    /// The lease of an earlier ADD for the same interface. If this ADD gets no lease, `earlier` is restored. It is kept
+    /// until the first renewal of the new lease: if the plugin's ADD fails after the daemon's answer, `take_back`
+    /// restores it.
     pub earlier: Option<Box<Self>>,
     /// A message that waits until the link can send it, and since when.
     unsent: Option<(Message, Time)>,
@@ -55,8 +56,8 @@ pub struct ManagedLease {
     lifetimes_due_until: Option<Time>,
     /// When the link is looked at next for `unsent` and `lifetimes_due_until`, and the interval.
     next_check: Option<(Time, Duration)>,
-    /// Set for a record of an earlier daemon, which may have exited before it answered the plugin. If the link does not
-    /// have the address by then, the lease is released.
+    /// The time at which the lease is released if the link does not have the address. Only for a record of an earlier
+    /// daemon, which may have exited before it answered the plugin.
     release_unless_used_by: Option<Time>,
 }
 
@@ -66,7 +67,7 @@ pub type ReleaseError = (Box<ManagedLease>, Error);
 /// The plugin that waits for the first lease of an attachment.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Waiter {
-    /// None: the attachment has had a lease.
+    /// No plugin waits.
     Nobody,
     /// The plugin on this connection.
     Connection(u64),
@@ -125,12 +126,14 @@ impl ManagedLease {
         }
     }
 
-    /// Takes over an earlier daemon's record, with its interface.
+    /// Compares an earlier daemon's record with the interface. Puts the address on the link if the daemon has to, and
+    /// schedules the check of its lifetimes.
     ///
     /// # Errors
     /// The interface cannot be used, or the lease is not in use.
     pub fn compare_with_link(&mut self, host: &Host, found: &OpenInterface) -> Result<(), InterfaceError> {
         let (Some(address), Some(since)) = (self.client.address(), self.client.since()) else {
+            // Without a lease: it was lost, or `-adopt` has made the record, which is not on disk yet.
             return Ok(self.write(host)?);
         };
         if self.attachment.on_link != Some(address) {
@@ -140,7 +143,8 @@ impl ManagedLease {
         let addresses = found.namespace.nl.addresses(Some(&found.link))?;
         let (now, is_there) = (Time::now(), has(&addresses, address.ip()));
         match (is_there, self.attachment.seen) {
-            // The kernel deletes IPv6 addresses when the link is set down.
+            // The kernel deletes IPv6 addresses when the link is set down, so the daemon adds the address again.
+            // `put_on_link` does not change an address that exists.
             (_, true) if address.is_ipv6() => return self.put_on_link(host, found),
             (true, _) => {}
             // The kernel has deleted the address. The client requests another one.
@@ -266,6 +270,7 @@ impl ManagedLease {
 
     fn act(&mut self, host: &Host, actions: Vec<Action>) -> Outcome {
         let has_failed = actions.iter().any(|action| matches!(action, Action::Failed(_)));
+        // If the plugin has exited and no server can grant an address any more, the request ends.
         let may_get_lease = self.state().may_be_granted || self.address().is_some() || has_failed;
         if self.waiter == Waiter::Cancelled && !may_get_lease {
             return Outcome::Failed(Error::new(Code::TryAgainLater, "the plugin no longer waits for it"));
@@ -273,6 +278,7 @@ impl ManagedLease {
         let mut outcome = Outcome::Unchanged;
         // If this ADD fails, its client must not release the earlier ADD's address.
         let is_silent = match self.waiter {
+            // A cancelled request sends only messages that release an address.
             Waiter::Cancelled => !self.state().is_releasing,
             _ => has_failed && self.earlier.is_some(),
         };
@@ -373,7 +379,7 @@ impl ManagedLease {
             .into())
     }
 
-    /// Looks at the link for what is pending.
+    /// Sends the message that waits for the link, and sets pending lifetimes.
     fn check_link(&mut self, host: &Host, now: Time) -> Result<(), InterfaceError> {
         let Some((_, gap)) = self.next_check.take() else { return Ok(()) };
         let send_result = match self.unsent.take() {
@@ -402,12 +408,14 @@ impl ManagedLease {
         Ok(())
     }
 
+    /// Schedules checks of the link until the address is on it, to set its lifetimes.
     fn schedule_address_check(&mut self, now: Time) {
         (self.lifetimes_due_until, self.next_check) =
             (Some(now + ASSIGNMENT_TIMEOUT), Some((now + CHECK_INTERVAL, CHECK_INTERVAL)));
     }
 
-    /// Whether the address is on the link and has its lifetimes. If another host has it, it is declined.
+    /// Sets the lifetimes of the address if it is on the link, or declines the lease if the kernel found another host
+    /// with the address. Returns whether nothing is left to do.
     fn settle_address(&mut self, host: &Host, found: &OpenInterface) -> Result<bool, InterfaceError> {
         let Some(address) = self.address() else { return Ok(true) };
         let addresses = found.namespace.nl.addresses(Some(&found.link))?;
@@ -433,6 +441,7 @@ impl ManagedLease {
             end.map(|end| u32::try_from(end.after(now).as_secs()).unwrap_or(u32::MAX - 1))
         };
         let lifetimes = self.client.ends().map(left);
+        // Limited lifetimes count down, so they are always set.
         if lifetimes == [None; 2] && [address.preferred, address.valid] == lifetimes {
             return Ok(());
         }
@@ -454,7 +463,7 @@ impl ManagedLease {
         Ok(())
     }
 
-    /// Called when the time for the address to appear on the link is over.
+    /// Checks at `release_unless_used_by` that the address is on the link.
     fn check_use(&mut self, host: &Host) -> Result<(), InterfaceError> {
         self.release_unless_used_by = None;
         let (found, address) = (self.open_interface(host)?, self.address());
@@ -494,7 +503,8 @@ impl ManagedLease {
         let is_missing = self.address().is_some_and(|address| !has(&addresses, address.ip()));
         // The plugin is about to put it on the link.
         let plugin_adds_it = is_missing && !self.attachment.seen && self.attachment.on_link == self.address();
-        // Also if the disk is full: the kernel deletes an address whose lifetime is not extended.
+        // The link is updated even if the record could not be written, for example on a full disk: the kernel deletes
+        // an address whose lifetime is not extended.
         if !plugin_adds_it {
             match is_missing || self.client.is_outdated(self.attachment.on_link) {
                 true => self.put_on_link(host, &found)?,
@@ -528,7 +538,10 @@ impl ManagedLease {
     fn lost(&mut self, host: &Host, why: &str) -> Result<(), InterfaceError> {
         let address = self.attachment.on_link.map(|net| net.to_string()).unwrap_or_default();
         log(&self.key, &format!("lost {address}: {why}"));
-        // The address is removed even if nothing can be written, for example on a full disk.
+        // The record is written before the address is removed, and again afterwards. A daemon that starts after a kill
+        // in between finds no lease, but the address that the link may still have: it requests a lease, and puts that
+        // lease's address in its place. Without the first record, it would find the lost lease. The address is removed
+        // even if nothing can be written, for example on a full disk.
         let write_result = self.write(host);
         let found = self.open_interface(host)?;
         self.client.close(host);

@@ -17,7 +17,6 @@ use netfilter::{Backend, Expected, Firewall, HostPorts, Kind, LoopbackGuard, Own
 /// The kinds of rules that ADD may have installed.
 const KINDS: [Kind; 2] = [HostPorts::KIND, LoopbackGuard::KIND];
 
-/// The plugin.
 #[derive(Debug)]
 pub struct Portmap;
 
@@ -41,6 +40,7 @@ impl Plugin for Portmap {
             // exist, because the rules block such packets.
             LoopbackAnswers::new().enable(&ports, &owner, undo)?;
         } else if call.conf.maps_ports() {
+            // As with the reference, ADD succeeds.
             let ifname = &call.attachment.ifname;
             cni::warn(&format!("no port is mapped: prevResult has no address of {ifname}"));
         }
@@ -113,8 +113,8 @@ fn expected(
 }
 
 /// Sets the sysctl route_localnet again for attachments whose rules were repaired, if another program has reset it. The
-/// repaired rules already exist, so they protect the host's loopback addresses. Returns for each attachment an undo
-/// action, for the case that its container has exited, and a result.
+/// repaired rules already exist, so they protect the host's loopback addresses. Returns for each attachment a result,
+/// and an [`Undo`] that the caller runs if the container has exited meanwhile.
 fn enable_loopback_answers(calls: &[&Repair<Conf>]) -> Vec<(Undo, Result<()>)> {
     let mut answers = LoopbackAnswers::new();
     let mut enable = |call: &&Repair<Conf>| {

@@ -15,9 +15,9 @@ use netlink::Link;
 use system::lock::Lock;
 use users::{Unused, Users};
 
-/// The rules that protect the host's services on 127.0.0.1 if a port is mapped there. With nftables, they are installed
-/// with the ports. With iptables, they are in the table mangle, which other programs may flush, so they are also in
-/// nf_tables if the kernel has it.
+/// The loopback rules that host ports in iptables also need in nf_tables, if a port is mapped on 127.0.0.1: other
+/// programs may flush the iptables table mangle. None with nftables, whose host ports include these rules, and if the
+/// kernel has no nf_tables.
 pub fn guard_in_nftables(ports: &HostPorts, backend: Backend) -> Option<LoopbackGuard> {
     let is_needed = ports.source_nat != SourceNat::None
         && ports.addresses.iter().any(|address| address.is_ipv4())
@@ -25,15 +25,15 @@ pub fn guard_in_nftables(ports: &HostPorts, backend: Backend) -> Option<Loopback
     (is_needed && backend == Backend::Iptables && Firewall::has_nftables()).then_some(LoopbackGuard)
 }
 
-/// Allows containers to answer to the host's loopback addresses, for one attachment or many. State that the attachments share is
-/// read once.
+/// Lets containers' answers to 127.0.0.1 and ::1 reach the host, for one attachment or many: sets `route_localnet` on
+/// the link to the container, or adds a local route to ::1. State that the attachments share is read once.
 #[derive(Debug, Default)]
 pub struct LoopbackAnswers {
     host: Option<Namespace>,
     /// Held from the first attachment that needs `route_localnet`, so that no other plugin restores a value that was
-    /// read here.
+    /// read here. Outer None: not acquired yet. Inner None: the host has no directory for locks.
     lock: Option<Option<Lock>>,
-    /// The links with the setting, each with its earlier value.
+    /// The links on which this call has set `route_localnet`, each with its earlier value.
     earlier_values: BTreeMap<String, String>,
 }
 
@@ -45,7 +45,8 @@ impl LoopbackAnswers {
     /// Allows the answers of an attachment's container, if one of its ports is mapped on a loopback address.
     ///
     /// # Errors
-    /// If a setting or a route cannot be changed.
+    /// Code 2 if the link has no `route_localnet`, 5 if it cannot be read or written, 7 if the kernel refuses the
+    /// value. Code 11 if another plugin holds the lock for 10 s. Code 999 if the kernel refuses a request for a route.
     pub fn enable(&mut self, ports: &HostPorts, owner: &Owner, undo: &mut Undo) -> Result<()> {
         // Without source NAT, the container would answer to its own loopback.
         if ports.source_nat == SourceNat::None {
@@ -72,10 +73,11 @@ impl LoopbackAnswers {
             let is_mapped = ports.mappings.iter().any(|mapping| maps_loopback(mapping.host_ip, local));
             let Some(container) = container.filter(|_| is_mapped) else { continue };
             match (host.nl.route_get(container)?, local) {
+                // Without a route to the container, no answer can arrive.
                 (None, _) => {}
                 (Some(link), IpAddr::V4(_)) => self.enable_v4(host, &link, owner, undo)?,
-                // The kernel drops packets to ::1 from other links. It also drops the container's answers if
-                // br_netfilter has rewritten them to ::1 before. So the route may stay, like the bridge.
+                // Nothing deletes this route. It is harmless: the kernel drops packets to ::1 from other links anyway.
+                // If br_netfilter has already rewritten the container's answers to ::1, the kernel drops them too.
                 (Some(link), IpAddr::V6(_)) => host.nl.add_local_route(&link, local)?,
             }
         }
@@ -109,7 +111,8 @@ impl LoopbackAnswers {
 /// Removes an attachment from the users of `route_localnet`. Restores the setting of its link if no other attachment needs it.
 ///
 /// # Errors
-/// Settings that could not be restored.
+/// Code 5 if `/run/ferrule/localnet` cannot be read or changed, or a setting cannot be written. Code 7 if the kernel
+/// refuses a value, 11 if another plugin holds the lock for 10 s. The other links are restored nevertheless.
 pub fn remove_user(owner: &Owner) -> Result<()> {
     restore_unused(|users| users.remove(&owner.label()))
 }
@@ -117,7 +120,7 @@ pub fn remove_user(owner: &Owner) -> Result<()> {
 /// Like [`remove_user`], for the stale attachments of a network.
 ///
 /// # Errors
-/// Settings that could not be restored.
+/// The same.
 pub fn remove_stale_users(network: &NetworkName, scope: &Scope) -> Result<()> {
     let is_stale = |label: &str| netfilter::takes(scope, network, "route_localnet record", label);
     if scope.is_dry() {
@@ -126,7 +129,8 @@ pub fn remove_stale_users(network: &NetworkName, scope: &Scope) -> Result<()> {
     restore_unused(|users| users.remove_where(&is_stale))
 }
 
-/// Only lists the stale users. Writes no value.
+/// Lists the stale users in a dry run: `is_stale` records each of them and returns false, so that `remove_where`
+/// deletes nothing.
 fn list(is_stale: impl Fn(&str) -> bool) -> Result<()> {
     let (users, failed) =
         (Users::of_host(), |e| Error::io("read /run/ferrule/localnet, the users of route_localnet", &e));
@@ -139,7 +143,8 @@ fn list(is_stale: impl Fn(&str) -> bool) -> Result<()> {
 /// Timeout for the lock. Each holder needs some microseconds.
 const LOCK_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// Whether a mapping of the address includes a loopback address.
+/// Whether a mapping with this host address can be reached at the family's loopback address, or at another one of the
+/// same family.
 fn maps_loopback(host_ip: Option<IpAddr>, local: IpAddr) -> bool {
     host_ip.is_none_or(|ip| ip.is_ipv4() == local.is_ipv4() && (ip.is_unspecified() || ip.is_loopback()))
 }
@@ -174,13 +179,15 @@ fn restore_unused(remove: impl FnOnce(&Users) -> io::Result<Vec<Unused>>) -> Res
     failures.into_result()
 }
 
-/// The link may have been deleted. If the value is already right, it is not written, because it may be read-only.
+/// Restores the earlier value of a setting.
 fn restore(key: &str, earlier_value: &str) -> Result<()> {
     let host = Namespace::host()?;
+    // An unchanged value is not written, because the setting may be read-only.
     if host.sysctl(key).is_ok_and(|now| now == earlier_value) {
         return Ok(());
     }
     match host.set_sysctl(key, earlier_value) {
+        // The link has been deleted.
         Err(e) if e.code() == Code::UnsupportedField as u32 => Ok(()),
         result => result,
     }

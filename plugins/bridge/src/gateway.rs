@@ -29,7 +29,8 @@ pub fn complete(leases: &mut AddResult, prev: &AddResult, conf: &Conf) -> Result
     Ok(())
 }
 
-/// Sets the gateway addresses, on the bridge or on its interface for a VLAN, turns on forwarding, and returns the link.
+/// Sets the gateway addresses, on the bridge or on the VLAN's gateway interface, and turns on forwarding. Returns the VLAN's
+/// gateway interface. None: the bridge has the addresses, or the host is not the gateway.
 pub fn assign(host: &Namespace, bridge: &Link, leases: &AddResult, conf: &Conf) -> Result<Option<Link>> {
     if !conf.is_gateway || leases.ips.is_empty() {
         return Ok(None);

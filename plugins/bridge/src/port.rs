@@ -234,6 +234,8 @@ pub fn release_adopted(host: &Namespace, call: &Del) -> Result<()> {
     let mut failures = Failures::new();
     for interface in in_host(host, prev, &name, call.netns.as_ref()) {
         let link = failures.note(host.nl.link(&interface.name)).flatten();
+        // A veth is not taken out of the bridge, because it is deleted: the pair of this attachment next, and a pair of an
+        // earlier plugin by the DEL of that plugin.
         let port = link.filter(|link| !link.is("veth") && link.master == Some(bridge.index));
         let Some(port) = port else { continue };
         // ADD did not adopt it.

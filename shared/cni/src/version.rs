@@ -29,7 +29,7 @@ impl Version {
         [Self::V0_1_0, Self::V0_2_0, Self::V0_3_0, Self::V0_3_1, Self::V0_4_0, Self::V1_0_0, Self::V1_1_0];
     /// The newest one.
     pub const LATEST: Self = Self::V1_1_0;
-    /// Version of a configuration without `cniVersion`.
+    /// The version of a document without `cniVersion`.
     pub const WHEN_ABSENT: Self = Self::V0_2_0;
 
     /// The value of `cniVersion`.

@@ -35,15 +35,15 @@ impl Default for Cache {
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct Entry {
-    /// Network.
+    /// The attachment's network.
     pub network: NetworkName,
-    /// Parameters of ADD.
+    /// The parameters of ADD.
     pub attach: Attach,
     /// The network's configuration list at ADD. Empty in libcni's earliest format.
     pub config: Vec<u8>,
     /// Result of ADD, as the plugin printed it.
     pub result: Value,
-    /// Time of ADD.
+    /// Time of ADD: the file's modification time. None if it cannot be read.
     pub added: Option<SystemTime>,
 }
 
@@ -61,7 +61,7 @@ impl Entry {
         result::in_version(&self.result, Version::WHEN_ABSENT, version)
     }
 
-    /// The network's configuration at ADD, except plugins from a directory.
+    /// The network's configuration at ADD. Plugins that libcni loaded from a directory with the network's name are not in it.
     ///
     /// # Errors
     /// Like [`Network::from_bytes`].
@@ -70,6 +70,7 @@ impl Entry {
     }
 }
 
+/// A file of the cache, as read.
 #[derive(Default, Deserialize)]
 #[serde(default, rename_all = "camelCase")]
 struct CacheFile {
@@ -84,6 +85,7 @@ struct CacheFile {
     result: Map<String, Value>,
 }
 
+/// A file of the cache, as written.
 #[derive(Serialize)]
 #[serde(rename_all = "camelCase")]
 struct NewCacheFile<'a> {
@@ -115,7 +117,7 @@ impl Cache {
         &self.dir
     }
 
-    /// File of an attachment.
+    /// Path of an attachment's file.
     pub fn path(&self, network: &NetworkName, at: &Attachment) -> PathBuf {
         self.results_dir().join(file_name(network, at))
     }
@@ -166,7 +168,8 @@ impl Cache {
         Ok(Some(Entry { network: network.clone(), attach, config: Vec::new(), result: value, added }))
     }
 
-    /// Whether an attachment's file is still that of the entry: no other program has deleted the attachment, or created it again.
+    /// Whether an attachment's file is unchanged since the entry was read. If not, another program has deleted the attachment or added it
+    /// again.
     pub(crate) fn is_unchanged(&self, entry: &Entry) -> bool {
         let now = self.load(&entry.network, &entry.attach.attachment).ok().flatten();
         now.is_some_and(|now| now.added == entry.added && now.result == entry.result)
@@ -198,7 +201,8 @@ impl Cache {
         Ok(removed.map_err(failed)?)
     }
 
-    /// All attachments, sorted by network, container and interface. Skips truncated files and files of other formats, like libcni.
+    /// All attachments, sorted by network, container and interface. As libcni does, skips truncated files and files
+    /// of other formats.
     ///
     /// # Errors
     /// Code 5 if the directory cannot be read.
@@ -225,14 +229,14 @@ impl Cache {
             fs::read_dir(&default.dir).into_iter().flatten().flatten().map(|dir| Self::new(dir.path()));
         let mut inner: Vec<Self> = inner.filter(|cache| cache.results_dir().is_dir()).collect();
         inner.sort_by(|a, b| a.dir.cmp(&b.dir));
-        // `results` contains files of attachments.
+        // `DIR/results` belongs to the cache in DIR: it is not itself a cache.
         inner.retain(|cache| cache.dir.file_name().is_some_and(|name| name != "results"));
         inner.insert(0, default);
         inner
     }
 
-    /// Attachments of a network, and files that may belong to one but cannot be assigned. An entry in the earliest format is included only
-    /// if its namespace exists or is unknown, because the name of its file is ambiguous.
+    /// Attachments of a network, and the unreadable files that, by their name, may belong to the network. An entry in the earliest format
+    /// is included only if its namespace exists or is unknown, because the name of its file is ambiguous.
     ///
     /// # Errors
     /// Code 5 if the directory cannot be read.
@@ -249,7 +253,8 @@ impl Cache {
         Ok((entries, unreadable))
     }
 
-    /// Like [`Cache::list`]; also returns the files that cannot be assigned to an attachment.
+    /// Like [`Cache::list`]. Also returns the files that are not in the format `cniCacheV1`, such as truncated ones and those of libcni
+    /// before 0.8.
     ///
     /// # Errors
     /// Code 5 if the directory cannot be read.
@@ -297,14 +302,15 @@ fn file_name(network: &NetworkName, at: &Attachment) -> String {
     format!("{network}-{}-{}", at.container, at.ifname)
 }
 
-/// Reads libcni's earliest format (before 0.8): only the result, in a file named after the attachment.
+/// Reads the earliest format (libcni before 0.8): only the result, in a file named after the attachment.
 fn read_bare_result(path: &Path, network: &NetworkName) -> Option<Entry> {
     let result: Value = serde_json::from_slice(&file::read_own(path, json::MAX_BYTES).ok()?).ok()?;
     if !result.is_object() || result.get("kind").is_some() {
         return None;
     }
     let name = path.file_name()?.to_str()?.strip_prefix(network.as_str())?.strip_prefix('-')?;
-    // Both parts may contain hyphens; since 0.3.0 the result contains the interface.
+    // Container id and interface name may contain hyphens. Since version 0.3.0 of the specification, the result lists the interfaces,
+    // so their names show where to split.
     let interfaces = json::member(&result, "interfaces").and_then(Value::as_array);
     let names = interfaces.into_iter().flatten().filter_map(|one| json::member(one, "name")?.as_str());
     let mut split = names.filter_map(|ifname| Some((name.strip_suffix(ifname)?.strip_suffix('-')?, ifname)));
@@ -325,6 +331,7 @@ fn read_entry(path: &Path) -> Option<Entry> {
     entry(&value, mtime(path)).ok()
 }
 
+/// A file's modification time.
 fn mtime(file: &Path) -> Option<SystemTime> {
     fs::metadata(file).and_then(|metadata| metadata.modified()).ok()
 }

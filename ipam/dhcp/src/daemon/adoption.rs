@@ -52,6 +52,8 @@ fn configuration(entry: &Entry) -> Option<Value> {
     plugins.into_iter().find(|plugin| plugin["ipam"]["type"] == "dhcp")
 }
 
+/// The record for a cached attachment.
+///
 /// # Errors
 /// The reason why the attachment is not adopted.
 fn record(host: &Host, key: &Key, entry: &Entry, config: Value) -> Result<Record> {

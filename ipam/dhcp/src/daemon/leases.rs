@@ -27,7 +27,8 @@ impl Daemon {
         for error in self.host.store.tidy()?.into_iter().chain(errors) {
             log_line(&format!("dhcp daemon: {error}"));
         }
-        // libcni's cache contains an attachment until its DEL has succeeded.
+        // `-adopt` must not adopt an attachment whose lease is being released: libcni's cache contains the attachment
+        // until its DEL succeeds.
         let releasing = records.iter().filter(|record| record.attachment.releasing).filter_map(Record::key);
         let releasing: BTreeSet<Key> = releasing.collect();
         let known = records.len();
@@ -221,7 +222,7 @@ impl Daemon {
         }
     }
 
-    /// Answers a connection as soon as its messages have been sent.
+    /// Answers a connection as soon as the messages of these releases have been sent.
     pub(super) fn answer_after(
         &mut self,
         connection: Option<u64>,

@@ -24,7 +24,7 @@ use crate::wire;
 /// Maximum number of connections. If more wait, connections without a complete request are soon closed.
 const MAX_CONNECTIONS: usize = 1024;
 
-/// How long no connection is accepted after accept(2) failed for lack of descriptors.
+/// How long the daemon accepts no connection after accept(2) failed for lack of descriptors.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
 
 /// Interval for checking whether messages have been sent. The kernel has no event for that.
@@ -34,21 +34,24 @@ const CHECK_INTERVAL: Duration = Duration::from_millis(1);
 #[derive(Debug)]
 pub struct Daemon {
     pub(super) host: Host,
+    /// The leases of all attachments, and requests for leases. An attachment has up to one for each family.
     pub(super) leases: BTreeMap<Key, ManagedLease>,
     connections: BTreeMap<u64, Connection>,
     /// Number of the next connection.
     next_number: u64,
     pub(super) pending_answers: Vec<PendingAnswer>,
     timer: Timer,
-    /// When connections are accepted again.
+    /// No connection is accepted before this time.
     accept_after: Option<Time>,
 }
 
-/// Messages that are being sent, and the connections that are answered afterwards.
+/// An answer that waits until the kernel has sent the messages of releases.
 #[derive(Debug)]
 pub(super) struct PendingAnswer {
+    /// None: no plugin waits for the answer.
     pub connection: Option<u64>,
     pub releases: Vec<Box<dyn PendingRelease>>,
+    /// The answer is sent then, even if messages have not been sent.
     pub deadline: Time,
     pub answer: Vec<u8>,
 }

@@ -37,7 +37,7 @@ impl Users {
         Self { dir: "/run/ferrule/localnet".into() }
     }
 
-    /// Whether there may be any users.
+    /// Whether there may be any users: whether the directory exists.
     pub fn may_exist(&self) -> io::Result<bool> {
         self.dir.try_exists()
     }
@@ -59,7 +59,8 @@ impl Users {
         self.unused_after(|dir| missing_is_fine(fs::remove_file(dir.join(&name))))
     }
 
-    /// Removes users. Returns the links without users, with the earlier value.
+    /// Removes the users that `is_stale` selects by their labels. Returns the links without users, with the earlier
+    /// value.
     pub fn remove_where(&self, is_stale: &dyn Fn(&str) -> bool) -> io::Result<Vec<Unused>> {
         self.unused_after(|dir| {
             for name in names(dir)? {

@@ -1,8 +1,21 @@
-//! Isolation: drops routed traffic between bridges with a policy, in both directions, and, depending on the policy,
-//! traffic between ports of one bridge.
+//! Rules for `ingressPolicy` of the plugin firewall. [`Isolation`] drops routed packets between two bridges that both
+//! have a policy. [`PortIsolation`] drops frames between ports of one bridge, with the policy `isolated`. Such frames
+//! traverse no chain of the family inet, except with br_netfilter.
 //!
-//! A drop in any base chain is final, so these rules are always in Ferrule's tables, with any backend. Frames between
-//! ports of a bridge pass no chain of the family inet (except with br_netfilter): [`PortIsolation`] is for them.
+//! An accept is not final in nf_tables: a base chain that is evaluated later can still drop. A drop is final. So these
+//! rules work in Ferrule's own tables, with any backend.
+//!
+//! The names of sets and records in the ruleset, which older versions also use:
+//!
+//! | name | table | contents |
+//! |---|---|---|
+//! | set `fenced` | inet | bridges with the policy `same-bridge` or `isolated` |
+//! | set `together` | inet | for each bridge with the policy `same-bridge`: the pair of the bridge with itself |
+//! | set `apart` | inet | for each bridge with the policy `isolated`: the pair of the bridge with itself |
+//! | set `separated` | bridge | isolated bridge ports |
+//! | set `gateways` | bridge | bridge ports that lead to the host's interface in a VLAN |
+//! | record `bridge NAME POLICY` | inet | an [`Isolation`]. NAME is a bridge, or its interface in a VLAN |
+//! | record `apart PORT [GATEWAY]` | bridge | a [`PortIsolation`] |
 
 use cni::IfName;
 use netlink::{Family, RequestError};
@@ -19,12 +32,15 @@ use crate::ruleset::{
     concatenated, padded,
 };
 
+/// Before the filter chains of other programs, whose priority is usually 0.
 const ISOLATION: Chain = Chain::forward("isolation", -10);
-/// After destination NAT.
+/// After destination NAT, whose priority is -100.
 const REDIRECTED: Chain = Chain::filter("redirected", NF_INET_PRE_ROUTING, -90);
+/// Before the filter chains of other programs in the bridge family, whose priority is usually -200.
 const PORT_ISOLATION: Chain = Chain::forward("separation", -300);
 
-/// The reference's iptables chains. Packets that leave a bridge pass the second one.
+/// The reference's iptables chains. The first one jumps to the second one for packets that arrive on an isolated bridge
+/// and leave on another interface. The second one drops packets that leave on an isolated bridge.
 const REFERENCE_CHAINS: [&str; 2] = ["CNI-ISOLATION-STAGE-1", "CNI-ISOLATION-STAGE-2"];
 
 static ISOLATION_PROPERTIES: KindProperties = KindProperties {
@@ -40,6 +56,8 @@ static ISOLATION_PROPERTIES: KindProperties = KindProperties {
         opens: None,
     },
     iptables: None,
+    // The table is needed to find out whether the reference has any chain in it. Its isolation rules belong to bridges,
+    // not to attachments, so no DEL removes them.
     reference: ReferenceProperties { table: opening::TABLE, ..ReferenceProperties::NONE },
 };
 
@@ -56,23 +74,25 @@ static PORT_ISOLATION_PROPERTIES: KindProperties = KindProperties {
         opens: None,
     },
     iptables: None,
+    // As for `Isolation`.
     reference: ReferenceProperties { table: opening::TABLE, ..ReferenceProperties::NONE },
 };
 
-/// Comments of the rules for gateways that are bridge ports.
+/// Comments of the rules for bridge ports that lead to a gateway.
 const FROM_GATEWAY: &str = "from a gateway";
 const TO_GATEWAY: &str = "to a gateway";
 
 /// Isolates the containers of a bridge from routed traffic (the key `ingressPolicy`).
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Isolation {
-    /// The reference's rules contain it.
+    /// The bridge. Only the reference's rules contain it. Ferrule's rules contain `interface`.
     pub bridge: IfName,
     /// The host's interface that routes for these containers: the bridge, or its interface in their VLAN.
     pub interface: IfName,
     /// Whether containers on this bridge are also isolated from each other.
     pub isolates_containers: bool,
-    /// The bit of the packet's mark for traffic through host ports. [`PortIsolation`] accepts such frames.
+    /// The bit of the packet's mark that the chain `redirected` sets if a host port has rewritten the packet's
+    /// destination (DNAT). [`PortIsolation`] accepts frames with this bit.
     pub bit: u8,
 }
 
@@ -83,7 +103,8 @@ pub struct PortIsolation {
     pub bridge: IfName,
     /// The host's end of the container's link.
     pub port: IfName,
-    /// The port that leads to the host, if that is an interface in a VLAN and not the bridge itself.
+    /// The bridge port whose veth peer is the host's interface in the containers' VLAN. None: the host routes through
+    /// the bridge itself, or through a VLAN interface of the bridge.
     pub gateway_port: Option<IfName>,
     /// The bit of the packet's mark for frames that a host port has redirected. With br_netfilter, such a frame can
     /// be bridged to its container, so the bridge's table must accept it.
@@ -151,7 +172,8 @@ impl ReferenceRules for PortIsolation {
 }
 
 /// Whether the reference's chains of a family contain these rules. The reference creates no chains for a family without
-/// addresses, so a family may lack the chains if the other one has them.
+/// addresses. The caller requires both families and asks for IPv4 first. So IPv4 may lack the chains only if IPv6 has
+/// them, and IPv6 may always lack them.
 fn has_reference_rules(
     tables: &dyn Listing,
     family: Family,
@@ -193,17 +215,18 @@ impl Rules for PortIsolation {
     }
 }
 
-/// Bridges that are isolated from each other.
+/// Bridges with the policy `same-bridge` or `isolated`.
 fn fenced() -> Set {
     Set::shared("fenced", &[Type::IFNAME])
 }
 
-/// Pairs of each bridge with itself, unless its containers are isolated from each other.
+/// For each bridge with the policy `same-bridge`: the pair of the bridge with itself.
 fn together() -> Set {
     Set::shared("together", &[Type::IFNAME, Type::IFNAME])
 }
 
-/// Pairs of each other bridge with itself.
+/// For each bridge with the policy `isolated`: the pair of the bridge with itself. Needed if networks on one bridge
+/// have different policies: the pair is then in `together` too, and the stricter policy applies.
 fn apart() -> Set {
     Set::shared("apart", &[Type::IFNAME, Type::IFNAME])
 }
@@ -213,7 +236,7 @@ fn separated() -> Set {
     Set::new("separated", &[Type::IFNAME])
 }
 
-/// Bridge ports that lead to the host. All containers in a VLAN have the same one.
+/// Bridge ports that lead to the host's interface in a VLAN. All containers in a VLAN have the same one.
 fn gateway_ports() -> Set {
     Set::shared("gateways", &[Type::IFNAME])
 }

@@ -81,7 +81,7 @@ impl WaitingAttachments {
         self.waiting.iter().any(|claim| claim.label == label)
     }
 
-    /// Puts an attachment at the head of the queue.
+    /// Appends an attachment: it is the next one to get the port.
     pub(super) fn push_newest(&mut self, claim: RecordKey) {
         self.remove(&claim.label);
         self.waiting.push(claim);

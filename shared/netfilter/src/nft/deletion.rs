@@ -12,7 +12,8 @@ use super::view::View;
 use crate::ruleset::Element;
 
 /// Deletes what still belongs to these attachments, except the records, and passes host ports to attachments that wait
-/// for them. `keep` selects elements to ignore. Returns by how many claims the records have shrunk.
+/// for them. Ignores the elements that `keep` selects. Returns how many elements fewer the set of records then has for
+/// waiting attachments.
 pub(super) fn delete_elements(
     view: &View<'_>,
     stale: &[Installed],

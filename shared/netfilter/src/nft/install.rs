@@ -1,4 +1,5 @@
-//! Installs an attachment's rules.
+//! Installation of an attachment's rules, and [`LayoutDiff`], the comparison of the ruleset with the shared layout,
+//! which CHECK and STATUS also use.
 
 use std::cell::{Cell, RefCell};
 use std::collections::{BTreeMap, BTreeSet};
@@ -32,7 +33,8 @@ pub(super) struct Installation<'a> {
     writes_layout: Cell<bool>,
     /// Whether the last attempt needed an object that did not exist.
     lacks_object: Cell<bool>,
-    /// The generation of the ruleset that the caller has read. The first attempt is bound to it. None: read it now.
+    /// The generation of the ruleset that the caller has read. The first attempt is bound to it. None: each
+    /// attempt reads the current one.
     generation: Cell<Option<u32>>,
     /// What the last attempt took over from other attachments: each record, with the label of the earlier holder.
     taken: RefCell<BTreeSet<(String, String)>>,
@@ -123,6 +125,7 @@ impl<'a> Installation<'a> {
         self.writes_layout.get() && probe::is_missing_part(refusal)
     }
 
+    /// Adds the attachment's records, the elements of the records, and its own rules.
     pub(super) fn add_elements_and_rules(&self, batch: &mut Batch) {
         let (kind, RecordKey { label, digest }) = (self.kind, &self.record_key);
         let table = kind.table();
@@ -140,6 +143,10 @@ impl<'a> Installation<'a> {
 
     /// Deletes the attachment's existing elements, and those of others with the same keys. An attachment that loses a
     /// host port waits for it from now on.
+    ///
+    /// For each element of this attachment: deletes it if it exists. If another attachment has it, that one is recorded
+    /// for the warning and appended to the port's queue. This attachment is removed from the queue, because it has the
+    /// port now.
     fn delete_conflicting(&self, batch: &mut Batch) -> Result<(), RequestError> {
         let (kind, label) = (self.kind, &self.record_key.label);
         let (view, table) = (View::new(self.socket, kind, 1), kind.table());
@@ -194,6 +201,7 @@ impl<'a> Installation<'a> {
 pub(super) struct LayoutDiff {
     /// Chains with a name of older versions: that name, and the new one.
     renamed: Vec<(&'static str, &'static str)>,
+    /// Chains that do not exist, or have no rules.
     chains: Vec<Chain>,
     /// Missing rules.
     missing: Vec<Rule>,
@@ -234,7 +242,8 @@ impl LayoutDiff {
                     this.changed.push((first.handle, rule.clone()));
                 }
             }
-            // Adding an existing chain would change it, and the kernel waits for a grace period then.
+            // A chain without rules may not exist. A chain with rules is not added: that would be an update of the
+            // chain, for which the kernel waits for a grace period.
             this.chains.extend(found.is_empty().then_some(**chain));
         }
         Ok(this)
@@ -284,6 +293,8 @@ impl LayoutDiff {
         changed.or_else(moved)
     }
 
+    /// Whether all rules are as they must be. Chains and sets are added only with rules: a rule cannot exist without
+    /// its chain and its sets. The set of records, which no rule uses, is an exception: see `lacks_object`.
     fn is_empty(&self) -> bool {
         self.missing.is_empty()
             && self.changed.is_empty()
