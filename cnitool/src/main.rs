@@ -40,7 +40,7 @@ use clap::Parser;
 static HEAP: heap::Arena = heap::Arena::new();
 
 fn main() -> ExitCode {
-    system::size_limit::block_signal();
+    system::size_limit::block_sigxfsz();
     let cli = Cli::parse();
     let ui = Ui::new(&cli.common);
     match commands::run(cli.command, &Settings::new(&cli.common), &ui) {

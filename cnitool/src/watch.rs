@@ -8,7 +8,7 @@ use std::os::fd::AsFd;
 use std::time::{Duration, Instant};
 
 use cni::Error;
-use netfilter::Losses;
+use netfilter::RulesetMonitor;
 use nix::errno::Errno;
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use runtime::{Cache, Result};
@@ -31,7 +31,7 @@ pub enum Woken {
 pub struct Watch {
     signals: Signals,
     /// None: the kernel has no nf_tables.
-    rules: Option<Losses>,
+    rules: Option<RulesetMonitor>,
     /// Whether rules were lost since the last call of [`Watch::has_lost`].
     without_rules: Cell<bool>,
     limits: Limits,
@@ -46,7 +46,7 @@ impl Watch {
     pub fn start(own: &Cache) -> Result<Self> {
         Ok(Self {
             signals: Signals::block()?,
-            rules: Losses::watch()?,
+            rules: RulesetMonitor::subscribe()?,
             without_rules: Cell::new(false),
             limits: Limits::watch()?,
             servers: Servers::watch(own),
@@ -62,7 +62,8 @@ impl Watch {
         loop {
             let mut ready = vec![PollFd::new(self.signals.as_fd(), PollFlags::POLLIN)];
             if removals {
-                let sockets = self.rules.as_ref().map(Losses::as_fd).into_iter().chain([self.limits.as_fd()]);
+                let sockets =
+                    self.rules.as_ref().map(RulesetMonitor::as_fd).into_iter().chain([self.limits.as_fd()]);
                 ready.extend(sockets.map(|socket| PollFd::new(socket, PollFlags::POLLIN)));
             }
             let next_check = removals.then(|| self.servers.next()).flatten();
@@ -85,7 +86,7 @@ impl Watch {
 
     /// Reads pending events. Returns whether any of them reports a removal.
     fn take(&self) -> Result<bool> {
-        let rules = self.rules.as_ref().map_or(Ok(false), Losses::take)?;
+        let rules = self.rules.as_ref().map_or(Ok(false), RulesetMonitor::read_losses)?;
         self.without_rules.set(self.without_rules.get() || rules);
         let servers = self.servers.take();
         Ok(self.limits.take()? || rules || servers)

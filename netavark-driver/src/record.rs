@@ -62,8 +62,8 @@ pub fn delete_unused(runtime: &Runtime, chain: &Chain) -> Result<()> {
 
 /// Whether the network has containers, or resources of a killed setup that `cnitool gc` will remove.
 fn is_used(runtime: &Runtime, chain: &Chain) -> Result<bool> {
-    let (entries, unsure) = runtime.results().of_network(&chain.name).map_err(|e| flat(&e))?;
-    if !entries.is_empty() || !unsure.is_empty() {
+    let (entries, unreadable) = runtime.results().of_network(&chain.name).map_err(|e| flat(&e))?;
+    if !entries.is_empty() || !unreadable.is_empty() {
         return Ok(true);
     }
     let survey = runtime.clone().deadline(TIMEOUT).survey(chain);
@@ -200,7 +200,7 @@ mod tests {
         assert!(host.file().exists(), "a setup is running");
         drop(record);
         let attach = runtime::Attach::new("c", "eth0").unwrap();
-        host.cache().keep(&host.chain, &attach, &serde_json::json!({})).unwrap();
+        host.cache().write(&host.chain, &attach, &serde_json::json!({})).unwrap();
         delete_unused(&runtime, &alone).unwrap();
         assert!(host.file().exists(), "it has a container");
         host.cache().remove(&host.chain.name, &attach.attachment).unwrap();

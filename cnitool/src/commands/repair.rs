@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 use std::env;
 use std::time::{Duration, Instant};
 
-use netfilter::Losses;
+use netfilter::RulesetMonitor;
 use runtime::{Entry, Error, Repaired, Result};
 use serde_json::json;
 
@@ -55,7 +55,7 @@ pub fn watch(settings: &Settings, ui: &Ui) -> Result<()> {
         if watch.wait(false, Some(PAUSE_MAX.min(started.elapsed() * 4)))? == Woken::Signal {
             return Ok(());
         }
-        let silent = Losses::may_be_silent();
+        let silent = RulesetMonitor::may_be_silent();
         if silent && !warned {
             ui.warn("iptables-legacy sends no events: cnitool checks the rules every 10 seconds");
         }

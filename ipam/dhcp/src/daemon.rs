@@ -33,6 +33,7 @@ const LOCK_TIMEOUT: Duration = Duration::from_secs(5);
 /// The whole `main` of the daemon.
 #[expect(clippy::print_stdout, reason = "someone at a terminal asks for help")]
 pub fn main(arguments: &[OsString]) -> ExitCode {
+    // The plugins' allocator never reuses freed memory, and the daemon runs for months.
     heap::use_system_allocator();
     if arguments.iter().any(|argument| ["-h", "-help", "--help"].iter().any(|help| argument == help)) {
         print!("{}", args::HELP);
@@ -55,16 +56,20 @@ pub fn main(arguments: &[OsString]) -> ExitCode {
 }
 
 fn run(mut args: Args) -> Result<()> {
-    size_limit::block_signal();
+    // A write past RLIMIT_FSIZE must return an error, not end the daemon.
+    size_limit::block_sigxfsz();
     let signals = signals()?;
-    raise_descriptors();
-    // systemd's path of the socket replaces -socketpath: a DEL without a daemon looks for the leases next to the socket
-    // that its configuration names.
+    raise_open_files_limit();
+    // Leases are in a directory next to the socket, and a DEL without a daemon computes this directory from
+    // `daemonSocketPath`. So if systemd passed a socket, its path is used instead of -socketpath.
     let (passed, path) = listener::passed().unzip();
-    path.flatten().into_iter().for_each(|path| args.socket = path);
+    if let Some(path) = path.flatten() {
+        args.socket = path;
+    }
     let host = Host::new(args);
     host.store.create()?;
-    let locked = host.store.wait_for_lock(LOCK_TIMEOUT, || false)?.ok_or_else(|| {
+    let never = || false;
+    let locked = host.store.wait_for_lock(LOCK_TIMEOUT, never)?.ok_or_else(|| {
         let lock = host.store.path().join("lock").display().to_string();
         Error::new(Code::Io, format!("lock {lock}: other processes have held it for {LOCK_TIMEOUT:?}"))
             .detail(format!(
@@ -108,7 +113,7 @@ fn signals() -> Result<SignalFd> {
 }
 
 /// Raises the limit of open files. An ADD needs five descriptors, and services have 1024 by default.
-fn raise_descriptors() {
+fn raise_open_files_limit() {
     let Rlimit { maximum, .. } = getrlimit(Resource::Nofile);
     setrlimit(Resource::Nofile, Rlimit { current: maximum, maximum }).ok();
 }

@@ -11,7 +11,7 @@ use serde_json::Value;
 
 use crate::closer::Closer;
 use crate::host::Host;
-use crate::location::{NotFound, OpenInterface};
+use crate::location::{InterfaceError, OpenInterface};
 use crate::parameters::LeaseParameters;
 use crate::record::LeasedAttachment;
 
@@ -106,7 +106,7 @@ pub trait LeaseClient: Debug {
         attachment: &mut LeasedAttachment,
         found: &OpenInterface,
         message: &Message,
-    ) -> Result<bool, NotFound>;
+    ) -> Result<bool, InterfaceError>;
     /// # Errors
     /// If the kernel refuses.
     fn send(&mut self, attachment: &LeasedAttachment, message: Message) -> Result<()>;
@@ -132,7 +132,11 @@ pub trait LeaseClient: Debug {
     ///
     /// # Errors
     /// If the kernel refuses.
-    fn release(&mut self, attachment: &LeasedAttachment, found: &OpenInterface) -> Result<(String, Sent)>;
+    fn release(
+        &mut self,
+        attachment: &LeasedAttachment,
+        found: &OpenInterface,
+    ) -> Result<(String, Option<Box<dyn PendingRelease>>)>;
 }
 
 /// A message that releases an address and is being sent.
@@ -144,12 +148,9 @@ pub trait PendingRelease: Debug {
     fn close(self: Box<Self>, closer: &Closer);
 }
 
-/// A message that is being sent. None: there is nothing to wait for.
-pub type Sent = Option<Box<dyn PendingRelease>>;
-
 /// How long sending these messages may take.
-pub fn timeout(departing: &[Box<dyn PendingRelease>]) -> Duration {
-    departing.iter().map(|one| one.timeout()).max().unwrap_or_default()
+pub fn timeout(releases: &[Box<dyn PendingRelease>]) -> Duration {
+    releases.iter().map(|one| one.timeout()).max().unwrap_or_default()
 }
 
 /// A lease as it is logged: `renewed ADDRESS for 120 s`.

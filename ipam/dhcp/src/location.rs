@@ -19,30 +19,30 @@ pub struct OpenInterface {
     pub link: Link,
 }
 
-/// Why the interface is not available.
+/// Why the interface cannot be used.
 #[derive(Debug)]
-pub enum NotFound {
+pub enum InterfaceError {
     /// The interface or the namespace has been deleted. Another namespace may be at the path.
-    Gone(String),
+    Deleted(String),
     /// The path does not exist. Either the container has been deleted, or the daemon runs in a mount namespace without
     /// this path.
-    Missing(String),
+    PathMissing(String),
     /// The lease's address is not on the link, so the lease is not in use.
     Unused(String),
     /// The kernel reported an error.
     Failed(Error),
 }
 
-impl fmt::Display for NotFound {
+impl fmt::Display for InterfaceError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::Gone(what) | Self::Missing(what) | Self::Unused(what) => f.write_str(what),
+            Self::Deleted(what) | Self::PathMissing(what) | Self::Unused(what) => f.write_str(what),
             Self::Failed(error) => error.fmt(f),
         }
     }
 }
 
-impl<E: Into<Error>> From<E> for NotFound {
+impl<E: Into<Error>> From<E> for InterfaceError {
     fn from(error: E) -> Self {
         Self::Failed(error.into())
     }
@@ -52,20 +52,20 @@ impl<E: Into<Error>> From<E> for NotFound {
 ///
 /// # Errors
 /// If the path does not exist or is another namespace, if the link has been deleted, or if the kernel reports an error.
-pub fn find(location: &Location, if_name: &str, host_prefix: &Path) -> Result<OpenInterface, NotFound> {
+pub fn find(location: &Location, if_name: &str, host_prefix: &Path) -> Result<OpenInterface, InterfaceError> {
     let path = below(host_prefix, &location.netns);
-    let gone = |what: String| Err(NotFound::Gone(what));
+    let deleted = |what: String| Err(InterfaceError::Deleted(what));
     let Some(netns) = NetNs::open_if_present(&path)? else {
-        return Err(NotFound::Missing(format!("no network namespace is at {}", path.display())));
+        return Err(InterfaceError::PathMissing(format!("no network namespace is at {}", path.display())));
     };
     if netns.identity()? != location.netns_id {
-        return gone(format!("{} is now another network namespace", path.display()));
+        return deleted(format!("{} is now another network namespace", path.display()));
     }
     let namespace = Namespace::of(netns)?;
     // The index identifies the interface. Its hardware address may change: by tuning, or with an ipvlan's master.
     match namespace.nl.link_by_index(location.index)? {
         Some(link) => Ok(OpenInterface { namespace, link }),
-        None => gone(format!("link {if_name} in {namespace} has been deleted")),
+        None => deleted(format!("link {if_name} in {namespace} has been deleted")),
     }
 }
 

@@ -10,21 +10,23 @@ use serde_json::{Value, json};
 
 use crate::host::Host;
 use crate::key::{Family, Key};
-use crate::lease_client::{Action, LIFETIME_ROUNDING, LeaseClient, Message, PACKETS_PER_TURN, Sent, State};
-use crate::location::{self, NotFound, OpenInterface, has};
+use crate::lease_client::{
+    Action, LIFETIME_ROUNDING, LeaseClient, Message, PACKETS_PER_TURN, PendingRelease, State,
+};
+use crate::location::{self, InterfaceError, OpenInterface, has};
 use crate::log::log;
 use crate::parameters::LeaseParameters;
 use crate::record::{LeasedAttachment, Location, Record};
 use crate::{v4, v6};
 
 /// How long after the start of a lease the plugin may take to put the address on the link.
-pub const JUST_LEASED: Duration = Duration::from_secs(60);
+pub const ASSIGNMENT_TIMEOUT: Duration = Duration::from_secs(60);
 
 /// Interval between two looks at the link. Events of the kernel would save these looks, but a socket for events keeps
 /// the namespace alive.
 const CHECK_INTERVAL: Duration = Duration::from_millis(20);
-/// How long the link may take until it can send. A test for duplicates takes a second, after a random delay of up to a
-/// second.
+/// How long the link may take until it can send. Duplicate address detection takes one second by default, after a
+/// random delay of up to one second.
 const LINK_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// Reason for the release of an earlier daemon's lease: the ADD that requested it failed, or ended before its answer.
@@ -38,14 +40,15 @@ pub struct ManagedLease {
     client: Box<dyn LeaseClient>,
     /// The container, until the first lease exists. Later its namespace is opened for each exchange, so that the daemon
     /// does not keep it alive.
-    here: Option<Namespace>,
+    namespace: Option<Namespace>,
     /// The plugin that waits for the first lease.
     pub waiter: Waiter,
     /// The random number of the ADD that requested the lease. None: the lease is from a record, or the plugin sent no
     /// number.
-    add: Option<u64>,
-    /// The lease of an earlier ADD for the same interface. It stays unchanged, in memory and on disk, unless this ADD
-    /// succeeds.
+    add_number: Option<u64>,
+    /// The lease of an earlier ADD for the same interface. If this ADD gets no lease, `earlier` is restored. It is kept
+    /// until the first renewal of the new lease: if the plugin's ADD fails after the daemon's answer, `take_back`
+    /// restores it.
     pub earlier: Option<Box<Self>>,
     /// A message that waits until the link can send it, and since when.
     unsent: Option<(Message, Time)>,
@@ -53,15 +56,18 @@ pub struct ManagedLease {
     lifetimes_due_until: Option<Time>,
     /// When the link is looked at next for `unsent` and `lifetimes_due_until`, and the interval.
     next_check: Option<(Time, Duration)>,
-    /// Set for a record of an earlier daemon, which may have exited before it answered the plugin. If the link does not
-    /// have the address by then, the lease is released.
-    unused_at: Option<Time>,
+    /// The time at which the lease is released if the link does not have the address. Only for a record of an earlier
+    /// daemon, which may have exited before it answered the plugin.
+    release_unless_used_by: Option<Time>,
 }
+
+/// A lease that could not be released, and the reason.
+pub type ReleaseError = (Box<ManagedLease>, Error);
 
 /// The plugin that waits for the first lease of an attachment.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Waiter {
-    /// None: the attachment has had a lease.
+    /// No plugin waits.
     Nobody,
     /// The plugin on this connection.
     Connection(u64),
@@ -79,7 +85,7 @@ pub enum Outcome {
     /// There is no lease, or no interface uses it. If a server has allocated an address, it must be released.
     Failed(Error),
     /// The container or its interface has been deleted.
-    Gone(String),
+    Deleted(String),
 }
 
 impl ManagedLease {
@@ -88,17 +94,17 @@ impl ManagedLease {
         key: Key,
         attachment: LeasedAttachment,
         parameters: LeaseParameters,
-        here: Namespace,
+        namespace: Namespace,
         host: &Host,
-        (connection, add): (u64, Option<u64>),
+        (connection, add_number): (u64, Option<u64>),
     ) -> Self {
         let client = acquire(parameters, &attachment, host);
         let waiter = Waiter::Connection(connection);
-        Self { here: Some(here), waiter, add, ..Self::new(key, attachment, client) }
+        Self { namespace: Some(namespace), waiter, add_number, ..Self::new(key, attachment, client) }
     }
 
     /// Continues with the lease of a record, or requests a new one if it was lost.
-    pub fn resume(key: Key, record: Record, host: &Host) -> Self {
+    pub fn from_record(key: Key, record: Record, host: &Host) -> Self {
         let Record { attachment, parameters, .. } = record;
         let client = resume(parameters, &attachment, host);
         Self::new(key, attachment, client)
@@ -110,22 +116,24 @@ impl ManagedLease {
             attachment,
             client,
             waiter: Waiter::Nobody,
-            here: None,
-            add: None,
+            namespace: None,
+            add_number: None,
             earlier: None,
             unsent: None,
             lifetimes_due_until: None,
             next_check: None,
-            unused_at: None,
+            release_unless_used_by: None,
         }
     }
 
-    /// Takes over an earlier daemon's record, with its interface.
+    /// Compares an earlier daemon's record with the interface. Puts the address on the link if the daemon has to, and
+    /// schedules the check of its lifetimes.
     ///
     /// # Errors
     /// The interface cannot be used, or the lease is not in use.
-    pub fn continue_lease(&mut self, host: &Host, found: &OpenInterface) -> Result<(), NotFound> {
+    pub fn compare_with_link(&mut self, host: &Host, found: &OpenInterface) -> Result<(), InterfaceError> {
         let (Some(address), Some(since)) = (self.client.address(), self.client.since()) else {
+            // Without a lease: it was lost, or `-adopt` has made the record, which is not on disk yet.
             return Ok(self.write(host)?);
         };
         if self.attachment.on_link != Some(address) {
@@ -135,20 +143,24 @@ impl ManagedLease {
         let addresses = found.namespace.nl.addresses(Some(&found.link))?;
         let (now, is_there) = (Time::now(), has(&addresses, address.ip()));
         match (is_there, self.attachment.seen) {
-            // The kernel deletes IPv6 addresses when the link is set down.
+            // The kernel deletes IPv6 addresses when the link is set down, so the daemon adds the address again.
+            // `put_on_link` does not change an address that exists.
             (_, true) if address.is_ipv6() => return self.put_on_link(host, found),
             (true, _) => {}
             // The kernel has deleted the address. The client requests another one.
             (false, true) if self.client.ends_within(now, LIFETIME_ROUNDING) => {}
             (false, true) => {
-                return Err(NotFound::Unused(format!("address {address} is not on {}", found.link.name)));
+                return Err(InterfaceError::Unused(format!(
+                    "address {address} is not on {}",
+                    found.link.name
+                )));
             }
-            (false, false) if now >= since + JUST_LEASED => {
-                return Err(NotFound::Unused(UNUSED.to_owned()));
+            (false, false) if now >= since + ASSIGNMENT_TIMEOUT => {
+                return Err(InterfaceError::Unused(UNUSED.to_owned()));
             }
-            (false, false) => self.unused_at = Some(since + JUST_LEASED),
+            (false, false) => self.release_unless_used_by = Some(since + ASSIGNMENT_TIMEOUT),
         }
-        self.look_at_address(now);
+        self.schedule_address_check(now);
         Ok(())
     }
 
@@ -158,13 +170,13 @@ impl ManagedLease {
     }
 
     /// Whether the ADD with this number requested the lease. Always false for a lease without a number.
-    pub fn is_of(&self, add: u64) -> bool {
-        self.add == Some(add)
+    pub fn is_of(&self, add_number: u64) -> bool {
+        self.add_number == Some(add_number)
     }
 
     /// The earlier ADD's lease, if it has another address. If both have the same address, the newer lease stays.
     pub fn take_other_earlier(&mut self) -> Option<Self> {
-        self.add = None;
+        self.add_number = None;
         self.earlier.take().filter(|earlier| earlier.address() != self.address()).map(|earlier| *earlier)
     }
 
@@ -216,22 +228,22 @@ impl ManagedLease {
     /// When [`ManagedLease::tick`] has to be called next.
     pub fn deadline(&self) -> Option<Time> {
         let next_check = self.next_check.map(|(moment, _)| moment);
-        [self.client.deadline(), next_check, self.unused_at].into_iter().flatten().min()
+        [self.client.deadline(), next_check, self.release_unless_used_by].into_iter().flatten().min()
     }
 
     /// Does all that is due.
     pub fn tick(&mut self, host: &Host) -> Outcome {
         let now = Time::now();
-        let looked = match self.next_check {
+        let link_check = match self.next_check {
             Some((moment, _)) if moment <= now => self.check_link(host, now),
             _ => Ok(()),
         };
-        let used = match self.unused_at {
-            Some(moment) if moment <= now => self.find_use(host),
+        let use_check = match self.release_unless_used_by {
+            Some(moment) if moment <= now => self.check_use(host),
             _ => Ok(()),
         };
-        if let Err(not_found) = looked.and(used) {
-            match self.fails(not_found) {
+        if let Err(error) = link_check.and(use_check) {
+            match self.outcome_of(error) {
                 Outcome::Unchanged => {}
                 other => return other,
             }
@@ -257,16 +269,18 @@ impl ManagedLease {
     }
 
     fn act(&mut self, host: &Host, actions: Vec<Action>) -> Outcome {
-        let fails = actions.iter().any(|action| matches!(action, Action::Failed(_)));
-        let may_come = self.state().may_be_granted || self.address().is_some() || fails;
-        if self.waiter == Waiter::Cancelled && !may_come {
+        let has_failed = actions.iter().any(|action| matches!(action, Action::Failed(_)));
+        // If the plugin has exited and no server can grant an address any more, the request ends.
+        let may_get_lease = self.state().may_be_granted || self.address().is_some() || has_failed;
+        if self.waiter == Waiter::Cancelled && !may_get_lease {
             return Outcome::Failed(Error::new(Code::TryAgainLater, "the plugin no longer waits for it"));
         }
         let mut outcome = Outcome::Unchanged;
         // If this ADD fails, its client must not release the earlier ADD's address.
         let is_silent = match self.waiter {
+            // A cancelled request sends only messages that release an address.
             Waiter::Cancelled => !self.state().is_releasing,
-            _ => fails && self.earlier.is_some(),
+            _ => has_failed && self.earlier.is_some(),
         };
         for action in actions {
             let done = match action {
@@ -276,11 +290,11 @@ impl ManagedLease {
                 Action::Lost(why) => self.lost(host, &why).map(|()| Outcome::Unchanged),
                 Action::Failed(error) => Ok(Outcome::Failed(error)),
             };
-            match done.unwrap_or_else(|not_found| self.fails(not_found)) {
+            match done.unwrap_or_else(|error| self.outcome_of(error)) {
                 Outcome::Unchanged => {}
                 other => outcome = other,
             }
-            if matches!(outcome, Outcome::Gone(_)) {
+            if matches!(outcome, Outcome::Deleted(_)) {
                 break;
             }
         }
@@ -288,44 +302,44 @@ impl ManagedLease {
         outcome
     }
 
-    fn fails(&self, not_found: NotFound) -> Outcome {
-        match not_found {
-            NotFound::Gone(what) => Outcome::Gone(what),
-            NotFound::Unused(what) => Outcome::Failed(Error::new(Code::Internal, what)),
+    fn outcome_of(&self, error: InterfaceError) -> Outcome {
+        match error {
+            InterfaceError::Deleted(what) => Outcome::Deleted(what),
+            InterfaceError::Unused(what) => Outcome::Failed(Error::new(Code::Internal, what)),
             // Treated as a lost message, as long as there is a lease.
-            NotFound::Missing(what) if self.address().is_some() => self.logged(&what),
-            NotFound::Missing(what) => Outcome::Gone(what),
-            NotFound::Failed(e) if self.waiter != Waiter::Nobody => Outcome::Failed(e),
-            NotFound::Failed(e) => self.logged(&e.to_string()),
+            InterfaceError::PathMissing(what) if self.address().is_some() => self.log_unchanged(&what),
+            InterfaceError::PathMissing(what) => Outcome::Deleted(what),
+            InterfaceError::Failed(e) if self.waiter != Waiter::Nobody => Outcome::Failed(e),
+            InterfaceError::Failed(e) => self.log_unchanged(&e.to_string()),
         }
     }
 
-    fn logged(&self, what: &str) -> Outcome {
+    fn log_unchanged(&self, what: &str) -> Outcome {
         log(&self.key, what);
         Outcome::Unchanged
     }
 
-    fn found(&self, host: &Host) -> Result<OpenInterface, NotFound> {
+    fn open_interface(&self, host: &Host) -> Result<OpenInterface, InterfaceError> {
         let LeasedAttachment { location, if_name, .. } = &self.attachment;
-        let Some(namespace) = self.here.clone() else {
+        let Some(namespace) = self.namespace.clone() else {
             return location::find(location, if_name, &host.args.host_prefix);
         };
         match namespace.nl.link(if_name)? {
             Some(link) => Ok(OpenInterface { namespace, link }),
-            None => Err(NotFound::Gone(format!("link {if_name} in {namespace} has been deleted"))),
+            None => Err(InterfaceError::Deleted(format!("link {if_name} in {namespace} has been deleted"))),
         }
     }
 
-    fn send(&mut self, host: &Host, message: Message) -> Result<(), NotFound> {
+    fn send(&mut self, host: &Host, message: Message) -> Result<(), InterfaceError> {
         // The timeout starts with the first message that the link could not send.
         let since = self.unsent.take().map_or_else(Time::now, |(_, since)| since);
         self.send_since(host, message, since)
     }
 
     /// Sends a message if the link is ready. Otherwise it is tried again soon.
-    fn send_since(&mut self, host: &Host, message: Message, since: Time) -> Result<(), NotFound> {
+    fn send_since(&mut self, host: &Host, message: Message, since: Time) -> Result<(), InterfaceError> {
         if self.client.needs_socket(&message) {
-            let found = self.found(host)?;
+            let found = self.open_interface(host)?;
             if !found.link.up {
                 found.namespace.nl.set_up(&found.link)?;
             }
@@ -346,7 +360,7 @@ impl ManagedLease {
         found: &OpenInterface,
         message: Message,
         since: Time,
-    ) -> Result<(), NotFound> {
+    ) -> Result<(), InterfaceError> {
         let now = Time::now();
         if now.since(since) < LINK_TIMEOUT {
             self.unsent = Some((message, since));
@@ -365,45 +379,47 @@ impl ManagedLease {
             .into())
     }
 
-    /// Looks at the link for what is pending.
-    fn check_link(&mut self, host: &Host, now: Time) -> Result<(), NotFound> {
+    /// Sends the message that waits for the link, and sets pending lifetimes.
+    fn check_link(&mut self, host: &Host, now: Time) -> Result<(), InterfaceError> {
         let Some((_, gap)) = self.next_check.take() else { return Ok(()) };
-        let sent = match self.unsent.take() {
+        let send_result = match self.unsent.take() {
             Some((message, since)) => self.send_since(host, message, since),
             None => Ok(()),
         };
-        let timed = self.time_address(host, now);
+        let lifetimes_result = self.set_pending_lifetimes(host, now);
         // A failure is retried too: without lifetimes, the address would stay after the end of the lease.
         if self.lifetimes_due_until.is_some() {
             let gap = gap * 2;
             self.next_check = self.next_check.or(Some((now + gap, gap)));
         }
-        sent.and(timed)
+        send_result.and(lifetimes_result)
     }
 
     /// Sets the lifetimes of the address if they are pending and the address is on the link.
-    fn time_address(&mut self, host: &Host, now: Time) -> Result<(), NotFound> {
+    fn set_pending_lifetimes(&mut self, host: &Host, now: Time) -> Result<(), InterfaceError> {
         let Some(until) = self.lifetimes_due_until else { return Ok(()) };
         if now >= until {
             self.lifetimes_due_until = None;
         }
-        let found = self.found(host)?;
-        if self.is_settled(host, &found)? {
+        let found = self.open_interface(host)?;
+        if self.settle_address(host, &found)? {
             self.lifetimes_due_until = None;
         }
         Ok(())
     }
 
-    fn look_at_address(&mut self, now: Time) {
+    /// Schedules checks of the link until the address is on it, to set its lifetimes.
+    fn schedule_address_check(&mut self, now: Time) {
         (self.lifetimes_due_until, self.next_check) =
-            (Some(now + JUST_LEASED), Some((now + CHECK_INTERVAL, CHECK_INTERVAL)));
+            (Some(now + ASSIGNMENT_TIMEOUT), Some((now + CHECK_INTERVAL, CHECK_INTERVAL)));
     }
 
-    /// Whether the address is on the link and has its lifetimes. If another host has it, it is declined.
-    fn is_settled(&mut self, host: &Host, found: &OpenInterface) -> Result<bool, NotFound> {
+    /// Sets the lifetimes of the address if it is on the link, or declines the lease if the kernel found another host
+    /// with the address. Returns whether nothing is left to do.
+    fn settle_address(&mut self, host: &Host, found: &OpenInterface) -> Result<bool, InterfaceError> {
         let Some(address) = self.address() else { return Ok(true) };
         let addresses = found.namespace.nl.addresses(Some(&found.link))?;
-        let ours = addresses.into_iter().find(|one| one.net.ip() == address.ip());
+        let ours = addresses.into_iter().find(|on_link| on_link.net.ip() == address.ip());
         if ours.is_some() {
             self.note_seen(host)?;
         }
@@ -425,6 +441,7 @@ impl ManagedLease {
             end.map(|end| u32::try_from(end.after(now).as_secs()).unwrap_or(u32::MAX - 1))
         };
         let lifetimes = self.client.ends().map(left);
+        // Limited lifetimes count down, so they are always set.
         if lifetimes == [None; 2] && [address.preferred, address.valid] == lifetimes {
             return Ok(());
         }
@@ -438,22 +455,22 @@ impl ManagedLease {
     }
 
     /// Records that the address was on the link.
-    fn note_seen(&mut self, host: &Host) -> Result<(), NotFound> {
-        self.unused_at = None;
+    fn note_seen(&mut self, host: &Host) -> Result<(), InterfaceError> {
+        self.release_unless_used_by = None;
         if !std::mem::replace(&mut self.attachment.seen, true) {
             self.write(host)?;
         }
         Ok(())
     }
 
-    /// Called when the time for the address to appear on the link is over.
-    fn find_use(&mut self, host: &Host) -> Result<(), NotFound> {
-        self.unused_at = None;
-        let (found, address) = (self.found(host)?, self.address());
+    /// Checks at `release_unless_used_by` that the address is on the link.
+    fn check_use(&mut self, host: &Host) -> Result<(), InterfaceError> {
+        self.release_unless_used_by = None;
+        let (found, address) = (self.open_interface(host)?, self.address());
         let addresses = found.namespace.nl.addresses(Some(&found.link))?;
         match address.is_none_or(|address| has(&addresses, address.ip())) {
             true => self.note_seen(host),
-            false => Err(NotFound::Unused(UNUSED.to_owned())),
+            false => Err(InterfaceError::Unused(UNUSED.to_owned())),
         }
     }
 
@@ -467,40 +484,41 @@ impl ManagedLease {
 
     /// Handles a new or renewed lease. The plugin puts the address of the first lease on the link, the daemon that of
     /// later leases.
-    fn bound(&mut self, host: &Host, line: &str) -> Result<Outcome, NotFound> {
+    fn bound(&mut self, host: &Host, line: &str) -> Result<Outcome, InterfaceError> {
         log(&self.key, line);
         if self.waiter != Waiter::Nobody {
-            let found = self.found(host)?;
+            let found = self.open_interface(host)?;
             self.attachment.on_link = self.address();
             let missing = self.client.take_first(&self.attachment, &found)?;
             missing.iter().for_each(|line| log(&self.key, line));
             self.write(host)?;
-            self.here = None;
-            self.look_at_address(Time::now());
+            self.namespace = None;
+            self.schedule_address_check(Time::now());
             return Ok(Outcome::First(self.client.result()));
         }
         self.earlier = None;
-        let written = self.write(host);
-        let found = self.found(host)?;
-        let there = found.namespace.nl.addresses(Some(&found.link))?;
-        let is_missing = self.address().is_some_and(|address| !has(&there, address.ip()));
+        let write_result = self.write(host);
+        let found = self.open_interface(host)?;
+        let addresses = found.namespace.nl.addresses(Some(&found.link))?;
+        let is_missing = self.address().is_some_and(|address| !has(&addresses, address.ip()));
         // The plugin is about to put it on the link.
-        let is_plugins = is_missing && !self.attachment.seen && self.attachment.on_link == self.address();
-        // Also if the disk is full: the kernel deletes an address whose lifetime is not extended.
-        if !is_plugins {
+        let plugin_adds_it = is_missing && !self.attachment.seen && self.attachment.on_link == self.address();
+        // The link is updated even if the record could not be written, for example on a full disk: the kernel deletes
+        // an address whose lifetime is not extended.
+        if !plugin_adds_it {
             match is_missing || self.client.is_outdated(self.attachment.on_link) {
                 true => self.put_on_link(host, &found)?,
-                false => self.look_at_address(Time::now()),
+                false => self.schedule_address_check(Time::now()),
             }
         }
-        Ok(written.map(|()| Outcome::Unchanged)?)
+        Ok(write_result.map(|()| Outcome::Unchanged)?)
     }
 
     /// Replaces the link's old address by the lease's.
-    fn put_on_link(&mut self, host: &Host, found: &OpenInterface) -> Result<(), NotFound> {
-        let put = self.client.put_on_link(self.attachment.on_link, found);
-        self.look_at_address(Time::now());
-        self.unused_at = None;
+    fn put_on_link(&mut self, host: &Host, found: &OpenInterface) -> Result<(), InterfaceError> {
+        let result = self.client.put_on_link(self.attachment.on_link, found);
+        self.schedule_address_check(Time::now());
+        self.release_unless_used_by = None;
         // The address is on the link even if a route is refused.
         let address =
             self.address().filter(|_| self.attachment.on_link != self.address() || !self.attachment.seen);
@@ -511,20 +529,23 @@ impl ManagedLease {
             self.write(host)?;
             log(&self.key, &format!("put {address} on {}", found.link.name));
         }
-        Ok(put?)
+        Ok(result?)
     }
 
     /// Removes the address from the link. With IPv4, the link is also set down, so that the container sends nothing
     /// more. The next message sets it up again. With an IPv6 lease it stays up, because the kernel deletes addresses
     /// with lifetimes when a link goes down.
-    fn lost(&mut self, host: &Host, why: &str) -> Result<(), NotFound> {
+    fn lost(&mut self, host: &Host, why: &str) -> Result<(), InterfaceError> {
         let address = self.attachment.on_link.map(|net| net.to_string()).unwrap_or_default();
         log(&self.key, &format!("lost {address}: {why}"));
-        // The address is removed even if nothing can be written, for example on a full disk.
-        let written = self.write(host);
-        let found = self.found(host)?;
+        // The record is written before the address is removed, and again afterwards. A daemon that starts after a kill
+        // in between finds no lease, but the address that the link may still have: it requests a lease, and puts that
+        // lease's address in its place. Without the first record, it would find the lost lease. The address is removed
+        // even if nothing can be written, for example on a full disk.
+        let write_result = self.write(host);
+        let found = self.open_interface(host)?;
         self.client.close(host);
-        (self.lifetimes_due_until, self.unused_at) = (None, None);
+        (self.lifetimes_due_until, self.release_unless_used_by) = (None, None);
         if let Some(net) = self.attachment.on_link {
             found.namespace.nl.delete_address(&found.link, net)?;
         }
@@ -533,7 +554,7 @@ impl ManagedLease {
             found.namespace.nl.change_link(&found.link, &down)?;
         }
         self.attachment.on_link = None;
-        written?;
+        write_result?;
         Ok(self.write(host)?)
     }
 
@@ -542,22 +563,22 @@ impl ManagedLease {
     ///
     /// # Errors
     /// Code 5 if the file cannot be removed. The lease is kept.
-    pub fn release(mut self, host: &Host) -> Result<Sent, (Box<Self>, Error)> {
+    pub fn release(mut self, host: &Host) -> Result<Option<Box<dyn PendingRelease>>, ReleaseError> {
         self.attachment.releasing = true;
         // If nothing can be written, for example on a full disk, a file may still be removed.
-        let noted = self.address().is_some() && self.write(host).is_ok();
-        if !noted && let Err(e) = host.store.remove(&self.key) {
+        let is_marked = self.address().is_some() && self.write(host).is_ok();
+        if !is_marked && let Err(e) = host.store.remove(&self.key) {
             self.attachment.releasing = false;
             return Err((Box::new(self), e));
         }
         self.client.close(host);
-        let mut departing = None;
+        let mut pending = None;
         if self.client.holds() {
-            let found = self.found(host);
+            let found = self.open_interface(host);
             match found.and_then(|found| Ok(self.client.release(&self.attachment, &found)?)) {
-                Ok((line, sent)) => {
+                Ok((line, message)) => {
                     log(&self.key, &line);
-                    departing = sent;
+                    pending = message;
                 }
                 Err(e) => log(
                     &self.key,
@@ -567,7 +588,7 @@ impl ManagedLease {
         }
         // If the removal fails, the next start or a DEL removes the file.
         self.remove(host);
-        Ok(departing)
+        Ok(pending)
     }
 
     /// Drops the lease without a message: nothing can use it or release it any more.

@@ -11,7 +11,7 @@ use crate::args::Args;
 use crate::ask;
 use crate::host::Host;
 use crate::key::{Family, Key};
-use crate::lease_client::{PendingRelease, Sent, timeout};
+use crate::lease_client::{PendingRelease, timeout};
 use crate::managed_lease::ManagedLease;
 use crate::record::{self, LeasedAttachment, Record};
 
@@ -31,7 +31,7 @@ pub fn release(socket: &Path, network: &NetworkName, at: &Attachment) -> Result<
         return Ok(());
     }
     let held = lock(&host, socket)?;
-    let (mut failures, mut departing) = (Failures::new(), Vec::new());
+    let (mut failures, mut releases) = (Failures::new(), Vec::new());
     for family in Family::ALL {
         let key = Key::new(network, at, family);
         let released = match host.store.read(&key) {
@@ -40,11 +40,11 @@ pub fn release(socket: &Path, network: &NetworkName, at: &Attachment) -> Result<
             // Unreadable, but the file belongs to this attachment.
             Err(_) => host.store.remove(&key).map(|()| None),
         };
-        departing.extend(failures.note(released).flatten());
+        releases.extend(failures.note(released).flatten());
     }
     // The message to a server that is down waits for the server. Other plugins need not wait.
     drop(held);
-    failures.note(wait_until_done(&mut departing));
+    failures.note(wait_until_done(&mut releases));
     failures.into_result()
 }
 
@@ -58,7 +58,7 @@ pub fn collect(socket: &Path, call: &Gc) -> Result<()> {
         return Ok(());
     }
     let held = lock(&host, socket)?;
-    let (mut failures, mut departing) = (Failures::new(), Vec::new());
+    let (mut failures, mut releases) = (Failures::new(), Vec::new());
     if !call.scope.is_dry() {
         host.store.tidy()?;
     }
@@ -66,13 +66,13 @@ pub fn collect(socket: &Path, call: &Gc) -> Result<()> {
         let is_stale =
             *call.net.name == *record.attachment.network && call.scope.takes(thing(&record.attachment));
         let Some(key) = record.key().filter(|_| is_stale) else { continue };
-        departing.extend(failures.note(release_record(&host, key, record)).flatten());
-        if departing.len() >= MOST_MESSAGES {
-            failures.note(wait_until_done(&mut departing));
+        releases.extend(failures.note(release_record(&host, key, record)).flatten());
+        if releases.len() >= MOST_MESSAGES {
+            failures.note(wait_until_done(&mut releases));
         }
     }
     drop(held);
-    failures.note(wait_until_done(&mut departing));
+    failures.note(wait_until_done(&mut releases));
     failures.into_result()
 }
 
@@ -98,17 +98,17 @@ fn lock(host: &Host, socket: &Path) -> Result<File> {
     })
 }
 
-fn release_record(host: &Host, key: Key, record: Record) -> Result<Sent> {
-    ManagedLease::resume(key, record, host).release(host).map_err(|(_, e)| e)
+fn release_record(host: &Host, key: Key, record: Record) -> Result<Option<Box<dyn PendingRelease>>> {
+    ManagedLease::from_record(key, record, host).release(host).map_err(|(_, e)| e)
 }
 
 /// Waits until all messages were sent. The process exits soon, and its sockets are closed then.
-fn wait_until_done(departing: &mut Vec<Box<dyn PendingRelease>>) -> Result<()> {
-    Retry::new(timeout(departing)).wait_for(|| {
-        departing.retain_mut(|one| !one.is_done());
-        Ok(departing.is_empty().then_some(()))
+fn wait_until_done(releases: &mut Vec<Box<dyn PendingRelease>>) -> Result<()> {
+    Retry::new(timeout(releases)).wait_for(|| {
+        releases.retain_mut(|one| !one.is_done());
+        Ok(releases.is_empty().then_some(()))
     })?;
-    departing.clear();
+    releases.clear();
     Ok(())
 }
 

@@ -13,8 +13,8 @@ use serde_json::{Map, Value, json};
 
 use crate::closer::Closer;
 use crate::host::Host;
-use crate::lease_client::{self, LIFETIME_ROUNDING, Message, PendingRelease, Sent, described, left};
-use crate::location::{NotFound, OpenInterface, has};
+use crate::lease_client::{self, LIFETIME_ROUNDING, Message, PendingRelease, described, left};
+use crate::location::{InterfaceError, OpenInterface, has};
 use crate::parameters::{ClientConf, LeaseParameters, V4};
 use crate::record::LeasedAttachment;
 
@@ -203,7 +203,7 @@ impl lease_client::LeaseClient for LeaseClient {
         attachment: &mut LeasedAttachment,
         found: &OpenInterface,
         message: &Message,
-    ) -> Result<bool, NotFound> {
+    ) -> Result<bool, InterfaceError> {
         self.close(host);
         let Some(to) = message.to else { return Ok(true) };
         if let Some(mac) = found.link.mac {
@@ -216,7 +216,10 @@ impl lease_client::LeaseClient for LeaseClient {
             let addresses = found.namespace.nl.addresses(Some(&found.link))?;
             let is_there = known.into_iter().flatten().any(|known| has(&addresses, known));
             if !is_there && !self.ends_within(Time::now(), LIFETIME_ROUNDING) {
-                return Err(NotFound::Unused(format!("address {address} is not on {}", found.link.name)));
+                return Err(InterfaceError::Unused(format!(
+                    "address {address} is not on {}",
+                    found.link.name
+                )));
             }
         }
         self.link = Some(Link::open(found.namespace.netns(), &found.link.name, to)?);
@@ -252,7 +255,11 @@ impl lease_client::LeaseClient for LeaseClient {
         renew::replace(&found.namespace, &found.link, &old, &new)
     }
 
-    fn release(&mut self, _about: &LeasedAttachment, found: &OpenInterface) -> Result<(String, Sent)> {
+    fn release(
+        &mut self,
+        _about: &LeasedAttachment,
+        found: &OpenInterface,
+    ) -> Result<(String, Option<Box<dyn PendingRelease>>)> {
         let Some(Action::Send { to: to @ To::Server { server, from }, mut message }) =
             self.client.clone().release()
         else {

@@ -13,7 +13,7 @@ use serde_json::{Value, json};
 use crate::closer::Closer;
 use crate::host::Host;
 use crate::lease_client::{self, Message, PACKETS_PER_TURN, described, left};
-use crate::location::{NotFound, OpenInterface};
+use crate::location::{InterfaceError, OpenInterface};
 use crate::parameters::{LeaseParameters, V6};
 use crate::record::LeasedAttachment;
 
@@ -162,7 +162,7 @@ impl lease_client::LeaseClient for LeaseClient {
         _about: &mut LeasedAttachment,
         found: &OpenInterface,
         _message: &Message,
-    ) -> Result<bool, NotFound> {
+    ) -> Result<bool, InterfaceError> {
         let addresses = found.namespace.nl.addresses(Some(&found.link))?;
         let Some(from) = link_local(&addresses) else { return Ok(false) };
         self.link = Some(Link::open(found.namespace.netns(), &found.link.name, from)?);
@@ -203,7 +203,7 @@ impl lease_client::LeaseClient for LeaseClient {
         &mut self,
         attachment: &LeasedAttachment,
         found: &OpenInterface,
-    ) -> Result<(String, lease_client::Sent)> {
+    ) -> Result<(String, Option<Box<dyn lease_client::PendingRelease>>)> {
         let (now, Some(address)) = (Time::now(), self.client.held()) else {
             return Ok(("has no address".to_owned(), None));
         };
@@ -227,9 +227,9 @@ impl lease_client::LeaseClient for LeaseClient {
         let ended = Client::reacquire(self.parameters.identity.clone(), None, now, Random::seeded(0));
         let client = std::mem::replace(&mut self.client, ended);
         let what = if is_taken { "declined, since another host has it:" } else { "released" };
-        let departing =
+        let pending =
             holds.then(|| Box::new(PendingRelease { client, link }) as Box<dyn lease_client::PendingRelease>);
-        Ok((format!("{what} {address}"), departing))
+        Ok((format!("{what} {address}"), pending))
     }
 }
 

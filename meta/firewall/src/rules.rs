@@ -36,17 +36,17 @@ impl FirewallRules {
         let port = has_policy.then(|| Port::find_in_namespace(result, netns, ifname)).transpose()?;
         let addresses = conf::addresses(result);
         let is_by_firewalld = !addresses.is_empty() && query_bus_for_backend(conf)?;
-        let (bit, within) = (conf.opening.bit, conf.policy == Policy::Isolated);
+        let (bit, isolates_containers) = (conf.opening.bit, conf.policy == Policy::Isolated);
         let isolation = port.clone().map(|port| Isolation {
             interface: port.routed_by().clone(),
             bridge: port.bridge,
-            within,
+            isolates_containers,
             bit,
         });
-        let port_isolation = port.filter(|_| within).map(|port| PortIsolation {
+        let port_isolation = port.filter(|_| isolates_containers).map(|port| PortIsolation {
             bridge: port.bridge,
             port: port.name,
-            gateway: port.gateway.and_then(|gateway| gateway.port),
+            gateway_port: port.gateway.and_then(|gateway| gateway.port),
             bit,
         });
         let (zone, forward) = match addresses {

@@ -75,7 +75,7 @@ impl Conf {
     /// address.
     ///
     /// # Errors
-    /// Code 7 if a mapping needs an address family that the container lacks.
+    /// Code 7 if every mapping names a host address of a family that the container lacks.
     pub fn host_ports(&self, result: &AddResult, ifname: &IfName) -> Result<Option<HostPorts>> {
         let addresses = addresses(result, ifname);
         if self.mappings.is_empty() || addresses.is_empty() {

@@ -11,13 +11,12 @@ use std::cell::LazyCell;
 use cni::{Add, AddResult, Check, Del, Failures, Gc, Plugin, Repair, Result, Role, Status, Undo};
 pub use conf::Conf;
 use iface::verify;
-use localnet::RouteLocalnet;
+use localnet::LoopbackAnswers;
 use netfilter::{Backend, Expected, Firewall, HostPorts, Kind, LoopbackGuard, Owner, Removal, Rules};
 
 /// The kinds of rules that ADD may have installed.
 const KINDS: [Kind; 2] = [HostPorts::KIND, LoopbackGuard::KIND];
 
-/// The plugin.
 #[derive(Debug)]
 pub struct Portmap;
 
@@ -34,13 +33,14 @@ impl Plugin for Portmap {
             call.conf.unreachable_mappings(&ports.addresses).iter().for_each(|text| cni::warn(text));
             let firewall = Firewall::open(call.conf.backend)?;
             firewall.install(&owner, &ports, undo)?;
-            if let Some(guard) = localnet::guard(&ports, firewall.backend_of_installed()) {
+            if let Some(guard) = localnet::guard_in_nftables(&ports, firewall.backend_of_installed()) {
                 firewall.install(&owner, &guard, undo)?;
             }
             // The sysctl route_localnet lets packets from other links reach 127.0.0.0/8. Set it only after the rules
             // exist, because the rules block such packets.
-            RouteLocalnet::new().admit(&ports, &owner, undo)?;
+            LoopbackAnswers::new().enable(&ports, &owner, undo)?;
         } else if call.conf.maps_ports() {
+            // As with the reference, ADD succeeds.
             let ifname = &call.attachment.ifname;
             cni::warn(&format!("no port is mapped: prevResult has no address of {ifname}"));
         }
@@ -54,7 +54,7 @@ impl Plugin for Portmap {
         let mut failures = Failures::new();
         // Restore the sysctl route_localnet first: while it is set, the rules must protect the host's loopback
         // addresses.
-        failures.note(localnet::withdraw(&owner));
+        failures.note(localnet::remove_user(&owner));
         let removal = Removal::start().with_addresses(addresses.iter().map(|address| address.ip()));
         failures.note(removal.remove(&owner, &KINDS));
         removal.close_later();
@@ -68,12 +68,17 @@ impl Plugin for Portmap {
 
     fn repair(calls: &[Repair<Conf>]) -> Vec<Result<bool>> {
         let default = LazyCell::new(|| Firewall::expected_backend(None, HostPorts::KIND));
-        netfilter::repair_with(calls, |call| expected(&call.check, &default), verify::is_attached, admit)
+        netfilter::repair_with(
+            calls,
+            |call| expected(&call.check, &default),
+            verify::is_attached,
+            enable_loopback_answers,
+        )
     }
 
     fn gc(call: &Gc) -> Result<()> {
         let mut failures = Failures::new();
-        failures.note(localnet::withdraw_stale(&call.net.name, &call.scope));
+        failures.note(localnet::remove_stale_users(&call.net.name, &call.scope));
         let removal = Removal::start();
         failures.note(removal.collect(&call.net.name, &KINDS, &call.scope));
         removal.close_later();
@@ -100,24 +105,25 @@ fn expected(
 ) -> Result<Vec<Expected>> {
     let Some(ports) = host_ports(call)? else { return Ok(Vec::new()) };
     let backend = call.conf.backend;
-    let guard = localnet::guard(&ports, backend.map_or_else(|| LazyCell::force(default).clone(), Ok)?);
+    let guard =
+        localnet::guard_in_nftables(&ports, backend.map_or_else(|| LazyCell::force(default).clone(), Ok)?);
     let rules =
         [Some(Box::new(ports) as Box<dyn Rules>), guard.map(|guard| Box::new(guard) as Box<dyn Rules>)];
     Ok(rules.into_iter().flatten().map(|rules| Expected { owner: owner(call), rules, backend }).collect())
 }
 
 /// Sets the sysctl route_localnet again for attachments whose rules were repaired, if another program has reset it. The
-/// repaired rules already exist, so they protect the host's loopback addresses. Returns for each attachment an undo
-/// action, for the case that its container has exited, and a result.
-fn admit(calls: &[&Repair<Conf>]) -> Vec<(Undo, Result<()>)> {
-    let mut admission = RouteLocalnet::new();
-    let mut admit = |call: &Check<Conf>, undo: &mut Undo| {
-        host_ports(call)?.map_or(Ok(()), |ports| admission.admit(&ports, &owner(call), undo))
+/// repaired rules already exist, so they protect the host's loopback addresses. Returns for each attachment a result,
+/// and an [`Undo`] that the caller runs if the container has exited meanwhile.
+fn enable_loopback_answers(calls: &[&Repair<Conf>]) -> Vec<(Undo, Result<()>)> {
+    let mut answers = LoopbackAnswers::new();
+    let mut enable = |call: &&Repair<Conf>| {
+        let (mut undo, check) = (Undo::new(), &call.check);
+        let result = host_ports(check).and_then(|ports| match ports {
+            Some(ports) => answers.enable(&ports, &owner(check), &mut undo),
+            None => Ok(()),
+        });
+        (undo, result)
     };
-    let mut admit_one = |call: &&Repair<Conf>| {
-        let mut undo = Undo::new();
-        let admitted = admit(&call.check, &mut undo);
-        (undo, admitted)
-    };
-    calls.iter().map(&mut admit_one).collect()
+    calls.iter().map(&mut enable).collect()
 }

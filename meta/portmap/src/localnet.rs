@@ -13,31 +13,31 @@ use iface::Namespace;
 use netfilter::{Backend, Firewall, HostPorts, LoopbackGuard, Owner, SourceNat};
 use netlink::Link;
 use system::lock::Lock;
-use users::Users;
+use users::{Unused, Users};
 
-/// The rules that protect the host's services on 127.0.0.1 if a port is mapped there. With nftables, they are installed
-/// with the ports. With iptables, they are in the table mangle, which other programs may flush, so they are also in
-/// nf_tables if the kernel has it.
-pub fn guard(ports: &HostPorts, backend: Backend) -> Option<LoopbackGuard> {
+/// The loopback rules that host ports in iptables also need in nf_tables, if a port is mapped on 127.0.0.1: other
+/// programs may flush the iptables table mangle. None with nftables, whose host ports include these rules, and if the
+/// kernel has no nf_tables.
+pub fn guard_in_nftables(ports: &HostPorts, backend: Backend) -> Option<LoopbackGuard> {
     let is_needed = ports.source_nat != SourceNat::None
         && ports.addresses.iter().any(|address| address.is_ipv4())
-        && ports.mappings.iter().any(|mapping| includes(mapping.host_ip, Ipv4Addr::LOCALHOST.into()));
+        && ports.mappings.iter().any(|mapping| maps_loopback(mapping.host_ip, Ipv4Addr::LOCALHOST.into()));
     (is_needed && backend == Backend::Iptables && Firewall::has_nftables()).then_some(LoopbackGuard)
 }
 
-/// Allows containers to answer to the host's loopback addresses, for one attachment or many. State that the attachments share is
-/// read once.
+/// Lets containers' answers to 127.0.0.1 and ::1 reach the host, for one attachment or many: sets `route_localnet` on
+/// the link to the container, or adds a local route to ::1. State that the attachments share is read once.
 #[derive(Debug, Default)]
-pub struct RouteLocalnet {
+pub struct LoopbackAnswers {
     host: Option<Namespace>,
     /// Held from the first attachment that needs `route_localnet`, so that no other plugin restores a value that was
-    /// read here.
+    /// read here. Outer None: not acquired yet. Inner None: the host has no directory for locks.
     lock: Option<Option<Lock>>,
-    /// The links with the setting, each with its earlier value.
-    set: BTreeMap<String, String>,
+    /// The links on which this call has set `route_localnet`, each with its earlier value.
+    earlier_values: BTreeMap<String, String>,
 }
 
-impl RouteLocalnet {
+impl LoopbackAnswers {
     pub fn new() -> Self {
         Self::default()
     }
@@ -45,8 +45,9 @@ impl RouteLocalnet {
     /// Allows the answers of an attachment's container, if one of its ports is mapped on a loopback address.
     ///
     /// # Errors
-    /// If a setting or a route cannot be changed.
-    pub fn admit(&mut self, ports: &HostPorts, owner: &Owner, undo: &mut Undo) -> Result<()> {
+    /// Code 2 if the link has no `route_localnet`, 5 if it cannot be read or written, 7 if the kernel refuses the
+    /// value. Code 11 if another plugin holds the lock for 10 s. Code 999 if the kernel refuses a request for a route.
+    pub fn enable(&mut self, ports: &HostPorts, owner: &Owner, undo: &mut Undo) -> Result<()> {
         // Without source NAT, the container would answer to its own loopback.
         if ports.source_nat == SourceNat::None {
             return Ok(());
@@ -55,12 +56,12 @@ impl RouteLocalnet {
             Some(host) => host,
             None => Namespace::host()?,
         };
-        let admitted = self.admit_all(&host, ports, owner, undo);
+        let result = self.enable_families(&host, ports, owner, undo);
         self.host = Some(host);
-        admitted
+        result
     }
 
-    fn admit_all(
+    fn enable_families(
         &mut self,
         host: &Namespace,
         ports: &HostPorts,
@@ -69,13 +70,14 @@ impl RouteLocalnet {
     ) -> Result<()> {
         for local in [IpAddr::V4(Ipv4Addr::LOCALHOST), IpAddr::V6(Ipv6Addr::LOCALHOST)] {
             let container = ports.addresses.iter().map(|a| a.ip()).find(|ip| ip.is_ipv4() == local.is_ipv4());
-            let is_mapped = ports.mappings.iter().any(|mapping| includes(mapping.host_ip, local));
+            let is_mapped = ports.mappings.iter().any(|mapping| maps_loopback(mapping.host_ip, local));
             let Some(container) = container.filter(|_| is_mapped) else { continue };
             match (host.nl.route_get(container)?, local) {
+                // Without a route to the container, no answer can arrive.
                 (None, _) => {}
-                (Some(link), IpAddr::V4(_)) => self.admit_v4(host, &link, owner, undo)?,
-                // The kernel drops packets to ::1 from other links. It also drops the container's answers if
-                // br_netfilter has rewritten them to ::1 before. So the route may stay, like the bridge.
+                (Some(link), IpAddr::V4(_)) => self.enable_v4(host, &link, owner, undo)?,
+                // Nothing deletes this route. It is harmless: the kernel drops packets to ::1 from other links anyway.
+                // If br_netfilter has already rewritten the container's answers to ::1, the kernel drops them too.
                 (Some(link), IpAddr::V6(_)) => host.nl.add_local_route(&link, local)?,
             }
         }
@@ -83,25 +85,25 @@ impl RouteLocalnet {
     }
 
     /// Sets `route_localnet` on the link. The rules that ADD installed then block packets from other links to 127.0.0.0/8.
-    fn admit_v4(&mut self, host: &Namespace, link: &Link, owner: &Owner, undo: &mut Undo) -> Result<()> {
+    fn enable_v4(&mut self, host: &Namespace, link: &Link, owner: &Owner, undo: &mut Undo) -> Result<()> {
         let key = setting(&link.name);
         if self.lock.is_none() {
             self.lock = Some(lock()?);
         }
-        let known = self.set.get(&link.name).cloned();
-        let is_set = known.is_some();
-        let before = known.map_or_else(|| host.sysctl(&key), Ok)?;
+        let known_value = self.earlier_values.get(&link.name).cloned();
+        let is_handled = known_value.is_some();
+        let earlier_value = known_value.map_or_else(|| host.sysctl(&key), Ok)?;
         let owned = owner.clone();
-        undo.push(move || withdraw(&owned));
-        if let Err(e) = Users::of_host().join(&link.name, &owner.label(), &before) {
+        undo.push(move || remove_user(&owned));
+        if let Err(e) = Users::of_host().join(&link.name, &owner.label(), &earlier_value) {
             cni::warn(&format!(
                 "{key} stays set after the last host port is removed, because its user cannot be recorded in /run/ferrule/localnet: {e}"
             ));
         }
-        if !is_set && before != "1" {
+        if !is_handled && earlier_value != "1" {
             host.set_sysctl(&key, "1")?;
         }
-        self.set.insert(link.name.clone(), before);
+        self.earlier_values.insert(link.name.clone(), earlier_value);
         Ok(())
     }
 }
@@ -109,29 +111,31 @@ impl RouteLocalnet {
 /// Removes an attachment from the users of `route_localnet`. Restores the setting of its link if no other attachment needs it.
 ///
 /// # Errors
-/// Settings that could not be restored.
-pub fn withdraw(owner: &Owner) -> Result<()> {
+/// Code 5 if `/run/ferrule/localnet` cannot be read or changed, or a setting cannot be written. Code 7 if the kernel
+/// refuses a value, 11 if another plugin holds the lock for 10 s. The other links are restored nevertheless.
+pub fn remove_user(owner: &Owner) -> Result<()> {
     restore_unused(|users| users.remove(&owner.label()))
 }
 
-/// Like [`withdraw`], for the stale attachments of a network.
+/// Like [`remove_user`], for the stale attachments of a network.
 ///
 /// # Errors
-/// Settings that could not be restored.
-pub fn withdraw_stale(network: &NetworkName, scope: &Scope) -> Result<()> {
-    let takes = |label: &str| netfilter::takes(scope, network, "route_localnet record", label);
+/// The same.
+pub fn remove_stale_users(network: &NetworkName, scope: &Scope) -> Result<()> {
+    let is_stale = |label: &str| netfilter::takes(scope, network, "route_localnet record", label);
     if scope.is_dry() {
-        return list(takes);
+        return list(is_stale);
     }
-    restore_unused(|users| users.retain(&takes))
+    restore_unused(|users| users.remove_where(&is_stale))
 }
 
-/// Only lists the stale users. Writes no value.
-fn list(takes: impl Fn(&str) -> bool) -> Result<()> {
+/// Lists the stale users in a dry run: `is_stale` records each of them and returns false, so that `remove_where`
+/// deletes nothing.
+fn list(is_stale: impl Fn(&str) -> bool) -> Result<()> {
     let (users, failed) =
         (Users::of_host(), |e| Error::io("read /run/ferrule/localnet, the users of route_localnet", &e));
-    if users.are_known().map_err(failed)? {
-        users.retain(&takes).map_err(failed)?;
+    if users.may_exist().map_err(failed)? {
+        users.remove_where(&is_stale).map_err(failed)?;
     }
     Ok(())
 }
@@ -139,8 +143,9 @@ fn list(takes: impl Fn(&str) -> bool) -> Result<()> {
 /// Timeout for the lock. Each holder needs some microseconds.
 const LOCK_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// Whether a mapping of the address includes a loopback address.
-fn includes(host_ip: Option<IpAddr>, local: IpAddr) -> bool {
+/// Whether a mapping with this host address can be reached at the family's loopback address, or at another one of the
+/// same family.
+fn maps_loopback(host_ip: Option<IpAddr>, local: IpAddr) -> bool {
     host_ip.is_none_or(|ip| ip.is_ipv4() == local.is_ipv4() && (ip.is_unspecified() || ip.is_loopback()))
 }
 
@@ -153,19 +158,17 @@ fn setting(link: &str) -> String {
     format!("ipv4/conf/{link}/route_localnet")
 }
 
-type Unused = Vec<(String, String)>;
-
 /// Restores the earlier value of each link without users.
-fn restore_unused(remove: impl FnOnce(&Users) -> io::Result<Unused>) -> Result<()> {
+fn restore_unused(remove: impl FnOnce(&Users) -> io::Result<Vec<Unused>>) -> Result<()> {
     let users = Users::of_host();
     let failed = |e| Error::io("read /run/ferrule/localnet, the users of route_localnet", &e);
-    if !users.are_known().map_err(failed)? {
+    if !users.may_exist().map_err(failed)? {
         return Ok(());
     }
     let _lock = lock()?;
     let mut failures = Failures::new();
-    for (link, before) in remove(&users).map_err(failed)? {
-        if failures.note(restore(&setting(&link), &before)).is_some() {
+    for Unused { link, earlier_value } in remove(&users).map_err(failed)? {
+        if failures.note(restore(&setting(&link), &earlier_value)).is_some() {
             failures.note(
                 users
                     .remove_link(&link)
@@ -176,15 +179,17 @@ fn restore_unused(remove: impl FnOnce(&Users) -> io::Result<Unused>) -> Result<(
     failures.into_result()
 }
 
-/// The link may have been deleted. If the value is already right, it is not written, because it may be read-only.
-fn restore(key: &str, before: &str) -> Result<()> {
+/// Restores the earlier value of a setting.
+fn restore(key: &str, earlier_value: &str) -> Result<()> {
     let host = Namespace::host()?;
-    if host.sysctl(key).is_ok_and(|now| now == before) {
+    // An unchanged value is not written, because the setting may be read-only.
+    if host.sysctl(key).is_ok_and(|now| now == earlier_value) {
         return Ok(());
     }
-    match host.set_sysctl(key, before) {
-        Err(gone) if gone.code() == Code::UnsupportedField as u32 => Ok(()),
-        set => set,
+    match host.set_sysctl(key, earlier_value) {
+        // The link has been deleted.
+        Err(e) if e.code() == Code::UnsupportedField as u32 => Ok(()),
+        result => result,
     }
 }
 
@@ -204,7 +209,7 @@ mod tests {
             (ip("::1"), false, true),
             (ip("2001:db8::1"), false, false),
         ] {
-            let is_mapped = [ip("127.0.0.1"), ip("::1")].map(|local| includes(host_ip, local.unwrap()));
+            let is_mapped = [ip("127.0.0.1"), ip("::1")].map(|local| maps_loopback(host_ip, local.unwrap()));
             assert_eq!(is_mapped, [v4, v6], "{host_ip:?}");
         }
     }

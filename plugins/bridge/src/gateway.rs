@@ -29,7 +29,8 @@ pub fn complete(leases: &mut AddResult, prev: &AddResult, conf: &Conf) -> Result
     Ok(())
 }
 
-/// Sets the gateway addresses, on the bridge or on its interface for a VLAN, turns on forwarding, and returns the link.
+/// Sets the gateway addresses, on the bridge or on the VLAN's gateway interface, and turns on forwarding. Returns the VLAN's
+/// gateway interface. None: the bridge has the addresses, or the host is not the gateway.
 pub fn assign(host: &Namespace, bridge: &Link, leases: &AddResult, conf: &Conf) -> Result<Option<Link>> {
     if !conf.is_gateway || leases.ips.is_empty() {
         return Ok(None);
@@ -56,7 +57,7 @@ pub fn assign(host: &Namespace, bridge: &Link, leases: &AddResult, conf: &Conf) 
 /// The host's link to the containers: the bridge, or the gateway interface of a VLAN.
 pub fn gateway_link(host: &Namespace, bridge: &Link, conf: &Conf) -> Result<Link> {
     let vlan = conf.vlans.as_ref().filter(|vlans| vlans.access);
-    let gateway = vlan.map(|vlans| vlan::gateway(host, bridge, vlans.native)).transpose()?;
+    let gateway = vlan.map(|vlans| vlan::gateway_interface(host, bridge, vlans.native)).transpose()?;
     Ok(gateway.flatten().unwrap_or_else(|| bridge.clone()))
 }
 

@@ -16,7 +16,6 @@ use conf::Conf;
 use iface::{Namespace, announce, attach, creation, remove, verify, veth};
 use netfilter::{Owner, Removal};
 
-/// The plugin.
 #[derive(Debug)]
 pub struct Bridge;
 
@@ -35,16 +34,16 @@ impl Plugin for Bridge {
         let mac = conf.interface.mac(&call.args)?;
         // An earlier plugin of the chain may have created the link on the host. bridge then makes that link a port of
         // the bridge. Otherwise, bridge creates a veth pair.
-        let adopted = port::find_chained(&host, call)?;
-        if adopted.is_some() {
+        let earlier_link = port::find_link_of_earlier_plugin(&host, call)?;
+        if earlier_link.is_some() {
             rules::refuse_spoof_check(conf)?;
         } else {
             creation::refuse_taken_name(&sandbox, &call.attachment)?;
         }
 
-        // Add new validations before this step: the bridge that it creates stays even if ADD fails.
+        // `ensure` may create the bridge, and a failed ADD does not delete it. Do all validation above this line.
         let bridge = bridge::ensure(&host, conf, mtu)?;
-        let port = match adopted {
+        let port = match earlier_link {
             Some(link) => port::adopt(&host, &bridge, link, call, &sandbox, undo)?,
             None => {
                 let spec = veth::Spec { mtu, mac, master: Some(bridge.index) };
@@ -57,8 +56,8 @@ impl Plugin for Bridge {
         rules::install_spoof_check(conf, &owner, &port, undo)?;
         let leases = lease::configure(call, &host, &sandbox, &port, undo)?;
         let vlan_gateway = gateway::assign(&host, &bridge, &leases, conf)?;
-        let ends = port.report(&host, &sandbox, call)?;
-        let interfaces = [host.report(&bridge)].into_iter().chain(ends);
+        let port_interfaces = port.new_interfaces(&host, &sandbox, call)?;
+        let interfaces = [host.report(&bridge)].into_iter().chain(port_interfaces);
         let result =
             attach::report(call, interfaces.chain(vlan_gateway.map(|link| host.report(&link))), leases);
 
@@ -66,6 +65,7 @@ impl Plugin for Bridge {
         if !conf.container_down {
             port.wait_until_up(&host, &sandbox)?;
         }
+        // Without `ipam`, this plugin has assigned no address to announce.
         if let Some(container) = port.container.as_ref().filter(|_| call.net.ipam.is_some()) {
             announce::delete_neighbours(&host, &gateway::gateway_link(&host, &bridge, conf)?, &result)?;
             announce::addresses(&sandbox, container)?;
@@ -78,13 +78,13 @@ impl Plugin for Bridge {
         let owner = Owner::new(&call.net.name, &call.attachment);
         remove::with_leases(&call.net, Command::Del, |failures| {
             // Delete the rules before the link. The kernel waits for an RCU grace period when it deletes the link, and
-            // when `removal` closes its sockets at the end of this block. In this order, the two waits overlap. While the
-            // link existed, a concurrent `cnitool repair` may have installed the rules again: `remove_repaired`.
+            // when `removal` closes its sockets at the end of this block. In this order, the two waits overlap.
             let removal = Removal::start();
             failures.note(removal.remove(&owner, &rules::KINDS));
             if let Some(host) = failures.note(Namespace::host()) {
                 failures.note(port::release_adopted(&host, call));
                 failures.note(remove::veth(&host, &call.net.name, &call.attachment, call.netns.as_ref()));
+                // A concurrent `cnitool repair` may have installed the rules again before the link was deleted.
                 failures.note(removal.remove_repaired(&owner));
                 failures.note(vlan::remove_unused_gateway(&host, &call.conf));
             }

@@ -20,7 +20,12 @@ pub struct Port {
 
 impl Port {
     /// Interfaces that the result does not list yet.
-    pub fn report(&self, host: &Namespace, sandbox: &Namespace, call: &Add<Conf>) -> Result<Vec<Interface>> {
+    pub fn new_interfaces(
+        &self,
+        host: &Namespace,
+        sandbox: &Namespace,
+        call: &Add<Conf>,
+    ) -> Result<Vec<Interface>> {
         let ifname = &call.attachment.ifname;
         let listed = call.prev_result.container_interface(ifname).is_some();
         let end = (!self.adopted).then(|| host.report(&self.host));
@@ -43,7 +48,7 @@ impl Port {
 ///
 /// # Errors
 /// Code 7 if the link does not exist, or is the host's uplink, which would cut off the host as a port.
-pub fn find_chained(host: &Namespace, call: &Add<Conf>) -> Result<Option<Link>> {
+pub fn find_link_of_earlier_plugin(host: &Namespace, call: &Add<Conf>) -> Result<Option<Link>> {
     let Some(interface) = in_host(host, &call.prev_result, &call.conf.bridge, Some(&call.netns)).pop() else {
         return Ok(None);
     };
@@ -229,6 +234,8 @@ pub fn release_adopted(host: &Namespace, call: &Del) -> Result<()> {
     let mut failures = Failures::new();
     for interface in in_host(host, prev, &name, call.netns.as_ref()) {
         let link = failures.note(host.nl.link(&interface.name)).flatten();
+        // A veth is not taken out of the bridge, because it is deleted: the pair of this attachment next, and a pair of an
+        // earlier plugin by the DEL of that plugin.
         let port = link.filter(|link| !link.is("veth") && link.master == Some(bridge.index));
         let Some(port) = port else { continue };
         // ADD did not adopt it.

@@ -15,7 +15,7 @@ pub const KINDS: [Kind; 2] = [Masquerade::KIND, SpoofCheck::KIND];
 pub fn install_spoof_check(conf: &Conf, owner: &Owner, port: &Port, undo: &mut Undo) -> Result<()> {
     let mac = port.container.as_ref().and_then(|container| container.mac);
     match mac.and_then(|mac| spoof_check(conf, &port.host.name, mac)) {
-        // Interfaces of earlier plugins have no spoof check.
+        // `refuse_spoof_check` has already refused the check for a link of an earlier plugin.
         Some(rules) if !port.adopted => Firewall::open(None)?.install(owner, &rules, undo),
         _ => Ok(()),
     }

@@ -24,8 +24,8 @@ pub fn lock() -> Result<Option<Lock>> {
     Ok(Lock::acquire("vlan-gateways", LOCK_TIMEOUT)?)
 }
 
-/// Finds the interface.
-pub fn gateway(host: &Namespace, bridge: &Link, id: u16) -> Result<Option<Link>> {
+/// Finds the gateway interface. None if it does not exist.
+pub fn gateway_interface(host: &Namespace, bridge: &Link, id: u16) -> Result<Option<Link>> {
     match gateway_name(&bridge.name, id) {
         Ok(name) => Ok(host.nl.link(&name)?),
         Err(_) => Ok(None),

@@ -436,7 +436,7 @@ impl Document {
             return Err(Error::new(Code::Decoding, "the configuration on stdin is not a JSON object"));
         }
         let version = match json::member(&json, "cniVersion") {
-            None => Version::UNSAID,
+            None => Version::WHEN_ABSENT,
             Some(Value::String(text)) => Version::parse(text)?,
             Some(_) => return Err(Error::new(Code::Decoding, "cniVersion: expected a string")),
         };

@@ -113,7 +113,7 @@ pub fn main<P: Plugin>() -> ExitCode {
         return answered.map_or_else(|e| failed(&e, Version::LATEST, &print), |()| ExitCode::SUCCESS);
     }
     let _served = serving(P::NAME);
-    size_limit::block_signal();
+    size_limit::block_sigxfsz();
     answer::<P>(&|name| env::var_os(name), &read_stdin, &print)
 }
 

@@ -29,8 +29,8 @@ impl Version {
         [Self::V0_1_0, Self::V0_2_0, Self::V0_3_0, Self::V0_3_1, Self::V0_4_0, Self::V1_0_0, Self::V1_1_0];
     /// The newest one.
     pub const LATEST: Self = Self::V1_1_0;
-    /// Version of a configuration without `cniVersion`.
-    pub const UNSAID: Self = Self::V0_2_0;
+    /// The version of a document without `cniVersion`.
+    pub const WHEN_ABSENT: Self = Self::V0_2_0;
 
     /// The value of `cniVersion`.
     pub fn as_str(self) -> &'static str {
@@ -45,13 +45,13 @@ impl Version {
         }
     }
 
-    /// Parses `cniVersion`. An empty string means [`Version::UNSAID`].
+    /// Parses `cniVersion`. An empty string means [`Version::WHEN_ABSENT`].
     ///
     /// # Errors
     /// Code 1, naming the supported versions.
     pub fn parse(text: &str) -> Result<Self> {
         if text.is_empty() {
-            return Ok(Self::UNSAID);
+            return Ok(Self::WHEN_ABSENT);
         }
         Self::ALL.into_iter().find(|v| v.as_str() == text).ok_or_else(|| {
             Error::new(Code::IncompatibleVersion, format!("cniVersion {text:?} is not supported"))

@@ -247,7 +247,7 @@ impl Firewall {
         if own.is_err() && is_elsewhere() {
             return Ok(Vec::new());
         }
-        own.map(|waiting| if kind.properties.redirects { waiting } else { Vec::new() })
+        own.map(|waiting| if kind.properties.maps_host_ports { waiting } else { Vec::new() })
     }
 
     /// Other programs' chains that still drop packets forwarded to and from a container. Only their owners can open

@@ -6,7 +6,7 @@ use std::fmt::{self, Debug, Display};
 use netlink::{Family, RequestError};
 
 use crate::backend::Backend;
-use crate::listing::{Hook, Listing};
+use crate::listing::{Listing, TableChain};
 use crate::opening::{OpenedHook, Opening};
 use crate::owner::Owner;
 use crate::ruleset::{Layout, Need, Record, Rule, Table};
@@ -104,7 +104,7 @@ pub(crate) struct KindProperties {
     pub(crate) name: &'static str,
     /// Whether the rules map host ports to containers. Then UDP flows must be flushed, and several attachments may
     /// claim a port.
-    pub(crate) redirects: bool,
+    pub(crate) maps_host_ports: bool,
     pub(crate) nftables: NftablesProperties,
     /// None: the kind always uses nftables.
     pub(crate) iptables: Option<IptablesProperties>,
@@ -157,7 +157,7 @@ pub(crate) struct Shared {
     /// All chains, including the entry.
     pub(crate) chains: &'static [&'static str],
     /// The chains, each with its table, that contain jumps to these chains or other shared rules.
-    pub(crate) hooks: &'static [Hook],
+    pub(crate) hooks: &'static [TableChain],
     /// The comment of the jump from CNI-FORWARD to these chains, if there is one. See [`crate::opening`].
     pub(crate) in_forward: Option<&'static str>,
 }
@@ -170,7 +170,7 @@ pub(crate) struct ReferenceProperties {
     /// Prefixes of the names of an attachment's iptables chains.
     pub(crate) prefixes: &'static [&'static str],
     /// The iptables chain with rules that contain only a container's addresses, and do not jump to another chain.
-    pub(crate) accepts: Option<Hook>,
+    pub(crate) accepts: Option<TableChain>,
     /// The chains of the reference's nftables backend whose rules have comments with the attachment.
     pub(crate) rules: &'static [(Table, &'static str)],
     /// Whether a rule belongs to the selected attachments, by its comment.

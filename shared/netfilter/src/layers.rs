@@ -19,7 +19,7 @@ const LAYERS: &[&str] = &[
     "plan",
     "iptables",
     "nft",
-    "losses",
+    "monitor",
     "removal",
     "firewall",
     "repair",

@@ -22,7 +22,7 @@ mod kinds;
 #[cfg(test)]
 mod layers;
 mod listing;
-mod losses;
+mod monitor;
 mod networks;
 mod nft;
 mod opening;
@@ -43,7 +43,7 @@ pub use kinds::{
     Conditions, DnsServer, Forward, HostPort, HostPorts, Isolation, LoopbackGuard, Mark, Masquerade,
     MasqueradeConf, PortIsolation, Protocol, SourceNat, SpoofCheck,
 };
-pub use losses::Losses;
+pub use monitor::RulesetMonitor;
 pub use netlink::Family;
 pub use nft::BlockingChain;
 pub use opening::Opening;

@@ -7,7 +7,7 @@ use netlink::{Family, RequestError};
 use crate::ruleset::Table;
 
 /// An iptables table, and one of its chains that is not an attachment's.
-pub(crate) type Hook = (&'static str, &'static str);
+pub(crate) type TableChain = (&'static str, &'static str);
 
 /// The tables of one variant.
 pub trait Listing {

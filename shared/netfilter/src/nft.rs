@@ -127,7 +127,7 @@ impl Nft {
             )));
         }
         let change =
-            Installation::new(&self.socket, owner, kind, rules).reading_since(self.generation.take());
+            Installation::new(&self.socket, owner, kind, rules).with_generation(self.generation.take());
         let mut missing_part = None;
         retry(&self.socket, owner, "install", |replace| match change.attempt(replace) {
             Err((step, refusal)) if change.is_missing_part(&refusal) => {

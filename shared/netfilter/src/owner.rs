@@ -71,6 +71,12 @@ pub fn network_prefix(network: &str) -> String {
     shown(network, NETWORK_MAX) + "/"
 }
 
+/// The network in a label. It is shortened like the rest of the label if it is long or has special characters, so two
+/// networks have different texts.
+pub(crate) fn network_of(label: &str) -> Option<&str> {
+    label.split('/').next()
+}
+
 /// Whether GC of a network removes something with this label.
 pub fn takes(scope: &Scope, network: &NetworkName, kind: &str, label: &str) -> bool {
     let Some(rest) = label.strip_prefix(&network_prefix(network)) else { return false };

@@ -122,7 +122,7 @@ impl Search<'_> {
             let own = listing.chains(table)?.into_iter().filter(|chain| is_own(*kind, chain));
             found.extend(own.filter(|chain| !left.contains(chain)));
         }
-        if kind.properties.redirects {
+        if kind.properties.maps_host_ports {
             plan.targets = self.targets(&found)?;
         }
         if let Some(shared) = &properties.shared

@@ -2,7 +2,7 @@
 
 use std::fmt::Display;
 
-use crate::listing::Hook;
+use crate::listing::TableChain;
 
 /// Prefix of the comments of shared rules.
 pub(crate) const SHARED: &str = "ferrule: ";
@@ -52,14 +52,14 @@ impl Script {
     }
 
     /// Adds a shared rule to a chain of a table.
-    pub(crate) fn share(&mut self, (table, chain): Hook, name: &str, matches: &str, target: &str) {
+    pub(crate) fn share(&mut self, (table, chain): TableChain, name: &str, matches: &str, target: &str) {
         let blank = if matches.is_empty() { "" } else { " " };
         let words = format!("{matches}{blank}{} -j {target}", comment(format!("{SHARED}{name}")));
         self.shared.push(Line { table, chain: chain.into(), first: false, words });
     }
 
     /// Adds a shared rule at the start of the chain.
-    pub(crate) fn share_first(&mut self, hook: Hook, name: &str, matches: &str, target: &str) {
+    pub(crate) fn share_first(&mut self, hook: TableChain, name: &str, matches: &str, target: &str) {
         self.share(hook, name, matches, target);
         self.shared.iter_mut().last().into_iter().for_each(|line| line.first = true);
     }

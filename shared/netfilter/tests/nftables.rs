@@ -79,7 +79,7 @@ fn a_shared_rule_that_was_deleted_or_moved_returns_to_its_place_in_the_chain() {
     lab();
     let [bridge, interface] = ["cni0"; 2].map(|name| IfName::parse(name).unwrap());
     let ports = host_ports(&["10.1.0.5/24", "fd00::5/64"], &["tcp 8080 80", "udp 192.0.2.1 53 53"]);
-    let isolation = Isolation { bridge, interface, within: true, bit: 12 };
+    let isolation = Isolation { bridge, interface, isolates_containers: true, bit: 12 };
     let cases: [(_, &dyn Rules); 2] = [("hostports", &ports), ("isolation", &isolation)];
     for (chain, rules) in cases.map(|(chain, rules)| (format!("inet ferrule {chain}"), rules)) {
         let owner = owner("cbr0", "c1");

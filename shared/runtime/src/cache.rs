@@ -27,7 +27,7 @@ pub struct Cache {
 
 impl Default for Cache {
     fn default() -> Self {
-        Self::new(Self::DEFAULT)
+        Self::new(Self::DEFAULT_DIR)
     }
 }
 
@@ -35,15 +35,15 @@ impl Default for Cache {
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct Entry {
-    /// Network.
+    /// The attachment's network.
     pub network: NetworkName,
-    /// Parameters of ADD.
+    /// The parameters of ADD.
     pub attach: Attach,
     /// The network's configuration list at ADD. Empty in libcni's earliest format.
     pub config: Vec<u8>,
     /// Result of ADD, as the plugin printed it.
     pub result: Value,
-    /// Time of ADD.
+    /// Time of ADD: the file's modification time. None if it cannot be read.
     pub added: Option<SystemTime>,
 }
 
@@ -53,15 +53,15 @@ impl Entry {
     /// # Errors
     /// Code 1 or 6 if it is not a result.
     pub fn result(&self) -> Result<AddResult> {
-        Ok(result::read(&self.result, Version::UNSAID)?)
+        Ok(result::read(&self.result, Version::WHEN_ABSENT)?)
     }
 
     /// The result of ADD in the version of a network.
     pub(crate) fn result_in(&self, version: Version) -> cni::Result<Value> {
-        result::in_version(&self.result, Version::UNSAID, version)
+        result::in_version(&self.result, Version::WHEN_ABSENT, version)
     }
 
-    /// The network's configuration at ADD, except plugins from a directory.
+    /// The network's configuration at ADD. Plugins that libcni loaded from a directory with the network's name are not in it.
     ///
     /// # Errors
     /// Like [`Network::from_bytes`].
@@ -70,9 +70,10 @@ impl Entry {
     }
 }
 
+/// A file of the cache, as read.
 #[derive(Default, Deserialize)]
 #[serde(default, rename_all = "camelCase")]
-struct Stored {
+struct CacheFile {
     kind: String,
     container_id: String,
     config: String,
@@ -84,9 +85,10 @@ struct Stored {
     result: Map<String, Value>,
 }
 
+/// A file of the cache, as written.
 #[derive(Serialize)]
 #[serde(rename_all = "camelCase")]
-struct Storing<'a> {
+struct NewCacheFile<'a> {
     kind: &'static str,
     container_id: &'a str,
     config: String,
@@ -103,7 +105,7 @@ struct Storing<'a> {
 
 impl Cache {
     /// libcni's default directory.
-    pub const DEFAULT: &'static str = "/var/lib/cni";
+    pub const DEFAULT_DIR: &'static str = "/var/lib/cni";
 
     /// The cache in a directory, which the first ADD creates.
     pub fn new(dir: impl Into<PathBuf>) -> Self {
@@ -115,17 +117,17 @@ impl Cache {
         &self.dir
     }
 
-    /// File of an attachment.
-    pub fn file(&self, network: &NetworkName, at: &Attachment) -> PathBuf {
-        self.results().join(file_name(network, at))
+    /// Path of an attachment's file.
+    pub fn path(&self, network: &NetworkName, at: &Attachment) -> PathBuf {
+        self.results_dir().join(file_name(network, at))
     }
 
     /// Writes the result of an ADD, as the plugin printed it. The file is written atomically.
     ///
     /// # Errors
     /// Code 5 if it cannot be written, 1 or 6 if it is not a result.
-    pub fn keep(&self, network: &Network, attach: &Attach, result: &Value) -> Result<()> {
-        let stored = Storing {
+    pub fn write(&self, network: &Network, attach: &Attach, result: &Value) -> Result<()> {
+        let content = NewCacheFile {
             kind: KIND,
             container_id: &attach.attachment.container,
             config: BASE64_STANDARD.encode(network.bytes()),
@@ -136,14 +138,14 @@ impl Cache {
             capability_args: &attach.capability_args,
             result: result::in_version(result, network.version, network.version)?,
         };
-        let text = serde_json::to_vec(&stored).map_err(cni::Error::from)?;
+        let text = serde_json::to_vec(&content).map_err(cni::Error::from)?;
         let name = file_name(&network.name, &attach.attachment);
-        let kept = self.open_results().and_then(|dir| {
+        let written = self.open_results_dir().and_then(|dir| {
             // The label lets a DEL find stale temporary files.
             AtomicFile { dir: &dir, name: &name, label: &name }.replace(&text)
         });
-        let path = self.results().join(&name);
-        Ok(kept.map_err(|e| cni::Error::io(format!("write the result to {}", path.display()), &e))?)
+        let path = self.results_dir().join(&name);
+        Ok(written.map_err(|e| cni::Error::io(format!("write the result to {}", path.display()), &e))?)
     }
 
     /// Reads an attachment. `None` if the file does not exist.
@@ -151,13 +153,13 @@ impl Cache {
     /// # Errors
     /// Code 5 if the file cannot be read, 6 if it is not JSON or a value has the wrong type, 7 if it is not in libcni's format.
     pub fn load(&self, network: &NetworkName, at: &Attachment) -> Result<Option<Entry>> {
-        let path = self.file(network, at);
+        let path = self.path(network, at);
         let text = match file::read_own(&path, json::MAX_BYTES) {
             Err(e) if e.kind() == io::ErrorKind::NotFound => return Ok(None),
             text => text.map_err(|e| cni::Error::io(format!("read {}", path.display()), &e))?,
         };
         let value = json::parse(&text, "the cached result").context(|| path.display())?;
-        let added = added(&path);
+        let added = mtime(&path);
         if value.get("kind").is_some() {
             return Ok(Some(entry(&value, added).context(|| path.display())?));
         }
@@ -166,8 +168,9 @@ impl Cache {
         Ok(Some(Entry { network: network.clone(), attach, config: Vec::new(), result: value, added }))
     }
 
-    /// Whether an attachment's file is still that of the entry: no other program has deleted the attachment, or created it again.
-    pub(crate) fn has_same(&self, entry: &Entry) -> bool {
+    /// Whether an attachment's file is unchanged since the entry was read. If not, another program has deleted the attachment or added it
+    /// again.
+    pub(crate) fn is_unchanged(&self, entry: &Entry) -> bool {
         let now = self.load(&entry.network, &entry.attach.attachment).ok().flatten();
         now.is_some_and(|now| now.added == entry.added && now.result == entry.result)
     }
@@ -177,12 +180,12 @@ impl Cache {
     /// # Errors
     /// Code 5 if its file cannot be deleted.
     pub fn remove(&self, network: &NetworkName, at: &Attachment) -> Result<()> {
-        let path = self.file(network, at);
+        let path = self.path(network, at);
         let removed = match fs::remove_file(&path) {
             Err(e) if e.kind() == io::ErrorKind::NotFound => Ok(()),
             removed => removed,
         };
-        let all = removed.and_then(|()| file::remove_temporary(&self.results(), &file_name(network, at)));
+        let all = removed.and_then(|()| file::remove_temporary(&self.results_dir(), &file_name(network, at)));
         Ok(all.map_err(|e| cni::Error::io(format!("remove {}", path.display()), &e))?)
     }
 
@@ -192,13 +195,14 @@ impl Cache {
     /// Code 5 if the directory cannot be read or a file not be deleted.
     pub fn remove_incomplete(&self) -> Result<()> {
         let Some(time) = SystemTime::now().checked_sub(INCOMPLETE_AGE) else { return Ok(()) };
-        let removed = file::remove_temporary_before(&self.results(), time);
+        let removed = file::remove_temporary_before(&self.results_dir(), time);
         let failed =
-            |e| cni::Error::io(format!("remove incomplete files in {}", self.results().display()), &e);
+            |e| cni::Error::io(format!("remove incomplete files in {}", self.results_dir().display()), &e);
         Ok(removed.map_err(failed)?)
     }
 
-    /// All attachments, sorted by network, container and interface. Skips truncated files and files of other formats, like libcni.
+    /// All attachments, sorted by network, container and interface. As libcni does, skips truncated files and files
+    /// of other formats.
     ///
     /// # Errors
     /// Code 5 if the directory cannot be read.
@@ -209,7 +213,7 @@ impl Cache {
     /// Caches of this host's runtimes. containerd, CRI-O, Podman, nerdctl and Nomad use libcni's directory. Other runtimes use subdirectories
     /// with results: Multus `multus`, the kubelet before 1.24 `cache`, Firecracker one for each virtual machine.
     pub fn of_host() -> Vec<Self> {
-        Self::all_in(Self::DEFAULT)
+        Self::all_in(Self::DEFAULT_DIR)
     }
 
     /// This cache, and then the other caches of the host.
@@ -223,33 +227,34 @@ impl Cache {
         let default = Self::new(default);
         let inner =
             fs::read_dir(&default.dir).into_iter().flatten().flatten().map(|dir| Self::new(dir.path()));
-        let mut inner: Vec<Self> = inner.filter(|cache| cache.results().is_dir()).collect();
+        let mut inner: Vec<Self> = inner.filter(|cache| cache.results_dir().is_dir()).collect();
         inner.sort_by(|a, b| a.dir.cmp(&b.dir));
-        // `results` contains files of attachments.
+        // `DIR/results` belongs to the cache in DIR: it is not itself a cache.
         inner.retain(|cache| cache.dir.file_name().is_some_and(|name| name != "results"));
         inner.insert(0, default);
         inner
     }
 
-    /// Attachments of a network, and files that may belong to one but cannot be assigned. An entry in the earliest format is included only
-    /// if its namespace exists or is unknown, because the name of its file is ambiguous.
+    /// Attachments of a network, and the unreadable files that, by their name, may belong to the network. An entry in the earliest format
+    /// is included only if its namespace exists or is unknown, because the name of its file is ambiguous.
     ///
     /// # Errors
     /// Code 5 if the directory cannot be read.
     pub fn of_network(&self, network: &NetworkName) -> Result<(Vec<Entry>, Vec<PathBuf>)> {
-        let (mut entries, unreadable) = self.survey()?;
+        let (mut entries, not_entries) = self.survey()?;
         entries.retain(|entry| entry.network == *network);
-        let mut unsure = Vec::new();
-        for path in unreadable.into_iter().filter(|path| may_be_of(path, network)) {
-            match result_alone(&path, network) {
+        let mut unreadable = Vec::new();
+        for path in not_entries.into_iter().filter(|path| may_be_of(path, network)) {
+            match read_bare_result(&path, network) {
                 Some(entry) => entries.extend(Some(entry).filter(Entry::is_alive)),
-                None => unsure.push(path),
+                None => unreadable.push(path),
             }
         }
-        Ok((entries, unsure))
+        Ok((entries, unreadable))
     }
 
-    /// Like [`Cache::list`]; also returns the files that cannot be assigned to an attachment.
+    /// Like [`Cache::list`]. Also returns the files that are not in the format `cniCacheV1`, such as truncated ones and those of libcni
+    /// before 0.8.
     ///
     /// # Errors
     /// Code 5 if the directory cannot be read.
@@ -266,7 +271,7 @@ impl Cache {
     }
 
     fn files(&self) -> Result<Vec<PathBuf>> {
-        let dir = self.results();
+        let dir = self.results_dir();
         let files = match fs::read_dir(&dir) {
             Err(e) if e.kind() == io::ErrorKind::NotFound => return Ok(Vec::new()),
             files => {
@@ -278,17 +283,17 @@ impl Cache {
         Ok(named.map(|file| file.path()).collect())
     }
 
-    fn results(&self) -> PathBuf {
+    fn results_dir(&self) -> PathBuf {
         self.dir.join("results")
     }
 
-    fn open_results(&self) -> io::Result<File> {
-        let open = || File::open(self.results());
-        open().or_else(|_| self.make_results().and_then(|()| open()))
+    fn open_results_dir(&self) -> io::Result<File> {
+        let open = || File::open(self.results_dir());
+        open().or_else(|_| self.create_results_dir().and_then(|()| open()))
     }
 
-    fn make_results(&self) -> io::Result<()> {
-        fs::DirBuilder::new().recursive(true).mode(0o700).create(self.results())
+    fn create_results_dir(&self) -> io::Result<()> {
+        fs::DirBuilder::new().recursive(true).mode(0o700).create(self.results_dir())
     }
 }
 
@@ -297,21 +302,22 @@ fn file_name(network: &NetworkName, at: &Attachment) -> String {
     format!("{network}-{}-{}", at.container, at.ifname)
 }
 
-/// Reads libcni's earliest format (before 0.8): only the result, in a file named after the attachment.
-fn result_alone(path: &Path, network: &NetworkName) -> Option<Entry> {
+/// Reads the earliest format (libcni before 0.8): only the result, in a file named after the attachment.
+fn read_bare_result(path: &Path, network: &NetworkName) -> Option<Entry> {
     let result: Value = serde_json::from_slice(&file::read_own(path, json::MAX_BYTES).ok()?).ok()?;
     if !result.is_object() || result.get("kind").is_some() {
         return None;
     }
     let name = path.file_name()?.to_str()?.strip_prefix(network.as_str())?.strip_prefix('-')?;
-    // Both parts may contain hyphens; since 0.3.0 the result contains the interface.
+    // Container id and interface name may contain hyphens. Since version 0.3.0 of the specification, the result lists the interfaces,
+    // so their names show where to split.
     let interfaces = json::member(&result, "interfaces").and_then(Value::as_array);
     let names = interfaces.into_iter().flatten().filter_map(|one| json::member(one, "name")?.as_str());
     let mut split = names.filter_map(|ifname| Some((name.strip_suffix(ifname)?.strip_suffix('-')?, ifname)));
     let (container, ifname) = split.next_back().or_else(|| name.rsplit_once('-'))?;
     let netns = sandbox(&result, ifname);
     let attach = Attach { netns, ..Attach::new(container, ifname).ok()? };
-    Some(Entry { network: network.clone(), attach, config: Vec::new(), result, added: added(path) })
+    Some(Entry { network: network.clone(), attach, config: Vec::new(), result, added: mtime(path) })
 }
 
 /// Whether a file may belong to the network, by its name.
@@ -322,15 +328,16 @@ fn may_be_of(file: &Path, network: &NetworkName) -> bool {
 
 fn read_entry(path: &Path) -> Option<Entry> {
     let value: Value = serde_json::from_slice(&file::read_own(path, json::MAX_BYTES).ok()?).ok()?;
-    entry(&value, added(path)).ok()
+    entry(&value, mtime(path)).ok()
 }
 
-fn added(file: &Path) -> Option<SystemTime> {
+/// A file's modification time.
+fn mtime(file: &Path) -> Option<SystemTime> {
     fs::metadata(file).and_then(|metadata| metadata.modified()).ok()
 }
 
 fn entry(value: &Value, added: Option<SystemTime>) -> cni::Result<Entry> {
-    let stored: Stored = json::decode(value)?;
+    let stored: CacheFile = json::decode(value)?;
     if stored.kind != KIND {
         return Err(cni::Error::config(format!("kind: expected {KIND}, found {:?}", stored.kind)));
     }

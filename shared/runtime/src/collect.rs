@@ -94,7 +94,7 @@ impl Runtime {
         for (done, entry) in delete.iter().enumerate() {
             let at = &entry.attach.attachment;
             // An ADD that is not running any more has written the cache. So look at the cache last.
-            let goes_on = || is_still_stale(entry) && self.cache.has_same(entry);
+            let goes_on = || is_still_stale(entry) && self.cache.is_unchanged(entry);
             report(done, delete.len(), at);
             match self.del_while(&entry.network_for_del(network), &entry.attach, goes_on) {
                 Ok(true) => {}

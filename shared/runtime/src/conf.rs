@@ -271,7 +271,7 @@ fn versions(list: &Raw) -> cni::Result<(Vec<Version>, Version)> {
     let highest = match (known.last(), said().next()) {
         (Some(highest), _) => *highest,
         (None, Some(unknown)) => Version::parse(unknown)?,
-        (None, None) => Version::UNSAID,
+        (None, None) => Version::WHEN_ABSENT,
     };
     Ok((known, highest))
 }

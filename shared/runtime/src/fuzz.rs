@@ -93,18 +93,18 @@ pub fn directory(scratch: &Path, input: &[u8]) {
 pub fn cache(scratch: &Path, input: &[u8]) {
     let cache = Cache::new(scratch);
     let (name, at) = (NetworkName::parse("n").unwrap(), Attach::new("c", "eth0").unwrap().attachment);
-    let file = cache.file(&name, &at);
+    let file = cache.path(&name, &at);
     fs::create_dir_all(file.parent().unwrap()).unwrap();
     fs::write(&file, input).unwrap();
     assert!(cache.list().unwrap().len() <= 1);
-    let (known, unsure) = cache.of_network(&name).unwrap();
-    assert!(known.len() + unsure.len() <= 1);
+    let (known, unreadable) = cache.of_network(&name).unwrap();
+    assert!(known.len() + unreadable.len() <= 1);
     if let Ok(Some(entry)) = cache.load(&name, &at) {
-        let own = cache.file(&entry.network, &entry.attach.attachment);
+        let own = cache.path(&entry.network, &entry.attach.attachment);
         assert_eq!(own.parent(), file.parent());
         if let (Ok(network), Ok(_)) = (entry.network(), entry.result()) {
             let result = entry.result_in(network.version).unwrap();
-            cache.keep(&network, &entry.attach, &result).unwrap();
+            cache.write(&network, &entry.attach, &result).unwrap();
             let again = cache.load(&network.name, &entry.attach.attachment).unwrap().unwrap();
             assert_eq!(again.attach, entry.attach);
             assert_eq!(again.network().unwrap().version, network.version);

@@ -32,7 +32,7 @@ pub struct GcPlan {
     /// Attachments in other caches whose namespaces no longer exist; the plugins' GC deletes their resources.
     pub stale_elsewhere: Vec<Entry>,
     /// An unreadable cache file that may belong to a running container. In this case, no plugin is called with GC.
-    pub unsure: Option<PathBuf>,
+    pub unreadable: Option<PathBuf>,
 }
 
 impl Runtime {
@@ -51,8 +51,8 @@ impl Runtime {
     /// # Errors
     /// Code 5 if a cache cannot be read.
     pub fn plan_gc(&self, network: &Network, valid: Valid<'_>) -> Result<GcPlan> {
-        let (known, unsure) = self.cache.of_network(&network.name)?;
-        let unsure = unsure.into_iter().next();
+        let (known, unreadable) = self.cache.of_network(&network.name)?;
+        let unreadable = unreadable.into_iter().next();
         let others = match valid {
             Valid::Only(valid) => {
                 let valid: Attachments = valid.iter().cloned().collect();
@@ -62,14 +62,14 @@ impl Runtime {
             Valid::Alive(others) => others,
         };
         let (alive, stale): (Vec<_>, _) = known.into_iter().partition(Entry::is_alive);
-        let mut plan = GcPlan { stale, unsure, ..GcPlan::default() };
+        let mut plan = GcPlan { stale, unreadable, ..GcPlan::default() };
         let mut valid: Vec<Attachment> = alive.into_iter().map(|entry| entry.attach.attachment).collect();
         for cache in others.iter().filter(|cache| cache.dir() != self.cache.dir()) {
-            let (known, unsure) = cache.of_network(&network.name)?;
+            let (known, unreadable) = cache.of_network(&network.name)?;
             let (alive, stale): (Vec<_>, _) = known.into_iter().partition(Entry::is_alive);
             valid.extend(alive.into_iter().map(|entry| entry.attach.attachment));
             plan.stale_elsewhere.extend(stale);
-            plan.unsure = plan.unsure.or(unsure.into_iter().next());
+            plan.unreadable = plan.unreadable.or(unreadable.into_iter().next());
         }
         // Running attachments with the same names in another cache are kept.
         plan.valid = valid.into_iter().collect();
@@ -91,12 +91,12 @@ impl Runtime {
             return Ok(());
         }
         let _lock = Lock::exclusive(self.cache.dir())?;
-        let GcPlan { valid, stale, unsure, .. } = self.plan_gc(network, valid)?;
+        let GcPlan { valid, stale, unreadable, .. } = self.plan_gc(network, valid)?;
         let mut valid: BTreeSet<Attachment> = valid.iter().cloned().collect();
         let mut failures = Failures::default();
         for (done, entry) in stale.iter().enumerate() {
             // libcni may have created the attachment again: it does not take this lock.
-            if !self.cache.has_same(entry) {
+            if !self.cache.is_unchanged(entry) {
                 valid.insert(entry.attach.attachment.clone());
                 continue;
             }
@@ -108,7 +108,7 @@ impl Runtime {
             );
         }
         // The container of the unreadable file may be running, and the plugins would treat it as stale.
-        if let Some(path) = unsure {
+        if let Some(path) = unreadable {
             let text = format!(
                 "GC did not call the plugins: {} cannot be read, and its container may be alive",
                 path.display()

@@ -7,15 +7,15 @@ use serde_json::Value;
 const VERSION: &str = "cniVersion";
 
 /// Parses a result in its own version, or in the given one if it has none.
-pub(crate) fn read(value: &Value, unsaid: Version) -> Result<AddResult> {
-    AddResult::from_json(value, version(value, unsaid)?)
+pub(crate) fn read(value: &Value, when_absent: Version) -> Result<AddResult> {
+    AddResult::from_json(value, version(value, when_absent)?)
 }
 
 /// Converts a result to a version, unless it already has the format of that version.
-pub(crate) fn in_version(value: &Value, unsaid: Version, wanted: Version) -> Result<Value> {
-    let said = version(value, unsaid)?;
-    let result = AddResult::from_json(value, said)?;
-    if !said.same_format(wanted) {
+pub(crate) fn in_version(value: &Value, when_absent: Version, wanted: Version) -> Result<Value> {
+    let version_text = version(value, when_absent)?;
+    let result = AddResult::from_json(value, version_text)?;
+    if !version_text.same_format(wanted) {
         return json::parse(result.to_json(wanted)?.as_bytes(), "a result");
     }
     let mut kept = value.clone();
@@ -26,10 +26,11 @@ pub(crate) fn in_version(value: &Value, unsaid: Version, wanted: Version) -> Res
     Ok(kept)
 }
 
-fn version(value: &Value, unsaid: Version) -> Result<Version> {
+fn version(value: &Value, when_absent: Version) -> Result<Version> {
     if !value.is_object() {
         return Err(Error::new(Code::Decoding, "its result is not a JSON object"));
     }
-    let said = json::member(value, VERSION).and_then(Value::as_str).filter(|said| !said.is_empty());
-    said.map_or(Ok(unsaid), Version::parse)
+    let version_text =
+        json::member(value, VERSION).and_then(Value::as_str).filter(|version_text| !version_text.is_empty());
+    version_text.map_or(Ok(when_absent), Version::parse)
 }

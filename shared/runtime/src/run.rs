@@ -29,7 +29,7 @@ pub struct Runtime {
 }
 
 impl Runtime {
-    /// Finds plugins in these directories. Caches results in [`Cache::DEFAULT`], and runs plugins with [`Processes`]; their logs go to stderr.
+    /// Finds plugins in these directories. Caches results in [`Cache::DEFAULT_DIR`], and runs plugins with [`Processes`]; their logs go to stderr.
     pub fn new<P: Into<PathBuf>>(path: impl IntoIterator<Item = P>) -> Self {
         let path = path.into_iter().map(Into::into).collect();
         let exec = Arc::new(Processes::default());
@@ -103,7 +103,7 @@ impl Runtime {
             }
         }
         let last = last.ok_or_else(|| Error::own(Code::InvalidConfig, "the network has no plugins"))?;
-        self.cache.keep(network, attach, &last)?;
+        self.cache.write(network, attach, &last)?;
         Ok(result::read(&last, network.version)?)
     }
 
@@ -113,7 +113,7 @@ impl Runtime {
     /// Like [`Runtime::add`], followed by failures of the DEL.
     pub fn add_or_roll_back(&self, network: &Network, attach: &Attach) -> Result<AddResult> {
         // A result of an earlier ADD is a regular file. Other kinds of files do not count.
-        let known = fs::symlink_metadata(self.cache.file(&network.name, &attach.attachment));
+        let known = fs::symlink_metadata(self.cache.path(&network.name, &attach.attachment));
         let known = known.is_ok_and(|there| there.is_file());
         self.add(network, attach).map_err(|failed| {
             if known {
@@ -153,7 +153,7 @@ impl Runtime {
             "interface {ifname} of container {container} was not added to network {}, or its result is lost",
             network.name
         );
-        let file = self.cache.file(&network.name, at);
+        let file = self.cache.path(&network.name, at);
         cni::Error::new(Code::UnknownContainer, text)
             .detail(format!("it would be in {}; is this the right cache directory?", file.display()))
     }

@@ -83,7 +83,7 @@ fn del_succeeds_with_a_torn_or_empty_result_and_deletes_it() {
         let runtime = stage.runtime();
         let network = network("1.1.0", TWO);
         runtime.add(&network, &attach("c")).unwrap();
-        let file = runtime.results().file(&network.name, &attach("c").attachment);
+        let file = runtime.results().path(&network.name, &attach("c").attachment);
         fs::write(&file, torn).unwrap();
         runtime.del(&network, &attach("c")).unwrap();
         assert!(!file.exists(), "{torn:?}");
@@ -239,7 +239,7 @@ fn gc_keeps_an_attachment_that_is_created_again_while_it_runs() {
     for id in ["a", "again", "deleted"] {
         runtime.add(&network, &attach(id).netns(&gone)).unwrap();
     }
-    let file = |id: &str| runtime.results().file(&network.name, &attach(id).attachment).display().to_string();
+    let file = |id: &str| runtime.results().path(&network.name, &attach(id).attachment).display().to_string();
     let script = format!(
         "[ $CNI_COMMAND$CNI_CONTAINERID != DELa ] || {{ touch -d '1 hour ago' {}; rm {}; }}",
         file("again"),
@@ -262,7 +262,7 @@ fn gc_calls_no_plugin_while_a_result_is_unreadable() {
     let runtime = stage.runtime();
     let network = network("1.1.0", TWO);
     runtime.add(&network, &attach("alive")).unwrap();
-    let file = runtime.results().file(&network.name, &attach("alive").attachment);
+    let file = runtime.results().path(&network.name, &attach("alive").attachment);
     fs::write(&file, "torn").unwrap();
     stage.forget_calls();
     let error = runtime.gc(&network, Valid::Alive(&[])).unwrap_err();
@@ -277,7 +277,7 @@ fn an_add_is_rolled_back_although_a_directory_is_in_place_of_the_result() {
     let stage = stage();
     let runtime = stage.runtime();
     let network = network("1.1.0", TWO);
-    fs::create_dir_all(runtime.results().file(&network.name, &attach("c").attachment).join("directory"))
+    fs::create_dir_all(runtime.results().path(&network.name, &attach("c").attachment).join("directory"))
         .unwrap();
     runtime.add_or_roll_back(&network, &attach("c")).unwrap_err();
     assert_eq!(stage.calls(), ["first ADD", "second ADD", "second DEL", "first DEL"]);
@@ -355,7 +355,7 @@ fn gc_also_calls_del_of_the_plugins_in_todays_directory() {
 fn gc_uses_todays_configuration_if_that_of_the_add_is_unusable() {
     let stage = stage();
     let runtime = stage.runtime();
-    let file = runtime.results().file(&network("1.0.0", TWO).name, &attach("c").attachment);
+    let file = runtime.results().path(&network("1.0.0", TWO).name, &attach("c").attachment);
     for config in ["", "e30=", "eyJuYW1lIjogIm90aGVyIiwgInR5cGUiOiAic2Vjb25kIn0="] {
         runtime.add(&network("1.0.0", TWO), &attach("c")).unwrap();
         let mut cached: Value = serde_json::from_slice(&fs::read(&file).unwrap()).unwrap();

@@ -6,7 +6,7 @@ use nix::sys::signal::{self, SigSet, Signal};
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 
 /// Blocks SIGXFSZ, so that a write past the limit returns an error. Otherwise the kernel kills the process, and nothing is rolled back.
-pub fn block_signal() {
+pub fn block_sigxfsz() {
     // Fails only for an invalid set.
     of_size_limit().thread_block().ok();
 }
@@ -33,7 +33,7 @@ pub(crate) fn with_signal<T>(start: impl FnOnce() -> T) -> T {
     }
     of_size_limit().thread_unblock().ok();
     let started = start();
-    block_signal();
+    block_sigxfsz();
     started
 }
 
@@ -50,7 +50,7 @@ mod tests {
     /// The first program after a failed write is started by the rollback.
     #[test]
     fn a_pending_signal_of_a_failed_write_does_not_kill_the_process_when_a_program_is_started() {
-        block_signal();
+        block_sigxfsz();
         signal::raise(Signal::SIGXFSZ).unwrap();
         assert_eq!(with_signal(|| 1), 1);
         assert!(SigSet::thread_get_mask().unwrap().contains(Signal::SIGXFSZ));

@@ -50,7 +50,7 @@ impl Chain {
 
     /// A scenario may pass a different result.
     fn keep(&self, attach: &Attach, result: &Value) {
-        cache().keep(&self.network, attach, result).expect("keep a result");
+        cache().write(&self.network, attach, result).expect("keep a result");
     }
 
     /// The outcomes of all plugins in a run.

@@ -24,7 +24,7 @@ use crate::record::{LeasedAttachment, Location, Record};
 /// daemon's socket and still have it. Each other attachment of a network with dhcp is logged.
 pub fn unknown(host: &Host, is_known: &dyn Fn(&Key) -> bool) -> Vec<Record> {
     let mut records = Vec::new();
-    for cache in Cache::all_in(below(&host.args.host_prefix, Path::new(Cache::DEFAULT))) {
+    for cache in Cache::all_in(below(&host.args.host_prefix, Path::new(Cache::DEFAULT_DIR))) {
         let entries = cache.list().unwrap_or_else(|e| {
             log_line(&format!("dhcp daemon: -adopt: {e}"));
             Vec::new()
@@ -52,28 +52,30 @@ fn configuration(entry: &Entry) -> Option<Value> {
     plugins.into_iter().find(|plugin| plugin["ipam"]["type"] == "dhcp")
 }
 
+/// The record for a cached attachment.
+///
 /// # Errors
 /// The reason why the attachment is not adopted.
 fn record(host: &Host, key: &Key, entry: &Entry, config: Value) -> Result<Record> {
     let conf = Conf::try_from(AsWritten::from(config))?;
     let (at, result) = (&entry.attach.attachment, entry.result()?);
-    let not = |why: String| Err(Error::new(Code::Internal, why));
+    let refuse = |why: String| Err(Error::new(Code::Internal, why));
     if !is_own_socket(host, &conf.socket) {
-        return not(format!("its network uses another daemon socket, {}", conf.socket.display()));
+        return refuse(format!("its network uses another daemon socket, {}", conf.socket.display()));
     }
     if !conf.family.list().contains(&Family::V4) {
-        return not("ipam.family is ipv6: a new ADD asks for its address".to_owned());
+        return refuse("ipam.family is ipv6: a new ADD asks for its address".to_owned());
     }
     let Some(netns) = entry.attach.netns.as_deref() else {
-        return not("the cache does not contain its network namespace".to_owned());
+        return refuse("the cache does not contain its network namespace".to_owned());
     };
     let namespace = Namespace::open(&below(&host.args.host_prefix, netns))?;
     let link = namespace.link(&at.ifname)?;
-    let there = namespace.nl.addresses(Some(&link))?;
+    let addresses = namespace.nl.addresses(Some(&link))?;
     let v4 = |net: IpNetwork| if let IpNetwork::V4(v4) = net { Some(v4) } else { None };
-    let is_there = |net: &Ipv4Network| there.iter().any(|address| address.net == IpNetwork::V4(*net));
-    let Some(address) = result.ips_of(&at.ifname).filter_map(|ip| v4(ip.address)).find(is_there) else {
-        return not(format!("link {} has none of the IPv4 addresses in its result", at.ifname));
+    let is_on_link = |net: &Ipv4Network| addresses.iter().any(|address| address.net == IpNetwork::V4(*net));
+    let Some(address) = result.ips_of(&at.ifname).filter_map(|ip| v4(ip.address)).find(is_on_link) else {
+        return refuse(format!("link {} has none of the IPv4 addresses in its result", at.ifname));
     };
     let found = OpenInterface { namespace, link };
     let location = Location { netns: netns.to_owned(), ..found.location()? };

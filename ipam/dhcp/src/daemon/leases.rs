@@ -7,11 +7,11 @@ use dhcp_client::Time;
 use serde_json::Value;
 
 use super::adoption;
-use super::serve::{Daemon, Leaving};
+use super::serve::{Daemon, PendingAnswer};
 use crate::host::Host;
 use crate::key::Key;
 use crate::lease_client::{PendingRelease, timeout};
-use crate::location::{self, NotFound};
+use crate::location::{self, InterfaceError};
 use crate::log::{log, log_line};
 use crate::managed_lease::{ManagedLease, Outcome, Waiter};
 use crate::record::{Location, Record};
@@ -27,15 +27,20 @@ impl Daemon {
         for error in self.host.store.tidy()?.into_iter().chain(errors) {
             log_line(&format!("dhcp daemon: {error}"));
         }
-        // libcni's cache contains an attachment until its DEL has succeeded.
+        // `-adopt` must not adopt an attachment whose lease is being released: libcni's cache contains the attachment
+        // until its DEL succeeds.
         let releasing = records.iter().filter(|record| record.attachment.releasing).filter_map(Record::key);
         let releasing: BTreeSet<Key> = releasing.collect();
         let known = records.len();
-        let missing = records.into_iter().filter_map(|record| self.resume_lease(record)).count();
+        let missing = records
+            .into_iter()
+            .map(|record| self.load_lease(record))
+            .filter(|is_missing| *is_missing)
+            .count();
         if self.host.args.adopt {
-            let is_known = |key: &Key| self.attached.contains_key(key) || releasing.contains(key);
+            let is_known = |key: &Key| self.leases.contains_key(key) || releasing.contains(key);
             for record in adoption::unknown(&self.host, &is_known) {
-                self.resume_lease(record);
+                self.load_lease(record);
             }
         }
         if missing > 0 {
@@ -45,136 +50,134 @@ impl Daemon {
                  others are kept until they expire. Run the daemon in the host's mount namespace, or set -hostprefix"
             ));
         }
-        let count = self.attached.len();
+        let count = self.leases.len();
         log_line(&format!("dhcp daemon: {count} leases, in {}", self.host.store.path().display()));
         Ok(())
     }
 
-    /// Takes over one lease. Returns its namespace if that is missing.
-    fn resume_lease(&mut self, record: Record) -> Option<String> {
-        let key = record.key()?;
+    /// Loads one lease. Returns whether its namespace's path does not exist.
+    fn load_lease(&mut self, record: Record) -> bool {
+        let Some(key) = record.key() else { return false };
         let (location, if_name, releasing) = (
             record.attachment.location.clone(),
             record.attachment.if_name.clone(),
             record.attachment.releasing,
         );
-        let mut one = ManagedLease::resume(key.clone(), record, &self.host);
+        let mut lease = ManagedLease::from_record(key.clone(), record, &self.host);
         if releasing {
-            self.release_unused(one);
-            return None;
+            self.release_unused(lease);
+            return false;
         }
         let found = location::find(&location, &if_name, &self.host.args.host_prefix);
-        let carried = found.and_then(|found| one.continue_lease(&self.host, &found));
-        let missing = match carried {
-            Err(NotFound::Gone(what)) => {
-                one.drop_because(&self.host, &what);
-                return None;
+        let compared = found.and_then(|found| lease.compare_with_link(&self.host, &found));
+        let is_path_missing = matches!(compared, Err(InterfaceError::PathMissing(_)));
+        match compared {
+            Ok(()) => {}
+            Err(InterfaceError::Deleted(what)) => {
+                lease.drop_because(&self.host, &what);
+                return false;
             }
-            Err(NotFound::Unused(what)) => {
+            Err(InterfaceError::Unused(what)) => {
                 log(&key, &what);
-                self.release_unused(one);
-                return None;
+                self.release_unused(lease);
+                return false;
             }
-            Err(NotFound::Missing(what)) => Some(what),
-            // The next message tries again.
-            Err(NotFound::Failed(e)) => {
-                log(&key, &e.to_string());
-                None
+            // The lease is kept: the path may exist later, and the next message tries again.
+            Err(e @ (InterfaceError::PathMissing(_) | InterfaceError::Failed(_))) => {
+                log(&key, &e.to_string())
             }
-            Ok(()) => None,
-        };
-        missing.iter().for_each(|what| log(&key, what));
-        self.attached.insert(key, one);
-        missing
+        }
+        self.leases.insert(key, lease);
+        is_path_missing
     }
 
     /// Runs an action of one attachment, and handles its outcome.
-    pub(super) fn with(&mut self, key: &Key, act: impl FnOnce(&mut ManagedLease, &Host) -> Outcome) {
-        let Some(mut one) = self.attached.remove(key) else { return };
-        match act(&mut one, &self.host) {
-            Outcome::Unchanged => drop(self.attached.insert(key.clone(), one)),
-            Outcome::First(result) => self.first(one, &result),
-            Outcome::Failed(error) => self.failed(one, error),
-            Outcome::Gone(what) => match one.waiter {
-                Waiter::Nobody => one.drop_because(&self.host, &what),
-                _ => self.failed(one, Error::new(Code::UnknownContainer, what)),
+    pub(super) fn run_action(&mut self, key: &Key, act: impl FnOnce(&mut ManagedLease, &Host) -> Outcome) {
+        let Some(mut lease) = self.leases.remove(key) else { return };
+        match act(&mut lease, &self.host) {
+            Outcome::Unchanged => drop(self.leases.insert(key.clone(), lease)),
+            Outcome::First(result) => self.deliver_first_lease(lease, &result),
+            Outcome::Failed(error) => self.failed(lease, error),
+            Outcome::Deleted(what) => match lease.waiter {
+                Waiter::Nobody => lease.drop_because(&self.host, &what),
+                _ => self.failed(lease, Error::new(Code::UnknownContainer, what)),
             },
         }
     }
 
     /// Sends the first lease of an attachment to the waiting plugin.
-    fn first(&mut self, mut one: ManagedLease, result: &AddResult) {
-        let waiter = std::mem::replace(&mut one.waiter, Waiter::Nobody);
-        let Waiter::Connection(number) = waiter else { return self.release_unused(one) };
+    fn deliver_first_lease(&mut self, mut lease: ManagedLease, result: &AddResult) {
+        let waiter = std::mem::replace(&mut lease.waiter, Waiter::Nobody);
+        let Waiter::Connection(number) = waiter else { return self.release_unused(lease) };
         let json = result.to_json(Version::LATEST).and_then(|json| Ok(serde_json::from_str(&json)?));
-        self.attached.insert(one.key.clone(), one);
+        self.leases.insert(lease.key.clone(), lease);
         self.answer(number, &json);
     }
 
-    fn failed(&mut self, mut one: ManagedLease, error: Error) {
-        log(&one.key, &format!("no lease: {error}"));
-        if let Waiter::Connection(number) = one.waiter {
+    fn failed(&mut self, mut lease: ManagedLease, error: Error) {
+        log(&lease.key, &format!("no lease: {error}"));
+        if let Waiter::Connection(number) = lease.waiter {
             self.answer(number, &Err(error));
         }
-        one.waiter = Waiter::Nobody;
-        self.end(one);
+        lease.waiter = Waiter::Nobody;
+        self.discard(lease);
     }
 
     /// Ends an ADD without a lease, or a lease that is not in use. The lease of an earlier ADD stays.
-    fn end(&mut self, mut one: ManagedLease) {
-        match one.earlier.take() {
-            Some(earlier) => drop(self.attached.insert(one.key, *earlier)),
-            None => self.release_unused(one),
+    fn discard(&mut self, mut lease: ManagedLease) {
+        match lease.earlier.take() {
+            Some(earlier) => drop(self.leases.insert(lease.key, *earlier)),
+            None => self.release_unused(lease),
         }
     }
 
     /// Releases a lease that is not in use.
-    fn release_unused(&mut self, one: ManagedLease) {
-        let (departing, outcome) = self.release(one);
-        self.answer_when_left(None, departing, &outcome);
+    fn release_unused(&mut self, lease: ManagedLease) {
+        let (releases, outcome) = self.release(lease);
+        self.answer_after(None, releases, &outcome);
     }
 
     /// Ends an earlier ADD of the same attachment that is still running. A lease for the same interface stays until the
     /// new call succeeds.
     pub(super) fn supersede(&mut self, key: &Key, location: &Location) -> Option<Box<ManagedLease>> {
-        let mut one = self.attached.remove(key)?;
-        self.refuse_superseded(&one);
-        if one.is_live_at(location) {
-            return Some(Box::new(one));
+        let mut lease = self.leases.remove(key)?;
+        self.refuse_superseded(&lease);
+        if lease.is_live_at(location) {
+            return Some(Box::new(lease));
         }
-        one.earlier.take().filter(|earlier| earlier.is_live_at(location))
+        lease.earlier.take().filter(|earlier| earlier.is_live_at(location))
     }
 
-    fn refuse_superseded(&mut self, one: &ManagedLease) {
-        if let Waiter::Connection(waiting) = one.waiter {
+    fn refuse_superseded(&mut self, lease: &ManagedLease) {
+        if let Waiter::Connection(waiting) = lease.waiter {
             let text = "another request for the same attachment has cancelled this one";
             self.answer(waiting, &Err(Error::new(Code::TryAgainLater, text)));
         }
     }
 
     /// Cancels a request whose plugin has exited. It stays while a server may still answer.
-    pub(super) fn cancel(&mut self, mut one: ManagedLease) {
-        if one.earlier.is_none() && one.cancel() {
-            self.attached.insert(one.key.clone(), one);
+    pub(super) fn cancel(&mut self, mut lease: ManagedLease) {
+        if lease.earlier.is_none() && lease.cancel() {
+            self.leases.insert(lease.key.clone(), lease);
         } else {
-            self.end(one);
+            self.discard(lease);
         }
     }
 
     /// Releases the attachment's lease of one family. Returns messages that are being sent, and the result.
     pub(super) fn release_key(&mut self, key: &Key) -> (Vec<Box<dyn PendingRelease>>, Result<Value>) {
-        let Some(mut one) = self.attached.remove(key) else {
+        let Some(mut lease) = self.leases.remove(key) else {
             // A file that could not be read at the start may still exist.
             return (Vec::new(), self.host.store.remove(key).map(|()| Value::Null));
         };
-        if one.waiter == Waiter::Nobody {
-            return self.release(one);
+        if lease.waiter == Waiter::Nobody {
+            return self.release(lease);
         }
-        self.refuse_superseded(&one);
-        match one.earlier.take() {
+        self.refuse_superseded(&lease);
+        match lease.earlier.take() {
             Some(earlier) => self.release(*earlier),
             None => {
-                self.cancel(one);
+                self.cancel(lease);
                 (Vec::new(), Ok(Value::Null))
             }
         }
@@ -182,58 +185,57 @@ impl Daemon {
 
     /// Releases the lease of a failed ADD. The lease of an earlier ADD stays.
     pub(super) fn take_back(&mut self, key: &Key, add: u64) -> (Vec<Box<dyn PendingRelease>>, Result<Value>) {
-        let Some(mut one) = self.attached.remove(key) else { return (Vec::new(), Ok(Value::Null)) };
-        if !one.is_of(add) {
-            self.attached.insert(key.clone(), one);
+        let Some(mut lease) = self.leases.remove(key) else { return (Vec::new(), Ok(Value::Null)) };
+        if !lease.is_of(add) {
+            self.leases.insert(key.clone(), lease);
             return (Vec::new(), Ok(Value::Null));
         }
-        if one.waiter != Waiter::Nobody {
-            self.refuse_superseded(&one);
-            self.cancel(one);
+        if lease.waiter != Waiter::Nobody {
+            self.refuse_superseded(&lease);
+            self.cancel(lease);
             return (Vec::new(), Ok(Value::Null));
         }
-        let had_lease = one.earlier.is_some();
-        match one.take_other_earlier() {
+        let had_lease = lease.earlier.is_some();
+        match lease.take_other_earlier() {
             Some(earlier) => {
-                let (departing, outcome) = self.release(one);
+                let (releases, outcome) = self.release(lease);
                 let written = earlier.write(&self.host);
-                self.attached.insert(key.clone(), earlier);
-                (departing, outcome.and(written.map(|()| Value::Null)))
+                self.leases.insert(key.clone(), earlier);
+                (releases, outcome.and(written.map(|()| Value::Null)))
             }
             None if had_lease => {
-                self.attached.insert(key.clone(), one);
+                self.leases.insert(key.clone(), lease);
                 (Vec::new(), Ok(Value::Null))
             }
-            None => self.release(one),
+            None => self.release(lease),
         }
     }
 
-    fn release(&mut self, one: ManagedLease) -> (Vec<Box<dyn PendingRelease>>, Result<Value>) {
-        let key = one.key.clone();
-        match one.release(&self.host) {
-            Ok(departing) => (departing.into_iter().collect(), Ok(Value::Null)),
-            Err((one, e)) => {
-                self.attached.insert(key, *one);
+    fn release(&mut self, lease: ManagedLease) -> (Vec<Box<dyn PendingRelease>>, Result<Value>) {
+        let key = lease.key.clone();
+        match lease.release(&self.host) {
+            Ok(releases) => (releases.into_iter().collect(), Ok(Value::Null)),
+            Err((lease, e)) => {
+                self.leases.insert(key, *lease);
                 (Vec::new(), Err(e))
             }
         }
     }
 
-    /// Answers a connection as soon as its messages have been sent.
-    pub(super) fn answer_when_left(
+    /// Answers a connection as soon as the messages of these releases have been sent.
+    pub(super) fn answer_after(
         &mut self,
         connection: Option<u64>,
-        departing: Vec<Box<dyn PendingRelease>>,
+        releases: Vec<Box<dyn PendingRelease>>,
         outcome: &Result<Value>,
     ) {
-        // No connection has this number.
-        let leaving = Leaving {
-            connection: connection.unwrap_or(u64::MAX),
-            until: Time::now() + timeout(&departing),
-            departing,
+        let pending = PendingAnswer {
+            connection,
+            deadline: Time::now() + timeout(&releases),
+            releases,
             answer: wire::reply(outcome),
         };
-        self.leaving.push(leaving);
+        self.pending_answers.push(pending);
         self.poll_pending_releases();
     }
 }

@@ -51,12 +51,12 @@ impl Daemon {
     }
 
     fn list(&self) -> Value {
-        Value::Array(self.attached.values().map(ManagedLease::describe).collect())
+        Value::Array(self.leases.values().map(ManagedLease::describe).collect())
     }
 
     fn check(&self, key: &Key) -> Result<Value> {
-        let one = self.attached.get(key).map(ManagedLease::in_use);
-        let address = one.and_then(|one| one.attachment.on_link.filter(|_| one.address().is_some()));
+        let lease = self.leases.get(key).map(ManagedLease::in_use);
+        let address = lease.and_then(|lease| lease.attachment.on_link.filter(|_| lease.address().is_some()));
         address.map(|net| json!({"address": net.to_string()})).ok_or_else(|| no_lease(key))
     }
 
@@ -65,15 +65,16 @@ impl Daemon {
     /// not be able to take its node out of service.
     fn status(&self, network: &str) -> Result<Value> {
         let all = self
-            .attached
+            .leases
             .values()
-            .filter(|one| one.attachment.network == network && one.waiter == Waiter::Nobody);
-        let (served, unserved): (Vec<_>, Vec<_>) = all.partition(|one| one.state().is_served);
-        let containers: BTreeSet<&str> = unserved.iter().map(|one| &*one.attachment.container_id).collect();
+            .filter(|lease| lease.attachment.network == network && lease.waiter == Waiter::Nobody);
+        let (served, unserved): (Vec<_>, Vec<_>) = all.partition(|lease| lease.state().is_served);
+        let containers: BTreeSet<&str> =
+            unserved.iter().map(|lease| &*lease.attachment.container_id).collect();
         if containers.len() < 2 || !served.is_empty() {
             return Ok(Value::Null);
         }
-        let named: Vec<String> = unserved.iter().take(10).map(|one| one.key.describe()).collect();
+        let named: Vec<String> = unserved.iter().take(10).map(|lease| lease.key.describe()).collect();
         let (count, shown) = (unserved.len(), named.join(", "));
         Err(Error::new(
             Code::LimitedConnectivity,
@@ -105,7 +106,7 @@ impl Daemon {
         let earlier = self.supersede(&key, &location);
         let attachment =
             LeasedAttachment::new(&request.network, &request.container_id, &request.if_name, location);
-        let mut one = ManagedLease::acquire(
+        let mut lease = ManagedLease::acquire(
             key.clone(),
             attachment,
             parameters,
@@ -113,25 +114,25 @@ impl Daemon {
             &self.host,
             (number, request.add),
         );
-        one.earlier = earlier;
-        self.attached.insert(key.clone(), one);
-        self.with(&key, ManagedLease::tick);
+        lease.earlier = earlier;
+        self.leases.insert(key.clone(), lease);
+        self.run_action(&key, ManagedLease::tick);
         Ok(())
     }
 
     /// Releases all leases of an attachment, or only the leases of one ADD.
     fn release_attachment(&mut self, number: u64, key: &Key, add: Option<u64>) {
-        let (mut departing, mut failures) = (Vec::new(), Failures::new());
+        let (mut releases, mut failures) = (Vec::new(), Failures::new());
         for family in Family::ALL {
             let key = key.of(family);
             let (more, outcome) = match add {
                 Some(add) => self.take_back(&key, add),
                 None => self.release_key(&key),
             };
-            departing.extend(more);
+            releases.extend(more);
             failures.note(outcome);
         }
-        self.answer_when_left(Some(number), departing, &failures.into_result().map(|()| Value::Null));
+        self.answer_after(Some(number), releases, &failures.into_result().map(|()| Value::Null));
     }
 
     /// Releases the network's leases whose attachments are not valid.
@@ -142,20 +143,20 @@ impl Daemon {
         let valid = request.valid.iter().flat_map(|names| Family::ALL.map(|family| parse(names, family)));
         let valid: BTreeSet<Key> = valid.flatten().collect();
         // The list of valid attachments may be older than an ADD that is still running.
-        let is_stale = |one: &&ManagedLease| {
-            one.attachment.network == request.network
-                && one.waiter == Waiter::Nobody
-                && !valid.contains(&one.key)
+        let is_stale = |lease: &&ManagedLease| {
+            lease.attachment.network == request.network
+                && lease.waiter == Waiter::Nobody
+                && !valid.contains(&lease.key)
         };
-        let stale: Vec<Key> = self.attached.values().filter(is_stale).map(|one| one.key.clone()).collect();
-        let (mut failures, mut departing) = (Failures::new(), Vec::new());
+        let stale: Vec<Key> = self.leases.values().filter(is_stale).map(|lease| lease.key.clone()).collect();
+        let (mut failures, mut releases) = (Failures::new(), Vec::new());
         for key in stale {
             log(&key, "the attachment is not valid any more");
             let (more, outcome) = self.release_key(&key);
-            departing.extend(more);
+            releases.extend(more);
             failures.note(outcome);
         }
-        self.answer_when_left(Some(number), departing, &failures.into_result().map(|()| Value::Null));
+        self.answer_after(Some(number), releases, &failures.into_result().map(|()| Value::Null));
         None
     }
 }

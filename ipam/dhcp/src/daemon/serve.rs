@@ -24,8 +24,8 @@ use crate::wire;
 /// Maximum number of connections. If more wait, connections without a complete request are soon closed.
 const MAX_CONNECTIONS: usize = 1024;
 
-/// How long no connection is accepted after accept(2) failed for lack of descriptors.
-const PAUSE: Duration = Duration::from_millis(100);
+/// How long the daemon accepts no connection after accept(2) failed for lack of descriptors.
+const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
 
 /// Interval for checking whether messages have been sent. The kernel has no event for that.
 const CHECK_INTERVAL: Duration = Duration::from_millis(1);
@@ -34,22 +34,25 @@ const CHECK_INTERVAL: Duration = Duration::from_millis(1);
 #[derive(Debug)]
 pub struct Daemon {
     pub(super) host: Host,
-    pub(super) attached: BTreeMap<Key, ManagedLease>,
+    /// The leases of all attachments, and requests for leases. An attachment has up to one for each family.
+    pub(super) leases: BTreeMap<Key, ManagedLease>,
     connections: BTreeMap<u64, Connection>,
     /// Number of the next connection.
-    next: u64,
-    pub(super) leaving: Vec<Leaving>,
+    next_number: u64,
+    pub(super) pending_answers: Vec<PendingAnswer>,
     timer: Timer,
-    /// When connections are accepted again.
-    paused: Option<Time>,
+    /// No connection is accepted before this time.
+    accept_after: Option<Time>,
 }
 
-/// Messages that are being sent, and the connections that are answered afterwards.
+/// An answer that waits until the kernel has sent the messages of releases.
 #[derive(Debug)]
-pub(super) struct Leaving {
-    pub connection: u64,
-    pub departing: Vec<Box<dyn PendingRelease>>,
-    pub until: Time,
+pub(super) struct PendingAnswer {
+    /// None: no plugin waits for the answer.
+    pub connection: Option<u64>,
+    pub releases: Vec<Box<dyn PendingRelease>>,
+    /// The answer is sent then, even if messages have not been sent.
+    pub deadline: Time,
     pub answer: Vec<u8>,
 }
 
@@ -59,7 +62,7 @@ struct Ready {
     end: bool,
     listener: bool,
     connections: Vec<u64>,
-    attached: Vec<Key>,
+    readable_leases: Vec<Key>,
 }
 
 impl Daemon {
@@ -71,11 +74,11 @@ impl Daemon {
         Ok(Self {
             timer: Timer::new()?,
             host,
-            attached: BTreeMap::new(),
+            leases: BTreeMap::new(),
             connections: BTreeMap::new(),
-            next: 0,
-            leaving: Vec::new(),
-            paused: None,
+            next_number: 0,
+            pending_answers: Vec::new(),
+            accept_after: None,
         })
     }
 
@@ -93,18 +96,18 @@ impl Daemon {
                 self.accept(listener);
             }
             for number in ready.connections {
-                self.connection(number);
+                self.handle_connection(number);
             }
-            for key in ready.attached {
-                self.with(&key, ManagedLease::receive);
+            for key in ready.readable_leases {
+                self.run_action(&key, ManagedLease::receive);
             }
             self.run_due_timers();
         }
     }
 
     fn wait(&mut self, listener: &Listener, signals: &SignalFd) -> Result<Ready> {
-        self.timer.set(self.next())?;
-        let accepts = self.paused.is_none() && !self.is_crowded();
+        self.timer.set(self.next_deadline())?;
+        let accepts = self.accept_after.is_none() && !self.is_crowded();
         let mut polled = vec![PollFd::new(&self.timer, PollFlags::IN), PollFd::new(signals, PollFlags::IN)];
         polled.push(PollFd::new(listener, if accepts { PollFlags::IN } else { PollFlags::empty() }));
         let (mut numbers, mut keys) = (Vec::new(), Vec::new());
@@ -112,7 +115,8 @@ impl Daemon {
             numbers.push(*number);
             polled.push(PollFd::from_borrowed_fd(connection.as_fd(), connection.interest()));
         }
-        for (key, socket) in self.attached.iter().filter_map(|(key, one)| Some((key, one.client().socket()?)))
+        for (key, socket) in
+            self.leases.iter().filter_map(|(key, lease)| Some((key, lease.client().socket()?)))
         {
             keys.push(key);
             polled.push(PollFd::from_borrowed_fd(socket, PollFlags::IN));
@@ -121,23 +125,23 @@ impl Daemon {
             Ok(_) | Err(rustix::io::Errno::INTR) => {}
             Err(e) => return Err(Error::io("wait for events", &e.into())),
         }
-        let mut is_ready = polled.iter().skip(1).map(|one| !one.revents().is_empty());
+        let mut is_ready = polled.iter().skip(1).map(|polled| !polled.revents().is_empty());
         let (end, listener) = (is_ready.next() == Some(true), is_ready.next() == Some(true));
         let mut ready = Ready { end, listener, ..Ready::default() };
         ready.connections =
             numbers.into_iter().zip(&mut is_ready).filter(|(_, is)| *is).map(|(n, _)| n).collect();
-        ready.attached =
+        ready.readable_leases =
             keys.into_iter().zip(&mut is_ready).filter(|(_, is)| *is).map(|(k, _)| k.clone()).collect();
         Ok(ready)
     }
 
     /// When the next timer is due.
-    fn next(&self) -> Option<Time> {
-        let clients = self.attached.values().filter_map(ManagedLease::deadline);
+    fn next_deadline(&self) -> Option<Time> {
+        let clients = self.leases.values().filter_map(ManagedLease::deadline);
         let crowded = self.is_crowded();
-        let connections = self.connections.values().filter_map(|one| one.deadline(crowded));
-        let next_check = (!self.leaving.is_empty()).then(|| Time::now() + CHECK_INTERVAL);
-        clients.chain(connections).chain(next_check).chain(self.paused).min()
+        let connections = self.connections.values().filter_map(|connection| connection.deadline(crowded));
+        let next_check = (!self.pending_answers.is_empty()).then(|| Time::now() + CHECK_INTERVAL);
+        clients.chain(connections).chain(next_check).chain(self.accept_after).min()
     }
 
     /// Whether the maximum number of connections is reached.
@@ -151,8 +155,8 @@ impl Daemon {
                 Ok(None) => return,
                 Ok(Some(stream)) => match Connection::new(stream, Time::now()) {
                     Ok(connection) => {
-                        self.connections.insert(self.next, connection);
-                        self.next += 1;
+                        self.connections.insert(self.next_number, connection);
+                        self.next_number += 1;
                     }
                     Err(refused) => log_line(&format!("dhcp daemon: {refused}")),
                 },
@@ -160,14 +164,14 @@ impl Daemon {
                 Err(e) if matches!(e.kind(), ErrorKind::Interrupted | ErrorKind::ConnectionAborted) => {}
                 Err(e) => {
                     log_line(&format!("dhcp daemon: accept a connection: {e}"));
-                    self.paused = Some(Time::now() + PAUSE);
+                    self.accept_after = Some(Time::now() + ACCEPT_PAUSE);
                     return;
                 }
             }
         }
     }
 
-    fn connection(&mut self, number: u64) {
+    fn handle_connection(&mut self, number: u64) {
         match self.connections.get_mut(&number).map(Connection::read_more) {
             Some(Event::Request(line, netns)) => {
                 if let Some(outcome) = self.request(number, &line, netns) {
@@ -182,19 +186,19 @@ impl Daemon {
     /// Closes a connection. If a server still grants an address for its request, that is released.
     fn close_connection(&mut self, number: u64) {
         self.connections.remove(&number);
-        let waiting = self.attached.values().find(|one| one.waiter == Waiter::Connection(number));
-        let Some(key) = waiting.map(|one| one.key.clone()) else { return };
-        if let Some(one) = self.attached.remove(&key) {
+        let waiting = self.leases.values().find(|lease| lease.waiter == Waiter::Connection(number));
+        let Some(key) = waiting.map(|lease| lease.key.clone()) else { return };
+        if let Some(lease) = self.leases.remove(&key) {
             log(&key, "the plugin closed its connection");
-            self.cancel(one);
+            self.cancel(lease);
         }
     }
 
     pub(super) fn answer(&mut self, number: u64, outcome: &Result<Value>) {
-        self.say_to(number, wire::reply(outcome));
+        self.send_answer(number, wire::reply(outcome));
     }
 
-    fn say_to(&mut self, number: u64, answer: Vec<u8>) {
+    fn send_answer(&mut self, number: u64, answer: Vec<u8>) {
         let ended =
             self.connections.get_mut(&number).map(|connection| connection.answer(answer, Time::now()));
         if let Some(Event::Ended) = ended {
@@ -204,17 +208,18 @@ impl Daemon {
 
     pub(super) fn poll_pending_releases(&mut self) {
         let now = Time::now();
-        for mut one in std::mem::take(&mut self.leaving) {
-            for mut departing in std::mem::take(&mut one.departing) {
-                if one.until > now && !departing.is_done() {
-                    one.departing.push(departing);
+        for mut pending in std::mem::take(&mut self.pending_answers) {
+            for mut release in std::mem::take(&mut pending.releases) {
+                if pending.deadline > now && !release.is_done() {
+                    pending.releases.push(release);
                 } else {
-                    departing.close(&self.host.closer);
+                    release.close(&self.host.closer);
                 }
             }
-            match one.departing.is_empty() {
-                true => self.say_to(one.connection, one.answer),
-                false => self.leaving.push(one),
+            if !pending.releases.is_empty() {
+                self.pending_answers.push(pending);
+            } else if let Some(number) = pending.connection {
+                self.send_answer(number, pending.answer);
             }
         }
     }
@@ -222,19 +227,19 @@ impl Daemon {
     fn run_due_timers(&mut self) {
         let now = Time::now();
         let is_due = |time: Option<Time>| time.is_some_and(|time| time <= now);
-        self.paused = self.paused.filter(|paused| *paused > now);
+        self.accept_after = self.accept_after.filter(|time| *time > now);
         self.poll_pending_releases();
         let crowded = self.is_crowded();
-        let late = self.connections.iter().filter(|(_, one)| is_due(one.deadline(crowded)));
+        let late = self.connections.iter().filter(|(_, connection)| is_due(connection.deadline(crowded)));
         let late: Vec<u64> = late.map(|(number, _)| *number).collect();
         for number in late {
             if self.connections.get(&number).is_some_and(Connection::is_silent) {
-                self.say_to(number, wire::busy());
+                self.send_answer(number, wire::busy());
             }
             self.close_connection(number);
         }
-        let due = self.attached.iter().filter(|(_, one)| is_due(one.deadline()));
+        let due = self.leases.iter().filter(|(_, lease)| is_due(lease.deadline()));
         let due: Vec<Key> = due.map(|(key, _)| key.clone()).collect();
-        due.iter().for_each(|key| self.with(key, ManagedLease::tick));
+        due.iter().for_each(|key| self.run_action(key, ManagedLease::tick));
     }
 }

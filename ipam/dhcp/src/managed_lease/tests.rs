@@ -220,7 +220,7 @@ fn renew(fixture: &Fixture, extra: &[(u8, &[u8])]) -> LeasedAttachment {
     if let LeaseParameters::V4(V4 { lease: Some(lease), .. }) = &mut record.parameters {
         lease.renew = Some(Time::now());
     }
-    let mut one = ManagedLease::resume(one.key, record, &fixture.host);
+    let mut one = ManagedLease::from_record(one.key, record, &fixture.host);
     assert!(matches!(one.tick(&fixture.host), Outcome::Unchanged));
     let renewal = fixture.heard();
     assert!(matches!(fixture.answer(&mut one, renewal, Kind::Ack, extra), Outcome::Unchanged));

@@ -105,7 +105,7 @@ fn namespaces_of(
             Ok(Some(Entry { attach: Attach { netns: Some(path), .. }, .. })) => paths.push(path),
             // A loss of power truncates files that libcni was writing. The container of such a file is dead.
             Ok(Some(_)) | Err(_)
-                if boot.is_some_and(|boot| boot.is_after_file(&cache.file(network, &at))) => {}
+                if boot.is_some_and(|boot| boot.is_after_file(&cache.path(network, &at))) => {}
             Ok(Some(_)) | Err(_) => return None,
         }
     }

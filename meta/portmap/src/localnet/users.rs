@@ -13,7 +13,7 @@ use std::path::{Path, PathBuf};
 use system::file::AtomicFile;
 
 /// The file with the earlier value.
-const BEFORE: &str = "before";
+const EARLIER_VALUE: &str = "before";
 
 /// The kernel's default.
 const OFF: &str = "0";
@@ -24,16 +24,21 @@ pub struct Users {
     dir: PathBuf,
 }
 
-/// Selects the users to remove.
-pub type Leaves<'a> = &'a dyn Fn(&str) -> bool;
+/// A link without users.
+#[derive(Debug, PartialEq, Eq)]
+pub struct Unused {
+    pub link: String,
+    /// The value to restore.
+    pub earlier_value: String,
+}
 
 impl Users {
     pub fn of_host() -> Self {
         Self { dir: "/run/ferrule/localnet".into() }
     }
 
-    /// Whether there may be any users.
-    pub fn are_known(&self) -> io::Result<bool> {
+    /// Whether there may be any users: whether the directory exists.
+    pub fn may_exist(&self) -> io::Result<bool> {
         self.dir.try_exists()
     }
 
@@ -41,25 +46,27 @@ impl Users {
     pub fn join(&self, link: &str, label: &str, now: &str) -> io::Result<()> {
         let dir = self.dir.join(link);
         DirBuilder::new().recursive(true).mode(0o700).create(&dir)?;
-        if !dir.join(BEFORE).try_exists()? {
-            AtomicFile { dir: &File::open(&dir)?, name: BEFORE, label: BEFORE }.replace(now.as_bytes())?;
+        if !dir.join(EARLIER_VALUE).try_exists()? {
+            AtomicFile { dir: &File::open(&dir)?, name: EARLIER_VALUE, label: EARLIER_VALUE }
+                .replace(now.as_bytes())?;
         }
         File::create(dir.join(file_name(label))).map(drop)
     }
 
     /// Removes a user. Returns the links without users, with the earlier value.
-    pub fn remove(&self, label: &str) -> io::Result<Vec<(String, String)>> {
+    pub fn remove(&self, label: &str) -> io::Result<Vec<Unused>> {
         let name = file_name(label);
         self.unused_after(|dir| missing_is_fine(fs::remove_file(dir.join(&name))))
     }
 
-    /// Removes users. Returns the links without users, with the earlier value.
-    pub fn retain(&self, leaves: Leaves<'_>) -> io::Result<Vec<(String, String)>> {
+    /// Removes the users that `is_stale` selects by their labels. Returns the links without users, with the earlier
+    /// value.
+    pub fn remove_where(&self, is_stale: &dyn Fn(&str) -> bool) -> io::Result<Vec<Unused>> {
         self.unused_after(|dir| {
             for name in names(dir)? {
                 let label =
                     name.to_str().filter(|name| name.contains(':')).map(|name| name.replace(':', "/"));
-                if label.is_some_and(|label| leaves(&label)) {
+                if label.is_some_and(|label| is_stale(&label)) {
                     missing_is_fine(fs::remove_file(dir.join(&name)))?;
                 }
             }
@@ -68,13 +75,16 @@ impl Users {
     }
 
     /// Includes links whose last user was removed by a process that was killed before it restored the value.
-    fn unused_after(&self, remove: impl Fn(&Path) -> io::Result<()>) -> io::Result<Vec<(String, String)>> {
+    fn unused_after(&self, remove: impl Fn(&Path) -> io::Result<()>) -> io::Result<Vec<Unused>> {
         let mut unused = Vec::new();
         for link in names(&self.dir)? {
             let dir = self.dir.join(&link);
             remove(&dir)?;
             if !is_used(&dir)? {
-                unused.push((link.to_string_lossy().into_owned(), before(&dir)?));
+                unused.push(Unused {
+                    link: link.to_string_lossy().into_owned(),
+                    earlier_value: earlier_value(&dir)?,
+                });
             }
         }
         Ok(unused)
@@ -104,8 +114,8 @@ fn names(dir: &Path) -> io::Result<Vec<OsString>> {
 }
 
 /// The earlier value. If the file is not a number, the kernel's default.
-fn before(dir: &Path) -> io::Result<String> {
-    let text = match fs::read_to_string(dir.join(BEFORE)) {
+fn earlier_value(dir: &Path) -> io::Result<String> {
+    let text = match fs::read_to_string(dir.join(EARLIER_VALUE)) {
         Err(e) if e.kind() == ErrorKind::NotFound => String::new(),
         read => read?,
     };
@@ -129,8 +139,8 @@ mod tests {
         test(&Users { dir: dir.path().to_owned() });
     }
 
-    fn unused(link: &str, before: &str) -> Vec<(String, String)> {
-        vec![(link.to_owned(), before.to_owned())]
+    fn unused(link: &str, before: &str) -> Vec<Unused> {
+        vec![Unused { link: link.to_owned(), earlier_value: before.to_owned() }]
     }
 
     #[test]
@@ -155,7 +165,11 @@ mod tests {
             assert_eq!(users.remove("net/a/eth0").unwrap(), unused("br0", "0"));
             assert_eq!(users.remove("net/other/eth0").unwrap(), unused("br0", "0"));
             users.join("br0", "net/b/eth0", "1").unwrap();
-            assert_eq!(users.retain(&|_| true).unwrap(), unused("br0", "0"), "not what was left behind");
+            assert_eq!(
+                users.remove_where(&|_| true).unwrap(),
+                unused("br0", "0"),
+                "not what was left behind"
+            );
         });
     }
 
@@ -164,8 +178,8 @@ mod tests {
         on_disk(|users| {
             users.join("br0", "net/a/eth0", "0").unwrap();
             users.join("br0", "other/a/eth0", "0").unwrap();
-            assert_eq!(users.retain(&|label| label.starts_with("net/")).unwrap(), []);
-            assert_eq!(users.retain(&|label| label == "other/a/eth0").unwrap(), unused("br0", "0"));
+            assert_eq!(users.remove_where(&|label| label.starts_with("net/")).unwrap(), []);
+            assert_eq!(users.remove_where(&|label| label == "other/a/eth0").unwrap(), unused("br0", "0"));
         });
     }
 
@@ -178,9 +192,9 @@ mod tests {
                 users.remove_link("br0").unwrap();
                 true
             };
-            users.retain(&remove_link).unwrap();
+            users.remove_where(&remove_link).unwrap();
             fs::remove_dir_all(&users.dir).unwrap();
-            assert_eq!(users.retain(&|_| true).unwrap(), []);
+            assert_eq!(users.remove_where(&|_| true).unwrap(), []);
         });
     }
 

@@ -9,7 +9,7 @@ use super::saved::Saved;
 use super::tools::{Tools, lock, retry};
 use crate::conntrack::Flush;
 use crate::kind::{Kind, Rules};
-use crate::listing::Hook;
+use crate::listing::TableChain;
 use crate::owner::Owner;
 use crate::plan::Query;
 use crate::plan::chains;
@@ -58,7 +58,7 @@ pub(crate) fn has_reference(owner: &Owner, rules: &dyn Rules) -> Result<bool> {
 }
 
 /// Whether a table of this namespace has a user-defined chain. Starts no program.
-pub(super) fn has_chain(family: Family, (table, chain): Hook) -> bool {
+pub(super) fn has_chain(family: Family, (table, chain): TableChain) -> bool {
     has_chains(family, table, |found| found == chain)
 }
 

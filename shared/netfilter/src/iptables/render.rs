@@ -5,7 +5,7 @@ use std::fmt::Write as _;
 use crate::script::{Line, Script};
 
 /// A transaction that deletes rules creates and deletes this chain, which marks the change as Ferrule's: see
-/// [`crate::Losses`].
+/// [`crate::RulesetMonitor`].
 pub(crate) const MARKER: &str = "FERRULE-CHANGE";
 
 /// The lines that create and delete it.

@@ -176,7 +176,7 @@ pub(super) fn replacement(scripts: &[&Script], saved: &Saved<'_>) -> String {
     text
 }
 
-/// Whether the events of a transaction look as if another program had removed rules: see [`crate::Losses`]. Marking a
+/// Whether the events of a transaction look as if another program had removed rules: see [`crate::RulesetMonitor`]. Marking a
 /// change as Ferrule's needs a deletion, and closing a socket after a deletion waits for a grace period. So a
 /// transaction that only adds is not marked.
 fn looks_like_loss(lines: &str, table: &str, saved: &Saved<'_>) -> bool {

@@ -20,7 +20,7 @@ const BIT: u8 = Opening::DEFAULT_BIT;
 
 static PROPERTIES: KindProperties = KindProperties {
     name: "dns",
-    redirects: false,
+    maps_host_ports: false,
     nftables: NftablesProperties {
         table: INET,
         chain: INPUT.name,

@@ -27,7 +27,7 @@ const FORWARD: Chain = Chain::forward("forward", -10);
 
 static PROPERTIES: KindProperties = KindProperties {
     name: "forward",
-    redirects: false,
+    maps_host_ports: false,
     nftables: NftablesProperties {
         table: INET,
         chain: FORWARD.name,

@@ -22,7 +22,7 @@ use crate::kind::{IptablesRules, Kind, KindProperties, NftablesRules, ReferenceR
 
 static PROPERTIES: KindProperties = KindProperties {
     name: "hostports",
-    redirects: true,
+    maps_host_ports: true,
     nftables: nftables::PROPERTIES,
     iptables: Some(iptables::PROPERTIES),
     reference: reference::PROPERTIES,

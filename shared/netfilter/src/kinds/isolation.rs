@@ -1,8 +1,21 @@
-//! Isolation: drops routed traffic between bridges with a policy, in both directions, and, depending on the policy,
-//! traffic between ports of one bridge.
+//! Rules for `ingressPolicy` of the plugin firewall. [`Isolation`] drops routed packets between two bridges that both
+//! have a policy. [`PortIsolation`] drops frames between ports of one bridge, with the policy `isolated`. Such frames
+//! traverse no chain of the family inet, except with br_netfilter.
 //!
-//! A drop in any base chain is final, so these rules are always in Ferrule's tables, with any backend. Frames between
-//! ports of a bridge pass no chain of the family inet (except with br_netfilter): [`PortIsolation`] is for them.
+//! An accept is not final in nf_tables: a base chain that is evaluated later can still drop. A drop is final. So these
+//! rules work in Ferrule's own tables, with any backend.
+//!
+//! The names of sets and records in the ruleset, which older versions also use:
+//!
+//! | name | table | contents |
+//! |---|---|---|
+//! | set `fenced` | inet | bridges with the policy `same-bridge` or `isolated` |
+//! | set `together` | inet | for each bridge with the policy `same-bridge`: the pair of the bridge with itself |
+//! | set `apart` | inet | for each bridge with the policy `isolated`: the pair of the bridge with itself |
+//! | set `separated` | bridge | isolated bridge ports |
+//! | set `gateways` | bridge | bridge ports that lead to the host's interface in a VLAN |
+//! | record `bridge NAME POLICY` | inet | an [`Isolation`]. NAME is a bridge, or its interface in a VLAN |
+//! | record `apart PORT [GATEWAY]` | bridge | a [`PortIsolation`] |
 
 use cni::IfName;
 use netlink::{Family, RequestError};
@@ -19,17 +32,20 @@ use crate::ruleset::{
     concatenated, padded,
 };
 
+/// Before the filter chains of other programs, whose priority is usually 0.
 const ISOLATION: Chain = Chain::forward("isolation", -10);
-/// After destination NAT.
+/// After destination NAT, whose priority is -100.
 const REDIRECTED: Chain = Chain::filter("redirected", NF_INET_PRE_ROUTING, -90);
-const SEPARATION: Chain = Chain::forward("separation", -300);
+/// Before the filter chains of other programs in the bridge family, whose priority is usually -200.
+const PORT_ISOLATION: Chain = Chain::forward("separation", -300);
 
-/// The reference's iptables chains. Packets that leave a bridge pass the second one.
-const STAGES: [&str; 2] = ["CNI-ISOLATION-STAGE-1", "CNI-ISOLATION-STAGE-2"];
+/// The reference's iptables chains. The first one jumps to the second one for packets that arrive on an isolated bridge
+/// and leave on another interface. The second one drops packets that leave on an isolated bridge.
+const REFERENCE_CHAINS: [&str; 2] = ["CNI-ISOLATION-STAGE-1", "CNI-ISOLATION-STAGE-2"];
 
 static ISOLATION_PROPERTIES: KindProperties = KindProperties {
     name: "isolation",
-    redirects: false,
+    maps_host_ports: false,
     nftables: NftablesProperties {
         table: INET,
         chain: ISOLATION.name,
@@ -40,39 +56,43 @@ static ISOLATION_PROPERTIES: KindProperties = KindProperties {
         opens: None,
     },
     iptables: None,
+    // The table is needed to find out whether the reference has any chain in it. Its isolation rules belong to bridges,
+    // not to attachments, so no DEL removes them.
     reference: ReferenceProperties { table: opening::TABLE, ..ReferenceProperties::NONE },
 };
 
 static PORT_ISOLATION_PROPERTIES: KindProperties = KindProperties {
     name: "separation",
-    redirects: false,
+    maps_host_ports: false,
     nftables: NftablesProperties {
         table: BRIDGE,
-        chain: SEPARATION.name,
-        layout: separation_layout,
+        chain: PORT_ISOLATION.name,
+        layout: port_isolation_layout,
         comments: &["redirected, mark bit ", FROM_GATEWAY, TO_GATEWAY],
-        parse: parse_separation,
+        parse: parse_port_isolation,
         needs: &[],
         opens: None,
     },
     iptables: None,
+    // As for `Isolation`.
     reference: ReferenceProperties { table: opening::TABLE, ..ReferenceProperties::NONE },
 };
 
-/// Comments of the rules for gateways that are bridge ports.
+/// Comments of the rules for bridge ports that lead to a gateway.
 const FROM_GATEWAY: &str = "from a gateway";
 const TO_GATEWAY: &str = "to a gateway";
 
 /// Isolates the containers of a bridge from routed traffic (the key `ingressPolicy`).
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Isolation {
-    /// The reference's rules contain it.
+    /// The bridge. Only the reference's rules contain it. Ferrule's rules contain `interface`.
     pub bridge: IfName,
     /// The host's interface that routes for these containers: the bridge, or its interface in their VLAN.
     pub interface: IfName,
     /// Whether containers on this bridge are also isolated from each other.
-    pub within: bool,
-    /// The bit of the packet's mark for traffic through host ports. [`PortIsolation`] accepts such frames.
+    pub isolates_containers: bool,
+    /// The bit of the packet's mark that the chain `redirected` sets if a host port has rewritten the packet's
+    /// destination (DNAT). [`PortIsolation`] accepts frames with this bit.
     pub bit: u8,
 }
 
@@ -83,8 +103,9 @@ pub struct PortIsolation {
     pub bridge: IfName,
     /// The host's end of the container's link.
     pub port: IfName,
-    /// The port that leads to the host, if that is an interface in a VLAN and not the bridge itself.
-    pub gateway: Option<IfName>,
+    /// The bridge port whose veth peer is the host's interface in the containers' VLAN. None: the host routes through
+    /// the bridge itself, or through a VLAN interface of the bridge.
+    pub gateway_port: Option<IfName>,
     /// The bit of the packet's mark for frames that a host port has redirected. With br_netfilter, such a frame can
     /// be bridged to its container, so the bridge's table must accept it.
     pub bit: u8,
@@ -108,7 +129,7 @@ impl Rules for Isolation {
     fn nftables(&self) -> NftablesRules {
         let redirected = Expressions::new().load_meta(NFT_META_IIFNAME, R0).in_set(R0, &fenced().name);
         let mark = redirected.was_dnatted().mark_packet(self.bit, R0);
-        let mut rules = NftablesRules::of(vec![isolation(&self.interface, self.within)]);
+        let mut rules = NftablesRules::of(vec![isolation_record(&self.interface, self.isolates_containers)]);
         rules.layout.rules.push(Rule::new(REDIRECTED, format!("mark bit {}", self.bit), mark));
         rules
     }
@@ -123,13 +144,17 @@ impl ReferenceRules for Isolation {
     /// with any of its backends.
     fn are_in_iptables(&self, tables: &dyn Listing, family: Family, _: &Owner) -> Result<bool, RequestError> {
         let bridge = &self.bridge;
-        let leaves = (STAGES[0], format!("-i {bridge} ! -o {bridge} -j {}", STAGES[1]));
-        let enters = (STAGES[1], format!("-o {bridge} -j DROP"));
-        let within = (STAGES[0], format!("-i {bridge} -o {bridge} -j DROP"));
-        has_stages(
+        let leaves = (REFERENCE_CHAINS[0], format!("-i {bridge} ! -o {bridge} -j {}", REFERENCE_CHAINS[1]));
+        let enters = (REFERENCE_CHAINS[1], format!("-o {bridge} -j DROP"));
+        let between_containers = (REFERENCE_CHAINS[0], format!("-i {bridge} -o {bridge} -j DROP"));
+        has_reference_rules(
             tables,
             family,
-            &if self.within { vec![leaves, enters, within] } else { vec![leaves, enters] },
+            &if self.isolates_containers {
+                vec![leaves, enters, between_containers]
+            } else {
+                vec![leaves, enters]
+            },
         )
     }
 }
@@ -138,24 +163,34 @@ impl ReferenceRules for PortIsolation {
     /// The reference isolates ports with the rules that isolate routed traffic.
     fn are_in_iptables(&self, tables: &dyn Listing, family: Family, _: &Owner) -> Result<bool, RequestError> {
         let bridge = &self.bridge;
-        has_stages(tables, family, &[(STAGES[0], format!("-i {bridge} -o {bridge} -j DROP"))])
+        has_reference_rules(
+            tables,
+            family,
+            &[(REFERENCE_CHAINS[0], format!("-i {bridge} -o {bridge} -j DROP"))],
+        )
     }
 }
 
 /// Whether the reference's chains of a family contain these rules. The reference creates no chains for a family without
-/// addresses, so a family may lack the chains if the other one has them.
-fn has_stages(tables: &dyn Listing, family: Family, rules: &[(&str, String)]) -> Result<bool, RequestError> {
+/// addresses. The caller requires both families and asks for IPv4 first. So IPv4 may lack the chains only if IPv6 has
+/// them, and IPv6 may always lack them.
+fn has_reference_rules(
+    tables: &dyn Listing,
+    family: Family,
+    rules: &[(&str, String)],
+) -> Result<bool, RequestError> {
     let table = |family| Table::of_iptables(family, opening::TABLE);
-    if !tables.has_chain(table(family), STAGES[0])? {
-        return Ok(family == Family::V6 || tables.has_chain(table(Family::V6), STAGES[0])?);
+    if !tables.has_chain(table(family), REFERENCE_CHAINS[0])? {
+        return Ok(family == Family::V6 || tables.has_chain(table(Family::V6), REFERENCE_CHAINS[0])?);
     }
     for (chain, rule) in rules {
-        let is_it = |found: &Listed| matches!(&found.content, Content::Interfaces(text) if text == rule);
-        if !tables.rules(table(family), chain)?.iter().any(is_it) {
+        let is_expected =
+            |found: &Listed| matches!(&found.content, Content::Interfaces(text) if text == rule);
+        if !tables.rules(table(family), chain)?.iter().any(is_expected) {
             return Ok(false);
         }
     }
-    tables.leads(table(family), opening::HOOK, STAGES[0])
+    tables.leads(table(family), opening::HOOK, REFERENCE_CHAINS[0])
 }
 
 impl Rules for PortIsolation {
@@ -166,9 +201,10 @@ impl Rules for PortIsolation {
     fn nftables(&self) -> NftablesRules {
         let accept = Expressions::new().packet_marked(self.bit).verdict(NF_ACCEPT);
         let comment = format!("redirected, mark bit {}", self.bit);
-        let mut rules = NftablesRules::of(vec![separation(&self.port, self.gateway.as_ref())]);
-        rules.layout.rules.push(Rule { first: true, ..Rule::new(SEPARATION, comment, accept) });
-        if self.gateway.is_some() {
+        let mut rules =
+            NftablesRules::of(vec![port_isolation_record(&self.port, self.gateway_port.as_ref())]);
+        rules.layout.rules.push(Rule { first: true, ..Rule::new(PORT_ISOLATION, comment, accept) });
+        if self.gateway_port.is_some() {
             rules.layout.extend(gateway_layout());
         }
         rules
@@ -179,17 +215,18 @@ impl Rules for PortIsolation {
     }
 }
 
-/// Bridges that are isolated from each other.
+/// Bridges with the policy `same-bridge` or `isolated`.
 fn fenced() -> Set {
     Set::shared("fenced", &[Type::IFNAME])
 }
 
-/// Pairs of each bridge with itself, unless its containers are isolated from each other.
+/// For each bridge with the policy `same-bridge`: the pair of the bridge with itself.
 fn together() -> Set {
     Set::shared("together", &[Type::IFNAME, Type::IFNAME])
 }
 
-/// Pairs of each other bridge with itself.
+/// For each bridge with the policy `isolated`: the pair of the bridge with itself. Needed if networks on one bridge
+/// have different policies: the pair is then in `together` too, and the stricter policy applies.
 fn apart() -> Set {
     Set::shared("apart", &[Type::IFNAME, Type::IFNAME])
 }
@@ -199,8 +236,8 @@ fn separated() -> Set {
     Set::new("separated", &[Type::IFNAME])
 }
 
-/// Bridge ports that lead to the host. All containers in a VLAN have the same one.
-fn gateways() -> Set {
+/// Bridge ports that lead to the host's interface in a VLAN. All containers in a VLAN have the same one.
+fn gateway_ports() -> Set {
     Set::shared("gateways", &[Type::IFNAME])
 }
 
@@ -225,13 +262,13 @@ fn isolation_layout() -> Layout {
     }
 }
 
-fn separation_layout() -> Layout {
+fn port_isolation_layout() -> Layout {
     let rule = |comment: &str, key| {
         let port = Expressions::new().load_meta(key, R0).in_set(R0, &separated().name);
-        Rule::new(SEPARATION, comment, port.verdict(NF_DROP))
+        Rule::new(PORT_ISOLATION, comment, port.verdict(NF_DROP))
     };
     Layout {
-        chains: vec![SEPARATION],
+        chains: vec![PORT_ISOLATION],
         sets: vec![separated()],
         rules: vec![rule("from a container", NFT_META_IIFNAME), rule("to a container", NFT_META_OIFNAME)],
     }
@@ -240,29 +277,29 @@ fn separation_layout() -> Layout {
 /// The layout for attachments whose gateway is a bridge port.
 fn gateway_layout() -> Layout {
     let rule = |comment: &str, key| {
-        let port = Expressions::new().load_meta(key, R0).in_set(R0, &gateways().name);
-        Rule { first: true, ..Rule::new(SEPARATION, comment, port.verdict(NF_ACCEPT)) }
+        let port = Expressions::new().load_meta(key, R0).in_set(R0, &gateway_ports().name);
+        Rule { first: true, ..Rule::new(PORT_ISOLATION, comment, port.verdict(NF_ACCEPT)) }
     };
     Layout {
         chains: Vec::new(),
-        sets: vec![gateways()],
+        sets: vec![gateway_ports()],
         rules: vec![rule(FROM_GATEWAY, NFT_META_IIFNAME), rule(TO_GATEWAY, NFT_META_OIFNAME)],
     }
 }
 
-fn isolation(interface: &IfName, within: bool) -> Record {
-    let (name, set) = (padded(interface), if within { apart() } else { together() });
+fn isolation_record(interface: &IfName, isolates_containers: bool) -> Record {
+    let (name, set) = (padded(interface), if isolates_containers { apart() } else { together() });
     let pair = concatenated(&[&name, &name]);
-    let text = format!("bridge {interface} {}", if within { "isolated" } else { "same-bridge" });
+    let text = format!("bridge {interface} {}", if isolates_containers { "isolated" } else { "same-bridge" });
     Record::of(text, [Element::in_set(fenced(), name), Element::in_set(set, pair)])
 }
 
-fn separation(port: &IfName, gateway: Option<&IfName>) -> Record {
+fn port_isolation_record(port: &IfName, gateway_port: Option<&IfName>) -> Record {
     let separated = Element::in_set(separated(), padded(port));
-    match gateway {
+    match gateway_port {
         None => Record::of(format!("apart {port}"), [separated]),
         Some(gateway) => {
-            let elements = [separated, Element::in_set(gateways(), padded(gateway))];
+            let elements = [separated, Element::in_set(gateway_ports(), padded(gateway))];
             Record::of(format!("apart {port} {gateway}"), elements)
         }
     }
@@ -270,20 +307,20 @@ fn separation(port: &IfName, gateway: Option<&IfName>) -> Record {
 
 fn parse_isolation(text: &str) -> Option<Record> {
     let (bridge, policy) = text.strip_prefix("bridge ")?.split_once(' ')?;
-    let within = match policy {
+    let isolates_containers = match policy {
         "isolated" => true,
         "same-bridge" => false,
         _ => return None,
     };
-    Some(isolation(&IfName::parse(bridge).ok()?, within))
+    Some(isolation_record(&IfName::parse(bridge).ok()?, isolates_containers))
 }
 
-fn parse_separation(text: &str) -> Option<Record> {
+fn parse_port_isolation(text: &str) -> Option<Record> {
     let names =
         text.strip_prefix("apart ")?.split(' ').map(IfName::parse).collect::<Result<Vec<_>, _>>().ok()?;
     match names.as_slice() {
-        [port] => Some(separation(port, None)),
-        [port, gateway] => Some(separation(port, Some(gateway))),
+        [port] => Some(port_isolation_record(port, None)),
+        [port, gateway] => Some(port_isolation_record(port, Some(gateway))),
         _ => None,
     }
 }
@@ -299,9 +336,9 @@ mod tests {
 
     fn rules(interface: &str, gateway: Option<&str>) -> (Isolation, PortIsolation) {
         let [bridge, port, interface] = ["br0", "veth1", interface].map(|name| IfName::parse(name).unwrap());
-        let gateway = gateway.map(|name| IfName::parse(name).unwrap());
-        let isolation = Isolation { bridge: bridge.clone(), interface, within: true, bit: 12 };
-        (isolation, PortIsolation { bridge, port, gateway, bit: 12 })
+        let gateway_port = gateway.map(|name| IfName::parse(name).unwrap());
+        let isolation = Isolation { bridge: bridge.clone(), interface, isolates_containers: true, bit: 12 };
+        (isolation, PortIsolation { bridge, port, gateway_port, bit: 12 })
     }
 
     fn add(firewall: &Firewall, owner: &Owner, rules: &dyn Rules) {
@@ -351,7 +388,7 @@ mod tests {
             assert!(record.elements.iter().all(|element| element.set.is_shared));
         }
         for (text, count) in [("apart veth1", 1), ("apart veth1 veth2", 2)] {
-            let record = parse_separation(text).unwrap();
+            let record = parse_port_isolation(text).unwrap();
             assert_eq!((record.text.as_str(), record.elements.len()), (text, count));
         }
         for other in [
@@ -365,7 +402,7 @@ mod tests {
             "apart a ",
         ] {
             assert_eq!(parse_isolation(other), None, "{other}");
-            assert_eq!(parse_separation(other), None, "{other}");
+            assert_eq!(parse_port_isolation(other), None, "{other}");
         }
     }
 }

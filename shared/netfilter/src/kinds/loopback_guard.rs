@@ -14,7 +14,7 @@ const RECORD: &str = "guards 127.0.0.0/8";
 
 static PROPERTIES: KindProperties = KindProperties {
     name: "loopback",
-    redirects: false,
+    maps_host_ports: false,
     nftables: NftablesProperties {
         table: INET,
         chain: GUARD.name,

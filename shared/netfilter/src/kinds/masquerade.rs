@@ -32,7 +32,7 @@ const PREFIX: &str = "CNI-";
 
 static PROPERTIES: KindProperties = KindProperties {
     name: "masquerade",
-    redirects: false,
+    maps_host_ports: false,
     nftables: NftablesProperties {
         table: INET,
         chain: POSTROUTING.name,

@@ -22,7 +22,7 @@ const REFERENCE: Table = Table::new(NFPROTO_BRIDGE, "nat");
 
 static PROPERTIES: KindProperties = KindProperties {
     name: "spoofcheck",
-    redirects: false,
+    maps_host_ports: false,
     nftables: NftablesProperties {
         table: BRIDGE,
         chain: PREROUTING.name,

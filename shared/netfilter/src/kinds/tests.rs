@@ -20,7 +20,7 @@ const CHAIN: Chain = Chain::first_filter("blocked");
 
 static PROPERTIES: KindProperties = KindProperties {
     name: "block",
-    redirects: false,
+    maps_host_ports: false,
     nftables: NftablesProperties {
         table: INET,
         chain: CHAIN.name,

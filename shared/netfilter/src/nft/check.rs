@@ -3,7 +3,7 @@
 use cni::{Code, Error, Result};
 use netlink::{Family, RequestError};
 
-use super::claims::Queue;
+use super::claims::WaitingAttachments;
 use super::install::{LayoutDiff, layout_of};
 use super::installed::Installed;
 use super::record_key::RecordKey;
@@ -126,7 +126,7 @@ fn holder(
     Ok(match view.comment_of(element)? {
         Some(_) if element.set.is_shared => Ok(None),
         Some(holder) if holder == label => Ok(None),
-        Some(other) if Queue::read(view, element)?.has(label) => Ok(Some(other)),
+        Some(other) if WaitingAttachments::read(view, element)?.has(label) => Ok(Some(other)),
         Some(other) => Err(format!("belongs to {other}")),
         None => Err("is missing".into()),
     })

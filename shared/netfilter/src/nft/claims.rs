@@ -47,7 +47,7 @@ fn read(view: &View<'_>, text: &str) -> Result<Option<RecordKey>, RequestError> 
 
 /// The attachments that wait for the port of one element of a map, the newest last.
 #[derive(Debug)]
-pub(super) struct Queue {
+pub(super) struct WaitingAttachments {
     digest: String,
     /// The number of its elements in the set of records.
     recorded: usize,
@@ -56,7 +56,7 @@ pub(super) struct Queue {
     waiting: Vec<RecordKey>,
 }
 
-impl Queue {
+impl WaitingAttachments {
     /// Reads the queue of a port. Empty for an element that is not a port.
     pub(super) fn read(view: &View<'_>, element: &Element) -> Result<Self, RequestError> {
         let key: String = element.key.iter().map(|byte| format!("{byte:02x}")).collect();
@@ -81,12 +81,10 @@ impl Queue {
         self.waiting.iter().any(|claim| claim.label == label)
     }
 
-    /// Puts an attachment at the head of the queue.
-    pub(super) fn extend(&mut self, claim: Option<RecordKey>) {
-        if let Some(claim) = claim {
-            self.remove(&claim.label);
-            self.waiting.push(claim);
-        }
+    /// Appends an attachment: it is the next one to get the port.
+    pub(super) fn push_newest(&mut self, claim: RecordKey) {
+        self.remove(&claim.label);
+        self.waiting.push(claim);
     }
 
     /// Removes an attachment from the queue.
@@ -115,7 +113,7 @@ impl Queue {
     }
 
     /// Replaces the queue in the ruleset. Returns by how many records it has shrunk.
-    pub(super) fn put(&self, view: &View<'_>, batch: &mut Batch) -> usize {
+    pub(super) fn write(&self, view: &View<'_>, batch: &mut Batch) -> usize {
         if self.waiting == self.before {
             return 0;
         }

@@ -5,15 +5,16 @@ use std::collections::BTreeSet;
 use netlink::RequestError;
 
 use super::batch::Batch;
-use super::claims::{Queue, RequestedElements};
+use super::claims::{RequestedElements, WaitingAttachments};
 use super::installed::{Installed, unique};
 use super::query;
 use super::view::View;
 use crate::ruleset::Element;
 
 /// Deletes what still belongs to these attachments, except the records, and passes host ports to attachments that wait
-/// for them. `keep` selects elements to ignore. Returns by how many claims the records have shrunk.
-pub(super) fn put_deletion(
+/// for them. Ignores the elements that `keep` selects. Returns how many elements fewer the set of records then has for
+/// waiting attachments.
+pub(super) fn delete_elements(
     view: &View<'_>,
     stale: &[Installed],
     keep: impl Fn(&Element) -> bool,
@@ -24,14 +25,14 @@ pub(super) fn put_deletion(
     let elements = unique(stale.iter().flat_map(|found| &found.records)).into_iter();
     let (shared, own): (Vec<_>, Vec<_>) =
         elements.filter(|element| !keep(element)).partition(|element| element.set.is_shared);
-    put_shared(view, &shared, stale, batch)?;
+    delete_shared(view, &shared, stale, batch)?;
     for element in own {
         let holder = view.comment_of(&element)?;
         let is_theirs = holder.as_deref().is_some_and(|label| labels.contains(label));
         if is_theirs {
             batch.delete_element(view.table, &element);
         }
-        let mut queue = Queue::read(view, &element)?;
+        let mut queue = WaitingAttachments::read(view, &element)?;
         if queue.is_empty() {
             continue;
         }
@@ -41,7 +42,7 @@ pub(super) fn put_deletion(
         {
             batch.add_element(view.table, &element, &next.label);
         }
-        gone += queue.put(view, batch);
+        gone += queue.write(view, batch);
     }
     let chains: BTreeSet<_> = stale.iter().flat_map(|found| &found.records).filter_map(|r| r.chain).collect();
     for chain in chains {
@@ -55,7 +56,7 @@ pub(super) fn put_deletion(
 }
 
 /// Deletes shared elements that no other attachment needs.
-fn put_shared(
+fn delete_shared(
     view: &View<'_>,
     shared: &[Element],
     stale: &[Installed],

@@ -1,4 +1,5 @@
-//! Installs an attachment's rules.
+//! Installation of an attachment's rules, and [`LayoutDiff`], the comparison of the ruleset with the shared layout,
+//! which CHECK and STATUS also use.
 
 use std::cell::{Cell, RefCell};
 use std::collections::{BTreeMap, BTreeSet};
@@ -7,10 +8,10 @@ use netlink::{RequestError, Socket};
 use nix::errno::Errno;
 
 use super::batch::Batch;
-use super::claims::Queue;
+use super::claims::WaitingAttachments;
 use super::connection::Connection;
 use super::content::is_same;
-use super::deletion::put_deletion;
+use super::deletion::delete_elements;
 use super::installed::{Installed, unique};
 use super::query::RawRule;
 use super::record_key::RecordKey;
@@ -18,7 +19,7 @@ use super::retry::{Attempt, plain};
 use super::view::View;
 use super::{probe, query};
 use crate::kind::{Kind, NftablesRules};
-use crate::owner::Owner;
+use crate::owner::{self, Owner};
 use crate::ruleset::{Chain, Element, Expressions, Layout, Record, Rule, Set, Table};
 
 /// The installation of an attachment's rules, which may need several attempts.
@@ -32,7 +33,8 @@ pub(super) struct Installation<'a> {
     writes_layout: Cell<bool>,
     /// Whether the last attempt needed an object that did not exist.
     lacks_object: Cell<bool>,
-    /// The generation of the ruleset that the caller has read. The first attempt is bound to it. None: read it now.
+    /// The generation of the ruleset that the caller has read. The first attempt is bound to it. None: each
+    /// attempt reads the current one.
     generation: Cell<Option<u32>>,
     /// What the last attempt took over from other attachments: each record, with the label of the earlier holder.
     taken: RefCell<BTreeSet<(String, String)>>,
@@ -59,7 +61,7 @@ impl<'a> Installation<'a> {
     }
 
     /// Uses a generation that was read before. If the ruleset has changed since, the kernel refuses the first attempt.
-    pub(super) fn reading_since(self, generation: Option<u32>) -> Self {
+    pub(super) fn with_generation(self, generation: Option<u32>) -> Self {
         self.generation.set(generation);
         self
     }
@@ -75,7 +77,7 @@ impl<'a> Installation<'a> {
         let diff = LayoutDiff::of(socket, table, &self.layout).map_err(plain)?;
         if !diff.renamed.is_empty() {
             let mut batch = Batch::new(Some(generation));
-            diff.put_new_names(socket, table, &mut batch).map_err(plain)?;
+            diff.rename_chains(socket, table, &mut batch).map_err(plain)?;
             batch.commit_on(socket, &[table.name])?;
             return self.attempt(replace);
         }
@@ -84,15 +86,15 @@ impl<'a> Installation<'a> {
         let bound = replace || !diff.is_empty();
         self.writes_layout.set(!diff.is_empty());
         let mut batch = Batch::new(bound.then_some(generation));
-        diff.put(table, &self.layout, &mut batch);
+        diff.write_changes(table, &self.layout, &mut batch);
         // No rule refers to the set of records, so it may be missing although all rules exist.
         if self.lacks_object.get() {
             self.layout.sets.iter().for_each(|set| batch.add_set(table, set));
         }
         if replace {
-            self.put_replacement(&mut batch).map_err(plain)?;
+            self.delete_conflicting(&mut batch).map_err(plain)?;
         }
-        self.put_additions(&mut batch);
+        self.add_elements_and_rules(&mut batch);
         let outcome = batch.commit_on(socket, &[table.name]);
         let is_missing = |refusal: &RequestError| refusal.errno() == Some(Errno::ENOENT);
         self.lacks_object.set(outcome.as_ref().is_err_and(|(_, refusal)| is_missing(refusal)));
@@ -103,13 +105,12 @@ impl<'a> Installation<'a> {
     /// this attachment's DEL. If two networks use the same address, their configurations are wrong, unless the other
     /// container exited without a DEL.
     pub(super) fn warn_of_takeovers(&self) {
-        let network = |label: &str| label.split('/').next().map(str::to_owned);
         for (record, holder) in self.taken.borrow().iter() {
-            if self.kind.properties.redirects {
+            if self.kind.properties.maps_host_ports {
                 cni::warn(&format!(
                     "host port taken over from {holder}, until this attachment's DEL: {record}"
                 ));
-            } else if network(holder) != network(&self.record_key.label) {
+            } else if owner::network_of(holder) != owner::network_of(&self.record_key.label) {
                 cni::warn(&format!(
                     "{holder}, on another network, has the same address ({record}). If that \
                      container still runs, it loses its connections: configure different ranges for the two networks"
@@ -124,7 +125,8 @@ impl<'a> Installation<'a> {
         self.writes_layout.get() && probe::is_missing_part(refusal)
     }
 
-    pub(super) fn put_additions(&self, batch: &mut Batch) {
+    /// Adds the attachment's records, the elements of the records, and its own rules.
+    pub(super) fn add_elements_and_rules(&self, batch: &mut Batch) {
         let (kind, RecordKey { label, digest }) = (self.kind, &self.record_key);
         let table = kind.table();
         batch.add_element(table, &Element::record(digest, 0), &self.record_key.title(kind));
@@ -141,15 +143,20 @@ impl<'a> Installation<'a> {
 
     /// Deletes the attachment's existing elements, and those of others with the same keys. An attachment that loses a
     /// host port waits for it from now on.
-    fn put_replacement(&self, batch: &mut Batch) -> Result<(), RequestError> {
+    ///
+    /// For each element of this attachment: deletes it if it exists. If another attachment has it, that one is recorded
+    /// for the warning and appended to the port's queue. This attachment is removed from the queue, because it has the
+    /// port now.
+    fn delete_conflicting(&self, batch: &mut Batch) -> Result<(), RequestError> {
         let (kind, label) = (self.kind, &self.record_key.label);
         let (view, table) = (View::new(self.socket, kind, 1), kind.table());
         let earlier = Installed::read(&view, self.record_key.clone())?;
         let expected = unique(&self.rules.records);
-        let keys: BTreeSet<(&str, &[u8])> = expected.iter().map(|w| (&*w.set.name, &*w.key)).collect();
-        let again = |element: &Element| keys.contains(&(&*element.set.name, &*element.key));
-        put_deletion(&view, std::slice::from_ref(&earlier), again, batch)?;
-        earlier.put_records(table, batch);
+        let keys: BTreeSet<(&str, &[u8])> =
+            expected.iter().map(|element| (&*element.set.name, &*element.key)).collect();
+        let is_expected = |element: &Element| keys.contains(&(&*element.set.name, &*element.key));
+        delete_elements(&view, std::slice::from_ref(&earlier), is_expected, batch)?;
+        earlier.delete_records(table, batch);
         // Read once, because one attachment may have thousands of ports.
         let mut claims = BTreeMap::new();
         self.taken.borrow_mut().clear();
@@ -157,22 +164,33 @@ impl<'a> Installation<'a> {
             let Some(holder) = view.comment_of(element)? else { continue };
             batch.delete_element(table, element);
             if holder != *label {
-                let of = |record: &&Record| {
-                    record.elements.iter().any(|it| it.key == element.key && it.set.name == element.set.name)
+                let contains_element = |record: &&Record| {
+                    record
+                        .elements
+                        .iter()
+                        .any(|own| own.key == element.key && own.set.name == element.set.name)
                 };
-                let record = self.rules.records.iter().find(of).map(Record::to_string).unwrap_or_default();
+                let record = self
+                    .rules
+                    .records
+                    .iter()
+                    .find(contains_element)
+                    .map(Record::to_string)
+                    .unwrap_or_default();
                 self.taken.borrow_mut().insert((record, holder.clone()));
             }
-            let mut queue = Queue::read(&view, element)?;
+            let mut queue = WaitingAttachments::read(&view, element)?;
             queue.remove(label);
             if holder != *label && element.set.is_claimed {
                 if !claims.contains_key(&holder) {
                     let record_keys = RecordKey::find(self.socket, kind, |label| label == holder)?;
                     claims.insert(holder.clone(), record_keys.into_iter().next());
                 }
-                queue.extend(claims.get(&holder).cloned().flatten());
+                if let Some(claim) = claims.get(&holder).cloned().flatten() {
+                    queue.push_newest(claim);
+                }
             }
-            queue.put(&view, batch);
+            queue.write(&view, batch);
         }
         Ok(())
     }
@@ -183,6 +201,7 @@ impl<'a> Installation<'a> {
 pub(super) struct LayoutDiff {
     /// Chains with a name of older versions: that name, and the new one.
     renamed: Vec<(&'static str, &'static str)>,
+    /// Chains that do not exist, or have no rules.
     chains: Vec<Chain>,
     /// Missing rules.
     missing: Vec<Rule>,
@@ -223,7 +242,8 @@ impl LayoutDiff {
                     this.changed.push((first.handle, rule.clone()));
                 }
             }
-            // Adding an existing chain would change it, and the kernel waits for a grace period then.
+            // A chain without rules may not exist. A chain with rules is not added: that would be an update of the
+            // chain, for which the kernel waits for a grace period.
             this.chains.extend(found.is_empty().then_some(**chain));
         }
         Ok(this)
@@ -273,6 +293,8 @@ impl LayoutDiff {
         changed.or_else(moved)
     }
 
+    /// Whether all rules are as they must be. Chains and sets are added only with rules: a rule cannot exist without
+    /// its chain and its sets. The set of records, which no rule uses, is an exception: see `lacks_object`.
     fn is_empty(&self) -> bool {
         self.missing.is_empty()
             && self.changed.is_empty()
@@ -281,7 +303,7 @@ impl LayoutDiff {
     }
 
     /// Adds missing parts, moves misplaced rules, and replaces rules whose expressions differ.
-    fn put(&self, table: Table, layout: &Layout, batch: &mut Batch) {
+    fn write_changes(&self, table: Table, layout: &Layout, batch: &mut Batch) {
         if !self.missing.is_empty() {
             batch.add_table(table);
             self.chains.iter().for_each(|chain| batch.add_chain(table, *chain));
@@ -309,7 +331,7 @@ impl LayoutDiff {
         self.missing.contains(rule) || self.misplaced.iter().any(|(_, misplaced)| misplaced == rule)
     }
 
-    fn put_new_names(&self, socket: &Socket, table: Table, batch: &mut Batch) -> Result<(), RequestError> {
+    fn rename_chains(&self, socket: &Socket, table: Table, batch: &mut Batch) -> Result<(), RequestError> {
         for (former, name) in &self.renamed {
             if let Some(handle) = query::handle_of_chain(socket, table, former)? {
                 batch.rename_chain(table, handle, name);
@@ -344,7 +366,7 @@ mod tests {
         let rules = Masquerade { addresses: (1..RECORDS_MAX).map(address).collect() };
         let (socket, records) = (Connection::open().unwrap(), rules.nftables());
         let (owner, mut batch) = (owner("net", "c", "eth0"), Batch::new(None));
-        Installation::new(&socket, &owner, rules.kind(), &records).put_additions(&mut batch);
+        Installation::new(&socket, &owner, rules.kind(), &records).add_elements_and_rules(&mut batch);
         assert!(!batch.is_empty());
     }
 

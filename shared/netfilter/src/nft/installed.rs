@@ -40,8 +40,8 @@ impl Installed {
         self.records.iter().filter_map(|record| Some(record.udp?.to))
     }
 
-    /// Deletes its records.
-    pub(super) fn put_records(&self, table: Table, batch: &mut Batch) {
+    /// Deletes the attachment's records.
+    pub(super) fn delete_records(&self, table: Table, batch: &mut Batch) {
         for index in 0..self.recorded {
             batch.delete_element(table, &Element::record(&self.record_key.digest, index as u16));
         }

@@ -21,15 +21,15 @@ impl RecordKey {
         Self { label: owner.label(), digest: owner.digest(kind.properties.name) }
     }
 
-    /// The keys of a kind whose labels `is_meant` accepts.
+    /// The keys of a kind whose labels `selects` accepts.
     pub(super) fn find(
         socket: &Socket,
         kind: Kind,
-        is_accepted: impl Fn(&str) -> bool,
+        selects: impl Fn(&str) -> bool,
     ) -> Result<Vec<Self>, RequestError> {
         let all = query::elements(socket, kind.table(), &Set::attachments().name)?;
         let of_kind = all.iter().filter_map(|(key, comment)| {
-            let label = label(kind, comment).filter(|label| is_accepted(label))?;
+            let label = label(kind, comment).filter(|label| selects(label))?;
             Some(Self { label: label.to_owned(), digest: Element::digest_of(key)? })
         });
         Ok(of_kind.collect())

@@ -4,7 +4,7 @@ use cni::Result;
 use netlink::{Family, Protocol, RequestError, Socket};
 
 use super::batch::Batch;
-use super::deletion::{put_deletion, unused_bits};
+use super::deletion::{delete_elements, unused_bits};
 use super::foreign;
 use super::installed::Installed;
 use super::record_key::RecordKey;
@@ -81,9 +81,9 @@ impl Nft {
         let (mut batch, table) = (Batch::new(Some(generation)), kind.table());
         let view = View::new(&self.socket, kind, stale.len()).with_partial_dumps(self.partial_dumps());
         let unused = unused_bits(&view, stale).map_err(plain)?;
-        let mut gone = put_deletion(&view, stale, |_| false, &mut batch).map_err(plain)?;
+        let mut gone = delete_elements(&view, stale, |_| false, &mut batch).map_err(plain)?;
         if records {
-            stale.iter().for_each(|found| found.put_records(table, &mut batch));
+            stale.iter().for_each(|found| found.delete_records(table, &mut batch));
             gone += stale.iter().map(|found| found.recorded).sum::<usize>();
             let labels = stale.iter().map(|found| found.record_key.label.as_str()).collect();
             if !view.has_others.get()
@@ -123,7 +123,7 @@ impl Nft {
 
     /// Removes rules of iptables-nft or of the reference. UDP flows are flushed as by [`Nft::remove`].
     pub(crate) fn remove_foreign(&self, query: Query<'_>, flush: Flush<'_>) -> Result<()> {
-        let has_flows = |plan: &Plan| query.kind.properties.redirects && !plan.targets.is_empty();
+        let has_flows = |plan: &Plan| query.kind.properties.maps_host_ports && !plan.targets.is_empty();
         let first = self.remove_planned(query, &Plan::default(), has_flows)?;
         if has_flows(&first) {
             flush(&first.targets);

@@ -118,7 +118,7 @@ impl Nft {
             if rules.records.len() >= RECORDS_MAX {
                 return false;
             }
-            Installation::new(&self.socket, owner, *kind, rules).put_additions(&mut batch);
+            Installation::new(&self.socket, owner, *kind, rules).add_elements_and_rules(&mut batch);
         }
         batch.commit_on(&self.socket, &[first.kind.table().name]).is_ok()
     }

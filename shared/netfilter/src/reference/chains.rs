@@ -4,7 +4,7 @@ use std::net::IpAddr;
 
 use netlink::{Family, RequestError};
 
-use crate::listing::{Content, Hook, Listing, RuleLocation};
+use crate::listing::{Content, Listing, RuleLocation, TableChain};
 use crate::ruleset::Table;
 
 /// Whether a chain has at least this number of rules, and is reached by each of these jumps from one chain to another.
@@ -35,7 +35,7 @@ pub(crate) fn is_installed(
 pub(crate) fn accepts(
     listing: &dyn Listing,
     family: Family,
-    (table, chain): Hook,
+    (table, chain): TableChain,
     addresses: &[IpAddr],
 ) -> Result<Vec<RuleLocation>, RequestError> {
     if addresses.is_empty() {

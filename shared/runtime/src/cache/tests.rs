@@ -28,8 +28,8 @@ fn of_libcni() -> Attach {
 #[test]
 fn a_file_of_libcni_is_read() {
     let (_guard, cache) = cache();
-    fs::create_dir_all(cache.results()).unwrap();
-    fs::write(cache.results().join("n-cnitool-0608cee9f61ac76429f8-lo"), OF_LIBCNI).unwrap();
+    fs::create_dir_all(cache.results_dir()).unwrap();
+    fs::write(cache.results_dir().join("n-cnitool-0608cee9f61ac76429f8-lo"), OF_LIBCNI).unwrap();
     let entry = cache.load(&network().name, &of_libcni().attachment).unwrap().unwrap();
     assert_eq!(entry.attach, of_libcni());
     assert_eq!(entry.network().unwrap().plugins[0].kind.as_str(), "loopback");
@@ -40,10 +40,10 @@ fn a_file_of_libcni_is_read() {
 fn a_written_file_has_the_keys_the_name_and_the_mode_of_libcnis() {
     let (_guard, cache) = cache();
     let result = json!({"ips": [{"address": "10.0.0.7/24"}]});
-    cache.keep(&network(), &of_libcni(), &result).unwrap();
+    cache.write(&network(), &of_libcni(), &result).unwrap();
     let file = cache.dir().join("results/n-cnitool-0608cee9f61ac76429f8-lo");
     assert_eq!(file.metadata().unwrap().permissions().mode() & 0o777, 0o600);
-    assert_eq!(cache.results().metadata().unwrap().permissions().mode() & 0o777, 0o700);
+    assert_eq!(cache.results_dir().metadata().unwrap().permissions().mode() & 0o777, 0o700);
     let ours: Map<String, Value> = serde_json::from_slice(&fs::read(&file).unwrap()).unwrap();
     let theirs: Map<String, Value> = serde_json::from_str(OF_LIBCNI).unwrap();
     for (key, value) in theirs.iter().filter(|(key, _)| !["config", "result"].contains(&key.as_str())) {
@@ -51,7 +51,7 @@ fn a_written_file_has_the_keys_the_name_and_the_mode_of_libcnis() {
     }
     assert_eq!(ours["netns"], "/run/netns/c", "libcni has it since 1.2.0");
     assert_eq!(ours["result"]["cniVersion"], "1.0.0");
-    assert_eq!(fs::read_dir(cache.results()).unwrap().count(), 1, "nothing temporary is left");
+    assert_eq!(fs::read_dir(cache.results_dir()).unwrap().count(), 1, "nothing temporary is left");
 }
 
 #[test]
@@ -60,10 +60,10 @@ fn all_attachments_are_listed_except_torn_files_and_deleted_ones() {
     assert!(cache.list().unwrap().is_empty());
     for container in ["b", "a", "gone"] {
         let attach = Attach::new(container, "eth0").unwrap();
-        cache.keep(&network(), &attach, &json!({})).unwrap();
+        cache.write(&network(), &attach, &json!({})).unwrap();
     }
-    fs::write(cache.results().join("n-torn-eth0"), "{\"kind\":\"cniCa").unwrap();
-    fs::write(cache.results().join("n-empty-eth0"), "").unwrap();
+    fs::write(cache.results_dir().join("n-torn-eth0"), "{\"kind\":\"cniCa").unwrap();
+    fs::write(cache.results_dir().join("n-empty-eth0"), "").unwrap();
     let gone = Attach::new("gone", "eth0").unwrap().attachment;
     cache.remove(&network().name, &gone).unwrap();
     cache.remove(&network().name, &gone).unwrap();
@@ -75,10 +75,10 @@ fn all_attachments_are_listed_except_torn_files_and_deleted_ones() {
 #[test]
 fn a_file_in_libcnis_earliest_format_is_read_as_a_result() {
     let (_guard, cache) = cache();
-    fs::create_dir_all(cache.results()).unwrap();
+    fs::create_dir_all(cache.results_dir()).unwrap();
     let text = r#"{"cniVersion": "0.4.0", "interfaces": [{"name": "lo", "sandbox": "/run/netns/gone"}],
         "ips": [{"version": "4", "address": "10.0.0.7/24"}], "dns": {}}"#;
-    fs::write(cache.file(&network().name, &of_libcni().attachment), text).unwrap();
+    fs::write(cache.path(&network().name, &of_libcni().attachment), text).unwrap();
     let entry = cache.load(&network().name, &of_libcni().attachment).unwrap().unwrap();
     assert_eq!(entry.result().unwrap().ips.len(), 1);
     assert!(!entry.is_alive(), "its namespace no longer exists");
@@ -88,11 +88,11 @@ proptest! {
     #[test]
     fn arbitrary_files_cause_no_panic(cut in 0..OF_LIBCNI.len(), byte: u8, text: Vec<u8>) {
         let (_guard, cache) = cache();
-        fs::create_dir_all(cache.results()).unwrap();
+        fs::create_dir_all(cache.results_dir()).unwrap();
         let mut torn = OF_LIBCNI.as_bytes().to_vec();
         torn[cut] = byte;
         for text in [&OF_LIBCNI.as_bytes()[..cut], &torn, &text] {
-            fs::write(cache.file(&network().name, &of_libcni().attachment), text).unwrap();
+            fs::write(cache.path(&network().name, &of_libcni().attachment), text).unwrap();
             if let Ok(Some(entry)) = cache.load(&network().name, &of_libcni().attachment) {
                 entry.result().ok();
                 entry.network().ok();
@@ -105,10 +105,10 @@ proptest! {
 #[test]
 fn a_result_behind_a_link_is_not_read() {
     let (guard, cache) = cache();
-    fs::create_dir_all(cache.results()).unwrap();
+    fs::create_dir_all(cache.results_dir()).unwrap();
     let outside = guard.path().join("outside");
     fs::write(&outside, OF_LIBCNI).unwrap();
-    let path = cache.file(&network().name, &of_libcni().attachment);
+    let path = cache.path(&network().name, &of_libcni().attachment);
     std::os::unix::fs::symlink(&outside, &path).unwrap();
     let refused = cache.load(&network().name, &of_libcni().attachment).unwrap_err();
     assert!(refused.to_string().contains("it is not a regular file"), "{refused}");
@@ -127,15 +127,15 @@ fn temporary_files_of_a_killed_process_are_deleted_with_the_attachment() {
                 .as_bytes(),
         );
         let network = network.unwrap();
-        cache.keep(&network, &at.clone().into(), &json!({})).unwrap();
-        let file = cache.file(&network.name, &at);
+        cache.write(&network, &at.clone().into(), &json!({})).unwrap();
+        let file = cache.path(&network.name, &at);
         let label = file.file_name().unwrap().to_str().unwrap();
         fs::remove_file(&file).unwrap();
         let temporary = format!(".new.7.0.{}", &label[label.len().saturating_sub(230)..]);
-        fs::write(cache.results().join(temporary), "half").unwrap();
+        fs::write(cache.results_dir().join(temporary), "half").unwrap();
 
         assert!(cache.list().unwrap().is_empty());
         cache.remove(&network.name, &at).unwrap();
-        assert_eq!(fs::read_dir(cache.results()).unwrap().count(), 0);
+        assert_eq!(fs::read_dir(cache.results_dir()).unwrap().count(), 0);
     }
 }

@@ -15,8 +15,8 @@ fn the_highest_version_that_both_sides_support_is_selected() {
     assert_eq!(highest(r#""cniVersion": "0.4.0","#), Version::V0_4_0);
     assert_eq!(highest(r#""cniVersion": "0.4.0", "cniVersions": ["9.9.9", "1.0.0"],"#), Version::V1_0_0);
     assert_eq!(highest(r#""cniVersion": "1.1.0", "cniVersions": ["1.0.0"],"#), Version::V1_1_0);
-    assert_eq!(highest(r#""cniVersion": "","#), Version::UNSAID);
-    assert_eq!(highest(""), Version::UNSAID);
+    assert_eq!(highest(r#""cniVersion": "","#), Version::WHEN_ABSENT);
+    assert_eq!(highest(""), Version::WHEN_ABSENT);
     assert_eq!(version(r#""cniVersion": "9.9.9","#).unwrap_err().code(), 1);
 }
 

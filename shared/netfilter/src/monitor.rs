@@ -34,7 +34,7 @@ const HEADER: usize = 4;
 
 /// A subscription to the events of nf_tables, which include changes by iptables-nft.
 #[derive(Debug)]
-pub struct Losses {
+pub struct RulesetMonitor {
     socket: Socket,
     /// The transaction whose last event has not arrived yet.
     transaction: Cell<Transaction>,
@@ -47,12 +47,12 @@ struct Transaction {
     is_own: bool,
 }
 
-impl Losses {
+impl RulesetMonitor {
     /// Subscribes. None: the kernel has no nf_tables.
     ///
     /// # Errors
     /// If the process lacks CAP_NET_ADMIN.
-    pub fn watch() -> Result<Option<Self>> {
+    pub fn subscribe() -> Result<Option<Self>> {
         if Nft::open().map_err(|r| r.during("open", "nf_tables")).is_err_and(|e| Nft::is_missing(&e)) {
             return Ok(None);
         }
@@ -68,7 +68,7 @@ impl Losses {
     ///
     /// # Errors
     /// If the socket fails.
-    pub fn take(&self) -> Result<bool> {
+    pub fn read_losses(&self) -> Result<bool> {
         let (mut loss, mut transaction) = (false, self.transaction.get());
         let received = self.socket.next_event(Instant::now(), |kind, payload| {
             loss |= transaction.note(kind, payload);
@@ -88,7 +88,7 @@ impl Losses {
     }
 }
 
-impl AsFd for Losses {
+impl AsFd for RulesetMonitor {
     fn as_fd(&self) -> BorrowedFd<'_> {
         self.socket.as_fd()
     }
