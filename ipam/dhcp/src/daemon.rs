@@ -9,7 +9,8 @@ mod serve;
 mod timer;
 
 use std::ffi::OsString;
-use std::fs;
+use std::fs::{self, File};
+use std::io::{self, Write};
 use std::path::Path;
 use std::process::{self, ExitCode};
 use std::time::Duration;
@@ -91,8 +92,12 @@ fn run(mut args: Args) -> Result<()> {
 
 fn write_pid_file(path: Option<&Path>) -> Result<()> {
     let Some(path) = path else { return Ok(()) };
-    let written = fs::write(path, format!("{}\n", process::id()));
-    written.map_err(|e| Error::io(format!("write -pidfile {}", path.display()), &e))
+    let failed = |e: io::Error| Error::io(format!("write -pidfile {}", path.display()), &e);
+    let mut file = File::create(path).map_err(failed)?;
+    writeln!(file, "{}", process::id()).map_err(|e| {
+        fs::remove_file(path).ok();
+        failed(e)
+    })
 }
 
 /// Loads the leases of earlier daemons, and serves requests until a signal.

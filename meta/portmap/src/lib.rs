@@ -33,7 +33,8 @@ impl Plugin for Portmap {
             call.conf.unreachable_mappings(&ports.addresses).iter().for_each(|text| cni::warn(text));
             let firewall = Firewall::open(call.conf.backend)?;
             firewall.install(&owner, &ports, undo)?;
-            if let Some(guard) = localnet::guard_in_nftables(&ports, firewall.backend_of_installed()) {
+            if let Some(guard) = localnet::guard_in_nftables(&ports, || Ok(firewall.backend_of_installed()))?
+            {
                 firewall.install(&owner, &guard, undo)?;
             }
             // The sysctl route_localnet lets packets from other links reach 127.0.0.0/8. Set it only after the rules
@@ -106,7 +107,7 @@ fn expected(
     let Some(ports) = host_ports(call)? else { return Ok(Vec::new()) };
     let backend = call.conf.backend;
     let guard =
-        localnet::guard_in_nftables(&ports, backend.map_or_else(|| LazyCell::force(default).clone(), Ok)?);
+        localnet::guard_in_nftables(&ports, || backend.map_or_else(|| LazyCell::force(default).clone(), Ok))?;
     let rules =
         [Some(Box::new(ports) as Box<dyn Rules>), guard.map(|guard| Box::new(guard) as Box<dyn Rules>)];
     Ok(rules.into_iter().flatten().map(|rules| Expected { owner: owner(call), rules, backend }).collect())

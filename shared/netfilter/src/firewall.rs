@@ -151,6 +151,9 @@ impl Firewall {
                     fall_back(owner, rules.kind(), in_iptables, &e)?;
                     self.fell_back.set(true);
                 }
+                _ if rules.is_optional() => {
+                    cni::warn(&format!("the {} rules are not in nftables as well: {e}", rules.kind()));
+                }
                 _ => return Err(e),
             },
             installed => installed?,

@@ -23,6 +23,11 @@ pub trait Rules: Debug {
         None
     }
 
+    /// Whether rules of another kind already do what these do, so that a kernel that does not support these is no error.
+    fn is_optional(&self) -> bool {
+        false
+    }
+
     /// The rules for nftables. Every kind has them.
     fn nftables(&self) -> NftablesRules;
 

@@ -11,7 +11,7 @@ use cni::{Attachment, ContainerId, IfName, NetworkName, Scope};
 use common::*;
 use netfilter::{
     Backend, Conditions, Firewall, HostPorts, Isolation, Kind, Mark, Masquerade, Owner, Removal, Rules,
-    SpoofCheck,
+    SourceNat, SpoofCheck,
 };
 use netlink::wire::{Attributes, Message, read_be32};
 use netlink::{Protocol, Socket};
@@ -73,54 +73,108 @@ fn rules_of(chain: &str) -> Vec<(String, String)> {
     listed.lines().filter_map(rule).collect()
 }
 
-/// If two rules were swapped, connections to host ports would be dropped, or would lose their mark.
+/// If two rules were swapped, connections to host ports would be dropped, would lose their mark, or would reach a container whose
+/// conditions they do not meet.
 #[test]
 fn a_shared_rule_that_was_deleted_or_moved_returns_to_its_place_in_the_chain() {
     lab();
     let [bridge, interface] = ["cni0"; 2].map(|name| IfName::parse(name).unwrap());
     let ports = host_ports(&["10.1.0.5/24", "fd00::5/64"], &["tcp 8080 80", "udp 192.0.2.1 53 53"]);
     let isolation = Isolation { bridge, interface, isolates_containers: true, bit: 12 };
+    // Its rule is before the shared ones.
+    let conditions = Conditions::parse(&["ip saddr 192.0.2.7".to_owned()], &[]).unwrap();
+    let conditional = HostPorts { conditions, ..host_ports(&["10.1.0.6/24"], &["tcp 8080 80"]) };
+    install(&nftables(), &owner("cbr0", "conditional"), &conditional);
     let cases: [(_, &dyn Rules); 2] = [("hostports", &ports), ("isolation", &isolation)];
     for (chain, rules) in cases.map(|(chain, rules)| (format!("inet ferrule {chain}"), rules)) {
         let owner = owner("cbr0", "c1");
         install(&nftables(), &owner, rules);
         let order = || rules_of(&chain).into_iter().map(|(rule, _)| rule).collect::<Vec<_>>();
         let expected = order();
-        assert!(expected.len() > 2, "{expected:?}");
-        for (index, rule) in expected.iter().enumerate() {
-            for is_moved in [false, true] {
-                let (_, handle) = &rules_of(&chain)[index];
+        let is_shared = |rule: &&String| !rule.contains("cbr0/");
+        assert!(expected.iter().filter(is_shared).count() > 2, "{expected:?}");
+        for rule in expected.iter().filter(is_shared) {
+            for moved in [None, Some("add"), Some("insert")] {
+                let (_, handle) = rules_of(&chain).into_iter().find(|(found, _)| found == rule).unwrap();
                 run(&format!("nft delete rule {chain} handle {handle}"));
-                if is_moved {
-                    nft(&format!("add rule {chain} {rule}"));
+                if let Some(to) = moved {
+                    nft(&format!("{to} rule {chain} {rule}"));
                 }
-                if order() != expected {
+                if order().iter().filter(is_shared).ne(expected.iter().filter(is_shared)) {
                     let refused = nftables().check(&owner, rules).unwrap_err().to_string();
                     let comment = rule.rsplit(" comment ").next().unwrap();
-                    assert!(refused.contains(&format!("the rule {comment} of chain")), "{refused}");
+                    let words = match moved {
+                        None => format!("the rule {comment} of chain"),
+                        Some(_) => "follows a rule that it must precede".to_owned(),
+                    };
+                    assert!(refused.contains(&words), "{refused}");
+                    install(&nftables(), &owner, rules);
+                    assert_eq!(order(), expected, "{rule}, moved: {moved:?}");
                 }
-                install(&nftables(), &owner, rules);
-                assert_eq!(order(), expected, "{rule}, moved: {is_moved}");
                 nftables().check(&owner, rules).unwrap();
+                // The shared rules are in order, but they are before this one.
+                if order() != expected {
+                    nftables().check(&self::owner("cbr0", "conditional"), &conditional).unwrap_err();
+                    install(&nftables(), &self::owner("cbr0", "conditional"), &conditional);
+                    assert_eq!(order(), expected, "{rule}, moved: {moved:?}");
+                }
             }
         }
+        nftables().check(&self::owner("cbr0", "conditional"), &conditional).unwrap();
+    }
+}
+
+/// The order of these rules is not significant.
+#[test]
+fn an_add_moves_no_shared_rule_that_another_attachment_has_elsewhere() {
+    lab();
+    let attachments = [
+        ("v6", &["fd00::5/64"][..]),
+        ("wide", &["10.88.0.5/16"]),
+        ("dual", &["10.1.0.5/24", "fd00::6/64"]),
+        ("v4", &["10.2.0.5/24"]),
+    ];
+    for (container, addresses) in attachments {
+        install(&nftables(), &owner("cbr0", container), &host_ports(addresses, &["tcp 8080 80"]));
+        install(&nftables(), &owner("cbr0", container), &masquerade(addresses));
+    }
+    for (container, addresses) in attachments {
+        nftables().check(&owner("cbr0", container), &host_ports(addresses, &["tcp 8080 80"])).unwrap();
+        nftables().check(&owner("cbr0", container), &masquerade(addresses)).unwrap();
     }
 }
 
 #[test]
-fn after_another_program_has_deleted_the_records_attachments_can_be_added_and_repaired() {
+fn after_another_program_has_deleted_the_records_no_rule_is_lost_and_repair_completes_them() {
     lab();
-    let rules = masquerade(&["10.1.0.5/24"]);
-    install(&nftables(), &owner("cbr0", "c1"), &rules);
+    let [first, second] = ["10.1.0.5/24", "10.1.0.6/24"].map(|address| masquerade(&[address]));
+    install(&nftables(), &owner("cbr0", "c1"), &first);
     run("nft delete set inet ferrule attachments");
-    install(&nftables(), &owner("cbr0", "c2"), &masquerade(&["10.1.0.6/24"]));
-    nftables().check(&owner("cbr0", "c1"), &rules).unwrap_err();
-    install(&nftables(), &owner("cbr0", "c1"), &rules);
-    nftables().check(&owner("cbr0", "c1"), &rules).unwrap();
-    for container in ["c1", "c2"] {
-        Removal::start().remove(&owner("cbr0", container), &[Masquerade::KIND]).unwrap();
-    }
+    install(&nftables(), &owner("cbr0", "c2"), &second);
+    nftables().check(&owner("cbr0", "c1"), &first).unwrap_err();
+    Removal::start().remove(&owner("cbr0", "c2"), &[Masquerade::KIND]).unwrap();
+    assert!(ruleset().contains("10.1.0.5"), "{}", ruleset());
+    install(&nftables(), &owner("cbr0", "c1"), &first);
+    nftables().check(&owner("cbr0", "c1"), &first).unwrap();
+    Removal::start().remove(&owner("cbr0", "c1"), &[Masquerade::KIND]).unwrap();
     assert_eq!(ruleset(), "");
+}
+
+/// It jumped to the chain, so that the kernel did not allow its deletion before.
+#[test]
+fn a_chain_that_was_deleted_after_the_jump_to_it_was_changed_is_created_again() {
+    lab();
+    let ports = |container: &str| {
+        let ports = host_ports(&["10.1.0.5/24"], &["tcp 8080 80"]);
+        (owner("cbr0", container), HostPorts { source_nat: SourceNat::None, ..ports })
+    };
+    let ((c1, of_c1), (c2, of_c2)) = (ports("c1"), ports("c2"));
+    install(&nftables(), &c1, &of_c1);
+    let (_, handle) = rules_of("inet ferrule postrouting").remove(0);
+    nft(&format!("replace rule inet ferrule postrouting handle {handle} counter comment \"host ports\""));
+    run("nft delete chain inet ferrule hairpin");
+    install(&Firewall::open(None).unwrap(), &c2, &of_c2);
+    nftables().check(&c2, &of_c2).unwrap();
 }
 
 #[test]

@@ -33,7 +33,7 @@ use crate::ruleset::{
 };
 
 /// Before the filter chains of other programs, whose priority is usually 0.
-const ISOLATION: Chain = Chain::forward("isolation", -10);
+const ISOLATION: Chain = Chain::forward("isolation", -10).ordered();
 /// After destination NAT, whose priority is -100.
 const REDIRECTED: Chain = Chain::filter("redirected", NF_INET_PRE_ROUTING, -90);
 /// Before the filter chains of other programs in the bridge family, whose priority is usually -200.

@@ -44,6 +44,11 @@ impl Rules for LoopbackGuard {
         Self::KIND
     }
 
+    /// The host ports in iptables have the same rules in the table mangle.
+    fn is_optional(&self) -> bool {
+        true
+    }
+
     fn nftables(&self) -> NftablesRules {
         NftablesRules::of(vec![Record::of(RECORD.to_owned(), [])])
     }

@@ -91,6 +91,50 @@ fn parse(text: &str) -> Option<Record> {
     text.strip_prefix("block ")?.parse().ok().map(record)
 }
 
+static UNSUPPORTED_PROPERTIES: KindProperties = KindProperties {
+    name: "unsupported",
+    nftables: NftablesProperties { layout: unsupported_layout, ..PROPERTIES.nftables },
+    maps_host_ports: false,
+    iptables: None,
+    reference: ReferenceProperties::NONE,
+};
+
+fn unsupported_layout() -> Layout {
+    let mut this = Layout { chains: vec![CHAIN], ..Layout::default() };
+    this.rules.push(Rule::new(CHAIN, "unsupported", Expressions::new().unknown()));
+    this
+}
+
+/// Rules that no kernel supports.
+#[derive(Debug)]
+struct Unsupported {
+    is_optional: bool,
+}
+
+impl Rules for Unsupported {
+    fn kind(&self) -> Kind {
+        Kind::new(&UNSUPPORTED_PROPERTIES)
+    }
+
+    fn is_optional(&self) -> bool {
+        self.is_optional
+    }
+
+    fn nftables(&self) -> NftablesRules {
+        NftablesRules::default()
+    }
+}
+
+#[test]
+fn rules_that_the_kernel_does_not_support_are_an_error_unless_they_are_optional() {
+    in_a_namespace(|| {
+        let (firewall, owner) = (Firewall::open(None).unwrap(), owner("net", "c1", "eth0"));
+        let install = |is_optional| firewall.install(&owner, &Unsupported { is_optional }, &mut Undo::new());
+        assert_eq!(install(false).unwrap_err().code(), cni::Code::UnsupportedField as u32);
+        install(true).unwrap();
+    });
+}
+
 /// Runs a test in a new network namespace.
 fn in_a_namespace(test: impl FnOnce() + Send + 'static) {
     let thread = std::thread::spawn(|| {

@@ -104,6 +104,13 @@ impl Nft {
             if here.iter().filter(|rule| rule.comment == *label).count() != rules.rules.len() {
                 return Ok(Err("a rule with its conditions is missing".into()));
             }
+            let layout = (kind.properties.nftables.layout)();
+            let is_shared = |comment: &str| layout.rules.iter().any(|rule| rule.comment == comment);
+            if here.iter().skip_while(|rule| !is_shared(&rule.comment)).any(|rule| rule.comment == *label) {
+                return Ok(Err(
+                    "a rule with its conditions follows a shared rule that it must precede".into()
+                ));
+            }
         }
         Ok(Ok(waiting))
     }

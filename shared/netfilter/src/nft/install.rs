@@ -10,7 +10,7 @@ use nix::errno::Errno;
 use super::batch::Batch;
 use super::claims::WaitingAttachments;
 use super::connection::Connection;
-use super::content::is_same;
+use super::content::{Renamed, is_same};
 use super::deletion::delete_elements;
 use super::installed::{Installed, unique};
 use super::query::RawRule;
@@ -31,7 +31,7 @@ pub(super) struct Installation<'a> {
     record_key: RecordKey,
     /// Whether the last attempt also wrote the shared layout.
     writes_layout: Cell<bool>,
-    /// Whether the last attempt needed an object that did not exist.
+    /// Whether an attempt needed an object that did not exist.
     lacks_object: Cell<bool>,
     /// The generation of the ruleset that the caller has read. The first attempt is bound to it. None: each
     /// attempt reads the current one.
@@ -81,23 +81,32 @@ impl<'a> Installation<'a> {
             batch.commit_on(socket, &[table.name])?;
             return self.attempt(replace);
         }
+        // No rule refers to the set of records, so it may be missing although all rules exist.
+        let lacks_records = self.lacks_object.get()
+            && !query::has_set(socket, table, &Set::attachments().name).map_err(plain)?;
         // A transaction that only adds need not be bound to the generation: it fails if another program has deleted the
         // table or a set.
-        let bound = replace || !diff.is_empty();
+        let bound = replace || lacks_records || !diff.is_empty();
         self.writes_layout.set(!diff.is_empty());
         let mut batch = Batch::new(bound.then_some(generation));
         diff.write_changes(table, &self.layout, &mut batch);
-        // No rule refers to the set of records, so it may be missing although all rules exist.
-        if self.lacks_object.get() {
-            self.layout.sets.iter().for_each(|set| batch.add_set(table, set));
+        if lacks_records {
+            batch.add_set(table, &Set::attachments());
         }
         if replace {
             self.delete_conflicting(&mut batch).map_err(plain)?;
         }
         self.add_elements_and_rules(&mut batch);
         let outcome = batch.commit_on(socket, &[table.name]);
-        let is_missing = |refusal: &RequestError| refusal.errno() == Some(Errno::ENOENT);
-        self.lacks_object.set(outcome.as_ref().is_err_and(|(_, refusal)| is_missing(refusal)));
+        match &outcome {
+            Err((_, refusal)) if refusal.errno() == Some(Errno::ENOENT) => self.lacks_object.set(true),
+            Ok(()) if lacks_records && diff.is_empty() => cni::warn(&format!(
+                "another program has deleted the set attachments of table {}, so a DEL no longer finds the rules of \
+                 other attachments; run `cnitool repair --all`",
+                table.name
+            )),
+            _ => {}
+        }
         outcome
     }
 
@@ -228,19 +237,22 @@ impl LayoutDiff {
         }
         for (chain, found) in &chains {
             let expected = || layout.rules.iter().filter(|rule| rule.chain == chain.name);
-            this.compare_order(expected, found);
+            if chain.is_ordered {
+                this.compare_order(expected(), found);
+            }
             for rule in expected() {
-                let mut named = found.iter().filter(|found| found.comment == rule.comment).peekable();
-                let Some(first) = named.peek().copied() else {
+                let Some(position) = position_of(rule, found, &this.renamed) else {
                     this.missing.push(rule.clone());
                     continue;
                 };
-                let is = |expressions: &Expressions| is_same(expressions, first, &this.renamed);
-                if rule.former.as_ref().is_some_and(is) {
-                    this.outdated.push((first.handle, rule.clone()));
-                } else if !named.any(|found| is_same(&rule.expressions, found, &this.renamed)) {
-                    this.changed.push((first.handle, rule.clone()));
+                let found = &found[position];
+                let is = |expressions: &Expressions| is_same(expressions, found, &this.renamed);
+                if is(&rule.expressions) {
+                    continue;
                 }
+                let is_former = rule.former.as_ref().is_some_and(is);
+                let differing = if is_former { &mut this.outdated } else { &mut this.changed };
+                differing.push((found.handle, rule.clone()));
             }
             // A chain without rules may not exist. A chain with rules is not added: that would be an update of the
             // chain, for which the kernel waits for a grace period.
@@ -249,32 +261,25 @@ impl LayoutDiff {
         Ok(this)
     }
 
-    /// Finds the misplaced rules of a chain, and the position of the rules that are to be added. Other rules may be between
-    /// the expected ones.
-    fn compare_order<'a, R>(&mut self, expected: impl Fn() -> R, found: &[RawRule])
-    where
-        R: DoubleEndedIterator<Item = &'a Rule>,
-    {
-        let find = |rule: &Rule| found.iter().enumerate().find(|(_, found)| found.comment == rule.comment);
-        let mut next: Option<(usize, u64)> = None;
-        for rule in expected().rev().filter(|rule| !rule.first) {
-            match find(rule) {
-                Some((index, found)) if next.is_none_or(|(next, _)| index < next) => {
-                    next = Some((index, found.handle));
-                    continue;
+    /// Finds the misplaced rules of a chain, and the position of the rules that are to be added. Moves as few rules as possible:
+    /// other rules, such as those of attachments with conditions, may be between the expected ones.
+    fn compare_order<'a>(&mut self, expected: impl Iterator<Item = &'a Rule>, found: &[RawRule]) {
+        let expected: Vec<_> = expected
+            .filter(|rule| !rule.first)
+            .map(|rule| (rule, position_of(rule, found, &self.renamed)))
+            .collect();
+        let positions: Vec<usize> = expected.iter().filter_map(|(_, position)| *position).collect();
+        let in_order = longest_increasing(&positions);
+        let mut next = None;
+        for (rule, position) in expected.into_iter().rev() {
+            match position.map(|position| (position, found[position].handle)) {
+                Some((position, handle)) if in_order.contains(&position) => next = Some(handle),
+                misplaced => {
+                    self.misplaced.extend(misplaced.map(|(_, handle)| (handle, rule.clone())));
+                    self.next.extend(next.map(|handle| ((rule.chain, rule.comment.clone()), handle)));
                 }
-                Some((_, found)) => self.misplaced.push((found.handle, rule.clone())),
-                None => {}
-            }
-            if let Some((_, handle)) = next {
-                self.next.insert((rule.chain, rule.comment.clone()), handle);
             }
         }
-        let Some((next, _)) = next else { return };
-        let is_late = |(index, _): &(usize, &RawRule)| *index > next;
-        let late =
-            expected().filter(|rule| rule.first).filter_map(|rule| Some((find(rule).filter(is_late)?, rule)));
-        self.misplaced.extend(late.map(|((_, found), rule)| (found.handle, rule.clone())));
     }
 
     /// The first missing rule, as text.
@@ -304,11 +309,10 @@ impl LayoutDiff {
 
     /// Adds missing parts, moves misplaced rules, and replaces rules whose expressions differ.
     fn write_changes(&self, table: Table, layout: &Layout, batch: &mut Batch) {
-        if !self.missing.is_empty() {
+        // The chains also if no rule is missing: a changed rule may have jumped to a chain that was deleted.
+        if !self.is_empty() {
             batch.add_table(table);
             self.chains.iter().for_each(|chain| batch.add_chain(table, *chain));
-        }
-        if !self.is_empty() {
             layout.sets.iter().for_each(|set| batch.add_set(table, set));
         }
         // The kernel finds a rule by its handle only until the rule is replaced, so this is the order.
@@ -339,6 +343,28 @@ impl LayoutDiff {
         }
         Ok(())
     }
+}
+
+/// The position of a shared rule in its chain. If several rules have its comment, the one with its expressions.
+fn position_of(rule: &Rule, found: &[RawRule], renamed: Renamed<'_>) -> Option<usize> {
+    let mut named = (0..found.len()).filter(|index| found[*index].comment == rule.comment);
+    let first = named.next()?;
+    let is_exact = |index: &usize| is_same(&rule.expressions, &found[*index], renamed);
+    if is_exact(&first) { Some(first) } else { Some(named.find(is_exact).unwrap_or(first)) }
+}
+
+/// The numbers of a longest increasing subsequence. Of several, that with the greatest numbers: a rule that was moved to the
+/// start of a chain is before rules that must be there.
+fn longest_increasing(numbers: &[usize]) -> BTreeSet<usize> {
+    let rank = |numbers: &Vec<usize>| (numbers.len(), numbers.iter().sum::<usize>());
+    let mut longest: Vec<Vec<usize>> = Vec::new();
+    for number in numbers {
+        let before = longest.iter().filter(|numbers| numbers.last() < Some(number));
+        let mut until_here = before.max_by_key(|numbers| rank(numbers)).cloned().unwrap_or_default();
+        until_here.push(*number);
+        longest.push(until_here);
+    }
+    longest.into_iter().max_by_key(rank).unwrap_or_default().into_iter().collect()
 }
 
 /// The layout that must exist for an attachment's elements.

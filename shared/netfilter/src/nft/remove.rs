@@ -1,12 +1,14 @@
 //! Removes attachments' rules.
 
+use std::collections::BTreeSet;
+
 use cni::Result;
 use netlink::{Family, Protocol, RequestError, Socket};
 
 use super::batch::Batch;
 use super::deletion::{delete_elements, unused_bits};
 use super::foreign;
-use super::installed::Installed;
+use super::installed::{Installed, unique};
 use super::record_key::RecordKey;
 use super::retry::{Attempt, plain, retry};
 use super::tables::Tables;
@@ -89,6 +91,7 @@ impl Nft {
             if !view.has_others.get()
                 && self.count_up_to(table, gone + 1).map_err(plain)? == gone
                 && self.has_only_ours(kind, &labels).map_err(plain)?
+                && self.has_only_elements_of(table, stale, &labels).map_err(plain)?
             {
                 batch = Batch::new(Some(generation));
                 batch.delete_table(table);
@@ -103,6 +106,29 @@ impl Nft {
         self.has_deleted.set(true);
         let tables: &[&str] = if unused.is_empty() { &[table.name] } else { &[table.name, opening::TABLE] };
         if batch.is_empty() { Ok(()) } else { batch.commit_on(&self.socket, tables) }
+    }
+
+    /// Whether all elements are those of stale attachments. Attachments have elements without records if another program has
+    /// deleted the records.
+    fn has_only_elements_of(
+        &self,
+        table: Table,
+        stale: &[Installed],
+        labels: &BTreeSet<&str>,
+    ) -> Result<bool, RequestError> {
+        let elements = unique(stale.iter().flat_map(|found| &found.records));
+        for set in query::sets(&self.socket, table)? {
+            let mut has_others = false;
+            query::visit(self.partial_dumps(), table, &set, |key, comment| {
+                let is_deleted = || elements.iter().any(|one| one.set.name == set && one.key == key);
+                has_others = set != Set::attachments().name && !labels.contains(comment) && !is_deleted();
+                has_others
+            })?;
+            if has_others {
+                return Ok(false);
+            }
+        }
+        Ok(true)
     }
 
     /// The number of records. Stops reading at `enough` records. The unread replies need a separate socket, which is

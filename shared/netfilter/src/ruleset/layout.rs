@@ -33,6 +33,8 @@ pub struct Chain {
     pub(crate) hook: Option<Hook>,
     /// Its name in older versions.
     pub(crate) former: Option<&'static str>,
+    /// Whether the order of its rules in the layout is significant, and checked.
+    pub(crate) is_ordered: bool,
 }
 
 /// The hook of a base chain.
@@ -56,7 +58,12 @@ impl Chain {
 
     /// A chain without a hook, to which others jump.
     pub(crate) const fn regular(name: &'static str) -> Self {
-        Self { name, hook: None, former: None }
+        Self { name, hook: None, former: None, is_ordered: false }
+    }
+
+    /// The same chain, whose rules must be in the order of the layout.
+    pub(crate) const fn ordered(self) -> Self {
+        Self { is_ordered: true, ..self }
     }
 
     /// Sets the name that older versions used.
@@ -77,13 +84,13 @@ impl Chain {
 
     /// A filter chain at a hook, with a priority.
     pub(crate) const fn filter(name: &'static str, number: u32, priority: i32) -> Self {
-        Self { name, hook: Some(Hook { kind: "filter", number, priority }), former: None }
+        Self { name, hook: Some(Hook { kind: "filter", number, priority }), former: None, is_ordered: false }
     }
 
     /// A NAT chain.
     pub(crate) const fn nat(name: &'static str, number: u32) -> Self {
         let priority = if number == NAT_OUT { 100 } else { -100 };
-        Self { name, hook: Some(Hook { kind: "nat", number, priority }), former: None }
+        Self { name, hook: Some(Hook { kind: "nat", number, priority }), former: None, is_ordered: false }
     }
 }
 

@@ -22,7 +22,7 @@ const PREROUTING: Chain = Chain::nat("prerouting", NAT_IN);
 const OUTPUT: Chain = Chain::nat("output", NF_INET_LOCAL_OUT);
 const HAIRPIN: Chain = Chain::regular("hairpin");
 /// The chain also contains the rules with conditions.
-pub(super) const HOSTPORTS: Chain = Chain::regular("hostports");
+pub(super) const HOSTPORTS: Chain = Chain::regular("hostports").ordered();
 
 pub(super) const PROPERTIES: NftablesProperties = NftablesProperties {
     table: INET,
@@ -53,7 +53,7 @@ fn layout() -> Layout {
     // The mark is set before the look-up in the maps, and cleared if no map has the port. nft(8) has no statement that
     // does two things after one look-up.
     let marked = Expressions::new().mark(Mark::DEFAULT_BIT, R0);
-    this.rules.push(Rule { first: true, ..Rule::new(HOSTPORTS, "mark", marked) });
+    this.rules.push(Rule::new(HOSTPORTS, "mark", marked));
     for family in Family::ALL {
         add_map(&mut this, ports_of_one_address(family), family, Some(Field::daddr(family)));
     }
