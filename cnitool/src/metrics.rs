@@ -6,7 +6,7 @@ use std::time::SystemTime;
 
 use runtime::{Entry, Network};
 
-use crate::cleanup::{KeepReason, Plan, PlanOptions};
+use crate::cleanup::{Plan, PlanOptions};
 use crate::commands::status::{Fill, fill};
 use crate::doctor::Host;
 
@@ -116,7 +116,7 @@ impl Samples {
         }
         let oldest = plan.delete.iter().chain(&plan.stale_elsewhere).filter_map(age).max();
         self.put(STALE_OLDEST, &[name], oldest.unwrap_or_default());
-        let unknown = plan.kept.iter().filter(|(_, why)| *why != KeepReason::Alive).count();
+        let unknown = plan.kept.iter().filter(|(_, why)| !why.is_alive()).count();
         self.put(UNKNOWN, &[name], unknown as u128);
     }
 

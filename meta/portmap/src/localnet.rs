@@ -15,9 +15,9 @@ use netlink::Link;
 use system::lock::Lock;
 use users::Users;
 
-/// The rules that protect the host's services on 127.0.0.1 if a port is mapped there. With nftables, they are installed
-/// with the ports. With iptables, they are in the table mangle, which other programs may flush, so they are also in
-/// nf_tables if the kernel has it.
+/// Rules that protect the host's services on 127.0.0.1 while a port is mapped there, in addition to the rules of the
+/// backend iptables: these are in the table mangle, which other programs may flush. `None` if no port is mapped there, with
+/// the backend nftables, or if the kernel has no nf_tables.
 pub fn guard(ports: &HostPorts, backend: Backend) -> Option<LoopbackGuard> {
     let is_needed = ports.source_nat != SourceNat::None
         && ports.addresses.iter().any(|address| address.is_ipv4())
@@ -74,8 +74,9 @@ impl RouteLocalnet {
             match (host.nl.route_get(container)?, local) {
                 (None, _) => {}
                 (Some(link), IpAddr::V4(_)) => self.admit_v4(host, &link, owner, undo)?,
-                // The kernel drops packets to ::1 from other links. It also drops the container's answers if
-                // br_netfilter has rewritten them to ::1 before. So the route may stay, like the bridge.
+                // The kernel drops packets to ::1 that arrive from other links, so the route needs no rules, and it stays
+                // as long as its link. The kernel also drops the container's answers if br_netfilter has translated their
+                // destination to ::1 before routing.
                 (Some(link), IpAddr::V6(_)) => host.nl.add_local_route(&link, local)?,
             }
         }
