@@ -31,7 +31,7 @@ const TORN: &str = "torn result";
 #[derive(Clone, Debug, Default)]
 pub struct PlanOptions {
     /// Also removes live attachments in cnitool's own cache.
-    pub all: bool,
+    pub detach_running: bool,
     /// Ids of containers whose resources are removed, and names of resources to remove, even if the container may be
     /// alive. Names of other vendors' plugins, which then receive GC.
     pub force: BTreeSet<String>,
@@ -45,6 +45,8 @@ pub enum KeepReason {
     /// The resource's container is alive. (If a cache contains the live attachment, the resource is kept too, but not
     /// listed.)
     Alive,
+    /// A plugin is running ADD for the container. Its runtime has not written its cache yet.
+    Starting,
     /// The container may be alive.
     Unsure,
     /// The resource does not contain the id of its container.
@@ -52,9 +54,15 @@ pub enum KeepReason {
 }
 
 impl KeepReason {
+    /// Whether the container is certainly alive.
+    pub fn is_alive(self) -> bool {
+        matches!(self, Self::Alive | Self::Starting)
+    }
+
     pub fn text(self) -> &'static str {
         match self {
             Self::Alive => "kept: alive",
+            Self::Starting => "kept: is being started",
             Self::Unsure => "kept: may be alive",
             Self::NoOwner => "kept: owner unknown",
         }
@@ -66,7 +74,7 @@ impl KeepReason {
 pub struct Plan {
     /// Attachments in cnitool's own cache for which cnitool calls DEL.
     pub delete: Vec<Entry>,
-    /// Live attachments in `delete`, because of `--all`.
+    /// Live attachments in `delete`, because of `--detach-running`.
     pub alive: Attachments,
     /// Attachments in other caches whose namespaces have been deleted.
     pub stale_elsewhere: Vec<Entry>,
@@ -128,7 +136,7 @@ impl Plan {
         own: &Cache,
     ) -> bool {
         let at = &entry.attach.attachment;
-        if options.all || options.force.contains(&*at.container) {
+        if options.detach_running || options.force.contains(&*at.container) {
             return true;
         }
         let was_stale = |entry: &Entry| {
@@ -147,7 +155,8 @@ impl Plan {
         !Calls::scan().has(&at.container) && !own.with_others_of_host()[1..].iter().any(has_it)
     }
 
-    /// Moves the resources of attachments that a GC has kept after all to the kept ones. `not_deleted`: those of them
+    /// Moves the resources of attachments that a GC has kept after all to the kept ones: their containers have been
+    /// started again since the plan was made. `not_deleted`: those of them
     /// whose DEL was not completed.
     pub fn keep(&mut self, kept: &Attachments, not_deleted: &Attachments) {
         let is_kept = |container: &str, ifname: &str| match ifname {
@@ -159,7 +168,17 @@ impl Plan {
             !not_deleted.contains(&at.container, &at.ifname)
         });
         let things = self.removed.extract_if(.., |thing| is_kept(&thing.container, &thing.ifname));
-        self.kept.extend(things.map(|thing| (thing, KeepReason::Alive)));
+        self.kept.extend(things.map(|thing| (thing, KeepReason::Starting)));
+    }
+
+    /// Reads the caches again, and no longer lists attachments that a runtime has written to its cache since the first
+    /// reading.
+    fn omit_cached(&mut self, network: &Network, options: &PlanOptions, settings: &Settings) -> Result<()> {
+        if !self.kept.is_empty() {
+            let cached = CachedAttachments::of(network, options, settings)?;
+            self.kept.retain(|(thing, _)| !cached.is_alive(&thing.container, &thing.ifname));
+        }
+        Ok(())
     }
 
     /// Removes truncated cache files. While such a file exists, libcni cannot delete its attachment.
@@ -192,18 +211,20 @@ impl Plan {
         let is_stale = |at: &&Attachment| {
             let things = containers.get(&*at.container).map(Vec::as_slice).unwrap_or_default();
             let is_forced = options.force.contains(&*at.container)
-                || options.all && self.delete.iter().any(|entry| entry.attach.attachment == **at);
-            is_forced || host.verdict(&at.container, &at.ifname, things) != Some(KeepReason::Alive)
+                || options.detach_running && self.delete.iter().any(|entry| entry.attach.attachment == **at);
+            is_forced || host.verdict(&at.container, &at.ifname, things).is_none_or(|why| !why.is_alive())
         };
         Ok(self.stale.iter().filter(is_stale).cloned().collect())
     }
 
     fn examine(network: &Network, options: &PlanOptions, settings: &Settings) -> Result<(Self, bool)> {
+        let calls = Calls::scan();
         let cached = CachedAttachments::of(network, options, settings)?;
-        let survey =
+        let listed =
             settings.runtime.survey_with(network, cached.stale.iter().chain(&cached.stale_elsewhere));
-        survey.outcome?;
-        let (namespaces, calls) = (orphaned::scan(options)?, Calls::scan());
+        listed.outcome?;
+        // A plugin may have ended, or have been started, while the others listed their resources.
+        let (namespaces, calls) = (orphaned::scan(options)?, calls.and(Calls::scan()));
         let paths = cached.alive.iter().filter_map(|entry| entry.attach.netns.as_deref());
         let caches_are_complete = namespaces.are_all_at(paths);
         let host = Host { cached: &cached, namespaces: &namespaces, calls: &calls, caches_are_complete };
@@ -211,13 +232,13 @@ impl Plan {
         let mut stale: Vec<Attachment> =
             cached.stale.iter().map(|entry| entry.attach.attachment.clone()).collect();
         let mut is_settled = true;
-        let containers = by_container(&survey.things);
-        for ((container, ifname), things) in by_owner(&survey.things) {
+        let containers = by_container(&listed.things);
+        for ((container, ifname), things) in by_owner(&listed.things) {
             let forced = options.force.contains(container);
             let all = containers.get(container).map(Vec::as_slice).unwrap_or_default();
             let verdict = if forced { None } else { host.verdict(container, ifname, all) };
             // Resources of an attachment whose namespace was just deleted may only seem alive: its links still exist.
-            is_settled &= verdict != Some(KeepReason::Alive)
+            is_settled &= verdict.is_none_or(|why| !why.is_alive())
                 || !host.is_being_deleted(container, ifname)
                 || host.calls.has(container);
             if cached.is_alive(container, ifname) && !forced {
@@ -238,13 +259,13 @@ impl Plan {
                 stale.extend(attachment(container, ifname));
             }
         }
-        plan.foreign = survey.foreign;
+        plan.foreign = listed.foreign;
         plan.gc_plugins =
             plan.foreign.iter().filter(|kind| options.force.contains(&***kind)).cloned().collect();
         // If the path of a namespace was deleted, the cache's entry looks stale. But the attachment is alive if a
         // process is still in the namespace, or a plugin is running for it.
         let is_alive = |at: &Attachment| {
-            let mut alive = plan.kept.iter().filter(|(_, why)| *why == KeepReason::Alive);
+            let mut alive = plan.kept.iter().filter(|(_, why)| why.is_alive());
             alive.any(|(thing, _)| *thing.container == *at.container && *thing.ifname == *at.ifname)
                 || host.is_called(at, options)
         };
@@ -261,6 +282,7 @@ impl Plan {
         plan.alive = cached.unwanted_alive;
         plan.stale = stale.into_iter().collect();
         plan.stale_elsewhere = cached.stale_elsewhere;
+        plan.omit_cached(network, options, settings)?;
         Ok((plan, is_settled))
     }
 }
@@ -302,7 +324,7 @@ struct Host<'a> {
 }
 
 impl Host<'_> {
-    /// Why an attachment's resources are kept. `None` if the container is dead, or if `--all` removes the attachment.
+    /// Why an attachment's resources are kept. `None` if the container is dead, or if `--detach-running` removes the attachment.
     /// `things` are all resources of the container.
     fn verdict(&self, container: &str, ifname: &str, things: &[&Thing]) -> Option<KeepReason> {
         if container.is_empty() {
@@ -314,10 +336,14 @@ impl Host<'_> {
         if self.cached.is_unwanted(container, ifname) {
             return None;
         }
+        // A runtime starts a container, perhaps again under its id.
+        if self.calls.has_add(container) {
+            return Some(KeepReason::Starting);
+        }
         if self.cached.is_alive(container, ifname) || things.iter().any(leads_to_namespace) {
             return Some(KeepReason::Alive);
         }
-        // The container is being started again under its id, or deleted.
+        // A plugin deletes or checks the attachment.
         if self.calls.has(container) {
             return Some(KeepReason::Alive);
         }
@@ -327,12 +353,12 @@ impl Host<'_> {
             return None;
         }
         // If a process could not be examined, it may belong to this container.
-        let is_blind = self.namespaces.is_blind();
+        let may_miss_processes = self.namespaces.may_miss_processes();
         let has_address = |thing: &&Thing| thing.address.is_some_and(|ip| self.namespaces.may_have(ip));
         let has_path = |thing: &&Thing| thing.netns.as_deref().is_some_and(|path| self.is_at(path));
         if things.iter().any(|thing| has_address(thing) || has_path(thing))
             || self.namespaces.has_container(container)
-            || !is_blind && self.calls.may_be_for(container)
+            || !may_miss_processes && self.calls.may_be_for(container)
         {
             return Some(KeepReason::Alive);
         }
@@ -343,11 +369,11 @@ impl Host<'_> {
                 || thing.netns.is_some()
                 || self.namespaces.leads_to_namespace(&thing.name) == Some(false)
         };
-        let is_dead = !is_blind && (self.caches_are_complete || things.iter().any(is_traceable));
+        let is_dead = !may_miss_processes && (self.caches_are_complete || things.iter().any(is_traceable));
         (!is_dead || self.cached.is_unreadable(container, ifname)).then_some(KeepReason::Unsure)
     }
 
-    /// Whether a plugin is running for an attachment that neither `--all` nor `--force` removes.
+    /// Whether a plugin is running for an attachment that neither `--detach-running` nor `--force` removes.
     fn is_called(&self, at: &Attachment, options: &PlanOptions) -> bool {
         let is_removed = self.cached.is_unwanted(&at.container, &at.ifname);
         self.calls.has(&at.container) && !is_removed && !options.force.contains(&*at.container)

@@ -31,8 +31,8 @@ const ADD_EXAMPLES: &str = "Examples:
                                        a second interface of a process";
 
 const GC_EXAMPLES: &str = "Examples:\n  cnitool gc --dry-run              list stale resources of all networks\n  cnitool gc --all --older-than 1h  \
-    what cni-gc.timer runs\n  cnitool gc pods                   remove stale resources of this network\n  cnitool gc pods --force 8f3c      also resources of container 8f3c\n  \
-    cnitool gc pods --all             remove all attachments of cnitool";
+    what cni-gc.timer runs\n  cnitool gc pods                   remove stale resources of this network\n  cnitool gc pods --force 8f3c      also remove resources of container 8f3c\n  \
+    cnitool gc pods --detach-running  also detach running containers whose attachment is in --cache-dir";
 
 const VALIDATE_EXAMPLES: &str = "Examples:\n  cnitool validate                 all networks of --conf-dir\n  \
     cnitool validate web.conflist    a file before you copy it there";
@@ -168,7 +168,8 @@ pub enum Command {
     },
     /// Print metrics of all networks for Prometheus: addresses, attachments, stale resources, repairs
     ///
-    /// For the textfile collector of node_exporter, run it from a timer with --to DIRECTORY/cni.prom. Changes nothing.
+    /// For the textfile collector of node_exporter, run it from a timer with --to DIRECTORY/cni.prom. The
+    /// command changes nothing, except that it stores when it first found each stale resource (/run/ferrule/stale.boot).
     Metrics {
         /// Write to this file, atomically
         #[arg(long, value_name = "FILE")]
@@ -307,9 +308,13 @@ pub struct AddOptions {
 
 #[derive(Args, Debug)]
 pub struct GcOptions {
-    /// Without NETWORK: all networks. With NETWORK: also remove live attachments in cnitool's own cache (--cache-dir)
+    /// All networks of all runtimes
     #[arg(long)]
     pub all: bool,
+    /// Also detach running containers of NETWORK whose attachment is in --cache-dir. By default, this is also the cache of
+    /// containerd, CRI-O, nerdctl, Nomad and Podman
+    #[arg(long, requires = "network")]
+    pub detach_running: bool,
     /// Also remove resources that gc keeps: those of this container, or with this name. Or send GC to this plugin of another vendor. Repeatable
     #[arg(long, value_name = "NAME")]
     pub force: Vec<String>,

@@ -1,5 +1,6 @@
 //! Error codes of the specification (section 5, "Error"), with advice. docs/errors.md contains the same table.
 
+use runtime::Error;
 use serde_json::{Value, json};
 
 /// The meaning of an error code, and advice.
@@ -8,6 +9,13 @@ pub struct Explained {
     pub code: u32,
     pub meaning: &'static str,
     pub advice: &'static str,
+}
+
+/// The remedy for a failure: the details of its errors, or else the command that explains its code.
+pub fn remedy(error: &Error) -> String {
+    let details: Vec<&str> = error.failures().map(|failure| failure.error.details()).collect();
+    let details = details.into_iter().filter(|details| !details.is_empty()).collect::<Vec<_>>().join("; ");
+    if details.is_empty() { format!("run `cnitool explain {}` for details", error.code()) } else { details }
 }
 
 impl Explained {

@@ -24,9 +24,9 @@ pub fn attachments(all: bool, settings: &Settings, ui: &Ui) -> Result<Vec<Entry>
 /// # Errors
 /// If a cache cannot be read.
 pub fn of_all_caches(settings: &Settings, ui: &Ui) -> Result<Vec<Entry>> {
-    let (entries, unreadable) = survey(settings)?;
+    let (entries, unreadable) = read_caches(settings)?;
     for path in unreadable {
-        ui.warn(&format!("{} is skipped: it is damaged, or not a result of ADD", path.display()));
+        ui.warn(&format!("file {} is skipped: it is damaged, or not a result of ADD", path.display()));
     }
     Ok(entries)
 }
@@ -34,8 +34,8 @@ pub fn of_all_caches(settings: &Settings, ui: &Ui) -> Result<Vec<Entry>> {
 /// A network, and the plugin directories of its runtimes.
 pub type Known = (Network, Vec<PathBuf>);
 
-/// The networks with the plugin directories of their runtimes: those of these directories and of Podman's driver, and
-/// networks that only these attachments contain.
+/// The networks of these directories, of Podman's driver, and of these attachments, each with the plugin directories of
+/// its runtime. If only an attachment contains a network, its runtime is unknown, and it has no plugin directories.
 ///
 /// # Errors
 /// If a directory cannot be read.
@@ -56,7 +56,7 @@ pub fn networks(dirs: &[NetworkDir], entries: &[Entry]) -> Result<BTreeMap<Netwo
 ///
 /// # Errors
 /// If a cache cannot be read.
-pub fn survey(settings: &Settings) -> Result<(Vec<Entry>, Vec<PathBuf>)> {
+pub fn read_caches(settings: &Settings) -> Result<(Vec<Entry>, Vec<PathBuf>)> {
     let mut known: BTreeMap<(NetworkName, cni::Attachment), Entry> = BTreeMap::new();
     let mut all_unreadable = Vec::new();
     for cache in settings.runtime.results().with_others_of_host() {

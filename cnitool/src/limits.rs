@@ -52,7 +52,7 @@ impl Limit {
     pub fn text(&self) -> String {
         let does = if self.direction == "ingress" { "receives" } else { "sends" };
         let (rate, burst) = (with_unit(self.rate), with_unit(self.burst));
-        format!("{does} {rate}bit/s, burst {burst}bit, kept by {}", self.link)
+        format!("{does} {rate}bit/s, burst {burst}bit, enforced by {}", self.link)
     }
 
     pub fn json(&self) -> Value {

@@ -6,9 +6,13 @@ use std::time::SystemTime;
 
 use runtime::{Entry, Network};
 
-use crate::cleanup::{KeepReason, Plan, PlanOptions};
+use crate::cleanup::{Plan, PlanOptions};
 use crate::commands::status::{Fill, fill};
 use crate::doctor::Host;
+
+mod sightings;
+
+use sightings::Sightings;
 
 /// The name of the note with the number of repairs since boot.
 pub const REPAIRS: &str = "repairs";
@@ -37,6 +41,11 @@ const STALE_OLDEST: Metric = (
     "gauge",
     "Age of the oldest stale attachment of a network; 0 if there is none.",
 );
+const STALE_KNOWN: Metric = (
+    "cni_stale_known_age_seconds",
+    "gauge",
+    "Time since cnitool metrics first found the stale resource of a network that it has known for longest; 0 if there is none.",
+);
 const UNKNOWN: Metric = (
     "cni_unattributed_things",
     "gauge",
@@ -50,19 +59,21 @@ const REPAIRED: Metric = (
     "Attachments whose rules cnitool repair has restored since the host was started.",
 );
 
-const ALL: [Metric; 9] = [USED, FREE, ATTACHMENTS, OLDEST, STALE, STALE_OLDEST, UNKNOWN, FAILED, REPAIRED];
+const ALL: [Metric; 10] =
+    [USED, FREE, ATTACHMENTS, OLDEST, STALE, STALE_OLDEST, STALE_KNOWN, UNKNOWN, FAILED, REPAIRED];
 
 /// Samples, by metric.
 #[derive(Debug, Default)]
 struct Samples(BTreeMap<&'static str, Vec<String>>);
 
-/// Collects the metrics of the host.
+/// Collects the metrics of the host. Stores when each stale resource was first found.
 pub fn text(host: &Host<'_>) -> String {
     let mut samples = Samples::default();
+    let mut sightings = Sightings::read();
     for one in &host.known {
         samples.addresses(&one.network);
         samples.attachments(&one.network, &host.entries);
-        // GC leaves such a network alone, so nobody can act on what is stale in it.
+        // GC does not touch such a network.
         if one.network.disable_gc {
             continue;
         }
@@ -71,8 +82,13 @@ pub fn text(host: &Host<'_>) -> String {
         samples.put(FAILED, &labels, u128::from(plan.is_some()));
         if let Some(plan) = plan {
             samples.stale(&one.network, &plan);
+            let age = sightings.note(&one.network.name, &plan);
+            samples.put(STALE_KNOWN, &labels, u128::from(age));
+        } else {
+            sightings.keep(&one.network.name);
         }
     }
+    sightings.write();
     let repairs = system::boot::noted(REPAIRS).and_then(|count| count.parse().ok()).unwrap_or_default();
     samples.put(REPAIRED, &[], repairs);
     samples.render()
@@ -116,7 +132,7 @@ impl Samples {
         }
         let oldest = plan.delete.iter().chain(&plan.stale_elsewhere).filter_map(age).max();
         self.put(STALE_OLDEST, &[name], oldest.unwrap_or_default());
-        let unknown = plan.kept.iter().filter(|(_, why)| *why != KeepReason::Alive).count();
+        let unknown = plan.kept.iter().filter(|(_, why)| !why.is_alive()).count();
         self.put(UNKNOWN, &[name], unknown as u128);
     }
 

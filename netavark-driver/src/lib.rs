@@ -101,8 +101,8 @@ fn in_words(error: &Error) -> String {
     }
 }
 
-/// Writes a line to Podman's terminal.
+/// Writes a warning to Podman's terminal.
 #[expect(clippy::print_stderr, reason = "netavark passes it through to Podman's terminal")]
 fn warn(text: impl Display) {
-    eprintln!("cni: {text}");
+    eprintln!("cni: warning: {text}");
 }

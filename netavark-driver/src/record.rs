@@ -66,8 +66,8 @@ fn is_used(runtime: &Runtime, chain: &Chain) -> Result<bool> {
     if !entries.is_empty() || !unreadable.is_empty() {
         return Ok(true);
     }
-    let survey = runtime.clone().deadline(TIMEOUT).survey(chain);
-    Ok(survey.outcome.is_err() || !survey.things.is_empty() || !survey.foreign.is_empty())
+    let listed = runtime.clone().deadline(TIMEOUT).survey(chain);
+    Ok(listed.outcome.is_err() || !listed.things.is_empty() || !listed.foreign.is_empty())
 }
 
 fn path(cache: &Cache, name: &NetworkName) -> PathBuf {

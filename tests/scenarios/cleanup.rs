@@ -116,7 +116,7 @@ fn gc_removes_stale_resources_of_a_killed_setup_by_podmans_driver() {
     assert!(leases().is_empty() && !rules(&lab).contains("net/torn/"), "{}", rules(&lab));
 }
 
-/// Podman may have created the namespace a moment ago, for an ADD that has not started yet.
+/// Podman may not have started the container's first process yet.
 #[test]
 fn a_young_namespace_of_podman_that_no_process_uses_keeps_everything() {
     beyond_reference!("gc");
@@ -175,8 +175,8 @@ fn gc_keeps_and_lists_resources_of_live_containers_and_removes_stale_ones() {
     assert!([&known, &unknown].iter().all(|pod| pod.link("eth0").is_some()));
     assert!(rules(&lab).contains("net/unknown/eth0"));
 
-    tool.says("gc net --all");
-    assert_eq!(leases(), ["10.204.2.3"], "--all removes what is in cnitool's own cache only");
+    tool.says("gc net --detach-running");
+    assert_eq!(leases(), ["10.204.2.3"], "--detach-running removes what is in cnitool's own cache only");
     tool.says("gc net --force unknown");
     assert!(leases().is_empty() && unknown.link("eth0").is_none());
 }
@@ -214,6 +214,57 @@ fn an_attachment_that_is_created_while_gc_runs_keeps_everything() {
     assert!(rules(&lab).contains("8091"), "the host port was deleted");
     assert_eq!(leases().len(), 1);
     assert!(!rules(&lab).contains("net/gone/"));
+}
+
+/// The runtime writes its cache only after all plugins of the network have run.
+#[test]
+fn gc_says_that_a_container_is_being_started_and_does_not_advise_to_remove_it() {
+    beyond_reference!("gc");
+    let lab = Lab::new();
+    let pod = lab.container("starting");
+    let (running, go_on) = (lab.dir().join("running"), lab.dir().join("go-on"));
+    let script = format!(
+        "cat >/dev/null; [ \"$CNI_COMMAND\" = ADD ] || exit 0; touch {}; while [ ! -e {} ]; do sleep 0.01; done; exit 1",
+        running.display(),
+        go_on.display()
+    );
+    lab.fake_plugin("slow", &script);
+    let ours = json!([bridge("10.218.1.0/24"), ports()]);
+    let slow = json!([bridge("10.218.1.0/24"), ports(), {"type": "slow"}]);
+    lab.configure("10-net.conflist", &network("1.1.0", &slow));
+    let tool = lab.cnitool();
+    let mut add = tool.spawn(&format!("add net starting --container-id starting -p 8099:80 {ELSEWHERE}"));
+    lab.host().wait_until("the last plugin runs", |_| running.exists());
+    lab.configure("10-net.conflist", &network("1.1.0", &ours));
+
+    let kept = tool.json("gc net --dry-run")["kept"].clone();
+    let kept = kept.as_array().unwrap();
+    assert!(!kept.is_empty() && kept.iter().all(|one| one["why"] == "kept: is being started"), "{kept:#?}");
+    let collected = tool.run("gc net");
+    assert!(collected.succeeded() && collected.stderr.contains("kept: is being started"), "{collected:#?}");
+    assert!(!collected.stderr.contains("--force"), "{collected:#?}");
+    assert!(pod.link("eth0").is_some() && leases().len() == 1 && rules(&lab).contains("8099"));
+    fs::write(go_on, "").unwrap();
+    assert!(!add.wait().unwrap().success());
+}
+
+/// GC reads the caches, and then asks the plugins. The ADD of another runtime may end in between.
+#[test]
+fn an_attachment_whose_runtime_writes_its_cache_while_gc_looks_is_not_listed() {
+    beyond_reference!("gc");
+    let lab = Lab::new();
+    let pod = lab.container("late");
+    let tool = lab.cnitool();
+    lab.configure("10-net.conflist", &network("1.1.0", &json!([bridge("10.218.2.0/24")])));
+    tool.says(&format!("add net late --container-id late {ELSEWHERE}"));
+    assert_eq!(dry_run(&tool)[1].len(), 3, "no cache contains it");
+    let program = "#!/bin/sh\n[ \"$1\" = collect ] || exit 0\ncat >/dev/null\n\
+        mkdir -p /var/lib/cni/results; mv /run/lab/elsewhere/results/net-late-eth0 /var/lib/cni/results/\n";
+    write_program(&Lab::plugin_dir().join("runtime"), program);
+    let plugins = json!([{"type": "runtime"}, bridge("10.218.2.0/24")]);
+    lab.configure("10-net.conflist", &network("1.1.0", &plugins));
+    assert_eq!(dry_run(&tool), [[""; 0]; 2]);
+    assert!(pod.link("eth0").is_some());
 }
 
 /// DEL needs the configuration of the ADD. The second attachment is in the cache of Multus, so cnitool sends no DEL for it.
@@ -267,7 +318,7 @@ fn rules_of_an_unknown_container_are_kept_until_force_names_them() {
     let name = kept[0]["name"].as_str().unwrap().to_owned();
     let before = rules(&lab);
     let collected = tool.run("gc net");
-    let advice = "remove things of unknown containers with --force NAME";
+    let advice = "to remove resources of unknown containers, pass --force NAME";
     assert!(collected.succeeded() && collected.stderr.contains(advice), "{collected:#?}");
     assert!(!collected.stderr.contains("--force CONTAINER"), "{collected:#?}");
     assert!(rules(&lab) == before && before.contains(&name), "{before}");

@@ -69,7 +69,7 @@ fn an_attachment_is_listed_shown_and_drawn_with_its_live_state() {
     assert_eq!(shown[0]["addresses"][0]["there"], false);
     pod.vanish();
     assert_eq!(tool.json("list attachments")[0]["alive"], false);
-    assert!(tool.says("show web1").contains("gone"));
+    assert!(tool.says("show web1").contains("missing"));
     assert_eq!(tool.run("show other").exit, Some(3));
 }
 
@@ -341,8 +341,11 @@ fn limits_of_bandwidth_are_shown_as_the_kernel_has_them() {
     assert_eq!(limits[0]["burst"], 800_000);
     let host_end = limits[0]["interface"].as_str().unwrap();
     let text = tool.says("show web1");
-    assert!(text.contains(&format!("limit receives 8 Mbit/s, burst 800 kbit, kept by {host_end}")), "{text}");
-    assert!(text.contains("limit sends 1.5 Mbit/s, burst 2 Gbit, kept by bwp"), "{text}");
+    assert!(
+        text.contains(&format!("limit receives 8 Mbit/s, burst 800 kbit, enforced by {host_end}")),
+        "{text}"
+    );
+    assert!(text.contains("limit sends 1.5 Mbit/s, burst 2 Gbit, enforced by bwp"), "{text}");
 
     lab.host().sh(&format!("tc qdisc delete dev {host_end} root"));
     assert_eq!(tool.json("show web1")[0]["limits"][0]["direction"], "egress");
@@ -491,7 +494,7 @@ fn attachments_of_deleted_namespaces_are_removed_and_the_others_stay() {
     assert_eq!(collected(&tool)["removed"], 1);
     assert_eq!(leases(), ["10.1.2.3"]);
     assert!(alive.link("eth0").is_some());
-    tool.says("gc net --all");
+    tool.says("gc net --detach-running");
     assert!(leases().is_empty());
 }
 
@@ -518,7 +521,7 @@ fn attachments_in_the_caches_of_other_runtimes_are_valid() {
     pods_of[1].vanish();
     collected(&tool);
     assert_eq!(leases(), ["10.1.2.2", "10.1.2.4"]);
-    tool.says("gc net --all");
+    tool.says("gc net --detach-running");
     assert_eq!(leases(), ["10.1.2.4"], "the kubelet's attachment is not cnitool's own");
 }
 
@@ -703,7 +706,7 @@ fn status_lists_the_plugins_that_it_could_not_call_and_why() {
         (&Value::Null, &json!({"plugin": "older", "why": why}))
     );
     let table = tool.says("status");
-    assert!(table.contains("not asked") && table.contains(why) && !table.contains(" ready"), "{table}");
+    assert!(table.contains("unknown") && table.contains(why) && !table.contains(" ready"), "{table}");
 }
 
 /// A network of bridge and portmap.
@@ -842,15 +845,35 @@ fn gc_of_all_networks_reports_live_containers() {
     }
     gone.vanish();
     lab.host().wait_until("the pair is deleted", |host| host.ip("link show master br0").len() == 2);
-    let preview = tool.json("gc net --dry-run --all");
+    let preview = tool.json("gc net --dry-run --detach-running");
     let would = preview["wouldRemove"].as_array().unwrap().iter();
     let alive: Vec<_> = would.filter(|one| one["alive"] == true).map(|one| &one["containerID"]).collect();
     assert_eq!(alive, ["one", "two"]);
-    let said = tool.says("gc net --all");
+    let said = tool.says("gc net --detach-running");
     assert!(said.contains("network net: 2 live attachments, 1 stale attachment"), "{said}");
     assert!(leases().is_empty());
-    let said = tool.says("gc net --all");
+    let said = tool.says("gc net --detach-running");
     assert!(said.contains("✓ network net: nothing removed"), "{said}");
+}
+
+/// `--all` means all networks. Next to it, `gc NETWORK --all` must not detach running containers.
+#[test]
+fn gc_refuses_all_with_a_network_and_says_what_to_use() {
+    beyond_reference!("gc");
+    let lab = Lab::new();
+    let pod = lab.container("pod");
+    lab.configure("10-net.conflist", &pods("1.0.0", "10.1.2.0/24"));
+    let tool = lab.cnitool();
+    tool.says("add net pod --container-id pod");
+    for (line, advice) in [
+        ("gc net --all", "run `cnitool gc net` or `cnitool gc --all`"),
+        ("gc net --all --dry-run", "run `cnitool gc net --detach-running`"),
+        ("gc --detach-running --dry-run", "<NETWORK>"),
+    ] {
+        let refused = tool.run(line);
+        assert!(refused.exit == Some(2) && refused.stderr.contains(advice), "{line}: {refused:#?}");
+    }
+    assert!(pod.link("eth0").is_some() && leases().len() == 1);
 }
 
 #[test]
@@ -871,11 +894,13 @@ fn a_failed_gc_reports_the_failure_and_counts_only_removed_objects() {
     for name in ["one", "two"] {
         tool.says(&format!("add net {name} --container-id {name}"));
     }
-    let failed = tool.run("gc net --all");
+    let failed = tool.run("gc net --detach-running");
     let said = &failed.stdout;
     assert!(
         !failed.succeeded()
-            && said.contains("✗ network net: 1 live attachment removed, and a plugin has failed"),
+            && said.contains(
+                "✗ network net: GC failed: 1 live attachment removed; other resources may have been removed"
+            ),
         "{said}"
     );
     assert!(said.contains("one") && !said.contains("stale"), "{said}");
@@ -890,7 +915,7 @@ fn a_repair_that_repairs_nothing_is_no_success_unless_nothing_was_missing() {
     let tool = on_a_terminal(&lab);
     tool.says("add net one -p 8080:80 --container-id one");
     tool.says("add net gone --container-id gone");
-    assert!(tool.says("repair net").contains("✓ attachments: 2 without losses"));
+    assert!(tool.says("repair net").contains("✓ attachments: 2 complete"));
     gone.vanish();
     lab.host().sh("nft delete table inet ferrule");
     let said = tool.says("repair net");

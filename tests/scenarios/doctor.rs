@@ -62,7 +62,7 @@ fn nothing_is_wrong_on_a_healthy_host_and_doctor_changes_nothing() {
     let tool = healthy(&lab);
     tool.says("add net pod");
     let before = lab.snapshot();
-    assert!(tool.says("doctor").contains("1 networks and 1 attachments checked: nothing is wrong"));
+    assert!(tool.says("doctor").contains("1 network and 1 attachment checked: nothing is wrong"));
     lab.snapshot().assert_same(&before);
 }
 
@@ -261,7 +261,7 @@ fn resources_without_a_known_container_are_a_note_and_do_not_change_the_exit_cod
     tool.says("add web quiet --container-id x7f3 -p 8089:80 --cache-dir /run/lab/elsewhere");
     // Only the rules are left of the container.
     lab.host().sh("ip -n quiet link del eth0");
-    finds(&tool, "stale", &["note", "network web", "unknown whether", "--force CONTAINER"]);
+    finds(&tool, "stale", &["note", "network web", "whose container may be alive", "--force CONTAINER"]);
     assert_eq!(tool.run("doctor").exit, Some(0));
     tool.says("gc web --force x7f3");
     finds_nothing(&tool, "stale");
@@ -284,7 +284,7 @@ fn an_attachment_that_lost_its_rules_or_its_address_is_an_error_with_the_remedy_
     finds(
         &tool,
         "attachments.check",
-        &["error", "attachment net/web/eth0", "CHECK fails", "run `cnitool repair net`"],
+        &["error", "attachment net/web/eth0", "CHECK failed", "run `cnitool repair net`"],
     );
     tool.says("repair net");
     finds_nothing(&tool, "attachments.check");

@@ -111,6 +111,41 @@ fn a_network_whose_plugin_lists_no_resources_counts_as_not_examined() {
     assert!(!text.contains(r#"cni_stale_oldest_age_seconds{network="net"}"#), "{text}");
 }
 
+/// A lease without an attachment in a cache has no other age.
+#[test]
+fn a_stale_resource_ages_from_run_to_run_until_gc_removes_it() {
+    beyond_reference!("gc");
+    let lab = Lab::new();
+    let [old, young] = ["old", "young"].map(|id| lab.container(id));
+    let bridge = json!({"type": "bridge", "bridge": "br0", "ipam": host_local(&[&["10.212.7.0/29"]])});
+    lab.configure("10-net.conflist", &json!({"cniVersion": "1.1.0", "name": "net", "plugins": [bridge]}));
+    let tool = lab.cnitool();
+    let age = || value(&tool.says("metrics"), r#"cni_stale_known_age_seconds{network="net"}"#);
+    let is_deleted = |count: usize| {
+        lab.host().wait_until("the pair is deleted", |host| host.ip("link show master br0").len() == count);
+    };
+    ["old", "young"]
+        .iter()
+        .for_each(|id| drop(tool.says(&format!("add net {id} --container-id {id} {ELSEWHERE}"))));
+    assert_eq!(age(), 0, "nothing is stale");
+    old.vanish();
+    is_deleted(1);
+    age();
+    // As if the first run had been four hours ago.
+    let note = "/run/ferrule/stale.boot";
+    let text = fs::read_to_string(note).unwrap();
+    let seconds: u64 = text.split(['"', ':', '}']).find_map(|word| word.parse().ok()).unwrap();
+    fs::write(note, text.replace(&seconds.to_string(), &(seconds - 14_400).to_string())).unwrap();
+    young.vanish();
+    is_deleted(0);
+    for _ in 0..2 {
+        assert!(age() >= 14_400, "{:?}", fs::read_to_string(note));
+    }
+    tool.says("gc net");
+    assert_eq!(age(), 0);
+    assert!(!fs::read_to_string(note).unwrap().contains("lease"));
+}
+
 /// GC leaves a network with `disableGC` alone, and examines networks that only a cache contains.
 #[test]
 fn metrics_are_about_the_networks_that_gc_examines() {
@@ -136,7 +171,12 @@ fn metrics_are_about_the_networks_that_gc_examines() {
     assert_eq!(value(&text, r#"cni_stale_things{network="cached",kind="lease"}"#), 1);
     assert_eq!(value(&text, r#"cni_addresses_used{network="cached",range="10.212.6.1-10.212.6.6"}"#), 1);
     assert_eq!(value(&text, r#"cni_addresses_used{network="off",range="10.212.5.1-10.212.5.6"}"#), 1);
-    for series in ["cni_stale_things", "cni_stale_oldest_age_seconds", "cni_network_examined"] {
+    for series in [
+        "cni_stale_things",
+        "cni_stale_oldest_age_seconds",
+        "cni_stale_known_age_seconds",
+        "cni_network_examined",
+    ] {
         assert!(!text.contains(&format!(r#"{series}{{network="off""#)), "{series}:\n{text}");
     }
 }
@@ -173,6 +213,36 @@ fn the_alert_for_stale_things_fires_with_and_without_an_entry_in_a_cache() {
             let alerts = if fires { vec![alert(network)] } else { Vec::new() };
             json!({"interval": "1m", "input_series": series(network, things, age), "alert_rule_test": [
                 {"eval_time": "130m", "alertname": "CniStaleThings", "exp_alerts": alerts}]})
+        })
+        .collect();
+    let rules = repository().join("packaging/prometheus/alerts.yml");
+    let file = lab.dir().join("alerts.json");
+    fs::write(&file, json!({"rule_files": [rules], "tests": tests}).to_string()).unwrap();
+    let tested = Command::new(promtool).args(["test", "rules"]).arg(file).output().unwrap();
+    assert!(tested.status.success(), "{tested:?}");
+}
+
+/// With a GC every hour, no stale resource is known for three hours.
+#[test]
+fn the_alert_for_a_resource_that_no_gc_removes_fires_after_three_hours() {
+    let Some(promtool) = unpacked("prometheus").map(|tree| tree.join("usr/bin/promtool")) else { return };
+    let lab = Lab::new();
+    let alert = |network: &str| {
+        json!({
+            "exp_labels": {"instance": "i", "network": network, "severity": "warning"},
+            "exp_annotations": {
+                "summary": format!("i: no GC removes a stale resource of network {network}"),
+                "description": format!("Run `cnitool gc {network}`, and read its errors. Check that cni-gc.timer is enabled."),
+            },
+        })
+    };
+    let tests: Vec<_> = [("old", "10801x60", true), ("young", "10800x60", false), ("none", "0x60", false)]
+        .into_iter()
+        .map(|(network, age, fires)| {
+            let series = format!("cni_stale_known_age_seconds{{instance=\"i\",network=\"{network}\"}}");
+            let alerts = if fires { vec![alert(network)] } else { Vec::new() };
+            json!({"interval": "1m", "input_series": [{"series": series, "values": age}], "alert_rule_test": [
+                {"eval_time": "30m", "alertname": "CniStaleThingsKnownForLong", "exp_alerts": alerts}]})
         })
         .collect();
     let rules = repository().join("packaging/prometheus/alerts.yml");

@@ -20,7 +20,7 @@ pub struct CachedAttachments {
     pub alive: Vec<Entry>,
     pub stale: Vec<Entry>,
     pub stale_elsewhere: Vec<Entry>,
-    /// Attachments in cnitool's own cache, if `--all` removes them.
+    /// Attachments in cnitool's own cache, if `--detach-running` removes them.
     unwanted: Attachments,
     /// Attachments in `unwanted` that are alive.
     pub unwanted_alive: Attachments,
@@ -66,7 +66,7 @@ impl CachedAttachments {
                     // it.
                     entry.attach.netns = None;
                 }
-                let is_unwanted = is_own && options.all;
+                let is_unwanted = is_own && options.detach_running;
                 if is_alive && is_unwanted && !is_young {
                     unwanted_alive.push(entry.attach.attachment.clone());
                 }
@@ -89,7 +89,7 @@ impl CachedAttachments {
         this.stale.retain(|entry| !is_alive(entry));
         this.stale_elsewhere.retain(|entry| !is_alive(entry));
         this.alive = alive;
-        if options.all {
+        if options.detach_running {
             this.unwanted = this.stale.iter().map(|entry| entry.attach.attachment.clone()).collect();
             this.unwanted_alive = unwanted_alive.into_iter().collect();
         }

@@ -30,7 +30,7 @@ pub fn run(network: &str, outside: Vec<IpAddr>, settings: &Settings, ui: &Ui) ->
 }
 
 fn text(network: &str, rows: &[Row], failed: usize, ui: &Ui) -> String {
-    let mut table = Table::new(["PROMISE", "FROM", "TO", "RESULT", ""]);
+    let mut table = Table::new(["CHECK", "FROM", "TO", "RESULT", ""]);
     for Row { promise, from, to, outcome } in rows {
         let (result, style, details) = match outcome {
             Outcome::Passed(details) => ("passed", Style::Good, details.clone()),

@@ -36,7 +36,12 @@ fn text(host: &Host<'_>, found: &[(&str, Finding)], ui: &Ui) -> String {
     let mut text: String = found.iter().map(|(_, finding)| shown(finding, ui)).collect();
     let count = |severity| found.iter().filter(|(_, finding)| finding.severity == severity).count();
     let (errors, warnings) = (count(Severity::Error), count(Severity::Warning));
-    let scope = format!("{} networks and {} attachments checked", host.networks.len(), host.entries.len());
+    let counted = |count: usize, what: &str| format!("{count} {what}{}", if count == 1 { "" } else { "s" });
+    let scope = format!(
+        "{} and {} checked",
+        counted(host.networks.len(), "network"),
+        counted(host.entries.len(), "attachment")
+    );
     text += &match (errors, warnings) {
         (0, 0) => format!("{} {scope}: nothing is wrong\n", ui.styled(Style::Good, "✓")),
         _ => format!("{} {scope}: errors: {errors}, warnings: {warnings}\n", ui.styled(Style::Bad, "✗")),

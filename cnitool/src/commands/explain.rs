@@ -42,11 +42,23 @@ fn subject(name: &str) -> Result<Subject> {
     schema::plugin(name).map(Subject::Plugin).ok_or_else(|| {
         let error = cni::Error::config(format!("{name:?} is neither a plugin of Ferrule nor an error code"));
         let near = schema::nearest(name, schema::plugins().map(|plugin| plugin.name));
-        error.detail(near.map(|near| format!("did you mean {near:?}?")).unwrap_or_default()).into()
+        error.detail(advice(near, "`cnitool explain` lists the plugins and the error codes")).into()
     })
 }
 
+/// The similar name, or else where all names are.
+fn advice(near: Option<&str>, list: &str) -> String {
+    near.map_or_else(|| list.to_owned(), |near| format!("did you mean {near:?}?"))
+}
+
 impl Subject {
+    fn name(&self) -> &'static str {
+        match self {
+            Self::Network => "network",
+            Self::Plugin(plugin) => plugin.name,
+        }
+    }
+
     fn keys(&self) -> Vec<&'static Key> {
         match self {
             Self::Network => LIST.iter().collect(),
@@ -68,13 +80,14 @@ impl Subject {
             let key = keys.iter().find(|key| key.name.eq_ignore_ascii_case(step)).copied();
             let key = key.ok_or_else(|| {
                 let near = schema::nearest(step, keys.iter().map(|key| key.name));
-                let near = near.map(|near| format!("did you mean {near:?}?")).unwrap_or_default();
-                cni::Error::config(format!("there is no key {step:?}")).detail(near)
+                let name = self.name();
+                cni::Error::config(format!("{name} has no key {step:?}"))
+                    .detail(advice(near, &format!("`cnitool explain {name}` lists the keys")))
             })?;
             keys = key.takes.keys().iter().collect();
             found = Some(key);
         }
-        Ok(found.ok_or_else(|| cni::Error::config("no key is named"))?)
+        Ok(found.ok_or_else(|| cni::Error::config(format!("no key of {} is named", self.name())))?)
     }
 
     fn json(&self) -> Value {

@@ -4,13 +4,15 @@ use std::env;
 use std::ffi::OsString;
 use std::time::Duration;
 
+use clap::CommandFactory;
+use clap::error::ErrorKind;
 use cni::{Attachment, Attachments, NetworkName, Thing};
 use runtime::{Entry, Error, Network, Result};
 use serde_json::{Value, json};
 
 use crate::again::again;
 use crate::cleanup::{KeepReason, Plan, PlanOptions};
-use crate::cli::GcOptions;
+use crate::cli::{Cli, GcOptions};
 use crate::known::{self, Known};
 use crate::network_dirs;
 use crate::runtimes;
@@ -19,16 +21,20 @@ use crate::signals::Signals;
 use crate::table::Table;
 use crate::ui::{Style, Ui};
 
-/// Removes stale attachments of a network (with `--all` also live ones), or stale ones of all networks. Or lists
-/// them.
+/// Removes stale attachments of a network (with `--detach-running` also live ones), or stale ones of all networks. Or
+/// lists them.
 pub fn run(network: Option<&str>, options: &GcOptions, settings: &Settings, ui: &Ui) -> Result<()> {
+    if options.all
+        && let Some(network) = network
+    {
+        refuse_all_of(network);
+    }
     if let Some(pause) = options.every {
         return repeat(pause, ui);
     }
     Signals::unblock();
     let plan_options = PlanOptions {
-        // Without a network, `--all` means all networks. Then no live attachment is removed.
-        all: options.all && network.is_some(),
+        detach_running: options.detach_running,
         force: options.force.iter().cloned().collect(),
         older_than: options.older_than,
     };
@@ -64,6 +70,16 @@ pub fn run(network: Option<&str>, options: &GcOptions, settings: &Settings, ui: 
     failed.into_iter().reduce(Error::and).map_or(Ok(()), Err)
 }
 
+/// `--all` means all networks. With a network, the caller may mean either.
+fn refuse_all_of(network: &str) -> ! {
+    let text = format!(
+        "--all means all networks, so it cannot be used with network {network}. To remove stale resources, run `cnitool \
+         gc {network}` or `cnitool gc --all`. To also detach running containers of --cache-dir, run `cnitool gc {network} \
+         --detach-running`"
+    );
+    Cli::command().error(ErrorKind::ArgumentConflict, text).exit()
+}
+
 /// Runs GC now and after each pause, until a signal arrives.
 fn repeat(pause: Duration, ui: &Ui) -> Result<()> {
     let signals = Signals::block()?;
@@ -92,13 +108,13 @@ fn without_every(mut arguments: impl Iterator<Item = OsString>) -> Vec<OsString>
 struct Gc {
     network: NetworkName,
     plan: Plan,
-    /// False if a plugin has failed. The error names the plugin.
+    /// False if an operation has failed, for example a plugin's. The error names it.
     is_complete: bool,
 }
 
 fn has_no_gc(network: &Network, ui: &Ui) -> bool {
     if network.disable_gc {
-        ui.warn(&format!("the configuration of network {} has disableGC: gc removes nothing", network.name));
+        ui.warn(&format!("the configuration of network {} has disableGC: GC removes nothing", network.name));
     }
     network.disable_gc
 }
@@ -176,15 +192,19 @@ fn report(all: &[Gc], several: bool, ui: &Ui) -> Result<()> {
         for (thing, why) in &gc.plan.kept {
             ui.warn(&format!("network {}: {}: {}", gc.network, text(thing), why.text()));
         }
-        let (unowned, owned): (Vec<_>, Vec<_>) =
-            gc.plan.kept.iter().partition(|(_, why)| *why == KeepReason::NoOwner);
-        if !owned.is_empty() {
-            ui.warn(
-                "give the cache of their runtime with --cache-dir, or remove them with --force CONTAINER",
-            );
+        let has = |reasons: &[KeepReason]| gc.plan.kept.iter().any(|(_, why)| reasons.contains(why));
+        if has(&[KeepReason::Alive, KeepReason::Unsure]) {
+            ui.warn(&format!(
+                "network {}: if a runtime has the attachments of the kept resources in a cache, pass its directory \
+                 with --cache-dir. To remove the resources anyway, pass --force CONTAINER",
+                gc.network
+            ));
         }
-        if !unowned.is_empty() {
-            ui.warn("remove things of unknown containers with --force NAME: the name of the thing");
+        if has(&[KeepReason::NoOwner]) {
+            ui.warn(&format!(
+                "network {}: to remove resources of unknown containers, pass --force NAME with the resource's name",
+                gc.network
+            ));
         }
     }
     if ui.json() {
@@ -213,19 +233,22 @@ impl Gc {
         let (alive, stale): (Vec<_>, Vec<_>) =
             self.plan.delete.iter().partition(|entry| self.is_alive(entry));
         let things = if self.is_complete { self.plan.removed.len() } else { 0 };
-        let counts = [(alive.len(), "live attachment"), (stale.len(), "stale attachment"), (things, "thing")];
+        let counts =
+            [(alive.len(), "live attachment"), (stale.len(), "stale attachment"), (things, "resource")];
         let counted =
             |(count, what): (usize, &str)| format!("{count} {what}{}", if count == 1 { "" } else { "s" });
         let counts: Vec<String> = counts.into_iter().filter(|(count, _)| *count > 0).map(counted).collect();
         let removed = if counts.is_empty() { "nothing".to_owned() } else { counts.join(", ") };
-        let (mark, more) = match self.is_complete {
-            true => (ui.styled(Style::Good, "✓"), ""),
-            false => (ui.styled(Style::Bad, "✗"), ", and a plugin has failed"),
-        };
-        format!("{mark} network {}: {removed} removed{more}", self.network)
+        if self.is_complete {
+            return format!("{} network {}: {removed} removed", ui.styled(Style::Good, "✓"), self.network);
+        }
+        // A plugin that has failed may have removed some resources.
+        let removed = if counts.is_empty() { String::new() } else { format!("{removed} removed; ") };
+        let mark = ui.styled(Style::Bad, "✗");
+        format!("{mark} network {}: GC failed: {removed}other resources may have been removed", self.network)
     }
 
-    /// Whether a deleted attachment was alive, because of `--all`.
+    /// Whether a deleted attachment was alive, because of `--detach-running`.
     fn is_alive(&self, entry: &Entry) -> bool {
         let Attachment { container, ifname } = &entry.attach.attachment;
         self.plan.alive.contains(container, ifname)
@@ -235,8 +258,8 @@ impl Gc {
         let kinds: Vec<&str> = self.plan.foreign.iter().map(|kind| kind.as_str()).collect();
         if !kinds.is_empty() {
             ui.warn(&format!(
-                "network {}: {} cannot list their resources: gc only deletes their attachments in a cache \
-                 (--force PLUGIN sends GC to them)",
+                "network {}: plugins of other vendors cannot list their resources: {}. GC only deletes their \
+                 attachments in --cache-dir. To also call their GC, pass --force PLUGIN",
                 self.network,
                 kinds.join(", ")
             ));

@@ -156,12 +156,8 @@ impl Counts {
             return "no attachments".to_owned();
         }
         let whole = self.of - repaired - self.skipped - self.failed;
-        let counts = [
-            (repaired, "repaired"),
-            (whole, "without losses"),
-            (self.skipped, "skipped"),
-            (self.failed, "failed"),
-        ];
+        let counts =
+            [(repaired, "repaired"), (whole, "complete"), (self.skipped, "skipped"), (self.failed, "failed")];
         let counts: Vec<String> = counts
             .into_iter()
             .filter(|(count, _)| *count > 0)

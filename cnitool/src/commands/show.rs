@@ -65,6 +65,9 @@ struct View<'a> {
     ports: Vec<Port>,
 }
 
+/// The state of a link that does not exist, in JSON.
+const GONE: &str = "gone";
+
 impl<'a> View<'a> {
     fn of(entry: &'a Entry, host: Option<&'a Live>) -> Self {
         let container = entry.attach.netns.as_deref().and_then(Live::at);
@@ -94,7 +97,7 @@ impl<'a> View<'a> {
         match self.link(interface).map(state) {
             Some("up") => ("up", Style::Good),
             Some(other) => (other, Style::Warning),
-            None => ("gone", Style::Bad),
+            None => (GONE, Style::Bad),
         }
     }
 
@@ -122,12 +125,12 @@ impl<'a> View<'a> {
         let title = format!("{} of container {} on network {}", at.ifname, at.container, self.entry.network);
         let mut text = format!("{}\n", ui.styled(Style::Bold, &title));
         let netns = self.entry.attach.netns.as_deref();
-        let (path, there) = match (netns, &self.container) {
+        let (path, state) = match (netns, &self.container) {
             (None, _) => ("none".to_owned(), ui.styled(Style::Dim, "")),
-            (Some(path), Some(_)) => (path.display().to_string(), ui.styled(Style::Good, "there")),
-            (Some(path), None) => (path.display().to_string(), ui.styled(Style::Bad, "gone")),
+            (Some(path), Some(_)) => (path.display().to_string(), ui.styled(Style::Good, "exists")),
+            (Some(path), None) => (path.display().to_string(), ui.styled(Style::Bad, "missing")),
         };
-        text += &format!("  namespace {path} {there}\n");
+        text += &format!("  namespace {path} {state}\n");
         if let Some(runtime) = runtimes::beyond_id(runtimes::of_attachment(self.entry)) {
             text += &format!("  runtime {runtime}\n");
         }
@@ -156,7 +159,10 @@ impl<'a> View<'a> {
         let mut table = Table::new(["INTERFACE", "STATE", "KIND", "MAC", "MTU", "IN", "ON"]);
         for interface in &self.result.interfaces {
             let link = self.link(interface);
-            let (state, style) = self.state(interface);
+            let (state, style) = match self.state(interface) {
+                (GONE, style) => ("missing", style),
+                other => other,
+            };
             let mtu = link.map(|link| link.mtu).or(interface.mtu);
             let mac =
                 link.and_then(|link| link.mac).map(|mac| mac.to_string()).or_else(|| interface.mac.clone());
@@ -177,7 +183,7 @@ impl<'a> View<'a> {
     fn addresses(&self) -> Table {
         let mut table = Table::new(["ADDRESS", "STATE", "GATEWAY"]);
         for ip in &self.result.ips {
-            let (state, style) = there(self.has_address(ip));
+            let (state, style) = existence(self.has_address(ip));
             let gateway = ip.gateway.map(|gateway| gateway.to_string()).unwrap_or_default();
             table.row([(ip.address.to_string(), Style::Plain), (state, style), (gateway, Style::Plain)]);
         }
@@ -187,7 +193,7 @@ impl<'a> View<'a> {
     fn routes(&self) -> Table {
         let mut table = Table::new(["ROUTE", "STATE", "VIA"]);
         for route in &self.result.routes {
-            let (state, style) = there(self.has_route(route));
+            let (state, style) = existence(self.has_route(route));
             let via = route.gw.map(|gateway| gateway.to_string()).unwrap_or_default();
             table.row([(route.dst.to_string(), Style::Plain), (state, style), (via, Style::Plain)]);
         }
@@ -233,6 +239,6 @@ impl<'a> View<'a> {
     }
 }
 
-fn there(is: bool) -> (String, Style) {
-    if is { ("there".to_owned(), Style::Good) } else { ("gone".to_owned(), Style::Bad) }
+fn existence(exists: bool) -> (String, Style) {
+    if exists { ("exists".to_owned(), Style::Good) } else { ("missing".to_owned(), Style::Bad) }
 }

@@ -26,7 +26,7 @@ pub fn run(name: Option<&str>, settings: &Settings, ui: &Ui) -> Result<ExitCode>
         ui.print(&table(&answers).render(ui, ""))?;
     } else {
         for (plugin, why) in answers.iter().flat_map(|answer| &answer.unsupported) {
-            ui.warn(&format!("{plugin} was not asked: {why}"));
+            ui.warn(&format!("plugin {plugin} received no STATUS: {why}"));
         }
     }
     let failed = answers.into_iter().find_map(|answer| answer.status.err());
@@ -159,7 +159,7 @@ fn table(answers: &[Answer]) -> Table {
         let status = match (&answer.status, answer.is_ready()) {
             (Err(error), _) => (format!("not ready ({})", error.code()), Style::Bad),
             (_, Some(_)) => ("ready".to_owned(), Style::Good),
-            _ => ("not asked".to_owned(), Style::Warning),
+            _ => ("unknown".to_owned(), Style::Warning),
         };
         let mut lines: Vec<String> =
             answer.status.as_ref().err().map(ToString::to_string).into_iter().collect();

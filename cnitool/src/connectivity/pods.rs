@@ -14,6 +14,7 @@ use runtime::{Attach, Network, Result, Runtime};
 use serde_json::json;
 
 use super::{Outcome, Row, Test};
+use crate::codes;
 use crate::live::Live;
 
 const IFNAME: &str = "eth0";
@@ -74,18 +75,12 @@ impl Pod {
                 let network = network.clone();
                 Made::Pod(Box::new(Self { name, netns, result, port, network, attach }))
             }
-            Err(e) => {
-                let details: Vec<&str> = e.failures().map(|failure| failure.error.details()).collect();
-                let remedy = Some(details.join("; ")).filter(|details| !details.is_empty());
-                let remedy =
-                    remedy.unwrap_or_else(|| format!("run `cnitool explain {}` for details", e.code()));
-                Made::Failed(Row::new(
-                    "attach",
-                    format!("container {name}"),
-                    &*network.name,
-                    Outcome::failed(e.to_string(), remedy),
-                ))
-            }
+            Err(e) => Made::Failed(Row::new(
+                "attach",
+                format!("container {name}"),
+                &*network.name,
+                Outcome::failed(e.to_string(), codes::remedy(&e)),
+            )),
         })
     }
 
@@ -93,7 +88,7 @@ impl Pod {
     pub fn remove(self, test: &Test<'_>) -> Option<Row> {
         let error = test.settings.runtime.del(&self.network, &self.attach).err()?;
         let remedy = format!("run `cnitool gc {}`", self.network.name);
-        let outcome = Outcome::failed(format!("DEL fails: {error}"), remedy);
+        let outcome = Outcome::failed(format!("DEL failed: {error}"), remedy);
         Some(Row::new("remove", self.label(), &*self.network.name, outcome))
     }
 

@@ -19,9 +19,9 @@ pub fn check(host: &Host<'_>) -> Result<Vec<Finding>> {
         let remedy = if is_rules {
             format!("run `cnitool repair {}`", entry.network)
         } else {
-            "restart the container: its runtime calls DEL and ADD".to_owned()
+            "restart the container, so that its runtime calls DEL and ADD".to_owned()
         };
-        findings.push(Finding::error(label(entry), format!("CHECK fails: {text}"), remedy));
+        findings.push(Finding::error(label(entry), format!("CHECK failed: {text}"), remedy));
     }
     Ok(findings)
 }
@@ -31,8 +31,8 @@ pub fn results(host: &Host<'_>) -> Result<Vec<Finding>> {
     let finding = |path: &std::path::PathBuf| {
         Finding::warning(
             format!("file {}", path.display()),
-            "the file is damaged or is no result of ADD, so nobody can check, repair or remove its attachment by it",
-            "delete the file once the container is stopped; `cnitool gc --dry-run` then lists what is stale",
+            "the file is damaged, or it is not a result of ADD, so its attachment cannot be checked, repaired or deleted",
+            "stop the container and delete the file. `cnitool gc --dry-run` then lists the container's resources",
         )
     };
     Ok(host.damaged.iter().map(finding).collect())

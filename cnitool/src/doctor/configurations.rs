@@ -17,7 +17,7 @@ pub fn valid(host: &Host<'_>) -> Result<Vec<Finding>> {
             let judged = Judged::read(file, &files, &others, &settings)?;
             findings.extend(judged.findings.iter().map(|found| {
                 let object = format!("{}:{}:{}", file.display(), found.at.line, found.at.column);
-                let whole = format!("correct the file; `cnitool validate {}` shows the line", file.display());
+                let whole = format!("correct the file: `cnitool validate {}` shows the line", file.display());
                 let remedy = found.help.clone().unwrap_or(whole);
                 match found.level {
                     Level::Error => Finding::error(object, &found.text, remedy),
@@ -39,6 +39,6 @@ pub fn any(host: &Host<'_>) -> Result<Vec<Finding>> {
     Ok(vec![Finding::warning(
         format!("directory {}", dirs.join(", ")),
         "no network is configured, so runtimes report that the host's network is not ready",
-        "write a network's configuration there; docs/bridge.md has examples",
+        "write a network's configuration into one of these directories; docs/bridge.md has examples",
     )])
 }

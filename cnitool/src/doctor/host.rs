@@ -47,7 +47,7 @@ impl<'a> Host<'a> {
                 networks.entry(name).or_insert(Configured { network, settings });
             }
         }
-        let (entries, damaged) = known::survey(settings)?;
+        let (entries, damaged) = known::read_caches(settings)?;
         let known = known::networks(&network_dirs, &entries)?.into_values();
         let known =
             known.map(|(network, plugins)| Configured { network, settings: settings.with_plugins(&plugins) });

@@ -4,6 +4,7 @@ use host_local::NEARLY_FULL;
 use runtime::Result;
 
 use super::{Finding, Host};
+use crate::codes;
 use crate::commands::status::{Answer, fill};
 
 /// Networks whose plugins report in STATUS that they are not ready.
@@ -12,13 +13,10 @@ pub fn status(host: &Host<'_>) -> Result<Vec<Finding>> {
     for one in &host.networks {
         let answer = Answer::of(one.network.clone(), &one.settings);
         let Err(error) = answer.status else { continue };
-        let details: Vec<&str> = error.failures().map(|failure| failure.error.details()).collect();
-        let details = Some(details.join("; ")).filter(|details| !details.is_empty());
-        let explain = format!("run `cnitool explain {}` for details", error.code());
         findings.push(Finding::error(
             format!("network {}", one.network.name),
             format!("no container can be attached: {error}"),
-            details.unwrap_or(explain),
+            codes::remedy(&error),
         ));
     }
     Ok(findings)

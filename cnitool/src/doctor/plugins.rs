@@ -96,7 +96,7 @@ pub fn version(host: &Host<'_>) -> Result<Vec<Finding>> {
 /// Runtimes whose plugin directories do not contain the plugins of their networks.
 pub fn path(host: &Host<'_>) -> Result<Vec<Finding>> {
     let (runtimes, problems) = host_runtimes::of_host(Path::new("/"));
-    let remedy = "correct the file: the runtime ignores the directory in it";
+    let remedy = "correct the file: cnitool cannot read the runtime's directories from it";
     let mut findings: Vec<Finding> =
         problems.into_iter().map(|problem| Finding::warning("runtimes", problem, remedy)).collect();
     for runtime in runtimes.into_iter().filter(|runtime| runtime.is_present && runtime.runs_plugins) {
@@ -111,15 +111,15 @@ pub fn path(host: &Host<'_>) -> Result<Vec<Finding>> {
             let from = runtime
                 .source
                 .as_ref()
-                .map_or_else(|| "by default".to_owned(), |file| format!("as {} says", file.display()));
+                .map_or_else(|| "by default".to_owned(), |file| format!("according to {}", file.display()));
             findings.push(Finding::error(
                 format!("runtime {}", runtime.name),
                 format!(
-                    "{} searches plugins in {} ({from}), which does not contain {} of network {}",
+                    "{} searches for plugins in {} ({from}). Plugins of network {} are missing there: {}",
                     runtime.name,
                     dirs.join(", "),
-                    missing.join(", "),
-                    configured.network.name
+                    configured.network.name,
+                    missing.join(", ")
                 ),
                 format!("run `ferrule-install --dir {}`, or correct the runtime's configuration", dirs[0]),
             ));

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use runtime::Result;
 
 use super::{Finding, Host};
-use crate::cleanup::{KeepReason, Plan, PlanOptions};
+use crate::cleanup::{Plan, PlanOptions};
 
 /// Stale leases, links and rules, and resources whose container is unknown.
 pub fn check(host: &Host<'_>) -> Result<Vec<Finding>> {
@@ -21,17 +21,17 @@ pub fn check(host: &Host<'_>) -> Result<Vec<Finding>> {
             findings.push(Finding::warning(
                 format!("network {name}"),
                 format!("stale resources of deleted containers: {}", counted(&kinds)),
-                format!("run `cnitool gc {name}`; enable cni-gc.timer to do so every hour"),
+                format!("run `cnitool gc {name}`, or enable cni-gc.timer, which runs GC every hour"),
             ));
         }
         let mut kept: BTreeMap<&str, usize> = BTreeMap::new();
-        let unknown = plan.kept.iter().filter(|(_, why)| *why != KeepReason::Alive);
+        let unknown = plan.kept.iter().filter(|(_, why)| !why.is_alive());
         unknown.for_each(|(thing, _)| *kept.entry(&thing.kind).or_default() += 1);
         if !kept.is_empty() {
             findings.push(Finding::note(
                 format!("network {name}"),
-                format!("unknown whether the container is alive: {}", counted(&kept)),
-                format!("`cnitool gc {name} --dry-run` lists them; `--force CONTAINER` removes them"),
+                format!("resources whose container may be alive, or is unknown: {}", counted(&kept)),
+                format!("`cnitool gc {name} --dry-run` lists them. To remove them, add `--force CONTAINER`"),
             ));
         }
     }

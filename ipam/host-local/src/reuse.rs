@@ -33,7 +33,6 @@ const LIFETIME: Duration = Duration::from_secs(60);
 pub struct Request {
     /// The directory with the leases of all networks.
     pub data_dir: PathBuf,
-    /// The network.
     pub network: String,
     /// Minimum age of the leases in seconds.
     pub age: u64,

@@ -17,11 +17,14 @@ const USER_HZ: u64 = 100;
 /// Containers with a running plugin call.
 #[derive(Debug, Default)]
 pub struct Calls {
-    /// Those of plugins.
+    /// Containers with a running plugin.
     running: BTreeSet<Vec<u8>>,
-    /// Those of any process with the variable.
+    /// Containers with a plugin that is running ADD.
+    starting: BTreeSet<Vec<u8>>,
+    /// Containers with any process that has the variable.
     containers: BTreeSet<Vec<u8>>,
-    blind: bool,
+    /// Whether this process may not read the environment of a process.
+    has_hidden_process: bool,
 }
 
 impl Calls {
@@ -39,17 +42,19 @@ impl Calls {
             match fs::read(process.join("environ")) {
                 Ok(environment) => {
                     let Some(container) = variable(&environment, b"CNI_CONTAINERID=") else { continue };
-                    let is_plugin = variable(&environment, b"CNI_COMMAND=")
-                        .is_some_and(|text| !text.is_empty())
+                    let command = variable(&environment, b"CNI_COMMAND=").unwrap_or_default();
+                    let is_plugin = !command.is_empty()
                         && process != own
                         && !ancestors.contains(&process)
                         && is_of_host(&process)
                         && age(&process).is_none_or(|age| age < CALL_MAX);
                     this.running.extend(is_plugin.then(|| container.to_vec()));
+                    this.starting.extend((is_plugin && command == b"ADD").then(|| container.to_vec()));
                     this.containers.insert(container.to_vec());
                 }
                 Err(e) => {
-                    this.blind |= e.kind() == ErrorKind::PermissionDenied && !ancestors.contains(&process);
+                    this.has_hidden_process |=
+                        e.kind() == ErrorKind::PermissionDenied && !ancestors.contains(&process);
                 }
             }
         }
@@ -61,9 +66,24 @@ impl Calls {
         self.running.contains(container.as_bytes())
     }
 
+    /// Whether a plugin is running ADD for a container.
+    pub fn has_add(&self, container: &str) -> bool {
+        self.starting.contains(container.as_bytes())
+    }
+
+    /// Combines two snapshots: a plugin that is in one of them counts as running.
+    #[must_use]
+    pub fn and(mut self, other: Self) -> Self {
+        self.running.extend(other.running);
+        self.starting.extend(other.starting);
+        self.containers.extend(other.containers);
+        self.has_hidden_process |= other.has_hidden_process;
+        self
+    }
+
     /// Whether a plugin, or a process that it has started, is or may be running for a container.
     pub fn may_be_for(&self, container: &str) -> bool {
-        self.blind || self.containers.contains(container.as_bytes())
+        self.has_hidden_process || self.containers.contains(container.as_bytes())
     }
 }
 
@@ -106,12 +126,15 @@ mod tests {
             sleep.arg("60").env("CNI_CONTAINERID", id).env("CNI_COMMAND", command).spawn().unwrap()
         };
         let id = |name: &str| format!("{name}-{}", std::process::id());
-        let mut all = [process(&id("plugin"), "ADD"), process(&id("other"), "")];
+        let mut all = [process(&id("plugin"), "ADD"), process(&id("del"), "DEL"), process(&id("other"), "")];
         // The environment is that of this process until the program starts.
-        while !Calls::scan().has(&id("plugin")) || !Calls::scan().containers.contains(id("other").as_bytes())
-        {
+        let is_listed = |name: &str| Calls::scan().containers.contains(id(name).as_bytes());
+        while !["plugin", "del", "other"].into_iter().all(is_listed) {
             std::thread::sleep(Duration::from_millis(10));
         }
+        let calls = Calls::scan();
+        assert!(calls.has_add(&id("plugin")) && calls.has(&id("del")) && !calls.has_add(&id("del")));
+        assert!(Calls::default().and(calls).has_add(&id("plugin")));
         assert!(!Calls::scan().has(&id("other")) && Calls::scan().may_be_for(&id("other")));
         all.iter_mut().for_each(|process| process.kill().and_then(|()| process.wait().map(drop)).unwrap());
         let stat = "7 (a) b) S 1 7 7 0 -1 4194560 1 0 0 0 1 2 0 0 20 0 1 0 4200 100 1";

@@ -55,7 +55,7 @@ pub struct Namespaces {
     /// meanwhile.
     unexamined: BTreeMap<u64, String>,
     /// Why a process or its files could not be examined.
-    blind: Option<String>,
+    hidden_process: Option<String>,
 }
 
 impl Namespaces {
@@ -67,26 +67,14 @@ impl Namespaces {
     pub fn scan() -> Result<Self> {
         let host = Netlink::open()?;
         let mut this = Self { links: host.links()?, ..Self::default() };
-        this.blind = (!sees_parent()).then(|| "/proc shows another PID namespace".to_owned());
+        this.hidden_process = (!sees_parent()).then(|| "/proc shows another PID namespace".to_owned());
         this.own = host.addresses(None)?.iter().map(|address| address.net.ip()).collect();
         this.follow_links(&host);
         let own = id(Path::new("/proc/thread-self/ns/net")).ok();
         let mut views = BTreeSet::new();
         this.visit_mounts(Path::new("/"), Path::new("/proc/thread-self/mountinfo"), own);
         this.names = this.paths.iter().filter_map(|path| path.file_name().map(OsStr::to_owned)).collect();
-        let ancestors = ancestors();
-        for process in processes() {
-            let blind = this.blind.clone();
-            this.visit_used(&process.join("ns/net"), own);
-            this.visit_view(&process, &mut views, own);
-            this.visit_threads(&process, &mut views, own);
-            this.visit_files(&process, own);
-            this.cgroups.extend(read_lossy(&process.join("cgroup")));
-            // A security module may hide init and the runtime. They are not containers.
-            if ancestors.contains(&process) {
-                this.blind = blind;
-            }
-        }
+        this.visit_processes(own, &mut views, || processes().collect());
         let examined: BTreeSet<u64> = this.ids.iter().map(|(_, number)| *number).collect();
         this.unexamined.retain(|inode, _| !examined.contains(inode));
         this.find_unused(&host);
@@ -101,15 +89,15 @@ impl Namespaces {
     /// Why not every existing namespace was examined.
     pub fn obstacle(&self) -> Option<String> {
         let unexamined = || self.unexamined.iter().next();
-        let reported = self.blind.clone().or_else(|| self.unsure.clone());
+        let reported = self.hidden_process.clone().or_else(|| self.unsure.clone());
         reported.or_else(|| {
             unexamined().map(|(number, place)| format!("net:[{number}] at {place} cannot be entered"))
         })
     }
 
     /// Whether a process or its files could not be examined: a container may have been missed.
-    pub fn is_blind(&self) -> bool {
-        self.blind.is_some()
+    pub fn may_miss_processes(&self) -> bool {
+        self.hidden_process.is_some()
     }
 
     /// Whether the host has an address.
@@ -154,6 +142,32 @@ impl Namespaces {
         self.unsure.is_none() && self.ids.is_subset(&known)
     }
 
+    /// Records the namespaces, mounts and control groups of processes. `list` returns the processes that exist at the
+    /// time of the call.
+    ///
+    /// A list of /proc lacks a process that was forked while the list was read, and the parent may exit before it is
+    /// visited. So this visits all processes twice: one of the two lists contains the parent or the child.
+    fn visit_processes(
+        &mut self,
+        own: Option<Id>,
+        views: &mut BTreeSet<(Id, Option<Id>)>,
+        list: impl Fn() -> Vec<PathBuf>,
+    ) {
+        let ancestors = ancestors();
+        for process in (0..2).flat_map(|_| list()) {
+            let hidden_process = self.hidden_process.clone();
+            self.visit_used(&process.join("ns/net"), own);
+            self.visit_view(&process, views, own);
+            self.visit_threads(&process, views, own);
+            self.visit_files(&process, own);
+            self.cgroups.extend(read_lossy(&process.join("cgroup")));
+            // A security module may hide init and the runtime. They are not containers.
+            if ancestors.contains(&process) {
+                self.hidden_process = hidden_process;
+            }
+        }
+    }
+
     fn follow_links(&mut self, host: &Netlink) {
         let mut seen = BTreeSet::new();
         for link in self.links.clone() {
@@ -169,7 +183,8 @@ impl Namespaces {
         }
     }
 
-    /// Records the namespaces that are mounted where a process or thread sees them, unless another one with the same view was visited.
+    /// Records the namespaces that are mounted where a process or thread sees them, unless another one with the same
+    /// view was visited.
     fn visit_view(&mut self, process: &Path, views: &mut BTreeSet<(Id, Option<Id>)>, own: Option<Id>) {
         let (namespace, root) = (process.join("ns/mnt"), process.join("root"));
         let Some(namespace) = self.note(&namespace, id(&namespace)) else { return };
@@ -264,7 +279,7 @@ impl Namespaces {
                 let has_ended = [Some(ESRCH), Some(EINVAL)].contains(&e.raw_os_error());
                 let is_missing = matches!(e.kind(), ErrorKind::NotFound | ErrorKind::NotADirectory);
                 if !is_missing && !has_ended {
-                    self.blind.get_or_insert_with(|| format!("{}: {e}", path.display()));
+                    self.hidden_process.get_or_insert_with(|| format!("{}: {e}", path.display()));
                 }
             })
             .ok()
@@ -367,6 +382,29 @@ fn addresses_at(path: &Path) -> Option<Vec<Address>> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    /// The first list of processes does not contain the only process of a namespace yet.
+    #[test]
+    fn a_process_that_the_first_list_lacks_is_found() {
+        let mut sleep = process::Command::new("unshare").args(["--net", "sleep", "60"]).spawn().unwrap();
+        let process = Path::new("/proc").join(sleep.id().to_string());
+        let own = id(Path::new("/proc/thread-self/ns/net")).unwrap();
+        while id(&process.join("ns/net")).unwrap() == own {
+            std::thread::sleep(std::time::Duration::from_millis(10));
+        }
+        let lists = std::cell::Cell::new(vec![vec![process.clone()], vec![]]);
+        let list = || {
+            let mut rest = lists.take();
+            let next = rest.pop();
+            lists.set(rest);
+            next.unwrap_or_default()
+        };
+        let mut namespaces = Namespaces::default();
+        namespaces.visit_processes(Some(own), &mut BTreeSet::new(), list);
+        let found = namespaces.used.contains(&id(&process.join("ns/net")).unwrap());
+        sleep.kill().and_then(|()| sleep.wait()).unwrap();
+        assert!(found, "{namespaces:?}");
+    }
 
     #[test]
     fn the_mount_of_a_network_namespace_is_found_by_its_real_path() {

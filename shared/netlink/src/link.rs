@@ -164,6 +164,18 @@ impl OperState {
             _ => Self::Other,
         }
     }
+
+    /// The word of the kernel in /sys/class/net/LINK/operstate.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Unknown => "unknown",
+            Self::Down => "down",
+            Self::LowerLayerDown => "lowerlayerdown",
+            Self::Dormant => "dormant",
+            Self::Up => "up",
+            Self::Other => "notpresent or testing",
+        }
+    }
 }
 
 /// `struct ifinfomsg`.

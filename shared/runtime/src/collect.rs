@@ -1,4 +1,5 @@
-//! GC of named stale attachments by Ferrule's plugins: see [`cni::collect`].
+//! GC of stale attachments: DEL for those in the runtime's own cache, then the requests of [`cni::collect`] to Ferrule's
+//! plugins, which delete the remaining resources.
 
 use std::collections::BTreeSet;
 
@@ -10,19 +11,19 @@ use crate::lock::Lock;
 use crate::request::Extras;
 use crate::{Entry, Error, Network, PluginConf, Result, Runtime};
 
-/// Resources of a network's plugins on this host.
+/// The resources that the plugins of a network have listed, or deleted in a GC.
 #[derive(Debug)]
 #[non_exhaustive]
-pub struct Survey {
-    /// Everything that Ferrule's plugins would delete in a GC without valid attachments.
+pub struct CollectResult {
+    /// After a list: all resources of Ferrule's plugins on the network. After a GC: the resources that they have deleted.
     pub things: Vec<Thing>,
     /// Other vendors' plugins, whose resources are unknown.
     pub foreign: BTreeSet<PluginType>,
-    /// Attachments of the decision whose resources were kept, because the attachments were deleted or created again meanwhile.
+    /// Attachments of the decision that the GC has kept, because they were deleted or created again after the decision.
     pub kept: Attachments,
-    /// Those of them whose DEL was not called, or was ended.
+    /// Attachments in `kept` whose DEL was not called, or was stopped before its last plugin.
     pub not_deleted: Attachments,
-    /// Failures of the survey.
+    /// The failures of all plugins, and of the functions that the caller has passed.
     pub outcome: Result<()>,
 }
 
@@ -45,12 +46,16 @@ pub struct Decision {
 
 impl Runtime {
     /// Lists the resources of Ferrule's plugins on a network, whatever its version is. Changes nothing.
-    pub fn survey(&self, network: &Network) -> Survey {
+    pub fn survey(&self, network: &Network) -> CollectResult {
         self.survey_with(network, [])
     }
 
     /// Like [`Runtime::survey`]. Also asks plugins that are only in the configurations of these attachments.
-    pub fn survey_with<'a>(&self, network: &Network, entries: impl IntoIterator<Item = &'a Entry>) -> Survey {
+    pub fn survey_with<'a>(
+        &self,
+        network: &Network,
+        entries: impl IntoIterator<Item = &'a Entry>,
+    ) -> CollectResult {
         self.ask_all(&self.with_plugins_of(network, entries), |_| Scope::default().dry())
     }
 
@@ -76,8 +81,9 @@ impl Runtime {
     /// other attachments keep their resources, also attachments that are created meanwhile. So does a stale attachment whose container is
     /// started again under its old id: libcni does not take this library's lock.
     ///
-    /// `is_still_stale` is called before each plugin's DEL. `look_again` is called before each plugin's removal of the remaining resources, and
-    /// returns the attachments that are still stale. If it fails, nothing more is removed. `report` is called before each DEL with the number done, the total, and the attachment. Waits for running ADDs and DELs of this
+    /// `is_still_stale` is called before each plugin's DEL. `look_again` is called before each plugin's removal of the remaining resources,
+    /// and returns the attachments that are still stale. If it fails for a plugin, this plugin deletes only the resources in `names`.
+    /// `report` is called before each DEL with the number done, the total, and the attachment. Waits for running ADDs and DELs of this
     /// library, and blocks new ones.
     pub fn collect(
         &self,
@@ -86,7 +92,7 @@ impl Runtime {
         mut is_still_stale: impl FnMut(&Entry) -> bool,
         mut look_again: impl FnMut(&Attachments) -> Result<Attachments>,
         mut report: impl FnMut(usize, usize, &Attachment),
-    ) -> Result<Survey> {
+    ) -> Result<CollectResult> {
         let _lock = Lock::exclusive(self.cache.dir())?;
         let Decision { delete, elsewhere, stale, names, foreign, valid } = decide()?;
         let mut failures = Failures::default();
@@ -129,30 +135,30 @@ impl Runtime {
             }
         }
         let kept = kept.into_iter().collect();
-        Ok(Survey { kept, not_deleted, outcome: failures.into_result(), ..collected })
+        Ok(CollectResult { kept, not_deleted, outcome: failures.into_result(), ..collected })
     }
 
-    fn ask_all(&self, network: &Network, mut scope: impl FnMut(&PluginConf) -> Scope) -> Survey {
+    fn ask_all(&self, network: &Network, mut scope: impl FnMut(&PluginConf) -> Scope) -> CollectResult {
         let (foreign, kept, not_deleted) = (BTreeSet::new(), Attachments::default(), Attachments::default());
-        let mut survey = Survey { things: Vec::new(), foreign, kept, not_deleted, outcome: Ok(()) };
+        let mut collected = CollectResult { things: Vec::new(), foreign, kept, not_deleted, outcome: Ok(()) };
         let mut failures = Failures::default();
         for plugin in &network.plugins {
             for kind in kinds(plugin) {
                 match self.ask(network, plugin, &kind, &scope(plugin)) {
                     Ok(Some(answer)) => {
                         let (things, outcome) = answer.outcome();
-                        survey.things.extend(things);
+                        collected.things.extend(things);
                         failures.note(outcome.map_err(|e| Error::of_plugin(&kind, Command::Collect, e)));
                     }
-                    Ok(None) => drop(survey.foreign.insert(kind)),
+                    Ok(None) => drop(collected.foreign.insert(kind)),
                     Err(e) => drop(failures.note::<()>(Err(e))),
                 }
             }
         }
-        survey.things.sort();
-        survey.things.dedup();
-        survey.outcome = failures.into_result();
-        survey
+        collected.things.sort();
+        collected.things.dedup();
+        collected.outcome = failures.into_result();
+        collected
     }
 
     /// Returns `None` for another vendor's plugin.

@@ -52,7 +52,7 @@ mod watch;
 
 pub use attach::Attach;
 pub use cache::{Cache, Entry};
-pub use collect::{Decision, Survey};
+pub use collect::{CollectResult, Decision};
 pub use conf::{Network, PluginConf};
 pub use conf_dir::{ConfDir, ConfFile};
 pub use error::{Error, Failure, Result};

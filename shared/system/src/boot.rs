@@ -12,8 +12,8 @@ use nix::fcntl::OFlag;
 use crate::file;
 use crate::lock;
 
-/// In bytes. More than a boot id and a kernel version need.
-const LIMIT: u64 = 1024;
+/// Maximum size of a file in bytes. The largest fact, the ages of stale resources, has about 100 bytes for each.
+const LIMIT: u64 = 4 << 20;
 
 /// Returns the fact stored under a name since boot.
 pub fn noted(name: &str) -> Option<String> {

@@ -99,9 +99,9 @@ fn a_runtime_that_looks_for_plugins_elsewhere_is_an_error_and_an_unreadable_conf
         &[
             "error",
             "runtime containerd",
-            "searches plugins in /run/lab/empty",
+            "searches for plugins in /run/lab/empty",
             "config.toml",
-            "does not contain bridge, firewall, host-local of network net",
+            "Plugins of network net are missing there: bridge, firewall, host-local",
             "ferrule-install --dir /run/lab/empty",
         ],
     );

@@ -103,7 +103,8 @@ fn children(scenario: &Scenario, schedule: &Schedule, cost: usize, run: &Run) ->
             }
         }
         if cost < scenario.bound && !schedule.kills() {
-            children.push((schedule.then(at, Turn::Kill), cost + 1));
+            let ends = [Turn::Kill, Turn::Reboot, Turn::PowerLoss];
+            children.extend(ends.map(|end| (schedule.then(at, end), cost + 1)));
         }
     }
     children

@@ -2,8 +2,8 @@
 //!
 //! Each process runs under ptrace(2) and stops before every system call that touches the directory. A scheduler selects
 //! the next process. Most bugs of concurrent programs show with few preemptions (Musuvathi and Qadeer, "Iterative
-//! context bounding", PLDI 2007). So all schedules up to a number of preemptions are run, and all with one process
-//! killed.
+//! context bounding", PLDI 2007). So all schedules up to a number of preemptions are run. Each of them is
+//! also run with one process killed, with a reboot, and with a power loss before each step.
 #![allow(clippy::expect_used, reason = "a failure of the lab is a failure of the test")]
 
 mod explore;

@@ -125,7 +125,7 @@ impl State {
             Deed::Add(container, end) => self.after_add(container, end, scenario),
             Deed::Del(container, end) => self.after_removing(end, |owner| owner == *container),
             Deed::Gc(valid, end) => self.after_removing(end, |owner| !valid.contains(&owner)),
-            Deed::ReleaseStale(end) => self.after_search(end),
+            Deed::ReleaseStale(end) => self.after_search(end, scenario),
             Deed::Remove(ip) => vec![self.without(|other, _| other == ip)],
         }
     }
@@ -159,9 +159,11 @@ impl State {
         }
     }
 
-    /// The search's output says whether it released anything. It may release fewer leases than it could.
-    fn after_search(&self, end: &End) -> Vec<Self> {
-        let without = || self.without(|_, owner| owner == "goes");
+    /// The search's output says whether it released anything. It may release fewer leases than it could. If the
+    /// container's file in the cache is truncated, the container may be alive.
+    fn after_search(&self, end: &End, scenario: &Scenario) -> Vec<Self> {
+        let is_stale = scenario.start == Start::Stale;
+        let without = || self.without(|_, owner| is_stale && owner == "goes");
         match end {
             End::Success(released) if released == "+" => {
                 vec![without()].into_iter().filter(|next| next != self).collect()

@@ -27,6 +27,8 @@ pub struct Run {
     pub steps: Vec<Taken>,
     /// Exit code and stdout of each process. None: it was killed.
     pub endings: Vec<Option<(i32, String)>>,
+    /// The reboot or the power loss that ended the run.
+    pub ended_by: Option<Turn>,
     /// Why the run did not end, or did not follow its schedule.
     pub fault: Option<String>,
 }
@@ -34,7 +36,7 @@ pub struct Run {
 impl Run {
     /// Runs the processes, one step at a time, until all have exited.
     pub fn of(mut processes: Vec<Traced>, schedule: &Schedule) -> Self {
-        let (mut steps, mut fault, mut running) = (Vec::new(), None, None);
+        let (mut steps, mut fault, mut running, mut ended_by) = (Vec::new(), None, None, None);
         loop {
             let ready: Vec<usize> = (0..processes.len()).filter(|&n| is_ready(&processes[n])).collect();
             let (in_vain, eager): (Vec<usize>, Vec<usize>) =
@@ -45,6 +47,11 @@ impl Run {
             let (process, killed) = match schedule.turn(steps.len()) {
                 Some(Turn::To(other)) => (other, false),
                 Some(Turn::Kill) => (usual, true),
+                Some(end @ (Turn::Reboot | Turn::PowerLoss)) => {
+                    ended_by = Some(end);
+                    processes.iter_mut().for_each(Traced::kill);
+                    break;
+                }
                 None => (usual, false),
             };
             let Some(At::Step(step)) = ready.contains(&process).then(|| processes[process].at().clone())
@@ -65,7 +72,7 @@ impl Run {
             fault = Some("all wait for each other".to_owned());
         }
         let endings = processes.iter_mut().map(ending).collect();
-        Self { steps, endings, fault }
+        Self { steps, endings, ended_by, fault }
     }
 
     /// The first and the last step of a process.

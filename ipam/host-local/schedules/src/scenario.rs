@@ -1,9 +1,10 @@
 //! Scenarios: the concurrent commands, and the directory at their start.
 
+use std::cell::RefCell;
 use std::collections::BTreeMap;
 use std::fmt;
-use std::fs;
-use std::os::unix::fs::PermissionsExt;
+use std::fs::{self, File};
+use std::os::unix::fs::{MetadataExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
@@ -24,6 +25,10 @@ pub enum Start {
     Full,
     /// The same leases, and no free address. The runtime's cache has a namespace path of `goes` that does not exist.
     Stale,
+    /// The same leases, and no free address. The file of `goes` in the runtime's cache is truncated.
+    TornCache,
+    /// The same leases, and one free address, whose lease file a power loss has truncated.
+    TornLease,
     /// The same leases, from before a reboot that drops them.
     OldBoot,
 }
@@ -61,14 +66,15 @@ use Act::{Add, Del, Gc, Hold, ReleaseStale, RemoveDirectory, RemoveLocks};
 impl Scenario {
     /// All scenarios.
     pub fn all() -> Vec<Self> {
-        use Start::{Fresh, Full, Leases, OldBoot, Stale};
+        use Start::{Fresh, Full, Leases, OldBoot, Stale, TornCache, TornLease};
         let starts = [Fresh, Leases, Full];
+        let with_torn = [Fresh, Leases, Full, TornLease];
         let pairs: [(&str, &[Start], [Act; 2]); 10] = [
-            ("ADD, ADD", &[Fresh, Leases, OldBoot], [Add("a"), Add("b")]),
+            ("ADD, ADD", &[Fresh, Leases, TornLease, OldBoot], [Add("a"), Add("b")]),
             ("ADD, ADD of the same", &[Fresh, Leases], [Add("a"), Add("a")]),
-            ("ADD, DEL", &starts, [Add("a"), Del("goes")]),
+            ("ADD, DEL", &with_torn, [Add("a"), Del("goes")]),
             ("ADD, DEL of the same", &[Fresh, Leases], [Add("a"), Del("a")]),
-            ("ADD, GC", &starts, [Add("a"), Gc(&["stays", "a"])]),
+            ("ADD, GC", &with_torn, [Add("a"), Gc(&["stays", "a"])]),
             ("DEL, GC", &[Leases], [Del("goes"), Gc(&["stays"])]),
             ("DEL, DEL of the same", &[Leases], [Del("goes"), Del("goes")]),
             ("ADD, rm -r", &starts, [Add("a"), RemoveDirectory]),
@@ -89,8 +95,8 @@ impl Scenario {
             ("ADD, rm -r, directory held", &[Leases], [Add("a"), RemoveDirectory, Hold(".")], 1),
         ];
         let stale: [(&str, &[Start], &[Act], usize); 4] = [
-            ("ADD, release", &[Stale], &[Add("a"), ReleaseStale], 1),
-            ("GC, release", &[Stale], &[Gc(&["stays"]), ReleaseStale], 1),
+            ("ADD, release", &[Stale, TornCache], &[Add("a"), ReleaseStale], 1),
+            ("GC, release", &[Stale, TornCache], &[Gc(&["stays"]), ReleaseStale], 1),
             ("release, rm -r", &[Stale], &[ReleaseStale, RemoveDirectory], 1),
             // The search finds the lease of `goes`. When it is about to release it, `a` has the address.
             ("DEL, ADD, release", &[Stale], &[Del("goes"), Add("a"), ReleaseStale], 2),
@@ -112,7 +118,11 @@ impl Scenario {
 
     /// The number of addresses.
     pub fn room(&self) -> usize {
-        if matches!(self.start, Start::Full | Start::Stale) { 2 } else { 5 }
+        match self.start {
+            Start::Full | Start::Stale | Start::TornCache => 2,
+            Start::TornLease => 3,
+            Start::Fresh | Start::Leases | Start::OldBoot => 5,
+        }
     }
 }
 
@@ -123,6 +133,8 @@ impl fmt::Display for Scenario {
             Start::Leases => "some leases",
             Start::Full => "no address free",
             Start::Stale => "no address free, one lease stale",
+            Start::TornCache => "no address free, a truncated file in the cache",
+            Start::TornLease => "one address free, with a truncated lease file",
             Start::OldBoot => "after a reboot",
         };
         write!(f, "{}; {start}", self.name)
@@ -134,7 +146,17 @@ impl fmt::Display for Scenario {
 pub struct Fixture<'a> {
     pub scenario: &'a Scenario,
     lab: Lab,
+    /// Inode and change time of each file in the directory at the start.
+    at_start: RefCell<BTreeMap<String, (u64, i64, i64)>>,
 }
+
+/// The runtime's cache file of `goes`.
+const CACHE_FILE: &str = "/var/lib/cni/results/net-goes-eth0";
+/// The address whose lease file is truncated at the start.
+const TORN: &str = "10.1.0.4";
+/// The boot mark of host-local.
+const BOOT_MARK: &str = ".boot_id";
+const EARLIER_BOOT: &str = "11111111-2222-3333-4444-555555555555";
 
 /// When it may continue, it drops root's privileges, and locks the file if it can open it.
 const HOLD: &str = r#"<STDIN>; $) = "65534 65534"; $( = 65534; ($<, $>) = (65534, 65534);
@@ -145,7 +167,7 @@ pub type Leases = BTreeMap<String, String>;
 
 impl<'a> Fixture<'a> {
     pub fn new(scenario: &'a Scenario) -> Self {
-        Self { scenario, lab: Lab::new() }
+        Self { scenario, lab: Lab::new(), at_start: RefCell::default() }
     }
 
     fn root(&self) -> PathBuf {
@@ -187,17 +209,21 @@ impl<'a> Fixture<'a> {
             let readable = fs::Permissions::from_mode(0o644);
             fs::set_permissions(self.directory().join("lock"), readable).expect("let others read the lock");
         }
-        if self.scenario.start == Start::Stale {
+        if matches!(self.scenario.start, Start::Stale | Start::TornCache) {
             let note = json!({"kind": "cniCacheV1", "networkName": "net", "containerId": "goes", "ifName": "eth0",
                 "netns": "/run/netns/deleted", "config": "", "result": {}});
             fs::create_dir_all("/var/lib/cni/results").expect("make the runtime's directory");
-            fs::write("/var/lib/cni/results/net-goes-eth0", note.to_string())
-                .expect("write the runtime's note");
+            let text = if self.scenario.start == Start::Stale { note.to_string() } else { String::new() };
+            fs::write(CACHE_FILE, text).expect("write the runtime's cache file");
+        }
+        if self.scenario.start == Start::TornLease {
+            fs::write(self.directory().join(TORN), "").expect("truncate a lease");
         }
         if self.scenario.start == Start::OldBoot {
-            let before = "11111111-2222-3333-4444-555555555555";
-            fs::write(self.directory().join(".boot_id"), before).expect("write the mark of another boot");
+            fs::write(self.directory().join(BOOT_MARK), EARLIER_BOOT)
+                .expect("write the mark of another boot");
         }
+        self.at_start.replace(self.stamps());
         self.scenario.acts.iter().map(|act| self.start(*act, &root)).collect()
     }
 
@@ -238,13 +264,62 @@ impl<'a> Fixture<'a> {
         Traced::start(call.process(), &call.input(), root)
     }
 
-    /// All lease files.
+    fn stamps(&self) -> BTreeMap<String, (u64, i64, i64)> {
+        let of = |name: String| {
+            let file = self.directory().join(&name).symlink_metadata().expect("a file of the directory");
+            (name, (file.ino(), file.ctime(), file.ctime_nsec()))
+        };
+        self.names().into_iter().map(of).collect()
+    }
+
+    /// Truncates all files that were written since the start, and the runtime's cache file, as a power loss may do.
+    pub fn tear(&self) {
+        let at_start = self.at_start.borrow();
+        for (name, stamp) in self.stamps() {
+            if at_start.get(&name) != Some(&stamp) {
+                File::create(self.directory().join(name)).expect("truncate a file");
+            }
+        }
+        if fs::exists(CACHE_FILE).expect("look for the cache file") {
+            File::create(CACHE_FILE).expect("truncate the cache file");
+        }
+    }
+
+    /// Changes the boot id: a boot mark in the directory is that of an earlier boot. Returns whether there is a mark.
+    pub fn has_earlier_boot_mark(&self) -> bool {
+        let file = self.directory().join(BOOT_MARK);
+        let is_whole = fs::read(&file).is_ok_and(|mark| !mark.is_empty());
+        if is_whole {
+            fs::write(file, EARLIER_BOOT).expect("change the boot id");
+        }
+        is_whole
+    }
+
+    /// A call after a reboot.
+    pub fn after_boot(&self, container: &str) -> Call {
+        let call = self.call(container);
+        if self.scenario.start == Start::OldBoot { dropping_leases(call) } else { call }
+    }
+
+    /// All lease files that are not truncated.
+    pub fn whole_leases(&self) -> Leases {
+        let mut leases = self.leases();
+        leases.retain(|_, content| !content.is_empty());
+        leases
+    }
+
+    /// All lease files, except the one that was truncated at the start.
     pub fn leases(&self) -> Leases {
         let of = |name: String| {
             let content = fs::read(self.directory().join(&name)).expect("read a lease");
             (name, String::from_utf8_lossy(&content).into_owned())
         };
-        self.names().into_iter().filter(|name| name.starts_with("10.1.0.")).map(of).collect()
+        let mut leases: Leases =
+            self.names().into_iter().filter(|name| name.starts_with("10.1.0.")).map(of).collect();
+        if self.scenario.start == Start::TornLease {
+            leases.retain(|name, content| name != TORN || !content.is_empty());
+        }
+        leases
     }
 
     /// The names of all files.

@@ -10,9 +10,14 @@ pub enum Turn {
     To(usize),
     /// The process that would have continued is killed.
     Kill,
+    /// The host reboots: all processes are killed, and the boot id changes.
+    Reboot,
+    /// Like a reboot, and all files that were written during the run are truncated.
+    PowerLoss,
 }
 
-/// The steps at which the schedule deviates from the default. As text: `0>1 17>0 23!`.
+/// The steps at which the schedule deviates from the default. As text: `0>1 17>0 23!`, with `~` for a
+/// reboot and `%` for a power loss.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Schedule(Vec<(usize, Turn)>);
 
@@ -31,8 +36,9 @@ impl Schedule {
         Self(self.0.iter().copied().chain([(at, turn)]).collect())
     }
 
+    /// Whether a process is killed, also by a reboot or a power loss.
     pub fn kills(&self) -> bool {
-        self.0.iter().any(|(_, turn)| *turn == Turn::Kill)
+        self.0.iter().any(|(_, turn)| !matches!(turn, Turn::To(_)))
     }
 }
 
@@ -41,6 +47,8 @@ impl fmt::Display for Schedule {
         let words = self.0.iter().map(|(step, turn)| match turn {
             Turn::To(process) => format!("{step}>{process}"),
             Turn::Kill => format!("{step}!"),
+            Turn::Reboot => format!("{step}~"),
+            Turn::PowerLoss => format!("{step}%"),
         });
         f.write_str(&words.collect::<Vec<_>>().join(" "))
     }
@@ -51,8 +59,10 @@ impl FromStr for Schedule {
 
     fn from_str(text: &str) -> Result<Self, String> {
         let parsed = |word: &str| {
-            if let Some(step) = word.strip_suffix('!') {
-                return Some((step.parse().ok()?, Turn::Kill));
+            for (suffix, turn) in [('!', Turn::Kill), ('~', Turn::Reboot), ('%', Turn::PowerLoss)] {
+                if let Some(step) = word.strip_suffix(suffix) {
+                    return Some((step.parse().ok()?, turn));
+                }
             }
             let (step, process) = word.split_once('>')?;
             Some((step.parse().ok()?, Turn::To(process.parse().ok()?)))
@@ -72,6 +82,9 @@ mod tests {
         let schedule = Schedule::default().then(0, Turn::To(1)).then(17, Turn::To(0)).then(23, Turn::Kill);
         assert_eq!(schedule.to_string(), "0>1 17>0 23!");
         assert_eq!(schedule.to_string().parse(), Ok(schedule));
+        for text in ["0>1 5~", "7%"] {
+            assert_eq!(text.parse::<Schedule>().unwrap().to_string(), text);
+        }
         assert!("5>x".parse::<Schedule>().is_err());
     }
 }
