@@ -1,6 +1,9 @@
 # Every target is one line; what it does is in scripts/.
 .PHONY: build test test-vm test-vm-short demo judges bench sweep mutants claims fuzz lint install dist test-packages test-image test-units test-nodes test-arm64 test-readme test-demo release-check release-sample dist-sample packages-sample readme-sample clean
 
+# The first line that a new user sees is the script's, not the command's.
+.SILENT: demo test
+
 build:    ; scripts/build
 test:     ; scripts/test
 test-vm:  ; scripts/test-vm

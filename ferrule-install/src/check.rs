@@ -28,7 +28,8 @@ pub fn all(dir: &Path, sources: &Sources, update: bool) -> Result<()> {
         )
         .detail("the same command without --check installs them"));
     }
-    say(&format!("{count} plugins in {} are as they would be installed, and answer", dir.display()));
+    let checked = if update { "equals its source file" } else { "exists" };
+    say(&format!("{count} plugins in {}: each {checked} and answers VERSION", dir.display()));
     Ok(())
 }
 

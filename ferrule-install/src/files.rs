@@ -7,6 +7,7 @@ use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt, PermissionsExt, symlink};
 use std::path::Path;
 
 use cni::{Error, Result};
+use nix::errno::Errno;
 use sha2::{Digest, Sha256};
 
 /// Writes a new file, syncs it, and returns its SHA-256.
@@ -27,7 +28,7 @@ pub fn write(path: &Path, content: &mut impl Read, mode: u32) -> Result<String> 
 }
 
 /// An error of a file operation, with a remedy.
-fn failed(operation: String, cause: &io::Error) -> Error {
+pub fn failed(operation: String, cause: &io::Error) -> Error {
     let error = Error::io(operation, cause);
     match cause.kind() {
         ErrorKind::StorageFull | ErrorKind::QuotaExceeded => {
@@ -36,9 +37,11 @@ fn failed(operation: String, cause: &io::Error) -> Error {
         ErrorKind::ReadOnlyFilesystem => {
             error.detail("select a writable directory with --dir, or mount this one read-write")
         }
-        ErrorKind::PermissionDenied => {
+        // Both errors are of this kind.
+        ErrorKind::PermissionDenied if cause.raw_os_error() == Some(Errno::EPERM as i32) => {
             error.detail("run it as root; lsattr shows whether the file or its directory is immutable")
         }
+        ErrorKind::PermissionDenied => error.detail("run it as root"),
         _ => error,
     }
 }

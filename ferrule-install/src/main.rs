@@ -44,7 +44,7 @@ struct Cli {
     /// Root directory of the host, for a container in which it is mounted elsewhere
     #[arg(long, value_name = "DIR", default_value = "/", hide_default_value = true)]
     root: PathBuf,
-    /// Print where the runtimes look and what would be installed where, and change nothing
+    /// Print where the runtimes look and which directories would be used, and change nothing
     #[arg(long, conflicts_with_all = ["uninstall", "check", "stay"])]
     list: bool,
     /// Directory to take the plugins from [default: where ferrule-install is, or /usr/lib/ferrule/cni]

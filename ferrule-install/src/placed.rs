@@ -385,7 +385,7 @@ fn lock(state: &Path) -> Result<File> {
     // The previous holder may have removed the directory when it ended.
     let open = |e: io::Error| match e.kind() {
         ErrorKind::NotFound => busy(),
-        _ => Error::io(format!("open {}", state.display()), &e),
+        _ => files::failed(format!("open {}", state.display()), &e),
     };
     let file = File::open(state).map_err(open)?;
     match file.try_lock() {

@@ -8,7 +8,7 @@ use cni::{Code, Error, Result};
 use host_runtimes::{Runtime, below};
 
 use crate::placed::STATE;
-use crate::say;
+use crate::{files, say};
 
 /// Default plugin directories of distributions, for hosts without a known runtime.
 const PLACES: [&str; 3] = ["/opt/cni/bin", "/usr/lib/cni", "/usr/libexec/cni"];
@@ -135,7 +135,8 @@ impl Targets {
         real(one) == real(other)
     }
 
-    /// The reason why a runtime would not use plugins in a directory.
+    /// The reason why a runtime does not use the plugins in a directory: no runtime searches it, or a runtime finds
+    /// plugins of the same names in an earlier directory. `None` if every runtime that searches it uses them.
     fn warning(&self, dir: &Path, names: &BTreeSet<String>) -> Option<String> {
         let is_it = |one: &PathBuf| self.is_same(one, dir);
         let mut users = self.runtimes.iter().filter(|runtime| runtime.runs_plugins).peekable();
@@ -226,7 +227,7 @@ pub fn make(dir: &Path, root: &Path) -> Result<PathBuf> {
     }
     if !dir.exists() {
         fs::create_dir_all(dir)
-            .map_err(|e| Error::io(format!("make the directory {}", dir.display()), &e))?;
+            .map_err(|e| files::failed(format!("make the directory {}", dir.display()), &e))?;
         say(&format!("made the directory {}", dir.display()));
     }
     dir.canonicalize().map_err(|e| Error::io(format!("open {}", dir.display()), &e))

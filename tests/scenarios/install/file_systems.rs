@@ -1,7 +1,7 @@
 //! Installation into file systems that lack features, such as hard links, or free space.
 
 use std::fs;
-use std::os::unix::fs::MetadataExt;
+use std::os::unix::fs::{MetadataExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
@@ -214,6 +214,19 @@ fn an_immutable_file_or_directory_keeps_all_from_being_installed_and_the_message
     ok(&scene.install(&[]));
     ok(&scene.run(&["--uninstall"]));
     assert_eq!(content(&scene.dir), old);
+}
+
+#[test]
+fn a_user_who_may_not_write_changes_nothing_and_the_message_says_to_run_it_as_root() {
+    let lab = Lab::new();
+    let scene = Scene::new(&lab);
+    fs::set_permissions(&scene.dir, fs::Permissions::from_mode(0o555)).unwrap();
+    // Without capabilities, the permissions also hold for root.
+    let under = ["setpriv", "--inh-caps=-all", "--bounding-set=-all"];
+    let output = scene.install_under(&under, &[]);
+    refused(&output, "Permission denied (run it as root");
+    assert!(!String::from_utf8_lossy(&output.stderr).contains("lsattr"), "{output:?}");
+    scene.assert_old("after a run without permission");
 }
 
 #[test]
