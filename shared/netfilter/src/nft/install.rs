@@ -353,8 +353,8 @@ fn position_of(rule: &Rule, found: &[RawRule], renamed: Renamed<'_>) -> Option<u
     if is_exact(&first) { Some(first) } else { Some(named.find(is_exact).unwrap_or(first)) }
 }
 
-/// The numbers of a longest increasing subsequence. Of several, that with the greatest numbers: a rule that was moved to the
-/// start of a chain is before rules that must be there.
+/// The numbers of a longest increasing subsequence. Of several, that with the greatest numbers: a rule that was moved to
+/// the start of a chain must go back, not the rules that follow it.
 fn longest_increasing(numbers: &[usize]) -> BTreeSet<usize> {
     let rank = |numbers: &Vec<usize>| (numbers.len(), numbers.iter().sum::<usize>());
     let mut longest: Vec<Vec<usize>> = Vec::new();
