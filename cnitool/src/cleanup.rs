@@ -171,6 +171,18 @@ impl Plan {
         self.kept.extend(things.map(|thing| (thing, KeepReason::Starting)));
     }
 
+    /// Adds a resource to the removed or to the kept ones.
+    fn decide(&mut self, thing: &Thing, verdict: Option<KeepReason>, options: &PlanOptions) {
+        let is_named = options.force.contains(&thing.name) && !thing.name.is_empty();
+        if is_named {
+            self.names.insert(thing.name.clone());
+        }
+        match verdict.filter(|_| !is_named) {
+            None => self.removed.push(thing.clone()),
+            Some(why) => self.kept.push((thing.clone(), why)),
+        }
+    }
+
     /// Reads the caches again, and no longer lists attachments that a runtime has written to its cache since the first
     /// reading.
     fn omit_cached(&mut self, network: &Network, options: &PlanOptions, settings: &Settings) -> Result<()> {
@@ -244,17 +256,7 @@ impl Plan {
             if cached.is_alive(container, ifname) && !forced {
                 continue;
             }
-            for thing in things {
-                let is_named = options.force.contains(&thing.name) && !thing.name.is_empty();
-                match verdict.filter(|_| !is_named) {
-                    None if is_named => {
-                        plan.names.insert(thing.name.clone());
-                        plan.removed.push(thing.clone());
-                    }
-                    None => plan.removed.push(thing.clone()),
-                    Some(why) => plan.kept.push((thing.clone(), why)),
-                }
-            }
+            things.iter().for_each(|thing| plan.decide(thing, verdict, options));
             if verdict.is_none() {
                 stale.extend(attachment(container, ifname));
             }
