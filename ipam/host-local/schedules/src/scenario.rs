@@ -31,6 +31,8 @@ pub enum Start {
     TornLease,
     /// The same leases, from before a reboot that drops them.
     OldBoot,
+    /// The same leases. The commands are the first ones with `resetOnReboot`, so there is no boot mark.
+    NoBootMark,
 }
 
 /// The action of a process.
@@ -66,11 +68,11 @@ use Act::{Add, Del, Gc, Hold, ReleaseStale, RemoveDirectory, RemoveLocks};
 impl Scenario {
     /// All scenarios.
     pub fn all() -> Vec<Self> {
-        use Start::{Fresh, Full, Leases, OldBoot, Stale, TornCache, TornLease};
+        use Start::{Fresh, Full, Leases, NoBootMark, OldBoot, Stale, TornCache, TornLease};
         let starts = [Fresh, Leases, Full];
         let with_torn = [Fresh, Leases, Full, TornLease];
         let pairs: [(&str, &[Start], [Act; 2]); 10] = [
-            ("ADD, ADD", &[Fresh, Leases, TornLease, OldBoot], [Add("a"), Add("b")]),
+            ("ADD, ADD", &[Fresh, Leases, TornLease, OldBoot, NoBootMark], [Add("a"), Add("b")]),
             ("ADD, ADD of the same", &[Fresh, Leases], [Add("a"), Add("a")]),
             ("ADD, DEL", &with_torn, [Add("a"), Del("goes")]),
             ("ADD, DEL of the same", &[Fresh, Leases], [Add("a"), Del("a")]),
@@ -116,12 +118,17 @@ impl Scenario {
         self.acts.iter().any(|act| matches!(act, RemoveDirectory))
     }
 
+    /// Whether the commands have `resetOnReboot`.
+    fn drops_leases(&self) -> bool {
+        matches!(self.start, Start::OldBoot | Start::NoBootMark)
+    }
+
     /// The number of addresses.
     pub fn room(&self) -> usize {
         match self.start {
             Start::Full | Start::Stale | Start::TornCache => 2,
             Start::TornLease => 3,
-            Start::Fresh | Start::Leases | Start::OldBoot => 5,
+            Start::Fresh | Start::Leases | Start::OldBoot | Start::NoBootMark => 5,
         }
     }
 }
@@ -136,6 +143,7 @@ impl fmt::Display for Scenario {
             Start::TornCache => "no address free, a truncated file in the cache",
             Start::TornLease => "one address free, with a truncated lease file",
             Start::OldBoot => "after a reboot",
+            Start::NoBootMark => "some leases and no boot mark",
         };
         write!(f, "{}; {start}", self.name)
     }
@@ -259,7 +267,7 @@ impl<'a> Fixture<'a> {
                 return Traced::start(rm, b"y\n", root);
             }
         };
-        let call = if self.scenario.start == Start::OldBoot { dropping_leases(call) } else { call };
+        let call = if self.scenario.drops_leases() { dropping_leases(call) } else { call };
         let call = call.env("CNI_COMMAND", command);
         Traced::start(call.process(), &call.input(), root)
     }
@@ -298,7 +306,7 @@ impl<'a> Fixture<'a> {
     /// A call after a reboot.
     pub fn after_boot(&self, container: &str) -> Call {
         let call = self.call(container);
-        if self.scenario.start == Start::OldBoot { dropping_leases(call) } else { call }
+        if self.scenario.drops_leases() { dropping_leases(call) } else { call }
     }
 
     /// All lease files that are not truncated.
