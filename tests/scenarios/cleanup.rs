@@ -343,6 +343,28 @@ fn gc_also_works_for_networks_of_old_versions() {
     }
 }
 
+/// A document of a configuration may not have as many values as the list of these leases.
+#[test]
+fn gc_releases_twelve_thousand_stale_leases() {
+    beyond_reference!("gc");
+    let lab = Lab::new();
+    lab.configure("10-net.conflist", &network("1.1.0", &json!([bridge("10.217.0.0/16")])));
+    fs::create_dir_all("/var/lib/cni/networks/net").unwrap();
+    for number in 2..12_002 {
+        let (third, last) = (number / 250, number % 250 + 2);
+        fs::write(
+            format!("/var/lib/cni/networks/net/10.217.{third}.{last}"),
+            format!("gone{number}\r\neth0"),
+        )
+        .unwrap();
+    }
+    let tool = lab.cnitool();
+    let [removed, kept] = dry_run(&tool);
+    assert!(removed.len() == 12_000 && kept.is_empty(), "{} {kept:?}", removed.len());
+    tool.says("gc net");
+    assert_eq!(leases(), [""; 0]);
+}
+
 /// Random containers, in a cache or not, alive or not. The message of a failure contains the seed.
 #[test]
 fn a_gc_removes_exactly_what_the_dry_run_lists_on_random_hosts() {

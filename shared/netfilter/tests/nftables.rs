@@ -144,20 +144,51 @@ fn an_add_moves_no_shared_rule_that_another_attachment_has_elsewhere() {
     }
 }
 
+/// Their elements are shared with attachments that no longer have records.
 #[test]
 fn after_another_program_has_deleted_the_records_no_rule_is_lost_and_repair_completes_them() {
     lab();
-    let [first, second] = ["10.1.0.5/24", "10.1.0.6/24"].map(|address| masquerade(&[address]));
-    install(&nftables(), &owner("cbr0", "c1"), &first);
+    let [bridge, interface] = ["cni0"; 2].map(|name| IfName::parse(name).unwrap());
+    let isolation = Isolation { bridge, interface, isolates_containers: true, bit: 12 };
+    let [first, second] = ["10.1.0.5/24", "10.2.0.6/16"].map(|address| masquerade(&[address]));
+    let of_first: [&dyn Rules; 2] = [&first, &isolation];
+    let (c1, c2) = (owner("cbr0", "c1"), owner("cbr0", "c2"));
+    of_first.iter().for_each(|rules| install(&nftables(), &c1, *rules));
     run("nft delete set inet ferrule attachments");
-    install(&nftables(), &owner("cbr0", "c2"), &second);
-    nftables().check(&owner("cbr0", "c1"), &first).unwrap_err();
-    Removal::start().remove(&owner("cbr0", "c2"), &[Masquerade::KIND]).unwrap();
-    assert!(ruleset().contains("10.1.0.5"), "{}", ruleset());
-    install(&nftables(), &owner("cbr0", "c1"), &first);
-    nftables().check(&owner("cbr0", "c1"), &first).unwrap();
-    Removal::start().remove(&owner("cbr0", "c1"), &[Masquerade::KIND]).unwrap();
-    assert_eq!(ruleset(), "");
+    // The second one needs another set, too.
+    for rules in [&second as &dyn Rules, &isolation] {
+        install(&nftables(), &c2, rules);
+    }
+    of_first.iter().for_each(|rules| drop(nftables().check(&c1, *rules).unwrap_err()));
+    let kinds = [Masquerade::KIND, Isolation::KIND];
+    Removal::start().remove(&c2, &kinds).unwrap();
+    let kept = in_order(&ruleset());
+    assert!(kept.contains("10.1.0.5") && !kept.contains("10.2.0.6"), "{kept}");
+    assert!(run("nft list set inet ferrule apart").contains("\"cni0\" . \"cni0\""), "{kept}");
+
+    of_first.iter().for_each(|rules| install(&nftables(), &c1, *rules));
+    of_first.iter().for_each(|rules| nftables().check(&c1, *rules).unwrap());
+    Removal::start().remove(&c1, &kinds).unwrap();
+    assert!(!ruleset().contains("10.1.0.5"), "{}", ruleset());
+}
+
+/// It accepts packets that the others would change.
+#[test]
+fn a_rule_that_must_be_first_returns_to_the_start_of_the_chain() {
+    lab();
+    let (owner, rules) = (owner("cbr0", "c1"), masquerade(&["10.1.0.5/24", "fd00::5/64"]));
+    install(&nftables(), &owner, &rules);
+    let chain = "inet ferrule masquerading";
+    let within = |rule: &str| rule.contains("within the subnet");
+    let (rule, handle) = rules_of(chain).into_iter().find(|(rule, _)| within(rule)).unwrap();
+    run(&format!("nft delete rule {chain} handle {handle}"));
+    nft(&format!("add rule {chain} {rule}"));
+    let refused = nftables().check(&owner, &rules).unwrap_err().to_string();
+    assert!(refused.contains("follows a rule that it must precede"), "{refused}");
+    install(&nftables(), &owner, &rules);
+    let listed = rules_of(chain);
+    assert!(listed.iter().map(|(rule, _)| within(rule)).is_sorted_by(|a, b| a >= b), "{listed:?}");
+    nftables().check(&owner, &rules).unwrap();
 }
 
 /// It jumped to the chain, so that the kernel did not allow its deletion before.

@@ -62,7 +62,7 @@ fn delete_shared(
     stale: &[Installed],
     batch: &mut Batch,
 ) -> Result<(), RequestError> {
-    if shared.is_empty() {
+    if shared.is_empty() || view.is_incomplete()? {
         return Ok(());
     }
     let needed = view.needed_by_others(shared, &digests(stale), |record| record.elements)?;
@@ -78,8 +78,8 @@ fn delete_shared(
 pub(super) fn unused_bits(view: &View<'_>, stale: &[Installed]) -> Result<BTreeSet<u8>, RequestError> {
     let bits: BTreeSet<u8> =
         stale.iter().flat_map(|found| &found.records).filter_map(|record| record.bit).collect();
-    if bits.is_empty() {
-        return Ok(bits);
+    if bits.is_empty() || view.is_incomplete()? {
+        return Ok(BTreeSet::new());
     }
     let all: Vec<u8> = bits.iter().copied().collect();
     let needed = view.needed_by_others(&all, &digests(stale), |record| record.bit.into_iter().collect())?;

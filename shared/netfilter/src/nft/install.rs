@@ -82,8 +82,8 @@ impl<'a> Installation<'a> {
             return self.attempt(replace);
         }
         // No rule refers to the set of records, so it may be missing although all rules exist.
-        let lacks_records = self.lacks_object.get()
-            && !query::has_set(socket, table, &Set::attachments().name).map_err(plain)?;
+        let lacks_records = (self.lacks_object.get() || !diff.is_empty())
+            && has_lost_records(socket, table).map_err(plain)?;
         // A transaction that only adds need not be bound to the generation: it fails if another program has deleted the
         // table or a set.
         let bound = replace || lacks_records || !diff.is_empty();
@@ -92,6 +92,11 @@ impl<'a> Installation<'a> {
         diff.write_changes(table, &self.layout, &mut batch);
         if lacks_records {
             batch.add_set(table, &Set::attachments());
+            batch.add_element(
+                table,
+                &Element::incomplete(),
+                "incomplete: another program has deleted records",
+            );
         }
         if replace {
             self.delete_conflicting(&mut batch).map_err(plain)?;
@@ -100,9 +105,10 @@ impl<'a> Installation<'a> {
         let outcome = batch.commit_on(socket, &[table.name]);
         match &outcome {
             Err((_, refusal)) if refusal.errno() == Some(Errno::ENOENT) => self.lacks_object.set(true),
-            Ok(()) if lacks_records && diff.is_empty() => cni::warn(&format!(
+            Ok(()) if lacks_records => cni::warn(&format!(
                 "another program has deleted the set attachments of table {}, so a DEL no longer finds the rules of \
-                 other attachments; run `cnitool repair --all`",
+                 other attachments; run `cnitool repair --all` before these containers end. The table stays until the \
+                 next boot",
                 table.name
             )),
             _ => {}
@@ -239,6 +245,8 @@ impl LayoutDiff {
             let expected = || layout.rules.iter().filter(|rule| rule.chain == chain.name);
             if chain.is_ordered {
                 this.compare_order(expected(), found);
+            } else {
+                this.find_late(expected, found);
             }
             for rule in expected() {
                 let Some(position) = position_of(rule, found, &this.renamed) else {
@@ -280,6 +288,18 @@ impl LayoutDiff {
                 }
             }
         }
+    }
+
+    /// Finds rules that must be before the chain's ordinary rules, and are behind one of them.
+    fn find_late<'a, R: Iterator<Item = &'a Rule>>(&mut self, expected: impl Fn() -> R, found: &[RawRule]) {
+        let position = |rule: &Rule| position_of(rule, found, &self.renamed);
+        let ordinary = expected().filter(|rule| !rule.first).filter_map(position).min();
+        let is_late = |at: &usize| ordinary.is_some_and(|ordinary| *at > ordinary);
+        let late = expected().filter(|rule| rule.first);
+        let late =
+            late.filter_map(|rule| Some((found[position(rule).filter(is_late)?].handle, rule.clone())));
+        let late: Vec<_> = late.collect();
+        self.misplaced.extend(late);
     }
 
     /// The first missing rule, as text.
@@ -343,6 +363,12 @@ impl LayoutDiff {
         }
         Ok(())
     }
+}
+
+/// Whether another program has deleted the set of records from a table with Ferrule's other sets.
+fn has_lost_records(socket: &Socket, table: Table) -> Result<bool, RequestError> {
+    let sets = query::sets(socket, table)?;
+    Ok(!sets.is_empty() && !sets.contains(&Set::attachments().name.into_owned()))
 }
 
 /// The position of a shared rule in its chain. If several rules have its comment, the one with its expressions.

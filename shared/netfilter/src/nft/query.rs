@@ -25,17 +25,15 @@ pub(super) fn has_chain(socket: &Socket, table: Table, chain: &str) -> Result<bo
     exists(socket.request(get, |_, _| {}))
 }
 
-pub(super) fn has_set(socket: &Socket, table: Table, set: &str) -> Result<bool, RequestError> {
-    let mut get = in_table(NFT_MSG_GETSET, 0, table);
-    get.put_str(NFTA_SET_NAME, set);
-    exists(socket.request(get, |_, _| {}))
-}
-
 /// The names of a table's sets and maps.
 pub(super) fn sets(socket: &Socket, table: Table) -> Result<Vec<String>, RequestError> {
-    socket.dump(in_table(NFT_MSG_GETSET, 0, table), |_, payload: &[u8]| {
+    let name = |_, payload: &[u8]| {
         Attributes::after(HEADER, payload).get(NFTA_SET_NAME).and_then(read_str).map(str::to_owned)
-    })
+    };
+    match socket.dump(in_table(NFT_MSG_GETSET, 0, table), name) {
+        Err(refusal) if refusal.errno() == Some(Errno::ENOENT) => Ok(Vec::new()),
+        other => other,
+    }
 }
 
 /// The handle of a chain. None: it does not exist.

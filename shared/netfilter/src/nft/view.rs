@@ -64,6 +64,11 @@ impl<'a> View<'a> {
         Ok(needed)
     }
 
+    /// Whether another program has deleted records, so that other attachments may need any shared element.
+    pub(super) fn is_incomplete(&self) -> Result<bool, RequestError> {
+        Ok(query::comment_of(self.socket, self.table, &Element::incomplete())?.is_some())
+    }
+
     /// The comment of an element. None if it does not exist. Empty without a comment.
     pub(super) fn comment_of(&self, element: &Element) -> Result<Option<String>, RequestError> {
         if !self.lists {

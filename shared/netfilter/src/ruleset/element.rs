@@ -25,6 +25,12 @@ impl Element {
         Self::in_set(Set::attachments(), concatenated(&[&padded(digest), &index.to_be_bytes()]))
     }
 
+    /// Marks the set of records as incomplete: another program has deleted records, so that other attachments may need what no
+    /// record names. DEL then deletes neither shared elements, mark bits nor the table.
+    pub(crate) fn incomplete() -> Self {
+        Self::record("incomplete", 0)
+    }
+
     /// The digest in the key of a record.
     pub(crate) fn digest_of(key: &[u8]) -> Option<String> {
         netlink::wire::read_str(key.get(..16)?).map(str::to_owned)
