@@ -13,8 +13,8 @@ pub struct Explained {
 
 /// The remedy for a failure: the details of its errors, or else the command that explains its code.
 pub fn remedy(error: &Error) -> String {
-    let details: Vec<&str> = error.failures().map(|failure| failure.error.details()).collect();
-    let details = details.into_iter().filter(|details| !details.is_empty()).collect::<Vec<_>>().join("; ");
+    let details = error.failures().map(|failure| failure.error.details());
+    let details = details.filter(|details| !details.is_empty()).collect::<Vec<_>>().join("; ");
     if details.is_empty() { format!("run `cnitool explain {}` for details", error.code()) } else { details }
 }
 

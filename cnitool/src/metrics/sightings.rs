@@ -45,8 +45,13 @@ impl Sightings {
         let now = self.now;
         // The clock may have been set back.
         let first = |resource: &String| earlier.get(resource).map_or(now, |first| now.min(*first));
-        let times: BTreeMap<_, _> =
-            resources.into_iter().map(|one| (first(&one), one)).map(|(t, one)| (one, t)).collect();
+        let times: BTreeMap<_, _> = resources
+            .into_iter()
+            .map(|resource| {
+                let first = first(&resource);
+                (resource, first)
+            })
+            .collect();
         let oldest = times.values().min().map_or(0, |first| now - first);
         if !times.is_empty() {
             self.current.insert(network.to_owned(), times);

@@ -68,7 +68,7 @@ impl Plugin for Portmap {
     }
 
     fn repair(calls: &[Repair<Conf>]) -> Vec<Result<bool>> {
-        let default = LazyCell::new(|| Firewall::expected_backend(None, HostPorts::KIND));
+        let default = LazyCell::new(|| Firewall::default_backend(HostPorts::KIND));
         netfilter::repair_with(
             calls,
             |call| expected(&call.check, &default),

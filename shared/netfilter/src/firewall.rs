@@ -90,20 +90,15 @@ impl Firewall {
         if self.fell_back.get() { Backend::Iptables } else { self.backend() }
     }
 
-    /// The backend in which an ADD installs rules of a kind on this host.
+    /// The backend in which an ADD installs rules of a kind on this host if the configuration names none.
     ///
     /// # Errors
-    /// Code 2 or 999 if no backend is available, or the kernel's error.
-    pub fn expected_backend(choice: Option<Backend>, kind: Kind) -> Result<Backend> {
-        let firewall = Self::open(choice)?;
-        match &firewall.engine {
-            Engine::Nftables(nft) if !firewall.is_explicit => {
-                let lack = nft.missing_module_since_boot(kind);
-                let lack = lack.map_err(|r| r.during("test", "the kernel's nf_tables"))?;
-                Ok(if lack.is_some() { Backend::Iptables } else { Backend::Nftables })
-            }
-            _ => Ok(firewall.backend()),
-        }
+    /// Code 999 if no backend is available, or the kernel's error.
+    pub fn default_backend(kind: Kind) -> Result<Backend> {
+        let Engine::Nftables(nft) = Self::open(None)?.engine else { return Ok(Backend::Iptables) };
+        let lack = nft.missing_module_since_boot(kind);
+        let lack = lack.map_err(|r| r.during("test", "the kernel's nf_tables"))?;
+        Ok(if lack.is_some() { Backend::Iptables } else { Backend::Nftables })
     }
 
     /// The backend through which the firewall was opened.

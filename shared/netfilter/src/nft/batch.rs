@@ -111,30 +111,21 @@ impl Batch {
         expressions: &Expressions,
     ) {
         let place = if first { 0 } else { NLM_F_APPEND };
-        let mut new = in_table(NFT_MSG_NEWRULE, NLM_F_CREATE | place, table);
-        new.put_str(NFTA_RULE_CHAIN, chain);
-        expressions.write(&mut new);
-        new.put(NFTA_RULE_USERDATA, &user_data(comment));
+        let new = new_rule(table, NLM_F_CREATE | place, chain, None, comment, expressions);
         self.push(format!("add a rule to chain {chain}"), new);
     }
 
     /// Adds a rule directly before another one of the same chain.
     pub(super) fn add_rule_before(&mut self, table: Table, next: u64, rule: &Rule) {
-        let mut new = in_table(NFT_MSG_NEWRULE, NLM_F_CREATE, table);
-        new.put_str(NFTA_RULE_CHAIN, rule.chain);
-        new.put_be64(NFTA_RULE_POSITION, next);
-        rule.expressions.write(&mut new);
-        new.put(NFTA_RULE_USERDATA, &user_data(&rule.comment));
+        let next = Some((NFTA_RULE_POSITION, next));
+        let new = new_rule(table, NLM_F_CREATE, rule.chain, next, &rule.comment, &rule.expressions);
         self.push(format!("add a rule to chain {}", rule.chain), new);
     }
 
     /// Replaces a rule of the same chain.
     pub(super) fn replace_rule(&mut self, table: Table, handle: u64, rule: &Rule) {
-        let mut new = in_table(NFT_MSG_NEWRULE, NLM_F_REPLACE, table);
-        new.put_str(NFTA_RULE_CHAIN, rule.chain);
-        new.put_be64(NFTA_RULE_HANDLE, handle);
-        rule.expressions.write(&mut new);
-        new.put(NFTA_RULE_USERDATA, &user_data(&rule.comment));
+        let replaced = Some((NFTA_RULE_HANDLE, handle));
+        let new = new_rule(table, NLM_F_REPLACE, rule.chain, replaced, &rule.comment, &rule.expressions);
         self.push(format!("replace rule {handle} of chain {}", rule.chain), new);
     }
 
@@ -224,6 +215,25 @@ impl Batch {
             (self.steps.get(position).cloned().unwrap_or_else(|| "commit".into()), refusal)
         })
     }
+}
+
+/// A message with a rule. `other` is the attribute that names another rule by its handle: the next or the replaced one.
+fn new_rule(
+    table: Table,
+    flags: u16,
+    chain: &str,
+    other: Option<(u16, u64)>,
+    comment: &str,
+    expressions: &Expressions,
+) -> Message {
+    let mut new = in_table(NFT_MSG_NEWRULE, flags, table);
+    new.put_str(NFTA_RULE_CHAIN, chain);
+    if let Some((attribute, handle)) = other {
+        new.put_be64(attribute, handle);
+    }
+    expressions.write(&mut new);
+    new.put(NFTA_RULE_USERDATA, &user_data(comment));
+    new
 }
 
 /// The start of a batch, bound to a generation if there is one.
