@@ -1,6 +1,7 @@
 //! Client of containerd's CRI service, with the requests of a kubelet. It sends gRPC through curl, and encodes the few messages itself.
 
 use std::fs;
+use std::sync::atomic::{AtomicU32, Ordering};
 
 use lab::Netns;
 
@@ -10,6 +11,9 @@ use crate::host::Host;
 const REQUEST: &str = "/run/lab/request";
 const ANSWER: &str = "/run/lab/answer";
 const HEADERS: &str = "/run/lab/headers";
+
+/// The number of requests that this process has sent.
+static REQUESTS: AtomicU32 = AtomicU32::new(0);
 
 /// A pod's sandbox: a network namespace, and a process in it. In these checks, this process serves the image's port.
 #[derive(Clone, Debug, PartialEq)]
@@ -113,8 +117,9 @@ impl Cri {
         let length = u32::try_from(message.0.len()).expect("a short message").to_be_bytes();
         let request = [&[0], &length[..], &message.0].concat();
         // Separate files, because several requests may run concurrently.
+        let number = REQUESTS.fetch_add(1, Ordering::Relaxed);
         let [request_file, answer, headers] =
-            [REQUEST, ANSWER, HEADERS].map(|file| format!("{file}.{method}"));
+            [REQUEST, ANSWER, HEADERS].map(|file| format!("{file}.{number}"));
         fs::write(&request_file, request).expect("write a request");
         fs::write(&answer, "").expect("empty the answer");
         let url = format!("http://localhost/runtime.v1.RuntimeService/{method}");

@@ -11,6 +11,7 @@ mod containerd;
 mod cri;
 mod gate;
 mod host;
+mod libcni;
 mod podman;
 mod podman5;
 mod process;

@@ -1,6 +1,9 @@
 //! containerd as a kubelet uses it, also when it is killed.
+//!
+//! `JUDGES_PODS=100` runs a hundred pods where the sample runs a few, and prints the times.
 
-use std::{fs, slice, thread};
+use std::time::{Duration, Instant};
+use std::{env, fs, slice, thread};
 
 use lab::{Feature, udp_says};
 
@@ -43,10 +46,15 @@ fn of(group: &'static str) -> Vec<Check> {
             killed_in_del,
         ),
         check("pods keep running while containerd is killed and started again", survives),
+        check("pods that sixteen workers start and remove have their ports, and leave nothing", many),
     ]
 }
 
 const PORT: u32 = 8080;
+
+const PODS: &str = "JUDGES_PODS";
+const SAMPLE: usize = 16;
+const WORKERS: usize = 16;
 
 /// Starts containerd, and waits until it has read the configuration of the network.
 fn start(host: &Host) -> (Containerd<'_>, Cri) {
@@ -126,6 +134,35 @@ fn is_killed_in(host: &Host, command: &str, job: impl FnOnce(&Cri) + Send) {
     host.snapshot().assert_same(&before);
     works(host, &cri);
     host.snapshot().assert_same(&before);
+}
+
+fn many(host: &Host) {
+    let (_containerd, cri) = start(host);
+    works(host, &cri);
+    let before = host.snapshot();
+    let count = env::var(PODS).ok().and_then(|text| text.parse().ok()).unwrap_or(SAMPLE);
+    let names: Vec<String> = (0..count).map(|i| format!("pod{i}")).collect();
+    let port_of = |i: usize| 20_000 + u32::try_from(i).expect("a small number");
+    let (pods, started) = by_workers(count, |i| cri.runs_pod(&names[i], port_of(i)));
+    for (i, name) in names.iter().enumerate() {
+        tcp_says_soon(&host.client, &format!("{HOST}:{}", port_of(i)), name);
+    }
+    let (_, removed) = by_workers(count, |i| cri.removes_pod(&pods[i]));
+    println!("time with {}: {count} pods started in {started:.1?}, removed in {removed:.1?}", host.side);
+    host.snapshot().assert_same(&before);
+}
+
+/// Calls `job` with each number below `count`. Returns the results in order, and how long all of them took.
+fn by_workers<T: Send>(count: usize, job: impl Fn(usize) -> T + Sync) -> (Vec<T>, Duration) {
+    let begin = Instant::now();
+    let work = &|first: usize| (first..count).step_by(WORKERS).map(|i| (i, job(i))).collect::<Vec<_>>();
+    let mut done: Vec<(usize, T)> = thread::scope(|scope| {
+        let workers: Vec<_> = (0..WORKERS).map(|first| scope.spawn(move || work(first))).collect();
+        workers.into_iter().flat_map(|worker| worker.join().expect("a pod is started or removed")).collect()
+    });
+    let took = begin.elapsed();
+    done.sort_by_key(|(i, _)| *i);
+    (done.into_iter().map(|(_, result)| result).collect(), took)
 }
 
 fn survives(host: &Host) {

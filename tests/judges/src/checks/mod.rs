@@ -5,6 +5,7 @@ mod cleanup;
 mod containerd;
 mod cri;
 mod firewalld;
+mod libcni;
 mod podman;
 mod podman5;
 mod race;
@@ -20,6 +21,7 @@ pub fn all() -> Vec<Check> {
         cri::checks(),
         buildah::checks(),
         firewalld::checks(),
+        libcni::checks(),
         cleanup::checks(),
         race::checks(),
         stale::checks(),

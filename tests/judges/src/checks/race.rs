@@ -1,4 +1,4 @@
-//! Containers of Podman and of ctr, which both use libcni, start and stop while GC runs in a loop.
+//! Containers of Podman and of ctr, and some that a program attaches with libcni, start and stop while GC runs in a loop.
 //!
 //! `JUDGES_RACE_SECONDS=120` runs the whole test, with at least a hundred containers. Otherwise, a few containers run once.
 
@@ -7,18 +7,19 @@ use lab::{Feature, Netns, Race};
 use crate::check::Check;
 use crate::containerd::{Containerd, ctr};
 use crate::host::{CNITOOL, HOST, Host, IMAGE};
+use crate::libcni::{self, Pod};
 use crate::podman::Podman;
 use crate::soon::tcp_says_soon;
 
 const SECONDS: &str = "JUDGES_RACE_SECONDS";
-const WORKERS: usize = 3;
-const SAMPLE: usize = 9;
+const WORKERS: usize = 4;
+const SAMPLE: usize = 12;
 
 pub fn checks() -> Vec<Check> {
     vec![
         Check::new(
             "cni-gc.service",
-            "containers of Podman and ctr come and go while GC runs in a loop: none loses anything, and nothing is left",
+            "containers of Podman, ctr and libcni come and go while GC runs in a loop: none loses anything, and nothing is left",
             race,
         )
         .ours_alone(super::cleanup::WHY)
@@ -76,11 +77,24 @@ impl Runtimes<'_> {
     /// Starts a container, checks its network twice, and removes it.
     fn live(&self, i: usize, round: usize) {
         let name = format!("race{i}x{round}");
-        if i.is_multiple_of(WORKERS) {
-            self.live_by_ctr(&name);
-        } else {
-            self.live_by_podman(i, &name);
+        match i % WORKERS {
+            0 => self.live_by_ctr(&name),
+            1 if libcni::lacks().is_none() => self.live_by_libcni(i, &name),
+            _ => self.live_by_podman(i, &name),
         }
+    }
+
+    /// Half of these containers end without a DEL.
+    fn live_by_libcni(&self, i: usize, name: &str) {
+        let port = 20_000 + i;
+        let pod = Pod::start(self.machine, "net", name, port);
+        for _ in 0..2 {
+            let seen = pod.prints("ip addr show eth0");
+            assert!(seen.contains("inet 10."), "{name}: {seen}");
+            tcp_says_soon(self.client, &format!("{HOST}:{port}"), name);
+            pod.is_checked();
+        }
+        if i % (2 * WORKERS) == 1 { pod.vanish() } else { pod.stop() }
     }
 
     fn live_by_ctr(&self, name: &str) {
@@ -104,7 +118,7 @@ impl Runtimes<'_> {
                 tcp_says_soon(self.client, &format!("{HOST}:{port}"), name);
             }
         }
-        if i.is_multiple_of(4) {
+        if i % (2 * WORKERS) == 2 {
             // Kills the monitor too, so that no Podman cleans up immediately.
             let format = "{{.State.ConmonPid}} {{.State.Pid}}";
             let pids = self.does(&format!("podman inspect --format '{format}' {name}"));
