@@ -4,7 +4,7 @@
 //! CNI_ARGS, which all plugins receive.
 
 use cni::{Code, Error, json};
-use runtime::{Attach, Network, Result};
+use runtime::{AttachmentParameters, Network, Result};
 use serde_json::{Value, json};
 
 use crate::arguments::mapping;
@@ -14,7 +14,11 @@ use crate::cli::AttachArgs;
 ///
 /// # Errors
 /// If a port is malformed, or if no plugin of the network accepts ports or several addresses.
-pub fn apply(attach_args: &AttachArgs, network: &Network, mut attach: Attach) -> Result<Attach> {
+pub fn apply(
+    attach_args: &AttachArgs,
+    network: &Network,
+    mut attach: AttachmentParameters,
+) -> Result<AttachmentParameters> {
     let declared = network.capabilities();
     if !attach_args.publish.is_empty() {
         if !declared.contains("portMappings") {
@@ -76,8 +80,8 @@ mod tests {
         AttachArgs { publish: owned(publish), ip: owned(ip), mac: mac.map(str::to_owned) }
     }
 
-    fn attach() -> Attach {
-        Attach::new("c1", "eth0").unwrap()
+    fn attach() -> AttachmentParameters {
+        AttachmentParameters::new("c1", "eth0").unwrap()
     }
 
     #[test]

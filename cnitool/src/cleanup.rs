@@ -9,8 +9,8 @@ use std::path::{Path, PathBuf};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use cni::{Attachment, Attachments, ContainerId, IfName, PluginType, Thing};
-use liveness::{Calls, Namespaces};
+use cni::{Attachment, Attachments, ContainerId, IfName, PluginType, Resource};
+use liveness::{Namespaces, RunningPlugins};
 use runtime::{Cache, Decision, Entry, Network, Result};
 
 use self::caches::CachedAttachments;
@@ -20,23 +20,33 @@ mod caches;
 mod orphaned;
 
 /// Timeout for the kernel to remove the links of a namespace that has no users any more.
-const TIMEOUT: Duration = Duration::from_secs(10);
-/// Pause between two plans while the kernel removes these links.
-const PAUSE: Duration = Duration::from_millis(20);
+const LINK_REMOVAL_TIMEOUT: Duration = Duration::from_secs(10);
+/// The first pause between two plans while the kernel removes these links. Each pause is twice as long as the one before.
+const FIRST_PAUSE: Duration = Duration::from_millis(20);
 
-/// The kind of the [`Thing`] for a cache file that a power failure has truncated. cnitool itself removes such files.
-const TORN: &str = "torn result";
+/// The kind of the [`Resource`] for a cache file that a power failure has truncated. cnitool itself removes such files.
+const TRUNCATED: &str = "truncated result";
 
 /// The options of `cnitool gc`.
 #[derive(Clone, Debug, Default)]
 pub struct PlanOptions {
     /// Also removes live attachments in cnitool's own cache.
     pub detach_running: bool,
-    /// Ids of containers whose resources are removed, and names of resources to remove, even if the container may be
-    /// alive. Names of other vendors' plugins, which then receive GC.
+    /// The values of `--force`:
+    ///
+    /// - a container id: all resources of the container are removed, even if it is alive;
+    /// - the name of a resource: the resource is removed, even if its container is alive;
+    /// - the type of another vendor's plugin: it receives GC.
     pub force: BTreeSet<String>,
-    /// Keeps attachments that are younger than this, if a cache contains their age.
+    /// Keeps attachments that were added less than this time ago, according to the time of their cache file.
     pub older_than: Option<Duration>,
+}
+
+impl PlanOptions {
+    /// Whether `--force` contains the resource's name.
+    fn names(&self, resource: &Resource) -> bool {
+        !resource.name.is_empty() && self.force.contains(&resource.name)
+    }
 }
 
 /// Why GC keeps a resource.
@@ -45,25 +55,37 @@ pub enum KeepReason {
     /// The resource's container is alive. (If a cache contains the live attachment, the resource is kept too, but not
     /// listed.)
     Alive,
-    /// A plugin is running ADD for the container. Its runtime has not written its cache yet.
+    /// A plugin is running ADD for the container. A runtime writes its cache only after ADD.
     Starting,
-    /// The container may be alive.
-    Unsure,
+    /// The attachment changed after the plan was made: its container was started again, or another program is deleting
+    /// or has deleted the attachment.
+    Changed,
+    /// The container may be alive: a process, the addresses of a namespace or a cache file could not be read.
+    Unexamined,
+    /// The container may be alive: the resource has neither an address nor a namespace path to look for.
+    Untraceable,
     /// The resource does not contain the id of its container.
     NoOwner,
 }
 
 impl KeepReason {
-    /// Whether the container is certainly alive.
+    /// Whether the host or a cache shows that the container is alive, or that the attachment is changing.
     pub fn is_alive(self) -> bool {
-        matches!(self, Self::Alive | Self::Starting)
+        matches!(self, Self::Alive | Self::Starting | Self::Changed)
     }
 
+    /// Whether a GC that has already decided to remove the resource must keep it.
+    fn stops_removal(self) -> bool {
+        self.is_alive() || self == Self::Unexamined
+    }
+
+    /// The text in tables and messages.
     pub fn text(self) -> &'static str {
         match self {
             Self::Alive => "kept: alive",
             Self::Starting => "kept: is being started",
-            Self::Unsure => "kept: may be alive",
+            Self::Changed => "kept: changed during this GC",
+            Self::Unexamined | Self::Untraceable => "kept: may be alive",
             Self::NoOwner => "kept: owner unknown",
         }
     }
@@ -76,12 +98,13 @@ pub struct Plan {
     pub delete: Vec<Entry>,
     /// Live attachments in `delete`, because of `--detach-running`.
     pub alive: Attachments,
-    /// Attachments in other caches whose namespaces have been deleted.
+    /// Attachments in other caches whose namespaces have been deleted, or whose namespace path now belongs to another
+    /// process.
     pub stale_elsewhere: Vec<Entry>,
     /// The resources to remove.
-    pub removed: Vec<Thing>,
+    pub removed: Vec<Resource>,
     /// The resources that are kept although no cache contains a live attachment for them.
-    pub kept: Vec<(Thing, KeepReason)>,
+    pub kept: Vec<(Resource, KeepReason)>,
     /// Plugins of other vendors. They receive DEL. They receive GC only if they are also in `gc_plugins`.
     pub foreign: BTreeSet<PluginType>,
     /// Plugins in `foreign` that receive GC because of `--force`.
@@ -91,25 +114,27 @@ pub struct Plan {
     /// Names of resources to remove because of `--force`.
     names: BTreeSet<String>,
     /// Truncated cache files to remove.
-    torn: Vec<PathBuf>,
+    truncated: Vec<PathBuf>,
     /// All attachments to keep.
     valid: Attachments,
 }
 
 impl Plan {
-    /// Makes a plan. After a namespace is deleted, its links exist for some milliseconds. If the kernel is still
-    /// removing such links, waits and makes the plan again.
+    /// Makes a plan. After a namespace is deleted, its links exist for some milliseconds. If the kernel may still be
+    /// removing such links, waits and makes the plan again, for at most 10 seconds.
     ///
     /// # Errors
     /// If a cache cannot be read, or a plugin cannot list its resources.
     pub fn make(network: &Network, options: &PlanOptions, settings: &Settings) -> Result<Self> {
-        let deadline = Instant::now() + TIMEOUT;
+        let deadline = Instant::now() + LINK_REMOVAL_TIMEOUT;
+        let mut pause = FIRST_PAUSE;
         loop {
             let (plan, is_settled) = Self::examine(network, options, settings)?;
             if is_settled || Instant::now() > deadline {
                 return Ok(plan);
             }
-            thread::sleep(PAUSE);
+            thread::sleep(pause);
+            pause *= 2;
         }
     }
 
@@ -126,7 +151,8 @@ impl Plan {
     }
 
     /// Whether an attachment in `delete` is still not alive: its namespace's path does not exist again, no plugin is
-    /// running for its container, and no other cache contains it. Called before each plugin's DEL, so it looks at nothing
+    /// running for its container, and no other cache contains it as a live attachment. Always true if `--detach-running`
+    /// or `--force` removes the attachment. It is called before each plugin's DEL, so it must be fast: it checks nothing
     /// else.
     pub fn is_still_stale(
         &self,
@@ -143,21 +169,22 @@ impl Plan {
             let mut stale = self.stale_elsewhere.iter().filter(|other| other.attach.attachment == *at);
             stale.any(|other| other.added == entry.added)
         };
-        // libcni may just be writing an unreadable file.
-        let has_it = |cache: &Cache| {
+        // A file that cannot be read counts as a live attachment: libcni may be writing it now.
+        let has_live_attachment = |cache: &Cache| {
             let found = cache.load(&network.name, at);
             found.map_or(true, |found| found.is_some_and(|entry| entry.is_alive() && !was_stale(&entry)))
         };
-        // The plan has cleared the path if it leads to another container's namespace.
+        // `is_alive` returns true for an entry without a path, so check the path first. `CachedAttachments` has cleared a
+        // path that now leads to another container's namespace.
         if entry.attach.netns.is_some() && entry.is_alive() {
             return false;
         }
-        !Calls::scan().has(&at.container) && !own.with_others_of_host()[1..].iter().any(has_it)
+        !RunningPlugins::scan().has(&at.container) && !own.others_of_host().iter().any(has_live_attachment)
     }
 
-    /// Moves the resources of attachments that a GC has kept after all to the kept ones: their containers have been
-    /// started again since the plan was made. `not_deleted`: those of them
-    /// whose DEL was not completed.
+    /// Updates the plan after a GC. `kept` are the attachments that the GC did not remove, because they have changed
+    /// since the plan was made. Their resources move from `removed` to `kept`. `not_deleted` are the attachments in `kept` whose DEL
+    /// was not completed. They are removed from `delete`.
     pub fn keep(&mut self, kept: &Attachments, not_deleted: &Attachments) {
         let is_kept = |container: &str, ifname: &str| match ifname {
             "" => kept.has_container(container),
@@ -167,28 +194,37 @@ impl Plan {
             let at = &entry.attach.attachment;
             !not_deleted.contains(&at.container, &at.ifname)
         });
-        let things = self.removed.extract_if(.., |thing| is_kept(&thing.container, &thing.ifname));
-        self.kept.extend(things.map(|thing| (thing, KeepReason::Starting)));
+        let resources =
+            self.removed.extract_if(.., |resource| is_kept(&resource.container, &resource.ifname));
+        self.kept.extend(resources.map(|resource| (resource, KeepReason::Changed)));
     }
 
-    /// Adds a resource to the removed or to the kept ones.
-    fn decide(&mut self, thing: &Thing, verdict: Option<KeepReason>, options: &PlanOptions) {
-        let is_named = options.force.contains(&thing.name) && !thing.name.is_empty();
+    /// Adds a resource to `removed` or to `kept`.
+    fn decide(&mut self, resource: &Resource, keep_reason: Option<KeepReason>, options: &PlanOptions) {
+        let is_named = options.names(resource);
         if is_named {
-            self.names.insert(thing.name.clone());
+            self.names.insert(resource.name.clone());
         }
-        match verdict.filter(|_| !is_named) {
-            None => self.removed.push(thing.clone()),
-            Some(why) => self.kept.push((thing.clone(), why)),
+        match keep_reason.filter(|_| !is_named) {
+            None => self.removed.push(resource.clone()),
+            Some(why) => self.kept.push((resource.clone(), why)),
         }
     }
 
-    /// Reads the caches again, and no longer lists attachments that a runtime has written to its cache since the first
-    /// reading.
+    /// Whether the network has something that a value of `--force` names.
+    pub fn has_named(&self, value: &str) -> bool {
+        let of_value = |resource: &Resource| resource.name == value || resource.container == value;
+        self.removed.iter().any(of_value)
+            || self.stale.has_container(value)
+            || self.gc_plugins.iter().any(|kind| **kind == *value)
+    }
+
+    /// Reads the caches again, and removes from `kept` the resources of attachments that a runtime has written to its cache
+    /// since the first reading.
     fn omit_cached(&mut self, network: &Network, options: &PlanOptions, settings: &Settings) -> Result<()> {
         if !self.kept.is_empty() {
             let cached = CachedAttachments::of(network, options, settings)?;
-            self.kept.retain(|(thing, _)| !cached.is_alive(&thing.container, &thing.ifname));
+            self.kept.retain(|(resource, _)| !cached.is_alive(&resource.container, &resource.ifname));
         }
         Ok(())
     }
@@ -197,8 +233,8 @@ impl Plan {
     ///
     /// # Errors
     /// Code 5 if a file cannot be removed.
-    pub fn remove_torn(&self) -> cni::Result<()> {
-        self.torn.iter().map(|path| caches::remove_torn(path)).fold(Ok(()), cni::Result::and)
+    pub fn remove_truncated(&self) -> cni::Result<()> {
+        self.truncated.iter().map(|path| caches::remove_truncated(path)).fold(Ok(()), cni::Result::and)
     }
 
     /// Returns the attachments of `stale` whose containers are not alive now. After the plan was made, a container with
@@ -214,50 +250,54 @@ impl Plan {
     ) -> Result<Attachments> {
         let mut cached = CachedAttachments::of(network, options, settings)?;
         let namespaces = orphaned::scan(options)?;
-        // The cache does not contain these attachments any more: DEL has removed them.
+        // A successful DEL has removed these attachments from the cache.
         cached.stale.extend(self.delete.iter().cloned());
-        let (calls, namespaces) = (Calls::scan(), &namespaces);
-        // `caches_are_complete` only decides whether a container is dead or may be alive. Both are still stale here.
-        let host = Host { cached: &cached, namespaces, calls: &calls, caches_are_complete: false };
+        let (running, namespaces) = (RunningPlugins::scan(), &namespaces);
+        // Without complete caches, an attachment is at most `Untraceable`. That does not stop its removal: the plan has
+        // already decided it. This check only finds containers that are alive again.
+        let host = Host { cached: &cached, namespaces, running: &running, caches_are_complete: false };
         let containers = by_container(&self.removed);
         let is_stale = |at: &&Attachment| {
-            let things = containers.get(&*at.container).map(Vec::as_slice).unwrap_or_default();
+            let resources = containers.get(&*at.container).map(Vec::as_slice).unwrap_or_default();
             let is_forced = options.force.contains(&*at.container)
                 || options.detach_running && self.delete.iter().any(|entry| entry.attach.attachment == **at);
-            is_forced || host.verdict(&at.container, &at.ifname, things).is_none_or(|why| !why.is_alive())
+            is_forced
+                || host
+                    .keep_reason(&at.container, &at.ifname, resources)
+                    .is_none_or(|why| !why.stops_removal())
         };
         Ok(self.stale.iter().filter(is_stale).cloned().collect())
     }
 
+    /// Returns the plan, and whether it is settled: false while the kernel may still be removing links.
     fn examine(network: &Network, options: &PlanOptions, settings: &Settings) -> Result<(Self, bool)> {
-        let calls = Calls::scan();
+        let running = RunningPlugins::scan();
         let cached = CachedAttachments::of(network, options, settings)?;
         let listed =
             settings.runtime.survey_with(network, cached.stale.iter().chain(&cached.stale_elsewhere));
         listed.outcome?;
-        // A plugin may have ended, or have been started, while the others listed their resources.
-        let (namespaces, calls) = (orphaned::scan(options)?, calls.and(Calls::scan()));
+        // A plugin may have ended, or have been started, while the plugins listed their resources.
+        let (namespaces, running) = (orphaned::scan(options)?, running.and(RunningPlugins::scan()));
         let paths = cached.alive.iter().filter_map(|entry| entry.attach.netns.as_deref());
         let caches_are_complete = namespaces.are_all_at(paths);
-        let host = Host { cached: &cached, namespaces: &namespaces, calls: &calls, caches_are_complete };
+        let host = Host { cached: &cached, namespaces: &namespaces, running: &running, caches_are_complete };
         let mut plan = Self::default();
         let mut stale: Vec<Attachment> =
             cached.stale.iter().map(|entry| entry.attach.attachment.clone()).collect();
         let mut is_settled = true;
-        let containers = by_container(&listed.things);
-        for ((container, ifname), things) in by_owner(&listed.things) {
+        let containers = by_container(&listed.resources);
+        for ((container, ifname), resources) in by_owner(&listed.resources) {
             let forced = options.force.contains(container);
             let all = containers.get(container).map(Vec::as_slice).unwrap_or_default();
-            let verdict = if forced { None } else { host.verdict(container, ifname, all) };
-            // Resources of an attachment whose namespace was just deleted may only seem alive: its links still exist.
-            is_settled &= verdict.is_none_or(|why| !why.is_alive())
-                || !host.is_being_deleted(container, ifname)
-                || host.calls.has(container);
-            if cached.is_alive(container, ifname) && !forced {
-                continue;
-            }
-            things.iter().for_each(|thing| plan.decide(thing, verdict, options));
-            if verdict.is_none() {
+            let keep_reason = if forced { None } else { host.keep_reason(container, ifname, all) };
+            // The plan is not settled if an attachment looks alive only because the kernel has not removed the links of its
+            // deleted namespace yet.
+            is_settled &= keep_reason.is_none_or(|why| !why.stops_removal())
+                || !host.is_being_deleted(container, ifname, all);
+            let is_cached = cached.is_alive(container, ifname) && !forced;
+            let decided = resources.iter().filter(|resource| !is_cached || options.names(resource));
+            decided.for_each(|resource| plan.decide(resource, keep_reason, options));
+            if keep_reason.is_none() && !is_cached {
                 stale.extend(attachment(container, ifname));
             }
         }
@@ -268,19 +308,21 @@ impl Plan {
         // process is still in the namespace, or a plugin is running for it.
         let is_alive = |at: &Attachment| {
             let mut alive = plan.kept.iter().filter(|(_, why)| why.is_alive());
-            alive.any(|(thing, _)| *thing.container == *at.container && *thing.ifname == *at.ifname)
-                || host.is_called(at, options)
+            alive.any(|(resource, _)| *resource.container == *at.container && *resource.ifname == *at.ifname)
+                || host.has_running_plugin(at, options)
         };
         stale.retain(|at| !is_alive(at));
         let (alive, delete): (Vec<_>, Vec<_>) =
             cached.stale.iter().cloned().partition(|entry| is_alive(&entry.attach.attachment));
         let alive = alive.iter().chain(&cached.alive).map(|entry| entry.attach.attachment.clone());
-        let kept = plan.kept.iter().filter_map(|(thing, _)| attachment(&thing.container, &thing.ifname));
+        let kept =
+            plan.kept.iter().filter_map(|(resource, _)| attachment(&resource.container, &resource.ifname));
         plan.valid = alive.chain(kept).collect();
         plan.delete = delete;
-        let torn = cached.torn.iter().map(|path| Thing::new(TORN, path.display().to_string()));
-        plan.removed.extend(torn);
-        plan.torn = cached.torn;
+        let truncated =
+            cached.truncated.iter().map(|path| Resource::new(TRUNCATED, path.display().to_string()));
+        plan.removed.extend(truncated);
+        plan.truncated = cached.truncated;
         plan.alive = cached.unwanted_alive;
         plan.stale = stale.into_iter().collect();
         plan.stale_elsewhere = cached.stale_elsewhere;
@@ -291,19 +333,19 @@ impl Plan {
 
 /// The resources of each attachment, by container id and interface name. If a resource has no interface name, the name
 /// in its key is empty.
-fn by_owner(things: &[Thing]) -> BTreeMap<(&str, &str), Vec<&Thing>> {
-    let mut by_owner: BTreeMap<(&str, &str), Vec<&Thing>> = BTreeMap::new();
-    for thing in things {
-        by_owner.entry((&thing.container, &thing.ifname)).or_default().push(thing);
+fn by_owner(resources: &[Resource]) -> BTreeMap<(&str, &str), Vec<&Resource>> {
+    let mut by_owner: BTreeMap<(&str, &str), Vec<&Resource>> = BTreeMap::new();
+    for resource in resources {
+        by_owner.entry((&resource.container, &resource.ifname)).or_default().push(resource);
     }
     by_owner
 }
 
 /// The resources of each container, by container id.
-fn by_container(things: &[Thing]) -> BTreeMap<&str, Vec<&Thing>> {
-    let mut by_container: BTreeMap<&str, Vec<&Thing>> = BTreeMap::new();
-    for thing in things {
-        by_container.entry(&thing.container).or_default().push(thing);
+fn by_container(resources: &[Resource]) -> BTreeMap<&str, Vec<&Resource>> {
+    let mut by_container: BTreeMap<&str, Vec<&Resource>> = BTreeMap::new();
+    for resource in resources {
+        by_container.entry(&resource.container).or_default().push(resource);
     }
     by_container
 }
@@ -319,34 +361,34 @@ fn attachment(container: &str, ifname: &str) -> Option<Attachment> {
 struct Host<'a> {
     cached: &'a CachedAttachments,
     namespaces: &'a Namespaces,
-    calls: &'a Calls,
-    /// Whether the live attachments in the caches have all namespaces of the host. If so, every container without a
-    /// live attachment in the caches is dead.
+    running: &'a RunningPlugins,
+    /// Whether each network namespace that could be examined belongs to a live attachment of this network in the caches.
+    /// If so, a container without such an attachment is dead.
     caches_are_complete: bool,
 }
 
 impl Host<'_> {
     /// Why an attachment's resources are kept. `None` if the container is dead, or if `--detach-running` removes the attachment.
-    /// `things` are all resources of the container.
-    fn verdict(&self, container: &str, ifname: &str, things: &[&Thing]) -> Option<KeepReason> {
+    /// `resources` are all resources of the container.
+    fn keep_reason(&self, container: &str, ifname: &str, resources: &[&Resource]) -> Option<KeepReason> {
         if container.is_empty() {
             return Some(KeepReason::NoOwner);
         }
-        let leads_to_namespace = |thing: &&Thing| {
-            thing.kind == "link" && self.namespaces.leads_to_namespace(&thing.name) == Some(true)
+        let leads_to_namespace = |resource: &&Resource| {
+            resource.kind == "link" && self.namespaces.leads_to_namespace(&resource.name) == Some(true)
         };
         if self.cached.is_unwanted(container, ifname) {
             return None;
         }
-        // A runtime starts a container, perhaps again under its id.
-        if self.calls.has_add(container) {
+        // A plugin is running ADD: a runtime is starting the container, perhaps again under the same id.
+        if self.running.has_add(container) {
             return Some(KeepReason::Starting);
         }
-        if self.cached.is_alive(container, ifname) || things.iter().any(leads_to_namespace) {
+        if self.cached.is_alive(container, ifname) || resources.iter().any(leads_to_namespace) {
             return Some(KeepReason::Alive);
         }
-        // A plugin deletes or checks the attachment.
-        if self.calls.has(container) {
+        // A plugin is running DEL or CHECK.
+        if self.running.has(container) {
             return Some(KeepReason::Alive);
         }
         // The runtime has removed the namespace. Do not search the host for the attachment's addresses: another
@@ -354,40 +396,55 @@ impl Host<'_> {
         if self.cached.is_stale(container, ifname) {
             return None;
         }
-        // If a process could not be examined, it may belong to this container.
-        let may_miss_processes = self.namespaces.may_miss_processes();
-        let has_address = |thing: &&Thing| thing.address.is_some_and(|ip| self.namespaces.may_have(ip));
-        let has_path = |thing: &&Thing| thing.netns.as_deref().is_some_and(|path| self.is_at(path));
-        if things.iter().any(|thing| has_address(thing) || has_path(thing))
+        let has_address = |resource: &&Resource| resource.address.is_some_and(|ip| self.namespaces.has(ip));
+        let has_path = |resource: &&Resource| resource.netns.as_deref().is_some_and(|path| self.is_at(path));
+        if resources.iter().any(|resource| has_address(resource) || has_path(resource))
             || self.namespaces.has_container(container)
-            || !may_miss_processes && self.calls.may_be_for(container)
+            || self.running.has_process(container)
         {
             return Some(KeepReason::Alive);
         }
+        // A process that could not be examined may belong to this container. A namespace whose addresses could not be read
+        // may have the resource's address.
+        let has_unexamined_address = self.namespaces.may_miss_addresses()
+            && resources.iter().any(|resource| resource.address.is_some());
+        if self.namespaces.may_miss_processes()
+            || self.running.may_miss_processes()
+            || has_unexamined_address
+            || self.cached.is_unreadable(container, ifname)
+        {
+            return Some(KeepReason::Unexamined);
+        }
         // The evidence that a container is dead: the searches above did not find the resource's address or namespace
         // path, or the resource is a link whose namespace was deleted.
-        let is_traceable = |thing: &&Thing| {
-            thing.address.is_some()
-                || thing.netns.is_some()
-                || self.namespaces.leads_to_namespace(&thing.name) == Some(false)
+        let is_traceable = |resource: &&Resource| {
+            resource.address.is_some()
+                || resource.netns.is_some()
+                || resource.kind == "link"
+                    && self.namespaces.leads_to_namespace(&resource.name) == Some(false)
         };
-        let is_dead = !may_miss_processes && (self.caches_are_complete || things.iter().any(is_traceable));
-        (!is_dead || self.cached.is_unreadable(container, ifname)).then_some(KeepReason::Unsure)
+        let is_dead = self.caches_are_complete || resources.iter().any(is_traceable);
+        (!is_dead).then_some(KeepReason::Untraceable)
     }
 
-    /// Whether a plugin is running for an attachment that neither `--detach-running` nor `--force` removes.
-    fn is_called(&self, at: &Attachment, options: &PlanOptions) -> bool {
+    /// Whether a running plugin protects the attachment. False if `--detach-running` or `--force` removes it anyway.
+    fn has_running_plugin(&self, at: &Attachment, options: &PlanOptions) -> bool {
         let is_removed = self.cached.is_unwanted(&at.container, &at.ifname);
-        self.calls.has(&at.container) && !is_removed && !options.force.contains(&*at.container)
+        self.running.has(&at.container) && !is_removed && !options.force.contains(&*at.container)
     }
 
     fn is_at(&self, path: &Path) -> bool {
         !path.as_os_str().is_empty() && self.namespaces.is_at(path)
     }
 
-    /// Whether the attachment's namespace was deleted according to the caches. The kernel may not have removed its
-    /// links yet.
-    fn is_being_deleted(&self, container: &str, ifname: &str) -> bool {
-        !self.cached.is_alive(container, ifname) && self.cached.is_stale(container, ifname)
+    /// Whether the kernel may still be removing the links of the attachment's namespace: the path was deleted according to
+    /// the caches, no plugin is running, and no process is known to be in the namespace.
+    fn is_being_deleted(&self, container: &str, ifname: &str, resources: &[&Resource]) -> bool {
+        let has_process =
+            |resource: &&Resource| resource.address.is_some_and(|ip| self.namespaces.is_used(ip));
+        !self.cached.is_alive(container, ifname)
+            && self.cached.is_stale(container, ifname)
+            && !self.running.has(container)
+            && !resources.iter().any(has_process)
     }
 }

@@ -9,6 +9,7 @@ use runtime::{Entry, Network};
 use crate::cleanup::{Plan, PlanOptions};
 use crate::commands::status::{Fill, fill};
 use crate::doctor::Host;
+use crate::ui::Ui;
 
 mod sightings;
 
@@ -66,8 +67,8 @@ const ALL: [Metric; 10] =
 #[derive(Debug, Default)]
 struct Samples(BTreeMap<&'static str, Vec<String>>);
 
-/// Collects the metrics of the host. Stores when each stale resource was first found.
-pub fn text(host: &Host<'_>) -> String {
+/// Collects the metrics of the host. Stores when each stale resource was first found, and warns if that fails.
+pub fn text(host: &Host<'_>, ui: &Ui) -> String {
     let mut samples = Samples::default();
     let mut sightings = Sightings::read();
     for one in &host.known {
@@ -84,11 +85,14 @@ pub fn text(host: &Host<'_>) -> String {
             samples.stale(&one.network, &plan);
             let age = sightings.note(&one.network.name, &plan);
             samples.put(STALE_KNOWN, &labels, u128::from(age));
-        } else {
-            sightings.keep(&one.network.name);
         }
     }
-    sightings.write();
+    if let Err(e) = sightings.write() {
+        ui.warn(&format!(
+            "{} starts again at 0 in each run: write /run/ferrule/stale.boot: {e}",
+            STALE_KNOWN.0
+        ));
+    }
     let repairs = system::boot::noted(REPAIRS).and_then(|count| count.parse().ok()).unwrap_or_default();
     samples.put(REPAIRED, &[], repairs);
     samples.render()
@@ -126,7 +130,7 @@ impl Samples {
     fn stale(&mut self, network: &Network, plan: &Plan) {
         let name = ("network", network.name.as_str());
         let mut kinds = BTreeMap::from([("attachment", plan.delete.len() as u128)]);
-        plan.removed.iter().for_each(|thing| *kinds.entry(&thing.kind).or_default() += 1);
+        plan.removed.iter().for_each(|resource| *kinds.entry(&resource.kind).or_default() += 1);
         for (kind, count) in kinds {
             self.put(STALE, &[name, ("kind", kind)], count);
         }

@@ -5,7 +5,7 @@ use std::path::{Component, Path, PathBuf};
 use std::time::Duration;
 
 use cni::{CniArgs, Code, Error};
-use runtime::{Attach, Cache, ConfDir, Network, Processes, Runtime};
+use runtime::{AttachmentParameters, Cache, ConfDir, Network, Processes, Runtime};
 use serde_json::{Map, Value};
 use sha2::{Digest, Sha512};
 
@@ -37,7 +37,7 @@ impl Settings {
             .map(|dir| absolute(&dir))
             .collect();
         let plugins = Processes {
-            deadline: Duration::from_secs(common.timeout),
+            timeout: Duration::from_secs(common.timeout),
             // Ctrl-C also ends the running plugin.
             group: !stdin().is_terminal(),
             ..Processes::default()
@@ -83,7 +83,7 @@ impl Settings {
 }
 
 /// The attachment that the command line names.
-pub fn attach(netns: &str, names: &Names) -> runtime::Result<Attach> {
+pub fn attach(netns: &str, names: &Names) -> runtime::Result<AttachmentParameters> {
     let said = |value: &Option<String>| value.clone().filter(|value| !value.is_empty());
     let netns = netns_path(netns);
     let container = said(&names.container_id).unwrap_or_else(|| container_id(&netns));
@@ -96,7 +96,7 @@ pub fn attach(netns: &str, names: &Names) -> runtime::Result<Attach> {
             .map_err(|e| if e.is_data() { cni::json::in_words(&e) } else { e.to_string() })
             .map_err(|what| invalid(format!("the capability arguments are not a JSON object: {what}")))?,
     };
-    let mut attach = Attach::new(&container, &ifname)?.netns(&netns);
+    let mut attach = AttachmentParameters::new(&container, &ifname)?.netns(&netns);
     attach = attach.args(args.map_err(|e| invalid(format!("CNI_ARGS {e}")))?);
     Ok(capabilities.into_iter().fold(attach, |attach, (name, value)| attach.capability(&name, value)))
 }

@@ -3,7 +3,7 @@
 use std::path::Path;
 
 use cni::{Error, NetworkName, Result, json};
-use runtime::{Attach, Network as Chain};
+use runtime::{AttachmentParameters, Network as Chain};
 use serde_json::{Value, json as value};
 
 use crate::document::{Call, ContainerOptions, PortMapping, Subnet};
@@ -17,8 +17,8 @@ const MOST_PORTS: usize = 10_000;
 ///
 /// # Errors
 /// Code 4 for an invalid container id or interface name.
-pub fn attachment(netns: &Path, call: &Call) -> Result<Attach> {
-    let attach = Attach::new(&call.container_id, &call.network_options.interface_name);
+pub fn attachment(netns: &Path, call: &Call) -> Result<AttachmentParameters> {
+    let attach = AttachmentParameters::new(&call.container_id, &call.network_options.interface_name);
     Ok(attach.map_err(|e| flat(&e))?.netns(netns))
 }
 
@@ -26,7 +26,12 @@ pub fn attachment(netns: &Path, call: &Call) -> Result<Attach> {
 ///
 /// # Errors
 /// Code 4 for an invalid container id or interface name. Code 7 for an option that the chain does not support.
-pub fn with_container_options(netns: &Path, call: &Call, chain: &Chain, is_reload: bool) -> Result<Attach> {
+pub fn with_container_options(
+    netns: &Path,
+    call: &Call,
+    chain: &Chain,
+    is_reload: bool,
+) -> Result<AttachmentParameters> {
     let options = &call.network_options;
     if let Some(option) = options.options.keys().next() {
         return Err(Error::config(format!("the container's network option {option:?} is unknown"))
@@ -51,7 +56,12 @@ pub fn with_container_options(netns: &Path, call: &Call, chain: &Chain, is_reloa
 
 /// Sets the capability argument `ips` if a plugin declares it. Networks of Podman 4 do not declare it; for them, sets
 /// `IP` in CNI_ARGS.
-fn addresses(attach: Attach, options: &ContainerOptions, call: &Call, chain: &Chain) -> Result<Attach> {
+fn addresses(
+    attach: AttachmentParameters,
+    options: &ContainerOptions,
+    call: &Call,
+    chain: &Chain,
+) -> Result<AttachmentParameters> {
     // If the file has changed since `create`, Podman still sends the subnets of before.
     let subnets = [address::subnets(chain), call.network.subnets.clone()].concat();
     let ipam = ipam_type(chain);
@@ -114,7 +124,7 @@ pub fn ipam_type(chain: &Chain) -> Option<String> {
         .find_map(|request| Some(json::member(json::member(&request, "ipam")?, "type")?.as_str()?.to_owned()))
 }
 
-fn mac(attach: Attach, options: &ContainerOptions, chain: &Chain) -> Attach {
+fn mac(attach: AttachmentParameters, options: &ContainerOptions, chain: &Chain) -> AttachmentParameters {
     match options.static_mac.as_str() {
         "" => attach,
         mac if chain.capabilities().contains("mac") => attach.capability("mac", mac.into()),
@@ -132,7 +142,11 @@ fn aliases(aliases: &[String], chain: &Chain) -> Value {
     }
 }
 
-fn ports(attach: Attach, mappings: &[PortMapping], chain: &Chain) -> Result<Attach> {
+fn ports(
+    attach: AttachmentParameters,
+    mappings: &[PortMapping],
+    chain: &Chain,
+) -> Result<AttachmentParameters> {
     if mappings.is_empty() {
         return Ok(attach);
     }

@@ -66,8 +66,8 @@ fn is_used(runtime: &Runtime, chain: &Chain) -> Result<bool> {
     if !entries.is_empty() || !unreadable.is_empty() {
         return Ok(true);
     }
-    let listed = runtime.clone().deadline(TIMEOUT).survey(chain);
-    Ok(listed.outcome.is_err() || !listed.things.is_empty() || !listed.foreign.is_empty())
+    let listed = runtime.clone().timeout(TIMEOUT).survey(chain);
+    Ok(listed.outcome.is_err() || !listed.resources.is_empty() || !listed.foreign.is_empty())
 }
 
 fn path(cache: &Cache, name: &NetworkName) -> PathBuf {
@@ -199,7 +199,7 @@ mod tests {
         delete_unused(&runtime, &alone).unwrap();
         assert!(host.file().exists(), "a setup is running");
         drop(record);
-        let attach = runtime::Attach::new("c", "eth0").unwrap();
+        let attach = runtime::AttachmentParameters::new("c", "eth0").unwrap();
         host.cache().write(&host.chain, &attach, &serde_json::json!({})).unwrap();
         delete_unused(&runtime, &alone).unwrap();
         assert!(host.file().exists(), "it has a container");

@@ -5,7 +5,7 @@ use std::net::IpAddr;
 use std::path::Path;
 
 use cni::{AddResult, Error, Result};
-use runtime::{Attach, Cache, Entry, Network as Chain, Runtime};
+use runtime::{AttachmentParameters, Cache, Entry, Network as Chain, Runtime};
 
 use crate::document::{Call, ContainerOptions, StatusBlock};
 use crate::options::{self, Options};
@@ -54,7 +54,7 @@ fn servers(call: &Call, options: &Options<'_>) -> Vec<IpAddr> {
 
 /// Removes an earlier attachment. Podman attaches a container only once, so an existing attachment is from before a
 /// reboot or a crash. A killed setup leaves no result: then DEL of the chain removes any resources.
-fn remove_earlier(runtime: &Runtime, chain: &Chain, request: &Attach) {
+fn remove_earlier(runtime: &Runtime, chain: &Chain, request: &AttachmentParameters) {
     let known = known(runtime.results(), Some(chain), request).unwrap_or_default();
     let outcome = match &known[..] {
         [] => runtime.del(chain, request).map_err(|e| flat(&e)),
@@ -133,7 +133,7 @@ pub fn teardown(netns: &Path, call: &Call) -> Result<()> {
 }
 
 /// Runs DEL. After the DEL of the last container, deletes the network's record.
-fn del(runtime: &Runtime, chain: &Chain, at: &Attach) -> runtime::Result<()> {
+fn del(runtime: &Runtime, chain: &Chain, at: &AttachmentParameters) -> runtime::Result<()> {
     runtime.del(chain, at).inspect(|()| delete_record(runtime, chain))
 }
 
@@ -161,7 +161,11 @@ fn each(
 
 /// The cached attachment on the configured network. If there is none, the container's attachments on any network: the
 /// file may have been deleted, or its name changed. An interface of a container belongs to only one network.
-fn known(cache: &Cache, configured: Option<&Chain>, at: &Attach) -> runtime::Result<Vec<Entry>> {
+fn known(
+    cache: &Cache,
+    configured: Option<&Chain>,
+    at: &AttachmentParameters,
+) -> runtime::Result<Vec<Entry>> {
     let entry = configured.and_then(|chain| cache.load(&chain.name, &at.attachment).ok().flatten());
     if let Some(entry) = entry {
         return Ok(vec![entry]);

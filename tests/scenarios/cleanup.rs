@@ -7,6 +7,7 @@ use lab::{Lab, Release, Tool, beyond_reference, write_program};
 use serde_json::{Value, json};
 
 use crate::cleanup_networks::ELSEWHERE;
+use crate::cleanup_reboot::sleeper;
 use crate::common::{cable, host_local, leases, ports};
 
 fn network(version: &str, plugins: &Value) -> Value {
@@ -179,6 +180,76 @@ fn gc_keeps_and_lists_resources_of_live_containers_and_removes_stale_ones() {
     assert_eq!(leases(), ["10.204.2.3"], "--detach-running removes what is in cnitool's own cache only");
     tool.says("gc net --force unknown");
     assert!(leases().is_empty() && unknown.link("eth0").is_none());
+}
+
+#[test]
+fn gc_removes_a_resource_that_force_names_although_its_container_is_alive_and_says_if_nothing_has_the_name() {
+    beyond_reference!("gc");
+    let lab = Lab::new();
+    let [cached, unknown] = ["cached", "unknown"].map(|id| lab.container(id));
+    lab.configure("10-net.conflist", &network("1.1.0", &json!([bridge("10.204.9.0/24")])));
+    let tool = lab.cnitool();
+    tool.says("add net cached --container-id cached");
+    tool.says(&format!("add net unknown --container-id unknown {ELSEWHERE}"));
+    for address in ["10.204.9.2", "10.204.9.3"] {
+        let collected = tool.json(&format!("gc net --force {address}"));
+        assert_eq!(collected["things"][0]["name"], address, "{collected:#}");
+        assert!(!leases().contains(&address.to_owned()), "{address} is still leased");
+    }
+    assert!(cached.link("eth0").is_some() && unknown.link("eth0").is_some());
+    let missing = tool.run("gc net --force nobody");
+    assert!(missing.stderr.contains("--force nobody: no container, resource"), "{missing:#?}");
+}
+
+/// A plugin of another vendor that exits with an error without CNI_COMMAND, and notes each such call.
+const STRICT: &str = "cat >/dev/null
+    case $CNI_COMMAND in
+    ADD) echo '{\"cniVersion\": \"1.1.0\"}' ;;
+    DEL) ;;
+    *) echo asked >>/run/lab/asked; exit 1 ;;
+    esac";
+
+/// The kernel does not remove the links of such a namespace, so there is nothing to wait for.
+#[test]
+fn gc_lists_resources_once_while_a_process_is_in_a_namespace_whose_path_was_deleted() {
+    beyond_reference!("gc");
+    let lab = Lab::new();
+    lab.fake_plugin("strict", STRICT);
+    let pod = lab.container("pod");
+    lab.configure(
+        "10-net.conflist",
+        &network("1.1.0", &json!([{"type": "strict"}, bridge("10.204.10.0/24")])),
+    );
+    let tool = lab.cnitool();
+    tool.says("add net pod --container-id pod");
+    let mut process = sleeper(&lab, "pod");
+    pod.vanish();
+    let [removed, kept] = dry_run(&tool);
+    process.kill().and_then(|()| process.wait()).unwrap();
+    assert!(removed.is_empty() && kept.contains(&"lease 10.204.10.2 pod".to_owned()), "{removed:?} {kept:?}");
+    assert_eq!(fs::read_to_string("/run/lab/asked").unwrap().lines().count(), 1);
+    lab.host().wait_until("the pair is deleted", |host| host.ip("link show master br0").is_empty());
+    tool.says("gc net");
+    assert!(leases().is_empty() && !rules(&lab).contains("net/pod/"));
+}
+
+/// Without CAP_NET_ADMIN, the kernel does not tell the addresses beyond a veth, and any container may have the lease's.
+#[test]
+fn a_container_is_not_called_alive_because_the_addresses_of_a_namespace_cannot_be_read() {
+    beyond_reference!("gc");
+    let lab = Lab::new();
+    let _pod = lab.container("pod");
+    lab.host().sh("ip link add outside type veth peer name inside netns pod");
+    let plugin = json!({"type": "macvlan", "ipam": host_local(&[&["10.204.8.0/24"]])});
+    lab.configure("10-net.conflist", &network("1.1.0", &json!([plugin])));
+    fs::create_dir_all("/var/lib/cni/networks/net").unwrap();
+    fs::write("/var/lib/cni/networks/net/10.204.8.9", "lost\r\neth0").unwrap();
+
+    let under = ["setpriv", "--inh-caps=-net_admin", "--bounding-set=-net_admin"];
+    let kept = lab.cnitool().under(&under.map(str::to_owned)).json("gc net --dry-run")["kept"].clone();
+    let why = kept.as_array().unwrap().iter().map(|one| &one["why"]).collect::<Vec<_>>();
+    assert_eq!(why, ["kept: may be alive"], "{kept:#}");
+    assert_eq!(dry_run(&lab.cnitool())[0], ["lease 10.204.8.9 lost"]);
 }
 
 /// The specification's list of valid attachments would lack this attachment, so GC would remove it. Ferrule sends a list of stale attachments.

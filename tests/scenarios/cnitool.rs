@@ -525,6 +525,21 @@ fn attachments_in_the_caches_of_other_runtimes_are_valid() {
     assert_eq!(leases(), ["10.1.2.4"], "the kubelet's attachment is not cnitool's own");
 }
 
+/// Such a file system refuses every removal, even that of a file that does not exist.
+#[test]
+fn del_succeeds_if_a_read_only_cache_does_not_contain_the_attachment() {
+    let lab = Lab::new();
+    let pod = lab.container("pod");
+    lab.configure("10-net.conflist", &pods("1.1.0", "10.201.9.0/24"));
+    let tool = lab.cnitool();
+    tool.says("add net pod --container-id pod --cache-dir /run/lab/other");
+    lab.host().sh("mkdir -p /run/lab/frozen/results
+         mount --bind /run/lab/frozen /run/lab/frozen
+         mount -o remount,bind,ro /run/lab/frozen");
+    tool.says("del net pod --container-id pod --cache-dir /run/lab/frozen");
+    assert!(pod.link("eth0").is_none() && leases().is_empty());
+}
+
 /// Its veths do not identify it, but the container has the address of the lease. No other test uses this address,
 /// because all namespaces of the machine are searched.
 #[test]

@@ -27,7 +27,7 @@ pub struct CachedAttachments {
     /// `CONTAINER-INTERFACE` of the cache files that cannot be read.
     unreadable: Vec<String>,
     /// Cache files from before the host was started that a power failure has truncated.
-    pub torn: Vec<PathBuf>,
+    pub truncated: Vec<PathBuf>,
 }
 
 impl CachedAttachments {
@@ -47,7 +47,7 @@ impl CachedAttachments {
                 // If the file is from before the host was started, its container is dead, whatever the file
                 // contained.
                 if boot.is_after_file(&path) {
-                    this.torn.extend(Some(path).filter(|path| is_torn(path)));
+                    this.truncated.extend(Some(path).filter(|path| is_truncated(path)));
                 } else {
                     this.unreadable.extend(attachment_of(&path, network));
                 }
@@ -130,17 +130,20 @@ fn attachment_of(path: &Path, network: &Network) -> Option<String> {
     Some(name.to_owned())
 }
 
-/// Whether a file is empty or truncated JSON. Files of other formats are not removed, because other programs own
-/// them.
-fn is_torn(path: &Path) -> bool {
-    file::read_own(path, json::MAX_BYTES).is_ok_and(|text| serde_json::from_slice::<Value>(&text).is_err())
+/// Whether a file is empty, or the beginning of a JSON document, perhaps with zeros after it. Files of other formats are
+/// not removed, because other programs own them.
+fn is_truncated(path: &Path) -> bool {
+    file::read_own(path, json::MAX_BYTES).is_ok_and(|text| {
+        let end = text.iter().rposition(|byte| *byte != 0).map_or(0, |last| last + 1);
+        serde_json::from_slice::<Value>(&text[..end]).is_err_and(|e| e.is_eof())
+    })
 }
 
 /// Removes a truncated file, unless an ADD has written it again meanwhile.
 ///
 /// # Errors
 /// Code 5 if the file cannot be removed.
-pub fn remove_torn(path: &Path) -> cni::Result<()> {
+pub fn remove_truncated(path: &Path) -> cni::Result<()> {
     if !Boot::read().is_after_file(path) {
         return Ok(());
     }

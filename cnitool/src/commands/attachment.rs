@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 
 use cni::{AddResult, Command};
-use runtime::{Attach, Error, Network, Result};
+use runtime::{AttachmentParameters, Error, Network, Result};
 use serde_json::{Value, json};
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use signal_hook::flag;
@@ -45,7 +45,13 @@ pub fn add(
 }
 
 /// Runs ADD. Runs DEL if ADD fails, is interrupted, or its result cannot be printed.
-fn add_and_print(network: &Network, attach: &Attach, keep: bool, settings: &Settings, ui: &Ui) -> Result<()> {
+fn add_and_print(
+    network: &Network,
+    attach: &AttachmentParameters,
+    keep: bool,
+    settings: &Settings,
+    ui: &Ui,
+) -> Result<()> {
     let add = if keep {
         settings.runtime.add(network, attach)
     } else {
@@ -105,7 +111,7 @@ fn each(
     network: &Network,
     settings: &Settings,
     ui: &Ui,
-    run: impl Fn(&Attach) -> Result<()>,
+    run: impl Fn(&AttachmentParameters) -> Result<()>,
 ) -> Result<()> {
     let targets = targets(target, network, settings)?;
     let mut failed: Option<Error> = None;
@@ -138,7 +144,11 @@ fn each(
     Ok(())
 }
 
-fn targets(target: &ManyTargets, network: &Network, settings: &Settings) -> Result<Vec<Attach>> {
+fn targets(
+    target: &ManyTargets,
+    network: &Network,
+    settings: &Settings,
+) -> Result<Vec<AttachmentParameters>> {
     if let Some(netns) = &target.netns {
         return Ok(vec![attach(netns, &target.names)?]);
     }
@@ -146,18 +156,18 @@ fn targets(target: &ManyTargets, network: &Network, settings: &Settings) -> Resu
     Ok(known.into_iter().filter(|entry| entry.network == network.name).map(|entry| entry.attach).collect())
 }
 
-fn counted(targets: &[Attach], network: &Network) -> String {
+fn counted(targets: &[AttachmentParameters], network: &Network) -> String {
     match targets {
         [one] => format!("{} on network {}", named(one), network.name),
         many => format!("{} attachments of network {}", many.len(), network.name),
     }
 }
 
-fn named(attach: &Attach) -> String {
+fn named(attach: &AttachmentParameters) -> String {
     format!("{} of container {}", attach.attachment.ifname, attach.attachment.container)
 }
 
-fn identity(attach: &Attach, network: &Network) -> Value {
+fn identity(attach: &AttachmentParameters, network: &Network) -> Value {
     json!({
         "network": network.name.as_str(),
         "containerID": attach.attachment.container.as_str(),
@@ -165,7 +175,7 @@ fn identity(attach: &Attach, network: &Network) -> Value {
     })
 }
 
-fn summary(attach: &Attach, network: &Network, result: &AddResult, ui: &Ui) -> String {
+fn summary(attach: &AttachmentParameters, network: &Network, result: &AddResult, ui: &Ui) -> String {
     let title = format!("{} {} on network {}\n", ui.styled(Style::Good, "✓"), named(attach), network.name);
     let mut table = Table::new(["INTERFACE", "MAC", "MTU", "ADDRESSES", "GATEWAY"]);
     for interface in &result.interfaces {

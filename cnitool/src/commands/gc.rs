@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use clap::CommandFactory;
 use clap::error::ErrorKind;
-use cni::{Attachment, Attachments, NetworkName, Thing};
+use cni::{Attachment, Attachments, NetworkName, Resource};
 use runtime::{Entry, Error, Network, Result};
 use serde_json::{Value, json};
 
@@ -59,6 +59,13 @@ pub fn run(network: Option<&str>, options: &GcOptions, settings: &Settings, ui: 
         match outcome {
             Ok(gc) => done.push(gc),
             Err(e) => failed.push(e.context(format_args!("network {}", network.name))),
+        }
+    }
+    for value in plan_options.force.iter().filter(|_| failed.is_empty()) {
+        if !done.iter().any(|gc| gc.plan.has_named(value)) {
+            ui.warn(&format!(
+                "--force {value}: no container, resource or other vendor's plugin has this name"
+            ));
         }
     }
     if options.dry_run {
@@ -156,7 +163,7 @@ fn collect(
     }
     let mut plan = plan.into_inner().unwrap_or_default();
     plan.keep(&collected.kept, &collected.not_deleted);
-    let outcome = collected.outcome.and(plan.remove_torn().map_err(Error::from));
+    let outcome = collected.outcome.and(plan.remove_truncated().map_err(Error::from));
     let is_complete = outcome.is_ok();
     if let Err(e) = outcome {
         failed.push(e.context(format_args!("network {}", network.name)));
@@ -189,11 +196,11 @@ fn preview(all: &[Gc], several: bool, ui: &Ui) -> Result<()> {
 fn report(all: &[Gc], several: bool, ui: &Ui) -> Result<()> {
     for gc in all {
         gc.warn_of_foreign(ui);
-        for (thing, why) in &gc.plan.kept {
-            ui.warn(&format!("network {}: {}: {}", gc.network, text(thing), why.text()));
+        for (resource, why) in &gc.plan.kept {
+            ui.warn(&format!("network {}: {}: {}", gc.network, text(resource), why.text()));
         }
         let has = |reasons: &[KeepReason]| gc.plan.kept.iter().any(|(_, why)| reasons.contains(why));
-        if has(&[KeepReason::Alive, KeepReason::Unsure]) {
+        if has(&[KeepReason::Alive, KeepReason::Unexamined, KeepReason::Untraceable]) {
             ui.warn(&format!(
                 "network {}: if a runtime has the attachments of the kept resources in a cache, pass its directory \
                  with --cache-dir. To remove the resources anyway, pass --force CONTAINER",
@@ -216,8 +223,8 @@ fn report(all: &[Gc], several: bool, ui: &Ui) -> Result<()> {
     }
     for gc in all.iter().filter(|gc| ui.is_seen() || several && gc.is_something()) {
         // In a timer's run, the journal shows each removed resource.
-        for thing in gc.plan.removed.iter().filter(|_| several && gc.is_complete) {
-            ui.print(&format!("network {}: {} removed\n", gc.network, text(thing)))?;
+        for resource in gc.plan.removed.iter().filter(|_| several && gc.is_complete) {
+            ui.print(&format!("network {}: {} removed\n", gc.network, text(resource)))?;
         }
         ui.print(&format!("{}\n", gc.summary(ui)))?;
     }
@@ -232,9 +239,9 @@ impl Gc {
     fn summary(&self, ui: &Ui) -> String {
         let (alive, stale): (Vec<_>, Vec<_>) =
             self.plan.delete.iter().partition(|entry| self.is_alive(entry));
-        let things = if self.is_complete { self.plan.removed.len() } else { 0 };
+        let resources = if self.is_complete { self.plan.removed.len() } else { 0 };
         let counts =
-            [(alive.len(), "live attachment"), (stale.len(), "stale attachment"), (things, "resource")];
+            [(alive.len(), "live attachment"), (stale.len(), "stale attachment"), (resources, "resource")];
         let counted =
             |(count, what): (usize, &str)| format!("{count} {what}{}", if count == 1 { "" } else { "s" });
         let counts: Vec<String> = counts.into_iter().filter(|(count, _)| *count > 0).map(counted).collect();
@@ -267,11 +274,11 @@ impl Gc {
     }
 
     /// The runtime that owns a resource, from the cache entry of its attachment.
-    fn runtime_of(&self, thing: &Thing) -> Option<&'static str> {
+    fn runtime_of(&self, resource: &Resource) -> Option<&'static str> {
         let mut known = self.plan.delete.iter().chain(&self.plan.stale_elsewhere);
         let is_of = |entry: &&Entry| {
             let Attachment { container, ifname } = &entry.attach.attachment;
-            **container == *thing.container && (thing.ifname.is_empty() || **ifname == *thing.ifname)
+            **container == *resource.container && (resource.ifname.is_empty() || **ifname == *resource.ifname)
         };
         runtimes::of_attachment(known.find(is_of)?)
     }
@@ -287,19 +294,19 @@ impl Gc {
     }
 
     fn removed(&self) -> Vec<Value> {
-        self.attachments().chain(self.plan.removed.iter().map(|thing| self.json(thing))).collect()
+        self.attachments().chain(self.plan.removed.iter().map(|resource| self.json(resource))).collect()
     }
 
-    fn json(&self, thing: &Thing) -> Value {
+    fn json(&self, resource: &Resource) -> Value {
         json!({
-            "kind": thing.kind, "name": thing.name, "containerID": thing.container, "ifname": thing.ifname,
-            "runtime": self.runtime_of(thing),
+            "kind": resource.kind, "name": resource.name, "containerID": resource.container, "ifname": resource.ifname,
+            "runtime": self.runtime_of(resource),
         })
     }
 
     fn kept(&self) -> Vec<Value> {
-        let kept = |(thing, why): &(Thing, KeepReason)| {
-            let mut json = self.json(thing);
+        let kept = |(resource, why): &(Resource, KeepReason)| {
+            let mut json = self.json(resource);
             json["why"] = why.text().into();
             json
         };
@@ -327,23 +334,26 @@ impl Gc {
             let state = if self.is_alive(entry) { ("alive".to_owned(), Style::Warning) } else { plain("") };
             [plain("attachment"), plain(""), plain(container), plain(ifname), plain(runtime), state]
         });
-        let row = |thing: &Thing, state: (String, Style)| {
-            let runtime = runtimes::name(self.runtime_of(thing));
-            let Thing { kind, name, container, ifname, .. } = thing;
+        let row = |resource: &Resource, state: (String, Style)| {
+            let runtime = runtimes::name(self.runtime_of(resource));
+            let Resource { kind, name, container, ifname, .. } = resource;
             [plain(kind), plain(name), plain(container), plain(ifname), plain(runtime), state]
         };
-        let removed = self.plan.removed.iter().map(|thing| row(thing, plain("")));
-        let kept =
-            self.plan.kept.iter().map(|(thing, why)| row(thing, (why.text().to_owned(), Style::Warning)));
+        let removed = self.plan.removed.iter().map(|resource| row(resource, plain("")));
+        let kept = self
+            .plan
+            .kept
+            .iter()
+            .map(|(resource, why)| row(resource, (why.text().to_owned(), Style::Warning)));
         attachments.chain(removed).chain(kept).collect()
     }
 }
 
 /// Describes a resource in words.
-fn text(thing: &Thing) -> String {
-    let of = if thing.container.is_empty() { "an unknown container" } else { &thing.container };
-    let what = format!("{} {}", thing.kind, thing.name);
-    format!("{} of {of} {}", what.trim_end(), thing.ifname).trim_end().to_owned()
+fn text(resource: &Resource) -> String {
+    let of = if resource.container.is_empty() { "an unknown container" } else { &resource.container };
+    let what = format!("{} {}", resource.kind, resource.name);
+    format!("{} of {of} {}", what.trim_end(), resource.ifname).trim_end().to_owned()
 }
 
 /// The table. With several networks, it has a column for the network.

@@ -122,12 +122,14 @@ fn report(entries: &[Entry], repaired: &Repaired, ui: &Ui) -> Result<()> {
     failed.into_iter().reduce(Error::and).map_or(Ok(()), Err)
 }
 
-/// Counts repairs for `cnitool metrics`. If two repairs end at the same moment, one of them may not be counted.
+/// Counts repairs for `cnitool metrics`. Without a directory in /run, they are not counted.
 fn count(repaired: usize) {
     if repaired > 0 {
-        let before: usize =
-            system::boot::noted(REPAIRS).and_then(|count| count.parse().ok()).unwrap_or_default();
-        system::boot::note(REPAIRS, &(before + repaired).to_string());
+        let sum = |before: Option<String>| {
+            let before: usize = before.and_then(|count| count.parse().ok()).unwrap_or_default();
+            (before + repaired).to_string()
+        };
+        system::boot::update(REPAIRS, sum).ok();
     }
 }
 

@@ -10,7 +10,7 @@ use std::sync::Arc;
 use cni::AddResult;
 use netlink::{Link, Netlink};
 use netns::NetNs;
-use runtime::{Attach, Network, Result, Runtime};
+use runtime::{AttachmentParameters, Network, Result, Runtime};
 use serde_json::json;
 
 use super::{Outcome, Row, Test};
@@ -32,7 +32,7 @@ pub struct Pod {
     /// The host port that is forwarded to [`SERVER`] in the container.
     pub port: Option<u16>,
     network: Network,
-    attach: Attach,
+    attach: AttachmentParameters,
 }
 
 /// The result of an ADD.
@@ -63,8 +63,10 @@ impl Pod {
         let netns = namespace()?;
         let path = PathBuf::from(format!("/proc/{}/fd/{}", process::id(), netns.as_fd().as_raw_fd()));
         let id = id(name);
-        let mut attach =
-            Attach::new(&id, IFNAME)?.netns(path).arg("IgnoreUnknown", "1").arg("K8S_POD_NAME", &id);
+        let mut attach = AttachmentParameters::new(&id, IFNAME)?
+            .netns(path)
+            .arg("IgnoreUnknown", "1")
+            .arg("K8S_POD_NAME", &id);
         if let Some(port) = port {
             let mapping = json!([{"hostPort": port, "containerPort": SERVER, "protocol": "tcp"}]);
             attach = attach.capability("portMappings", mapping);

@@ -16,7 +16,7 @@ pub fn check(host: &Host<'_>) -> Result<Vec<Finding>> {
         let Ok(plan) = Plan::make(&one.network, &PlanOptions::default(), &one.settings) else { continue };
         let mut kinds: BTreeMap<&str, usize> = BTreeMap::new();
         kinds.extend(Some(("attachment", plan.delete.len())).filter(|(_, count)| *count > 0));
-        plan.removed.iter().for_each(|thing| *kinds.entry(&thing.kind).or_default() += 1);
+        plan.removed.iter().for_each(|resource| *kinds.entry(&resource.kind).or_default() += 1);
         if !kinds.is_empty() {
             findings.push(Finding::warning(
                 format!("network {name}"),
@@ -26,7 +26,7 @@ pub fn check(host: &Host<'_>) -> Result<Vec<Finding>> {
         }
         let mut kept: BTreeMap<&str, usize> = BTreeMap::new();
         let unknown = plan.kept.iter().filter(|(_, why)| !why.is_alive());
-        unknown.for_each(|(thing, _)| *kept.entry(&thing.kind).or_default() += 1);
+        unknown.for_each(|(resource, _)| *kept.entry(&resource.kind).or_default() += 1);
         if !kept.is_empty() {
             findings.push(Finding::note(
                 format!("network {name}"),

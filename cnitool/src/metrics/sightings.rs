@@ -1,16 +1,17 @@
 //! When `cnitool metrics` first found each stale resource: a note that lasts until the next boot ([`system::boot`]).
 
 use std::collections::BTreeMap;
-use std::time::{SystemTime, UNIX_EPOCH};
+use std::io;
 
 use cni::NetworkName;
+use rustix::time::{ClockId, clock_gettime};
 
 use crate::cleanup::Plan;
 
 /// The name of the note.
 const NOTE: &str = "stale";
 
-/// Network → resource → the time when the resource was first found, in seconds since 1970.
+/// Network → resource → the time when the resource was first found, in seconds since the boot (`CLOCK_BOOTTIME`).
 type Times = BTreeMap<String, BTreeMap<String, u64>>;
 
 /// The times of the earlier runs, and of this one.
@@ -24,9 +25,8 @@ pub struct Sightings {
 impl Sightings {
     /// Reads the note. If it does not exist or is damaged, all resources are new.
     pub fn read() -> Self {
-        let earlier = system::boot::noted(NOTE).and_then(|note| serde_json::from_str(&note).ok());
-        let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_secs();
-        Self { now, earlier: earlier.unwrap_or_default(), current: Times::new() }
+        let now = clock_gettime(ClockId::Boottime).tv_sec.cast_unsigned();
+        Self { now, earlier: parse(system::boot::noted(NOTE)), current: Times::new() }
     }
 
     /// Records the stale resources of a network. Returns for how many seconds the oldest of them has been known.
@@ -43,7 +43,6 @@ impl Sightings {
     fn record(&mut self, network: &str, resources: Vec<String>) -> u64 {
         let earlier = self.earlier.remove(network).unwrap_or_default();
         let now = self.now;
-        // The clock may have been set back.
         let first = |resource: &String| earlier.get(resource).map_or(now, |first| now.min(*first));
         let times: BTreeMap<_, _> = resources
             .into_iter()
@@ -53,23 +52,37 @@ impl Sightings {
             })
             .collect();
         let oldest = times.values().min().map_or(0, |first| now - first);
-        if !times.is_empty() {
-            self.current.insert(network.to_owned(), times);
-        }
+        self.current.insert(network.to_owned(), times);
         oldest
     }
 
-    /// Keeps the times of a network that could not be examined.
-    pub fn keep(&mut self, network: &NetworkName) {
-        self.current.extend(self.earlier.remove_entry(network.as_str()));
+    /// Stores the times for the next run.
+    ///
+    /// # Errors
+    /// If the note cannot be written. The ages then start again at 0.
+    pub fn write(&self) -> io::Result<()> {
+        system::boot::update(NOTE, |note| self.merged(parse(note)).unwrap_or_default())
     }
 
-    /// Stores the times for the next run.
-    pub fn write(&self) {
-        if let Ok(text) = serde_json::to_string(&self.current) {
-            system::boot::note(NOTE, &text);
+    /// The new note. It contains the earlier times of networks that this run could not examine or did not find. If
+    /// another run has found a resource earlier in the meantime, its time counts.
+    fn merged(&self, mut times: Times) -> serde_json::Result<String> {
+        for (network, found) in &self.current {
+            let others = times.remove(network).unwrap_or_default();
+            let earliest = |(resource, first): (&String, &u64)| {
+                let first = others.get(resource).map_or(*first, |other| *first.min(other));
+                (resource.clone(), first)
+            };
+            times.insert(network.clone(), found.iter().map(earliest).collect());
         }
+        times.retain(|_, resources| !resources.is_empty());
+        serde_json::to_string(&times)
     }
+}
+
+/// Without a valid note, no resource is known.
+fn parse(note: Option<String>) -> Times {
+    note.and_then(|note| serde_json::from_str(&note).ok()).unwrap_or_default()
 }
 
 #[cfg(test)]
@@ -93,17 +106,26 @@ mod tests {
         assert_eq!(age, 60);
         let (age, times) = run(1100, times, &["b"]);
         assert_eq!(age, 40, "a was removed");
-        let (age, times) = run(900, times, &["b"]);
-        assert_eq!(age, 0, "the clock was set back");
         let (age, times) = run(1200, times, &[]);
-        assert!(age == 0 && times.is_empty());
+        assert!(age == 0 && times["net"].is_empty());
+    }
+
+    fn note(times: &[(&str, &str, u64)]) -> Times {
+        let mut all = Times::new();
+        for &(network, resource, first) in times {
+            all.entry(network.to_owned()).or_default().insert(resource.to_owned(), first);
+        }
+        all
     }
 
     #[test]
-    fn a_network_that_cannot_be_examined_keeps_its_times() {
-        let times = Times::from([("net".to_owned(), BTreeMap::from([("a".to_owned(), 7)]))]);
-        let mut sightings = at(1000, times.clone());
-        sightings.keep(&NetworkName::parse("net").unwrap());
-        assert_eq!(sightings.current, times);
+    fn the_note_keeps_networks_that_were_not_examined_and_the_earliest_time_of_concurrent_runs() {
+        let mut sightings = at(1000, note(&[("net", "a", 7), ("failed", "c", 8), ("net", "removed", 9)]));
+        sightings.record("net", ["a", "b"].map(str::to_owned).to_vec());
+        sightings.record("clean", Vec::new());
+        // Another run has ended meanwhile: it started earlier, and found b first.
+        let other = note(&[("net", "b", 990), ("net", "removed", 9), ("failed", "c", 8), ("clean", "d", 5)]);
+        let merged = parse(sightings.merged(other).ok());
+        assert_eq!(merged, note(&[("net", "a", 7), ("net", "b", 990), ("failed", "c", 8)]));
     }
 }

@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use cni::{Attachment, ContainerId, Failures, Gc, IfName, NetworkName, Result, Thing};
+use cni::{Attachment, ContainerId, Failures, Gc, IfName, NetworkName, Resource, Result};
 use serde_json::Value;
 
 use crate::ask::{DaemonAnswer, ask};
@@ -21,10 +21,10 @@ pub fn by_attachment(socket: &Path, call: &Gc) -> Result<()> {
     };
     let entries = listed.as_array().into_iter().flatten().filter(|one| one["network"] == *call.net.name);
     let mut failures = Failures::new();
-    for thing in entries.filter_map(read) {
-        let names = (ContainerId::parse(&thing.container), IfName::parse(&thing.ifname));
+    for resource in entries.filter_map(read) {
+        let names = (ContainerId::parse(&resource.container), IfName::parse(&resource.ifname));
         let (Ok(container), Ok(ifname)) = names else { continue };
-        if call.scope.takes(thing) {
+        if call.scope.should_delete(resource) {
             let at = Attachment { container, ifname };
             failures.note(release(socket, &call.net.name, &at));
         }
@@ -44,7 +44,7 @@ pub fn release(socket: &Path, network: &NetworkName, at: &Attachment) -> Result<
 }
 
 /// An entry of `dhcp list`.
-fn read(entry: &Value) -> Option<Thing> {
+fn read(entry: &Value) -> Option<Resource> {
     let text = |key: &str| entry[key].as_str();
     let address = text("address").and_then(|address| address.split('/').next()?.parse().ok());
     Some(lease(text("containerId")?, text("ifName")?, Path::new(text("netns")?), address))

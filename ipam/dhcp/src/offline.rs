@@ -4,7 +4,7 @@ use std::fs::File;
 use std::path::Path;
 use std::time::Duration;
 
-use cni::{Attachment, Code, Error, Failures, Gc, NetworkName, Result, Thing};
+use cni::{Attachment, Code, Error, Failures, Gc, NetworkName, Resource, Result};
 use system::Retry;
 
 use crate::args::Args;
@@ -63,8 +63,8 @@ pub fn collect(socket: &Path, call: &Gc) -> Result<()> {
         host.store.tidy()?;
     }
     for record in host.store.all()?.0 {
-        let is_stale =
-            *call.net.name == *record.attachment.network && call.scope.takes(thing(&record.attachment));
+        let is_stale = *call.net.name == *record.attachment.network
+            && call.scope.should_delete(resource(&record.attachment));
         let Some(key) = record.key().filter(|_| is_stale) else { continue };
         releases.extend(failures.note(release_record(&host, key, record)).flatten());
         if releases.len() >= MOST_MESSAGES {
@@ -76,7 +76,7 @@ pub fn collect(socket: &Path, call: &Gc) -> Result<()> {
     failures.into_result()
 }
 
-fn thing(attachment: &LeasedAttachment) -> Thing {
+fn resource(attachment: &LeasedAttachment) -> Resource {
     let address = attachment.on_link.map(|address| address.ip());
     record::lease(&attachment.container_id, &attachment.if_name, &attachment.location.netns, address)
 }

@@ -3,7 +3,7 @@
 use std::net::IpAddr;
 use std::path::{Path, PathBuf};
 
-use cni::Thing;
+use cni::Resource;
 use ipnetwork::IpNetwork;
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
@@ -120,9 +120,9 @@ impl Record {
 }
 
 /// A lease as listed by `cnitool gc`. Its name is the address, if it has one yet.
-pub fn lease(container: &str, ifname: &str, netns: &Path, address: Option<IpAddr>) -> Thing {
+pub fn lease(container: &str, ifname: &str, netns: &Path, address: Option<IpAddr>) -> Resource {
     let name = address.map(|ip| ip.to_string()).unwrap_or_default();
-    Thing { address, ..Thing::new("dhcp lease", name).of(container, ifname).netns(netns) }
+    Resource { address, ..Resource::new("dhcp lease", name).of(container, ifname).netns(netns) }
 }
 
 /// Converts a record of version 1, which had no family and another name for `releasing`.

@@ -167,8 +167,9 @@ pub fn read_reply(line: &[u8]) -> Result<Value> {
          speaks HTTP",
         )
         .detail(
-            "restart cni-dhcp.service, so that daemon and plugin have the same version; if the \
-             daemon is not a service, stop it and start `dhcp daemon` of this directory",
+            "restart cni-dhcp.service with the daemon's flag -adopt, so that running containers keep \
+             their addresses; if the daemon is not a service, stop it and start `dhcp daemon -adopt` of \
+             this directory",
         ));
     }
     let no_answer = |what: String| {

@@ -15,8 +15,8 @@ use std::path::Path;
 use std::process::ExitCode;
 
 use cni::{
-    Add, AddResult, Attachment, Check, Code, Del, Error, Gc, IpConfig, NetworkName, Plugin, Result, Role,
-    Status, Thing, Undo,
+    Add, AddResult, Attachment, Check, Code, Del, Error, Gc, IpConfig, NetworkName, Plugin, Resource, Result,
+    Role, Status, Undo,
 };
 use ipnetwork::IpNetwork;
 
@@ -68,7 +68,7 @@ impl Plugin for HostLocal {
                 "address {ip} is also leased in network {network}, to {owner}: if both networks are on one link, give them different ranges"
             ));
         }
-        if conf.reuse_stale_leases && store.is_nearly_full(&conf.sets) && store.is_background_search_due() {
+        if conf.reuse_stale_leases && store.is_nearly_full(&conf.sets) && store.claim_background_search() {
             reuse(call).start();
         }
 
@@ -116,12 +116,12 @@ impl Plugin for HostLocal {
         };
         let lease = |ip: IpAddr, owner: &Owner| {
             let ifname = owner.ifname.as_deref().unwrap_or_default();
-            Thing::new("lease", ip.to_string()).of(&owner.container, ifname).address(ip)
+            Resource::new("lease", ip.to_string()).of(&owner.container, ifname).address(ip)
         };
         if call.scope.is_dry() {
             return store.each(|ip, owner| call.scope.list(lease(ip, owner)));
         }
-        let failures = store.retain(|ip, owner| !call.scope.takes(lease(ip, owner)))?;
+        let failures = store.retain(|ip, owner| !call.scope.should_delete(lease(ip, owner)))?;
         failures.into_result()
     }
 

@@ -78,7 +78,7 @@ impl Request {
     fn release(&self) -> Result<bool> {
         let Ok(network) = NetworkName::parse(&self.network) else { return Ok(false) };
         let Some(store) = Store::open(&self.data_dir, &network)? else { return Ok(false) };
-        let leases = store.aged()?;
+        let leases = store.dated_leases()?;
         drop(store);
         let stale = proof::stale(leases, &network, self);
         if stale.is_empty() {

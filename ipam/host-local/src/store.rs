@@ -1,18 +1,21 @@
-//! The leases of a network on disk, in the reference's format: one file for each address in the directory
-//! DATADIR/NETWORK, `last_reserved_ip.N` for range set N, and `lock`, which is locked with flock(2) during each read or
-//! change, see [`lock`].
+//! The leases of a network on disk, in the directory DATADIR/NETWORK. The reference's files are one file for each leased
+//! address, `last_reserved_ip.N` for range set N, and `lock`. Ferrule's own are `.lock`, `.index`, `.boot_id` and
+//! `.looked`. A [`Store`] holds `.lock`, and also the reference's `lock`, unless another process has held that for too
+//! long (see [`lock`]). STATUS and the search in other networks' directories take no lock.
 //!
 //! - *Leases are written atomically*: a file is written with a temporary name, `.new.*`, and then renamed. If the
-//!   process is killed, the next run that reads all leases removes the unfinished file.
-//! - *No lease is overwritten*, even without the lock: the rename fails if a file of this name exists
-//!   (RENAME_NOREPLACE).
-//! - *A torn file is not a lease.* A torn file is empty or contains only zeros. The reference writes lease files in
-//!   place, so a kill of the reference leaves empty files. The address of a torn file counts as free, and the file is
-//!   removed while the lock is held.
-//! - *Nothing calls fsync*, because no container survives a power failure. Its lease file is then either complete, and
-//!   DEL or GC releases the lease, or torn.
-//! - *The time for an operation does not grow with the number of leases*. The [`index`] finds the leases of an owner.
-//!   The *seal* of the index proves that the index has an entry for every lease.
+//!   process is killed, [`Store::retain`] removes the unfinished file.
+//! - *No lease is overwritten*: the rename fails if a file of this name exists (RENAME_NOREPLACE). On a file
+//!   system that does not support this flag, only the lock prevents it.
+//! - *A torn file is not a lease.* It is empty, or contains only zeros and white space. The reference writes lease files in
+//!   place, so a kill of the reference leaves empty files. The address of an empty file is free immediately, that of
+//!   another torn file after [`Store::retain`] has removed the file. While the reference is not excluded, it may be
+//!   writing the file: then the address is not free, and the file stays.
+//! - *Nothing calls fsync.* After a power failure no container runs, so no lease is needed. A lease file is then complete
+//!   (DEL or GC releases it), torn, or missing.
+//! - *ADD reads only the attachment's leases*, and so do DEL and CHECK if the attachment has a lease: the [`index`] finds
+//!   them. The *seal* of the index proves that it has an entry for every lease. Without a valid seal, the next ADD, DEL
+//!   or CHECK reads all leases and rebuilds the index. GC always does, except in a dry run.
 
 use std::io::{self, ErrorKind};
 use std::net::IpAddr;
@@ -43,13 +46,13 @@ pub use status::{NEARLY_FULL, check as status};
 /// The boot mark: a file with the kernel's boot id at the last ADD with `resetOnReboot`.
 const BOOT: &str = ".boot_id";
 /// An empty file. Its modification time is the start of the last search for stale leases in the background.
-const LOOKED: &str = ".looked";
+const LAST_SEARCH: &str = ".looked";
 /// Minimum interval between two such searches.
-const LOOK_PAUSE: Duration = Duration::from_secs(600);
-/// Prefix of the hints: the file for range set N contains the address that was leased last. The search for a free
-/// address begins after it.
+const SEARCH_INTERVAL: Duration = Duration::from_secs(600);
+/// Prefix of the hint files. `last_reserved_ip.N` contains the address of range set N that was leased last. The search
+/// for a free address begins after it.
 const LAST_RESERVED: &str = "last_reserved_ip.";
-/// Maximum size of the boot mark or of a hint in bytes. An editor may have added a line end.
+/// Maximum size of the boot mark or of a hint in bytes. An editor may have added line ends.
 const LONGEST_MARK: u64 = 100;
 
 /// A network's leases. They are locked until the store is dropped.
@@ -58,8 +61,8 @@ pub struct Store {
     dir: Directory,
     /// `None` if the index on disk may lack entries of leases.
     index: Option<Index>,
-    /// Whether this process has changed the directory, which breaks the index's seal.
-    changed: bool,
+    /// Whether the index needs a new seal: this process has changed the directory or rebuilt the index.
+    needs_seal: bool,
     lock: Lock,
 }
 
@@ -104,8 +107,8 @@ impl Store {
                 return Ok(store);
             }
             let made = Directory::create(&Directory::path_of(data_dir, network));
-            // Other processes may create and remove the directory concurrently, so retry. A permanent error would occur
-            // at each attempt.
+            // Other processes may create and remove the directory concurrently, so retry, and return only the error of
+            // the last attempt.
             if attempts.next().is_none() {
                 made?;
             }
@@ -120,18 +123,18 @@ impl Store {
         let path = Directory::path_of(data_dir, network);
         let Some((dir, lock)) = Lock::take(&path)? else { return Ok(None) };
         let index = Index::sealed(&dir);
-        Ok(Some(Self { dir, index, changed: false, lock }))
+        Ok(Some(Self { dir, index, needs_seal: false, lock }))
     }
 
     /// Returns the attachment's leases, sorted by address. If the attachment has none, returns the leases of its
     /// container whose files contain no interface. Also returns the errors of files that could not be read, because
     /// such a file may be a lease of the attachment.
     ///
-    /// A valid index without an entry for the attachment means that it has no lease. There is one exception: if a
-    /// program has overwritten a lease file in place, the index does not contain the file's new owner.
+    /// If a valid index has no entry for the attachment, the attachment has no lease. There are two exceptions, see [`index`]: a
+    /// lease file that was overwritten in place, and one that was written without the lock immediately before the seal.
     ///
     /// # Errors
-    /// Code 5 if a file cannot be read.
+    /// Code 5 if the directory cannot be read.
     pub fn leases_of(&mut self, at: &Attachment) -> Result<(Vec<Lease>, Failures)> {
         let owners = Owner::all_of(at);
         match self.indexed(&owners) {
@@ -143,7 +146,7 @@ impl Store {
     /// Like [`Store::leases_of`], but reads all leases if the index has no entry, so that DEL misses no lease.
     ///
     /// # Errors
-    /// Code 5 if a file cannot be read.
+    /// Code 5 if the directory cannot be read.
     pub fn every_lease_of(&mut self, at: &Attachment) -> Result<(Vec<Lease>, Failures)> {
         let owners = Owner::all_of(at);
         match self.indexed(&owners).filter(|found| !found.is_empty()) {
@@ -184,7 +187,7 @@ impl Store {
     /// # Errors
     /// Code 5 if the directory cannot be read. Errors of single files are returned as the value.
     pub fn retain(&mut self, mut keep: impl FnMut(IpAddr, &Owner) -> bool) -> Result<FileErrors> {
-        (self.index, self.changed) = (None, true);
+        (self.index, self.needs_seal) = (None, true);
         let names = self.dir.names()?;
         let mut errors = FileErrors::default();
         for name in names.iter().filter(|name| is_temporary(name)) {
@@ -194,7 +197,13 @@ impl Store {
         let mut index = Index::begin(&self.dir, ips.len()).ok();
         for ip in ips {
             let owner = match self.dir.read(ip) {
-                Ok(content) => errors.others.note(self.settle(ip, content, &mut keep)),
+                // It is no lease, so the index lacks nothing.
+                Ok(Content::NotAFile) => {
+                    let text = format!("lease {} is not a regular file", self.dir.lease(ip).display());
+                    errors.others.note::<(), _>(Err(Error::new(Code::Io, text)));
+                    Some(None)
+                }
+                Ok(content) => errors.others.note(self.keep_or_remove(ip, content, &mut keep)),
                 Err(e) => {
                     let path = self.dir.lease(ip);
                     errors.unread.note::<Option<Owner>, _>(Err(Error::io(
@@ -204,9 +213,9 @@ impl Store {
                 }
             };
             match owner {
-                // `None` after an error: the file may be a lease that the new index lacks.
-                Some(Some(owner)) => note(&mut index, |index| index.insert(&owner.content(), ip)),
+                Some(Some(owner)) => update_index(&mut index, |index| index.insert(&owner.content(), ip)),
                 Some(None) => {}
+                // After an error, the file may be a lease that the new index lacks.
                 None => index = None,
             }
         }
@@ -234,24 +243,24 @@ impl Store {
     ///
     /// # Errors
     /// Code 5 if the directory cannot be read.
-    pub fn aged(&self) -> Result<Vec<DatedLease>> {
-        let aged = |ip| {
+    pub fn dated_leases(&self) -> Result<Vec<DatedLease>> {
+        let dated = |ip| {
             let stamp = self.dir.stamp(ip)?;
             let Ok(Content::Lease(owner)) = self.dir.read(ip) else { return None };
             Some(DatedLease { lease: Lease { ip, owner }, changed: stamp.changed(), stamp })
         };
-        Ok(self.dir.addresses()?.into_iter().filter_map(aged).collect())
+        Ok(self.dir.addresses()?.into_iter().filter_map(dated).collect())
     }
 
-    /// Releases a lease if its file has not changed since [`Store::aged`] read it, and if the reference is excluded.
+    /// Releases a lease if its file has not changed since [`Store::dated_leases`] read it, and if the reference is excluded.
     /// Returns whether the lease was released.
     ///
     /// # Errors
     /// Code 5 if the file cannot be removed.
-    pub fn release_unchanged(&mut self, aged: &DatedLease) -> Result<bool> {
-        let is_same = self.lock.is_whole() && self.dir.stamp(aged.lease.ip) == Some(aged.stamp);
+    pub fn release_unchanged(&mut self, lease: &DatedLease) -> Result<bool> {
+        let is_same = self.lock.excludes_reference() && self.dir.stamp(lease.lease.ip) == Some(lease.stamp);
         if is_same {
-            self.release(&aged.lease)?;
+            self.release(&lease.lease)?;
         }
         Ok(is_same)
     }
@@ -264,21 +273,21 @@ impl Store {
         sets.iter().any(|set| leased >= set.capacity().saturating_mul(NEARLY_FULL) / 100)
     }
 
-    /// Whether a search for stale leases in the background is due. If so, records the current time as the search's
-    /// start.
-    pub fn is_background_search_due(&mut self) -> bool {
-        let last = self.dir.modified(LOOKED);
-        let is_time = last.is_none_or(|last| last.elapsed().map_or(true, |age| age > LOOK_PAUSE));
+    /// Records that a search for stale leases in the background starts now. Returns false if the caller must not start
+    /// one: the last search began less than [`SEARCH_INTERVAL`] ago, or the time cannot be recorded.
+    pub fn claim_background_search(&mut self) -> bool {
+        let last = self.dir.modified(LAST_SEARCH);
+        let is_time = last.is_none_or(|last| last.elapsed().map_or(true, |age| age > SEARCH_INTERVAL));
         if is_time {
-            self.changed = true;
-            return self.dir.remove(LOOKED).is_ok() && self.dir.write_in_place(LOOKED, "").is_ok();
+            self.needs_seal = true;
+            return self.dir.remove(LAST_SEARCH).is_ok() && self.dir.write_in_place(LAST_SEARCH, "").is_ok();
         }
         false
     }
 
-    /// Decides about the file of an address. If `keep` accepts the lease, returns its owner. Otherwise, or if the file
-    /// is torn, removes the file.
-    fn settle(
+    /// Returns the owner if `keep` accepts the lease. Otherwise, or if the file is torn, removes the file. Keeps a torn
+    /// file that the reference may be writing.
+    fn keep_or_remove(
         &self,
         ip: IpAddr,
         content: Content,
@@ -286,13 +295,10 @@ impl Store {
     ) -> Result<Option<Owner>> {
         match content {
             Content::Lease(owner) if keep(ip, &owner) => Ok(Some(owner)),
-            // The reference is not excluded. It may just be writing this file.
-            Content::Torn if !self.lock.is_whole() => Ok(None),
+            // The reference may be writing this file now.
+            Content::Torn if !self.lock.excludes_reference() => Ok(None),
+            Content::NotAFile => Ok(None),
             Content::Lease(_) | Content::Torn => self.dir.remove(&ip.to_string()).map(|_| None),
-            Content::NotAFile => {
-                let path = self.dir.lease(ip);
-                Err(Error::new(Code::Io, format!("lease {} is not a regular file", path.display())))
-            }
         }
     }
 
@@ -301,12 +307,12 @@ impl Store {
     /// # Errors
     /// Code 5 if a file cannot be written. Code 11 if another program has just leased an address without the lock.
     pub fn reserve(&mut self, at: &Attachment, ips: &[IpAddr]) -> Result<()> {
-        self.changed = true;
+        self.needs_seal = true;
         let mut written = Vec::new();
         let outcome = ips.iter().enumerate().try_for_each(|(set, &ip)| {
             let lease = Lease { ip, owner: Owner::from(at) };
             self.write(&lease)?;
-            note(&mut self.index, |index| index.insert(&lease.owner.content(), ip));
+            update_index(&mut self.index, |index| index.insert(&lease.owner.content(), ip));
             written.push(lease);
             // Write the hint in place: a torn hint changes only the order of allocation. After a rename over an
             // existing file, ext4 writes the file to the disk immediately (auto_da_alloc), which takes longer than the
@@ -333,7 +339,7 @@ impl Store {
         }
         let text = format!("address {} has meanwhile been leased to {}", lease.ip, self.holder(lease.ip));
         Err(Error::new(Code::TryAgainLater, text)
-            .detail("another process wrote that lease without holding the lock"))
+            .detail("another process wrote that lease without sharing a lock with this one; try again"))
     }
 
     /// Releases a lease that was read or written while this store held the lock.
@@ -341,14 +347,15 @@ impl Store {
     /// # Errors
     /// Code 5 if a file cannot be removed.
     pub fn release(&mut self, lease: &Lease) -> Result<()> {
-        self.changed |= self.dir.remove(&lease.ip.to_string())?;
-        note(&mut self.index, |index| index.remove(&lease.owner.content(), lease.ip));
+        self.needs_seal |= self.dir.remove(&lease.ip.to_string())?;
+        update_index(&mut self.index, |index| index.remove(&lease.owner.content(), lease.ip));
         Ok(())
     }
 
-    /// Drops all leases if the boot mark is from an earlier boot. Then writes the mark of this boot.
+    /// Releases all leases if the boot mark is from an earlier boot. Then writes the mark of this boot.
     ///
-    /// Without a boot mark, for example at the first call, or with a damaged one, all leases are kept.
+    /// Without a boot mark, for example at the first call, or with a damaged one, all leases are kept. The reference does
+    /// not update the mark, so its newer leases are released too: docs/host-local.md forbids this mixture.
     ///
     /// # Errors
     /// Code 5 if a file operation fails.
@@ -356,31 +363,31 @@ impl Store {
         let this_boot = boot::id().map_err(|e| Error::io("read the kernel's boot id", &e))?;
         let path = self.dir.path(BOOT);
         match self.dir.content(BOOT, LONGEST_MARK) {
-            Ok(mark) if mark == this_boot => return Ok(()),
+            Ok(mark) if mark.trim_ascii_end() == this_boot => return Ok(()),
             // The mark is damaged.
-            Ok(mark) if !boot::is_id(&mark) => {}
+            Ok(mark) if !boot::is_id(mark.trim_ascii_end()) => {}
             Ok(_) => self.retain(|_, _| false)?.into_result()?,
             Err(e) if matches!(e.kind(), ErrorKind::NotFound | ErrorKind::FileTooLarge) => {}
             Err(e) => return Err(Error::io(format!("read {}", path.display()), &e)),
         }
-        self.changed = true;
+        self.needs_seal = true;
         self.dir.write(BOOT, &String::from_utf8_lossy(&this_boot))
     }
 
     /// Removes the boot mark. ADD calls this while `resetOnReboot` is off, because the mark is then not updated after a
-    /// reboot. If `resetOnReboot` is turned on later, an old mark would make [`Store::reset_after_reboot`] drop leases
-    /// of running containers.
+    /// reboot. If `resetOnReboot` is turned on later, an old mark would make [`Store::reset_after_reboot`] release
+    /// leases of running containers.
     ///
     /// # Errors
     /// Code 5 if the file cannot be removed.
     pub fn remove_boot_mark(&mut self) -> Result<()> {
-        self.changed |= self.dir.remove(BOOT)?;
+        self.needs_seal |= self.dir.remove(BOOT)?;
         Ok(())
     }
 }
 
 /// Changes the index. If the change fails, the index is incomplete: sets it to `None`.
-fn note(index: &mut Option<Index>, change: impl FnOnce(&mut Index) -> io::Result<()>) {
+fn update_index(index: &mut Option<Index>, change: impl FnOnce(&mut Index) -> io::Result<()>) {
     if index.as_mut().is_some_and(|index| change(index).is_err()) {
         *index = None;
     }
@@ -393,8 +400,8 @@ impl Leases for Store {
     }
 
     fn is_taken(&self, ip: IpAddr) -> Result<bool> {
-        // If the reference is not excluded, an empty file may be a lease that the reference is just writing.
-        if self.lock.is_whole() { self.dir.is_taken(ip) } else { self.dir.exists(ip) }
+        // Without the lock, an empty file may be a lease that the reference is writing now.
+        if self.lock.excludes_reference() { self.dir.is_taken(ip) } else { self.dir.exists(ip) }
     }
 
     fn holder(&self, ip: IpAddr) -> String {
@@ -402,7 +409,9 @@ impl Leases for Store {
         let path = path.display();
         match self.dir.read(ip) {
             Ok(Content::Lease(owner)) => format!("{owner} ({path})"),
-            Ok(Content::Torn) => format!("an unknown owner: {path} is empty"),
+            Ok(Content::Torn) => {
+                format!("an unknown owner: {path} contains no container id, or was just removed")
+            }
             Ok(Content::NotAFile) => format!("an unknown owner: {path} is not a regular file"),
             Err(e) => format!("an unknown owner: {path} cannot be read: {e}"),
         }
@@ -413,7 +422,7 @@ impl Leases for Store {
 /// without a valid seal, the next process rebuilds the index.
 impl Drop for Store {
     fn drop(&mut self) {
-        let sealable = self.changed && self.lock.is_whole();
+        let sealable = self.needs_seal && self.lock.excludes_reference();
         if let Some(index) = self.index.as_ref().filter(|_| sealable) {
             index.seal(&self.dir).ok();
         }

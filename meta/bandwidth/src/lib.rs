@@ -39,7 +39,7 @@ impl Plugin for Bandwidth {
         let ends = Ends::of_chain(&call.conf, &call.netns, &call.attachment)?;
         let whose = Ifb { network: &call.net.name, at: &call.attachment };
         let ifb = shape(&ends, &call.conf, whose, undo, |bucket, undo| bucket.set(undo))?;
-        result.interfaces.extend(ifb.map(|ifb| ends.host.report(&ifb)));
+        result.interfaces.extend(ifb.map(|ifb| ends.host.to_interface(&ifb)));
         Ok(result)
     }
 
@@ -94,7 +94,7 @@ impl Plugin for Bandwidth {
     }
 
     fn status(_: &Status<Conf>) -> Result<()> {
-        Namespace::host()?.permits_attachments()?;
+        Namespace::host()?.require_privileges()?;
         kernel::has_all_parts()
     }
 }

@@ -20,7 +20,7 @@ use std::time::Duration;
 
 use cni::{
     Add, AddResult, Attachment, Check, CniArgs, Code, Del, Dns, Error, Failures, Gc, NetworkName, Plugin,
-    Repair, Result, Role, Status, Thing, Undo,
+    Repair, Resource, Result, Role, Status, Undo,
 };
 use iface::{Namespace, verify};
 
@@ -313,8 +313,8 @@ fn collect(call: &Gc) -> Result<()> {
 /// the ADD of the next container with the same address.
 fn is_collected(call: &Gc, entry: &Entry) -> bool {
     entry.owner.as_ref().is_some_and(|owner| {
-        let thing = Thing::new("name", entry.names.join(" ")).address(entry.address);
-        call.scope.takes(thing.of(&owner.container, &owner.ifname))
+        let resource = Resource::new("name", entry.names.join(" ")).address(entry.address);
+        call.scope.should_delete(resource.of(&owner.container, &owner.ifname))
     })
 }
 

@@ -6,7 +6,7 @@ use std::io;
 use std::os::unix::fs::DirBuilderExt;
 use std::path::{Path, PathBuf};
 
-use cni::{Attachment, ContainerId, Error, Failures, Gc, IfName, NetworkName, Result, Thing, json};
+use cni::{Attachment, ContainerId, Error, Failures, Gc, IfName, NetworkName, Resource, Result, json};
 use serde_json::Value;
 use system::file::{self, AtomicFile, label_of};
 
@@ -153,7 +153,7 @@ pub fn collect(dir: &Path, call: &Gc, mut is_collected: impl FnMut(Value) -> Res
         let Some(entry) = failures.note(entry.map_err(|e| failed(&e))) else { continue };
         let Ok(name) = entry.file_name().into_string() else { continue };
         if let Some(of) = label_of(&name).and_then(|label| label.strip_prefix(&unfinished)) {
-            if takes(of, &entry.path(), call) {
+            if should_delete(of, &entry.path(), call) {
                 failures.note(remove(&entry.path()));
             }
         } else if !name.starts_with('.') {
@@ -161,7 +161,7 @@ pub fn collect(dir: &Path, call: &Gc, mut is_collected: impl FnMut(Value) -> Res
             if !is_of(&document, &call.net.name) {
                 continue;
             }
-            let is_taken = takes(&name, &entry.path(), call);
+            let is_taken = should_delete(&name, &entry.path(), call);
             // A dry run also lists what the other plugin would delete.
             let is_due = is_taken || call.scope.is_dry();
             if is_due && failures.note(is_collected(document)) == Some(true) && is_taken {
@@ -173,17 +173,17 @@ pub fn collect(dir: &Path, call: &Gc, mut is_collected: impl FnMut(Value) -> Res
 }
 
 /// Whether GC deletes the file.
-fn takes(name: &str, path: &Path, call: &Gc) -> bool {
+fn should_delete(name: &str, path: &Path, call: &Gc) -> bool {
     let mut parts = name.splitn(3, SEPARATOR);
     let container = parts.next().unwrap_or_default();
     if ContainerId::parse(container).is_err() {
         return false;
     }
-    let file = Thing::new("saved network of flannel", path.display().to_string());
+    let file = Resource::new("saved network of flannel", path.display().to_string());
     match (parts.next(), parts.next()) {
-        (None, _) => call.scope.takes(file.of(container, "")),
+        (None, _) => call.scope.should_delete(file.of(container, "")),
         (Some(network), Some(ifname)) if network == &*call.net.name && IfName::parse(ifname).is_ok() => {
-            call.scope.takes(file.of(container, ifname))
+            call.scope.should_delete(file.of(container, ifname))
         }
         _ => false,
     }

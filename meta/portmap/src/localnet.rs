@@ -129,7 +129,7 @@ pub fn remove_user(owner: &Owner) -> Result<()> {
 /// # Errors
 /// The same.
 pub fn remove_stale_users(network: &NetworkName, scope: &Scope) -> Result<()> {
-    let is_stale = |label: &str| netfilter::takes(scope, network, "route_localnet record", label);
+    let is_stale = |label: &str| netfilter::should_delete(scope, network, "route_localnet record", label);
     if scope.is_dry() {
         return list(is_stale);
     }

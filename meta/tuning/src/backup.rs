@@ -5,7 +5,7 @@
 use std::path::Path;
 
 use cni::backup::{self, Backup};
-use cni::{Gc, NetworkName, Result, Thing, Undo};
+use cni::{Gc, NetworkName, Resource, Result, Undo};
 use serde::{Deserialize, Serialize};
 
 use crate::attribute::Attribute;
@@ -114,7 +114,7 @@ fn parse(bytes: &[u8]) -> Option<Saved> {
 pub fn remove_stale(dir: &Path, call: &Gc) -> Result<()> {
     let describe = |bytes: &[u8]| {
         let saved = parse(bytes).filter(|saved| saved.network == call.net.name.as_str())?;
-        Some(Thing::new("backup of settings", "").netns(Path::new(&saved.netns)))
+        Some(Resource::new("backup of settings", "").netns(Path::new(&saved.netns)))
     };
     backup::collect(dir, call, describe, |file, _| file.remove())
 }

@@ -24,7 +24,7 @@ fn chain(plugins: &Value) -> Chain {
     Chain::from_bytes(list.to_string().as_bytes()).unwrap()
 }
 
-fn attach(options: &Value, plugins: &Value) -> Result<Attach> {
+fn attach(options: &Value, plugins: &Value) -> Result<AttachmentParameters> {
     with_container_options(Path::new("/run/netns/x"), &call(options, &value!({})), &chain(plugins), false)
 }
 

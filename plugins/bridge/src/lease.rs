@@ -2,7 +2,7 @@
 
 use cni::{Add, AddResult, Error, Result, Undo};
 use iface::Namespace;
-use iface::attach::Attach;
+use iface::attach::InterfaceSetup;
 
 use crate::conf::Conf;
 use crate::gateway;
@@ -20,11 +20,11 @@ pub fn configure(
     let Some(link) = &port.container else {
         return if call.net.ipam.is_some() { Err(nothing_to_address()) } else { Ok(AddResult::default()) };
     };
-    let eth = Attach { net: &call.net, conf: &conf.interface, sandbox, link };
-    let mut leases = eth.lease_when(|| port.wait_until_up(host, sandbox), undo)?;
+    let setup = InterfaceSetup { net: &call.net, conf: &conf.interface, sandbox, link };
+    let mut leases = setup.lease_when(|| port.wait_until_up(host, sandbox), undo)?;
     gateway::complete(&mut leases, &call.prev_result, conf)?;
     if !conf.container_down {
-        eth.configure(&leases)?;
+        setup.configure(&leases)?;
     }
     Ok(leases)
 }

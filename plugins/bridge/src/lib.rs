@@ -57,9 +57,9 @@ impl Plugin for Bridge {
         let leases = lease::configure(call, &host, &sandbox, &port, undo)?;
         let vlan_gateway = gateway::assign(&host, &bridge, &leases, conf)?;
         let port_interfaces = port.new_interfaces(&host, &sandbox, call)?;
-        let interfaces = [host.report(&bridge)].into_iter().chain(port_interfaces);
+        let interfaces = [host.to_interface(&bridge)].into_iter().chain(port_interfaces);
         let result =
-            attach::report(call, interfaces.chain(vlan_gateway.map(|link| host.report(&link))), leases);
+            attach::report(call, interfaces.chain(vlan_gateway.map(|link| host.to_interface(&link))), leases);
 
         conf.masquerade.install(&owner, attach::addresses(&call.net, &call.attachment, &result), undo)?;
         if !conf.container_down {
@@ -120,7 +120,7 @@ impl Plugin for Bridge {
     }
 
     fn status(call: &Status<Conf>) -> Result<()> {
-        Namespace::host()?.permits_attachments()?;
+        Namespace::host()?.require_privileges()?;
         rules::check_available(call)?;
         call.net.ask_ipam(Command::Status)
     }

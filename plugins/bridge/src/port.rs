@@ -28,7 +28,7 @@ impl Port {
     ) -> Result<Vec<Interface>> {
         let ifname = &call.attachment.ifname;
         let listed = call.prev_result.container_interface(ifname).is_some();
-        let end = (!self.adopted).then(|| host.report(&self.host));
+        let end = (!self.adopted).then(|| host.to_interface(&self.host));
         let container = self.container.as_ref().filter(|_| !(self.adopted && listed));
         let container = container.map(|link| attach::interface(&call.net, sandbox, link)).transpose()?;
         Ok(end.into_iter().chain(container).collect())

@@ -6,7 +6,7 @@ pub mod fuzz;
 
 use cni::{Add, AddResult, Check, Command, Del, Plugin, Result, Role, Status, Undo};
 use conf::Conf;
-use iface::attach::{self, Attach};
+use iface::attach::{self, InterfaceSetup};
 use iface::child::{self, Spec};
 use iface::verify::{self, Expected};
 use iface::{Namespace, remove};
@@ -31,9 +31,9 @@ impl Plugin for Dummy {
             &Spec { kind: LinkKind::Dummy, parent: None, mac, mtu: conf.mtu },
             undo,
         )?;
-        let eth = Attach { net: &call.net, conf: &conf.interface, sandbox: &sandbox, link: &link };
-        let leases = eth.lease(undo)?;
-        eth.configure(&leases)?;
+        let setup = InterfaceSetup { net: &call.net, conf: &conf.interface, sandbox: &sandbox, link: &link };
+        let leases = setup.lease(undo)?;
+        setup.configure(&leases)?;
         Ok(attach::report(call, [attach::interface(&call.net, &sandbox, &link)?], leases))
     }
 
@@ -50,7 +50,7 @@ impl Plugin for Dummy {
     }
 
     fn status(call: &Status<Conf>) -> Result<()> {
-        Namespace::host()?.permits_attachments()?;
+        Namespace::host()?.require_privileges()?;
         call.net.ask_ipam(Command::Status)
     }
 }

@@ -10,7 +10,7 @@ mod transfer;
 
 use cni::{Add, AddResult, Check, Command, Del, Failures, Gc, Interface, Plugin, Result, Role, Status, Undo};
 use conf::{Conf, lenient_selector};
-use iface::attach::{self, Attach};
+use iface::attach::{self, InterfaceSetup};
 use iface::{Namespace, creation, remove, verify};
 use netlink::Link;
 use network::Network;
@@ -38,10 +38,11 @@ impl Plugin for HostDevice {
         let network = call.conf.network(&host, &device)?;
         let link = take(call, &host, &sandbox, (&device, &network), undo)?;
 
-        let eth = Attach { net: &call.net, conf: &call.conf.interface, sandbox: &sandbox, link: &link };
-        let mut leases = eth.lease(undo)?;
+        let setup =
+            InterfaceSetup { net: &call.net, conf: &call.conf.interface, sandbox: &sandbox, link: &link };
+        let mut leases = setup.lease(undo)?;
         leases.ips.extend(network.ips());
-        eth.configure(&leases)?;
+        setup.configure(&leases)?;
         leases.routes.extend(network.add_routes(&sandbox, &link)?);
         let made = attach::interface(&call.net, &sandbox, &link)?;
         Ok(attach::report(call, [Interface { pci_id: selector.pci(), ..made }], leases))
@@ -75,7 +76,7 @@ impl Plugin for HostDevice {
     }
 
     fn status(call: &Status<Conf>) -> Result<()> {
-        Namespace::host()?.permits_attachments()?;
+        Namespace::host()?.require_privileges()?;
         call.net.ask_ipam(Command::Status)
     }
 }

@@ -4,7 +4,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 use cni::backup::{self, Backup};
-use cni::{Attachment, Code, Error, Gc, NetworkName, Result, Thing};
+use cni::{Attachment, Code, Error, Gc, NetworkName, Resource, Result};
 use iface::Namespace;
 use netlink::Link;
 use serde::{Deserialize, Serialize};
@@ -166,7 +166,7 @@ fn all() -> impl Iterator<Item = (PathBuf, Record)> {
 /// Errors of `move_back`, and files that cannot be read or deleted.
 pub fn collect(call: &Gc, mut move_back: impl FnMut(&Record) -> Result<bool>) -> Result<()> {
     let of_network = |bytes: &[u8]| Record::read(bytes).filter(|record| record.is_of(&call.net.name));
-    let describe = |bytes: &[u8]| Some(Thing::new("device", "").netns(&of_network(bytes)?.netns));
+    let describe = |bytes: &[u8]| Some(Resource::new("device", "").netns(&of_network(bytes)?.netns));
     backup::collect(Path::new(DIRECTORY), call, describe, |file, bytes| match of_network(bytes) {
         Some(record) if move_back(&record)? => file.remove(),
         _ => Ok(()),

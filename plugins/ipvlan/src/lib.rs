@@ -7,7 +7,7 @@ mod inherited;
 
 use cni::{Add, AddResult, Check, Command, Del, Plugin, Result, Role, Status, Undo};
 use conf::Conf;
-use iface::attach::{self, Attach};
+use iface::attach::{self, InterfaceSetup};
 use iface::remove;
 
 /// The plugin.
@@ -24,19 +24,23 @@ impl Plugin for Ipvlan {
         if let Some(mac) = conf.stacked.interface.mac(&call.args)? {
             cni::warn(&format!("the MAC {mac} is not set: an ipvlan has the MAC of its master"));
         }
-        let stack = conf.stacked.find_master(call)?;
-        stack.master.warn_if_down();
+        let stack = conf.stacked.find_parent(call)?;
+        stack.parent.warn_if_down();
         let link = stack.create(call, conf.kind(), None, undo)?;
 
-        let eth =
-            Attach { net: &call.net, conf: &conf.stacked.interface, sandbox: &stack.sandbox, link: &link };
+        let setup = InterfaceSetup {
+            net: &call.net,
+            conf: &conf.stacked.interface,
+            sandbox: &stack.sandbox,
+            link: &link,
+        };
         let inherited = inherited::leases(call);
         let (leases, call) = match &inherited {
             Some((leases, rest)) => (leases.clone(), rest),
-            None => (eth.lease(undo)?, call),
+            None => (setup.lease(undo)?, call),
         };
         // The kernel announces the addresses when the link is set up. Setting the MAC is not possible.
-        eth.configure(&leases)?;
+        setup.configure(&leases)?;
         Ok(attach::report(call, [attach::interface(&call.net, &stack.sandbox, &link)?], leases))
     }
 

@@ -58,7 +58,7 @@ impl Plugin for Loopback {
     }
 
     fn status(_: &Status<AsWritten>) -> Result<()> {
-        Namespace::host()?.permits_attachments()
+        Namespace::host()?.require_privileges()
     }
 }
 
@@ -68,6 +68,6 @@ fn report(sandbox: &Namespace, lo: &Link) -> Result<AddResult> {
     let own = addresses.iter().filter(|address| address.net.ip().is_loopback());
     let ips = own.map(|address| IpConfig::new(address.net, None)).collect();
     let mut result = AddResult::default();
-    result.put_first(AddResult { ips, ..AddResult::default() }, &sandbox.report(lo));
+    result.put_first(AddResult { ips, ..AddResult::default() }, &sandbox.to_interface(lo));
     Ok(result)
 }

@@ -1,4 +1,6 @@
-//! macvlan: an interface with its own hardware address on a link of the host, as if connected to the same switch.
+//! macvlan: an interface on a master link. On the master's network, the container looks like a separate machine with its
+//! own MAC address (in mode passthru: the master's). The host and the container do not reach each other through the
+//! master.
 
 mod conf;
 #[cfg(any(test, fuzzing))]
@@ -8,11 +10,12 @@ use std::path::Path;
 
 use cni::{Add, AddResult, Check, Command, Del, Plugin, Result, Role, Status, Undo};
 use conf::Conf;
-use iface::attach::{self, Attach};
+use iface::attach::{self, InterfaceSetup};
+use iface::parent::Parent;
 use iface::{announce, remove};
 use netlink::{Link, Mac};
 
-/// The plugin.
+/// The plugin `macvlan`.
 #[derive(Debug)]
 pub struct Macvlan;
 
@@ -25,15 +28,19 @@ impl Plugin for Macvlan {
     fn add(call: &Add<Conf>, undo: &mut Undo) -> Result<AddResult> {
         let conf = &call.conf;
         let mac = conf.stacked.interface.mac(&call.args)?;
-        let stack = conf.stacked.find_master(call)?;
-        stack.master.warn_if_down();
+        let stack = conf.stacked.find_parent(call)?;
+        stack.parent.warn_if_down();
         let link = stack.create(call, conf.kind(), mac, undo)?;
-        warn(&stack.master.link, mac, &link);
+        warn(&stack.parent, mac, &link);
 
-        let eth =
-            Attach { net: &call.net, conf: &conf.stacked.interface, sandbox: &stack.sandbox, link: &link };
-        let leases = eth.lease(undo)?;
-        eth.configure(&leases)?;
+        let setup = InterfaceSetup {
+            net: &call.net,
+            conf: &conf.stacked.interface,
+            sandbox: &stack.sandbox,
+            link: &link,
+        };
+        let leases = setup.lease(undo)?;
+        setup.configure(&leases)?;
         if !leases.ips.is_empty() {
             announce::addresses(&stack.sandbox, &link)?;
         }
@@ -58,8 +65,8 @@ impl Plugin for Macvlan {
     }
 }
 
-/// Warns about settings that have no effect or may not work.
-fn warn(master: &Link, requested: Option<Mac>, link: &Link) {
+/// Warns if the requested MAC has no effect, or if the master is a wireless interface.
+fn warn(master: &Parent, requested: Option<Mac>, link: &Link) {
     if let (Some(requested), Some(mac)) =
         (requested.filter(|requested| link.mac != Some(*requested)), link.mac)
     {
@@ -67,11 +74,13 @@ fn warn(master: &Link, requested: Option<Mac>, link: &Link) {
             "the interface's MAC is {mac}, not {requested}: in mode passthru it is the master's"
         ));
     }
-    // The name comes from the kernel, so it is not a path.
-    if Path::new("/sys/class/net").join(&master.name).join("phy80211").exists() {
+    let name = &master.link.name;
+    // The kernel refuses link names that contain a slash, or are "." or "..". So this path stays in /sys/class/net.
+    let is_wireless = || Path::new("/sys/class/net").join(name).join("phy80211").exists();
+    // sysfs normally shows the links of the plugin's own namespace only.
+    if !master.in_container && link.mac != master.link.mac && is_wireless() {
         cni::warn(&format!(
-            "master {} is a wireless interface: access points drop frames from a second MAC",
-            master.name
+            "master {name} is a wireless interface: access points drop frames from a second MAC"
         ));
     }
 }

@@ -7,7 +7,7 @@ mod routes;
 
 use cni::{Add, AddResult, Check, Command, Del, Gc, Plugin, Repair, Result, Role, Status, Undo};
 use conf::Conf;
-use iface::attach::{self, Attach};
+use iface::attach::{self, InterfaceSetup};
 use iface::verify::{self, Expected};
 use iface::{Namespace, creation, forwarding, host_end, remove, veth};
 use netfilter::{Kind, Masquerade, Owner, Removal};
@@ -34,17 +34,17 @@ impl Plugin for Ptp {
             veth::Spec { mtu: conf.mtu.resolve(&host)?, mac: conf.interface.mac(&call.args)?, master: None };
         let pair = veth::create(&host, &sandbox, &net.name, at, spec, undo)?;
 
-        let eth = Attach { net, conf: &conf.interface, sandbox: &sandbox, link: &pair.container };
-        let leases = eth.lease(undo)?;
+        let setup = InterfaceSetup { net, conf: &conf.interface, sandbox: &sandbox, link: &pair.container };
+        let leases = setup.lease(undo)?;
         let paths = routes::paths(&leases)?;
         routes::prepare(&host, &pair.host)?;
-        eth.set_up(&leases, false)?;
+        setup.set_up(&leases, false)?;
         routes::in_container(&sandbox, &pair.container, &paths, &leases)?;
-        eth.add_routes(&leases)?;
+        setup.add_routes(&leases)?;
         routes::in_host(&host, &pair.host, &paths)?;
         forwarding::enable(&host, &leases.addresses().collect::<Vec<_>>())?;
 
-        let made = [host.report(&pair.host), attach::interface(net, &sandbox, &pair.container)?];
+        let made = [host.to_interface(&pair.host), attach::interface(net, &sandbox, &pair.container)?];
         let result = attach::report(call, made, leases);
         conf.masquerade.install(&Owner::new(&net.name, at), attach::addresses(net, at, &result), undo)?;
         pair.wait_until_up(&host, &sandbox)?;
@@ -96,7 +96,7 @@ impl Plugin for Ptp {
     }
 
     fn status(call: &Status<Conf>) -> Result<()> {
-        Namespace::host()?.permits_attachments()?;
+        Namespace::host()?.require_privileges()?;
         call.conf.masquerade.check_available()?;
         call.net.ask_ipam(Command::Status)
     }

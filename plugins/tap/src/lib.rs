@@ -11,7 +11,7 @@ use std::process::ExitCode;
 
 use cni::{Add, AddResult, Check, Code, Command, Del, Error, Plugin, Result, Role, Status, Undo};
 use conf::Conf;
-use iface::attach::{self, Attach};
+use iface::attach::{self, InterfaceSetup};
 use iface::verify::{self, Expected};
 use iface::{Namespace, ownership, remove};
 use netlink::{Link, LinkKind, TunKind};
@@ -36,10 +36,10 @@ impl Plugin for Tap {
         let bridge = bridge(conf, &sandbox)?;
         let tap = device::create(&sandbox, call, mac, bridge.as_ref())?;
         let link = &tap.link;
-        let eth = Attach { net: &call.net, conf: &conf.interface, sandbox: &sandbox, link };
-        let leases = eth.lease(undo)?;
+        let setup = InterfaceSetup { net: &call.net, conf: &conf.interface, sandbox: &sandbox, link };
+        let leases = setup.lease(undo)?;
         // While the tap is open here, it has a carrier, so its IPv6 addresses are usable immediately.
-        eth.configure(&leases)?;
+        setup.configure(&leases)?;
         tap.keep(&sandbox, undo)?;
         Ok(attach::report(call, [attach::interface(&call.net, &sandbox, link)?], leases))
     }
@@ -63,7 +63,7 @@ impl Plugin for Tap {
     }
 
     fn status(call: &Status<Conf>) -> Result<()> {
-        Namespace::host()?.permits_attachments()?;
+        Namespace::host()?.require_privileges()?;
         device::open().map_err(|e| e.with_code(Code::NotAvailable))?;
         call.net.ask_ipam(Command::Status)
     }

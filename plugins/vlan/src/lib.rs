@@ -7,7 +7,7 @@ mod name;
 
 use cni::{Add, AddResult, Check, Code, Command, Del, Error, Plugin, Result, ResultExt, Role, Status, Undo};
 use conf::Conf;
-use iface::attach::{self, Attach};
+use iface::attach::{self, InterfaceSetup};
 use iface::{announce, remove};
 use netlink::Link;
 
@@ -23,16 +23,20 @@ impl Plugin for Vlan {
     fn add(call: &Add<Conf>, undo: &mut Undo) -> Result<AddResult> {
         let conf = &call.conf;
         let mac = conf.stacked.interface.mac(&call.args)?;
-        let stack = conf.stacked.find_master(call)?;
-        require_up(&stack.master.link)?;
-        let renamed = name::with_vlan_name(call, &stack.master)?;
+        let stack = conf.stacked.find_parent(call)?;
+        require_up(&stack.parent.link)?;
+        let renamed = name::with_vlan_name(call, &stack.parent)?;
         let call = renamed.as_ref().unwrap_or(call);
         let link = stack.create(call, conf.kind(), mac, undo)?;
 
-        let eth =
-            Attach { net: &call.net, conf: &conf.stacked.interface, sandbox: &stack.sandbox, link: &link };
-        let leases = eth.lease(undo)?;
-        eth.configure(&leases)?;
+        let setup = InterfaceSetup {
+            net: &call.net,
+            conf: &conf.stacked.interface,
+            sandbox: &stack.sandbox,
+            link: &link,
+        };
+        let leases = setup.lease(undo)?;
+        setup.configure(&leases)?;
         if !leases.ips.is_empty() {
             announce::addresses(&stack.sandbox, &link)?;
         }

@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 
 use system::file::{self, AtomicFile, label_of};
 
-use crate::{Attachment, Error, Failures, Gc, NetworkName, Result, Scope, Thing};
+use crate::{Attachment, Error, Failures, Gc, NetworkName, Resource, Result, Scope};
 
 /// Maximum size in bytes. Most of it is the path of a namespace.
 const LARGEST: u64 = 64 << 10;
@@ -108,7 +108,7 @@ fn label_prefix(network: &NetworkName) -> String {
 pub fn collect(
     dir: &Path,
     call: &Gc,
-    describe: impl Fn(&[u8]) -> Option<Thing>,
+    describe: impl Fn(&[u8]) -> Option<Resource>,
     mut remove_file: impl FnMut(&Backup, &[u8]) -> Result<()>,
 ) -> Result<()> {
     let failed = |e: &io::Error| Error::io(format!("list the backups in {}", dir.display()), e);
@@ -122,15 +122,15 @@ pub fn collect(
         let Some(entry) = failures.note(entry.map_err(|e| failed(&e))) else { continue };
         let Ok(name) = entry.file_name().into_string() else { continue };
         if let Some(of) = label_of(&name).and_then(|label| label.strip_prefix(&unfinished)) {
-            let unfinished = named(Thing::new("unfinished file", ""), of, &dir.join(&name));
-            if takes(&call.scope, unfinished, of) {
+            let unfinished = named(Resource::new("unfinished file", ""), of, &dir.join(&name));
+            if should_delete(&call.scope, unfinished, of) {
                 failures.note(remove(&dir.join(&name)));
             }
         } else if !name.starts_with('.') && !valid.contains(&name) {
             let backup = Backup::named(dir, &call.net.name, name);
             let Some(bytes) = failures.note(backup.read()).flatten() else { continue };
-            let Some(thing) = describe(&bytes) else { continue };
-            if takes(&call.scope, named(thing, &backup.name, &backup.path()), &backup.name) {
+            let Some(resource) = describe(&bytes) else { continue };
+            if should_delete(&call.scope, named(resource, &backup.name, &backup.path()), &backup.name) {
                 failures.note(remove_file(&backup, &bytes));
             }
         }
@@ -139,19 +139,21 @@ pub fn collect(
 }
 
 /// Adds the path as name, and the attachment if the file name identifies it: containers and interfaces may contain the separator.
-fn named(thing: Thing, file: &str, path: &Path) -> Thing {
-    let thing = Thing { name: path.display().to_string(), ..thing };
+fn named(resource: Resource, file: &str, path: &Path) -> Resource {
+    let resource = Resource { name: path.display().to_string(), ..resource };
     let parts = file.strip_suffix(".json").unwrap_or(file);
     let separator = if parts.contains(OWN) { OWN } else { SHARED };
     match parts.split_once(separator) {
-        Some((container, ifname)) if !ifname.contains(separator) => thing.of(container, ifname),
-        _ => thing,
+        Some((container, ifname)) if !ifname.contains(separator) => resource.of(container, ifname),
+        _ => resource,
     }
 }
 
-fn takes(scope: &Scope, thing: Thing, file: &str) -> bool {
-    if thing.container.is_empty() {
-        return scope.takes_hashed(thing, |at| [SHARED, OWN].iter().any(|one| file_name(at, *one) == file));
+fn should_delete(scope: &Scope, resource: Resource, file: &str) -> bool {
+    if resource.container.is_empty() {
+        return scope.should_delete_hashed(resource, |at| {
+            [SHARED, OWN].iter().any(|one| file_name(at, *one) == file)
+        });
     }
-    scope.takes(thing)
+    scope.should_delete(resource)
 }

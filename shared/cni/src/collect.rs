@@ -12,7 +12,7 @@ use serde_json::{Value, json};
 use crate::call::{Document, Environment};
 use crate::plugin::guarded;
 use crate::{
-    Attachment, Attachments, Code, Command, ContainerId, Error, Gc, IfName, Plugin, Result, Scope, Thing,
+    Attachment, Attachments, Code, Command, ContainerId, Error, Gc, IfName, Plugin, Resource, Result, Scope,
     Version, json as decoder,
 };
 
@@ -48,7 +48,8 @@ pub struct Stale {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Answer {
     /// Deleted resources, or those that would be.
-    pub things: Vec<Thing>,
+    #[serde(rename = "things")]
+    pub resources: Vec<Resource>,
     /// Failures. Everything else was deleted.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub failed: Option<Failed>,
@@ -118,9 +119,9 @@ impl Answer {
     ///
     /// # Errors
     /// The plugin's error.
-    pub fn outcome(self) -> (Vec<Thing>, Result<()>) {
+    pub fn outcome(self) -> (Vec<Resource>, Result<()>) {
         let failed = self.failed.map(|e| Error::foreign(e.code, e.msg, e.details));
-        (self.things, failed.map_or(Ok(()), Err))
+        (self.resources, failed.map_or(Ok(()), Err))
     }
 }
 
@@ -139,7 +140,7 @@ pub(crate) fn answer<P: Plugin>(request: &[u8]) -> Result<String> {
     let call = Gc { scope, net, conf: document.as_written() };
     let failed = guarded(|| P::gc(&call)).err();
     let failed = failed.map(|e| Failed { code: e.code(), msg: e.msg().into(), details: e.details().into() });
-    let mut answer = serde_json::to_value(Answer { things: call.scope.taken(), failed })?;
+    let mut answer = serde_json::to_value(Answer { resources: call.scope.taken(), failed })?;
     answer["cniVersion"] = json!(Version::LATEST.as_str());
     Ok(answer.to_string())
 }

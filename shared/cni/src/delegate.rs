@@ -122,8 +122,8 @@ impl Delegate {
     fn collect_one(&self, scope: &Scope, request: &[u8]) -> Result<()> {
         let out = self.run_own(collect::ARGUMENT, Command::Gc, request)?;
         let answer = collect::Answer::read(&out).ok_or_else(|| collect::foreign(&self.kind))?;
-        let (things, outcome) = answer.outcome();
-        scope.add(things);
+        let (resources, outcome) = answer.outcome();
+        scope.add(resources);
         outcome.map_err(|e| self.named(e))
     }
 
@@ -139,7 +139,7 @@ impl Delegate {
 
     fn parse(&self, out: &[u8]) -> Result<AddResult> {
         let parsed =
-            json::parse(out, "its result").and_then(|value| AddResult::from_json(&value, self.version));
+            json::parse(out, "the result").and_then(|value| AddResult::from_json(&value, self.version));
         parsed.map_err(|e| self.named(e).detail(excerpt(out)))
     }
 
@@ -211,7 +211,7 @@ impl Ipam {
     /// The plugin's error, with its code; 7 if the plugin does not exist; 6 for a result without an address.
     pub fn add(&self, undo: &mut Undo) -> Result<AddResult> {
         self.0.add_if(undo, |leases| match leases.ips.as_slice() {
-            [] => Err(Error::new(Code::Decoding, "its result contains no address")),
+            [] => Err(Error::new(Code::Decoding, "the result contains no address")),
             _ => Ok(()),
         })
     }

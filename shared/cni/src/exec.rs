@@ -54,9 +54,17 @@ pub fn failure(command: Command, status: ExitStatus, out: &[u8]) -> Error {
             (None, Some(signal)) => format!("was killed by signal {signal}"),
             (None, None) => "failed".to_owned(),
         };
-        Error::new(Code::Decoding, format!("{command} {end} and printed no error object"))
-            .detail(excerpt(out))
+        Error::new(Code::Decoding, format!("{command} {end} {WITHOUT_OBJECT}")).detail(excerpt(out))
     })
+}
+
+const WITHOUT_OBJECT: &str = "and printed no error object";
+
+/// Whether this is the error of a plugin that refused an unknown request: it exited without an error object, or missed
+/// variables in its environment (code 4). Ferrule's plugins report a failure otherwise.
+pub fn refused_request(error: &Error) -> bool {
+    let ended = error.msg().ends_with(WITHOUT_OBJECT) && error.msg().contains(" ended with exit code ");
+    ended || error.code() == Code::InvalidEnvironment as u32
 }
 
 /// The error of a plugin that reached a limit.

@@ -47,7 +47,7 @@ pub use name::{ContainerId, IfName, NetworkName, PluginType};
 pub use plugin::{Plugin, main};
 pub use result::{AddResult, Dns, Interface, IpConfig, Route};
 pub use role::Role;
-pub use scope::{Scope, Thing};
+pub use scope::{Resource, Scope};
 pub use undo::Undo;
 pub use validate::validate;
 pub use version::{REFERENCE_RELEASE, Version};

@@ -12,7 +12,7 @@ use crate::{Attachment, Attachments};
 /// A resource of one attachment that GC may delete: a link, a lease, rules, a file.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
-pub struct Thing {
+pub struct Resource {
     /// `link`, `lease`, `host ports`, ...
     pub kind: String,
     /// Name of a link, a leased address, or path of a file. Rules have none.
@@ -32,7 +32,7 @@ pub struct Thing {
     pub address: Option<IpAddr>,
 }
 
-impl Thing {
+impl Resource {
     /// A resource of a kind, with its name.
     pub fn new(kind: impl Into<String>, name: impl Into<String>) -> Self {
         let (container, ifname) = (String::new(), String::new());
@@ -68,7 +68,7 @@ impl Thing {
 
 /// Scope of a GC.
 ///
-/// A plugin calls [`Scope::takes`] for each resource that it finds. In a dry run the result is always false, and the resources are
+/// A plugin calls [`Scope::should_delete`] for each resource that it finds. In a dry run the result is always false, and the resources are
 /// recorded, so a dry run and a GC find the same.
 #[derive(Debug, Default)]
 pub struct Scope {
@@ -78,7 +78,7 @@ pub struct Scope {
     /// Resources to delete regardless of their owner.
     names: BTreeSet<String>,
     dry_run: bool,
-    taken: RefCell<BTreeSet<Thing>>,
+    taken: RefCell<BTreeSet<Resource>>,
 }
 
 impl Scope {
@@ -125,30 +125,30 @@ impl Scope {
     }
 
     /// Whether to delete a resource now.
-    pub fn takes(&self, thing: Thing) -> bool {
+    pub fn should_delete(&self, resource: Resource) -> bool {
         let is_stale =
-            !thing.is_of(&self.valid) && self.stale.as_ref().is_none_or(|stale| thing.is_of(stale));
-        self.note(is_stale, thing)
+            !resource.is_of(&self.valid) && self.stale.as_ref().is_none_or(|stale| resource.is_of(stale));
+        self.note(is_stale || self.names.contains(&resource.name), resource)
     }
 
     /// Records a resource in a dry run, for a caller that deletes nothing anyway.
-    pub fn list(&self, thing: Thing) {
+    pub fn list(&self, resource: Resource) {
         debug_assert!(self.dry_run, "what is listed is not removed");
-        self.takes(thing);
+        self.should_delete(resource);
     }
 
-    /// Like [`Scope::takes`], for a resource that identifies its attachment by a hash only.
-    pub fn takes_hashed(&self, thing: Thing, is_owner: impl Fn(&Attachment) -> bool) -> bool {
+    /// Like [`Scope::should_delete`], for a resource that identifies its attachment by a hash only.
+    pub fn should_delete_hashed(&self, resource: Resource, is_owner: impl Fn(&Attachment) -> bool) -> bool {
         let owner = |all: &Attachments| all.iter().find(|at| is_owner(at)).cloned();
         if owner(&self.valid).is_some() {
             return false;
         }
-        let Some(stale) = &self.stale else { return self.note(true, thing) };
-        if self.names.contains(&thing.name) {
-            return self.note(true, thing);
+        let Some(stale) = &self.stale else { return self.note(true, resource) };
+        if self.names.contains(&resource.name) {
+            return self.note(true, resource);
         }
         let Some(at) = owner(stale) else { return false };
-        self.note(true, thing.of(&at.container, &at.ifname))
+        self.note(true, resource.of(&at.container, &at.ifname))
     }
 
     /// Whether to delete state of an attachment together with a resource that another plugin lists.
@@ -158,18 +158,18 @@ impl Scope {
     }
 
     /// Adds resources that another plugin deleted, or would delete.
-    pub fn add(&self, things: impl IntoIterator<Item = Thing>) {
-        self.taken.borrow_mut().extend(things);
+    pub fn add(&self, resources: impl IntoIterator<Item = Resource>) {
+        self.taken.borrow_mut().extend(resources);
     }
 
     /// Deleted resources, or those that would be.
-    pub fn taken(&self) -> Vec<Thing> {
+    pub fn taken(&self) -> Vec<Resource> {
         self.taken.borrow().iter().cloned().collect()
     }
 
-    fn note(&self, is_stale: bool, thing: Thing) -> bool {
+    fn note(&self, is_stale: bool, resource: Resource) -> bool {
         if is_stale {
-            self.taken.borrow_mut().insert(thing);
+            self.taken.borrow_mut().insert(resource);
         }
         is_stale && !self.dry_run
     }
@@ -182,10 +182,10 @@ mod tests {
 
     #[test]
     fn an_object_without_a_known_owner_is_removed_only_by_its_own_name() {
-        let of_nobody = || Thing::new("link", "veth1");
-        assert!(!Scope::only(attachments(&[])).takes_hashed(of_nobody(), |_| false));
+        let of_nobody = || Resource::new("link", "veth1");
+        assert!(!Scope::only(attachments(&[])).should_delete_hashed(of_nobody(), |_| false));
         let named = Scope::only(attachments(&[])).and_named(["veth1".to_owned()]);
-        assert!(named.takes_hashed(of_nobody(), |_| false));
+        assert!(named.should_delete_hashed(of_nobody(), |_| false));
     }
 
     fn attachments(names: &[&str]) -> Attachments {
@@ -196,36 +196,39 @@ mod tests {
         names.iter().map(one).collect()
     }
 
-    fn link(container: &str) -> Thing {
-        Thing::new("link", format!("veth-{container}")).of(container, "eth0")
+    fn link(container: &str) -> Resource {
+        Resource::new("link", format!("veth-{container}")).of(container, "eth0")
     }
 
     #[test]
     fn with_valid_attachments_all_others_lose_their_resources() {
         let scope = Scope::all_but(attachments(&["kept"]));
-        assert!(!scope.takes(link("kept")) && scope.takes(link("gone")));
-        assert!(scope.takes(Thing::new("lease", "10.1.2.3").of("gone", "")));
-        assert!(!scope.takes(Thing::new("lease", "10.1.2.4").of("kept", "")));
-        assert!(scope.takes_hashed(Thing::new("link", "x"), |at| &*at.container == "gone"));
-        assert!(!scope.takes_hashed(Thing::new("link", "x"), |at| &*at.container == "kept"));
+        assert!(!scope.should_delete(link("kept")) && scope.should_delete(link("gone")));
+        assert!(scope.should_delete(Resource::new("lease", "10.1.2.3").of("gone", "")));
+        assert!(!scope.should_delete(Resource::new("lease", "10.1.2.4").of("kept", "")));
+        assert!(scope.should_delete_hashed(Resource::new("link", "x"), |at| &*at.container == "gone"));
+        assert!(!scope.should_delete_hashed(Resource::new("link", "x"), |at| &*at.container == "kept"));
     }
 
     #[test]
     fn with_stale_attachments_unlisted_attachments_keep_everything() {
         let scope = Scope::only(attachments(&["gone"]));
-        assert!(scope.takes(link("gone")) && !scope.takes(link("new")));
-        assert!(!scope.takes(Thing::new("link", "of nobody")));
-        assert!(scope.takes_hashed(Thing::new("link", "x"), |at| &*at.container == "gone"));
-        assert!(!scope.takes_hashed(Thing::new("link", "x"), |at| &*at.container == "new"));
-        assert_eq!(scope.taken().iter().map(|thing| &*thing.container).collect::<Vec<_>>(), ["gone", "gone"]);
+        assert!(scope.should_delete(link("gone")) && !scope.should_delete(link("new")));
+        assert!(!scope.should_delete(Resource::new("link", "of nobody")));
+        assert!(scope.should_delete_hashed(Resource::new("link", "x"), |at| &*at.container == "gone"));
+        assert!(!scope.should_delete_hashed(Resource::new("link", "x"), |at| &*at.container == "new"));
+        assert_eq!(
+            scope.taken().iter().map(|resource| &*resource.container).collect::<Vec<_>>(),
+            ["gone", "gone"]
+        );
     }
 
     #[test]
     fn a_dry_run_removes_nothing_and_lists_what_a_gc_would() {
         let dry = Scope::only(attachments(&["gone"])).dry();
-        assert!(!dry.takes(link("gone")) && !dry.takes(link("new")));
+        assert!(!dry.should_delete(link("gone")) && !dry.should_delete(link("new")));
         let real = Scope::only(attachments(&["gone"]));
-        assert!(real.takes(link("gone")) && !real.takes(link("new")));
+        assert!(real.should_delete(link("gone")) && !real.should_delete(link("new")));
         assert_eq!(dry.taken(), real.taken());
     }
 }

@@ -1,6 +1,6 @@
 //! The part of ADD that is independent of the interface's kind: from a link to an attachment.
 //!
-//! [`Attach::lease`] requests addresses, and [`Attach::configure`] sets them on the link. In between, a plugin may complete the leases, for
+//! [`InterfaceSetup::lease`] requests addresses, and [`InterfaceSetup::configure`] sets them on the link. In between, a plugin may complete the leases, for
 //! example with gateways. [`report`] builds the result.
 
 use std::time::Duration;
@@ -18,7 +18,7 @@ const DUPLICATE_DETECTION: Duration = Duration::from_secs(10);
 /// The container's interface during ADD. It was created down, and its addresses and routes are deleted with it, so only the lease is
 /// registered in [`Undo`].
 #[derive(Clone, Copy, Debug)]
-pub struct Attach<'a> {
+pub struct InterfaceSetup<'a> {
     /// Common keys of the configuration.
     pub net: &'a NetConf,
     /// Keys about the interface.
@@ -29,7 +29,7 @@ pub struct Attach<'a> {
     pub link: &'a Link,
 }
 
-impl Attach<'_> {
+impl InterfaceSetup<'_> {
     /// Requests addresses, routes and DNS settings from the IPAM plugin. Returns an empty result without an IPAM plugin.
     ///
     /// An IPAM plugin that needs the link gets it up.
@@ -40,7 +40,7 @@ impl Attach<'_> {
         self.lease_when(|| Ok(()), undo)
     }
 
-    /// Like [`Attach::lease`]. An IPAM plugin that needs the link is started when `ready` reports that packets pass.
+    /// Like [`InterfaceSetup::lease`]. An IPAM plugin that needs the link is started when `ready` reports that packets pass.
     ///
     /// # Errors
     /// If the IPAM plugin or `ready` fails, with their codes.
@@ -63,7 +63,7 @@ impl Attach<'_> {
         self.add_routes(leases)
     }
 
-    /// Like [`Attach::configure`], without the leased routes. With `enabledad`, waits for duplicate address detection. With
+    /// Like [`InterfaceSetup::configure`], without the leased routes. With `enabledad`, waits for duplicate address detection. With
     /// `subnet_routes`, the kernel adds a route to each address's subnet.
     ///
     /// # Errors
@@ -111,8 +111,8 @@ pub fn addresses<'a>(
 /// If the link no longer exists.
 pub fn interface(net: &NetConf, sandbox: &Namespace, link: &Link) -> Result<Interface> {
     match &net.ipam {
-        Some(ipam) if ipam.needs_link() => Ok(sandbox.report(&sandbox.link(&link.name)?)),
-        _ => Ok(sandbox.report(link)),
+        Some(ipam) if ipam.needs_link() => Ok(sandbox.to_interface(&sandbox.link(&link.name)?)),
+        _ => Ok(sandbox.to_interface(link)),
     }
 }
 

@@ -16,7 +16,7 @@ use system::lock::Lock;
 /// Number of lock files that all namespaces share. Lock files stay until the next boot, so one per namespace would be too many.
 const LOCKS: u64 = 32;
 
-/// Timeout for a namespace's lock. Work under it takes milliseconds.
+/// Timeout for a namespace's lock. Plugins hold it for milliseconds.
 const LOCK_TIMEOUT: Duration = Duration::from_secs(20);
 
 /// The host's or a container's namespace. Clones share the descriptors.
@@ -33,8 +33,8 @@ pub struct Namespace {
 struct Sandbox {
     /// The path that the runtime uses.
     path: String,
-    /// The plugin's own namespace.
-    home: Rc<NetNs>,
+    /// The plugin's own namespace, to which [`Namespace::enter`] returns.
+    own: Rc<NetNs>,
 }
 
 impl Namespace {
@@ -53,44 +53,45 @@ impl Namespace {
     pub fn open(path: &Path) -> Result<Self> {
         match NetNs::open(path) {
             Ok(ns) => Self::of(ns),
-            Err(e) if e.is_something_else() => Err(Error::from(e).with_code(Code::InvalidEnvironment)),
+            Err(e) if e.is_not_a_namespace() => Err(Error::from(e).with_code(Code::InvalidEnvironment)),
             Err(e) if e.is_missing() => Err(Error::from(e).with_code(Code::UnknownContainer)),
             Err(e) => Err(e.into()),
         }
     }
 
-    /// Takes a container's open namespace.
+    /// Opens a netlink socket in a container's namespace that is already open.
     ///
     /// # Errors
-    /// If no netlink socket can be opened in it.
+    /// If the namespace cannot be entered, or no netlink socket can be opened in it.
     pub fn of(ns: NetNs) -> Result<Self> {
-        let home = Rc::new(NetNs::current()?);
-        let nl = ns.enter_from(&home, Netlink::open)??;
-        let sandbox = Sandbox { path: ns.path().display().to_string(), home };
+        let own = Rc::new(NetNs::current()?);
+        let nl = ns.enter_from(&own, Netlink::open)??;
+        let sandbox = Sandbox { path: ns.path().display().to_string(), own };
         Ok(Self { nl, ns: Rc::new(ns), sandbox: Some(sandbox) })
     }
 
-    /// Opens a container's namespace for DEL. `None` if it does not exist.
+    /// Opens a container's namespace for DEL. `None` without a path, or if no network namespace is at the path: unmounting leaves an empty file.
     ///
     /// # Errors
-    /// If it exists but cannot be entered.
+    /// If it exists but cannot be opened or entered.
     pub fn open_if_present(path: Option<&PathBuf>) -> Result<Option<Self>> {
         let Some(path) = path else { return Ok(None) };
         NetNs::open_if_present(path)?.map(Self::of).transpose()
     }
 
-    /// The namespace as the target of a link created from another namespace.
+    /// The target for a link that is created in this namespace by a socket of another one.
     pub(crate) fn target(&self) -> Target<'_> {
         Target { netns: self.as_fd(), nl: &self.nl }
     }
 
-    /// The namespace.
+    /// The open namespace, without the socket.
     pub fn netns(&self) -> &NetNs {
         &self.ns
     }
 
-    /// Takes the namespace's lock, for operations that two plugins must not do concurrently, such as choosing a free number. `None` if
-    /// `/run/ferrule` cannot be used and the lock on a public file timed out (see [`system::lock`]).
+    /// Takes the namespace's lock. sbr and vrf hold it during ADD and DEL, because they choose a free routing table and fill it. All namespaces
+    /// share [`LOCKS`] locks, so hold only one at a time. If `/run/ferrule` cannot be used, the plugin's own network namespace is locked
+    /// instead. Every user can lock that, so after 5 seconds this returns `None`: continue without the lock.
     ///
     /// # Errors
     /// Code 11 if another plugin held the lock for 20 seconds.
@@ -99,7 +100,7 @@ impl Namespace {
         Ok(Lock::acquire(&format!("netns-{slot}"), LOCK_TIMEOUT)?)
     }
 
-    /// Whether a path leads to this namespace.
+    /// Whether a path leads to this namespace. False if the path cannot be opened.
     pub fn is_at(&self, path: &Path) -> bool {
         NetNs::open(path).and_then(|ns| ns.is_same_as(&self.ns)).unwrap_or_default()
     }
@@ -129,7 +130,7 @@ impl Namespace {
         self.nl.link(ifname)?.ok_or_else(missing)
     }
 
-    /// The link of the default route.
+    /// The link of the default route with the lowest metric, IPv4 before IPv6. `None` without a default route.
     ///
     /// # Errors
     /// If the kernel refuses to list routes or links.
@@ -138,8 +139,8 @@ impl Namespace {
         Ok(self.nl.link_named_by(index)?)
     }
 
-    /// The link as listed in a result.
-    pub fn report(&self, link: &Link) -> cni::Interface {
+    /// Describes a link of this namespace for `interfaces` of the result.
+    pub fn to_interface(&self, link: &Link) -> cni::Interface {
         cni::Interface {
             name: link.name.clone(),
             mac: link.address().map(|address| address.to_string()),
@@ -153,18 +154,18 @@ impl Namespace {
     ///
     /// # Errors
     /// Code 50, naming the missing capability.
-    pub fn permits_attachments(&self) -> Result<()> {
+    pub fn require_privileges(&self) -> Result<()> {
         self.ns.enter(|| ()).code(Code::NotAvailable)?;
         self.nl.may_change_links().code(Code::NotAvailable)
     }
 
-    /// Runs a closure in this namespace. It must not start a program.
+    /// Runs a closure in this namespace. The closure must not start a program, which would stay in this namespace, nor call `enter`.
     ///
     /// # Errors
     /// If the namespace cannot be entered.
     pub fn enter<T>(&self, closure: impl FnOnce() -> T) -> Result<T> {
         match &self.sandbox {
-            Some(sandbox) => Ok(self.ns.enter_from(&sandbox.home, closure)?),
+            Some(sandbox) => Ok(self.ns.enter_from(&sandbox.own, closure)?),
             None => Ok(closure()),
         }
     }
@@ -201,12 +202,11 @@ impl Namespace {
     /// # Errors
     /// Code 2 if it does not exist, 7 if the kernel refuses the value, 5 if it cannot be written; the message names key and value.
     pub fn set_sysctl(&self, key: &str, value: &str) -> Result<()> {
-        self.enter(|| write_sysctl(key, value))?
-            .map_err(|e| sysctl_error(format!("write {value:?} to {}", sysctl_path(key).display()), &e))
+        self.enter(|| write_sysctl(key, value))?.map_err(|e| not_written(key, value, &e))
     }
 
-    /// Writes optional sysctls. Failures, as with a read-only /proc/sys, are logged in one line. Missing sysctls are ignored: the kernel
-    /// may have no IPv6.
+    /// Tries to write each sysctl. Ignores a failure if the sysctl does not exist (the kernel may have no IPv6) or already has the value. Logs
+    /// all other failures, those of one cause in one line.
     ///
     /// # Errors
     /// If the namespace cannot be entered.
@@ -217,11 +217,11 @@ impl Namespace {
             }
             _ => None,
         };
-        let (refused, causes): (Vec<_>, Vec<_>) =
-            self.enter(|| pairs.iter().filter_map(refused).collect::<Vec<_>>())?.into_iter().unzip();
-        if let Some(cause) = causes.first() {
-            let what = format!("cannot set {} in /proc/sys/net of {self}", refused.join(", "));
-            cni::warn(&format!("the kernel's setting stays: {}", Error::io(what, cause).msg()));
+        let refused = self.enter(|| pairs.iter().filter_map(refused).collect::<Vec<_>>())?;
+        for same in refused.chunk_by(|(_, one), (_, other)| one.kind() == other.kind()) {
+            let names: Vec<&str> = same.iter().map(|(name, _)| name.as_str()).collect();
+            let what = format!("cannot set {} in /proc/sys/net of {self}", names.join(", "));
+            cni::warn(Error::io(what, &same[0].1).msg());
         }
         Ok(())
     }
@@ -232,7 +232,7 @@ fn has_value(key: &str, value: &str) -> bool {
 }
 
 fn write_sysctl(key: &str, value: &str) -> io::Result<()> {
-    // The line end makes the kernel accept an empty value.
+    // A write of zero bytes changes nothing. With the line end, an empty value is written too.
     OpenOptions::new().write(true).open(sysctl_path(key))?.write_all(format!("{value}\n").as_bytes())
 }
 
@@ -245,12 +245,21 @@ fn sysctl_error(operation: String, cause: &io::Error) -> Error {
     match cause.kind() {
         io::ErrorKind::NotFound => error.with_code(Code::UnsupportedField),
         io::ErrorKind::InvalidInput => error.with_code(Code::InvalidConfig),
-        io::ErrorKind::PermissionDenied => error.detail("this requires CAP_NET_ADMIN"),
         _ => error,
     }
 }
 
-/// The key is trusted: constants of this project with the kernel's link names, or checked by the caller.
+fn not_written(key: &str, value: &str, cause: &io::Error) -> Error {
+    let error = sysctl_error(format!("write {value:?} to {}", sysctl_path(key).display()), cause);
+    match cause.kind() {
+        io::ErrorKind::PermissionDenied => {
+            error.detail("the sysctl is read-only, or the plugin lacks CAP_NET_ADMIN")
+        }
+        _ => error,
+    }
+}
+
+/// Callers build `key` from constants and link names, which cannot contain a slash. `tuning` checks the keys of its configuration itself.
 fn sysctl_path(key: &str) -> PathBuf {
     Path::new("/proc/sys/net").join(key)
 }

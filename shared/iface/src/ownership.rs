@@ -3,7 +3,7 @@
 //! A link's name is derived from its attachment, so DEL finds it without the container's namespace. Its alias names the attachment, for GC
 //! and administrators.
 
-use cni::{Attachment, NetworkName, Scope, Thing};
+use cni::{Attachment, NetworkName, Resource, Scope};
 use netlink::Link;
 
 /// Prefix of Ferrule's aliases.
@@ -61,11 +61,11 @@ pub fn is_taken(
     scope: &Scope,
     has_name: impl Fn(&Attachment) -> bool,
 ) -> bool {
-    let thing = Thing::new("link", &*link.name);
+    let resource = Resource::new("link", &*link.name);
     match owner(link, network) {
-        Some((container, ifname)) => scope.takes(thing.of(container, ifname)),
+        Some((container, ifname)) => scope.should_delete(resource.of(container, ifname)),
         None if !link.alias.is_empty() || link.group != group(network) => false,
-        None => scope.takes_hashed(thing, has_name),
+        None => scope.should_delete_hashed(resource, has_name),
     }
 }
 

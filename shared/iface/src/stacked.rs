@@ -36,10 +36,10 @@ impl StackedConf {
     ///
     /// # Errors
     /// Code 7 if the master does not exist or is not determined, or if the MTU is more than its.
-    pub fn find_master<C>(&self, call: &Add<C>) -> Result<Stack> {
+    pub fn find_parent<C>(&self, call: &Add<C>) -> Result<Stack> {
         let (host, sandbox) = (Namespace::host()?, Namespace::open(&call.netns)?);
-        let master = self.parent.find(&host, &sandbox, &call.prev_result)?;
-        Ok(Stack { sandbox, mtu: master.mtu(self.mtu)?, master })
+        let parent = self.parent.find(&host, &sandbox, &call.prev_result)?;
+        Ok(Stack { sandbox, mtu: parent.mtu(self.mtu)?, parent })
     }
 
     /// CHECK: verifies the interface, of this kind and on its master, and returns it.
@@ -58,7 +58,7 @@ impl StackedConf {
     /// Code 50 if an ADD would fail.
     pub fn available(&self) -> Result<Option<Link>> {
         let host = Namespace::host()?;
-        host.permits_attachments()?;
+        host.require_privileges()?;
         self.parent.find_on_host(&host).code(Code::NotAvailable)
     }
 }
@@ -69,7 +69,7 @@ pub struct Stack {
     /// The container's namespace.
     pub sandbox: Namespace,
     /// The master.
-    pub master: Parent,
+    pub parent: Parent,
     /// MTU of the interface in bytes. `None`: the master's.
     mtu: Option<u32>,
 }
@@ -86,7 +86,7 @@ impl Stack {
         mac: Option<Mac>,
         undo: &mut Undo,
     ) -> Result<Link> {
-        let spec = Spec { kind, parent: Some(&self.master), mac, mtu: self.mtu };
+        let spec = Spec { kind, parent: Some(&self.parent), mac, mtu: self.mtu };
         child::create(&self.sandbox, call, &spec, undo)
     }
 }

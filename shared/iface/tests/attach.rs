@@ -5,7 +5,7 @@ mod common;
 
 use cni::{AddResult, AsWritten, Route};
 use common::{Lab, at, lab, layer_2, leased};
-use iface::attach::Attach;
+use iface::attach::InterfaceSetup;
 use iface::{InterfaceConf, MacKeys};
 use netlink::{Link, RouteFilter};
 
@@ -26,7 +26,7 @@ fn leases(ips: &[(&str, Option<&str>)], routes: &[&str]) -> AddResult {
 fn configured(lab: &Lab, conf: &InterfaceConf, leases: &AddResult) -> Link {
     let net = layer_2("net");
     let link = lab.veth(&net.name, &at("c", "eth0")).container;
-    Attach { net: &net, conf, sandbox: &lab.sandbox, link: &link }.configure(leases).unwrap();
+    InterfaceSetup { net: &net, conf, sandbox: &lab.sandbox, link: &link }.configure(leases).unwrap();
     lab.sandbox.link("eth0").unwrap()
 }
 
@@ -94,8 +94,8 @@ fn addresses_without_subnet_routes_add_none() {
         let net = layer_2("net");
         let link = lab.veth(&net.name, &at("c", "eth0")).container;
         let conf = InterfaceConf::default();
-        let eth = Attach { net: &net, conf: &conf, sandbox: &lab.sandbox, link: &link };
-        eth.set_up(&leases(&[("10.1.0.2/24", None), ("fd00::2/64", None)], &[]), false).unwrap();
+        let setup = InterfaceSetup { net: &net, conf: &conf, sandbox: &lab.sandbox, link: &link };
+        setup.set_up(&leases(&[("10.1.0.2/24", None), ("fd00::2/64", None)], &[]), false).unwrap();
         assert_eq!(routes(lab, &link), [""; 0]);
     });
 }

@@ -6,7 +6,7 @@ mod common;
 use cni::{AddResult, Check, Route, Version};
 use common::{Lab, at, lab, layer_2, leased, sh};
 use iface::InterfaceConf;
-use iface::attach::Attach;
+use iface::attach::InterfaceSetup;
 use iface::verify::{self, Expected};
 use netlink::LinkChange;
 
@@ -20,9 +20,9 @@ fn attached(lab: &Lab) -> Check<()> {
         ..AddResult::default()
     };
     let conf = InterfaceConf::default();
-    Attach { net: &net, conf: &conf, sandbox: &lab.sandbox, link: &link }.configure(&leases).unwrap();
+    InterfaceSetup { net: &net, conf: &conf, sandbox: &lab.sandbox, link: &link }.configure(&leases).unwrap();
     let mut prev_result = AddResult::default();
-    prev_result.put_first(leases, &lab.sandbox.report(&link));
+    prev_result.put_first(leases, &lab.sandbox.to_interface(&link));
     Check { attachment, netns: lab.path(), args: cni::CniArgs::default(), prev_result, net, conf: () }
 }
 
@@ -81,7 +81,7 @@ fn check_accepts_a_route_that_is_on_another_interface_of_the_container() {
             .nl
             .add_route(&netlink::Route { link: Some(other.index), ..netlink::Route::to(dst) })
             .unwrap();
-        call.prev_result.interfaces.push(lab.sandbox.report(&other));
+        call.prev_result.interfaces.push(lab.sandbox.to_interface(&other));
         call.prev_result.routes.push(Route::to(dst));
         verify::container(&lab.sandbox, &call, Expected::kind("veth")).unwrap();
         call.prev_result.interfaces.pop();
@@ -102,10 +102,10 @@ fn each_of_two_interfaces_has_its_default_route() {
                 ..AddResult::default()
             };
             let conf = InterfaceConf::default();
-            let attach = Attach { net: &net, conf: &conf, sandbox: &lab.sandbox, link: &link };
-            attach.configure(&leases).unwrap();
+            let setup = InterfaceSetup { net: &net, conf: &conf, sandbox: &lab.sandbox, link: &link };
+            setup.configure(&leases).unwrap();
             let mut prev_result = AddResult::default();
-            prev_result.put_first(leases, &lab.sandbox.report(&link));
+            prev_result.put_first(leases, &lab.sandbox.to_interface(&link));
             Check { attachment, netns: lab.path(), args: cni::CniArgs::default(), prev_result, net, conf: () }
         };
         let calls = [0, 1].map(attach);

@@ -15,11 +15,11 @@ use netlink::{Address, Link, Netlink};
 use netns::NetNs;
 
 mod boot;
-mod calls;
+mod running;
 mod unused;
 
 pub use boot::Boot;
-pub use calls::Calls;
+pub use running::RunningPlugins;
 pub use unused::Unused;
 
 /// Device and inode of a namespace.
@@ -105,10 +105,25 @@ impl Namespaces {
         self.own.contains(&address)
     }
 
+    /// Whether a namespace has an address.
+    pub fn has(&self, address: IpAddr) -> bool {
+        let mut all = self.inside.values().chain(self.by_nsid.values());
+        all.any(|addresses| addresses.contains(&address))
+    }
+
     /// Whether a namespace has, or may have, an address.
     pub fn may_have(&self, address: IpAddr) -> bool {
-        let mut all = self.inside.values().chain(self.by_nsid.values());
-        self.unsure.is_some() || all.any(|addresses| addresses.contains(&address))
+        self.may_miss_addresses() || self.has(address)
+    }
+
+    /// Whether a process is in a namespace with this address, or has it open.
+    pub fn is_used(&self, address: IpAddr) -> bool {
+        self.used.iter().any(|id| self.inside.get(id).is_some_and(|addresses| addresses.contains(&address)))
+    }
+
+    /// Whether the addresses of a namespace could not be read.
+    pub fn may_miss_addresses(&self) -> bool {
+        self.unsure.is_some()
     }
 
     /// Whether a link of the host leads to an existing namespace. `None` if the link does not exist, or its peer is

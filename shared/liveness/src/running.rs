@@ -16,7 +16,7 @@ const USER_HZ: u64 = 100;
 
 /// Containers with a running plugin call.
 #[derive(Debug, Default)]
-pub struct Calls {
+pub struct RunningPlugins {
     /// Containers with a running plugin.
     running: BTreeSet<Vec<u8>>,
     /// Containers with a plugin that is running ADD.
@@ -27,7 +27,7 @@ pub struct Calls {
     has_hidden_process: bool,
 }
 
-impl Calls {
+impl RunningPlugins {
     /// Reads `CNI_CONTAINERID` from the environment of every process.
     pub fn scan() -> Self {
         let (mut this, ancestors) = (Self::default(), ancestors());
@@ -71,6 +71,17 @@ impl Calls {
         self.starting.contains(container.as_bytes())
     }
 
+    /// Whether a plugin, or a process that it has started, is running for a container. Processes that may not be
+    /// examined do not count.
+    pub fn has_process(&self, container: &str) -> bool {
+        self.containers.contains(container.as_bytes())
+    }
+
+    /// Whether the environment of a process may not be read.
+    pub fn may_miss_processes(&self) -> bool {
+        self.has_hidden_process
+    }
+
     /// Combines two snapshots: a plugin that is in one of them counts as running.
     #[must_use]
     pub fn and(mut self, other: Self) -> Self {
@@ -83,7 +94,7 @@ impl Calls {
 
     /// Whether a plugin, or a process that it has started, is or may be running for a container.
     pub fn may_be_for(&self, container: &str) -> bool {
-        self.has_hidden_process || self.containers.contains(container.as_bytes())
+        self.may_miss_processes() || self.has_process(container)
     }
 }
 
@@ -128,14 +139,14 @@ mod tests {
         let id = |name: &str| format!("{name}-{}", std::process::id());
         let mut all = [process(&id("plugin"), "ADD"), process(&id("del"), "DEL"), process(&id("other"), "")];
         // The environment is that of this process until the program starts.
-        let is_listed = |name: &str| Calls::scan().containers.contains(id(name).as_bytes());
+        let is_listed = |name: &str| RunningPlugins::scan().containers.contains(id(name).as_bytes());
         while !["plugin", "del", "other"].into_iter().all(is_listed) {
             std::thread::sleep(Duration::from_millis(10));
         }
-        let calls = Calls::scan();
+        let calls = RunningPlugins::scan();
         assert!(calls.has_add(&id("plugin")) && calls.has(&id("del")) && !calls.has_add(&id("del")));
-        assert!(Calls::default().and(calls).has_add(&id("plugin")));
-        assert!(!Calls::scan().has(&id("other")) && Calls::scan().may_be_for(&id("other")));
+        assert!(RunningPlugins::default().and(calls).has_add(&id("plugin")));
+        assert!(!RunningPlugins::scan().has(&id("other")) && RunningPlugins::scan().may_be_for(&id("other")));
         all.iter_mut().for_each(|process| process.kill().and_then(|()| process.wait().map(drop)).unwrap());
         let stat = "7 (a) b) S 1 7 7 0 -1 4194560 1 0 0 0 1 2 0 0 20 0 1 0 4200 100 1";
         assert_eq!(started(stat), Some(Duration::from_secs(42)));

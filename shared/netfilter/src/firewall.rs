@@ -133,13 +133,13 @@ impl Firewall {
     }
 
     /// Completes an installation by nftables: falls back to iptables if the kernel lacks a part, and opens the legacy
-    /// tables.
+    /// tables. Returns false if the rules are optional, and the kernel does not support them.
     fn finish(
         &self,
         (owner, rules): OwnedRules<'_>,
         in_nftables: &NftablesRules,
         installed: Result<()>,
-    ) -> Result<()> {
+    ) -> Result<bool> {
         match installed {
             Err(e) if e.code() == Code::UnsupportedField as u32 => match rules.iptables() {
                 Some(in_iptables) if !self.is_explicit => {
@@ -148,6 +148,7 @@ impl Firewall {
                 }
                 _ if rules.is_optional() => {
                     cni::warn(&format!("the {} rules are not in nftables as well: {e}", rules.kind()));
+                    return Ok(false);
                 }
                 _ => return Err(e),
             },
@@ -156,7 +157,7 @@ impl Firewall {
         if let Engine::Nftables(_) = &self.engine {
             iptables::forward::open(&in_nftables.openings)?;
         }
-        Ok(())
+        Ok(true)
     }
 
     /// For each attachment, whether its rules are as Ferrule or the reference installed them. The ruleset is listed
@@ -181,22 +182,25 @@ impl Firewall {
         installed
     }
 
-    /// Installs the rules of attachments, oldest first, replacing their existing ones. Returns a result for each.
-    pub(crate) fn install_all(&self, all: &[OwnedRules<'_>]) -> Vec<Result<()>> {
-        let mut outcomes: Vec<Result<()>> = all.iter().map(|(_, rules)| self.check_backend(*rules)).collect();
+    /// Installs the rules of attachments, oldest first, replacing their existing ones. Returns a result for each: false
+    /// for optional rules that the kernel does not support.
+    pub(crate) fn install_all(&self, all: &[OwnedRules<'_>]) -> Vec<Result<bool>> {
+        let checked = |(_, rules): &OwnedRules<'_>| self.check_backend(*rules).map(|()| true);
+        let mut outcomes: Vec<Result<bool>> = all.iter().map(checked).collect();
         let admitted = (0..all.len()).filter(|of| outcomes[*of].is_ok());
         let (by_iptables, by_nft): (Vec<_>, Vec<_>) = admitted.partition(|of| self.is_by_iptables(all[*of]));
         let pick = |places: &[usize]| places.iter().map(|of| all[*of]).collect::<Vec<_>>();
         let installed = iptables::repair::install(&pick(&by_iptables));
         for (of, outcome) in by_iptables.into_iter().zip(installed) {
-            outcomes[of] = outcome.and_then(|()| self.flush(&all[of].1.nftables()));
+            outcomes[of] = outcome.and_then(|()| self.flush(&all[of].1.nftables())).map(|()| true);
         }
         if !by_nft.is_empty() {
             let prepared = Prepared::all(&pick(&by_nft));
             let installed = self.engine.nft(|nft| Ok(nft.install_all(&prepared)));
             let installed = installed.unwrap_or_else(|e| prepared.iter().map(|_| Err(e.clone())).collect());
             for ((of, Prepared { rules, .. }), outcome) in by_nft.into_iter().zip(&prepared).zip(installed) {
-                outcomes[of] = self.finish(all[of], rules, outcome).and_then(|()| self.flush(rules));
+                let finished = self.finish(all[of], rules, outcome);
+                outcomes[of] = finished.and_then(|is_installed| self.flush(rules).map(|()| is_installed));
             }
         }
         outcomes

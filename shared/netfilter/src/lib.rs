@@ -47,6 +47,6 @@ pub use monitor::RulesetMonitor;
 pub use netlink::Family;
 pub use nft::BlockingChain;
 pub use opening::Opening;
-pub use owner::{Owner, takes};
+pub use owner::{Owner, should_delete};
 pub use removal::Removal;
 pub use repair::{Expected, repair, repair_with};

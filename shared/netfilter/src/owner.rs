@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use cni::{Attachment, NetworkName, Scope, Thing};
+use cni::{Attachment, NetworkName, Resource, Scope};
 use sha2::{Digest, Sha512};
 
 /// Maximum length of a part of a label before it is shortened, in bytes. A label has to fit into the 127 bytes of a
@@ -78,12 +78,13 @@ pub(crate) fn network_of(label: &str) -> Option<&str> {
 }
 
 /// Whether GC of a network removes something with this label.
-pub fn takes(scope: &Scope, network: &NetworkName, kind: &str, label: &str) -> bool {
+pub fn should_delete(scope: &Scope, network: &NetworkName, kind: &str, label: &str) -> bool {
     let Some(rest) = label.strip_prefix(&network_prefix(network)) else { return false };
     match rest.split_once('/').filter(|_| !rest.contains('~')) {
-        Some((container, ifname)) => scope.takes(Thing::new(kind, "").of(container, ifname)),
+        Some((container, ifname)) => scope.should_delete(Resource::new(kind, "").of(container, ifname)),
         // The label contains a shortened name.
-        None => scope.takes_hashed(Thing::new(kind, label), |at| Owner::new(network, at).label() == label),
+        None => scope
+            .should_delete_hashed(Resource::new(kind, label), |at| Owner::new(network, at).label() == label),
     }
 }
 

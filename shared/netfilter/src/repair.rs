@@ -138,7 +138,7 @@ fn install(
     };
     for (of, installed) in places.into_iter().zip(installed) {
         match installed {
-            Ok(()) => outcomes[of].iter_mut().for_each(|repaired| *repaired = true),
+            Ok(is_installed) => outcomes[of].iter_mut().for_each(|repaired| *repaired |= is_installed),
             Err(e) => outcomes[of] = Err(e),
         }
     }

@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use cni::{Attachment, NetworkName, Scope, Thing};
+use cni::{Attachment, NetworkName, Resource, Scope};
 
 use crate::owner::{self, Owner};
 use crate::reference::names;
@@ -32,22 +32,22 @@ impl<'a> Stale<'a> {
 
     /// Whether rules with a label are selected.
     pub(crate) fn has(&self, label: &str) -> bool {
-        owner::takes(self.scope, self.network, &format!("{} rules", self.kind), label)
+        owner::should_delete(self.scope, self.network, &format!("{} rules", self.kind), label)
     }
 
     /// Whether rules of the reference with this network and container are selected.
     fn has_of_reference(&self, network: &str, container: &str) -> bool {
-        network == &**self.network && self.scope.takes(self.of_reference("").of(container, ""))
+        network == &**self.network && self.scope.should_delete(self.of_reference("").of(container, ""))
     }
 
     /// Whether rules of the reference with this attachment in a comment of its nftables backend are selected.
     pub(crate) fn has_instance(&self, instance: &str) -> bool {
         let is_owner = |at: &Attachment| names::instance(&Owner::new(self.network, at)) == instance;
-        self.scope.takes_hashed(self.of_reference(instance), is_owner)
+        self.scope.should_delete_hashed(self.of_reference(instance), is_owner)
     }
 
-    fn of_reference(&self, name: &str) -> Thing {
-        Thing::new(format!("{} rules of containernetworking/plugins", self.kind), name)
+    fn of_reference(&self, name: &str) -> Resource {
+        Resource::new(format!("{} rules of containernetworking/plugins", self.kind), name)
     }
 }
 

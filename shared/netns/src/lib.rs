@@ -217,11 +217,11 @@ impl Error {
 
     /// Whether the path does not exist, or is not a network namespace.
     pub fn is_missing(&self) -> bool {
-        matches!(self.cause.raw_os_error(), Some(libc::ENOENT | libc::ENOTDIR)) || self.is_something_else()
+        matches!(self.cause.raw_os_error(), Some(libc::ENOENT | libc::ENOTDIR)) || self.is_not_a_namespace()
     }
 
     /// Whether the path exists but is not a network namespace.
-    pub fn is_something_else(&self) -> bool {
+    pub fn is_not_a_namespace(&self) -> bool {
         self.cause.raw_os_error().is_none() && self.cause.kind() == io::ErrorKind::InvalidInput
     }
 }

@@ -10,7 +10,7 @@ use crate::{Error, Result};
 /// An attachment and its plugins' parameters.
 #[derive(Clone, Debug, PartialEq)]
 #[non_exhaustive]
-pub struct Attach {
+pub struct AttachmentParameters {
     /// Container and interface.
     pub attachment: Attachment,
     /// Path of the container's network namespace. `None` if it no longer exists: only DEL accepts this.
@@ -21,7 +21,7 @@ pub struct Attach {
     pub capability_args: Map<String, Value>,
 }
 
-impl Attach {
+impl AttachmentParameters {
     /// An attachment of a container and interface.
     ///
     /// # Errors
@@ -77,7 +77,7 @@ impl Attach {
     }
 }
 
-impl From<Attachment> for Attach {
+impl From<Attachment> for AttachmentParameters {
     fn from(attachment: Attachment) -> Self {
         Self { attachment, netns: None, args: CniArgs::default(), capability_args: Map::new() }
     }

@@ -12,7 +12,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 use system::file::{self, AtomicFile};
 
-use crate::{Attach, Network, Result, result};
+use crate::{AttachmentParameters, Network, Result, result};
 
 const KIND: &str = "cniCacheV1";
 
@@ -38,7 +38,7 @@ pub struct Entry {
     /// The attachment's network.
     pub network: NetworkName,
     /// The parameters of ADD.
-    pub attach: Attach,
+    pub attach: AttachmentParameters,
     /// The network's configuration list at ADD. Empty in libcni's earliest format.
     pub config: Vec<u8>,
     /// Result of ADD, as the plugin printed it.
@@ -126,7 +126,7 @@ impl Cache {
     ///
     /// # Errors
     /// Code 5 if it cannot be written, 1 or 6 if it is not a result.
-    pub fn write(&self, network: &Network, attach: &Attach, result: &Value) -> Result<()> {
+    pub fn write(&self, network: &Network, attach: &AttachmentParameters, result: &Value) -> Result<()> {
         let content = NewCacheFile {
             kind: KIND,
             container_id: &attach.attachment.container,
@@ -164,7 +164,7 @@ impl Cache {
             return Ok(Some(entry(&value, added).context(|| path.display())?));
         }
         // libcni's earliest format contains only the result.
-        let attach = Attach { netns: sandbox(&value, &at.ifname), ..at.clone().into() };
+        let attach = AttachmentParameters { netns: sandbox(&value, &at.ifname), ..at.clone().into() };
         Ok(Some(Entry { network: network.clone(), attach, config: Vec::new(), result: value, added }))
     }
 
@@ -182,7 +182,8 @@ impl Cache {
     pub fn remove(&self, network: &NetworkName, at: &Attachment) -> Result<()> {
         let path = self.path(network, at);
         let removed = match fs::remove_file(&path) {
-            Err(e) if e.kind() == io::ErrorKind::NotFound => Ok(()),
+            // A read-only file system refuses the removal even if there is no file.
+            Err(_) if is_missing(&path) => Ok(()),
             removed => removed,
         };
         let all = removed.and_then(|()| file::remove_temporary(&self.results_dir(), &file_name(network, at)));
@@ -218,8 +219,12 @@ impl Cache {
 
     /// This cache, and then the other caches of the host.
     pub fn with_others_of_host(&self) -> Vec<Self> {
-        let others = Self::of_host().into_iter().filter(|cache| cache.dir != self.dir);
-        std::iter::once(self.clone()).chain(others).collect()
+        std::iter::once(self.clone()).chain(self.others_of_host()).collect()
+    }
+
+    /// The caches of [`Cache::of_host`], without this one.
+    pub fn others_of_host(&self) -> Vec<Self> {
+        Self::of_host().into_iter().filter(|cache| cache.dir != self.dir).collect()
     }
 
     /// Like [`Cache::of_host`], for another path of libcni's directory.
@@ -316,7 +321,7 @@ fn read_bare_result(path: &Path, network: &NetworkName) -> Option<Entry> {
     let mut split = names.filter_map(|ifname| Some((name.strip_suffix(ifname)?.strip_suffix('-')?, ifname)));
     let (container, ifname) = split.next_back().or_else(|| name.rsplit_once('-'))?;
     let netns = sandbox(&result, ifname);
-    let attach = Attach { netns, ..Attach::new(container, ifname).ok()? };
+    let attach = AttachmentParameters { netns, ..AttachmentParameters::new(container, ifname).ok()? };
     Some(Entry { network: network.clone(), attach, config: Vec::new(), result, added: mtime(path) })
 }
 
@@ -343,13 +348,13 @@ fn entry(value: &Value, added: Option<SystemTime>) -> cni::Result<Entry> {
     }
     let network = NetworkName::parse(&stored.network_name)
         .map_err(|e| cni::Error::config(format!("networkName {e}")))?;
-    let attach = Attach::new(&stored.container_id, &stored.if_name)
+    let attach = AttachmentParameters::new(&stored.container_id, &stored.if_name)
         .map_err(|e| cni::Error::config(e.to_string()))?
         .netns(stored.netns)
         .args(stored.cni_args.into_iter().collect::<CniArgs>());
     let config = BASE64_STANDARD.decode(&stored.config);
     let config = config.map_err(|e| cni::Error::config(format!("config is not Base64: {e}")))?;
-    let mut attach = Attach { capability_args: stored.capability_args, ..attach };
+    let mut attach = AttachmentParameters { capability_args: stored.capability_args, ..attach };
     let result = Value::Object(stored.result);
     if attach.netns.is_none() {
         attach.netns = sandbox(&result, &attach.attachment.ifname);
@@ -364,6 +369,10 @@ fn sandbox(result: &Value, ifname: &str) -> Option<PathBuf> {
     let of_name = interfaces.iter().filter(|interface| text(interface, "name") == Some(ifname));
     let mut paths = of_name.filter_map(|interface| text(interface, "sandbox"));
     paths.find(|path| !path.is_empty()).map(Into::into)
+}
+
+fn is_missing(path: &Path) -> bool {
+    fs::symlink_metadata(path).is_err_and(|e| e.kind() == io::ErrorKind::NotFound)
 }
 
 #[cfg(test)]

@@ -4,7 +4,8 @@
 use std::collections::BTreeSet;
 
 use cni::collect::{Answer, Request};
-use cni::{Attachment, Attachments, Command, PluginType, Scope, Thing, json};
+use cni::exec::refused_request;
+use cni::{Attachment, Attachments, Command, PluginType, Resource, Scope, json};
 
 use crate::error::Failures;
 use crate::lock::Lock;
@@ -16,7 +17,7 @@ use crate::{Entry, Error, Network, PluginConf, Result, Runtime};
 #[non_exhaustive]
 pub struct CollectResult {
     /// After a list: all resources of Ferrule's plugins on the network. After a GC: the resources that they have deleted.
-    pub things: Vec<Thing>,
+    pub resources: Vec<Resource>,
     /// Other vendors' plugins, whose resources are unknown.
     pub foreign: BTreeSet<PluginType>,
     /// Attachments of the decision that the GC has kept, because they were deleted or created again after the decision.
@@ -100,9 +101,9 @@ impl Runtime {
         for (done, entry) in delete.iter().enumerate() {
             let at = &entry.attach.attachment;
             // An ADD that is not running any more has written the cache. So look at the cache last.
-            let goes_on = || is_still_stale(entry) && self.cache.is_unchanged(entry);
+            let may_continue = || is_still_stale(entry) && self.cache.is_unchanged(entry);
             report(done, delete.len(), at);
-            match self.del_while(&entry.network_for_del(network), &entry.attach, goes_on) {
+            match self.del_while(&entry.network_for_del(network), &entry.attach, may_continue) {
                 Ok(true) => {}
                 Ok(false) => drop(kept.insert(at.clone())),
                 Err(e) => {
@@ -140,14 +141,15 @@ impl Runtime {
 
     fn ask_all(&self, network: &Network, mut scope: impl FnMut(&PluginConf) -> Scope) -> CollectResult {
         let (foreign, kept, not_deleted) = (BTreeSet::new(), Attachments::default(), Attachments::default());
-        let mut collected = CollectResult { things: Vec::new(), foreign, kept, not_deleted, outcome: Ok(()) };
+        let mut collected =
+            CollectResult { resources: Vec::new(), foreign, kept, not_deleted, outcome: Ok(()) };
         let mut failures = Failures::default();
         for plugin in &network.plugins {
             for kind in kinds(plugin) {
                 match self.ask(network, plugin, &kind, &scope(plugin)) {
                     Ok(Some(answer)) => {
-                        let (things, outcome) = answer.outcome();
-                        collected.things.extend(things);
+                        let (resources, outcome) = answer.outcome();
+                        collected.resources.extend(resources);
                         failures.note(outcome.map_err(|e| Error::of_plugin(&kind, Command::Collect, e)));
                     }
                     Ok(None) => drop(collected.foreign.insert(kind)),
@@ -155,8 +157,8 @@ impl Runtime {
                 }
             }
         }
-        collected.things.sort();
-        collected.things.dedup();
+        collected.resources.sort();
+        collected.resources.dedup();
         collected.outcome = failures.into_result();
         collected
     }
@@ -173,9 +175,11 @@ impl Runtime {
         let request = Request::new(scope, &config)?;
         let request = serde_json::to_vec(&request).map_err(cni::Error::from)?;
         let env = ["CNI_CONTAINERID", "CNI_NETNS", "CNI_IFNAME", "CNI_ARGS"].map(|name| (name, "".into()));
-        let out = self.run(Command::Collect, kind, env.into(), &request);
-        let out = out.map_err(|e| Error::of_plugin(kind, Command::Collect, e))?;
-        Ok(Answer::read(&out))
+        match self.run(Command::Collect, kind, env.into(), &request) {
+            Ok(out) => Ok(Answer::read(&out)),
+            Err(e) if refused_request(&e) => Ok(None),
+            Err(e) => Err(Error::of_plugin(kind, Command::Collect, e)),
+        }
     }
 }
 

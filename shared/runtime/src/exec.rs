@@ -23,7 +23,7 @@ pub struct Invocation<'a> {
     /// Request: the plugin's configuration with the runtime's keys.
     pub stdin: &'a [u8],
     /// Timeout. `None`: the implementation's default.
-    pub deadline: Option<Duration>,
+    pub timeout: Option<Duration>,
 }
 
 /// Output of a plugin that succeeded.

@@ -10,7 +10,7 @@ use serde_json::{Map, Value};
 
 use crate::conf::Raw;
 use crate::request::Extras;
-use crate::{Attach, Cache, ConfDir, Network, text};
+use crate::{AttachmentParameters, Cache, ConfDir, Network, text};
 
 /// A network's configuration: writing and parsing are inverse, each plugin's request has the network's name and version and is no larger
 /// than its input, and both parsers accept the same.
@@ -41,7 +41,8 @@ pub fn configuration(input: &[u8]) {
 
 fn judge(network: &Network) {
     assert!(network.versions.contains(&network.version) || network.versions.is_empty());
-    let attach = Attach::new("c", "eth0").unwrap().capability("portMappings", Value::Array(Vec::new()));
+    let attach =
+        AttachmentParameters::new("c", "eth0").unwrap().capability("portMappings", Value::Array(Vec::new()));
     for plugin in &network.plugins {
         assert_eq!(Path::new("/bin").join(plugin.kind.as_str()).parent(), Some(Path::new("/bin")));
         let prev = Value::Object(Map::new());
@@ -92,7 +93,8 @@ pub fn directory(scratch: &Path, input: &[u8]) {
 /// If this does not hold.
 pub fn cache(scratch: &Path, input: &[u8]) {
     let cache = Cache::new(scratch);
-    let (name, at) = (NetworkName::parse("n").unwrap(), Attach::new("c", "eth0").unwrap().attachment);
+    let (name, at) =
+        (NetworkName::parse("n").unwrap(), AttachmentParameters::new("c", "eth0").unwrap().attachment);
     let file = cache.path(&name, &at);
     fs::create_dir_all(file.parent().unwrap()).unwrap();
     fs::write(&file, input).unwrap();

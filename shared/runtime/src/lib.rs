@@ -7,11 +7,11 @@
 //! handlers of the process. Any number of threads can use one [`Runtime`].
 //!
 //! ```no_run
-//! use runtime::{Attach, ConfDir, Runtime};
+//! use runtime::{AttachmentParameters, ConfDir, Runtime};
 //!
 //! let network = ConfDir::new("/etc/cni/net.d").find("pods")?;
 //! let runtime = Runtime::new(["/opt/cni/bin"]);
-//! let attach = Attach::new("0a1b2c", "eth0")?.netns("/run/netns/web").arg("K8S_POD_NAME", "web");
+//! let attach = AttachmentParameters::new("0a1b2c", "eth0")?.netns("/run/netns/web").arg("K8S_POD_NAME", "web");
 //!
 //! match runtime.add(&network, &attach) {
 //!     Ok(result) => result.addresses().for_each(|address| println!("{address}")),
@@ -50,7 +50,7 @@ mod run;
 pub mod text;
 mod watch;
 
-pub use attach::Attach;
+pub use attach::AttachmentParameters;
 pub use cache::{Cache, Entry};
 pub use collect::{CollectResult, Decision};
 pub use conf::{Network, PluginConf};

@@ -8,7 +8,7 @@ use cni::{AddResult, Attachment, CniArgs, Code, ContainerId, IfName, NetworkName
 use serde_json::{Map, Value};
 
 use crate::error::Failures;
-use crate::{Attach, Error, Network, Result, Runtime, Valid};
+use crate::{AttachmentParameters, Error, Network, Result, Runtime, Valid};
 
 /// Request for one network.
 #[derive(Clone, Debug)]
@@ -62,7 +62,7 @@ impl Pod {
     }
 
     /// The networks with their attachments. Chooses missing interface names.
-    fn attachments(&self) -> Result<Vec<(&Network, Attach)>> {
+    fn attachments(&self) -> Result<Vec<(&Network, AttachmentParameters)>> {
         let mut taken: Vec<IfName> =
             self.requests.iter().filter_map(|request| request.ifname.clone()).collect();
         if let Some(twice) =
@@ -77,14 +77,18 @@ impl Pod {
             .collect()
     }
 
-    fn attach(&self, request: &NetworkRequest, taken: &mut Vec<IfName>) -> Result<Attach> {
+    fn attach(&self, request: &NetworkRequest, taken: &mut Vec<IfName>) -> Result<AttachmentParameters> {
         let ifname = match &request.ifname {
             Some(name) => name.clone(),
             None => first_free(taken)?,
         };
-        let attach =
-            Attach::from(Attachment { container: self.id.clone(), ifname }).args(request.args.clone());
-        Ok(Attach { netns: self.netns.clone(), capability_args: request.capability_args.clone(), ..attach })
+        let attach = AttachmentParameters::from(Attachment { container: self.id.clone(), ifname })
+            .args(request.args.clone());
+        Ok(AttachmentParameters {
+            netns: self.netns.clone(),
+            capability_args: request.capability_args.clone(),
+            ..attach
+        })
     }
 }
 
@@ -215,7 +219,7 @@ impl Pods {
         failures.into_result()
     }
 
-    fn take_down(&self, attachments: &[(&Network, Attach)]) -> Result<()> {
+    fn take_down(&self, attachments: &[(&Network, AttachmentParameters)]) -> Result<()> {
         let mut failures = Failures::default();
         for (network, attach) in attachments.iter().rev() {
             let outcome = self.runtime.del(network, attach);
@@ -225,7 +229,7 @@ impl Pods {
     }
 
     /// Detaches from networks with which the pod was set up but that it no longer lists.
-    fn take_down_unlisted(&self, pod: &Pod, listed: &[(&Network, Attach)]) -> Result<()> {
+    fn take_down_unlisted(&self, pod: &Pod, listed: &[(&Network, AttachmentParameters)]) -> Result<()> {
         let is_listed = |name: &NetworkName, at: &Attachment| {
             listed.iter().any(|(network, attach)| network.name == *name && attach.attachment == *at)
         };

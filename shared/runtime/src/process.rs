@@ -23,7 +23,7 @@ pub enum Stderr {
 #[derive(Clone, Debug)]
 pub struct Processes {
     /// Timeout of a plugin. Default: 2 minutes, like the kubelet's for its runtime.
-    pub deadline: Duration,
+    pub timeout: Duration,
     /// Destination of the plugin's log.
     pub stderr: Stderr,
     /// Whether each plugin has its own process group, which is killed with the plugin's children after the timeout. Default: true.
@@ -33,13 +33,13 @@ pub struct Processes {
 
 impl Default for Processes {
     fn default() -> Self {
-        Self { deadline: Duration::from_secs(120), stderr: Stderr::default(), group: true }
+        Self { timeout: Duration::from_secs(120), stderr: Stderr::default(), group: true }
     }
 }
 
 impl Exec for Processes {
     fn run(&self, invocation: &Invocation<'_>) -> cni::Result<Output> {
-        let time = invocation.deadline.unwrap_or(self.deadline);
+        let time = invocation.timeout.unwrap_or(self.timeout);
         let limits = Limits { bytes: json::MAX_BYTES, time: Some(time), group: self.group };
         let outcome =
             child::run(&mut self.command(invocation), invocation.stdin, limits).map_err(|stopped| {

@@ -8,12 +8,12 @@ use serde_json::value::{RawValue, to_raw_value};
 use serde_json::{Map, Value, json};
 
 use crate::conf::{Network, PluginConf};
-use crate::{Attach, Result};
+use crate::{AttachmentParameters, Result};
 
 /// Keys that the runtime adds.
 #[derive(Debug, Default)]
 pub(crate) struct Extras<'a> {
-    pub(crate) attach: Option<&'a Attach>,
+    pub(crate) attach: Option<&'a AttachmentParameters>,
     /// The previous result, in the network's version.
     pub(crate) prev: Option<&'a Value>,
     pub(crate) valid: Option<&'a Attachments>,
@@ -64,7 +64,7 @@ fn entry(at: &Attachment) -> Value {
 }
 
 /// Capability arguments that the plugin declares.
-fn runtime_config<'a>(plugin: &PluginConf, attach: &'a Attach) -> Map<String, Value> {
+fn runtime_config<'a>(plugin: &PluginConf, attach: &'a AttachmentParameters) -> Map<String, Value> {
     let declared = |(name, _): &(&'a String, &'a Value)| plugin.capabilities.contains(*name);
     attach.capability_args.iter().filter(declared).map(|(k, v)| (k.clone(), v.clone())).collect()
 }
@@ -107,12 +107,12 @@ mod tests {
     #[test]
     fn only_declared_capabilities_become_runtime_config_and_the_declaration_itself_is_not_sent() {
         let plugin = r#"{"type": "t", "capabilities": {"portMappings": true, "mac": false, "ips": true}}"#;
-        let attach = Attach::new("c", "eth0").unwrap();
+        let attach = AttachmentParameters::new("c", "eth0").unwrap();
         let attach = attach.capability("portMappings", json!([1])).capability("mac", json!("x"));
         let sent = request(&network(plugin), &Extras { attach: Some(&attach), ..Extras::default() });
         assert_eq!(sent["runtimeConfig"], json!({"portMappings": [1]}));
         assert!(sent.get("capabilities").is_none());
-        let without = Attach::new("c", "eth0").unwrap();
+        let without = AttachmentParameters::new("c", "eth0").unwrap();
         let sent = request(&network(plugin), &Extras { attach: Some(&without), ..Extras::default() });
         assert!(sent.get("runtimeConfig").is_none());
     }
@@ -121,7 +121,7 @@ mod tests {
     fn valid_attachments_are_sent_under_both_names_and_never_copied_from_the_configuration() {
         let network = network(r#"{"type": "t", "cni.dev/valid-attachments": []}"#);
         assert!(request(&network, &Extras::default()).get("cni.dev/valid-attachments").is_none());
-        let at = [Attach::new("c", "eth0").unwrap().attachment].into_iter().collect();
+        let at = [AttachmentParameters::new("c", "eth0").unwrap().attachment].into_iter().collect();
         let sent = request(&network, &Extras { valid: Some(&at), ..Extras::default() });
         let list = json!([{"containerID": "c", "ifname": "eth0"}]);
         assert_eq!((&sent["cni.dev/valid-attachments"], &sent["cni.dev/attachments"]), (&list, &list));

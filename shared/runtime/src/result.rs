@@ -28,7 +28,7 @@ pub(crate) fn in_version(value: &Value, when_absent: Version, wanted: Version) -
 
 fn version(value: &Value, when_absent: Version) -> Result<Version> {
     if !value.is_object() {
-        return Err(Error::new(Code::Decoding, "its result is not a JSON object"));
+        return Err(Error::new(Code::Decoding, "the result is not a JSON object"));
     }
     let version_text =
         json::member(value, VERSION).and_then(Value::as_str).filter(|version_text| !version_text.is_empty());

@@ -1,4 +1,4 @@
-//! Operations on a network, which run its plugins in order (SPEC.md, section 3).
+//! ADD, CHECK, DEL and STATUS of a network: run its plugins in order, for DEL in reverse order (SPEC.md, section 3).
 
 use std::ffi::OsString;
 use std::fs;
@@ -13,9 +13,11 @@ use serde_json::Value;
 use crate::error::Failures;
 use crate::lock::Lock;
 use crate::request::Extras;
-use crate::{Attach, Cache, Error, Exec, Invocation, Network, PluginConf, Processes, Result, result};
+use crate::{
+    AttachmentParameters, Cache, Error, Exec, Invocation, Network, PluginConf, Processes, Result, result,
+};
 
-/// Runs plugins. Knows their directories, how to run them, and the cache of results.
+/// Runs the plugins of a network. Contains the plugin directories, the [`Exec`] and the cache of results.
 ///
 /// Cloning is cheap. Several threads may use it for different containers. The caller must serialize operations on one container (SPEC.md,
 /// section 3, "Lifecycle & Ordering").
@@ -24,16 +26,16 @@ pub struct Runtime {
     path: Vec<PathBuf>,
     pub(crate) cache: Cache,
     exec: Arc<dyn Exec>,
-    deadline: Option<Duration>,
+    timeout: Option<Duration>,
     interrupted: Arc<AtomicBool>,
 }
 
 impl Runtime {
-    /// Finds plugins in these directories. Caches results in [`Cache::DEFAULT_DIR`], and runs plugins with [`Processes`]; their logs go to stderr.
+    /// Creates a runtime that finds plugins in these directories. Caches results in [`Cache::DEFAULT_DIR`], and runs plugins with [`Processes`]; their logs go to stderr.
     pub fn new<P: Into<PathBuf>>(path: impl IntoIterator<Item = P>) -> Self {
         let path = path.into_iter().map(Into::into).collect();
         let exec = Arc::new(Processes::default());
-        Self { path, cache: Cache::default(), exec, deadline: None, interrupted: Arc::default() }
+        Self { path, cache: Cache::default(), exec, timeout: None, interrupted: Arc::default() }
     }
 
     /// Sets the directories of plugins.
@@ -50,10 +52,10 @@ impl Runtime {
         self
     }
 
-    /// Deletes files in the cache that a killed process has not completed.
+    /// Deletes incomplete files in the cache that are older than five minutes. Killed processes have left them.
     ///
     /// # Errors
-    /// Code 5 if the directory cannot be read or a file not be deleted.
+    /// Code 5 if the directory cannot be read, or a file cannot be deleted.
     pub fn remove_incomplete(&self) -> Result<()> {
         self.cache.remove_incomplete()
     }
@@ -65,15 +67,16 @@ impl Runtime {
         self
     }
 
-    /// Sets the timeout for one run of a plugin. The plugin is then killed, with its children.
+    /// Sets the timeout for one run of a plugin, after which the [`Exec`] kills the plugin ([`Processes::group`]: with its children). Default:
+    /// [`Processes::timeout`], 2 minutes.
     #[must_use]
-    pub fn deadline(mut self, deadline: Duration) -> Self {
-        self.deadline = Some(deadline);
+    pub fn timeout(mut self, timeout: Duration) -> Self {
+        self.timeout = Some(timeout);
         self
     }
 
-    /// Sets a flag that cancels an ADD, for example from a signal handler. The running plugin may finish; no further plugin is run, and ADD
-    /// fails. Other commands ignore it, because they can be repeated.
+    /// Sets a flag that interrupts an ADD, for example from a signal handler. ADD waits until the running plugin exits, runs no
+    /// other plugin, and fails. Other commands ignore the flag, because they can be repeated.
     #[must_use]
     pub fn interrupted_by(mut self, flag: Arc<AtomicBool>) -> Self {
         self.interrupted = flag;
@@ -90,17 +93,24 @@ impl Runtime {
     /// After a failure, call [`Runtime::del`], or use [`Runtime::add_or_roll_back`] instead.
     ///
     /// # Errors
-    /// The failure of the first plugin that failed; code 5 if the result cannot be cached; code 999 if it was cancelled.
-    pub fn add(&self, network: &Network, attach: &Attach) -> Result<AddResult> {
+    /// The failure of the first plugin that failed; code 5 if the cache cannot be locked or written, 7 if the network has no plugins, 999 if ADD
+    /// was interrupted.
+    pub fn add(&self, network: &Network, attach: &AttachmentParameters) -> Result<AddResult> {
         let _lock = Lock::shared(self.cache.dir())?;
         let mut last: Option<Value> = None;
+        let interrupted = |when: &str, plugin: &PluginConf| match self.interrupted.load(Ordering::Relaxed) {
+            true => {
+                Err(Error::own(Code::Internal, format!("ADD was interrupted {when} plugin {}", plugin.kind)))
+            }
+            false => Ok(()),
+        };
         for plugin in &network.plugins {
+            // The flag may have been set while ADD waited for the lock.
+            interrupted("before", plugin)?;
             let extras = Extras { attach: Some(attach), prev: last.as_ref(), valid: None };
             let out = self.call(Command::Add, network, plugin, &extras)?;
-            last = Some(printed(network, plugin, &out)?);
-            if self.interrupted.load(Ordering::Relaxed) {
-                return Err(Error::own(Code::Internal, format!("ADD was interrupted after {}", plugin.kind)));
-            }
+            last = Some(parse_result(network, plugin, &out)?);
+            interrupted("after", plugin)?;
         }
         let last = last.ok_or_else(|| Error::own(Code::InvalidConfig, "the network has no plugins"))?;
         self.cache.write(network, attach, &last)?;
@@ -111,32 +121,33 @@ impl Runtime {
     ///
     /// # Errors
     /// Like [`Runtime::add`], followed by failures of the DEL.
-    pub fn add_or_roll_back(&self, network: &Network, attach: &Attach) -> Result<AddResult> {
-        // A result of an earlier ADD is a regular file. Other kinds of files do not count.
-        let known = fs::symlink_metadata(self.cache.path(&network.name, &attach.attachment));
-        let known = known.is_ok_and(|there| there.is_file());
+    pub fn add_or_roll_back(&self, network: &Network, attach: &AttachmentParameters) -> Result<AddResult> {
+        // Only a regular file is a result of an earlier ADD.
+        let existing = fs::symlink_metadata(self.cache.path(&network.name, &attach.attachment));
+        let is_attached = existing.is_ok_and(|file| file.is_file());
         self.add(network, attach).map_err(|failed| {
-            if known {
+            if is_attached {
                 return failed;
             }
             match self.del(network, attach) {
                 Ok(()) => failed,
-                Err(left) => failed.and(left.context("roll back")),
+                Err(rollback) => failed.and(rollback.context("roll back")),
             }
         })
     }
 
-    /// CHECK of every plugin. Missing `args` and capability arguments are those of ADD.
+    /// CHECK of every plugin. Missing `args` and missing capability arguments are each taken from the cached ADD. Succeeds without running a
+    /// plugin if the network has `disableCheck`.
     ///
     /// # Errors
     /// The failure of the first plugin that failed; code 1 if the network's version (before 0.4.0) has no CHECK; 3 if no ADD is cached.
-    pub fn check(&self, network: &Network, attach: &Attach) -> Result<()> {
-        needs(network, Command::Check)?;
+    pub fn check(&self, network: &Network, attach: &AttachmentParameters) -> Result<()> {
+        require_version_for(network, Command::Check)?;
         if network.disable_check {
             return Ok(());
         }
         let Some(entry) = self.cache.load(&network.name, &attach.attachment)? else {
-            return Err(self.unknown(network, &attach.attachment).into());
+            return Err(self.not_added(network, &attach.attachment).into());
         };
         let prev = entry.result_in(network.version)?;
         let attach = attach.clone().completed_from(Some(&entry.attach));
@@ -147,39 +158,43 @@ impl Runtime {
             .try_for_each(|plugin| self.call(Command::Check, network, plugin, &extras).map(drop))
     }
 
-    fn unknown(&self, network: &Network, at: &Attachment) -> cni::Error {
+    /// The error of CHECK for an attachment without a cached result.
+    fn not_added(&self, network: &Network, at: &Attachment) -> cni::Error {
         let Attachment { container, ifname } = at;
         let text = format!(
             "interface {ifname} of container {container} was not added to network {}, or its result is lost",
             network.name
         );
         let file = self.cache.path(&network.name, at);
-        cni::Error::new(Code::UnknownContainer, text)
-            .detail(format!("it would be in {}; is this the right cache directory?", file.display()))
+        cni::Error::new(Code::UnknownContainer, text).detail(format!(
+            "the result was expected in {}. If ADD used another cache directory, use that one",
+            file.display()
+        ))
     }
 
     /// DEL: runs the plugins in reverse order, continues after failures, and deletes the cached result if none failed. May be called
-    /// repeatedly, without an ADD, and without a valid cached result. Missing `args` and capability arguments are those of ADD.
+    /// repeatedly, without an ADD, and without a valid cached result. Missing `args` and missing
+    /// capability arguments are each taken from the cached ADD.
     ///
     /// # Errors
     /// All failures.
-    pub fn del(&self, network: &Network, attach: &Attach) -> Result<()> {
-        // A read-only cache must not prevent a DEL.
+    pub fn del(&self, network: &Network, attach: &AttachmentParameters) -> Result<()> {
+        // Runs the plugins even if the lock cannot be taken, for example in a read-only cache.
         let _lock = Lock::shared(self.cache.dir()).ok();
         self.del_unlocked(network, attach)
     }
 
-    pub(crate) fn del_unlocked(&self, network: &Network, attach: &Attach) -> Result<()> {
+    pub(crate) fn del_unlocked(&self, network: &Network, attach: &AttachmentParameters) -> Result<()> {
         self.del_while(network, attach, || true).map(drop)
     }
 
-    /// Like [`Runtime::del`], without its lock, as long as `goes_on` agrees: it is called before each plugin, and before the cached result is
-    /// deleted. Returns whether the DEL is complete.
+    /// Like [`Runtime::del`], without its lock. Calls `may_continue` before each plugin, and before it deletes the cached result. If that
+    /// returns false, stops, and returns the failures of earlier plugins, or else `Ok(false)`. Returns `Ok(true)` after a complete DEL.
     pub(crate) fn del_while(
         &self,
         network: &Network,
-        attach: &Attach,
-        mut goes_on: impl FnMut() -> bool,
+        attach: &AttachmentParameters,
+        mut may_continue: impl FnMut() -> bool,
     ) -> Result<bool> {
         let entry = self.cache.load(&network.name, &attach.attachment).ok().flatten();
         let attach = attach.clone().completed_from(entry.as_ref().map(|entry| &entry.attach));
@@ -189,13 +204,13 @@ impl Runtime {
         let extras = Extras { attach: Some(&attach), prev: prev.as_ref(), valid: None };
         let mut failures = Failures::default();
         for plugin in network.plugins.iter().rev() {
-            if !goes_on() {
-                return Ok(false);
+            if !may_continue() {
+                return failures.into_result().map(|()| false);
             }
             failures.note(self.call(Command::Del, network, plugin, &extras));
         }
         failures.into_result()?;
-        if !goes_on() {
+        if !may_continue() {
             return Ok(false);
         }
         self.cache.remove(&network.name, &attach.attachment).map(|()| true)
@@ -204,7 +219,7 @@ impl Runtime {
     /// STATUS of every plugin. A network with a version before 1.1.0 is assumed to be ready.
     ///
     /// # Errors
-    /// The failure of the first plugin that is not ready, with its code (50 or 51).
+    /// The failure of the first plugin that failed. Codes 50 and 51 mean that it is not ready.
     pub fn status(&self, network: &Network) -> Result<()> {
         if network.version < Command::Status.since() {
             return Ok(());
@@ -226,6 +241,7 @@ impl Runtime {
         self.run(command, &plugin.kind, env, &request).map_err(|e| Error::of_plugin(&plugin.kind, command, e))
     }
 
+    /// Runs one executable with this environment and stdin. [`Runtime::call`] builds both for a plugin of a network.
     pub(crate) fn run(
         &self,
         command: Command,
@@ -234,7 +250,8 @@ impl Runtime {
         stdin: &[u8],
     ) -> cni::Result<Vec<u8>> {
         let program = self.exec.find(kind, &self.path)?;
-        // These commands are not in the specification. Other vendors' plugins read only the variable, and do nothing if it is empty.
+        // REPAIR and COLLECT are not in the specification. They are sent as an argument, with an empty CNI_COMMAND: plugins that use
+        // the reference's package skel ignore arguments, and without CNI_COMMAND only print their version.
         let (variable, args) = match command {
             Command::Repair => ("", &[cni::repair::ARGUMENT][..]),
             Command::Collect => ("", &[cni::collect::ARGUMENT][..]),
@@ -243,7 +260,7 @@ impl Runtime {
         env.push(("CNI_COMMAND", variable.into()));
         env.push(("CNI_PATH", self.search_path()));
         let invocation =
-            Invocation { kind, program: &program, command, args, env: &env, stdin, deadline: self.deadline };
+            Invocation { kind, program: &program, command, args, env: &env, stdin, timeout: self.timeout };
         Ok(self.exec.run(&invocation)?.stdout)
     }
 
@@ -258,15 +275,16 @@ impl Runtime {
 }
 
 /// Parses a plugin's result, in the network's version.
-fn printed(network: &Network, plugin: &PluginConf, out: &[u8]) -> Result<Value> {
-    let read = json::parse(out, "its result");
+fn parse_result(network: &Network, plugin: &PluginConf, out: &[u8]) -> Result<Value> {
+    let read = json::parse(out, "the result");
     let read = read.and_then(|value| result::in_version(&value, network.version, network.version));
     read.map_err(|e| Error::of_plugin(&plugin.kind, Command::Add, e.detail(cni::exec::excerpt(out))))
 }
 
-/// Variables of the attachment. Without an attachment they are set to empty strings, because this process may have inherited others.
-fn attachment_env(attach: Option<&Attach>) -> Vec<(&'static str, OsString)> {
-    let text = |get: fn(&Attach) -> OsString| attach.map(get).unwrap_or_default();
+/// Variables of the attachment. Without an attachment they are empty, because the plugin would otherwise inherit values from this process's
+/// environment.
+fn attachment_env(attach: Option<&AttachmentParameters>) -> Vec<(&'static str, OsString)> {
+    let text = |get: fn(&AttachmentParameters) -> OsString| attach.map(get).unwrap_or_default();
     vec![
         ("CNI_CONTAINERID", text(|a| a.attachment.container.as_str().into())),
         ("CNI_NETNS", text(|a| a.netns.clone().unwrap_or_default().into())),
@@ -275,7 +293,7 @@ fn attachment_env(attach: Option<&Attach>) -> Vec<(&'static str, OsString)> {
     ]
 }
 
-fn needs(network: &Network, command: Command) -> Result<()> {
+fn require_version_for(network: &Network, command: Command) -> Result<()> {
     if network.version >= command.since() {
         return Ok(());
     }

@@ -4,10 +4,12 @@
 mod fakes;
 
 use std::fs;
+use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
 
 use cni::Version;
 use fakes::{Stage, attach, gives, network};
-use runtime::{Network, Valid};
+use runtime::{Decision, Entry, Network, Valid};
 use serde_json::{Value, json};
 
 const TWO: &str = r#"{"type": "first"}, {"type": "second", "capabilities": {"portMappings": true}}"#;
@@ -74,6 +76,46 @@ fn del_continues_after_a_failing_plugin_reports_all_failures_and_can_be_repeated
     stage.plugin("missing", "");
     runtime.del(&three, &attach("c")).unwrap();
     assert!(runtime.results().list().unwrap().is_empty());
+}
+
+#[test]
+fn a_collection_that_stops_a_del_early_reports_the_plugin_that_had_failed_before() {
+    let stage = stage();
+    let runtime = stage.runtime();
+    let network = network("1.1.0", TWO);
+    runtime.add(&network, &attach("c")).unwrap();
+    stage.plugin("second", r#"echo '{"code": 11, "msg": "not now"}'; exit 1"#);
+    stage.forget_calls();
+
+    let entry = runtime.results().load(&network.name, &attach("c").attachment).unwrap().unwrap();
+    let mut decision = Decision::default();
+    decision.delete.push(entry);
+    // The container is started again after the first DEL.
+    let mut looks = 0;
+    let is_still_stale = |_: &Entry| {
+        looks += 1;
+        looks == 1
+    };
+    let collected = runtime.collect(
+        &network,
+        || Ok(decision),
+        is_still_stale,
+        |_| Ok([].into_iter().collect()),
+        |_, _, _| (),
+    );
+    let error = collected.unwrap().outcome.unwrap_err();
+    let calls = stage.calls();
+    let deleted: Vec<&str> = calls.iter().map(String::as_str).filter(|call| call.ends_with(" DEL")).collect();
+    assert_eq!((error.code(), deleted), (11, vec!["second DEL"]));
+}
+
+#[test]
+fn an_add_that_was_interrupted_while_it_waited_runs_no_plugin() {
+    let stage = stage();
+    let runtime = stage.runtime().interrupted_by(Arc::new(AtomicBool::new(true)));
+    let error = runtime.add(&network("1.1.0", TWO), &attach("c")).unwrap_err();
+    assert!(error.to_string().contains("interrupted before plugin first"), "{error}");
+    assert_eq!(stage.calls(), [""; 0]);
 }
 
 #[test]

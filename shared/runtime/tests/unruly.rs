@@ -25,10 +25,10 @@ fn refused(script: &str) -> Error {
 #[test]
 fn a_plugin_that_prints_nothing_garbage_or_two_documents_fails_and_its_output_is_quoted() {
     for (script, words) in [
-        ("", "its result is empty"),
+        ("", "the result is empty"),
         ("echo panic: oh", "panic: oh"),
         ("echo '{}'; echo '{}'", "trailing characters"),
-        ("echo '[1]'", "its result"),
+        ("echo '[1]'", "the result"),
         ("printf '\\377\\376'", "not valid JSON"),
         ("echo '{\"ips\": [{\"address\": \"10.0.0.2\"}]}'", "ips[0].address"),
     ] {
@@ -70,9 +70,9 @@ fn a_plugin_that_hangs_is_killed_with_its_children_and_reported() {
     // A busy machine may take longer to start the child.
     let mut seconds = (0..).map(|n| 1 << n);
     let child = loop {
-        let deadline = Duration::from_secs(seconds.next().unwrap());
-        let error = add(&stage, &stage.runtime().deadline(deadline)).unwrap_err();
-        let words = format!("did not finish within {deadline:?} and was killed");
+        let timeout = Duration::from_secs(seconds.next().unwrap());
+        let error = add(&stage, &stage.runtime().timeout(timeout)).unwrap_err();
+        let words = format!("did not finish within {timeout:?} and was killed");
         assert!(error.to_string().contains(&words), "{error}");
         if let Some(child) =
             fs::read_to_string(stage.path().join("child")).ok().filter(|pid| pid.ends_with('\n'))

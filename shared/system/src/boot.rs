@@ -6,14 +6,17 @@
 use std::fs;
 use std::io::{self, Write};
 use std::path::Path;
+use std::time::Duration;
 
 use nix::fcntl::OFlag;
 
 use crate::file;
-use crate::lock;
+use crate::lock::{self, Lock};
 
 /// Maximum size of a file in bytes. The largest fact, the ages of stale resources, has about 100 bytes for each.
-const LIMIT: u64 = 4 << 20;
+const LIMIT: u64 = 16 << 20;
+/// Timeout for the lock of [`update`]. Work under it takes milliseconds.
+const TIMEOUT: Duration = Duration::from_secs(5);
 
 /// Returns the fact stored under a name since boot.
 pub fn noted(name: &str) -> Option<String> {
@@ -29,15 +32,25 @@ pub fn noted(name: &str) -> Option<String> {
 
 /// Stores a fact under a name. Does nothing if root has no directory of its own in /run.
 pub fn note(name: &str, fact: &str) {
-    let write = || {
-        let dir = lock::ensure_directory(Path::new(lock::DIRECTORY))?;
-        let flags = OFlag::O_WRONLY | OFlag::O_CREAT | OFlag::O_TRUNC;
-        let mut file = lock::require_private(file::open_in(&dir, &file_name(name), flags)?)?;
-        // Written in place: a file that a kill truncated contains no valid fact.
-        file.write_all(&[fact.as_bytes(), b"\n", &this_boot()?].concat())
-    };
     // On failure, the next process determines the fact again.
-    write().ok();
+    write(name, fact).ok();
+}
+
+/// Changes the fact stored under a name. `change` receives the present one. A lock prevents another process from changing it meanwhile.
+///
+/// # Errors
+/// If another process held the lock for 5 seconds, root has no directory of its own in /run, or the file cannot be written.
+pub fn update(name: &str, change: impl FnOnce(Option<String>) -> String) -> io::Result<()> {
+    let _lock = Lock::acquire(&file_name(name), TIMEOUT).map_err(io::Error::other)?;
+    write(name, &change(noted(name)))
+}
+
+fn write(name: &str, fact: &str) -> io::Result<()> {
+    let dir = lock::ensure_directory(Path::new(lock::DIRECTORY))?;
+    let flags = OFlag::O_WRONLY | OFlag::O_CREAT | OFlag::O_TRUNC;
+    let mut file = lock::require_private(file::open_in(&dir, &file_name(name), flags)?)?;
+    // Written in place: a file that a kill truncated contains no valid fact.
+    file.write_all(&[fact.as_bytes(), b"\n", &this_boot()?].concat())
 }
 
 fn file_name(name: &str) -> String {

@@ -5,7 +5,7 @@ use std::time::Instant;
 
 use cni::AddResult;
 use lab::{Container, under_test};
-use runtime::{Attach, Cache, Network, Runtime};
+use runtime::{AttachmentParameters, Cache, Network, Runtime};
 use serde_json::{Value, json};
 
 use crate::show;
@@ -58,7 +58,7 @@ pub struct Demo {
 pub struct Attached {
     pub container: Container,
     pub result: AddResult,
-    attach: Attach,
+    attach: AttachmentParameters,
 }
 
 impl Demo {
@@ -75,7 +75,7 @@ impl Demo {
     }
 
     pub fn add(&self, container: Container) -> Attached {
-        let attach = Attach::new(&container.id, IFNAME).expect("names that the protocol takes");
+        let attach = AttachmentParameters::new(&container.id, IFNAME).expect("names that the protocol takes");
         let mut attach = attach.netns(container.path());
         if container.id == "web" {
             let port = |(host, inside), protocol| json!({"hostPort": host, "containerPort": inside, "protocol": protocol});

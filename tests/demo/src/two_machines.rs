@@ -4,7 +4,7 @@ use std::fs;
 use std::net::{IpAddr, SocketAddr};
 
 use lab::{Echo, Lab, Neighbour, Netns, tcp_says, under_test};
-use runtime::{Attach, Cache, Network, Runtime};
+use runtime::{AttachmentParameters, Cache, Network, Runtime};
 use serde_json::json;
 
 use crate::network::{CACHE, IFNAME};
@@ -15,7 +15,7 @@ struct Pod {
     netns: Netns,
     network: Network,
     runtime: Runtime,
-    attach: Attach,
+    attach: AttachmentParameters,
     addresses: Vec<IpAddr>,
 }
 
@@ -42,7 +42,7 @@ fn start(lab: &Lab, n: u8) -> Pod {
     let network = Network::from_bytes(list.to_string().as_bytes()).expect("a network's configuration");
     let runtime = Runtime::new([under_test().dir.as_path()]).cache(Cache::new(CACHE));
     let ports = json!([{"hostPort": 8080, "containerPort": 80, "protocol": "tcp"}]);
-    let attach = Attach::new(&container.id, IFNAME).expect("names that the protocol takes");
+    let attach = AttachmentParameters::new(&container.id, IFNAME).expect("names that the protocol takes");
     let attach = attach.netns(container.path()).capability("portMappings", ports);
     let result = runtime.add(&network, &attach).expect("ADD");
     let addresses = result.ips.iter().map(|ip| ip.address.ip()).collect();

@@ -4,7 +4,7 @@ use std::os::unix::process::ExitStatusExt;
 use std::process::ExitStatus;
 use std::sync::{Arc, Mutex, PoisonError};
 
-use runtime::{Attach, Cache, Exec, Invocation, Network, Output, Runtime};
+use runtime::{AttachmentParameters, Cache, Exec, Invocation, Network, Output, Runtime};
 use serde_json::Value;
 
 use crate::{Call, Container, Lab, Outcome};
@@ -49,7 +49,7 @@ impl Chain {
     }
 
     /// A scenario may pass a different result.
-    fn keep(&self, attach: &Attach, result: &Value) {
+    fn keep(&self, attach: &AttachmentParameters, result: &Value) {
         cache().write(&self.network, attach, result).expect("keep a result");
     }
 

@@ -12,7 +12,7 @@ use std::{env, thread};
 
 use nix::sched::{CloneFlags, setns, unshare};
 use nix::unistd::{Uid, chroot, fchdir, gettid};
-use runtime::Attach;
+use runtime::AttachmentParameters;
 use serde_json::Value;
 
 use crate::snapshot::end_servers;
@@ -42,8 +42,10 @@ pub struct Container {
 
 impl Container {
     /// The container's attachment with an interface of this name.
-    pub(crate) fn attach(&self, ifname: &str) -> Attach {
-        Attach::new(&self.id, ifname).expect("names that the protocol takes").netns(self.netns.path())
+    pub(crate) fn attach(&self, ifname: &str) -> AttachmentParameters {
+        AttachmentParameters::new(&self.id, ifname)
+            .expect("names that the protocol takes")
+            .netns(self.netns.path())
     }
 }
 

@@ -6,8 +6,8 @@ use std::path::{Path, PathBuf};
 use std::time::{Duration, SystemTime};
 
 use cni::{Attachment, ContainerId, IfName, NetworkName};
-use liveness::{Boot, Calls, Namespaces};
-use runtime::{Attach, Cache, Entry};
+use liveness::{Boot, Namespaces, RunningPlugins};
+use runtime::{AttachmentParameters, Cache, Entry};
 
 use super::Request;
 use crate::store::{DatedLease, Lease, Owner};
@@ -47,7 +47,7 @@ pub fn stale(leases: Vec<DatedLease>, network: &NetworkName, request: &Request) 
             return Vec::new();
         }
     };
-    let calls = Calls::scan();
+    let calls = RunningPlugins::scan();
     suspects.retain(|(DatedLease { lease, .. }, reason)| {
         let container = &lease.owner.container;
         let is_called = *container != request.container && calls.may_be_for(container);
@@ -102,7 +102,9 @@ fn namespaces_of(
     for cache in caches {
         match cache.load(network, &at) {
             Ok(None) => {}
-            Ok(Some(Entry { attach: Attach { netns: Some(path), .. }, .. })) => paths.push(path),
+            Ok(Some(Entry { attach: AttachmentParameters { netns: Some(path), .. }, .. })) => {
+                paths.push(path)
+            }
             // A loss of power truncates files that libcni was writing. The container of such a file is dead.
             Ok(Some(_)) | Err(_)
                 if boot.is_some_and(|boot| boot.is_after_file(&cache.path(network, &at))) => {}

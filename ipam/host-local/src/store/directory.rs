@@ -52,7 +52,7 @@ impl Stamp {
 #[derive(Debug)]
 pub enum Content {
     Lease(Owner),
-    /// Empty or missing.
+    /// Missing, empty, or only zeros and white space.
     Torn,
     NotAFile,
 }

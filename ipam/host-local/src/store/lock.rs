@@ -15,7 +15,7 @@
 //!   of the file records whether a run has done so: see [`Note`]. If an unrelated process holds the directory, the wait ends after
 //!   5 s, once for each new `.lock`. By then the earlier runs have ended.
 //! - *An unrelated process holds `lock`.* After 5 s the plugin continues without it, and records that. Later runs only try to get
-//!   it, until it is free again. Meanwhile the reference is not excluded, see [`Lock::is_whole`].
+//!   it, until it is free again. Meanwhile the reference is not excluded, see [`Lock::excludes_reference`].
 
 use std::fs::{self, File};
 use std::io::{self, ErrorKind};
@@ -80,7 +80,7 @@ impl Lock {
 
     /// Whether the reference is excluded too. If not, it may be running now: its files are empty until it has written
     /// them, and its leases may be added between our change and the seal.
-    pub fn is_whole(&self) -> bool {
+    pub fn excludes_reference(&self) -> bool {
         self.shared.is_some()
     }
 

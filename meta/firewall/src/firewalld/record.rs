@@ -5,7 +5,7 @@ use std::fs;
 use std::path::Path;
 
 use cni::backup::{self, Backup};
-use cni::{Attachment, Code, Error, Gc, NetworkName, Result, Thing};
+use cni::{Attachment, Code, Error, Gc, NetworkName, Resource, Result};
 use serde::{Deserialize, Serialize};
 use system::file::read_own;
 
@@ -91,7 +91,7 @@ pub(super) fn sources_of_others(but: &Backup) -> BTreeSet<String> {
 /// Errors of `withdraw`, and of files that cannot be read or removed.
 pub(super) fn stale(call: &Gc, mut withdraw: impl FnMut(&Backup, &Zone) -> Result<()>) -> Result<()> {
     let of_network = |bytes: &[u8]| Record::read(bytes).filter(|record| record.is_of(&call.net.name));
-    let describe = |bytes: &[u8]| of_network(bytes).map(|_| Thing::new("sources in a firewalld zone", ""));
+    let describe = |bytes: &[u8]| of_network(bytes).map(|_| Resource::new("sources in a firewalld zone", ""));
     backup::collect(Path::new(DIRECTORY), call, describe, |file, bytes| {
         of_network(bytes).map_or(Ok(()), |record| withdraw(file, &record.zone()))
     })

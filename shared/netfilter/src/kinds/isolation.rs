@@ -373,7 +373,7 @@ mod tests {
             unshare(CloneFlags::CLONE_NEWNET).expect("the tests need root");
             replaces_rules_of_an_older_version(add);
             replaces_rules_of_an_older_version(|firewall, owner, rules| {
-                firewall.install_all(&[(owner, rules)]).into_iter().for_each(Result::unwrap);
+                assert!(firewall.install_all(&[(owner, rules)]).into_iter().all(Result::unwrap));
             });
         };
         std::thread::spawn(test).join().unwrap();

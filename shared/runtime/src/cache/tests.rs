@@ -19,8 +19,8 @@ fn network() -> Network {
 const OF_LIBCNI: &str = r#"{"kind":"cniCacheV1","containerId":"cnitool-0608cee9f61ac76429f8","config":"eyJjbmlWZXJzaW9uIjoiMS4wLjAiLCJuYW1lIjoibiIsInBsdWdpbnMiOlt7InR5cGUiOiJsb29wYmFjayIsImNhcGFiaWxpdGllcyI6eyJpcHMiOnRydWV9fV19Cg==","ifName":"lo","networkName":"n","cniArgs":[["A","b"]],"capabilityArgs":{"ips":["10.0.0.7"]},"result":{"cniVersion":"1.0.0","dns":{},"interfaces":[{"mac":"00:00:00:00:00:00","name":"lo","sandbox":"/run/netns/c"}],"ips":[{"address":"127.0.0.1/8","interface":0},{"address":"::1/128","interface":0}]}}"#;
 
 /// Its attachment.
-fn of_libcni() -> Attach {
-    let attach = Attach::new("cnitool-0608cee9f61ac76429f8", "lo").unwrap().arg("A", "b");
+fn of_libcni() -> AttachmentParameters {
+    let attach = AttachmentParameters::new("cnitool-0608cee9f61ac76429f8", "lo").unwrap().arg("A", "b");
     attach.netns("/run/netns/c").capability("ips", json!(["10.0.0.7"]))
 }
 
@@ -59,12 +59,12 @@ fn all_attachments_are_listed_except_torn_files_and_deleted_ones() {
     let (_guard, cache) = cache();
     assert!(cache.list().unwrap().is_empty());
     for container in ["b", "a", "gone"] {
-        let attach = Attach::new(container, "eth0").unwrap();
+        let attach = AttachmentParameters::new(container, "eth0").unwrap();
         cache.write(&network(), &attach, &json!({})).unwrap();
     }
     fs::write(cache.results_dir().join("n-torn-eth0"), "{\"kind\":\"cniCa").unwrap();
     fs::write(cache.results_dir().join("n-empty-eth0"), "").unwrap();
-    let gone = Attach::new("gone", "eth0").unwrap().attachment;
+    let gone = AttachmentParameters::new("gone", "eth0").unwrap().attachment;
     cache.remove(&network().name, &gone).unwrap();
     cache.remove(&network().name, &gone).unwrap();
     let names: Vec<_> =
@@ -120,7 +120,7 @@ fn a_result_behind_a_link_is_not_read() {
 fn temporary_files_of_a_killed_process_are_deleted_with_the_attachment() {
     for length in [1, 190] {
         let (_guard, cache) = cache();
-        let at = Attach::new(&"c".repeat(length), "eth0").unwrap().attachment;
+        let at = AttachmentParameters::new(&"c".repeat(length), "eth0").unwrap().attachment;
         let name = format!("n{}", "n".repeat(length / 4));
         let network = Network::from_bytes(
             format!(r#"{{"cniVersion": "1.0.0", "name": "{name}", "plugins": [{{"type": "t"}}]}}"#)

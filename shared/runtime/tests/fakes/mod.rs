@@ -8,7 +8,7 @@ use std::path::Path;
 use std::process::{Command, Stdio};
 use std::time::Duration;
 
-use runtime::{Attach, Cache, Network, Processes, Runtime, Stderr};
+use runtime::{AttachmentParameters, Cache, Network, Processes, Runtime, Stderr};
 use serde_json::Value;
 use tempfile::TempDir;
 
@@ -57,7 +57,7 @@ impl Stage {
         Runtime::new([self.dir.path().join("bin")])
             .exec(plugins)
             .cache(cache)
-            .deadline(Duration::from_secs(600))
+            .timeout(Duration::from_secs(600))
     }
 
     /// What was called, oldest first, each as `PLUGIN COMMAND`.
@@ -107,6 +107,6 @@ pub fn network(version: &str, plugins: &str) -> Network {
     Network::from_bytes(text.as_bytes()).unwrap()
 }
 
-pub fn attach(container: &str) -> Attach {
-    Attach::new(container, "eth0").unwrap().netns("/proc/self/ns/net")
+pub fn attach(container: &str) -> AttachmentParameters {
+    AttachmentParameters::new(container, "eth0").unwrap().netns("/proc/self/ns/net")
 }
