@@ -31,7 +31,9 @@ impl<'a> Pod<'a> {
         let mut this = Self { machine, network, name, server: None };
         this.calls(
             "add",
-            &format!(r#"{{"portMappings": [{{"hostPort": {host_port}, "containerPort": 80}}]}}"#),
+            &format!(
+                r#"{{"portMappings": [{{"hostPort": {host_port}, "containerPort": 80, "protocol": "tcp"}}]}}"#
+            ),
         );
         let answer = ["busybox", "nc", "-ll", "-p", "80", "-e", "/bin/echo", name];
         this.server = Some(Daemon::start(&[&["ip", "netns", "exec", name][..], &answer].concat()));
