@@ -154,6 +154,12 @@ fn keys_of_bridge() {
         Bad("addresses on an interface left down", 7, "disableContainerInterface", |c| c.config(json!({"disableContainerInterface": true}))),
         Bad("a firewall that is none", 7, "ebpf", |c| c.config(json!({"ipMasq": true, "ipMasqBackend": "ebpf"}))),
         Bad("a family that is none", 7, "ipx", |c| c.config(json!({"ipMasq": true, "ipMasqFamily": "ipx"}))),
+        Bad("a host interface's name too long", 7, "sixteen-letters-", |c| c.config(json!({"hostInterface": "sixteen-letters-"}))),
+        Bad("a host interface's name with a slash", 7, "args.cni.hostInterface", |c| c.config(json!({"args": {"cni": {"hostInterface": "a/b"}}}))),
+        Bad("a host interface that the network does not permit", 7, "args.cni.hostInterface eth7", |c| c.config(json!({"args": {"cni": {"hostInterface": "eth7"}}}))),
+        Bad("a host interface that is a number", 6, "hostInterface", |c| c.config(json!({"hostInterface": 1}))),
+        Bad("a host interface that exists", 7, "cable0", |c| c.config(json!({"hostInterface": "cable0"}))),
+        Bad("a host interface with the bridge's name", 7, "hostInterface br0", |c| c.config(json!({"hostInterface": "br0"}))),
     ];
     refuses(&lab, &call, "ADD", &rows);
 }
@@ -164,7 +170,7 @@ fn keys_of_ptp() {
     let lab = Lab::new();
     let pod = lab.container("pod");
     let call = lab.plugin("ptp").config(json!({"ipam": host_local(&[&["10.1.2.0/24"]])})).on(&pod);
-    lab.host().sh("ip -n pod link add taken0 type bridge");
+    lab.host().sh("ip -n pod link add taken0 type bridge; ip link add taken1 type bridge");
     for (name, ip) in [
         ("doorless", r#"{"address": "10.1.2.2/24"}"#),
         ("other-door", r#"{"address": "10.1.2.2/24", "gateway": "fd00::1"}"#),
@@ -184,6 +190,12 @@ fn keys_of_ptp() {
         Bad("a firewall that is none", 7, "ebpf", |c| c.config(json!({"ipMasqBackend": "ebpf"}))),
         Bad("a family that is none", 7, "ipx", |c| c.config(json!({"ipMasqFamily": "ipx"}))),
         Bad("a flag of IPv6 that is a word", 6, "acceptRa", |c| c.config(json!({"acceptRa": "no"}))),
+        Bad("a host interface's name too long", 7, "sixteen-letters-", |c| c.config(json!({"hostInterface": "sixteen-letters-"}))),
+        Bad("a host interface's name with a slash", 7, "args.cni.hostInterface", |c| c.config(json!({"args": {"cni": {"hostInterface": "a/b"}}}))),
+        Bad("a host interface that the network does not permit", 7, "args.cni.hostInterface eth7", |c| c.config(json!({"args": {"cni": {"hostInterface": "eth7"}}}))),
+        Bad("a host interface that is a number", 6, "hostInterface", |c| c.config(json!({"hostInterface": 1}))),
+        Bad("a host interface that exists", 7, "taken1", |c| c.config(json!({"hostInterface": "taken1"}))),
+        Bad("a proxy that is a number", 6, "proxyArp", |c| c.config(json!({"proxyArp": 1}))),
         Bad("a test for duplicates that is a number", 6, "enabledad", |c| c.config(json!({"enabledad": 1}))),
         Bad("a MAC that is none", 7, "zz:00", |c| c.config(json!({"mac": "zz:00"}))),
         Bad("a MAC of a group", 7, "01:00:5e:00:00:01", |c| c.config(json!({"runtimeConfig": {"mac": "01:00:5e:00:00:01"}}))),

@@ -819,7 +819,7 @@ fn an_address_that_moves_to_another_container_of_a_vlan_is_reached_immediately()
 }
 
 /// Mounts /proc/sys read-only, as if the plugin ran in a container.
-fn make_sysctls_read_only(lab: &Lab) {
+pub fn make_sysctls_read_only(lab: &Lab) {
     lab.host().sh("mount --bind /proc/sys /proc/sys; mount -o remount,bind,ro /proc/sys");
     assert!(fs::write("/proc/sys/net/core/somaxconn", "7").is_err(), "it is read-only");
 }

@@ -37,6 +37,7 @@ mod firewall_beside;
 mod flannel;
 mod foreign_results;
 mod host_device;
+mod host_interface;
 mod host_local;
 mod host_local_lock;
 mod hosts;

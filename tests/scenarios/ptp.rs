@@ -3,6 +3,7 @@
 use lab::{Container, Lab, beyond_1_1_1, beyond_reference, tcp_says};
 use serde_json::{Value, json};
 
+use crate::bridge::make_sysctls_read_only;
 use crate::common::{
     container_interface, del_removes_rules_without_the_namespace, host_end, host_local, ips, leases, seen_as,
 };
@@ -393,4 +394,44 @@ fn a_warning_about_ignored_router_advertisements_is_logged_once() {
         let second = add("second");
         assert!(second.succeeded() && !second.stderr.contains("accept_ra"), "{second:#?}");
     }
+}
+
+#[test]
+fn with_proxy_arp_the_container_reaches_addresses_that_it_searches_for_on_its_link() {
+    // https://github.com/containernetworking/plugins/issues/157
+    beyond_reference!("proxy-arp");
+    let lab = Lab::new();
+    let [without, with] = ["without", "with"].map(|id| lab.container(id));
+    let _far = lab.machine("far");
+    attach(&lab, &without, dual_stack());
+    let before = lab.snapshot();
+    let call = lab.plugin("ptp").config(dual_stack()).config(json!({"proxyArp": true})).on(&with);
+    let result = call.add().ok_result();
+    for pod in [&without, &with] {
+        pod.sh("ip route add 198.51.100.0/24 dev eth0");
+    }
+    assert!(with.reaches("198.51.100.2"));
+    assert!(without.is_cut_off_from("198.51.100.2"));
+    without.sh("ip route del 198.51.100.0/24 dev eth0");
+    let end = host_end(&result);
+    assert_eq!(lab.host().sysctl(&format!("ipv4/neigh/{end}/proxy_delay")), "0");
+    call.check(&result).ok();
+    lab.host().sh(&format!("echo 0 >/proc/sys/net/ipv4/conf/{end}/proxy_arp"));
+    call.check(&result).refused(999, "proxy_arp is 0");
+    call.del().ok();
+    lab.snapshot().assert_same(&before);
+}
+
+#[test]
+fn proxy_arp_that_cannot_be_set_makes_the_add_fail_and_leaves_nothing() {
+    beyond_reference!("proxy-arp");
+    let lab = Lab::new();
+    let pod = lab.container("pod");
+    lab.host().sh("echo 1 >/proc/sys/net/ipv4/ip_forward; echo 1 >/proc/sys/net/ipv6/conf/all/forwarding");
+    make_sysctls_read_only(&lab);
+    let call = lab.plugin("ptp").config(dual_stack()).on(&pod);
+    let before = lab.snapshot();
+    call.clone().config(json!({"proxyArp": true})).add().refused(5, "/proxy_arp");
+    lab.snapshot().assert_same(&before);
+    call.add().ok_result();
 }

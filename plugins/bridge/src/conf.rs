@@ -3,7 +3,7 @@
 use std::ops::RangeInclusive;
 
 use cni::{AsWritten, Error, IfName, Result};
-use iface::conf::VethMtu;
+use iface::conf::{self, VethMtu};
 use iface::{InterfaceConf, MacKeys};
 use netfilter::MasqueradeConf;
 use serde::Deserialize;
@@ -87,6 +87,8 @@ pub struct Conf {
     pub promisc: bool,
     /// VLANs of the port. `None`: the bridge need not filter VLANs.
     pub vlans: Option<Vlans>,
+    /// Name of the port of a new veth pair. `None`: derived from the attachment.
+    pub host_interface: Option<IfName>,
     /// Settings of the container's interface.
     pub interface: InterfaceConf,
     /// Whether the container's end stays down.
@@ -121,8 +123,14 @@ impl TryFrom<AsWritten> for Conf {
         let raw: RawConf = document.decode()?;
         refuse_contradictions(&raw)?;
         let bridge = raw.bridge.as_deref().unwrap_or(DEFAULT_BRIDGE);
+        let bridge = IfName::parse(bridge).map_err(|e| Error::config(format!("bridge {e}")))?;
+        let host_interface = conf::host_interface(&document)?;
+        if host_interface.as_ref() == Some(&bridge) {
+            return Err(Error::config(format!("hostInterface {bridge} is the name of the bridge"))
+                .detail("choose another name for the bridge's port"));
+        }
         Ok(Self {
-            bridge: IfName::parse(bridge).map_err(|e| Error::config(format!("bridge {e}")))?,
+            bridge,
             is_gateway: raw.is_gateway || raw.is_default_gateway,
             is_default_gateway: raw.is_default_gateway,
             force_address: raw.force_address,
@@ -130,6 +138,7 @@ impl TryFrom<AsWritten> for Conf {
             hairpin: raw.hairpin_mode,
             promisc: raw.promisc_mode,
             vlans: vlans(&raw)?,
+            host_interface,
             interface: InterfaceConf::read(&document, MacKeys::Requests)?,
             container_down: raw.disable_container_interface,
             isolated: raw.port_isolation,

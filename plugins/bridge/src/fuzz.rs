@@ -3,17 +3,19 @@
 #![allow(clippy::unwrap_used, reason = "a fuzz target ends with a panic")]
 
 use cni::{AsWritten, CniArgs, json};
-use iface::conf::VethMtu;
+use iface::conf::{VethMtu, host_interface_as_written};
 
 use crate::conf::{self, Conf};
 
-/// An accepted configuration is within the kernel's bounds, and DEL reads the same bridge and VLAN as ADD.
+/// An accepted configuration is within the kernel's bounds, and DEL reads the same names and VLAN as ADD.
 pub fn configuration(input: &[u8]) {
     let Ok(document) = json::parse(input, "it") else { return };
     let raw = AsWritten::from(document);
     let (bridge, vlan) = (conf::bridge(&raw), conf::vlan(&raw));
+    let host_interface = host_interface_as_written(&raw);
     let Ok(conf) = Conf::try_from(raw) else { return };
     assert_eq!(bridge.as_ref(), Some(&conf.bridge));
+    assert_eq!(host_interface, conf.host_interface);
     assert!(!matches!(conf.mtu, VethMtu::Bytes(bytes) if !(68..=65535).contains(&bytes)));
     assert!(conf.is_gateway || !conf.is_default_gateway);
     if let Some(vlans) = &conf.vlans {

@@ -39,6 +39,7 @@ impl Plugin for Bridge {
             rules::refuse_spoof_check(conf)?;
         } else {
             creation::refuse_taken_name(&sandbox, &call.attachment)?;
+            veth::refuse_taken_host_interface(&host, conf.host_interface.as_ref())?;
         }
 
         // `ensure` may create the bridge, and a failed ADD does not delete it. Do all validation above this line.
@@ -46,7 +47,8 @@ impl Plugin for Bridge {
         let port = match earlier_link {
             Some(link) => port::adopt(&host, &bridge, link, call, &sandbox, undo)?,
             None => {
-                let spec = veth::Spec { mtu, mac, master: Some(bridge.index) };
+                let host_interface = conf.host_interface.as_ref();
+                let spec = veth::Spec { mtu, mac, master: Some(bridge.index), host_interface };
                 port::create(&host, &sandbox, call, spec, undo)?
             }
         };
@@ -83,7 +85,7 @@ impl Plugin for Bridge {
             failures.note(removal.remove(&owner, &rules::KINDS));
             if let Some(host) = failures.note(Namespace::host()) {
                 failures.note(port::release_adopted(&host, call));
-                failures.note(remove::veth(&host, &call.net.name, &call.attachment, call.netns.as_ref()));
+                failures.note(remove::veth(&host, call));
                 // A concurrent `cnitool repair` may have installed the rules again before the link was deleted.
                 failures.note(removal.remove_repaired(&owner));
                 failures.note(vlan::remove_unused_gateway(&host, &call.conf));

@@ -133,7 +133,7 @@ pub fn create(
     host: &Namespace,
     sandbox: &Namespace,
     call: &Add<Conf>,
-    spec: veth::Spec,
+    spec: veth::Spec<'_>,
     undo: &mut Undo,
 ) -> Result<Port> {
     let pair = veth::create(host, sandbox, &call.net.name, &call.attachment, spec, undo)?;

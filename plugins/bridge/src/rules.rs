@@ -61,8 +61,9 @@ pub fn expected(call: &Check<Conf>) -> Vec<Expected> {
 
 /// Spoof check that ADD installed.
 fn installed_spoof_check(call: &Check<Conf>) -> Option<SpoofCheck> {
-    let host_name = iface::veth::host_name(&call.net.name, &call.attachment);
-    let made = |name: &str| name == host_name || is_of_the_reference(name);
+    let derived = iface::veth::host_name(&call.net.name, &call.attachment);
+    let requested = call.conf.host_interface.as_deref();
+    let made = |name: &str| name == derived || Some(name) == requested || is_of_the_reference(name);
     let host = call.prev_result.host_interfaces().find(|i| made(&i.name))?;
     let container = verify::listed(&call.prev_result, &call.attachment).ok()?;
     spoof_check(&call.conf, &host.name, container.mac.as_deref()?.parse().ok()?)

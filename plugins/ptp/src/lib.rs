@@ -3,6 +3,7 @@
 mod conf;
 #[cfg(any(test, fuzzing))]
 pub mod fuzz;
+mod proxy_arp;
 mod routes;
 
 use cni::{Add, AddResult, Check, Command, Del, Gc, Plugin, Repair, Result, Role, Status, Undo};
@@ -30,14 +31,19 @@ impl Plugin for Ptp {
         let host = Namespace::host()?;
         let sandbox = Namespace::open(&call.netns)?;
         creation::refuse_taken_name(&sandbox, at)?;
-        let spec =
-            veth::Spec { mtu: conf.mtu.resolve(&host)?, mac: conf.interface.mac(&call.args)?, master: None };
+        let host_interface = conf.host_interface.as_ref();
+        veth::refuse_taken_host_interface(&host, host_interface)?;
+        let (mtu, mac) = (conf.mtu.resolve(&host)?, conf.interface.mac(&call.args)?);
+        let spec = veth::Spec { mtu, mac, master: None, host_interface };
         let pair = veth::create(&host, &sandbox, &net.name, at, spec, undo)?;
 
         let setup = InterfaceSetup { net, conf: &conf.interface, sandbox: &sandbox, link: &pair.container };
         let leases = setup.lease(undo)?;
         let paths = routes::paths(&leases)?;
         routes::prepare(&host, &pair.host)?;
+        if conf.proxy_arp {
+            proxy_arp::enable(&host, &pair.host)?;
+        }
         setup.set_up(&leases, false)?;
         routes::in_container(&sandbox, &pair.container, &paths, &leases)?;
         setup.add_routes(&leases)?;
@@ -58,7 +64,7 @@ impl Plugin for Ptp {
             let removal = Removal::start();
             failures.note(removal.remove(&owner, &KINDS));
             if let Some(host) = failures.note(Namespace::host()) {
-                failures.note(remove::veth(&host, &call.net.name, &call.attachment, call.netns.as_ref()));
+                failures.note(remove::veth(&host, call));
                 failures.note(removal.remove_repaired(&owner));
             }
         })
@@ -69,7 +75,14 @@ impl Plugin for Ptp {
         let sandbox = Namespace::open(&call.netns)?;
         let container = verify::container(&sandbox, call, Expected::kind("veth"))?;
         let end = host_end::find(&host, &sandbox, &container)?;
-        routes::verify(&host, end.as_ref(), &container, &call.prev_result)?;
+        let end = end.ok_or_else(|| verify::missing("the host's end of the veth pair", &container))?;
+        if let Some(name) = &call.conf.host_interface {
+            verify::same(&end, "name", name.as_str(), end.name.as_str())?;
+        }
+        routes::verify(&host, &end, &container, &call.prev_result)?;
+        if call.conf.proxy_arp {
+            proxy_arp::verify(&host, &end)?;
+        }
         let owner = Owner::new(&call.net.name, &call.attachment);
         let addresses = attach::addresses(&call.net, &call.attachment, &call.prev_result);
         call.conf.masquerade.check(&owner, addresses)?;

@@ -84,10 +84,7 @@ pub fn in_host(host: &Namespace, end: &Link, paths: &[Path]) -> Result<()> {
 }
 
 /// Checks that the host's end is up, with its addresses and routes.
-pub fn verify(host: &Namespace, end: Option<&Link>, container: &Link, prev: &AddResult) -> Result<()> {
-    let Some(end) = end else {
-        return Err(shared::missing("the host's end of the veth pair", container));
-    };
+pub fn verify(host: &Namespace, end: &Link, container: &Link, prev: &AddResult) -> Result<()> {
     shared::up(end)?;
     let addresses = host.nl.addresses(Some(end))?;
     let routes = host.nl.routes(RouteFilter { link: Some(end.index), table: Some(uapi::RT_TABLE_MAIN) })?;

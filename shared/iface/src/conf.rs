@@ -5,7 +5,7 @@
 use std::fmt::Display;
 use std::ops::RangeInclusive;
 
-use cni::{AsWritten, CniArgs, Error, Result};
+use cni::{AsWritten, CniArgs, Error, IfName, Result};
 use netlink::Mac;
 use serde::Deserialize;
 
@@ -100,6 +100,61 @@ fn requested_mac(document: &AsWritten) -> Result<Option<Mac>> {
     let macs = [("runtimeConfig.mac", &raw.runtime_config.mac), ("args.cni.mac", &raw.args.cni.mac)];
     let requested = macs.into_iter().find(|(_, text)| !text.is_empty());
     requested.map(|(key, text)| unicast_mac(key, text)).transpose()
+}
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(default)]
+struct RawHostInterfaces {
+    args: RawHostInterfaceArgs,
+    #[serde(rename = "hostInterface")]
+    network: String,
+}
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(default)]
+struct RawHostInterfaceArgs {
+    cni: RawHostInterface,
+}
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+struct RawHostInterface {
+    host_interface: String,
+}
+
+/// The requested name of a veth's end on the host: `args.cni.hostInterface`, else `hostInterface`. `None`: a name derived from the
+/// attachment.
+///
+/// The name for one attachment must begin with the network's. Otherwise the author of a pod could choose a name that the host's firewall
+/// trusts.
+///
+/// # Errors
+/// Code 6 for a key of the wrong type, 7 for an invalid name.
+pub fn host_interface(document: &AsWritten) -> Result<Option<IfName>> {
+    const REQUEST: &str = "args.cni.hostInterface";
+    let raw: RawHostInterfaces = document.decode()?;
+    let network = interface_name("hostInterface", &raw.network)?;
+    let Some(requested) = interface_name(REQUEST, &raw.args.cni.host_interface)? else { return Ok(network) };
+    if network.is_some_and(|prefix| requested.starts_with(&*prefix)) {
+        return Ok(Some(requested));
+    }
+    Err(Error::config(format!("{REQUEST} {requested} does not begin with the network's hostInterface"))
+        .detail(
+            "the network's configuration decides which names containers may request: set hostInterface there",
+        ))
+}
+
+/// Parses an interface's name. An empty one is treated as unset.
+fn interface_name(key: &str, name: &str) -> Result<Option<IfName>> {
+    let parse = |name| IfName::parse(name).map_err(|e| Error::config(format!("{key} {e}")));
+    Some(name).filter(|name| !name.is_empty()).map(parse).transpose()
+}
+
+/// Like [`host_interface`], for DEL. `None` also for an invalid name.
+pub fn host_interface_as_written(document: &AsWritten) -> Option<IfName> {
+    let read = |keys: &[&str]| document.key::<&str>(keys).filter(|name| !name.is_empty());
+    let name = read(&["args", "cni", "hostInterface"]).or_else(|| read(&["hostInterface"]))?;
+    IfName::parse(name).ok()
 }
 
 /// MTU of a veth pair.
@@ -248,6 +303,37 @@ mod tests {
         }
         let group = CniArgs::parse("MAC=ff:ff:ff:ff:ff:ff").unwrap();
         assert_eq!(InterfaceConf::default().mac(&group).unwrap_err().code(), 7);
+    }
+
+    #[test]
+    fn the_name_of_the_hosts_end_for_one_attachment_wins_and_begins_with_the_networks() {
+        const ONE: &str = r#""args": {"cni": {"hostInterface": "web1"}}"#;
+        const ALL: &str = r#""hostInterface": "web""#;
+        for (members, expected) in [
+            (&[ONE, ALL][..], Some("web1")),
+            (&[ALL], Some("web")),
+            (&[r#""args": {"cni": {"hostInterface": ""}}"#, ALL], Some("web")),
+            (&[r#""hostInterface": """#], None),
+            (&[], None),
+        ] {
+            let document = document(members);
+            assert_eq!(host_interface(&document).unwrap().as_deref(), expected, "{members:?}");
+            assert_eq!(host_interface_as_written(&document).as_deref(), expected, "{members:?}");
+        }
+        for (members, code) in [
+            (&[ONE][..], 7),
+            (&[ONE, r#""hostInterface": "eth""#], 7),
+            (&[r#""hostInterface": "a/b""#], 7),
+            (&[r#""args": {"cni": {"hostInterface": "."}}"#, ALL], 7),
+            (&[r#""hostInterface": 1"#], 6),
+        ] {
+            let error = host_interface(&document(members)).unwrap_err();
+            assert_eq!(error.code(), code, "{members:?}: {error}");
+            assert!(error.msg().contains("hostInterface"), "{members:?}: {error}");
+        }
+        for member in [r#""hostInterface": "a/b""#, r#""hostInterface": 1"#] {
+            assert_eq!(host_interface_as_written(&document(&[member])), None, "{member}");
+        }
     }
 
     #[test]

@@ -1,7 +1,8 @@
 //! Ownership of links in the host's namespace.
 //!
 //! A link's name is derived from its attachment, so DEL finds it without the container's namespace. Its alias names the attachment, for GC
-//! and administrators.
+//! and administrators. If the configuration contains another name (`hostInterface`), DEL finds the link by that name, and its owner by the
+//! alias.
 
 use cni::{Attachment, NetworkName, Resource, Scope};
 use netlink::Link;
@@ -46,6 +47,11 @@ pub fn owner<'a>(link: &'a Link, network: &NetworkName) -> Option<(&'a str, &'a 
     let rest = link.alias.strip_prefix(ALIAS)?.strip_prefix(' ')?;
     let (container, rest) = rest.strip_prefix(network.as_str())?.strip_prefix(' ')?.split_once(' ')?;
     Some((container, rest.split_once(' ').map_or(rest, |(ifname, _)| ifname)))
+}
+
+/// Whether the alias of a link names this attachment.
+pub fn is_owner(network: &NetworkName, at: &Attachment, link: &Link) -> bool {
+    owner(link, network) == Some((at.container.as_str(), at.ifname.as_str()))
 }
 
 /// Whether the alias of a link names an attachment of any network.

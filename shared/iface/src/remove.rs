@@ -2,12 +2,10 @@
 //!
 //! A DEL may follow an ADD that failed because CNI_IFNAME existed. Only links of the plugin's own kind are therefore deleted.
 
-use std::path::PathBuf;
-
-use cni::{Attachment, Command, Del, Failures, Gc, Ipam, NetConf, NetworkName, Result};
+use cni::{Command, Del, Failures, Gc, Ipam, NetConf, Result};
 use netlink::Link;
 
-use crate::{Namespace, host_end, ownership, veth};
+use crate::{Namespace, conf, host_end, ownership, veth};
 
 /// DEL or GC: deletes links, and releases the leases. A failure of one does not prevent the other.
 ///
@@ -52,21 +50,35 @@ pub fn child_like(call: &Del, is_made_here: impl Fn(&Link) -> bool) -> Result<bo
     delete(&sandbox, link).map(|()| is_there)
 }
 
-/// Deletes the attachment's veth pair: by the host's end, which Ferrule finds without the container's namespace, else by the container's
-/// end. Succeeds if it does not exist.
+/// Deletes the attachment's veth pair: by the host's end, which Ferrule finds by its name without the container's namespace, else by the
+/// container's end. Succeeds if it does not exist.
 ///
 /// # Errors
 /// If the kernel refuses.
-pub fn veth(host: &Namespace, network: &NetworkName, at: &Attachment, netns: Option<&PathBuf>) -> Result<()> {
-    let own = host.nl.link(&veth::host_name(network, at))?.filter(|link| link.is("veth"));
+pub fn veth(host: &Namespace, call: &Del) -> Result<()> {
+    let (network, at) = (&call.net.name, &call.attachment);
+    let own = named_end(host, call)?;
     if own.is_some() {
         return delete(host, own);
     }
-    let Some(sandbox) = Namespace::open_if_present(netns)? else { return Ok(()) };
+    let Some(sandbox) = Namespace::open_if_present(call.netns.as_ref())? else { return Ok(()) };
     let Some(link) = sandbox.nl.link(&at.ifname)?.filter(|link| link.is("veth")) else { return Ok(()) };
-    // Ferrule's own pair would have been found by its name, so this one belongs to another network.
-    let foreign = host_end::find(host, &sandbox, &link)?.is_some_and(|end| ownership::is_owned(&end));
+    // The host's end has an unknown name: it was renamed, or the pair is another network's or the reference's.
+    let is_foreign = |end: Link| ownership::is_owned(&end) && !ownership::is_owner(network, at, &end);
+    let foreign = host_end::find(host, &sandbox, &link)?.is_some_and(is_foreign);
     delete(&sandbox, Some(link).filter(|_| !foreign))
+}
+
+/// Finds the host's end by the attachment's name, else by the configured one. The latter may be another attachment's.
+fn named_end(host: &Namespace, call: &Del) -> Result<Option<Link>> {
+    let (network, at) = (&call.net.name, &call.attachment);
+    let derived = host.nl.link(&veth::host_name(network, at))?.filter(|link| link.is("veth"));
+    if derived.is_some() {
+        return Ok(derived);
+    }
+    let Some(name) = conf::host_interface_as_written(&call.conf) else { return Ok(None) };
+    let is_own = |link: &Link| link.is("veth") && ownership::is_owner(network, at, link);
+    Ok(host.nl.link(&name)?.filter(is_own))
 }
 
 /// GC: deletes the network's veth pairs whose attachments are not valid.

@@ -3,7 +3,7 @@
 use std::os::fd::AsFd;
 use std::time::Duration;
 
-use cni::{Attachment, Code, Error, NetworkName, Result, Scope, Undo};
+use cni::{Attachment, Code, Error, IfName, NetworkName, Result, Scope, Undo};
 use netlink::{Link, LinkChange, LinkKind, Mac, NewLink, OperState, Peer};
 
 use crate::{Namespace, creation, ownership};
@@ -16,13 +16,15 @@ const CARRIER_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// A plugin's parameters of the pair.
 #[derive(Clone, Copy, Debug, Default)]
-pub struct Spec {
+pub struct Spec<'a> {
     /// MTU of both ends in bytes. `None`: 1500.
     pub mtu: Option<u32>,
     /// Hardware address of the container's end. `None`: random.
     pub mac: Option<Mac>,
     /// Index of the bridge of the host's end.
     pub master: Option<u32>,
+    /// Name of the host's end. `None`: derived from the attachment.
+    pub host_interface: Option<&'a IfName>,
 }
 
 /// A veth pair.
@@ -55,16 +57,37 @@ pub fn wait_until_up(one: (&Namespace, &Link), other: (&Namespace, &Link)) -> Re
     Ok(())
 }
 
-/// Creates a pair, each end in its namespace. The host's end has the attachment's name and alias ([`ownership`]).
+/// Checks that the requested name of the host's end is free, before the first effect of an ADD.
 ///
 /// # Errors
-/// Code 4 if the container has an interface of that name.
+/// Code 7 if the host has an interface of that name.
+pub fn refuse_taken_host_interface(host: &Namespace, name: Option<&IfName>) -> Result<()> {
+    let Some(name) = name else { return Ok(()) };
+    match host.nl.link(name)? {
+        None => Ok(()),
+        Some(link) => Err(host_interface_taken(name, &link.alias)),
+    }
+}
+
+/// `alias` names the container that has the interface, if Ferrule created it.
+fn host_interface_taken(name: &IfName, alias: &str) -> Error {
+    let alias = if alias.is_empty() { String::new() } else { format!(", with the alias {alias:?}") };
+    Error::config(format!("hostInterface {name}: the host already has an interface of this name{alias}")).detail(
+        "only one container can have the name: set args.cni.hostInterface to a longer name for each container, or remove hostInterface",
+    )
+}
+
+/// Creates a pair, each end in its namespace. The host's end has the attachment's name, unless another one is requested, and alias
+/// ([`ownership`]).
+///
+/// # Errors
+/// Code 4 if the container has an interface of that name, 7 if the host has one of the requested name.
 pub fn create(
     host: &Namespace,
     sandbox: &Namespace,
     network: &NetworkName,
     at: &Attachment,
-    spec: Spec,
+    spec: Spec<'_>,
     undo: &mut Undo,
 ) -> Result<Veth> {
     let name = host_name(network, at);
@@ -72,7 +95,8 @@ pub fn create(
         mtu: spec.mtu,
         master: spec.master,
         group: Some(ownership::group(network)),
-        up: true,
+        // Before Linux 6.2, the kernel renames only a link that is down.
+        up: spec.host_interface.is_none(),
         peer: Some(Peer { name: &at.ifname, mac: spec.mac, netns: Some(sandbox.as_fd()) }),
         ..NewLink::new(&name, LinkKind::Veth)
     };
@@ -85,11 +109,41 @@ pub fn create(
     })?;
     let (nl, made) = (host.nl.clone(), link.clone());
     undo.push(move || nl.delete_link(&made));
-    if let Some(alias) = ownership::alias(network, at) {
-        let named = LinkChange { alias: Some(&alias), group: Some(0), ..LinkChange::default() };
-        host.nl.change_link(&link, &named)?;
-    }
-    Ok(Veth { host: link, container: sandbox.link(&at.ifname)? })
+    let alias = ownership::alias(network, at);
+    let host_end = match (alias, spec.host_interface) {
+        (Some(alias), None) => {
+            let named = LinkChange { alias: Some(&alias), group: Some(0), ..LinkChange::default() };
+            host.nl.change_link(&link, &named)?;
+            link
+        }
+        (None, None) => link,
+        (alias, Some(requested)) => rename(host, link, alias, requested)?,
+    };
+    Ok(Veth { host: host_end, container: sandbox.link(&at.ifname)? })
+}
+
+/// Gives the host's end alias and requested name in one request, and sets it up: a plugin that is killed leaves either a link with the
+/// attachment's name, or one with the alias.
+fn rename(host: &Namespace, link: Link, alias: Option<String>, name: &IfName) -> Result<Link> {
+    let Some(alias) = alias else {
+        return Err(Error::config(format!(
+            "hostInterface {name}: the alias that identifies the interface would be too long"
+        ))
+        .detail("shorten the name of the network or the container id, or remove hostInterface"));
+    };
+    let change = LinkChange {
+        name: Some(name),
+        alias: Some(&alias),
+        group: Some(0),
+        up: Some(true),
+        ..LinkChange::default()
+    };
+    host.nl.change_link(&link, &change).map_err(|e| match e {
+        // Another plugin created it since `refuse_taken_host_interface`.
+        e if e.is_exists() => host_interface_taken(name, ""),
+        e => e.into(),
+    })?;
+    Ok(Link { name: name.to_string(), alias, group: 0, up: true, ..link })
 }
 
 /// Explains which of the two names exists.
@@ -99,7 +153,7 @@ fn taken(sandbox: &Namespace, at: &Attachment, host_name: &str) -> Error {
     creation::taken_name(sandbox, at, left)
 }
 
-/// Name of an attachment's end on the host.
+/// Name of an attachment's end on the host, unless `hostInterface` is set.
 pub fn host_name(network: &NetworkName, at: &Attachment) -> String {
     ownership::name(LETTERS, network, at)
 }

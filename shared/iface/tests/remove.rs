@@ -6,9 +6,9 @@ mod common;
 use std::os::fd::AsFd;
 use std::path::PathBuf;
 
-use cni::Del;
+use cni::{Del, IfName, Undo};
 use common::{add, another_sandbox, at, lab, layer_2, network, sh};
-use iface::{host_end, remove};
+use iface::{conf, host_end, remove, veth};
 use netlink::{LinkKind, NewLink, Peer};
 
 #[test]
@@ -16,9 +16,9 @@ fn a_veth_is_deleted_by_its_name_on_the_host_even_without_the_container() {
     lab(|lab| {
         let (net, at) = (network("net"), at("c", "eth0"));
         lab.veth(&net, &at);
-        remove::veth(&lab.host, &net, &at, None).unwrap();
+        remove::veth(&lab.host, &del("net", None)).unwrap();
         assert_eq!(lab.sandbox.nl.link("eth0").unwrap(), None);
-        remove::veth(&lab.host, &net, &at, None).unwrap();
+        remove::veth(&lab.host, &del("net", None)).unwrap();
     });
 }
 
@@ -28,7 +28,7 @@ fn a_veth_of_another_plugin_is_deleted_by_its_end_in_the_container() {
         let made = lab.veth(&network("net"), &at("c", "eth0"));
         // Like a pair of the reference.
         sh(&format!("ip link set {} alias mine", made.host.name));
-        remove::veth(&lab.host, &network("other"), &at("c", "eth0"), Some(&lab.path())).unwrap();
+        remove::veth(&lab.host, &del("other", Some(&lab.path()))).unwrap();
         assert_eq!(lab.sandbox.nl.link("eth0").unwrap(), None);
     });
 }
@@ -37,8 +37,61 @@ fn a_veth_of_another_plugin_is_deleted_by_its_end_in_the_container() {
 fn a_veth_of_another_network_with_the_same_name_is_kept() {
     lab(|lab| {
         lab.veth(&network("first"), &at("c", "eth0"));
-        remove::veth(&lab.host, &network("second"), &at("c", "eth0"), Some(&lab.path())).unwrap();
+        remove::veth(&lab.host, &del("second", Some(&lab.path()))).unwrap();
         assert!(lab.sandbox.nl.link("eth0").unwrap().is_some());
+    });
+}
+
+#[test]
+fn a_veth_that_was_renamed_is_deleted_by_its_end_in_the_container() {
+    lab(|lab| {
+        let made = lab.veth(&network("net"), &at("c", "eth0"));
+        sh(&format!("ip link set {} down name renamed", made.host.name));
+        remove::veth(&lab.host, &del("net", Some(&lab.path()))).unwrap();
+        assert_eq!(lab.sandbox.nl.link("eth0").unwrap(), None);
+    });
+}
+
+/// The configuration with this name of the host's end.
+fn named(name: &str) -> cni::AsWritten {
+    let document = format!(r#"{{"hostInterface": "web", "args": {{"cni": {{"hostInterface": "{name}"}}}}}}"#);
+    cni::json::parse(document.as_bytes(), "it").unwrap().into()
+}
+
+#[test]
+fn a_veth_with_a_requested_name_is_deleted_only_by_its_own_attachment() {
+    lab(|lab| {
+        let name = IfName::parse("web0").unwrap();
+        assert_eq!(conf::host_interface(&named("web0")).unwrap().as_ref(), Some(&name));
+        let spec = veth::Spec { host_interface: Some(&name), ..veth::Spec::default() };
+        let mut undo = Undo::new();
+        let (net, at) = (network("net"), at("c", "eth0"));
+        let made = veth::create(&lab.host, &lab.sandbox, &net, &at, spec, &mut undo).unwrap();
+        undo.commit();
+        assert!(made.host.up && made.host.name == "web0");
+        assert_eq!(lab.host.link("web0").unwrap().alias, "cni net c eth0");
+        for (network, names, deleted) in
+            [("other", "web0", false), ("net", "web1", false), ("net", "web0", true)]
+        {
+            remove::veth(&lab.host, &Del { conf: named(names), ..del(network, None) }).unwrap();
+            assert_eq!(lab.host.nl.link("web0").unwrap().is_none(), deleted, "{network} {names}");
+        }
+    });
+}
+
+#[test]
+fn a_requested_name_that_the_host_has_leaves_nothing() {
+    lab(|lab| {
+        let name = IfName::parse("web0").unwrap();
+        sh("ip link add web0 type bridge");
+        let spec = veth::Spec { host_interface: Some(&name), ..veth::Spec::default() };
+        let mut undo = Undo::new();
+        let made = veth::create(&lab.host, &lab.sandbox, &network("net"), &at("c", "eth0"), spec, &mut undo);
+        let error = undo.unwind_after(made.unwrap_err());
+        assert_eq!(error.code(), 7, "{error}");
+        assert!(error.msg().contains("web0"), "{error}");
+        assert_eq!(lab.host.nl.links().unwrap().iter().filter(|link| link.is("veth")).count(), 0);
+        assert!(lab.host.link("web0").unwrap().is("bridge"));
     });
 }
 
@@ -83,8 +136,8 @@ fn a_link_of_another_network_with_the_same_name_is_kept() {
 fn a_bridge_named_like_a_veth_is_kept() {
     lab(|lab| {
         let (net, at) = (network("net"), at("c", "eth0"));
-        sh(&format!("ip link add {} type bridge", iface::veth::host_name(&net, &at)));
-        remove::veth(&lab.host, &net, &at, Some(&lab.path())).unwrap();
+        sh(&format!("ip link add {} type bridge", veth::host_name(&net, &at)));
+        remove::veth(&lab.host, &del("net", Some(&lab.path()))).unwrap();
         assert_eq!(lab.host.nl.links().unwrap().iter().filter(|link| link.is("bridge")).count(), 1);
     });
 }

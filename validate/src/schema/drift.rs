@@ -22,7 +22,7 @@ fn the_keys_of_bandwidth_are_those_that_it_reads() {
 
 #[test]
 fn the_keys_of_bridge_are_those_that_it_reads() {
-    Case::of::<bridge::Bridge>(json!({})).run();
+    Case { in_pairs: WITH_HOST_INTERFACE, ..Case::of::<bridge::Bridge>(json!({})) }.run();
 }
 
 #[test]
@@ -82,7 +82,7 @@ fn the_keys_of_portmap_are_those_that_it_reads() {
 
 #[test]
 fn the_keys_of_ptp_are_those_that_it_reads() {
-    Case::of::<ptp::Ptp>(json!({})).run();
+    Case { in_pairs: WITH_HOST_INTERFACE, ..Case::of::<ptp::Ptp>(json!({})) }.run();
 }
 
 #[test]
@@ -114,6 +114,9 @@ fn the_keys_of_vlan_are_those_that_it_reads() {
 fn the_keys_of_vrf_are_those_that_it_reads() {
     Case::of::<vrf::VrfPlugin>(json!({"vrfname": "blue"})).run();
 }
+
+/// The name for one attachment must begin with that of the network.
+const WITH_HOST_INTERFACE: &[&str] = &["args.cni.hostInterface"];
 
 /// A plugin, and a configuration that it accepts.
 struct Case {

@@ -2,8 +2,8 @@
 
 use super::common::{MAC, MTU};
 use super::link::{
-    ACCEPT_RA, BROADCAST_QUEUE, ENABLE_DAD, IP_MASQ, IP_MASQ_BACKEND, IP_MASQ_FAMILY, LINK_IN_CONTAINER,
-    MASTER, MASTERS_MTU, MTU_FROM_DEFAULT_ROUTE, VETH_MTU,
+    ACCEPT_RA, BROADCAST_QUEUE, ENABLE_DAD, HOST_INTERFACE, IP_MASQ, IP_MASQ_BACKEND, IP_MASQ_FAMILY,
+    LINK_IN_CONTAINER, MASTER, MASTERS_MTU, MTU_FROM_DEFAULT_ROUTE, VETH_MTU,
 };
 use super::types::{Key, Plugin, Role, Type, key};
 
@@ -21,7 +21,7 @@ pub const PLUGINS: &[Plugin] = &[
         role: Role::Interface,
         about: "Attaches the container to a bridge of the host with a veth pair.",
         keys: BRIDGE,
-        args: &[MAC],
+        args: &[MAC, HOST_INTERFACE],
         capabilities: &["mac"],
     },
     Plugin {
@@ -38,8 +38,16 @@ pub const PLUGINS: &[Plugin] = &[
             MAC,
             ENABLE_DAD,
             ACCEPT_RA,
+            key(
+                "proxyArp",
+                Type::Bool,
+                "false",
+                "Proxy ARP: the host's end answers the container's ARP requests for addresses that the host \
+                 reaches through other interfaces.",
+            ),
+            HOST_INTERFACE,
         ],
-        args: &[MAC],
+        args: &[MAC, HOST_INTERFACE],
         capabilities: &["mac"],
     },
     Plugin {
@@ -220,6 +228,7 @@ const BRIDGE: &[Key] = &[
         "false",
         "Allow the host's uplink as a bridge port, if prevResult lists it.",
     ),
+    HOST_INTERFACE,
 ];
 
 const TRUNK: &[Key] = &[

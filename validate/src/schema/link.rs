@@ -30,6 +30,15 @@ pub const MTU_FROM_DEFAULT_ROUTE: Key = key(
     "Use the MTU of the interface of the host's default route. Cannot be combined with mtu.",
 );
 
+/// In a network's configuration or in `args.cni`.
+pub const HOST_INTERFACE: Key = key(
+    "hostInterface",
+    Type::IfName,
+    "derived from the attachment",
+    "Name of the veth pair's end on the host. Each container needs its own name: args.cni.hostInterface has \
+     precedence over this key, and must begin with it.",
+);
+
 pub const MASTER: Key = key(
     "master",
     Type::IfName,
