@@ -40,7 +40,20 @@ impl Fixture {
         for (place, inner) in [
             ("ipam", &["type", "ranges", "routes"][..]),
             ("dns", &["nameservers", "domain", "search", "options"]),
-            ("args.cni", &["mac", "sysctl", "mtu", "promisc", "allmulti", "txQLen", "ips", "hostInterface"]),
+            (
+                "args.cni",
+                &[
+                    "mac",
+                    "sysctl",
+                    "mtu",
+                    "promisc",
+                    "allmulti",
+                    "txQLen",
+                    "features",
+                    "ips",
+                    "hostInterface",
+                ],
+            ),
             ("runtimeConfig", &["mac", "portMappings", "ips", "ipRanges", "bandwidth"]),
             ("runtimeConfig.bandwidth", &["ingressRate", "ingressBurst", "egressRate", "egressBurst"]),
         ] {

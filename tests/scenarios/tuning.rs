@@ -109,6 +109,124 @@ fn all_attributes_are_set_and_restored_together() {
     call.del().ok();
 }
 
+/// The features of both ends of the cable, as ethtool lists them.
+fn features(lab: &Lab, pod: &Netns) -> String {
+    pod.sh("ethtool -k eth0") + &lab.host().sh("ethtool -k cable")
+}
+
+/// A container whose interface has the features of the next tests on. Their defaults differ from kernel to kernel.
+fn with_features(lab: &Lab) -> Container {
+    let pod = wired(lab, "eth0");
+    pod.sh("ethtool -K eth0 rx-gro on tx-checksum-ip-generic on tx-tcp-segmentation on");
+    pod
+}
+
+fn is_on(pod: &Netns, names: [&str; 3]) -> [bool; 3] {
+    let text = pod.sh("ethtool -k eth0");
+    names.map(|name| {
+        let line = text.lines().find(|line| line.trim().starts_with(&format!("{name}: ")));
+        line.unwrap_or_else(|| panic!("{name} is not in {text}")).contains(": on")
+    })
+}
+
+#[test]
+fn features_are_turned_off_and_restored() {
+    beyond_reference!("tuning-features");
+    let lab = Lab::new();
+    let pod = with_features(&lab);
+    let (before, all) = (lab.snapshot(), features(&lab, &pod));
+    let call = tuning(&lab, &pod, json!({"features": {"rx-gro": false, "tx-checksum-ip-generic": false}}));
+    let result = call.add().ok_result();
+    let names = ["generic-receive-offload", "tx-checksum-ip-generic", "tx-tcp-segmentation"];
+    assert_eq!(is_on(&pod, names), [false; 3], "segmentation depends on the checksum");
+    call.check(&result).ok();
+    call.del().ok();
+    assert_eq!(features(&lab, &pod), all);
+    lab.snapshot().assert_same(&before);
+}
+
+#[test]
+fn features_are_turned_on_and_restored() {
+    beyond_reference!("tuning-features");
+    let lab = Lab::new();
+    let pod = with_features(&lab);
+    pod.sh("ethtool -K eth0 rx-gro off tx-checksum-ip-generic off");
+    let all = features(&lab, &pod);
+    let network = json!({"rx-gro": false, "tx-tcp-segmentation": true, "rx-lro": false});
+    let ofcall = json!({"rx-gro": true, "tx-checksum-ip-generic": true});
+    let call = tuning(&lab, &pod, json!({"features": network, "args": {"cni": {"features": ofcall}}}));
+    let result = call.add().ok_result();
+    let names = ["generic-receive-offload", "tx-checksum-ip-generic", "tx-tcp-segmentation"];
+    assert_eq!(is_on(&pod, names), [true; 3]);
+    call.check(&result).ok();
+    call.del().ok();
+    assert_eq!(features(&lab, &pod), all);
+    pod.sh("ethtool -K eth0 tx-checksum-ip-generic on");
+    assert!(is_on(&pod, names)[2], "DEL keeps the request for segmentation");
+}
+
+#[test]
+fn a_feature_that_cannot_be_set_fails_add_and_restores_the_others() {
+    beyond_reference!("tuning-features");
+    let lab = Lab::new();
+    let pod = with_features(&lab);
+    let (before, all) = (lab.snapshot(), features(&lab, &pod));
+    let set = |features: Value| tuning(&lab, &pod, json!({"mtu": 1400, "features": features})).add();
+    let error = set(json!({"tx-checksum-ip-generic": false, "tx-tcp-segmentation": true}))
+        .refused(7, "cannot turn on \"tx-tcp-segmentation\" of eth0: the kernel keeps it off");
+    assert!(error.details.contains("it depends on other features"), "{error:?}");
+    for (name, reason) in
+        [("rx-grow", "the kernel has no feature of this name"), ("rx-lro", "the interface cannot change it")]
+    {
+        let reason = format!("cannot turn on \"{name}\" of eth0: {reason}");
+        let error = set(json!({"rx-gro": false, name: true})).refused(7, &reason);
+        assert!(error.details.contains("rx-gro, "), "it lists what can be changed: {error:?}");
+    }
+    assert_eq!(features(&lab, &pod), all);
+    lab.snapshot().assert_same(&before);
+}
+
+#[test]
+fn two_tunings_of_a_chain_restore_the_features_before_both() {
+    beyond_reference!("tuning-features");
+    let lab = Lab::new();
+    let pod = with_features(&lab);
+    let all = features(&lab, &pod);
+    let [first, second] =
+        [json!({"rx-gro": false}), json!({"rx-gro": true, "tx-checksum-ip-generic": false})]
+            .map(|features| tuning(&lab, &pod, json!({"features": features})));
+    first.add().ok_result();
+    second.add().ok_result();
+    second.del().ok();
+    first.del().ok();
+    assert_eq!(features(&lab, &pod), all);
+}
+
+/// The reference ignores the features in the file, and restores the rest.
+#[test]
+fn the_reference_restores_the_attributes_of_a_file_with_features() {
+    beyond_reference!("tuning-features");
+    let lab = Lab::new();
+    let pod = with_features(&lab);
+    let call = tuning(&lab, &pod, json!({"mtu": 1400, "features": {"rx-gro": false}}));
+    call.add().ok_result();
+    call.by_the_reference().del().ok();
+    assert_eq!(eth0(&pod, "mtu"), 1500);
+    assert!(!Path::new(BACKUP).exists());
+}
+
+#[test]
+fn check_finds_a_changed_feature() {
+    beyond_reference!("tuning-features");
+    let lab = Lab::new();
+    let pod = with_features(&lab);
+    let call = tuning(&lab, &pod, json!({"features": {"rx-gro": false}}));
+    let result = call.add().ok_result();
+    call.check(&result).ok();
+    pod.sh("ethtool -K eth0 rx-gro on");
+    call.check(&result).refused(999, "link eth0: rx-gro is on, but ADD left it off");
+}
+
 #[test]
 fn only_changed_values_are_restored() {
     let lab = Lab::new();

@@ -2,6 +2,7 @@
 //!
 //! The file is the reference's, with members that the reference ignores, so each suite restores the other's values.
 
+use std::collections::BTreeMap;
 use std::path::Path;
 
 use cni::backup::{self, Backup};
@@ -9,8 +10,9 @@ use cni::{Gc, NetworkName, Resource, Result, Undo};
 use serde::{Deserialize, Serialize};
 
 use crate::attribute::Attribute;
+use crate::feature::Values;
 
-/// The old values of the attributes that ADD changed.
+/// The old values of the attributes and features that ADD changed.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct Saved {
@@ -24,7 +26,10 @@ pub struct Saved {
     allmulti: Option<bool>,
     #[serde(skip_serializing_if = "Option::is_none")]
     tx_q_len: Option<u32>,
-    /// Not in the reference, like the next member: the network, for GC. Empty in a file of the reference.
+    /// Not in the reference, like the next members: offload features.
+    #[serde(skip_serializing_if = "BTreeMap::is_empty")]
+    features: Values,
+    /// The network, for GC. Empty in a file of the reference.
     #[serde(skip_serializing_if = "String::is_empty")]
     network: String,
     #[serde(skip_serializing_if = "String::is_empty")]
@@ -52,6 +57,15 @@ impl Saved {
         this
     }
 
+    pub fn with_features(self, features: Values) -> Self {
+        Self { features, ..self }
+    }
+
+    /// The features to restore.
+    pub fn features(&self) -> &Values {
+        &self.features
+    }
+
     /// The attributes to restore.
     pub fn attributes(&self) -> Vec<Attribute> {
         let mtu = Some(self.mtu).filter(|bytes| *bytes != 0).map(Attribute::Mtu);
@@ -73,6 +87,7 @@ impl Saved {
             mtu: if earlier.mtu == 0 { self.mtu } else { earlier.mtu },
             allmulti: earlier.allmulti.or(self.allmulti),
             tx_q_len: earlier.tx_q_len.or(self.tx_q_len),
+            features: self.features.into_iter().chain(earlier.features).collect(),
             ..self
         }
     }
@@ -197,6 +212,17 @@ mod tests {
         assert_eq!(load().unwrap(), [Attribute::Mtu(1500)]);
         assert!(first.unwind().is_empty());
         assert_eq!(load(), None);
+    }
+
+    #[test]
+    fn the_first_of_two_in_a_chain_saw_the_features_to_restore() {
+        let of = |features: &[(&str, bool)]| {
+            let features = features.iter().map(|(name, on)| ((*name).to_owned(), *on)).collect();
+            saved("/n", &[]).with_features(features)
+        };
+        let both = of(&[("rx-gro", false), ("tx-checksum-ip-generic", true)]).after(of(&[("rx-gro", true)]));
+        assert_eq!(both, of(&[("rx-gro", true), ("tx-checksum-ip-generic", true)]));
+        assert_eq!(parse(&serde_json::to_vec(&both).unwrap()), Some(both));
     }
 
     #[test]

@@ -9,6 +9,7 @@ use netlink::Mac;
 use serde::Deserialize;
 
 use crate::attribute::Attribute;
+use crate::feature::Values;
 use crate::sysctl::{Key, Sysctl};
 
 /// Default of `dataDir`, as in the reference.
@@ -40,6 +41,7 @@ struct Settings {
     mtu: Option<u32>,
     allmulti: Option<bool>,
     tx_q_len: Option<u32>,
+    features: Values,
 }
 
 /// Keys from the runtime.
@@ -69,6 +71,8 @@ pub struct Conf {
     pub data_dir: PathBuf,
     /// In the order of setting.
     pub sysctls: Vec<Sysctl>,
+    /// Offload features to turn on or off.
+    pub features: Values,
     /// All attributes except the hardware address.
     attributes: Vec<Attribute>,
     network_mac: Option<Mac>,
@@ -106,6 +110,7 @@ impl TryFrom<AsWritten> for Conf {
             attributes: attributes(&network, &call),
             network_mac: mac("mac", &network.mac)?,
             call_mac: mac_of_call,
+            features: network.features.into_iter().chain(call.features).collect(),
             sysctls: sysctls(network.sysctl, call.sysctl)?,
         })
     }
@@ -191,6 +196,17 @@ mod tests {
         }))
         .unwrap();
         assert_eq!(shown(&conf, ""), ["mtu 1300", "allmulti false", "txQLen 0"]);
+    }
+
+    #[test]
+    fn args_replace_single_features_of_the_network() {
+        let conf = conf(json!({
+            "features": { "rx-gro": true, "tx-checksum-ip-generic": false },
+            "args": { "cni": { "features": { "rx-gro": false, "rx-gro-list": true } } },
+        }))
+        .unwrap();
+        let features = [("rx-gro", false), ("rx-gro-list", true), ("tx-checksum-ip-generic", false)];
+        assert!(conf.features.iter().map(|(name, on)| (name.as_str(), *on)).eq(features));
     }
 
     #[test]

@@ -54,7 +54,8 @@ pub fn backups(scratch: &Path, input: &[u8]) {
     let before = fs::read(&file).ok();
     let earlier = backup::load(&backup).unwrap();
     let now = [Attribute::Mtu(1400), Attribute::Promisc(false)];
-    let saved = Saved::new(now.into_iter(), &network, Path::new("/run/netns/c"));
+    let features = [("rx-gro".to_owned(), true)].into_iter().collect();
+    let saved = Saved::new(now.into_iter(), &network, Path::new("/run/netns/c")).with_features(features);
 
     let mut undo = Undo::new();
     backup::save(&backup, saved.clone(), &mut undo).unwrap();
@@ -62,7 +63,9 @@ pub fn backups(scratch: &Path, input: &[u8]) {
     assert_eq!(fs::read(&file).ok(), before);
     backup::save(&backup, saved, &mut undo).unwrap();
     undo.commit();
-    let restored = backup::load(&backup).unwrap().unwrap().attributes();
+    let restored = backup::load(&backup).unwrap().unwrap();
+    assert!(restored.features().contains_key("rx-gro"));
+    let restored = restored.attributes();
     let expected = |attribute: &Attribute| {
         restored
             .iter()

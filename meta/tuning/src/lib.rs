@@ -1,9 +1,10 @@
-//! tuning: sets sysctls of a container's namespace, and attributes of an interface of an earlier plugin.
+//! tuning: sets sysctls of a container's namespace, and attributes and offload features of an interface of an earlier plugin.
 
 mod allowlist;
 mod attribute;
 mod backup;
 mod conf;
+mod feature;
 #[cfg(any(test, fuzzing))]
 pub mod fuzz;
 mod sysctl;
@@ -18,6 +19,7 @@ use iface::Namespace;
 use attribute::Attribute;
 use backup::Saved;
 use conf::{Conf, data_dir_or_default};
+use feature::Offload;
 
 /// The plugin.
 #[derive(Debug)]
@@ -28,7 +30,8 @@ impl Plugin for Tuning {
     const ROLE: Role = Role::Chained;
     const UNCHAINED: &'static str = "Required prevResult missing";
     const READS_ARGS: bool = true;
-    const UNREPEATED: &'static [&'static [&'static str]] = &[&["sysctl"], &["args", "cni", "sysctl"]];
+    const UNREPEATED: &'static [&'static [&'static str]] =
+        &[&["sysctl"], &["args", "cni", "sysctl"], &["features"], &["args", "cni", "features"]];
     type Conf = Conf;
 
     fn add(call: &Add<Conf>, undo: &mut Undo) -> Result<AddResult> {
@@ -42,15 +45,17 @@ impl Plugin for Tuning {
         for sysctl in &conf.sysctls {
             sysctl.set(&sandbox, &call.attachment.ifname, undo)?;
         }
-        if !requested.is_empty() {
+        if !requested.is_empty() || !conf.features.is_empty() {
             let link = sandbox.chained_interface(&call.attachment.ifname)?;
+            let offload = Offload::read(&conf.features, &sandbox, &link)?;
             let before = requested.iter().filter_map(|attribute| attribute.of(&link));
-            let saved = Saved::new(before, &call.net.name, &call.netns);
+            let saved = Saved::new(before, &call.net.name, &call.netns).with_features(offload.before());
             let backup = Backup::new(&conf.data_dir, &call.net.name, &call.attachment);
             backup::save(&backup, saved, undo)?;
             for attribute in &requested {
                 attribute.set(&sandbox, &link, undo)?;
             }
+            offload.set(&sandbox, &link, undo)?;
         }
         Ok(result)
     }
@@ -67,6 +72,7 @@ impl Plugin for Tuning {
                 again |= restored.as_ref().is_err_and(netlink::Error::is_unanswered);
                 failures.note(restored.context(|| format!("restore {attribute}")));
             }
+            failures.note(feature::restore(saved.features(), &sandbox, &link).context(|| "restore features"));
         }
         // Also after a refusal of the kernel: a later DEL would get the same refusal, and block the other plugins of the chain.
         if !again {
@@ -78,9 +84,10 @@ impl Plugin for Tuning {
     fn check(call: &Check<Conf>) -> Result<()> {
         let sandbox = Namespace::open(&call.netns)?;
         let requested = call.conf.attributes(&call.args)?;
-        if !requested.is_empty() {
+        if !requested.is_empty() || !call.conf.features.is_empty() {
             let link = sandbox.link(&call.attachment.ifname)?;
             requested.iter().try_for_each(|attribute| attribute.verify(&link))?;
+            feature::verify(&call.conf.features, &sandbox, &link)?;
         }
         call.conf.sysctls.iter().try_for_each(|sysctl| sysctl.verify(&sandbox, &call.attachment.ifname))
     }

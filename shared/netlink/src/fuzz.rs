@@ -2,7 +2,7 @@
 
 use crate::tc::{Filter, Qdisc};
 use crate::wire::Frames;
-use crate::{Address, BridgeVlan, Link, Route, Rule};
+use crate::{Address, BridgeVlan, Features, Link, Route, Rule};
 
 /// Decodes any bytes as a datagram, and as the payload of each kind of message: no decoder may panic, and each must return.
 pub fn decode(bytes: &[u8]) {
@@ -28,6 +28,7 @@ fn payload(bytes: &[u8]) {
     let _ = BridgeVlan::parse(bytes);
     let _ = Qdisc::parse(bytes).and_then(|qdisc| qdisc.tbf());
     let _ = Filter::parse(bytes);
+    let _ = Features::parse(bytes, bytes);
 }
 
 #[cfg(test)]

@@ -1,4 +1,5 @@
-//! Blocking netlink sockets, one per namespace: links, addresses, routes, rules, neighbours, bridge VLANs, traffic control.
+//! Blocking netlink sockets, one per namespace: links, addresses, routes, rules, neighbours, bridge VLANs, traffic control, offload
+//! features.
 //!
 //! [`Netlink`] is rtnetlink(7), and works in the namespace in which it was opened. [`Socket`] and [`wire`] are the layer below, which
 //! nf_tables and conntrack use as well. Requests are written attribute by attribute, with the names of the kernel's headers ([`uapi`]).
@@ -10,6 +11,7 @@ mod address;
 mod bridge;
 mod error;
 mod family;
+mod features;
 #[cfg(any(test, fuzzing))]
 pub mod fuzz;
 mod link;
@@ -35,6 +37,7 @@ pub use address::Address;
 pub use bridge::{BridgeVlan, PortChange};
 pub use error::{Error, RequestError};
 pub use family::Family;
+pub use features::{Feature, Features};
 pub use link::{
     IpvlanFlag, IpvlanMode, Link, LinkChange, LinkKind, MacvlanMode, NewLink, OperState, Peer, Target,
     TunKind, VlanProtocol,

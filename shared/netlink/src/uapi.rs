@@ -159,3 +159,11 @@ pub const AF_UNSPEC: u8 = 0;
 pub const AF_INET: u8 = 2;
 pub const AF_BRIDGE: u8 = 7;
 pub const AF_INET6: u8 = 10;
+
+// ethtool.h
+pub const ETHTOOL_GSTRINGS: u32 = 0x1b;
+pub const ETHTOOL_GSSET_INFO: u32 = 0x37;
+pub const ETHTOOL_GFEATURES: u32 = 0x3a;
+pub const ETHTOOL_SFEATURES: u32 = 0x3b;
+pub const ETH_SS_FEATURES: u32 = 4;
+pub const ETH_GSTRING_LEN: usize = 32;

@@ -206,9 +206,10 @@ fn flannel() -> Target {
 fn tuning() -> Target {
     let tuning = json!({
         "type": "tuning", "mtu": 1400, "mac": "02:00:00:00:00:77", "promisc": true, "allmulti": true,
+        "features": {"tx-checksum-ip-generic": false},
         "sysctl": {"net.ipv4.conf.IFNAME.arp_filter": "1", "net.core.somaxconn": "500"},
     });
-    let sysctls = json!({"mtu": null, "mac": null, "promisc": null, "allmulti": null});
+    let sysctls = json!({"mtu": null, "mac": null, "promisc": null, "allmulti": null, "features": null});
     Target {
         name: "tuning",
         network: vec![bridge(json!({})), tuning],

@@ -207,10 +207,11 @@ const TUNING: &[Key] = &[
     TUNING_MTU,
     ALLMULTI,
     TX_QLEN,
+    FEATURES,
     key("dataDir", Type::Path, "/run/cni/tuning", "Directory that stores the old values until DEL."),
 ];
 
-const TUNING_ARGS: &[Key] = &[SYSCTL, TUNING_MAC, PROMISC, TUNING_MTU, ALLMULTI, TX_QLEN];
+const TUNING_ARGS: &[Key] = &[SYSCTL, TUNING_MAC, PROMISC, TUNING_MTU, ALLMULTI, TX_QLEN, FEATURES];
 
 const SYSCTL: Key = key(
     "sysctl",
@@ -224,3 +225,9 @@ const PROMISC: Key =
 const TUNING_MTU: Key = key("mtu", U32, "as it is", "MTU of the interface, in bytes.");
 const ALLMULTI: Key = key("allmulti", Type::Bool, "as it is", "The interface accepts all multicast.");
 const TX_QLEN: Key = key("txQLen", U32, "as it is", "Length of the transmit queue, in packets.");
+const FEATURES: Key = key(
+    "features",
+    Type::Map(&Type::Bool),
+    "as they are",
+    "Offload features of the interface by the kernel's names, such as {\"tx-checksum-ip-generic\": false}.",
+);
