@@ -4,7 +4,7 @@
 //	libcni add|check|del NETWORK CONTAINER NETNS
 //	libcni gc NETWORK [CONTAINER ...]
 //
-// add and del pass the JSON in CAP_ARGS as capability arguments. gc keeps the attachments of the listed containers.
+// add, check and del pass the JSON in CAP_ARGS as capability arguments. gc keeps the attachments of the listed containers.
 // The interface is eth0. Networks are in /etc/cni/net.d, plugins in CNI_PATH, and results in libcni's default cache.
 package main
 

@@ -20,6 +20,7 @@ pub struct Pod<'a> {
     machine: &'a Netns,
     network: &'a str,
     pub name: &'a str,
+    host_port: usize,
     server: Option<Daemon>,
 }
 
@@ -28,13 +29,8 @@ impl<'a> Pod<'a> {
     #[track_caller]
     pub fn start(machine: &'a Netns, network: &'a str, name: &'a str, host_port: usize) -> Self {
         machine.sh(&format!("ip netns add {name}; ip -n {name} link set lo up"));
-        let mut this = Self { machine, network, name, server: None };
-        this.calls(
-            "add",
-            &format!(
-                r#"{{"portMappings": [{{"hostPort": {host_port}, "containerPort": 80, "protocol": "tcp"}}]}}"#
-            ),
-        );
+        let mut this = Self { machine, network, name, host_port, server: None };
+        this.calls("add");
         let answer = ["busybox", "nc", "-ll", "-p", "80", "-e", "/bin/echo", name];
         this.server = Some(Daemon::start(&[&["ip", "netns", "exec", name][..], &answer].concat()));
         this
@@ -48,13 +44,13 @@ impl<'a> Pod<'a> {
 
     #[track_caller]
     pub fn is_checked(&self) {
-        self.calls("check", "");
+        self.calls("check");
     }
 
     /// Detaches the container with DEL, and deletes its namespace.
     #[track_caller]
     pub fn stop(self) {
-        self.calls("del", "");
+        self.calls("del");
         self.vanish();
     }
 
@@ -65,10 +61,13 @@ impl<'a> Pod<'a> {
         self.machine.sh(&format!("ip netns del {}", self.name));
     }
 
+    /// Calls libcni with the same capability arguments for each command, as runtimes do.
     #[track_caller]
-    fn calls(&self, command: &str, capabilities: &str) {
-        let Self { machine, network, name, .. } = self;
-        machine.sh(&call(capabilities, &format!("{command} {network} {name} /run/netns/{name}")));
+    fn calls(&self, command: &str) {
+        let Self { machine, network, name, host_port, .. } = self;
+        let port = format!(r#"{{"hostPort": {host_port}, "containerPort": 80, "protocol": "tcp"}}"#);
+        let capabilities = format!(r#"{{"portMappings": [{port}]}}"#);
+        machine.sh(&call(&capabilities, &format!("{command} {network} {name} /run/netns/{name}")));
     }
 }
 
