@@ -38,7 +38,8 @@ pub struct PlanOptions {
     /// - the name of a resource: the resource is removed, even if its container is alive;
     /// - the type of another vendor's plugin: it receives GC.
     pub force: BTreeSet<String>,
-    /// Keeps attachments that were added less than this time ago, according to the time of their cache file.
+    /// Keeps attachments that were added less than this time ago, according to the time of their cache file. Does not apply
+    /// to attachments from before the host was started.
     pub older_than: Option<Duration>,
 }
 
@@ -133,7 +134,7 @@ impl Plan {
             if is_settled || Instant::now() > deadline {
                 return Ok(plan);
             }
-            thread::sleep(pause);
+            thread::sleep(pause.min(deadline.saturating_duration_since(Instant::now())));
             pause *= 2;
         }
     }
@@ -150,7 +151,7 @@ impl Plan {
         }
     }
 
-    /// Whether an attachment in `delete` is still not alive: its namespace's path does not exist again, no plugin is
+    /// Whether an attachment in `delete` is still not alive: its namespace path has not been created again, no plugin is
     /// running for its container, and no other cache contains it as a live attachment. Always true if `--detach-running`
     /// or `--force` removes the attachment. It is called before each plugin's DEL, so it must be fast: it checks nothing
     /// else.
@@ -237,7 +238,8 @@ impl Plan {
         self.truncated.iter().map(|path| caches::remove_truncated(path)).fold(Ok(()), cni::Result::and)
     }
 
-    /// Returns the attachments of `stale` whose containers are not alive now. After the plan was made, a container with
+    /// Returns the attachments of `stale` whose containers are not alive now, or that `--force` or `--detach-running`
+    /// removes. After the plan was made, a container with
     /// the same id may have been started.
     ///
     /// # Errors
@@ -253,8 +255,8 @@ impl Plan {
         // A successful DEL has removed these attachments from the cache.
         cached.stale.extend(self.delete.iter().cloned());
         let (running, namespaces) = (RunningPlugins::scan(), &namespaces);
-        // Without complete caches, an attachment is at most `Untraceable`. That does not stop its removal: the plan has
-        // already decided it. This check only finds containers that are alive again.
+        // With `caches_are_complete: false`, a container without evidence of its death is `Untraceable`. That does not stop
+        // the removal, which the plan has already decided. This check only finds containers that are alive again.
         let host = Host { cached: &cached, namespaces, running: &running, caches_are_complete: false };
         let containers = by_container(&self.removed);
         let is_stale = |at: &&Attachment| {
@@ -314,7 +316,9 @@ impl Plan {
         stale.retain(|at| !is_alive(at));
         let (alive, delete): (Vec<_>, Vec<_>) =
             cached.stale.iter().cloned().partition(|entry| is_alive(&entry.attach.attachment));
+        let is_forced = |at: &Attachment| options.force.contains(&*at.container);
         let alive = alive.iter().chain(&cached.alive).map(|entry| entry.attach.attachment.clone());
+        let alive = alive.filter(|at| !is_forced(at));
         let kept =
             plan.kept.iter().filter_map(|(resource, _)| attachment(&resource.container, &resource.ifname));
         plan.valid = alive.chain(kept).collect();

@@ -158,8 +158,11 @@ fn keys_of_bridge() {
         Bad("a host interface's name with a slash", 7, "args.cni.hostInterface", |c| c.config(json!({"args": {"cni": {"hostInterface": "a/b"}}}))),
         Bad("a host interface that the network does not permit", 7, "args.cni.hostInterface eth7", |c| c.config(json!({"args": {"cni": {"hostInterface": "eth7"}}}))),
         Bad("a host interface that is a number", 6, "hostInterface", |c| c.config(json!({"hostInterface": 1}))),
+        Bad("a host interface named like all sysctls", 7, "hostInterface all", |c| c.config(json!({"hostInterface": "all", "mtu": 1200}))),
+        Bad("a requested host interface named like the default sysctls", 7, "args.cni.hostInterface default", |c| c.config(json!({"hostInterface": "def", "args": {"cni": {"hostInterface": "default"}}}))),
         Bad("a host interface that exists", 7, "cable0", |c| c.config(json!({"hostInterface": "cable0"}))),
         Bad("a host interface with the bridge's name", 7, "hostInterface br0", |c| c.config(json!({"hostInterface": "br0"}))),
+        Bad("a host interface with the name of the gateway in a VLAN", 7, "hostInterface br0.100", |c| c.config(json!({"hostInterface": "br0.100"}))),
     ];
     refuses(&lab, &call, "ADD", &rows);
 }
@@ -194,6 +197,8 @@ fn keys_of_ptp() {
         Bad("a host interface's name with a slash", 7, "args.cni.hostInterface", |c| c.config(json!({"args": {"cni": {"hostInterface": "a/b"}}}))),
         Bad("a host interface that the network does not permit", 7, "args.cni.hostInterface eth7", |c| c.config(json!({"args": {"cni": {"hostInterface": "eth7"}}}))),
         Bad("a host interface that is a number", 6, "hostInterface", |c| c.config(json!({"hostInterface": 1}))),
+        Bad("a host interface named like all sysctls", 7, "hostInterface all", |c| c.config(json!({"hostInterface": "all", "mtu": 1200}))),
+        Bad("a requested host interface named like the default sysctls", 7, "args.cni.hostInterface default", |c| c.config(json!({"hostInterface": "def", "args": {"cni": {"hostInterface": "default"}}}))),
         Bad("a host interface that exists", 7, "taken1", |c| c.config(json!({"hostInterface": "taken1"}))),
         Bad("a proxy that is a number", 6, "proxyArp", |c| c.config(json!({"proxyArp": 1}))),
         Bad("a test for duplicates that is a number", 6, "enabledad", |c| c.config(json!({"enabledad": 1}))),

@@ -112,6 +112,38 @@ fn del_with_a_changed_configuration_deletes_the_interface_by_its_end_in_the_cont
     }
 }
 
+/// A process keeps the namespace, so the pair still exists, but no path leads to the container's end.
+#[test]
+fn del_with_a_changed_configuration_finds_the_interface_in_the_result_of_add() {
+    beyond_reference!("host-interface");
+    for plugin in PLUGINS {
+        let lab = Lab::new();
+        let pod = lab.container("pod");
+        let call = named(&lab, plugin).on(&pod);
+        let result = call.add().ok_result();
+        let changed = call.config(json!({"hostInterface": "web9", "prevResult": result}));
+        changed.without("CNI_NETNS").del().ok();
+        assert!(lab.host().link("web0").is_none(), "{plugin}");
+    }
+}
+
+/// The name of another attachment's interface, if it has no `hostInterface`.
+#[test]
+fn del_keeps_the_interface_of_a_container_that_has_requested_this_containers_name() {
+    beyond_reference!("host-interface");
+    for plugin in PLUGINS {
+        let lab = Lab::new();
+        let [owner, taker] = ["owner", "taker"].map(|id| lab.container(id));
+        let call = named(&lab, plugin).config(json!({"hostInterface": ""})).on(&owner);
+        let result = call.add().ok_result();
+        let name = host_ends(&result)[0].to_owned();
+        call.del().ok();
+        named(&lab, plugin).config(json!({"hostInterface": name})).on(&taker).add().ok_result();
+        call.del().ok();
+        assert!(taker.link("eth0").is_some(), "{plugin}");
+    }
+}
+
 #[test]
 fn check_fails_if_the_interface_was_renamed() {
     beyond_reference!("host-interface");

@@ -8,8 +8,8 @@
 //! - *No lease is overwritten*: the rename fails if a file of this name exists (RENAME_NOREPLACE). On a file
 //!   system that does not support this flag, only the lock prevents it.
 //! - *A torn file is not a lease.* It is empty, or contains only zeros and white space. The reference writes lease files in
-//!   place, so a kill of the reference leaves empty files. The address of an empty file is free immediately, that of
-//!   another torn file after [`Store::retain`] has removed the file. While the reference is not excluded, it may be
+//!   place, so a kill of the reference leaves empty files. The address of an empty file is free immediately, that of a
+//!   file with zeros or white space after [`Store::retain`] has removed the file. While the reference is not excluded, it may be
 //!   writing the file: then the address is not free, and the file stays.
 //! - *Nothing calls fsync.* After a power failure no container runs, so no lease is needed. A lease file is then complete
 //!   (DEL or GC releases it), torn, or missing.
@@ -155,7 +155,8 @@ impl Store {
         }
     }
 
-    /// The leases of the owners that the index finds. `None` if the index is incomplete or damaged.
+    /// The leases of the owners that the index finds. `None` if the index is incomplete or damaged,
+    /// or if one of these lease files cannot be read.
     fn indexed(&self, owners: &[Owner]) -> Option<Vec<Lease>> {
         let index = self.index.as_ref()?;
         let mut found = Vec::new();
@@ -226,7 +227,8 @@ impl Store {
     /// Calls `visit` for each lease. Changes nothing.
     ///
     /// # Errors
-    /// Code 5 if files cannot be read. `visit` is called for all other leases.
+    /// Code 5 if the directory cannot be read. Code 5 also if a lease file cannot be read; `visit` is then still called
+    /// for the other leases.
     pub fn each(&self, mut visit: impl FnMut(IpAddr, &Owner)) -> Result<()> {
         let mut failures = Failures::new();
         for ip in self.dir.names()?.iter().filter_map(|name| lease::address(name)) {

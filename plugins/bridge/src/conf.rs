@@ -125,9 +125,12 @@ impl TryFrom<AsWritten> for Conf {
         let bridge = raw.bridge.as_deref().unwrap_or(DEFAULT_BRIDGE);
         let bridge = IfName::parse(bridge).map_err(|e| Error::config(format!("bridge {e}")))?;
         let host_interface = conf::host_interface(&document)?;
-        if host_interface.as_ref() == Some(&bridge) {
-            return Err(Error::config(format!("hostInterface {bridge} is the name of the bridge"))
-                .detail("choose another name for the bridge's port"));
+        if let Some(name) = &host_interface
+            && (*name == bridge || name.strip_prefix(&*bridge).is_some_and(|rest| rest.starts_with('.')))
+        {
+            let text =
+                format!("hostInterface {name} is the name of the bridge, or of its interface in a VLAN");
+            return Err(Error::config(text).detail("choose another name for the bridge's port"));
         }
         Ok(Self {
             bridge,

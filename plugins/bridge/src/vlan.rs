@@ -51,7 +51,7 @@ pub fn ensure_gateway(host: &Namespace, bridge: &Link, id: u16) -> Result<Link> 
         }
     };
     // Also for an existing interface, whose creator may have been killed before this step.
-    let port = host.nl.link_named_by(gateway.peer)?;
+    let port = host.nl.link_named_by(gateway.peer.filter(|_| is_within_host(&gateway)))?;
     let port = port.filter(|port| port.master == Some(bridge.index)).ok_or_else(|| {
         Error::config(format!(
             "link {name} exists already, but it is not the gateway's interface on bridge {}",
@@ -77,7 +77,7 @@ pub fn remove_unused_gateway(host: &Namespace, conf: &AsWritten) -> Result<()> {
         return Ok(());
     };
     let ports = host.nl.ports(bridge.index)?;
-    let own_port = ports.iter().find(|port| gateway.peer == Some(port.index));
+    let own_port = ports.iter().find(|port| gateway.peer == Some(port.index) && is_within_host(&gateway));
     let vlans = host.nl.vlans()?;
     let used = ports.iter().filter(|port| gateway.peer != Some(port.index)).any(|port| {
         vlans.iter().any(|(index, vlans)| *index == port.index && vlans.iter().any(|v| v.ids.contains(&id)))
@@ -86,6 +86,11 @@ pub fn remove_unused_gateway(host: &Namespace, conf: &AsWritten) -> Result<()> {
         host.nl.delete_link(&gateway)?;
     }
     Ok(())
+}
+
+/// Whether the other end of a veth is on the host too. If not, its index belongs to another namespace.
+fn is_within_host(veth: &Link) -> bool {
+    veth.peer_netns_id.is_none()
 }
 
 fn gateway_name(bridge: &str, id: u16) -> Result<IfName> {

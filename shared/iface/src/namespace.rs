@@ -206,7 +206,7 @@ impl Namespace {
     }
 
     /// Tries to write each sysctl. Ignores a failure if the sysctl does not exist (the kernel may have no IPv6) or already has the value. Logs
-    /// all other failures, those of one cause in one line.
+    /// all other failures. Consecutive ones with the same cause are in one line.
     ///
     /// # Errors
     /// If the namespace cannot be entered.

@@ -2,7 +2,7 @@
 //!
 //! A DEL may follow an ADD that failed because CNI_IFNAME existed. Only links of the plugin's own kind are therefore deleted.
 
-use cni::{Command, Del, Failures, Gc, Ipam, NetConf, Result};
+use cni::{AddResult, Command, Del, Failures, Gc, Ipam, NetConf, Result};
 use netlink::Link;
 
 use crate::{Namespace, conf, host_end, ownership, veth};
@@ -69,16 +69,26 @@ pub fn veth(host: &Namespace, call: &Del) -> Result<()> {
     delete(&sandbox, Some(link).filter(|_| !foreign))
 }
 
-/// Finds the host's end by the attachment's name, else by the configured one. The latter may be another attachment's.
+/// Finds the host's end by the attachment's name, else by the configured one, else by those in the result of ADD. Another attachment's
+/// interface may have such a name.
 fn named_end(host: &Namespace, call: &Del) -> Result<Option<Link>> {
     let (network, at) = (&call.net.name, &call.attachment);
-    let derived = host.nl.link(&veth::host_name(network, at))?.filter(|link| link.is("veth"));
+    let is_own = |link: &Link| link.is("veth") && ownership::is_owner(network, at, link);
+    let has_no_other_owner = |link: &Link| link.is("veth") && (!ownership::is_owned(link) || is_own(link));
+    let derived = host.nl.link(&veth::host_name(network, at))?.filter(has_no_other_owner);
     if derived.is_some() {
         return Ok(derived);
     }
-    let Some(name) = conf::host_interface_as_written(&call.conf) else { return Ok(None) };
-    let is_own = |link: &Link| link.is("veth") && ownership::is_owner(network, at, link);
-    Ok(host.nl.link(&name)?.filter(is_own))
+    let requested = conf::host_interface_as_written(&call.conf).map(|name| name.to_string());
+    let listed = call.prev_result.iter().flat_map(AddResult::host_interfaces).map(|one| one.name.clone());
+    // Without the key, the host's end has the attachment's name.
+    let names: Vec<String> = requested.into_iter().chain(listed).collect();
+    for name in names {
+        if let Some(link) = host.nl.link(&name)?.filter(is_own) {
+            return Ok(Some(link));
+        }
+    }
+    Ok(None)
 }
 
 /// GC: deletes the network's veth pairs whose attachments are not valid.

@@ -110,20 +110,18 @@ pub fn create(
     let (nl, made) = (host.nl.clone(), link.clone());
     undo.push(move || nl.delete_link(&made));
     let alias = ownership::alias(network, at);
-    let host_end = match (alias, spec.host_interface) {
-        (Some(alias), None) => {
-            let named = LinkChange { alias: Some(&alias), group: Some(0), ..LinkChange::default() };
-            host.nl.change_link(&link, &named)?;
-            link
-        }
-        (None, None) => link,
-        (alias, Some(requested)) => rename(host, link, alias, requested)?,
+    if let Some(alias) = &alias {
+        let named = LinkChange { alias: Some(alias), group: Some(0), ..LinkChange::default() };
+        host.nl.change_link(&link, &named)?;
+    }
+    let host_end = match spec.host_interface {
+        Some(requested) => rename(host, link, alias, requested)?,
+        None => link,
     };
     Ok(Veth { host: host_end, container: sandbox.link(&at.ifname)? })
 }
 
-/// Gives the host's end alias and requested name in one request, and sets it up: a plugin that is killed leaves either a link with the
-/// attachment's name, or one with the alias.
+/// Gives the host's end its requested name, and sets it up. The link has the alias already: DEL and GC find it at any time.
 fn rename(host: &Namespace, link: Link, alias: Option<String>, name: &IfName) -> Result<Link> {
     let Some(alias) = alias else {
         return Err(Error::config(format!(
@@ -131,13 +129,7 @@ fn rename(host: &Namespace, link: Link, alias: Option<String>, name: &IfName) ->
         ))
         .detail("shorten the name of the network or the container id, or remove hostInterface"));
     };
-    let change = LinkChange {
-        name: Some(name),
-        alias: Some(&alias),
-        group: Some(0),
-        up: Some(true),
-        ..LinkChange::default()
-    };
+    let change = LinkChange { name: Some(name), up: Some(true), ..LinkChange::default() };
     host.nl.change_link(&link, &change).map_err(|e| match e {
         // Another plugin created it since `refuse_taken_host_interface`.
         e if e.is_exists() => host_interface_taken(name, ""),

@@ -110,10 +110,12 @@ impl Netlink {
         self.read_features(link).map_err(|r| r.during("read the offload features of link", &link.name))
     }
 
+    #[allow(unsafe_code)]
     fn read_features(&self, link: &Link) -> Result<Features, RequestError> {
         let mut info = request(&[ETHTOOL_GSSET_INFO, 0], SET_INFO);
         info[8..16].copy_from_slice(&(1_u64 << ETH_SS_FEATURES).to_ne_bytes());
-        self.ethtool(link, &mut info)?;
+        // SAFETY: the buffer is large enough for the one set in the mask.
+        unsafe { self.ethtool(link, &mut info)? };
         let count = info.get(16..).and_then(read_u32).unwrap_or_default();
         if count == 0 || count > MOST {
             return Err(RequestError::own(
@@ -123,10 +125,18 @@ impl Netlink {
         }
         let mut names =
             request(&[ETHTOOL_GSTRINGS, ETH_SS_FEATURES, count], STRINGS + count as usize * ETH_GSTRING_LEN);
-        self.ethtool(link, &mut names)?;
+        // SAFETY: see `ethtool`. The number of features is a constant of the running kernel, so it has not grown since.
+        unsafe { self.ethtool(link, &mut names)? };
+        if names.get(8..).and_then(read_u32) != Some(count) {
+            return Err(RequestError::own(
+                ErrorKind::InvalidData,
+                "the kernel's list of features is malformed",
+            ));
+        }
         let blocks = count.div_ceil(32);
         let mut state = request(&[ETHTOOL_GFEATURES, blocks], FEATURES + blocks as usize * GET_BLOCK);
-        self.ethtool(link, &mut state)?;
+        // SAFETY: the buffer has the number of blocks that its header says.
+        unsafe { self.ethtool(link, &mut state)? };
         Ok(Features::parse(&names[STRINGS..], &state[FEATURES..]))
     }
 
@@ -136,14 +146,19 @@ impl Netlink {
     ///
     /// # Errors
     /// If the link no longer exists, or the kernel refuses the request.
+    #[allow(unsafe_code)]
     pub fn set_features(&self, link: &Link, known: &Features, values: &BTreeMap<String, bool>) -> Result<()> {
-        self.ethtool(link, &mut known.request(values))
+        // SAFETY: the buffer has the number of blocks that its header says, and the kernel only reads it.
+        unsafe { self.ethtool(link, &mut known.request(values)) }
             .map_err(|r| r.during("change the offload features of link", &link.name))
     }
 
-    /// Sends a request, and receives the answer in the same bytes.
+    /// Sends a request, and receives the answer in the same bytes. The kernel finds the link by its name.
+    ///
+    /// # Safety
+    /// `bytes` must be as long as the request's header says: the kernel writes as many elements as there.
     #[allow(unsafe_code)]
-    fn ethtool(&self, link: &Link, bytes: &mut [u8]) -> Result<(), RequestError> {
+    unsafe fn ethtool(&self, link: &Link, bytes: &mut [u8]) -> Result<(), RequestError> {
         let data = libc::__c_anonymous_ifr_ifru { ifru_data: bytes.as_mut_ptr().cast() };
         let mut request = libc::ifreq { ifr_name: [0; libc::IFNAMSIZ], ifr_ifru: data };
         if link.name.len() >= request.ifr_name.len() {
@@ -152,8 +167,7 @@ impl Netlink {
         for (to, from) in request.ifr_name.iter_mut().zip(link.name.bytes()) {
             *to = from.cast_signed() as libc::c_char;
         }
-        // SAFETY: the descriptor is open, and the request is a complete `struct ifreq`. The kernel reads and writes at `data` no more
-        // than the header and as many elements as the header counts, and each caller makes the buffer that large.
+        // SAFETY: the descriptor is open, the request is a complete `struct ifreq`, and the caller has made the buffer large enough.
         let outcome = unsafe {
             libc::ioctl(self.socket.as_fd().as_raw_fd(), libc::SIOCETHTOOL as libc::Ioctl, &raw mut request)
         };

@@ -136,8 +136,8 @@ impl Runtime {
         })
     }
 
-    /// CHECK of every plugin. Missing `args` and missing capability arguments are each taken from the cached ADD. Succeeds without running a
-    /// plugin if the network has `disableCheck`.
+    /// CHECK of every plugin. If `args` is empty, those of the cached ADD are used, and the same for capability arguments. Succeeds without
+    /// running a plugin if the network has `disableCheck`.
     ///
     /// # Errors
     /// The failure of the first plugin that failed; code 1 if the network's version (before 0.4.0) has no CHECK; 3 if no ADD is cached.
@@ -173,8 +173,8 @@ impl Runtime {
     }
 
     /// DEL: runs the plugins in reverse order, continues after failures, and deletes the cached result if none failed. May be called
-    /// repeatedly, without an ADD, and without a valid cached result. Missing `args` and missing
-    /// capability arguments are each taken from the cached ADD.
+    /// repeatedly, without an ADD, and without a valid cached result. If `args` is empty, those
+    /// of the cached ADD are used, and the same for capability arguments.
     ///
     /// # Errors
     /// All failures.
@@ -219,7 +219,7 @@ impl Runtime {
     /// STATUS of every plugin. A network with a version before 1.1.0 is assumed to be ready.
     ///
     /// # Errors
-    /// The failure of the first plugin that failed. Codes 50 and 51 mean that it is not ready.
+    /// The failure of the first plugin that failed. Codes 50 and 51 mean that the network is not ready.
     pub fn status(&self, network: &Network) -> Result<()> {
         if network.version < Command::Status.since() {
             return Ok(());
