@@ -64,7 +64,7 @@ struct Disk<'a> {
 impl<'a> Disk<'a> {
     /// exFAT through FUSE, because minimal kernels do not support FAT.
     fn exfat(lab: &'a Lab) -> Option<Self> {
-        Self::mount(lab, "truncate -s 32M $1 && mkfs.exfat $1 >/dev/null", "mount.exfat-fuse $1 $2")
+        Self::mount(lab, "truncate -s 48M $1 && mkfs.exfat $1 >/dev/null", "mount.exfat-fuse $1 $2")
     }
 
     /// A file system whose files can share blocks: btrfs or xfs. `tree` contains the tools.
