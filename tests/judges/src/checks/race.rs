@@ -9,7 +9,7 @@ use crate::containerd::{Containerd, ctr};
 use crate::host::{CNITOOL, HOST, Host, IMAGE};
 use crate::libcni::{self, Pod};
 use crate::podman::Podman;
-use crate::soon::tcp_says_soon;
+use crate::soon::{soon, tcp_says_soon};
 
 const SECONDS: &str = "JUDGES_RACE_SECONDS";
 const WORKERS: usize = 4;
@@ -124,6 +124,9 @@ impl Runtimes<'_> {
             let pids = self.does(&format!("podman inspect --format '{format}' {name}"));
             self.does(&format!("kill -9 {}", pids.trim()));
         }
-        self.does(&format!("podman rm --force --time 0 {name}"));
+        // If the container exits between two steps of Podman's, this fails, and the next one succeeds.
+        let remove = format!("timeout --kill-after=5 300 podman rm --force --time 0 {name}");
+        let remove: Vec<_> = remove.split(' ').collect();
+        soon("Podman removes a container", &true, || self.machine.try_exec(&remove).status.success());
     }
 }
