@@ -126,8 +126,8 @@ fn with_member(chain: &[Value], plugin: &str, member: &str, value: &Value) -> Ve
     plugins
 }
 
-/// A bridge of another chain must not interfere.
-const NO_BRIDGE: &str = "ip link del br0 2>/dev/null || true";
+/// A bridge of another chain must not interfere, nor one that an earlier value of the key `bridge` has created.
+const NO_BRIDGE: &str = "for bridge in br0 word 10.1.2.7; do ip link del $bridge 2>/dev/null || true; done";
 
 #[test]
 fn of_bridge() {

@@ -44,9 +44,9 @@ const LONGEST_PAUSE: Duration = Duration::from_millis(2);
 /// containers within a second.
 pub const SILENCE_TIMEOUT: Duration = Duration::from_secs(5);
 
-/// How long a killed server may hold its port, and the pause between attempts to start the next one.
-const PORT_TIMEOUT: Duration = Duration::from_secs(1);
-const PORT_PAUSE: Duration = Duration::from_millis(20);
+/// How long a temporary failure of the start may last, and the pause between attempts.
+const START_TIMEOUT: Duration = Duration::from_secs(1);
+const START_PAUSE: Duration = Duration::from_millis(20);
 
 /// Advice if another program has the port.
 const PORT_IN_USE: &str = "another program has port 53: `ss -lnp 'sport = :53'` shows it. A DNS server of the host must listen on the \
@@ -124,13 +124,16 @@ pub fn stop(network: &Network) -> Result<()> {
     Ok(())
 }
 
-/// Starts dnsmasq. A server that was just killed may not have closed its sockets yet, so a port in use is tried again.
+/// Starts dnsmasq. Tries again if its port is in use, because a server that was just killed may not have closed its sockets yet, and if an
+/// interface of the host was deleted while dnsmasq listed them.
 fn start(network: &Network) -> Result<()> {
     let is_in_use = |e: &Error| e.to_string().contains("Address already in use");
+    let lost_interface =
+        |e: &Error| e.to_string().contains("failed to find list of interfaces: No such device");
     let mut outcome = start_once(network);
-    let end = Instant::now() + PORT_TIMEOUT;
-    while outcome.as_ref().is_err_and(is_in_use) && Instant::now() < end {
-        thread::sleep(PORT_PAUSE);
+    let end = Instant::now() + START_TIMEOUT;
+    while outcome.as_ref().is_err_and(|e| is_in_use(e) || lost_interface(e)) && Instant::now() < end {
+        thread::sleep(START_PAUSE);
         outcome = start_once(network);
     }
     outcome.map_err(|e| if is_in_use(&e) { e.detail(PORT_IN_USE) } else { e })

@@ -46,7 +46,9 @@ fn a_veth_of_another_network_with_the_same_name_is_kept() {
 fn a_veth_that_was_renamed_is_deleted_by_its_end_in_the_container() {
     lab(|lab| {
         let made = lab.veth(&network("net"), &at("c", "eth0"));
-        sh(&format!("ip link set {} down name renamed", made.host.name));
+        // Before Linux 6.2, one request cannot do both.
+        sh(&format!("ip link set {} down", made.host.name));
+        sh(&format!("ip link set {} name renamed", made.host.name));
         remove::veth(&lab.host, &del("net", Some(&lab.path()))).unwrap();
         assert_eq!(lab.sandbox.nl.link("eth0").unwrap(), None);
     });

@@ -3,7 +3,7 @@
 use std::fs::File;
 use std::os::unix::fs::MetadataExt;
 
-use lab::{Lab, beyond_reference, until};
+use lab::{Lab, PATH, beyond_reference, until, write_program};
 use serde_json::json;
 
 use super::*;
@@ -51,6 +51,27 @@ fn the_server_runs_as_an_unprivileged_user_with_one_capability() {
         let is_pidfile = entry.file_name() == "pidfile";
         assert!(is_pidfile || entry.metadata().unwrap().uid() != uid, "{:?}", entry.path());
     }
+    networks.del("net", &pod);
+}
+
+/// dnsmasq lists the host's interfaces when it starts, and fails if one of them is deleted meanwhile.
+#[test]
+fn a_start_of_the_server_is_repeated_if_an_interface_was_deleted_meanwhile() {
+    beyond_reference!("dnsname");
+    let lab = Lab::new();
+    let mut networks = Networks::new(&lab, &[network(&json!({}))]);
+    let script = "#!/bin/sh
+        if [ ! -e /run/lab/failed ]; then
+            : >/run/lab/failed
+            echo 'dnsmasq: failed to find list of interfaces: No such device' >&2
+            exit 5
+        fi
+        exec /usr/sbin/dnsmasq \"$@\"
+";
+    write_program(&lab.dir().join("dnsmasq"), script);
+    networks.tool = networks.tool.env("PATH", &format!("{}:{PATH}", lab.dir().display()));
+    let (pod, _) = networks.attach(&lab, "pod", &[]);
+    assert!(fs::exists("/run/lab/failed").unwrap() && server_of("net").is_some());
     networks.del("net", &pod);
 }
 
