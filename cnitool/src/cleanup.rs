@@ -184,8 +184,8 @@ impl Plan {
     }
 
     /// Updates the plan after a GC. `kept` are the attachments that the GC did not remove, because they have changed
-    /// since the plan was made. Their resources move from `removed` to `kept`. `not_deleted` are the attachments in `kept` whose DEL
-    /// was not completed. They are removed from `delete`.
+    /// since the plan was made. Their resources move from `removed` to `kept`. `not_deleted` are the attachments in
+    /// `kept` whose DEL was not completed. They are removed from `delete`.
     pub fn keep(&mut self, kept: &Attachments, not_deleted: &Attachments) {
         let is_kept = |container: &str, ifname: &str| match ifname {
             "" => kept.has_container(container),
@@ -239,8 +239,7 @@ impl Plan {
     }
 
     /// Returns the attachments of `stale` whose containers are not alive now, or that `--force` or `--detach-running`
-    /// removes. After the plan was made, a container with
-    /// the same id may have been started.
+    /// removes. After the plan was made, a container with the same id may have been started.
     ///
     /// # Errors
     /// If a cache or the host's namespaces cannot be read.

@@ -198,13 +198,18 @@ impl Store {
         let mut index = Index::begin(&self.dir, ips.len()).ok();
         for ip in ips {
             let owner = match self.dir.read(ip) {
+                Ok(Content::Lease(owner)) if keep(ip, &owner) => Some(Some(owner)),
+                // The reference may be writing this file now.
+                Ok(Content::Torn) if !self.lock.excludes_reference() => Some(None),
+                Ok(Content::Lease(_) | Content::Torn) => {
+                    errors.others.note(self.dir.remove(&ip.to_string())).map(|_| None)
+                }
                 // It is no lease, so the index lacks nothing.
                 Ok(Content::NotAFile) => {
                     let text = format!("lease {} is not a regular file", self.dir.lease(ip).display());
                     errors.others.note::<(), _>(Err(Error::new(Code::Io, text)));
                     Some(None)
                 }
-                Ok(content) => errors.others.note(self.keep_or_remove(ip, content, &mut keep)),
                 Err(e) => {
                     let path = self.dir.lease(ip);
                     errors.unread.note::<Option<Owner>, _>(Err(Error::io(
@@ -285,23 +290,6 @@ impl Store {
             return self.dir.remove(LAST_SEARCH).is_ok() && self.dir.write_in_place(LAST_SEARCH, "").is_ok();
         }
         false
-    }
-
-    /// Returns the owner if `keep` accepts the lease. Otherwise, or if the file is torn, removes the file. Keeps a torn
-    /// file that the reference may be writing.
-    fn keep_or_remove(
-        &self,
-        ip: IpAddr,
-        content: Content,
-        keep: &mut impl FnMut(IpAddr, &Owner) -> bool,
-    ) -> Result<Option<Owner>> {
-        match content {
-            Content::Lease(owner) if keep(ip, &owner) => Ok(Some(owner)),
-            // The reference may be writing this file now.
-            Content::Torn if !self.lock.excludes_reference() => Ok(None),
-            Content::NotAFile => Ok(None),
-            Content::Lease(_) | Content::Torn => self.dir.remove(&ip.to_string()).map(|_| None),
-        }
     }
 
     /// Writes leases for an attachment, all or none. `ips` contains one address of each range set.

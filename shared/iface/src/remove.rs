@@ -81,9 +81,7 @@ fn named_end(host: &Namespace, call: &Del) -> Result<Option<Link>> {
     }
     let requested = conf::host_interface_as_written(&call.conf).map(|name| name.to_string());
     let listed = call.prev_result.iter().flat_map(AddResult::host_interfaces).map(|one| one.name.clone());
-    // Without the key, the host's end has the attachment's name.
-    let names: Vec<String> = requested.into_iter().chain(listed).collect();
-    for name in names {
+    for name in requested.into_iter().chain(listed) {
         if let Some(link) = host.nl.link(&name)?.filter(is_own) {
             return Ok(Some(link));
         }

@@ -112,26 +112,22 @@ impl Netlink {
 
     #[allow(unsafe_code)]
     fn read_features(&self, link: &Link) -> Result<Features, RequestError> {
+        let malformed =
+            || RequestError::own(ErrorKind::InvalidData, "the kernel's list of features is malformed");
         let mut info = request(&[ETHTOOL_GSSET_INFO, 0], SET_INFO);
         info[8..16].copy_from_slice(&(1_u64 << ETH_SS_FEATURES).to_ne_bytes());
         // SAFETY: the buffer is large enough for the one set in the mask.
         unsafe { self.ethtool(link, &mut info)? };
         let count = info.get(16..).and_then(read_u32).unwrap_or_default();
         if count == 0 || count > MOST {
-            return Err(RequestError::own(
-                ErrorKind::InvalidData,
-                "the kernel's list of features is malformed",
-            ));
+            return Err(malformed());
         }
         let mut names =
             request(&[ETHTOOL_GSTRINGS, ETH_SS_FEATURES, count], STRINGS + count as usize * ETH_GSTRING_LEN);
         // SAFETY: see `ethtool`. The number of features is a constant of the running kernel, so it has not grown since.
         unsafe { self.ethtool(link, &mut names)? };
         if names.get(8..).and_then(read_u32) != Some(count) {
-            return Err(RequestError::own(
-                ErrorKind::InvalidData,
-                "the kernel's list of features is malformed",
-            ));
+            return Err(malformed());
         }
         let blocks = count.div_ceil(32);
         let mut state = request(&[ETHTOOL_GFEATURES, blocks], FEATURES + blocks as usize * GET_BLOCK);
