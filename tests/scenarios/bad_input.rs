@@ -121,6 +121,17 @@ fn commands_and_versions() {
     refuses(&lab, &call, "CHECK", &rows);
 }
 
+/// Mistakes in the name of a veth's end on the host, for bridge and ptp.
+#[rustfmt::skip]
+const HOST_INTERFACES: [Bad; 6] = [
+    Bad("a host interface's name too long", 7, "sixteen-letters-", |c| c.config(json!({"hostInterface": "sixteen-letters-"}))),
+    Bad("a host interface's name with a slash", 7, "args.cni.hostInterface", |c| c.config(json!({"args": {"cni": {"hostInterface": "a/b"}}}))),
+    Bad("a host interface that the network does not permit", 7, "args.cni.hostInterface eth7", |c| c.config(json!({"args": {"cni": {"hostInterface": "eth7"}}}))),
+    Bad("a host interface that is a number", 6, "hostInterface", |c| c.config(json!({"hostInterface": 1}))),
+    Bad("a host interface named like all sysctls", 7, "hostInterface all", |c| c.config(json!({"hostInterface": "all", "mtu": 1200}))),
+    Bad("a requested host interface named like the default sysctls", 7, "args.cni.hostInterface default", |c| c.config(json!({"hostInterface": "def", "args": {"cni": {"hostInterface": "default"}}}))),
+];
+
 #[test]
 fn keys_of_bridge() {
     beyond_reference!("bad-input");
@@ -154,17 +165,12 @@ fn keys_of_bridge() {
         Bad("addresses on an interface left down", 7, "disableContainerInterface", |c| c.config(json!({"disableContainerInterface": true}))),
         Bad("a firewall that is none", 7, "ebpf", |c| c.config(json!({"ipMasq": true, "ipMasqBackend": "ebpf"}))),
         Bad("a family that is none", 7, "ipx", |c| c.config(json!({"ipMasq": true, "ipMasqFamily": "ipx"}))),
-        Bad("a host interface's name too long", 7, "sixteen-letters-", |c| c.config(json!({"hostInterface": "sixteen-letters-"}))),
-        Bad("a host interface's name with a slash", 7, "args.cni.hostInterface", |c| c.config(json!({"args": {"cni": {"hostInterface": "a/b"}}}))),
-        Bad("a host interface that the network does not permit", 7, "args.cni.hostInterface eth7", |c| c.config(json!({"args": {"cni": {"hostInterface": "eth7"}}}))),
-        Bad("a host interface that is a number", 6, "hostInterface", |c| c.config(json!({"hostInterface": 1}))),
-        Bad("a host interface named like all sysctls", 7, "hostInterface all", |c| c.config(json!({"hostInterface": "all", "mtu": 1200}))),
-        Bad("a requested host interface named like the default sysctls", 7, "args.cni.hostInterface default", |c| c.config(json!({"hostInterface": "def", "args": {"cni": {"hostInterface": "default"}}}))),
         Bad("a host interface that exists", 7, "cable0", |c| c.config(json!({"hostInterface": "cable0"}))),
         Bad("a host interface with the bridge's name", 7, "hostInterface br0", |c| c.config(json!({"hostInterface": "br0"}))),
         Bad("a host interface with the name of the gateway in a VLAN", 7, "hostInterface br0.100", |c| c.config(json!({"hostInterface": "br0.100"}))),
     ];
     refuses(&lab, &call, "ADD", &rows);
+    refuses(&lab, &call, "ADD", &HOST_INTERFACES);
 }
 
 #[test]
@@ -193,12 +199,6 @@ fn keys_of_ptp() {
         Bad("a firewall that is none", 7, "ebpf", |c| c.config(json!({"ipMasqBackend": "ebpf"}))),
         Bad("a family that is none", 7, "ipx", |c| c.config(json!({"ipMasqFamily": "ipx"}))),
         Bad("a flag of IPv6 that is a word", 6, "acceptRa", |c| c.config(json!({"acceptRa": "no"}))),
-        Bad("a host interface's name too long", 7, "sixteen-letters-", |c| c.config(json!({"hostInterface": "sixteen-letters-"}))),
-        Bad("a host interface's name with a slash", 7, "args.cni.hostInterface", |c| c.config(json!({"args": {"cni": {"hostInterface": "a/b"}}}))),
-        Bad("a host interface that the network does not permit", 7, "args.cni.hostInterface eth7", |c| c.config(json!({"args": {"cni": {"hostInterface": "eth7"}}}))),
-        Bad("a host interface that is a number", 6, "hostInterface", |c| c.config(json!({"hostInterface": 1}))),
-        Bad("a host interface named like all sysctls", 7, "hostInterface all", |c| c.config(json!({"hostInterface": "all", "mtu": 1200}))),
-        Bad("a requested host interface named like the default sysctls", 7, "args.cni.hostInterface default", |c| c.config(json!({"hostInterface": "def", "args": {"cni": {"hostInterface": "default"}}}))),
         Bad("a host interface that exists", 7, "taken1", |c| c.config(json!({"hostInterface": "taken1"}))),
         Bad("a proxy that is a number", 6, "proxyArp", |c| c.config(json!({"proxyArp": 1}))),
         Bad("a test for duplicates that is a number", 6, "enabledad", |c| c.config(json!({"enabledad": 1}))),
@@ -211,6 +211,7 @@ fn keys_of_ptp() {
         Bad("a gateway that is the address itself", 7, "10.1.2.2/24", |c| c.config(json!({"ipam": {"type": "own-door"}}))),
     ];
     refuses(&lab, &call, "ADD", &rows);
+    refuses(&lab, &call, "ADD", &HOST_INTERFACES);
 }
 
 #[test]
