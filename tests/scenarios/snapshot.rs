@@ -1,12 +1,14 @@
 //! The lab's comparison of states. Scenarios find only stale objects that a snapshot contains.
 
-use lab::Lab;
+use lab::{Lab, needs};
 
-/// The changes by a command, as lines of a snapshot.
+/// The changes by a command, as lines of a snapshot. The sweeps, which use the quicker comparison, notice them too.
 fn changes(lab: &Lab, command: &str) -> String {
-    let before = lab.snapshot();
+    let (before, then) = (lab.snapshot(), lab.baseline());
     lab.host().sh(command);
-    lab.snapshot().since(&before)
+    let (seen, quickly) = (lab.snapshot().since(&before), lab.changes_since(&then));
+    assert_eq!(seen, quickly, "{command}");
+    seen
 }
 
 #[test]
@@ -58,6 +60,54 @@ fn link_local_addresses_of_plugins_are_in_the_snapshot_and_the_kernels_are_not()
         let seen = changes(&lab, command);
         assert!(seen.starts_with("host: rtnetlink\n") && seen.contains(line), "{command}: {seen}");
     }
+}
+
+#[test]
+fn changes_of_links_ports_sets_and_connections_are_seen() {
+    needs!(BridgeVlanFiltering, Nftables, TrafficControl);
+    let lab = Lab::new();
+    lab.host().sh("ip link add br0 type bridge vlan_filtering 1; ip link add v0 type veth peer name v1
+                   ip link set v0 up; ip link set v0 master br0; ip addr add 192.0.2.1/24 dev v0
+                   nft 'table inet t { set s { type inet_service; }; map m { type inet_service: verdict; }; chain c { }; }'");
+    for (command, line) in [
+        ("ip link set v0 alias someone", "alias someone"),
+        ("ip link set v1 mtu 1400", "mtu 1400"),
+        ("ip link set v1 address 02:00:00:00:00:01", "link/ether 02:00:00:00:00:01"),
+        ("ip link set v1 promisc on", "promiscuity 1"),
+        ("ip link set br0 type bridge ageing_time 100", "ageing_time 100"),
+        ("bridge link set dev v0 hairpin on", "hairpin on"),
+        ("bridge link set dev v0 isolated on", "isolated on"),
+        ("bridge vlan add dev v0 vid 7", "bridge VLANs\n"),
+        ("bridge vlan add dev br0 vid 8 self", "bridge VLANs\n"),
+        ("ip link add link v1 name v1.5 type vlan id 5", "vlan protocol 802.1Q id 5"),
+        ("ip link del v1.5", "- 5: v1.5"),
+        ("nft add element inet t s '{ 80 }'", "elements = { 80 }"),
+        ("nft add element inet t m '{ 80: drop }'", "80 : drop"),
+        ("nft add rule inet t c counter comment mine", "comment \"mine\""),
+        ("nft add chain inet t d", "chain d {"),
+        ("nft add counter inet t o", "counter o {"),
+        ("tc qdisc add dev v1 root tbf rate 8mbit burst 10k latency 25ms", "qdisc tbf"),
+        ("tc qdisc add dev v1 clsact", "qdisc clsact"),
+        (
+            "tc filter add dev v1 ingress protocol ip u32 match u32 0 0 action mirred egress redirect dev v0",
+            "mirred (Egress Redirect to device v0)",
+        ),
+        ("ip route add 198.51.100.0/24 via 192.0.2.2 dev v0 table 7", "198.51.100.0/24 via 192.0.2.2"),
+    ] {
+        let seen = changes(&lab, command);
+        assert!(seen.starts_with("host: ") && seen.contains(line), "{command}: {seen}");
+    }
+    let pod = lab.container("pod");
+    let then = lab.baseline();
+    pod.sh("ip addr add 192.0.2.9/32 dev lo");
+    assert!(lab.changes_since(&then).starts_with("pod: rtnetlink\n  + 1: lo inet 192.0.2.9/32"));
+    pod.sh("ip addr del 192.0.2.9/32 dev lo");
+    assert_eq!(lab.changes_since(&then), "");
+    // The baseline does not keep the namespace: its end of a veth pair goes with it.
+    lab.host().sh("ip link add p0 type veth peer name p1 netns pod");
+    pod.vanish();
+    lab.host().wait_until("the pair is deleted", |host| host.link("p0").is_none());
+    assert!(lab.changes_since(&then).starts_with("pod\n  - is there\n  + is gone\n"));
 }
 
 #[test]

@@ -3,7 +3,7 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use lab::{Call, Container, Lab, Outcome, PATH, Snapshot, quoted, under_test};
+use lab::{Baseline, Call, Container, Lab, Outcome, PATH, quoted, under_test};
 use serde_json::{Value, json};
 
 use crate::case::{Case, Syscall, own_calls};
@@ -30,7 +30,7 @@ pub struct Fixture {
     traffic: Option<Traffic>,
     /// Whether CHECK is meaningful. The reference's CHECK refuses some of its own results.
     check_tells: bool,
-    before: Snapshot,
+    before: Baseline,
 }
 
 impl Fixture {
@@ -58,7 +58,7 @@ impl Fixture {
         let call = target.call(&victim);
         let check_tells = come_and_go(&call);
         install_hooks(&lab, target.hit);
-        let before = lab.snapshot();
+        let before = lab.baseline();
         let claims_again = (target.staying_ports == StayingPorts::Newer).then_some(staying);
         let fixture = Self {
             services,
@@ -174,7 +174,7 @@ impl Fixture {
     pub fn changes(&self) -> String {
         // This waits for the daemon and the server, so it comes first.
         let leases = self.services.changes();
-        self.lab.snapshot().since(&self.before) + &leases
+        self.lab.changes_since(&self.before) + &leases
     }
 
     /// The changes outside of the container's namespace, which no longer exists when GC runs.

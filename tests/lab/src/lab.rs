@@ -1,6 +1,7 @@
 //! A separate machine for each test.
 
 use std::cell::RefCell;
+use std::collections::BTreeMap;
 use std::fs::{self, File};
 use std::io::Write;
 use std::marker::PhantomData;
@@ -8,13 +9,14 @@ use std::ops::Deref;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::time::Duration;
-use std::{env, thread};
+use std::{env, iter, thread};
 
 use nix::sched::{CloneFlags, setns, unshare};
 use nix::unistd::{Uid, chroot, fchdir, gettid};
 use runtime::AttachmentParameters;
 use serde_json::Value;
 
+use crate::raw_state::{RawState, Sysctls};
 use crate::snapshot::end_servers;
 use crate::under_test::test_name;
 use crate::{Call, Chain, Feature, Netns, PATH, Snapshot, Tool, mounts};
@@ -31,6 +33,33 @@ pub struct Lab {
     directories: [File; 2],
     /// Namespaces belong to a thread, so a lab must be dropped where it was created.
     _not_send: PhantomData<*const ()>,
+}
+
+/// The state of a lab at one moment. [`Lab::changes_since`] takes a snapshot only of the namespaces whose raw state
+/// differs, because snapshots take most of the time of a sweep's case.
+#[derive(Debug)]
+pub struct Baseline {
+    snapshot: Snapshot,
+    raw: RefCell<BTreeMap<String, Known>>,
+}
+
+/// A namespace's state, whose snapshot is known.
+#[derive(Debug)]
+struct Known {
+    sysctls: Sysctls,
+    state: Option<RawState>,
+}
+
+impl Known {
+    fn of(netns: &Netns) -> Self {
+        let sysctls = Sysctls::open(netns);
+        let state = RawState::of(netns, &sysctls);
+        Self { sysctls, state }
+    }
+
+    fn is_still(&self, netns: &Netns) -> bool {
+        RawState::of(netns, &self.sysctls) == self.state
+    }
 }
 
 /// A container as plugins see it: a namespace and an id.
@@ -173,8 +202,36 @@ impl Lab {
 
     /// The state of all of the lab's namespaces and files.
     pub fn snapshot(&self) -> Snapshot {
+        Snapshot::take(self.namespaces().iter())
+    }
+
+    /// The present state, to look for changes quickly and often.
+    pub fn baseline(&self) -> Baseline {
+        let namespaces = self.namespaces().into_iter();
+        let raw = namespaces.map(|netns| (netns.name().to_owned(), Known::of(&netns))).collect();
+        Baseline { raw: RefCell::new(raw), snapshot: self.snapshot() }
+    }
+
+    /// The changes since then, as [`Snapshot::since`] describes them.
+    pub fn changes_since(&self, then: &Baseline) -> String {
+        let namespaces = self.namespaces();
+        let mut raw = then.raw.borrow_mut();
+        let is_same = |netns: &Netns| raw.get(netns.name()).is_some_and(|known| known.is_still(netns));
+        let changed: Vec<_> = namespaces.iter().filter(|netns| !is_same(netns)).collect();
+        let states: Vec<_> = changed.iter().map(|netns| Known::of(netns)).collect();
+        let now = Snapshot::take(changed.iter().copied());
+        for (netns, state) in changed.into_iter().zip(states) {
+            // The snapshot is of this state only if the state is still the same.
+            if now.of(netns.name()).since(&then.snapshot).is_empty() && state.is_still(netns) {
+                raw.insert(netns.name().to_owned(), state);
+            }
+        }
+        now.since(&then.snapshot)
+    }
+
+    fn namespaces(&self) -> Vec<Netns> {
         let others = self.others.borrow();
-        Snapshot::take(std::iter::once(&self.host).chain(others.iter()))
+        iter::once(&self.host).chain(others.iter()).cloned().collect()
     }
 
     /// With FERRULE_HOLD, a failed test's machine stays until the test is interrupted.

@@ -4,11 +4,15 @@ use std::collections::BTreeMap;
 use std::fmt::Write;
 use std::fs;
 use std::net::Ipv6Addr;
+use std::os::fd::OwnedFd;
 use std::os::unix::fs::FileTypeExt;
 use std::path::Path;
 
+use nix::dir::{Dir, Type};
+use nix::fcntl::{OFlag, openat};
 use nix::sys::signal::{Signal, kill};
-use nix::unistd::Pid;
+use nix::sys::stat::Mode;
+use nix::unistd::{Pid, read};
 
 use crate::{Feature, Netns, firewalld};
 
@@ -63,6 +67,12 @@ impl Snapshot {
         sections.insert("disk".to_owned(), files);
         sections.insert("servers of names".to_owned(), servers());
         Self(sections)
+    }
+
+    /// Only the sections of a namespace.
+    pub(crate) fn of(&self, netns: &str) -> Self {
+        let sections = self.0.iter().filter(|(title, _)| title.split(':').next() == Some(netns));
+        Self(sections.map(|(title, lines)| (title.clone(), lines.clone())).collect())
     }
 
     /// Leaves out a namespace.
@@ -189,7 +199,7 @@ fn is_link_local_of_the_kernel(words: &[&str]) -> bool {
 }
 
 /// Queueing disciplines that were added. The kernel's own have the handle 0.
-fn traffic_control(netns: &Netns) -> Vec<String> {
+pub(crate) fn traffic_control(netns: &Netns) -> Vec<String> {
     let qdiscs = lines(&netns.sh("tc qdisc show"));
     let set = qdiscs.iter().map(|line| line.split_whitespace().collect::<Vec<_>>());
     let set: Vec<_> = set.filter(|words| words.get(2).is_some_and(|handle| *handle != "0:")).collect();
@@ -214,7 +224,7 @@ fn without_number_after(word: &str, words: &[&str]) -> String {
     kept.collect::<Vec<_>>().join(" ")
 }
 
-fn legacy(netns: &Netns) -> Vec<String> {
+pub(crate) fn legacy(netns: &Netns) -> Vec<String> {
     let tables = |family| format!("/proc/thread-self/net/{family}_tables_names");
     let any = netns
         .run(|| ["ip", "ip6"].map(|family| fs::read_to_string(tables(family)).is_ok_and(|t| !t.is_empty())));
@@ -229,7 +239,7 @@ fn legacy(netns: &Netns) -> Vec<String> {
 }
 
 /// Translated UDP flows. Other connections end with the container, and need not be flushed.
-fn translated(netns: &Netns) -> Vec<String> {
+pub(crate) fn translated(netns: &Netns) -> Vec<String> {
     // Debian's kernel does not have this file.
     let table = netns.run(|| fs::read_to_string("/proc/thread-self/net/nf_conntrack")).unwrap_or_else(|_| {
         let list = |family| netns.exec(&["conntrack", "-L", "-f", family]);
@@ -256,7 +266,7 @@ fn translation(line: &str) -> Option<String> {
 /// left is among the links.
 fn sysctls(netns: &Netns) -> Vec<String> {
     let mut all = BTreeMap::new();
-    netns.run(|| read_settings(Path::new("/proc/sys/net"), "", &mut all));
+    netns.run(|| settings(|key, file| drop(all.insert(key, one_read(&file)))));
     let usual = |key: &str| {
         let parts: Vec<_> = key.split('/').collect();
         let [family, kind, name, setting] = parts[..] else { return false };
@@ -268,19 +278,49 @@ fn sysctls(netns: &Netns) -> Vec<String> {
         };
         name != other && all.get(key) == all.get(&format!("{family}/{kind}/{other}/{setting}"))
     };
-    let shown = all.iter().filter(|(key, _)| !NO_SETTINGS.contains(&key.as_str()) && !usual(key));
+    let shown = all.iter().filter(|(key, _)| !usual(key));
     shown.map(|(key, value)| format!("{key} = {value}")).collect()
 }
 
-fn read_settings(dir: &Path, prefix: &str, all: &mut BTreeMap<String, String>) {
-    for entry in fs::read_dir(dir).into_iter().flatten().flatten() {
+/// Opens each file relative to its directory, because looking up long paths takes most of the time.
+fn each_setting(mut dir: Dir, prefix: &str, job: &mut impl FnMut(String, OwnedFd)) {
+    let entries: Vec<_> = dir.iter().flatten().collect();
+    for entry in entries.iter().filter(|entry| !entry.file_name().to_bytes().starts_with(b".")) {
         let key = format!("{prefix}{}", entry.file_name().to_string_lossy());
-        if entry.file_type().is_ok_and(|kind| kind.is_dir()) {
-            read_settings(&entry.path(), &format!("{key}/"), all);
-        } else {
-            all.insert(key, fs::read_to_string(entry.path()).unwrap_or_default().trim().to_owned());
+        let flags = OFlag::O_CLOEXEC;
+        if entry.file_type() == Some(Type::Directory) {
+            if let Ok(inner) = Dir::openat(&dir, entry.file_name(), flags, Mode::empty()) {
+                each_setting(inner, &format!("{key}/"), job);
+            }
+        } else if let Ok(file) = openat(&dir, entry.file_name(), flags, Mode::empty()) {
+            job(key, file);
         }
     }
+}
+
+/// A setting's value. One read(2) returns all of it.
+fn one_read(file: &OwnedFd) -> String {
+    let mut bytes = [0; 4096];
+    let length = read(file, &mut bytes).unwrap_or_default();
+    String::from_utf8_lossy(&bytes[..length]).trim().to_owned()
+}
+
+/// Calls `job` with each setting of the calling thread's namespace.
+fn settings(mut job: impl FnMut(String, OwnedFd)) {
+    let job = |key: String, file| {
+        if !NO_SETTINGS.contains(&&*key) {
+            job(key, file)
+        }
+    };
+    let directory = Dir::open("/proc/sys/net", OFlag::O_CLOEXEC, Mode::empty());
+    each_setting(directory.expect("open the directory of settings"), "", &mut { job });
+}
+
+/// Opens every sysctl of the calling thread's namespace.
+pub(crate) fn open_sysctls() -> Vec<OwnedFd> {
+    let mut files = Vec::new();
+    settings(|_, file| files.push(file));
+    files
 }
 
 /// The command lines of dnsname's servers on the lab's host. dnsmasq's processes for TCP have the arguments of their parent.
