@@ -116,6 +116,15 @@ fn storms() -> Vec<Scenario> {
             churn(dual_stack, 300, 16),
         )
         .rolling(),
+        // The reference would need several minutes for each run.
+        Scenario::new(
+            "Kubernetes chain, dual stack, rolling: 1 000 containers by 100 workers",
+            KUBERNETES,
+            churn(dual_stack, 1_000, 100),
+        )
+        .of(&["ADD and DEL of all"])
+        .without_reference()
+        .untraced(),
         Scenario::new(
             "Kubernetes chain, dual stack, 100 containers by 100 workers, in unrest",
             KUBERNETES,
