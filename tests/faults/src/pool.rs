@@ -65,6 +65,9 @@ pub(crate) fn run<J: Job>(workers: usize, jobs: &[J], report: impl Fn(&str) + Sy
     outcomes.into_inner().expect("no worker panics")
 }
 
+/// The tracked connections of a lab become more with each case, and each case reads them all.
+const CASES_PER_FIXTURE: usize = 200;
+
 fn work<J: Job>(
     jobs: &[J],
     next: &AtomicUsize,
@@ -72,8 +75,11 @@ fn work<J: Job>(
     report: &(impl Fn(&str) + Sync),
 ) {
     let mut fixture: Option<(usize, Fixture)> = None;
+    let mut cases = 0;
     while let Some(job) = jobs.get(next.fetch_add(1, Ordering::Relaxed)) {
-        if fixture.as_ref().is_none_or(|(of, _)| *of != job.fixture_index()) {
+        cases += 1;
+        let is_worn = cases % CASES_PER_FIXTURE == 0;
+        if is_worn || fixture.as_ref().is_none_or(|(of, _)| *of != job.fixture_index()) {
             // Leave the old lab before entering a new one.
             drop(fixture.take());
             fixture = Some((job.fixture_index(), job.fixture()));
