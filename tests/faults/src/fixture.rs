@@ -3,7 +3,7 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use lab::{Baseline, Call, Container, Lab, Outcome, PATH, quoted, under_test};
+use lab::{Baseline, Call, Container, Lab, Moment, Outcome, PATH, quoted, under_test};
 use serde_json::{Value, json};
 
 use crate::case::{Case, Syscall, own_calls};
@@ -175,6 +175,16 @@ impl Fixture {
         // This waits for the daemon and the server, so it comes first.
         let leases = self.services.changes();
         self.lab.changes_since(&self.before) + &leases
+    }
+
+    /// The present state, to compare it soon.
+    pub(crate) fn moment(&self) -> (Moment, String) {
+        (self.lab.moment(), self.services.changes())
+    }
+
+    /// Whether nothing has changed since then.
+    pub(crate) fn is_as_at(&self, (moment, leases): &(Moment, String)) -> bool {
+        self.services.changes() == *leases && self.lab.is_as_at(moment)
     }
 
     /// The changes outside of the container's namespace, which no longer exists when GC runs.

@@ -66,15 +66,16 @@ fn main() -> ExitCode {
         return ExitCode::from(2);
     };
     let cores = available_parallelism().map_or(1, usize::from);
+    // The workers mostly wait for the kernel, which deletes links.
+    let workers = 6 * cores;
     match options.what.as_deref() {
         Some("leases") => leases(&options, cores),
         Some("daemon") => daemon(&options, cores),
         Some("races") => races(options.seconds),
-        Some("compound") => compound(&options, 3 * cores),
-        Some("links") => hits(&options, 3 * cores, Target::is_of_a_rare_kind),
-        // The workers mostly wait for the kernel.
-        Some(_) => disk(&options, 3 * cores),
-        None => hits(&options, 3 * cores, |_| true),
+        Some("compound") => compound(&options, workers),
+        Some("links") => hits(&options, workers, Target::is_of_a_rare_kind),
+        Some(_) => disk(&options, workers),
+        None => hits(&options, workers, |_| true),
     }
 }
 

@@ -1,6 +1,7 @@
 //! Verifies the state after a fault or a kill.
 
 use lab::{Call, Outcome, under_test};
+use serde_json::Value;
 
 use crate::case::Case;
 use crate::compound::Pair;
@@ -53,13 +54,12 @@ impl Cleanup {
 
 /// Runs a command with a fault. It must succeed, or fail with one error object and leave nothing. None: not reached.
 pub fn fault(fixture: &Fixture, command: &str, case: &Case) -> Option<Verdict> {
+    if command == "CHECK" {
+        return check_fault(fixture, case);
+    }
     let prev = fixture.prepare(command);
-    let attached = if command == "CHECK" { fixture.changes() } else { String::new() };
-    let Some(run) = fixture.hit(command, prev.as_ref(), case) else {
-        fixture.del().ok();
-        return None;
-    };
-    let after_run = judge(fixture, command, &run, &attached);
+    let run = reached(fixture, command, prev.as_ref(), case)?;
+    let after_run = judge(fixture, command, &run, "");
     let after_cleanup = match (command, run.succeeded()) {
         // GC was the cleanup already.
         ("GC", true) => None,
@@ -72,6 +72,37 @@ pub fn fault(fixture: &Fixture, command: &str, case: &Case) -> Option<Verdict> {
         after_cleanup,
         dirty: command == "GC" && fixture.is_dirty(),
     })
+}
+
+/// The same for CHECK, which must not change the attachment. It is enough that the kernel's answers are the same. If
+/// they are not, the case is repeated with a comparison of texts: the kernel completes an interface a moment after ADD.
+fn check_fault(fixture: &Fixture, case: &Case) -> Option<Verdict> {
+    let prev = fixture.prepare("CHECK");
+    let attached = fixture.moment();
+    let run = reached(fixture, "CHECK", prev.as_ref(), case)?;
+    let verdict = |run: &Outcome, attached: Option<&str>| Verdict {
+        succeeded: run.succeeded(),
+        after_run: improper(run).or_else(|| judge(fixture, "CHECK", run, attached?)),
+        after_cleanup: cleanup(fixture, Cleanup::Del, false),
+        dirty: false,
+    };
+    if fixture.is_as_at(&attached) {
+        return Some(verdict(&run, None));
+    }
+    fixture.del().ok();
+    let prev = fixture.prepare("CHECK");
+    let attached = fixture.changes();
+    let run = reached(fixture, "CHECK", prev.as_ref(), case)?;
+    Some(verdict(&run, Some(&attached)))
+}
+
+/// Runs a command with a fault. None: not reached. The attachment is removed then.
+fn reached(fixture: &Fixture, command: &str, prev: Option<&Value>, case: &Case) -> Option<Outcome> {
+    let run = fixture.hit(command, prev, case);
+    if run.is_none() {
+        fixture.del().ok();
+    }
+    run
 }
 
 /// Runs an ADD with a fault, and another fault in the rollback. The error must report it, and the next DEL or GC must
@@ -115,7 +146,7 @@ pub(crate) fn pair(fixture: &Fixture, pair: &Pair, with: Cleanup) -> Option<Verd
 fn judge(fixture: &Fixture, command: &str, run: &Outcome, attached: &str) -> Option<String> {
     let succeeded = run.succeeded();
     let after_run = match command {
-        _ if !succeeded && run.judged().is_err() => Some(format!("no proper error: {run:?}")),
+        _ if improper(run).is_some() => improper(run),
         "ADD" if succeeded => fixture.check_objects(&run.ok_result()),
         // A failed removal may leave what it could not remove.
         "DEL" | "GC" if !succeeded => None,
@@ -124,6 +155,11 @@ fn judge(fixture: &Fixture, command: &str, run: &Outcome, attached: &str) -> Opt
         _ => left(&fixture.changes()),
     };
     after_run.map(|what| if succeeded { what } else { format!("{what}{}", run.stdout) })
+}
+
+/// A failure without an error object.
+fn improper(run: &Outcome) -> Option<String> {
+    (!run.succeeded() && run.judged().is_err()).then(|| format!("no proper error: {run:?}"))
 }
 
 /// Runs a command in a faulty environment. The same rules apply, and the error must name the fault.
@@ -176,10 +212,7 @@ fn complaint(command: &str, run: &Outcome, fault: &EnvFault) -> Option<String> {
 /// Kills a command. Its files must be complete, the cleanup must remove them, and the next ADD must succeed.
 pub fn kill(fixture: &Fixture, command: &str, case: &Case, with: Cleanup) -> Option<Verdict> {
     let prev = fixture.prepare(command);
-    let Some(_) = fixture.hit(command, prev.as_ref(), case) else {
-        fixture.del().ok();
-        return None;
-    };
+    reached(fixture, command, prev.as_ref(), case)?;
     // A client cannot know about the kill.
     fixture.is_called();
     let torn = fixture.torn_leases();

@@ -43,6 +43,13 @@ pub struct Baseline {
     raw: RefCell<BTreeMap<String, Known>>,
 }
 
+/// The raw state of a lab at one moment.
+#[derive(Debug)]
+pub struct Moment {
+    namespaces: Vec<(Known, Netns)>,
+    others: Snapshot,
+}
+
 /// A namespace's state, whose snapshot is known.
 #[derive(Debug)]
 struct Known {
@@ -227,6 +234,18 @@ impl Lab {
             }
         }
         now.since(&then.snapshot)
+    }
+
+    /// The present state, without texts of the namespaces.
+    pub fn moment(&self) -> Moment {
+        let namespaces = self.namespaces().into_iter().map(|netns| (Known::of(&netns), netns));
+        Moment { namespaces: namespaces.collect(), others: Snapshot::without_namespaces() }
+    }
+
+    /// Whether everything is as it was. If not, a snapshot may still be the same: see [`Baseline`].
+    pub fn is_as_at(&self, moment: &Moment) -> bool {
+        moment.namespaces.iter().all(|(known, netns)| known.is_still(netns))
+            && moment.others == Snapshot::without_namespaces()
     }
 
     fn namespaces(&self) -> Vec<Netns> {

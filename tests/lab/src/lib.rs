@@ -45,7 +45,7 @@ use std::any::Any;
 pub use call::Call;
 pub use chain::Chain;
 pub use feature::Feature;
-pub use lab::{Baseline, Container, Lab, write_program};
+pub use lab::{Baseline, Container, Lab, Moment, write_program};
 pub use neighbour::Neighbour;
 pub use netns::{Netns, PATH, quoted};
 pub use outcome::{CniError, Outcome};

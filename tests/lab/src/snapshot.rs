@@ -69,6 +69,11 @@ impl Snapshot {
         Self(sections)
     }
 
+    /// Only files and servers.
+    pub(crate) fn without_namespaces() -> Self {
+        Self::take([].into_iter())
+    }
+
     /// Only the sections of a namespace.
     pub(crate) fn of(&self, netns: &str) -> Self {
         let sections = self.0.iter().filter(|(title, _)| title.split(':').next() == Some(netns));
