@@ -208,7 +208,7 @@ impl Target {
         self.hit == Hit::Runtime
     }
 
-    /// The commands to test. The reference has no GC and no STATUS (docs/reference-quirks.md#gc, #status). cnitool's GC
+    /// The commands to test. For the reference, those that both of its releases have. cnitool's GC
     /// looks for dead containers, and those of the sweeps are alive.
     pub fn commands(&self) -> impl Iterator<Item = &'static str> + use<> {
         let (count, runtime) = (if under_test().reference { 3 } else { COMMANDS.len() }, self.is_runtime());
