@@ -134,7 +134,10 @@ const GETSETELEM: u16 = NFTABLES | 13;
 /// Tables, chains, rules, sets, objects and flowtables.
 const GET_EACH: [u16; 6] =
     [NFTABLES | 1, NFTABLES | 4, NFTABLES | 7, NFTABLES | 10, NFTABLES | 19, NFTABLES | 23];
+/// Attributes of a rule.
+const HANDLE: u16 = 3;
 const LIST_OF_EXPRESSIONS: u16 = 4;
+const POSITION: u16 = 6;
 
 /// IFLA_EXT_MASK with RTEXT_FILTER_BRVLAN and RTEXT_FILTER_SKIP_STATS.
 const WITH_VLANS: [u8; 8] = [8, 0, 29, 0, 10, 0, 0, 0];
@@ -154,8 +157,9 @@ impl Answer {
             RTM_NEWQDISC => {
                 [payload.get(..16)?.to_vec(), without(&payload[20..], &[&[3], &[4], &[7]])].concat()
             }
-            NEWCHAIN => [vec![payload[0]], without(payload.get(4..)?, &[&[8]])].concat(),
-            NEWRULE => [vec![payload[0]], without_counters(payload.get(4..)?)].concat(),
+            // Handles change if a rule is replaced by the same one.
+            NEWCHAIN => [vec![payload[0]], without(payload.get(4..)?, &[&[2], &[8]])].concat(),
+            NEWRULE => [vec![payload[0]], rule(payload.get(4..)?)].concat(),
             // Without the generation of the ruleset.
             _ if kind & 0xff00 == NFTABLES => [vec![payload[0]], payload.get(4..)?.to_vec()].concat(),
             _ => payload.to_vec(),
@@ -203,24 +207,32 @@ fn without(bytes: &[u8], paths: &[&[u16]]) -> Vec<u8> {
         if inside.contains(&&[][..]) {
             continue;
         }
-        all.extend(kind.to_ne_bytes());
-        if inside.is_empty() { all.extend(value) } else { all.extend(without(value, &inside)) }
+        if inside.is_empty() {
+            append(kind, value, &mut all)
+        } else {
+            append(kind, &without(value, &inside), &mut all)
+        }
     }
     all
 }
 
-/// A rule's attributes without the values of its counters.
-fn without_counters(bytes: &[u8]) -> Vec<u8> {
+fn append(kind: u16, value: &[u8], to: &mut Vec<u8>) {
+    to.extend(kind.to_ne_bytes());
+    to.extend(value.len().to_ne_bytes());
+    to.extend(value);
+}
+
+/// A rule's attributes without its handle and position, and without the values of its counters.
+fn rule(bytes: &[u8]) -> Vec<u8> {
     let mut all = Vec::new();
-    for (kind, value) in attributes(bytes) {
-        all.extend(kind.to_ne_bytes());
+    for (kind, value) in attributes(bytes).filter(|(kind, _)| ![HANDLE, POSITION].contains(kind)) {
         if kind != LIST_OF_EXPRESSIONS {
-            all.extend(value);
-            continue;
-        }
-        for (_, expression) in attributes(value) {
-            let counts = attributes(expression).any(|(kind, name)| kind == 1 && name == b"counter\0");
-            all.extend(if counts { b"counter" } else { expression });
+            append(kind, value, &mut all);
+        } else {
+            for (_, expression) in attributes(value) {
+                let counts = attributes(expression).any(|(kind, name)| kind == 1 && name == b"counter\0");
+                all.extend(if counts { b"counter" } else { expression });
+            }
         }
     }
     all
