@@ -1,6 +1,9 @@
 //! The lab's comparison of states. Scenarios find only stale objects that a snapshot contains.
 
+use std::io::Read;
+
 use lab::{Lab, needs};
+use nix::fcntl::{FcntlArg, OFlag, fcntl};
 
 /// The changes by a command, as lines of a snapshot. The sweeps, which use the quicker comparison, notice them too.
 fn changes(lab: &Lab, command: &str) -> String {
@@ -108,6 +111,17 @@ fn changes_of_links_ports_sets_and_connections_are_seen() {
     pod.vanish();
     lab.host().wait_until("the pair is deleted", |host| host.link("p0").is_none());
     assert!(lab.changes_since(&then).starts_with("pod\n  - is there\n  + is gone\n"));
+}
+
+#[test]
+fn a_baseline_keeps_no_pipe_of_another_thread_open() {
+    let lab = Lab::new();
+    let (mut reader, writer) = std::io::pipe().unwrap();
+    let _then = lab.baseline();
+    drop(writer);
+    // With another copy of the writer, there would be no end, but nothing to read yet (EAGAIN).
+    fcntl(&reader, FcntlArg::F_SETFL(OFlag::O_NONBLOCK)).unwrap();
+    assert_eq!(reader.read(&mut [0; 1]).ok(), Some(0));
 }
 
 #[test]

@@ -1,6 +1,7 @@
 //! A namespace's state as the kernel's answers to dumps, which is cheap to compare: a [`Snapshot`](crate::Snapshot)
 //! starts eight programs for each namespace.
 
+use std::fs;
 use std::iter;
 use std::os::fd::{AsRawFd, OwnedFd};
 use std::sync::mpsc::{Receiver, Sender, channel};
@@ -13,6 +14,7 @@ use nix::sys::socket::{
     AddressFamily, MsgFlags, NetlinkAddr, SockFlag, SockProtocol, SockType, recv, sendto, socket,
 };
 use nix::sys::uio::pread;
+use nix::unistd::close;
 
 use crate::Netns;
 use crate::snapshot::{legacy, open_sysctls, traffic_control, translated};
@@ -65,6 +67,7 @@ impl Sysctls {
         allow_many_files();
         thread::spawn(move || {
             unshare(CloneFlags::CLONE_FILES).expect("stop sharing descriptors");
+            close_all();
             // In a thread that ends, because this one must not keep the namespace alive.
             let files = if netns.path().exists() { netns.run(open_sysctls) } else { Vec::new() };
             for () in requested {
@@ -82,6 +85,15 @@ impl Sysctls {
         self.requests.send(()).expect("the thread lives as long as this");
         self.values.recv().expect("the thread lives as long as this")
     }
+}
+
+/// Closes the calling thread's copies of all descriptors. Among them may be another thread's end of a pipe, whose reader
+/// waits until all copies are closed.
+fn close_all() {
+    let own = fs::read_dir("/proc/thread-self/fd").expect("list descriptors");
+    let open: Vec<i32> = own.flatten().filter_map(|entry| entry.file_name().to_str()?.parse().ok()).collect();
+    // One of them was that of the list itself.
+    open.into_iter().filter(|fd| *fd > 2).for_each(|fd| close(fd).unwrap_or_default());
 }
 
 /// Appends a value, or the error in place of it. One read(2) returns all of a value.
