@@ -250,13 +250,12 @@ fn rule(bytes: &[u8]) -> Vec<u8> {
     all
 }
 
-/// A netlink socket in the calling thread's namespace.
-struct Dumps(OwnedFd);
+/// A netlink socket in the calling thread's namespace. None: the kernel lacks the protocol, so there is nothing to list.
+struct Dumps(Option<OwnedFd>);
 
 impl Dumps {
     fn open(protocol: SockProtocol) -> Self {
-        let socket = socket(AddressFamily::Netlink, SockType::Raw, SockFlag::SOCK_CLOEXEC, protocol);
-        Self(socket.expect("open a netlink socket"))
+        Self(socket(AddressFamily::Netlink, SockType::Raw, SockFlag::SOCK_CLOEXEC, protocol).ok())
     }
 
     /// Links, bridge VLANs, addresses, routes, rules, neighbours and queueing disciplines.
@@ -301,16 +300,17 @@ impl Dumps {
         const DONE: u16 = 3;
         const ERROR: u16 = 2;
         const REQUEST_DUMP: u16 = 0x301;
+        let Some(socket) = &self.0 else { return Vec::new() };
         let length = u32::try_from(16 + body.len()).expect("a short request");
         let mut request = length.to_ne_bytes().to_vec();
         request.extend([kind.to_ne_bytes(), REQUEST_DUMP.to_ne_bytes()].concat());
         request.extend([0; 8]);
         request.extend(body);
-        let fd = self.0.as_raw_fd();
-        sendto(fd, &request, &NetlinkAddr::new(0, 0), MsgFlags::empty()).expect("send a request");
+        sendto(socket.as_raw_fd(), &request, &NetlinkAddr::new(0, 0), MsgFlags::empty())
+            .expect("send a request");
         let (mut all, mut buffer) = (Vec::new(), vec![0; 1 << 15]);
         loop {
-            let length = recv(fd, &mut buffer, MsgFlags::empty()).expect("receive an answer");
+            let length = recv(socket.as_raw_fd(), &mut buffer, MsgFlags::empty()).expect("receive an answer");
             let mut rest = &buffer[..length];
             while rest.len() >= 16 {
                 let number = |at: usize| u16::from_ne_bytes([rest[at], rest[at + 1]]);
