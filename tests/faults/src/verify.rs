@@ -59,7 +59,7 @@ pub fn fault(fixture: &Fixture, command: &str, case: &Case) -> Option<Verdict> {
     }
     let prev = fixture.prepare(command);
     let run = reached(fixture, command, prev.as_ref(), case)?;
-    let after_run = judge(fixture, command, &run, "");
+    let after_run = judge(fixture, command, &run, None);
     let after_cleanup = match (command, run.succeeded()) {
         // GC was the cleanup already.
         ("GC", true) => None,
@@ -82,7 +82,7 @@ fn check_fault(fixture: &Fixture, case: &Case) -> Option<Verdict> {
     let run = reached(fixture, "CHECK", prev.as_ref(), case)?;
     let verdict = |run: &Outcome, attached: Option<&str>| Verdict {
         succeeded: run.succeeded(),
-        after_run: improper(run).or_else(|| judge(fixture, "CHECK", run, attached?)),
+        after_run: judge(fixture, "CHECK", run, attached),
         after_cleanup: cleanup(fixture, Cleanup::Del, false),
         dirty: false,
     };
@@ -142,24 +142,19 @@ pub(crate) fn pair(fixture: &Fixture, pair: &Pair, with: Cleanup) -> Option<Verd
     })
 }
 
-/// Checks the answer and the state after a command. CHECK must not change `attached`.
-fn judge(fixture: &Fixture, command: &str, run: &Outcome, attached: &str) -> Option<String> {
+/// Checks the answer and the state after a command. CHECK must not change `attached`, unless that was compared already.
+fn judge(fixture: &Fixture, command: &str, run: &Outcome, attached: Option<&str>) -> Option<String> {
     let succeeded = run.succeeded();
     let after_run = match command {
-        _ if improper(run).is_some() => improper(run),
+        _ if !succeeded && run.judged().is_err() => Some(format!("no proper error: {run:?}")),
         "ADD" if succeeded => fixture.check_objects(&run.ok_result()),
         // A failed removal may leave what it could not remove.
         "DEL" | "GC" if !succeeded => None,
         "GC" => left(&fixture.changes_of_the_host()),
-        "CHECK" => (fixture.changes() != attached).then(|| "CHECK changed the state".to_owned()),
+        "CHECK" => (fixture.changes() != attached?).then(|| "CHECK changed the state".to_owned()),
         _ => left(&fixture.changes()),
     };
     after_run.map(|what| if succeeded { what } else { format!("{what}{}", run.stdout) })
-}
-
-/// A failure without an error object.
-fn improper(run: &Outcome) -> Option<String> {
-    (!run.succeeded() && run.judged().is_err()).then(|| format!("no proper error: {run:?}"))
 }
 
 /// Runs a command in a faulty environment. The same rules apply, and the error must name the fault.
@@ -180,7 +175,7 @@ pub fn env_fault(fixture: &Fixture, command: &str, fault: &EnvFault) -> Verdict 
         true if command == "ADD" && call.plugin() == "flannel" && run.stdout.contains(ROLLBACK_FAILED) => {
             None
         }
-        true => judge(fixture, command, &run, &attached),
+        true => judge(fixture, command, &run, Some(&attached)),
     };
     let after_run = touched.or_else(judge).or_else(|| complaint(command, &run, fault).filter(|_| begun));
     let after_cleanup = match (command, succeeded) {

@@ -12,7 +12,8 @@ use nix::dir::{Dir, Type};
 use nix::fcntl::{OFlag, openat};
 use nix::sys::signal::{Signal, kill};
 use nix::sys::stat::Mode;
-use nix::unistd::{Pid, read};
+use nix::sys::uio::pread;
+use nix::unistd::Pid;
 
 use crate::{Feature, Netns, firewalld};
 
@@ -271,7 +272,12 @@ fn translation(line: &str) -> Option<String> {
 /// left is among the links.
 fn sysctls(netns: &Netns) -> Vec<String> {
     let mut all = BTreeMap::new();
-    netns.run(|| settings(|key, file| drop(all.insert(key, one_read(&file)))));
+    netns.run(|| {
+        settings(|key, file| {
+            let value = value_of(&file).unwrap_or_default();
+            all.insert(key, String::from_utf8_lossy(&value).trim().to_owned());
+        });
+    });
     let usual = |key: &str| {
         let parts: Vec<_> = key.split('/').collect();
         let [family, kind, name, setting] = parts[..] else { return false };
@@ -303,11 +309,11 @@ fn each_setting(mut dir: Dir, prefix: &str, job: &mut impl FnMut(String, OwnedFd
     }
 }
 
-/// A setting's value. One read(2) returns all of it.
-fn one_read(file: &OwnedFd) -> String {
+/// A setting's value, at any time while its file is open. One read(2) returns all of it.
+pub(crate) fn value_of(file: &OwnedFd) -> nix::Result<Vec<u8>> {
     let mut bytes = [0; 4096];
-    let length = read(file, &mut bytes).unwrap_or_default();
-    String::from_utf8_lossy(&bytes[..length]).trim().to_owned()
+    let length = pread(file, &mut bytes, 0)?;
+    Ok(bytes[..length].to_vec())
 }
 
 /// Calls `job` with each setting of the calling thread's namespace.
