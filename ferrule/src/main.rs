@@ -5,29 +5,13 @@ use std::process::ExitCode;
 
 use cni::multicall::{self, Entry};
 
-/// A new plugin is one line here, and one in Cargo.toml.
-const PLUGINS: &[Entry] = &[
-    Entry::of::<bandwidth::Bandwidth>(),
-    Entry::of::<bridge::Bridge>(),
-    Entry::of::<dhcp::Dhcp>(),
-    Entry::of::<dnsname::Dnsname>(),
-    Entry::of::<dummy::Dummy>(),
-    Entry::of::<firewall::Firewall>(),
-    Entry::of::<flannel::Flannel>(),
-    Entry::of::<host_device::HostDevice>(),
-    Entry::of::<host_local::HostLocal>(),
-    Entry::of::<ipvlan::Ipvlan>(),
-    Entry::of::<loopback::Loopback>(),
-    Entry::of::<macvlan::Macvlan>(),
-    Entry::of::<portmap::Portmap>(),
-    Entry::of::<ptp::Ptp>(),
-    Entry::of::<sbr::Sbr>(),
-    Entry::of::<static_ipam::Static>(),
-    Entry::of::<tap::Tap>(),
-    Entry::of::<tuning::Tuning>(),
-    Entry::of::<vlan::Vlan>(),
-    Entry::of::<vrf::VrfPlugin>(),
-];
+macro_rules! entries {
+    ($($plugin:ident::$name:ident,)*) => {
+        &[$(Entry::of::<all_plugins::$plugin::$name>(),)*]
+    };
+}
+
+const PLUGINS: &[Entry] = all_plugins::for_each_plugin!(entries);
 
 #[global_allocator]
 static HEAP: heap::Arena = heap::Arena::new();

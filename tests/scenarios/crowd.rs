@@ -4,20 +4,17 @@ use std::collections::BTreeSet;
 use std::path::Path;
 use std::thread;
 
-use lab::{Container, Feature, Lab, beyond_reference, needs, skip, under_test};
+use lab::{Container, Lab, beyond_reference, needs, skip, under_test};
 use serde_json::{Value, json};
 
 use crate::common::{cable, host_local, ips, leases};
 use crate::field::effects::{self, Attached};
 use crate::field::{self, stubs};
-
-/// Plugins that create many interfaces on one link of the host. Add new plugins here.
-const ON_ONE_MASTER: [(&str, Feature); 3] =
-    [("macvlan", Feature::Macvlan), ("ipvlan", Feature::Ipvlan), ("vlan", Feature::Vlan)];
+use crate::on_master::{self, Kind};
 
 #[test]
 fn a_hundred_containers_by_sixteen_workers_on_one_master_attach_and_detach_without_errors_or_leftovers() {
-    for (plugin, _) in ON_ONE_MASTER.into_iter().filter(|(_, needs)| needs.is_there()) {
+    for Kind { plugin, .. } in on_master::KINDS.into_iter().filter(|kind| kind.feature.is_there()) {
         let lab = Lab::new();
         cable(&lab);
         let links = lab.host().link_names();

@@ -11,9 +11,9 @@ use crate::common::{
 };
 
 /// A plugin whose interfaces are on a master.
-struct Kind {
-    plugin: &'static str,
-    feature: Feature,
+pub struct Kind {
+    pub plugin: &'static str,
+    pub feature: Feature,
     /// The kernel's module.
     module: &'static str,
     /// Required keys, as JSON.
@@ -23,6 +23,9 @@ struct Kind {
     /// An attribute of the link, and its value for these keys.
     attribute: (&'static str, &'static str),
 }
+
+/// All of them.
+pub const KINDS: [Kind; 3] = [MACVLAN, IPVLAN, VLAN];
 
 const MACVLAN: Kind = Kind {
     plugin: "macvlan",

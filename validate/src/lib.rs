@@ -4,6 +4,5 @@
 mod checks;
 pub mod ranges;
 pub mod schema;
-mod suite;
 
 pub use checks::{Finding, Level, Ranges, Report};

@@ -1,25 +1,30 @@
 //! The schema of configurations: every key of a network, and of every plugin of the suite. It is the only source for
 //! `validate`, `explain`, the schemas in docs/schema/ and the tables in docs/.
 
-mod common;
 #[cfg(test)]
 mod drift;
-mod interface;
-mod ipam;
 pub mod json;
-mod link;
-mod meta;
 mod nearest;
 mod network;
-mod types;
+mod plugin;
 
+pub use cni::Role;
+pub use cni::schema::{Key, Type};
 pub use nearest::{nearest, synonym};
 pub use network::{LIST, PLUGIN};
-pub use types::{Key, Plugin, Role, Type};
+pub use plugin::Plugin;
+
+macro_rules! described {
+    ($($plugin:ident::$name:ident,)*) => {
+        &[$(Plugin::of::<all_plugins::$plugin::$name>(),)*]
+    };
+}
+
+const PLUGINS: &[Plugin] = all_plugins::for_each_plugin!(described);
 
 /// All plugins of the suite.
 pub fn plugins() -> impl Iterator<Item = &'static Plugin> {
-    interface::PLUGINS.iter().chain(ipam::PLUGINS).chain(meta::PLUGINS)
+    PLUGINS.iter()
 }
 
 /// A plugin by its name.

@@ -12,6 +12,7 @@ mod families;
 pub mod fuzz;
 mod host;
 mod key;
+mod keys;
 mod lease_client;
 mod list;
 mod location;
@@ -28,6 +29,7 @@ mod wire;
 use std::ffi::OsString;
 use std::process::ExitCode;
 
+use cni::schema::Key;
 use cni::{Add, AddResult, Check, Code, Del, Error, Gc, Plugin, Result, ResultExt, Role, Status, Undo};
 use dhcp_client::Random;
 use iface::Namespace;
@@ -43,7 +45,9 @@ pub struct Dhcp;
 
 impl Plugin for Dhcp {
     const NAME: &'static str = "dhcp";
+    const ABOUT: &'static str = "Obtains an address from a DHCP server. A daemon renews the lease.";
     const ROLE: Role = Role::Ipam;
+    const KEYS: &'static [Key] = keys::KEYS;
     type Conf = Conf;
 
     fn add(call: &Add<Conf>, undo: &mut Undo) -> Result<AddResult> {

@@ -4,6 +4,7 @@ mod allocator;
 mod conf;
 #[cfg(any(test, fuzzing))]
 pub mod fuzz;
+mod keys;
 mod range;
 mod resolv;
 mod reuse;
@@ -14,6 +15,7 @@ use std::net::IpAddr;
 use std::path::Path;
 use std::process::ExitCode;
 
+use cni::schema::Key;
 use cni::{
     Add, AddResult, Attachment, Check, Code, Del, Error, Gc, IpConfig, NetworkName, Plugin, Resource, Result,
     Role, Status, Undo,
@@ -31,8 +33,13 @@ pub struct HostLocal;
 
 impl Plugin for HostLocal {
     const NAME: &'static str = "host-local";
-    const READS_ARGS: bool = true;
+    const ABOUT: &'static str = "\
+        Allocates addresses from ranges, and stores the leases in files on this host.";
     const ROLE: Role = Role::Ipam;
+    const KEYS: &'static [Key] = keys::KEYS;
+    const ARGS: &'static [Key] = keys::ARGS;
+    const CAPABILITIES: &'static [&'static str] = &["ips", "ipRanges"];
+    const READS_ARGS: bool = true;
     type Conf = Conf;
 
     fn add(call: &Add<Conf>, undo: &mut Undo) -> Result<AddResult> {

@@ -4,7 +4,9 @@ mod addresses;
 mod conf;
 #[cfg(any(test, fuzzing))]
 pub mod fuzz;
+mod keys;
 
+use cni::schema::Key;
 use cni::{Add, AddResult, Check, Code, Del, Error, IpConfig, Plugin, Result, Role, Undo};
 
 use conf::Conf;
@@ -16,8 +18,12 @@ pub struct Static;
 /// GC has nothing to do, and STATUS checks only the configuration, so the default implementations are enough.
 impl Plugin for Static {
     const NAME: &'static str = "static";
-    const READS_ARGS: bool = true;
+    const ABOUT: &'static str = "Assigns the addresses that the configuration or the request contains.";
     const ROLE: Role = Role::Ipam;
+    const KEYS: &'static [Key] = keys::KEYS;
+    const ARGS: &'static [Key] = keys::ARGS;
+    const CAPABILITIES: &'static [&'static str] = &["ips"];
+    const READS_ARGS: bool = true;
     type Conf = Conf;
 
     fn add(call: &Add<Conf>, _: &mut Undo) -> Result<AddResult> {

@@ -10,10 +10,12 @@ mod ends;
 pub mod fuzz;
 mod ifb;
 mod kernel;
+pub mod keys;
 mod limit;
 mod redirect;
 
 use bucket::Bucket;
+use cni::schema::Key;
 use cni::{Add, AddResult, Check, Del, Failures, Gc, Plugin, Repair, Result, Role, Status, Undo};
 use conf::Conf;
 use ends::Ends;
@@ -27,7 +29,10 @@ pub struct Bandwidth;
 
 impl Plugin for Bandwidth {
     const NAME: &'static str = "bandwidth";
+    const ABOUT: &'static str = "Limits the container's traffic. A rate needs its burst.";
     const ROLE: Role = Role::Chained;
+    const KEYS: &'static [Key] = keys::KEYS;
+    const CAPABILITIES: &'static [&'static str] = &["bandwidth"];
     const REPAIRS: bool = true;
     type Conf = Conf;
 

@@ -7,6 +7,7 @@ mod firewall;
 pub mod fuzz;
 mod hosts;
 pub mod inspect;
+mod keys;
 mod listen;
 mod masq;
 mod name;
@@ -18,6 +19,7 @@ mod server;
 use std::net::IpAddr;
 use std::time::Duration;
 
+use cni::schema::Key;
 use cni::{
     Add, AddResult, Attachment, Check, CniArgs, Code, Del, Dns, Error, Failures, Gc, NetworkName, Plugin,
     Repair, Resource, Result, Role, Status, Undo,
@@ -39,7 +41,10 @@ pub struct Dnsname;
 
 impl Plugin for Dnsname {
     const NAME: &'static str = "dnsname";
+    const ABOUT: &'static str = "Resolves the names of the network's containers.";
     const ROLE: Role = Role::Chained;
+    const KEYS: &'static [Key] = keys::KEYS;
+    const CAPABILITIES: &'static [&'static str] = &["aliases"];
     const REPAIRS: bool = true;
     type Conf = Conf;
 

@@ -5,9 +5,11 @@ mod conf;
 mod firewalld;
 #[cfg(any(test, fuzzing))]
 pub mod fuzz;
+mod keys;
 mod port;
 mod rules;
 
+use cni::schema::Key;
 use cni::{
     Add, AddResult, Check, Code, Del, Error, Failures, Gc, Plugin, Repair, Result, ResultExt, Role, Status,
     Undo,
@@ -27,7 +29,9 @@ const KINDS: &[Kind] = &[Forward::KIND, Isolation::KIND, PortIsolation::KIND];
 
 impl Plugin for Firewall {
     const NAME: &'static str = "firewall";
+    const ABOUT: &'static str = "Allows the container's traffic through the host's firewall.";
     const ROLE: Role = Role::Chained;
+    const KEYS: &'static [Key] = keys::KEYS;
     const UNCHAINED: &'static str = "missing prevResult from earlier plugin";
     const REPAIRS: bool = true;
     type Conf = Conf;

@@ -4,12 +4,14 @@ mod conf;
 mod document;
 #[cfg(any(test, fuzzing))]
 pub mod fuzz;
+mod keys;
 mod saved;
 mod subnet;
 
 use std::cell::Cell;
 use std::rc::Rc;
 
+use cni::schema::Key;
 use cni::{
     Add, AddResult, Check, Code, Command, Del, Delegate, Failures, Gc, NetConf, Plugin, Repair, Result,
     ResultExt, Role, Status, Undo,
@@ -27,7 +29,10 @@ pub struct Flannel;
 
 impl Plugin for Flannel {
     const NAME: &'static str = "flannel";
+    const ABOUT: &'static str = "\
+        Calls another plugin to attach the container, with the host's subnet from flanneld.";
     const ROLE: Role = Role::Delegating;
+    const KEYS: &'static [Key] = keys::KEYS;
     const REPAIRS: bool = true;
     type Conf = Conf;
 

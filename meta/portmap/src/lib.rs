@@ -4,10 +4,12 @@
 mod conf;
 #[cfg(any(test, fuzzing))]
 pub mod fuzz;
+mod keys;
 mod localnet;
 
 use std::cell::LazyCell;
 
+use cni::schema::Key;
 use cni::{Add, AddResult, Check, Del, Failures, Gc, Plugin, Repair, Result, Role, Status, Undo};
 pub use conf::Conf;
 use iface::verify;
@@ -22,7 +24,10 @@ pub struct Portmap;
 
 impl Plugin for Portmap {
     const NAME: &'static str = "portmap";
+    const ABOUT: &'static str = "Forwards ports of the host to the container.";
     const ROLE: Role = Role::Chained;
+    const KEYS: &'static [Key] = keys::KEYS;
+    const CAPABILITIES: &'static [&'static str] = &["portMappings"];
     const REPAIRS: bool = true;
     type Conf = Conf;
 

@@ -3,12 +3,14 @@
 mod conf;
 #[cfg(any(test, fuzzing))]
 pub mod fuzz;
+mod keys;
 mod moves;
 mod source;
 
 use std::collections::BTreeSet;
 use std::net::IpAddr;
 
+use cni::schema::Key;
 use cni::{Add, AddResult, Check, Code, Del, Error, Failures, Plugin, Result, ResultExt, Role, Status, Undo};
 use iface::{Namespace, tables, verify};
 use netlink::{Link, RouteFilter};
@@ -22,7 +24,11 @@ pub struct Sbr;
 
 impl Plugin for Sbr {
     const NAME: &'static str = "sbr";
+    const ABOUT: &'static str = "\
+        Source-based routing: packets with the interface's source address leave through that \
+        interface.";
     const ROLE: Role = Role::Chained;
+    const KEYS: &'static [Key] = keys::KEYS;
     const UNCHAINED: &'static str = "This plugin must be called as chained plugin";
     type Conf = Conf;
 

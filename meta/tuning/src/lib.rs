@@ -7,9 +7,11 @@ mod conf;
 mod feature;
 #[cfg(any(test, fuzzing))]
 pub mod fuzz;
+mod keys;
 mod sysctl;
 
 use cni::backup::Backup;
+use cni::schema::Key;
 use cni::{
     Add, AddResult, Check, Code, Del, Failures, Gc, IfName, Interface, Plugin, Result, ResultExt, Role,
     Status, Undo,
@@ -27,9 +29,13 @@ pub struct Tuning;
 
 impl Plugin for Tuning {
     const NAME: &'static str = "tuning";
+    const ABOUT: &'static str = "Changes sysctls of the container and settings of its interface.";
     const ROLE: Role = Role::Chained;
-    const UNCHAINED: &'static str = "Required prevResult missing";
+    const KEYS: &'static [Key] = keys::KEYS;
+    const ARGS: &'static [Key] = keys::ARGS;
+    const CAPABILITIES: &'static [&'static str] = &["mac"];
     const READS_ARGS: bool = true;
+    const UNCHAINED: &'static str = "Required prevResult missing";
     const UNREPEATED: &'static [&'static [&'static str]] =
         &[&["sysctl"], &["args", "cni", "sysctl"], &["features"], &["args", "cni", "features"]];
     type Conf = Conf;

@@ -5,7 +5,9 @@ mod contents;
 mod device;
 #[cfg(any(test, fuzzing))]
 pub mod fuzz;
+mod keys;
 
+use cni::schema::Key;
 use cni::{Add, AddResult, Check, Code, Del, Error, Failures, Plugin, Result, ResultExt, Role, Status, Undo};
 use iface::{Namespace, tables, verify};
 use netlink::{Link, uapi::RT_TABLE_MAIN};
@@ -23,7 +25,9 @@ pub struct VrfPlugin;
 
 impl Plugin for VrfPlugin {
     const NAME: &'static str = "vrf";
+    const ABOUT: &'static str = "Puts the interface into a VRF of the container.";
     const ROLE: Role = Role::Chained;
+    const KEYS: &'static [Key] = keys::KEYS;
     const UNCHAINED: &'static str = "missing prevResult from earlier plugin";
     type Conf = Conf;
 

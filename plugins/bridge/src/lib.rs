@@ -6,11 +6,13 @@ mod conf;
 #[cfg(any(test, fuzzing))]
 pub mod fuzz;
 mod gateway;
+mod keys;
 mod lease;
 mod port;
 mod rules;
 mod vlan;
 
+use cni::schema::Key;
 use cni::{Add, AddResult, Check, Command, Del, Gc, Plugin, Repair, Result, Role, Status, Undo};
 use conf::Conf;
 use iface::{Namespace, announce, attach, creation, remove, verify, veth};
@@ -21,7 +23,11 @@ pub struct Bridge;
 
 impl Plugin for Bridge {
     const NAME: &'static str = "bridge";
+    const ABOUT: &'static str = "Attaches the container to a bridge of the host with a veth pair.";
     const ROLE: Role = Role::Interface;
+    const KEYS: &'static [Key] = keys::KEYS;
+    const ARGS: &'static [Key] = keys::ARGS;
+    const CAPABILITIES: &'static [&'static str] = &["mac"];
     const READS_ARGS: bool = true;
     const REPAIRS: bool = true;
     type Conf = Conf;

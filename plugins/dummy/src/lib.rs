@@ -3,7 +3,9 @@
 mod conf;
 #[cfg(any(test, fuzzing))]
 pub mod fuzz;
+mod keys;
 
+use cni::schema::Key;
 use cni::{Add, AddResult, Check, Command, Del, Plugin, Result, Role, Status, Undo};
 use conf::Conf;
 use iface::attach::{self, InterfaceSetup};
@@ -18,7 +20,12 @@ pub struct Dummy;
 
 impl Plugin for Dummy {
     const NAME: &'static str = "dummy";
+    const ABOUT: &'static str = "\
+        Creates a dummy interface in the container. It holds addresses, and drops all packets.";
     const ROLE: Role = Role::Interface;
+    const KEYS: &'static [Key] = keys::KEYS;
+    const ARGS: &'static [Key] = keys::ARGS;
+    const CAPABILITIES: &'static [&'static str] = &["mac"];
     type Conf = Conf;
 
     fn add(call: &Add<Conf>, undo: &mut Undo) -> Result<AddResult> {

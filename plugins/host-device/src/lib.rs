@@ -4,10 +4,12 @@ mod conf;
 mod device;
 #[cfg(any(test, fuzzing))]
 pub mod fuzz;
+mod keys;
 mod network;
 mod record;
 mod transfer;
 
+use cni::schema::Key;
 use cni::{Add, AddResult, Check, Command, Del, Failures, Gc, Interface, Plugin, Result, Role, Status, Undo};
 use conf::{Conf, lenient_selector};
 use iface::attach::{self, InterfaceSetup};
@@ -23,7 +25,12 @@ pub struct HostDevice;
 
 impl Plugin for HostDevice {
     const NAME: &'static str = "host-device";
+    const ABOUT: &'static str = "\
+        Moves a device of the host into the container. The capability deviceID or one of the first \
+        four keys selects the device. deviceID has precedence, then the keys in this order.";
     const ROLE: Role = Role::Interface;
+    const KEYS: &'static [Key] = keys::KEYS;
+    const CAPABILITIES: &'static [&'static str] = &["deviceID"];
     type Conf = Conf;
 
     fn add(call: &Add<Conf>, undo: &mut Undo) -> Result<AddResult> {

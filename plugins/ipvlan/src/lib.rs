@@ -4,7 +4,9 @@ mod conf;
 #[cfg(any(test, fuzzing))]
 pub mod fuzz;
 mod inherited;
+mod keys;
 
+use cni::schema::Key;
 use cni::{Add, AddResult, Check, Command, Del, Plugin, Result, Role, Status, Undo};
 use conf::Conf;
 use iface::attach::{self, InterfaceSetup};
@@ -16,7 +18,13 @@ pub struct Ipvlan;
 
 impl Plugin for Ipvlan {
     const NAME: &'static str = "ipvlan";
+    const ABOUT: &'static str = "\
+        Creates an ipvlan interface in the container: it shares the MAC address of an interface of the \
+        host.";
     const ROLE: Role = Role::Interface;
+    const KEYS: &'static [Key] = keys::KEYS;
+    const ARGS: &'static [Key] = keys::ARGS;
+    const CAPABILITIES: &'static [&'static str] = &["mac"];
     type Conf = Conf;
 
     fn add(call: &Add<Conf>, undo: &mut Undo) -> Result<AddResult> {

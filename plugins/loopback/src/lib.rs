@@ -1,5 +1,6 @@
 //! loopback: sets up a container's loopback interface, which every namespace has from the start.
 
+use cni::schema::Key;
 use cni::{Add, AddResult, AsWritten, Check, Code, Del, Error, IpConfig, Plugin, Result, Role, Status, Undo};
 use iface::Namespace;
 use netlink::{Link, LinkChange};
@@ -17,8 +18,9 @@ pub struct Loopback;
 
 impl Plugin for Loopback {
     const NAME: &'static str = "loopback";
+    const ABOUT: &'static str = "Sets the container's loopback interface up.";
     const ROLE: Role = Role::Interface;
-    /// There are no keys.
+    const KEYS: &'static [Key] = &[];
     type Conf = AsWritten;
 
     fn add(call: &Add<AsWritten>, undo: &mut Undo) -> Result<AddResult> {

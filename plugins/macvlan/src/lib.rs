@@ -5,9 +5,11 @@
 mod conf;
 #[cfg(any(test, fuzzing))]
 pub mod fuzz;
+mod keys;
 
 use std::path::Path;
 
+use cni::schema::Key;
 use cni::{Add, AddResult, Check, Command, Del, Plugin, Result, Role, Status, Undo};
 use conf::Conf;
 use iface::attach::{self, InterfaceSetup};
@@ -21,8 +23,14 @@ pub struct Macvlan;
 
 impl Plugin for Macvlan {
     const NAME: &'static str = "macvlan";
-    const READS_ARGS: bool = true;
+    const ABOUT: &'static str = "\
+        Creates a macvlan interface in the container: a MAC address of its own, on an interface of the \
+        host.";
     const ROLE: Role = Role::Interface;
+    const KEYS: &'static [Key] = keys::KEYS;
+    const ARGS: &'static [Key] = keys::ARGS;
+    const CAPABILITIES: &'static [&'static str] = &["mac"];
+    const READS_ARGS: bool = true;
     type Conf = Conf;
 
     fn add(call: &Add<Conf>, undo: &mut Undo) -> Result<AddResult> {

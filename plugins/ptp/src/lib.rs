@@ -3,9 +3,11 @@
 mod conf;
 #[cfg(any(test, fuzzing))]
 pub mod fuzz;
+mod keys;
 mod proxy_arp;
 mod routes;
 
+use cni::schema::Key;
 use cni::{Add, AddResult, Check, Command, Del, Gc, Plugin, Repair, Result, Role, Status, Undo};
 use conf::Conf;
 use iface::attach::{self, InterfaceSetup};
@@ -22,7 +24,13 @@ const KINDS: [Kind; 1] = [Masquerade::KIND];
 
 impl Plugin for Ptp {
     const NAME: &'static str = "ptp";
+    const ABOUT: &'static str = "\
+        Connects the container with the host by a veth pair, without a bridge. The host routes packets \
+        to the container.";
     const ROLE: Role = Role::Interface;
+    const KEYS: &'static [Key] = keys::KEYS;
+    const ARGS: &'static [Key] = keys::ARGS;
+    const CAPABILITIES: &'static [&'static str] = &["mac"];
     const REPAIRS: bool = true;
     type Conf = Conf;
 

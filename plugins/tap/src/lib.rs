@@ -4,11 +4,13 @@ mod conf;
 mod device;
 #[cfg(any(test, fuzzing))]
 pub mod fuzz;
+mod keys;
 mod label;
 
 use std::ffi::OsString;
 use std::process::ExitCode;
 
+use cni::schema::Key;
 use cni::{Add, AddResult, Check, Code, Command, Del, Error, Plugin, Result, Role, Status, Undo};
 use conf::Conf;
 use iface::attach::{self, InterfaceSetup};
@@ -25,8 +27,12 @@ pub struct Tap;
 
 impl Plugin for Tap {
     const NAME: &'static str = "tap";
-    const READS_ARGS: bool = true;
+    const ABOUT: &'static str = "Creates a tap device in the container, for a virtual machine.";
     const ROLE: Role = Role::Interface;
+    const KEYS: &'static [Key] = keys::KEYS;
+    const ARGS: &'static [Key] = keys::ARGS;
+    const CAPABILITIES: &'static [&'static str] = &["mac"];
+    const READS_ARGS: bool = true;
     type Conf = Conf;
 
     fn add(call: &Add<Conf>, undo: &mut Undo) -> Result<AddResult> {

@@ -3,8 +3,10 @@
 mod conf;
 #[cfg(any(test, fuzzing))]
 pub mod fuzz;
+mod keys;
 mod name;
 
+use cni::schema::Key;
 use cni::{Add, AddResult, Check, Code, Command, Del, Error, Plugin, Result, ResultExt, Role, Status, Undo};
 use conf::Conf;
 use iface::attach::{self, InterfaceSetup};
@@ -17,7 +19,11 @@ pub struct Vlan;
 
 impl Plugin for Vlan {
     const NAME: &'static str = "vlan";
+    const ABOUT: &'static str = "Creates a VLAN interface in the container, on an interface of the host.";
     const ROLE: Role = Role::Interface;
+    const KEYS: &'static [Key] = keys::KEYS;
+    const ARGS: &'static [Key] = keys::ARGS;
+    const CAPABILITIES: &'static [&'static str] = &["mac"];
     type Conf = Conf;
 
     fn add(call: &Add<Conf>, undo: &mut Undo) -> Result<AddResult> {

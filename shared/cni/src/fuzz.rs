@@ -12,6 +12,7 @@ use std::process::ExitCode;
 use serde_json::Value;
 
 use crate::plugin::answer;
+use crate::schema::Key;
 use crate::{
     Add, AddResult, AsWritten, Attachment, Check, CniArgs, Code, Command, ContainerId, Del, Error, Gc,
     IfName, IpConfig, NetConf, NetworkName, Plugin, PluginType, Result, Role, Status, Undo, Version, addr,
@@ -101,6 +102,8 @@ struct Idle<const CHAINED: bool>;
 
 impl<const CHAINED: bool> Plugin for Idle<CHAINED> {
     const NAME: &'static str = "idle";
+    const ABOUT: &'static str = "";
+    const KEYS: &'static [Key] = &[];
     const ROLE: Role = if CHAINED { Role::Chained } else { Role::Interface };
     const READS_ARGS: bool = !CHAINED;
     type Conf = AsWritten;

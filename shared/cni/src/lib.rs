@@ -29,6 +29,7 @@ mod plugin;
 pub mod repair;
 mod result;
 mod role;
+pub mod schema;
 mod scope;
 mod undo;
 mod validate;

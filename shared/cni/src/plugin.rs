@@ -11,6 +11,7 @@ use system::{close_later, size_limit};
 
 use crate::call::{Document, Environment, Variable};
 use crate::log::serving;
+use crate::schema::Key;
 use crate::{
     Add, AddResult, AsWritten, Check, Code, Command, Del, Error, Gc, REFERENCE_RELEASE, Repair, Result,
     ResultExt, Role, Scope, Status, Undo, Version, collect, json, repair,
@@ -20,8 +21,16 @@ use crate::{
 pub trait Plugin {
     /// Name of the executable.
     const NAME: &'static str;
+    /// The plugin's task, as a sentence without its subject.
+    const ABOUT: &'static str;
     /// Role of the plugin.
     const ROLE: Role;
+    /// Descriptions of the keys that the plugin reads, except those that every plugin has.
+    const KEYS: &'static [Key];
+    /// The keys of `args.cni` that it reads.
+    const ARGS: &'static [Key] = &[];
+    /// The capability arguments that it reads, except those of its IPAM plugin.
+    const CAPABILITIES: &'static [&'static str] = &[];
     /// Whether the plugin reads `CNI_ARGS`. If so, malformed values and unknown keys are errors.
     const READS_ARGS: bool = false;
     /// The error message if a chained plugin is the first plugin in the list: the same text as the reference's.

@@ -138,12 +138,15 @@ fn call_of<P: Plugin>(item: Item<'_>, claimed: &BTreeSet<String>) -> Result<Repa
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::schema::Key;
     use crate::{Add, AddResult, AsWritten, Code, Del, Role, Undo};
 
     struct Repairing;
 
     impl Plugin for Repairing {
         const NAME: &'static str = "repairing";
+        const ABOUT: &'static str = "";
+        const KEYS: &'static [Key] = &[];
         const ROLE: Role = Role::Chained;
         const REPAIRS: bool = true;
         type Conf = AsWritten;

@@ -3,7 +3,7 @@
 //! A recipe opens two [`Namespace`]s, the host's and the container's, reads the common keys ([`InterfaceConf`]), creates its interface
 //! ([`veth`], [`child`], or [`stacked`] on a master), and attaches it ([`attach`]): addresses are leased, configured and announced
 //! ([`announce`]). CHECK uses [`verify`]. DEL and GC use [`remove`], which finds links by their [`ownership`]. sbr and vrf move routes to
-//! another table ([`tables`]).
+//! another table ([`tables`]). The keys that plugins share are described in [`keys`].
 
 #![warn(missing_docs)]
 
@@ -15,6 +15,7 @@ pub mod conf;
 pub mod creation;
 pub mod forwarding;
 pub mod host_end;
+pub mod keys;
 mod namespace;
 pub mod ownership;
 pub mod parent;

@@ -17,6 +17,7 @@ mod firewall;
 #[cfg(any(test, fuzzing))]
 pub mod fuzz;
 mod iptables;
+pub mod keys;
 mod kind;
 mod kinds;
 #[cfg(test)]

@@ -177,6 +177,11 @@ impl Fixture {
         self.lab.changes_since(&self.before) + &leases
     }
 
+    /// Compares with the present state from now on.
+    pub fn rebase(&mut self) {
+        self.before = self.lab.baseline();
+    }
+
     /// The present state, to compare it soon.
     pub(crate) fn moment(&self) -> (Moment, String) {
         (self.lab.moment(), self.services.changes())

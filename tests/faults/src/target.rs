@@ -145,9 +145,16 @@ impl Target {
 
     /// Targets whose last plugin itself is hit, without another attachment that claims its ports.
     pub fn plugins() -> Vec<Self> {
-        Self::of(|target| {
-            target.hit == Hit::Plugin && target.staying_ports == StayingPorts::Others && !target.single
-        })
+        Self::of(Self::is_of_a_plugin)
+    }
+
+    /// The same, with those that cannot run here.
+    pub fn all_plugins() -> Vec<Self> {
+        crate::targets::all().into_iter().filter(Self::is_of_a_plugin).collect()
+    }
+
+    fn is_of_a_plugin(&self) -> bool {
+        self.hit == Hit::Plugin && self.staying_ports == StayingPorts::Others && !self.single
     }
 
     /// Its name in figures and findings.
@@ -173,7 +180,7 @@ impl Target {
     }
 
     /// What this machine lacks for the target.
-    fn lacks(&self) -> Option<String> {
+    pub fn lacks(&self) -> Option<String> {
         let feature = self.needs.iter().find(|feature| !feature.is_there());
         let of_kernel = feature.map(|feature| format!("this kernel has no {feature}"));
         of_kernel

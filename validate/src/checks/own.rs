@@ -8,8 +8,7 @@ use serde_json::{Value, json};
 
 use super::Report;
 use crate::ranges;
-use crate::schema::{Plugin, Role};
-use crate::suite;
+use crate::schema::{self, Plugin, Role};
 
 impl Report<'_> {
     /// Reports the errors with which ADD of the plugin, or of its IPAM plugin, would refuse the configuration.
@@ -28,10 +27,9 @@ impl Report<'_> {
         if ipam == Some("host-local") {
             self.gateways(node, &request);
         }
-        for name in [Some(known.name), ipam].into_iter().flatten() {
-            let refused = suite::validate(name, &request);
-            let Err(e) = refused else { continue };
-            if suite::validate(name, &with_arguments(&request, plugin.capabilities.iter())).is_ok() {
+        for part in [Some(known), ipam.and_then(schema::plugin)].into_iter().flatten() {
+            let Err(e) = part.accepts(&request) else { continue };
+            if part.accepts(&with_arguments(&request, plugin.capabilities.iter())).is_ok() {
                 continue;
             }
             let help = Some(e.details().to_owned()).filter(|details| !details.is_empty());

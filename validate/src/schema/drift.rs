@@ -1,5 +1,5 @@
 //! Tests that the schema of each plugin matches the plugin: the plugin reads all keys of the schema and no others,
-//! and accepts and refuses the values of each type. For a new plugin, add one line.
+//! and accepts and refuses the values of each type.
 
 use std::collections::BTreeSet;
 use std::fmt::Write;
@@ -15,108 +15,38 @@ use serde_json::{Value, json};
 use super::network::CAPABILITIES;
 use super::{Key, PLUGIN, Role, Type, find, plugin};
 
-#[test]
-fn the_keys_of_bandwidth_are_those_that_it_reads() {
-    Case { in_pairs: &["Rate", "Burst"], ..Case::of::<bandwidth::Bandwidth>(json!({})) }.run();
+macro_rules! tests {
+    ($($plugin:ident::$name:ident,)*) => {
+        mod the_keys_that_a_plugin_describes_are_those_that_it_reads {
+            $(#[test]
+            fn $plugin() {
+                super::Case::of::<all_plugins::$plugin::$name>().run();
+            })*
+        }
+    };
 }
 
-#[test]
-fn the_keys_of_bridge_are_those_that_it_reads() {
-    Case { in_pairs: WITH_HOST_INTERFACE, ..Case::of::<bridge::Bridge>(json!({})) }.run();
+all_plugins::for_each_plugin!(tests);
+
+/// A configuration that the plugin accepts.
+fn base(plugin: &str) -> Value {
+    match plugin {
+        "host-local" => json!({"ipam": {"subnet": "10.7.0.0/24"}}),
+        "vlan" => json!({"vlanId": 100}),
+        "vrf" => json!({"vrfname": "blue"}),
+        _ => json!({}),
+    }
 }
 
-#[test]
-fn the_keys_of_dhcp_are_those_that_it_reads() {
-    Case::of::<dhcp::Dhcp>(json!({})).run();
+/// Suffixes of keys that a plugin accepts only together.
+fn in_pairs(plugin: &str) -> &'static [&'static str] {
+    match plugin {
+        "bandwidth" => &["Rate", "Burst"],
+        // The name for one attachment must begin with that of the network.
+        "bridge" | "ptp" => &["args.cni.hostInterface"],
+        _ => &[],
+    }
 }
-
-#[test]
-fn the_keys_of_dnsname_are_those_that_it_reads() {
-    Case::of::<dnsname::Dnsname>(json!({})).run();
-}
-
-#[test]
-fn the_keys_of_dummy_are_those_that_it_reads() {
-    Case::of::<dummy::Dummy>(json!({})).run();
-}
-
-#[test]
-fn the_keys_of_firewall_are_those_that_it_reads() {
-    Case::of::<firewall::Firewall>(json!({})).run();
-}
-
-#[test]
-fn the_keys_of_flannel_are_those_that_it_reads() {
-    Case::of::<flannel::Flannel>(json!({})).run();
-}
-
-#[test]
-fn the_keys_of_host_device_are_those_that_it_reads() {
-    Case::of::<host_device::HostDevice>(json!({})).run();
-}
-
-#[test]
-fn the_keys_of_host_local_are_those_that_it_reads() {
-    Case::of::<host_local::HostLocal>(json!({"ipam": {"subnet": "10.7.0.0/24"}})).run();
-}
-
-#[test]
-fn the_keys_of_ipvlan_are_those_that_it_reads() {
-    Case::of::<ipvlan::Ipvlan>(json!({})).run();
-}
-
-#[test]
-fn the_keys_of_loopback_are_those_that_it_reads() {
-    Case::of::<loopback::Loopback>(json!({})).run();
-}
-
-#[test]
-fn the_keys_of_macvlan_are_those_that_it_reads() {
-    Case::of::<macvlan::Macvlan>(json!({})).run();
-}
-
-#[test]
-fn the_keys_of_portmap_are_those_that_it_reads() {
-    Case::of::<portmap::Portmap>(json!({})).run();
-}
-
-#[test]
-fn the_keys_of_ptp_are_those_that_it_reads() {
-    Case { in_pairs: WITH_HOST_INTERFACE, ..Case::of::<ptp::Ptp>(json!({})) }.run();
-}
-
-#[test]
-fn the_keys_of_sbr_are_those_that_it_reads() {
-    Case::of::<sbr::Sbr>(json!({})).run();
-}
-
-#[test]
-fn the_keys_of_static_are_those_that_it_reads() {
-    Case::of::<static_ipam::Static>(json!({})).run();
-}
-
-#[test]
-fn the_keys_of_tap_are_those_that_it_reads() {
-    Case::of::<tap::Tap>(json!({})).run();
-}
-
-#[test]
-fn the_keys_of_tuning_are_those_that_it_reads() {
-    Case::of::<tuning::Tuning>(json!({})).run();
-}
-
-#[test]
-fn the_keys_of_vlan_are_those_that_it_reads() {
-    Case::of::<vlan::Vlan>(json!({"vlanId": 100})).run();
-}
-
-#[test]
-fn the_keys_of_vrf_are_those_that_it_reads() {
-    Case::of::<vrf::VrfPlugin>(json!({"vrfname": "blue"})).run();
-}
-
-/// The name for one attachment must begin with that of the network.
-const WITH_HOST_INTERFACE: &[&str] = &["args.cni.hostInterface"];
 
 /// A plugin, and a configuration that it accepts.
 struct Case {
@@ -125,16 +55,21 @@ struct Case {
     check: fn(&Value) -> Result<()>,
     /// Runs DEL and GC, which read the document in their own way.
     remove: fn(&Value),
-    /// Suffixes of keys that the plugin accepts only together.
     in_pairs: &'static [&'static str],
 }
 
 impl Case {
-    fn of<P: Plugin>(base: Value) -> Self {
+    fn of<P: Plugin>() -> Self {
         let check = |document: &Value| {
             P::Conf::try_from(AsWritten::from(document.clone())).map(drop).map_err(Into::into)
         };
-        Self { plugin: plugin(P::NAME).unwrap(), base, check, remove: remove::<P>, in_pairs: &[] }
+        Self {
+            plugin: plugin(P::NAME).unwrap(),
+            base: base(P::NAME),
+            check,
+            remove: remove::<P>,
+            in_pairs: in_pairs(P::NAME),
+        }
     }
 
     fn run(&self) {

@@ -1,7 +1,7 @@
 //! Keys of a network, and those that every plugin has (SPEC.md, section 1).
 
-use super::common::{BANDWIDTH, DNS, RANGE};
-use super::types::{Key, Type, key};
+use bandwidth::keys::LIMITS;
+use cni::schema::{DNS, Key, RANGE, Type, key};
 
 /// Keys of a configuration list.
 pub const LIST: &[Key] = &[
@@ -95,7 +95,7 @@ pub const CAPABILITIES: &[Key] = &[
      They precede the configured ones.",
     ),
     key("mac", Type::Mac, "none", "MAC address of the container's interface."),
-    key("bandwidth", Type::Object(BANDWIDTH), "none", "Rate limits for the container's traffic."),
+    key("bandwidth", Type::Object(LIMITS), "none", "Rate limits for the container's traffic."),
     key("deviceID", Type::Text, "none", "Device of the host, such as a PCI address."),
     key("infinibandGUID", Type::Text, "none", "InfiniBand GUID of the container's interface."),
     key("dns", Type::Any, "none", "Settings for the container's resolver: servers, searches, options."),

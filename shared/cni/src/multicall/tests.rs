@@ -2,6 +2,7 @@ use std::cell::Cell;
 use std::sync::Mutex;
 
 use crate::exec::failure;
+use crate::schema::Key;
 use crate::{Add, AddResult, AsWritten, Check, Del, Result, Role, Undo};
 
 use super::*;
@@ -75,6 +76,8 @@ impl TryFrom<AsWritten> for Mood {
 
 impl Plugin for Moody {
     const NAME: &'static str = "moody";
+    const ABOUT: &'static str = "";
+    const KEYS: &'static [Key] = &[];
     const ROLE: Role = Role::Ipam;
     type Conf = Mood;
 

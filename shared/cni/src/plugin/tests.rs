@@ -15,6 +15,8 @@ macro_rules! plugin {
     ($plugin:ident, $role:ident) => {
         impl Plugin for $plugin {
             const NAME: &'static str = "itself";
+            const ABOUT: &'static str = "";
+            const KEYS: &'static [Key] = &[];
             const ROLE: Role = Role::$role;
             type Conf = AsWritten;
             fn add(_: &Add<AsWritten>, _: &mut Undo) -> Result<AddResult> {

@@ -1,24 +1,20 @@
-//! Keys that interface plugins share.
+//! Descriptions of keys that interface plugins share.
 
-use super::common::{MTU, U32};
-use super::types::{Key, Type, key};
+#![allow(missing_docs, reason = "each key has its description")]
 
-pub const IP_MASQ: Key = key(
-    "ipMasq",
-    Type::Bool,
-    "false",
-    "Masquerade traffic that leaves the network: it gets the host's address as its source.",
+use cni::schema::{Key, Type, key};
+
+/// An MTU in bytes. 0: the default.
+pub const MTU: Type = Type::Number(0, 65535);
+
+/// The key `mac`, in a network's configuration or in `args.cni`.
+pub const MAC: Key = key(
+    "mac",
+    Type::Mac,
+    "chosen by the kernel",
+    "MAC address of the container's interface. If several are set: runtimeConfig.mac has precedence, then \
+     args.cni.mac, then MAC of CNI_ARGS, then this key.",
 );
-
-pub const IP_MASQ_BACKEND: Key = key(
-    "ipMasqBackend",
-    Type::OneOf(&["iptables", "nftables"]),
-    "nftables if the kernel has it, else iptables",
-    "Firewall backend of ipMasq.",
-);
-
-pub const IP_MASQ_FAMILY: Key =
-    key("ipMasqFamily", Type::OneOf(&["ipv4", "ipv6"]), "both", "Masquerade only this address family.");
 
 pub const VETH_MTU: Key =
     key("mtu", MTU, "0 (the kernel's: 1500)", "MTU of both ends of the veth pair, in bytes: 68 to 65535.");
@@ -59,14 +55,6 @@ pub const LINK_IN_CONTAINER: Key = key(
     Type::Bool,
     "false",
     "The master is an interface of the container, not of the host.",
-);
-
-pub const BROADCAST_QUEUE: Key = key(
-    "bcqueuelen",
-    U32,
-    "0 (the kernel's: 1000)",
-    "Length of the master's queue of broadcast and multicast packets. All containers on the master share \
-     it. Requires Linux 5.11.",
 );
 
 pub const ENABLE_DAD: Key = key(

@@ -1,40 +1,12 @@
-//! Types of the schemas: plugin, key and value type.
-
-pub use cni::Role;
-
-/// A plugin of the suite.
-#[derive(Debug)]
-pub struct Plugin {
-    /// The name of its executable.
-    pub name: &'static str,
-    /// The plugin's role.
-    pub role: Role,
-    /// The plugin's task, as a sentence without its subject.
-    pub about: &'static str,
-    /// The keys that the plugin reads, except those that every plugin has ([`super::PLUGIN`]).
-    pub keys: &'static [Key],
-    /// The keys of `args.cni` that it reads.
-    pub args: &'static [Key],
-    /// The capability arguments that the plugin reads, except those of its IPAM plugin.
-    pub capabilities: &'static [&'static str],
-}
-
-impl Plugin {
-    /// Its role, in words.
-    pub fn role_name(&self) -> &'static str {
-        match self.role {
-            Role::Interface => "an interface plugin",
-            Role::Ipam => "an IPAM plugin, for the key ipam of another plugin",
-            Role::Chained => "a chained plugin, after an interface plugin",
-            Role::Delegating => "a plugin that calls another plugin to create the interface",
-        }
-    }
-}
+//! Descriptions of keys. Each plugin describes the keys that it reads in [`Plugin::KEYS`](crate::Plugin::KEYS). cnitool validates and explains
+//! configurations with these descriptions, and generates the JSON Schemas. A plugin's executable does not contain them.
 
 /// A key of a configuration.
 #[derive(Clone, Copy, Debug)]
 pub struct Key {
+    /// Its name.
     pub name: &'static str,
+    /// The type of its value.
     pub takes: Type,
     /// The default, in words. Empty: the key is required.
     pub default: &'static str,
@@ -43,11 +15,13 @@ pub struct Key {
 }
 
 impl Key {
+    /// Whether a configuration must have it.
     pub fn is_required(&self) -> bool {
         self.default.is_empty()
     }
 }
 
+/// A description.
 pub const fn key(name: &'static str, takes: Type, default: &'static str, about: &'static str) -> Key {
     Key { name, takes, default, about }
 }
@@ -55,26 +29,33 @@ pub const fn key(name: &'static str, takes: Type, default: &'static str, about: 
 /// The type of a key's value.
 #[derive(Clone, Copy, Debug)]
 pub enum Type {
+    /// A boolean.
     Bool,
     /// A boolean, or the string `true` or `false`.
     BoolOrText,
+    /// A string.
     Text,
     /// A version of the specification.
     Version,
     /// A whole number in a range.
     Number(i64, i64),
+    /// One of these words.
     OneOf(&'static [&'static str]),
+    /// An address.
     Ip,
     /// An address with a prefix length.
     Cidr,
     /// An address, with or without a prefix length.
     IpOrCidr,
+    /// A MAC address.
     Mac,
     /// An interface's name.
     IfName,
     /// An absolute path.
     Path,
+    /// A list of values of a type.
     List(&'static Type),
+    /// An object with these keys.
     Object(&'static [Key]),
     /// An object whose keys the user chooses.
     Map(&'static Type),
@@ -126,3 +107,38 @@ impl Type {
         }
     }
 }
+
+/// An unsigned number of 32 bits.
+pub const U32: Type = Type::Number(0, 4_294_967_295);
+
+/// Settings for a resolver.
+pub const DNS: &[Key] = &[
+    key("nameservers", Type::List(&Type::Ip), "none", "Name servers, by preference."),
+    key("domain", Type::Text, "none", "The local domain."),
+    key("search", Type::List(&Type::Text), "none", "Domains to search for short names."),
+    key("options", Type::List(&Type::Text), "none", "Options, see resolv.conf(5)."),
+];
+
+/// Consecutive addresses of one family.
+pub const RANGE: &[Key] = &[
+    key("subnet", Type::Cidr, "", "Subnet."),
+    key("rangeStart", Type::Ip, "the subnet's first", "First address that is allocated."),
+    key("rangeEnd", Type::Ip, "the subnet's last", "Last address that is allocated."),
+    key("gateway", Type::Ip, "the subnet's first", "Gateway. It is never allocated."),
+    key("exclude", Type::List(&Type::IpOrCidr), "none", "Addresses and blocks that are never allocated."),
+];
+
+/// A route.
+pub const ROUTE: &[Key] = &[
+    key("dst", Type::Cidr, "", "Destination."),
+    key("gw", Type::Ip, "the subnet's gateway", "Next hop."),
+    key("mtu", U32, "the link's", "MTU of the path, in bytes."),
+    key("advmss", U32, "what the MTU allows", "MSS to advertise, in bytes."),
+    key("priority", U32, "the kernel's", "Metric; the lowest wins."),
+    key("table", U32, "254 (main)", "Routing table."),
+    key("scope", Type::Number(0, 255), "by the gateway", "Scope: 0 global, 253 link, 254 host."),
+];
+
+/// The key `ips` of `args.cni`.
+pub const IPS: Key =
+    key("ips", Type::List(&Type::IpOrCidr), "none", "Addresses to request for the container.");

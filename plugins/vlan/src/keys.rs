@@ -1,0 +1,35 @@
+//! The keys of this plugin.
+
+use cni::schema::{Key, Type, key};
+use iface::keys::{ACCEPT_RA, ENABLE_DAD, LINK_IN_CONTAINER, MAC, MASTERS_MTU};
+
+/// The plugin's keys.
+pub const KEYS: &[Key] = &[
+    key(
+        "master",
+        Type::IfName,
+        "from the chain",
+        "Parent interface of the VLAN. Required, except in a chain: there the default is an interface of \
+         prevResult.",
+    ),
+    key(
+        "vlanId",
+        Type::Number(0, 4094),
+        "none: it is required",
+        "VLAN id. 0: frames are tagged with a priority only.",
+    ),
+    key(
+        "protocol",
+        Type::OneOf(&["802.1Q", "802.1ad"]),
+        "802.1Q",
+        "Protocol of the tag. 802.1ad: the outer tag of frames with two tags (QinQ).",
+    ),
+    MASTERS_MTU,
+    MAC,
+    LINK_IN_CONTAINER,
+    ENABLE_DAD,
+    ACCEPT_RA,
+];
+
+/// The keys of `args.cni`.
+pub const ARGS: &[Key] = &[MAC];
