@@ -79,7 +79,7 @@ pub fn state(link: &Link) -> &'static str {
 pub fn kind(link: &Link) -> Option<String> {
     match link.kind.as_ref()? {
         LinkKind::Ipvlan { mode, .. } => Some(format!("ipvlan {mode}")),
-        LinkKind::Macvlan { mode, .. } => Some(format!("macvlan {mode}")),
+        kind @ LinkKind::Macvlan { mode, .. } => Some(format!("{} {mode}", kind.name())),
         LinkKind::Tun(TunKind { tap: true, .. }) => Some("tap".to_owned()),
         LinkKind::Vlan { id, .. } => Some(format!("vlan {id}")),
         LinkKind::Vrf { table } => Some(format!("vrf table {table}")),

@@ -14,12 +14,13 @@ use crate::on_master::{self, Kind};
 
 #[test]
 fn a_hundred_containers_by_sixteen_workers_on_one_master_attach_and_detach_without_errors_or_leftovers() {
-    for Kind { plugin, .. } in on_master::KINDS.into_iter().filter(|kind| kind.feature.is_there()) {
+    for Kind { plugin, kind, keys, .. } in on_master::KINDS.into_iter().filter(Kind::is_there) {
         let lab = Lab::new();
         cable(&lab);
         let links = lab.host().link_names();
         let ipam = host_local(&[&["10.1.0.0/16"], &["fd00:1::/64"]]);
-        let call = lab.plugin(plugin).config(json!({"master": "cable", "ipam": ipam}));
+        let call = lab.plugin(plugin).config(on_master::parsed(keys));
+        let call = call.config(json!({"master": "cable", "ipam": ipam}));
         // Only vlan reads the id. A master has one interface for each.
         let pods: Vec<_> = (1..=100)
             .map(|n| {
@@ -29,13 +30,13 @@ fn a_hundred_containers_by_sixteen_workers_on_one_master_attach_and_detach_witho
             .collect();
         let results = by_workers(&pods, |(call, _)| call.add().ok_result());
         let given: BTreeSet<_> = results.iter().flat_map(ips).collect();
-        assert_eq!(given.len(), 200, "{plugin}: each has an address of each family of its own");
+        assert_eq!(given.len(), 200, "{kind}: each has an address of each family of its own");
         let attached: Vec<_> = pods.iter().zip(&results).collect();
         by_workers(&attached, |((call, _), result)| call.check(result).ok());
         by_workers(&pods, |(call, _)| call.del().ok());
-        assert!(leases().is_empty(), "{plugin}");
-        assert!(pods.iter().all(|(_, pod)| pod.link_names().is_empty()), "{plugin}");
-        assert_eq!(lab.host().link_names(), links, "{plugin}");
+        assert!(leases().is_empty(), "{kind}");
+        assert!(pods.iter().all(|(_, pod)| pod.link_names().is_empty()), "{kind}");
+        assert_eq!(lab.host().link_names(), links, "{kind}");
     }
 }
 

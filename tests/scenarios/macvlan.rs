@@ -1,6 +1,8 @@
 //! macvlan: reachability in each mode, hardware addresses, and broadcasts. Promises of all kinds on a master are in `on_master`.
 
-use lab::{Call, Lab, beyond_reference, tcp_says};
+use std::net::Ipv4Addr;
+
+use lab::{Call, Lab, beyond_reference, needs, tcp_says};
 use serde_json::{Value, json};
 
 use crate::common::{cable, container_interface, data, ips, is_up};
@@ -174,4 +176,49 @@ fn a_warning_is_logged_if_the_master_is_down() {
     let added = call.add();
     assert!(added.stderr.contains("master cable is down"), "{added:#?}");
     added.ok_result();
+}
+
+#[test]
+fn a_machine_behind_a_macvtap_is_on_the_masters_network() {
+    beyond_reference!("macvtap");
+    needs!(Macvtap);
+    let lab = Lab::new();
+    let server = lab.machine("server");
+    let pod = lab.container("pod");
+    let keys = json!({"tap": true, "mac": "02:00:00:00:00:77", "ipam": null});
+    let call = on_uplink(&lab).config(keys).on(&pod);
+    let result = call.add().ok_result();
+    {
+        let _machine = pod.machine_behind_macvtap("eth0", Ipv4Addr::new(198, 51, 100, 50));
+        assert!(server.reaches("198.51.100.50"));
+    }
+    call.check(&result).ok();
+    call.clone().config(json!({"tap": false})).check(&result).refused(999, "kind is macvtap");
+    call.del().ok();
+    assert!(pod.link("eth0").is_none());
+}
+
+/// The reference creates no macvtap, so one without an owner's alias is another program's.
+#[test]
+fn del_keeps_a_macvtap_that_another_program_created() {
+    beyond_reference!("macvtap");
+    needs!(Macvtap);
+    let lab = Lab::new();
+    let pod = lab.container("pod");
+    let call = on_cable(&lab).config(json!({"tap": true})).on(&pod);
+    pod.sh("ip link add net1 type veth peer name net2; ip link add eth0 link net1 type macvtap");
+    call.del().ok();
+    assert!(pod.link("eth0").is_some());
+}
+
+#[test]
+fn a_macvtap_on_a_macvlan_has_the_same_master() {
+    beyond_reference!("macvtap");
+    needs!(Macvtap);
+    let lab = Lab::new();
+    let pod = lab.container("pod");
+    let call = on_cable(&lab).config(json!({"tap": true, "master": "upper"})).on(&pod);
+    lab.host().sh("ip link add upper link cable type macvlan mode bridge; ip link set upper up");
+    let result = call.add().ok_result();
+    call.check(&result).ok();
 }

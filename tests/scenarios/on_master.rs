@@ -2,7 +2,7 @@
 //!
 //! Each promise is a function of a [`Kind`], and a test of each plugin: `on_master::vlan::gc_releases_the_leases_of_deleted_containers`.
 
-use lab::{Call, Feature, Lab, beyond_reference};
+use lab::{Call, Feature, Lab, beyond_reference, under_test};
 use serde_json::{Value, json};
 
 use crate::common::{
@@ -13,11 +13,13 @@ use crate::common::{
 /// A plugin whose interfaces are on a master.
 pub struct Kind {
     pub plugin: &'static str,
-    pub feature: Feature,
+    feature: Feature,
+    /// The kind of its links.
+    pub kind: &'static str,
     /// The kernel's module.
     module: &'static str,
     /// Required keys, as JSON.
-    keys: &'static str,
+    pub keys: &'static str,
     /// Keys that a second interface on the same master needs, as JSON.
     second: &'static str,
     /// An attribute of the link, and its value for these keys.
@@ -25,20 +27,31 @@ pub struct Kind {
 }
 
 /// All of them.
-pub const KINDS: [Kind; 3] = [MACVLAN, IPVLAN, VLAN];
+pub const KINDS: [Kind; 4] = [MACVLAN, MACVTAP, IPVLAN, VLAN];
 
 const MACVLAN: Kind = Kind {
     plugin: "macvlan",
     feature: Feature::Macvlan,
+    kind: "macvlan",
     module: "macvlan",
     keys: "{}",
     second: "{}",
     attribute: ("mode", "\"bridge\""),
 };
 
+const MACVTAP: Kind = Kind {
+    feature: Feature::Macvtap,
+    kind: "macvtap",
+    module: "macvtap",
+    keys: r#"{"tap": true}"#,
+    second: r#"{"tap": true}"#,
+    ..MACVLAN
+};
+
 const IPVLAN: Kind = Kind {
     plugin: "ipvlan",
     feature: Feature::Ipvlan,
+    kind: "ipvlan",
     module: "ipvlan",
     keys: "{}",
     second: "{}",
@@ -48,6 +61,7 @@ const IPVLAN: Kind = Kind {
 const VLAN: Kind = Kind {
     plugin: "vlan",
     feature: Feature::Vlan,
+    kind: "vlan",
     module: "8021q",
     keys: r#"{"vlanId": 100}"#,
     second: r#"{"vlanId": 200}"#,
@@ -55,6 +69,11 @@ const VLAN: Kind = Kind {
 };
 
 impl Kind {
+    /// Whether the kernel and the plugin under test have it.
+    pub fn is_there(&self) -> bool {
+        self.feature.is_there() && (self.kind != "macvtap" || !under_test().reference)
+    }
+
     /// A call with addresses.
     fn on(&self, lab: &Lab, master: &str) -> Call {
         let ipam = json!({"type": "host-local", "ranges": [
@@ -82,13 +101,16 @@ impl Kind {
     }
 }
 
-fn parsed(keys: &str) -> Value {
+pub fn parsed(keys: &str) -> Value {
     serde_json::from_str(keys).unwrap()
 }
 
 /// Like [`lab::needs!`].
 macro_rules! needs {
     ($kind:ident) => {
+        if $kind.kind == "macvtap" {
+            beyond_reference!("macvtap");
+        }
         if !$kind.feature.is_there() {
             lab::skip(&format!("this kernel has no {}", $kind.feature));
             return;
@@ -108,6 +130,7 @@ macro_rules! beyond_reference_of {
 macro_rules! promises {
     ($promises:tt) => {
         promises!(macvlan MACVLAN $promises);
+        promises!(macvtap MACVTAP $promises);
         promises!(ipvlan IPVLAN $promises);
         promises!(vlan VLAN $promises);
     };
@@ -152,8 +175,8 @@ fn the_result_is_the_containers_interface_as_the_kernel_has_it(kind: &Kind) {
     assert_eq!(pod.addresses("eth0"), ["198.51.100.100/24", "2001:db8:51::100/64"]);
     assert_eq!(data(&pod, "eth0", kind.attribute.0), parsed(kind.attribute.1));
     assert!(is_up(&pod, "eth0"));
-    assert_eq!(pod.link("eth0").unwrap()["linkinfo"]["info_kind"], kind.plugin);
-    assert!(!lab.host().sh("ip -d link").contains(&format!("{} ", kind.plugin)), "nothing is in the host");
+    assert_eq!(pod.link("eth0").unwrap()["linkinfo"]["info_kind"], kind.kind);
+    assert!(!lab.host().sh("ip -d link").contains(&format!("{} ", kind.kind)), "nothing is in the host");
 }
 
 fn nothing_is_left_after_del_and_a_second_del_succeeds(kind: &Kind) {
@@ -194,7 +217,7 @@ fn a_link_of_the_host_may_have_the_name_of_the_containers_one(kind: &Kind) {
     let call = kind.on(&lab, "cable").on(&pod);
     lab.host().sh("ip link add name eth0 address 02:00:00:00:00:01 type bridge");
     call.add().ok_result();
-    assert_eq!(pod.link("eth0").unwrap()["linkinfo"]["info_kind"], kind.plugin);
+    assert_eq!(pod.link("eth0").unwrap()["linkinfo"]["info_kind"], kind.kind);
     assert_eq!(lab.host().link("eth0").unwrap()["linkinfo"]["info_kind"], "bridge");
     call.del().ok();
     // Since the first ADD, host-local has its directory.

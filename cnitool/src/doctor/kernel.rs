@@ -16,7 +16,7 @@ const KINDS: &[(&str, &[(&str, &str)])] = &[
     ("bridge", &[("bridge", "bridge"), ("veth", "veth")]),
     ("dummy", &[("dummy", "dummy")]),
     ("ipvlan", &[("ipvlan", "ipvlan")]),
-    ("macvlan", &[("macvlan", "macvlan")]),
+    ("macvlan", &[("macvlan", "macvlan"), ("macvtap", "macvtap")]),
     ("ptp", &[("veth", "veth")]),
     ("tap", &[("tun", "tun")]),
     ("vlan", &[("vlan", "8021q")]),

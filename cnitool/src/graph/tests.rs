@@ -124,7 +124,7 @@ fn seven(name: &str, kind: Option<LinkKind>) -> Link {
 
 #[test]
 fn a_macvlan_is_connected_to_its_master_and_a_dummy_to_nothing() {
-    let macvlan = child(LinkKind::Macvlan { mode: MacvlanMode::Private, broadcast_queue: None });
+    let macvlan = child(LinkKind::Macvlan { tap: false, mode: MacvlanMode::Private, broadcast_queue: None });
     assert_eq!(kind(&macvlan).as_deref(), Some("macvlan private"));
     assert_eq!(trunk_of(macvlan.clone(), &[], &[seven("lan0", None)]), ("lan0".into(), "device".into()));
     assert_eq!(trunk_of(macvlan, &[], &[]), ("host".into(), "without a bridge".into()), "its master is gone");
@@ -142,7 +142,7 @@ fn a_vlan_and_an_ipvlan_are_connected_to_their_masters_and_have_a_kind() {
     }
     // A VLAN of the host is a master, too.
     let tagged = seven("lan0.5", Some(LinkKind::Vlan { id: 5, protocol: VlanProtocol::Customer }));
-    let macvlan = child(LinkKind::Macvlan { mode: MacvlanMode::Bridge, broadcast_queue: None });
+    let macvlan = child(LinkKind::Macvlan { tap: false, mode: MacvlanMode::Bridge, broadcast_queue: None });
     assert_eq!(trunk_of(macvlan, &[], &[tagged]), ("lan0.5".into(), "vlan 5".into()));
 }
 

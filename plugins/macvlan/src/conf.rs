@@ -14,6 +14,7 @@ const MODES: [MacvlanMode; 4] =
 #[derive(Debug, Default, Deserialize)]
 #[serde(default)]
 struct RawConf {
+    tap: bool,
     mode: String,
     bcqueuelen: u32,
 }
@@ -23,6 +24,8 @@ struct RawConf {
 pub struct Conf {
     /// Keys about the interface and its master.
     pub stacked: StackedConf,
+    /// `tap`: whether the interface is a macvtap.
+    pub tap: bool,
     /// `mode`: reachability between macvlans of the parent.
     pub mode: MacvlanMode,
     /// Length of the queue for broadcast and multicast packets. `None`: the kernel's default, 1000.
@@ -32,7 +35,7 @@ pub struct Conf {
 impl Conf {
     /// The kind of link to create.
     pub fn kind(&self) -> LinkKind {
-        LinkKind::Macvlan { mode: self.mode, broadcast_queue: self.broadcast_queue }
+        LinkKind::Macvlan { tap: self.tap, mode: self.mode, broadcast_queue: self.broadcast_queue }
     }
 
     /// CHECK: compares a link with the configuration.
@@ -40,7 +43,7 @@ impl Conf {
     /// # Errors
     /// If something differs.
     pub fn verify(&self, link: &Link) -> Result<()> {
-        let Some(LinkKind::Macvlan { mode, broadcast_queue }) = link.kind else {
+        let Some(LinkKind::Macvlan { mode, broadcast_queue, .. }) = link.kind else {
             return verify::of_kind(link, self.kind().name());
         };
         verify::same(link, "mode", self.mode, mode)?;
@@ -58,6 +61,7 @@ impl TryFrom<AsWritten> for Conf {
         let raw: RawConf = document.decode()?;
         Ok(Self {
             stacked: StackedConf::read(&document)?,
+            tap: raw.tap,
             mode: conf::one_of("mode", &raw.mode, &MODES)?,
             broadcast_queue: Some(raw.bcqueuelen).filter(|packets| *packets != 0),
         })

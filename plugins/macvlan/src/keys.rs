@@ -14,6 +14,12 @@ pub const KEYS: &[Key] = &[
          switch. private: not at all. passthru: one container has exclusive use of the master, with its MAC \
          address.",
     ),
+    key(
+        "tap",
+        Type::Bool,
+        "false",
+        "The interface is a macvtap: a program in the container, such as a virtual machine, has its packets.",
+    ),
     MASTERS_MTU,
     MAC,
     LINK_IN_CONTAINER,

@@ -14,8 +14,8 @@ use cni::{Add, AddResult, Check, Command, Del, Plugin, Result, Role, Status, Und
 use conf::Conf;
 use iface::attach::{self, InterfaceSetup};
 use iface::parent::Parent;
-use iface::{announce, remove};
-use netlink::{Link, Mac};
+use iface::{announce, ownership, remove};
+use netlink::{Link, LinkKind, Mac};
 
 /// The plugin `macvlan`.
 #[derive(Debug)]
@@ -57,12 +57,17 @@ impl Plugin for Macvlan {
 
     fn del(call: &Del) -> Result<()> {
         remove::with_leases(&call.net, Command::Del, |failures| {
-            failures.note(remove::child(call, Self::NAME));
+            // The reference creates no macvtap, so one without Ferrule's alias is another program's.
+            let is_own = |link: &Link| match link.kind {
+                Some(LinkKind::Macvlan { tap, .. }) => !tap || ownership::is_owned(link),
+                _ => false,
+            };
+            failures.note(remove::child_like(call, is_own).map(drop));
         })
     }
 
     fn check(call: &Check<Conf>) -> Result<()> {
-        let link = call.conf.stacked.verify(call, Self::NAME)?;
+        let link = call.conf.stacked.verify(call, call.conf.kind().name())?;
         call.conf.verify(&link)?;
         call.net.ask_ipam(Command::Check)
     }

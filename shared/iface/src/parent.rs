@@ -1,7 +1,7 @@
 //! The parent of a container's interface: the `master` of a macvlan, an ipvlan, a VLAN.
 
 use cni::{AddResult, AsWritten, Attachment, Error, IfName, Interface, Result};
-use netlink::Link;
+use netlink::{Link, LinkKind};
 use serde::Deserialize;
 
 use crate::Namespace;
@@ -83,7 +83,11 @@ impl ParentConf {
         };
         let parent = named(namespace, name, "master")?;
         // The kernel puts a macvlan on a macvlan, and an ipvlan on an ipvlan, on the latter's parent.
-        let is_sibling = ["macvlan", "ipvlan"].iter().any(|kind| parent.is(kind) && child.is(kind));
+        let is_sibling = matches!(
+            (&parent.kind, &child.kind),
+            (Some(LinkKind::Macvlan { .. }), Some(LinkKind::Macvlan { .. }))
+                | (Some(LinkKind::Ipvlan { .. }), Some(LinkKind::Ipvlan { .. }))
+        );
         let bearer = if is_sibling { parent.peer } else { Some(parent.index) };
         if child.peer == bearer { Ok(parent) } else { Err(differs(&child, "master", name, "another link")) }
     }

@@ -17,7 +17,7 @@ fn create(lab: &Lab, call: &Add<()>, kind: LinkKind, undo: &mut Undo) -> cni::Re
 }
 
 fn passthru() -> LinkKind {
-    LinkKind::Macvlan { mode: MacvlanMode::Passthru, broadcast_queue: None }
+    LinkKind::Macvlan { tap: false, mode: MacvlanMode::Passthru, broadcast_queue: None }
 }
 
 #[test]

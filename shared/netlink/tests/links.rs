@@ -9,7 +9,7 @@ use common::{Lab, bridge, lab, pair, sh};
 use netlink::{LinkChange, LinkKind, Mac, MacvlanMode, NewLink, OperState, Target};
 
 const MAC: Mac = Mac::local([1, 2, 3, 4, 5]);
-const MACVLAN: LinkKind = LinkKind::Macvlan { mode: MacvlanMode::Bridge, broadcast_queue: None };
+const MACVLAN: LinkKind = LinkKind::Macvlan { tap: false, mode: MacvlanMode::Bridge, broadcast_queue: None };
 
 #[test]
 fn a_missing_link_is_none_and_deleting_it_is_fine() {
@@ -160,7 +160,7 @@ fn a_macvlan_has_the_mode_and_the_queue_that_it_was_made_with() {
         let (parent, _) = pair(&lab.host, "up", "peer");
         let modes = [MacvlanMode::Private, MacvlanMode::Vepa, MacvlanMode::Bridge, MacvlanMode::Passthru];
         for mode in modes {
-            let kind = LinkKind::Macvlan { mode, broadcast_queue: Some(2000) };
+            let kind = LinkKind::Macvlan { tap: false, mode, broadcast_queue: Some(2000) };
             let new = NewLink { parent: Some(parent.index), ..NewLink::new("child", kind.clone()) };
             let child = lab.host.create_link(&new).unwrap();
             assert_eq!((child.kind, child.peer), (Some(kind), Some(parent.index)));

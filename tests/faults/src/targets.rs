@@ -23,6 +23,7 @@ pub fn all() -> Vec<Target> {
             bridge_alone(),
             ptp(),
             macvlan(),
+            macvtap(),
             ipvlan(),
             vlan(),
             dummy(),
@@ -88,6 +89,10 @@ fn macvlan() -> Target {
         capabilities: vec![(json!({}), [BOTH, BOTH, SYS, NONE, BOTH])],
         ..Target::default()
     }
+}
+
+fn macvtap() -> Target {
+    Target { name: "macvlan, tap", needs: &[Feature::Macvtap], ..macvlan().with(&json!({"tap": true})) }
 }
 
 fn ipvlan() -> Target {

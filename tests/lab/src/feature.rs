@@ -16,6 +16,7 @@ pub enum Feature {
     Ext4,
     Ipvlan,
     Macvlan,
+    Macvtap,
     /// Two unused network cards that are connected with each other. `FERRULE_SPARE_NICS` contains their MACs.
     SpareNics,
     Tap,
@@ -47,6 +48,9 @@ impl Feature {
             }
             Self::Macvlan => {
                 "ip link add name a0 type veth peer name a1 && ip link add link a0 name m0 type macvlan mode bridge"
+            }
+            Self::Macvtap => {
+                "ip link add name a0 type veth peer name a1 && ip link add link a0 name m0 type macvtap mode bridge"
             }
             Self::SpareNics => "[ -n \"$FERRULE_SPARE_NICS\" ]",
             Self::Tap => "ip tuntap add dev tap0 mode tap",
@@ -106,6 +110,7 @@ impl fmt::Display for Feature {
             Self::Ext4 => "ext4 on loop devices",
             Self::Ipvlan => "ipvlan interfaces",
             Self::Macvlan => "macvlan interfaces",
+            Self::Macvtap => "macvtap interfaces",
             Self::SpareNics => "spare network cards (make test-vm has)",
             Self::Tap => "tap interfaces",
             Self::TrafficControl => "traffic control: tbf, ifb, clsact, u32, mirred",

@@ -1,9 +1,10 @@
 //! A program behind a tap, such as a virtual machine, that answers for one address.
 
-use std::fs::File;
+use std::fs::{self, File};
 use std::io::{Read, Write};
 use std::net::Ipv4Addr;
 use std::os::fd::AsFd;
+use std::process;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::{self, JoinHandle};
@@ -17,6 +18,9 @@ use crate::Netns;
 
 /// The virtual machine's hardware address.
 const MAC: [u8; 6] = [2, 0, 0, 0, 0, 0x77];
+
+/// The length of the header in front of each frame of a macvtap (`struct virtio_net_hdr`, include/uapi/linux/virtio_net.h).
+const VNET_HEADER: usize = 10;
 
 /// Polling interval for the end of the machine, in milliseconds.
 const TICK: u8 = 100;
@@ -40,10 +44,28 @@ impl Netns {
             let tun = self.open_queue(tap, queues.is_some());
             let device = File::from(tun.as_fd().try_clone_to_owned().expect("a second handle"));
             let stop = Arc::clone(&stop);
-            thread::spawn(move || serve(device, address, &stop))
+            thread::spawn(move || serve(device, address, 0, &stop))
         };
         let queues = (0..queues.unwrap_or(1)).map(open).collect();
         Behind { stop, queues }
+    }
+
+    /// The same for a macvtap, whose MAC must be 02:00:00:00:00:77.
+    pub fn machine_behind_macvtap(&self, link: &str, address: Ipv4Addr) -> Behind {
+        let stop = Arc::new(AtomicBool::new(false));
+        let numbers = self.sh(&format!(
+            "unshare -m sh -ec 'mount -t sysfs sysfs /sys; cat /sys/class/net/{link}/tap*/dev'"
+        ));
+        let (major, minor) = numbers.trim().split_once(':').expect("MAJOR:MINOR");
+        let node = format!("/tmp/macvtap-{}-{minor}", process::id());
+        self.sh(&format!("mknod {node} c {major} {minor}"));
+        let device = File::options().read(true).write(true).open(&node).expect("open the macvtap");
+        fs::remove_file(&node).expect("remove the node");
+        let queue = {
+            let stop = Arc::clone(&stop);
+            thread::spawn(move || serve(device, address, VNET_HEADER, &stop))
+        };
+        Behind { stop, queues: vec![queue] }
     }
 
     /// A queue is closed only with the last copy of its descriptor. A process that another test starts has copies of
@@ -64,16 +86,17 @@ impl Netns {
     }
 }
 
-fn serve(mut device: File, address: Ipv4Addr, stop: &AtomicBool) {
+/// `header` is the number of bytes before each frame.
+fn serve(mut device: File, address: Ipv4Addr, header: usize, stop: &AtomicBool) {
     let mut frame = [0; 2048];
     while !stop.load(Ordering::Relaxed) {
         let waited = poll(&mut [PollFd::new(device.as_fd(), PollFlags::POLLIN)], TICK);
         if waited.is_ok_and(|ready| ready > 0)
             && let Ok(length) = device.read(&mut frame)
-            && let Some(reply) = answer(&frame[..length], address)
+            && let Some(reply) = answer(&frame[header..length], address)
         {
             // A tap that was set down meanwhile accepts no frame.
-            let _ = device.write(&reply);
+            let _ = device.write(&[vec![0; header], reply].concat());
         }
     }
 }

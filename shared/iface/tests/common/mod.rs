@@ -61,7 +61,8 @@ impl Lab {
 }
 
 /// The kind that `ip link add type macvlan mode bridge` creates.
-pub const MACVLAN: LinkKind = LinkKind::Macvlan { mode: MacvlanMode::Bridge, broadcast_queue: None };
+pub const MACVLAN: LinkKind =
+    LinkKind::Macvlan { tap: false, mode: MacvlanMode::Bridge, broadcast_queue: None };
 
 /// Runs a test in a thread with its own namespaces.
 pub fn lab(test: impl FnOnce(&Lab) + Send + 'static) {

@@ -27,6 +27,8 @@ pub enum LinkKind {
     },
     /// A hardware address on its parent.
     Macvlan {
+        /// Whether it is a macvtap: a program exchanges the packets with it, by a character device.
+        tap: bool,
         /// Which macvlans of the parent it reaches.
         mode: MacvlanMode,
         /// Length of the queue for broadcast and multicast packets. `None`: the kernel's default, 1000, or, when read, a kernel before
@@ -61,7 +63,8 @@ impl LinkKind {
             Self::Dummy => "dummy",
             Self::Ifb => "ifb",
             Self::Ipvlan { .. } => "ipvlan",
-            Self::Macvlan { .. } => "macvlan",
+            Self::Macvlan { tap: false, .. } => "macvlan",
+            Self::Macvlan { tap: true, .. } => "macvtap",
             Self::Tun(_) => "tun",
             Self::Veth => "veth",
             Self::Vlan { .. } => "vlan",
@@ -86,10 +89,10 @@ impl LinkKind {
                 let flag = data.get(IFLA_IPVLAN_FLAGS).and_then(read_u16).and_then(IpvlanFlag::of);
                 Self::Ipvlan { mode, flag: flag.unwrap_or(IpvlanFlag::Bridge) }
             }),
-            "macvlan" => {
+            "macvlan" | "macvtap" => {
                 data.get(IFLA_MACVLAN_MODE).and_then(read_u32).and_then(MacvlanMode::of).map(|mode| {
                     let broadcast_queue = data.get(IFLA_MACVLAN_BC_QUEUE_LEN).and_then(read_u32);
-                    Self::Macvlan { mode, broadcast_queue }
+                    Self::Macvlan { tap: name == "macvtap", mode, broadcast_queue }
                 })
             }
             "tun" => TunKind::read(data).map(Self::Tun),
@@ -118,7 +121,7 @@ impl LinkKind {
                     m.put_u16(IFLA_IPVLAN_MODE, mode.number());
                     m.put_u16(IFLA_IPVLAN_FLAGS, flag.number());
                 }
-                Self::Macvlan { mode, broadcast_queue } => {
+                Self::Macvlan { mode, broadcast_queue, .. } => {
                     m.put_u32(IFLA_MACVLAN_MODE, mode.number());
                     m.put_optional(IFLA_MACVLAN_BC_QUEUE_LEN, *broadcast_queue);
                 }
@@ -187,7 +190,10 @@ mod tests {
         let kinds = ipvlans.map(|(mode, flag)| LinkKind::Ipvlan { mode, flag });
         let vrfs = [1, 254, u32::MAX].map(|table| LinkKind::Vrf { table });
         let vlans = vlans.map(|(id, protocol)| LinkKind::Vlan { id, protocol });
-        for kind in kinds.chain(vlans).chain(vrfs) {
+        let macvlans = [(false, MacvlanMode::Bridge, None), (true, MacvlanMode::Private, Some(7))];
+        let macvlans =
+            macvlans.map(|(tap, mode, broadcast_queue)| LinkKind::Macvlan { tap, mode, broadcast_queue });
+        for kind in kinds.chain(vlans).chain(vrfs).chain(macvlans) {
             assert_eq!(read_back(&kind), Some(kind));
         }
     }
