@@ -27,8 +27,7 @@ pub const KEYS: &[Key] = &[
         "resolvConf",
         Type::Path,
         "none",
-        "File with the container's resolver settings, in the format of \
-     resolv.conf(5).",
+        "File with the container's resolver settings, in the format of resolv.conf(5).",
     ),
     key(
         "resetOnReboot",
@@ -52,8 +51,7 @@ pub const KEYS: &[Key] = &[
         "statusFailsWhenFull",
         Type::Bool,
         "false",
-        "STATUS fails with code 50 if a range set has no free \
-     address.",
+        "STATUS fails with code 50 if a range set has no free address.",
     ),
 ];
 

@@ -31,13 +31,8 @@ const INGRESS_RATE: Key = key(
     "Rate limit for traffic to the container, in bits per second; at least 8.",
 );
 
-const INGRESS_BURST: Key = key(
-    "ingressBurst",
-    BURST,
-    "0",
-    "Burst: how much the container may receive above \
- the rate, in bits.",
-);
+const INGRESS_BURST: Key =
+    key("ingressBurst", BURST, "0", "Burst: how much the container may receive above the rate, in bits.");
 
 const EGRESS_RATE: Key = key(
     "egressRate",
@@ -46,13 +41,8 @@ const EGRESS_RATE: Key = key(
     "Rate limit for traffic from the container, in bits per second; at least 8.",
 );
 
-const EGRESS_BURST: Key = key(
-    "egressBurst",
-    BURST,
-    "0",
-    "Burst: how much the container may send above the \
- rate, in bits.",
-);
+const EGRESS_BURST: Key =
+    key("egressBurst", BURST, "0", "Burst: how much the container may send above the rate, in bits.");
 
 const SHAPED_SUBNETS: Key =
     key("shapedSubnets", Type::List(&Type::Text), "none", "Not supported: must be empty.");

@@ -40,7 +40,6 @@ pub const KEYS: &[Key] = &[
         "externalSetMarkChain",
         Type::Text,
         "none",
-        "Chain that sets the mark, instead of the plugin's own \
-     chain.",
+        "Chain that sets the mark, instead of the plugin's own chain.",
     ),
 ];

@@ -18,8 +18,7 @@ pub const KEYS: &[Key] = &[
         "forceAddress",
         Type::Bool,
         "false",
-        "Replace the bridge's address if it is different from the \
-     gateway address.",
+        "Replace the bridge's address if it is different from the gateway address.",
     ),
     IP_MASQ,
     IP_MASQ_BACKEND,
@@ -35,8 +34,7 @@ pub const KEYS: &[Key] = &[
         "hairpinMode",
         Type::Bool,
         "false",
-        "Hairpin mode: the bridge may send a frame back through the \
-     port that received it.",
+        "Hairpin mode: the bridge may send a frame back through the port that received it.",
     ),
     key("promiscMode", Type::Bool, "false", "Promiscuous mode of the bridge: it accepts all frames."),
     key("vlan", Type::Number(0, 4094), "0 (none)", "Untagged VLAN of the container's bridge port."),

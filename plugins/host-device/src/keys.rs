@@ -13,8 +13,7 @@ pub const KEYS: &[Key] = &[
         "useInterfaceNetwork",
         Type::Bool,
         "false",
-        "ADD also moves the device's addresses and routes into the container. DEL restores them on \
-                 the host.",
+        "ADD also moves the device's addresses and routes into the container. DEL restores them on the host.",
     ),
     ENABLE_DAD,
     ACCEPT_RA,

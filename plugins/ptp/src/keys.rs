@@ -18,8 +18,8 @@ pub const KEYS: &[Key] = &[
         "proxyArp",
         Type::Bool,
         "false",
-        "Proxy ARP: the host's end answers the container's ARP requests for addresses that the host \
-                 reaches through other interfaces.",
+        "Proxy ARP: the host's end answers the container's ARP requests for addresses that the host reaches \
+         through other interfaces.",
     ),
     HOST_INTERFACE,
 ];

@@ -91,8 +91,7 @@ pub const CAPABILITIES: &[Key] = &[
         "ipRanges",
         Type::List(&Type::List(&Type::Object(RANGE))),
         "none",
-        "Range sets of this request. \
-     They precede the configured ones.",
+        "Range sets of this request. They precede the configured ones.",
     ),
     key("mac", Type::Mac, "none", "MAC address of the container's interface."),
     key("bandwidth", Type::Object(LIMITS), "none", "Rate limits for the container's traffic."),
