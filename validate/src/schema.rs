@@ -72,9 +72,8 @@ mod tests {
     fn the_pages_in_docs_describe_the_keys_that_are_known_here_and_no_others() {
         let docs = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("../docs");
         for plugin in plugins() {
-            let Ok(page) = std::fs::read_to_string(docs.join(format!("{}.md", plugin.name))) else {
-                continue;
-            };
+            let page = std::fs::read_to_string(docs.join(format!("{}.md", plugin.name)))
+                .unwrap_or_else(|e| panic!("docs/{}.md: {e}", plugin.name));
             let described = described(&page);
             let known = [names(plugin.keys), names(PLUGIN)].concat();
             for key in &described {

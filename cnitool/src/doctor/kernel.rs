@@ -7,21 +7,9 @@ use std::path::{Path, PathBuf};
 use netlink::{LinkKind, Netlink, NewLink};
 use netns::NetNs;
 use runtime::Result;
+use validate::schema;
 
 use super::{Finding, Host};
-
-/// The link kinds that plugins create, with the kernel modules.
-const KINDS: &[(&str, &[(&str, &str)])] = &[
-    ("bandwidth", &[("ifb", "ifb")]),
-    ("bridge", &[("bridge", "bridge"), ("veth", "veth")]),
-    ("dummy", &[("dummy", "dummy")]),
-    ("ipvlan", &[("ipvlan", "ipvlan")]),
-    ("macvlan", &[("macvlan", "macvlan"), ("macvtap", "macvtap")]),
-    ("ptp", &[("veth", "veth")]),
-    ("tap", &[("tun", "tun")]),
-    ("vlan", &[("vlan", "8021q")]),
-    ("vrf", &[("vrf", "vrf")]),
-];
 
 /// The kernel's error message for an unknown link kind.
 const UNKNOWN: &str = "Unknown device type";
@@ -31,8 +19,8 @@ pub fn links(host: &Host<'_>) -> Result<Vec<Finding>> {
     let mut needed: BTreeMap<(&str, &str), Vec<String>> = BTreeMap::new();
     for network in host.networks.iter().map(|one| &one.network) {
         for plugin in &network.plugins {
-            let kinds = KINDS.iter().find(|(name, _)| *name == plugin.kind.as_str());
-            for kind in kinds.into_iter().flat_map(|(_, kinds)| *kinds) {
+            let known = schema::plugin(plugin.kind.as_str());
+            for kind in known.into_iter().flat_map(|known| known.link_kinds) {
                 needed.entry(*kind).or_default().push(network.name.to_string());
             }
         }

@@ -33,6 +33,7 @@ impl Plugin for Bandwidth {
     const ROLE: Role = Role::Chained;
     const KEYS: &'static [Key] = keys::KEYS;
     const CAPABILITIES: &'static [&'static str] = &["bandwidth"];
+    const LINK_KINDS: &'static [(&'static str, &'static str)] = &[("ifb", "ifb")];
     const REPAIRS: bool = true;
     type Conf = Conf;
 

@@ -28,6 +28,7 @@ impl Plugin for VrfPlugin {
     const ABOUT: &'static str = "Puts the interface into a VRF of the container.";
     const ROLE: Role = Role::Chained;
     const KEYS: &'static [Key] = keys::KEYS;
+    const LINK_KINDS: &'static [(&'static str, &'static str)] = &[("vrf", "vrf")];
     const UNCHAINED: &'static str = "missing prevResult from earlier plugin";
     type Conf = Conf;
 

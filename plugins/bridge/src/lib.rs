@@ -28,6 +28,7 @@ impl Plugin for Bridge {
     const KEYS: &'static [Key] = keys::KEYS;
     const ARGS: &'static [Key] = keys::ARGS;
     const CAPABILITIES: &'static [&'static str] = &["mac"];
+    const LINK_KINDS: &'static [(&'static str, &'static str)] = &[("bridge", "bridge"), ("veth", "veth")];
     const READS_ARGS: bool = true;
     const REPAIRS: bool = true;
     type Conf = Conf;

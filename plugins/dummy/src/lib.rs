@@ -26,6 +26,7 @@ impl Plugin for Dummy {
     const KEYS: &'static [Key] = keys::KEYS;
     const ARGS: &'static [Key] = keys::ARGS;
     const CAPABILITIES: &'static [&'static str] = &["mac"];
+    const LINK_KINDS: &'static [(&'static str, &'static str)] = &[("dummy", "dummy")];
     type Conf = Conf;
 
     fn add(call: &Add<Conf>, undo: &mut Undo) -> Result<AddResult> {

@@ -25,6 +25,7 @@ impl Plugin for Ipvlan {
     const KEYS: &'static [Key] = keys::KEYS;
     const ARGS: &'static [Key] = keys::ARGS;
     const CAPABILITIES: &'static [&'static str] = &["mac"];
+    const LINK_KINDS: &'static [(&'static str, &'static str)] = &[("ipvlan", "ipvlan")];
     type Conf = Conf;
 
     fn add(call: &Add<Conf>, undo: &mut Undo) -> Result<AddResult> {

@@ -30,6 +30,7 @@ impl Plugin for Macvlan {
     const KEYS: &'static [Key] = keys::KEYS;
     const ARGS: &'static [Key] = keys::ARGS;
     const CAPABILITIES: &'static [&'static str] = &["mac"];
+    const LINK_KINDS: &'static [(&'static str, &'static str)] = &[("macvlan", "macvlan")];
     const READS_ARGS: bool = true;
     type Conf = Conf;
 

@@ -31,6 +31,7 @@ impl Plugin for Ptp {
     const KEYS: &'static [Key] = keys::KEYS;
     const ARGS: &'static [Key] = keys::ARGS;
     const CAPABILITIES: &'static [&'static str] = &["mac"];
+    const LINK_KINDS: &'static [(&'static str, &'static str)] = &[("veth", "veth")];
     const REPAIRS: bool = true;
     type Conf = Conf;
 

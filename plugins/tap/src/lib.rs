@@ -32,6 +32,7 @@ impl Plugin for Tap {
     const KEYS: &'static [Key] = keys::KEYS;
     const ARGS: &'static [Key] = keys::ARGS;
     const CAPABILITIES: &'static [&'static str] = &["mac"];
+    const LINK_KINDS: &'static [(&'static str, &'static str)] = &[("tun", "tun")];
     const READS_ARGS: bool = true;
     type Conf = Conf;
 

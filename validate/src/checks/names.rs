@@ -7,8 +7,8 @@ use runtime::text::{Node, Tree};
 use super::Report;
 use crate::schema::{self, Role};
 
-/// Plugins whose containers reach no address of their host.
-const APART: [&str; 7] = ["dummy", "host-device", "ipvlan", "loopback", "macvlan", "tap", "vlan"];
+/// The interface plugins of the suite whose containers reach addresses of their host.
+const CONNECTED: [&str; 2] = ["bridge", "ptp"];
 
 /// The name of a bridge without the key `bridge`.
 const DEFAULT_BRIDGE: &str = "cni0";
@@ -25,8 +25,8 @@ impl Report<'_> {
         let mut mains = plugins.iter().filter(is_main);
         let Some(main) = mains.next() else { return };
         let kind = kind_of(main).unwrap_or_default();
-        let are_all_apart = mains.all(|main| kind_of(main).is_some_and(|kind| APART.contains(&kind)));
-        if are_all_apart && APART.contains(&kind) {
+        let are_all_apart = mains.all(|main| kind_of(main).is_some_and(is_apart));
+        if are_all_apart && is_apart(kind) {
             let text = format!("dnsname: containers of {kind} reach no address of their host");
             self.error(dnsname.at, text).help =
                 Some("remove dnsname, or use bridge with isGateway, or ptp".to_owned());
@@ -35,6 +35,11 @@ impl Report<'_> {
             self.warning(dnsname.at, text).help = Some("set isGateway of the plugin bridge".to_owned());
         }
     }
+}
+
+/// Whether containers of a plugin reach no address of their host. Plugins of other vendors may create any interface.
+fn is_apart(kind: &str) -> bool {
+    schema::plugin(kind).is_some_and(|known| known.role == Role::Interface && !CONNECTED.contains(&kind))
 }
 
 fn kind_of(plugin: &Node) -> Option<&str> {

@@ -18,6 +18,8 @@ pub struct Plugin {
     pub args: &'static [Key],
     /// The capability arguments that the plugin reads, except those of its IPAM plugin.
     pub capabilities: &'static [&'static str],
+    /// The kinds of links that every ADD needs, each with its kernel module.
+    pub link_kinds: &'static [(&'static str, &'static str)],
     accepts: fn(&[u8]) -> Result<()>,
 }
 
@@ -30,6 +32,7 @@ impl Plugin {
             keys: P::KEYS,
             args: P::ARGS,
             capabilities: P::CAPABILITIES,
+            link_kinds: P::LINK_KINDS,
             accepts: cni::validate::<P>,
         }
     }
