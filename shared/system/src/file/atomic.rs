@@ -9,6 +9,7 @@ use std::path::Path;
 use std::process;
 use std::time::SystemTime;
 
+use nix::errno::Errno;
 use nix::fcntl::{OFlag, renameat};
 use nix::sys::stat::{FchmodatFlags, Mode, fchmodat};
 use nix::unistd::{UnlinkatFlags, unlinkat};
@@ -110,8 +111,11 @@ impl AtomicFile<'_> {
         let (name, mut file) = self.open_temporary()?;
         let written = file.write_all(content);
         drop(file);
-        written.and_then(|()| rename(&name)).inspect_err(|_| {
-            unlinkat(self.dir, name.as_str(), UnlinkatFlags::NoRemoveDir).ok();
+        written.and_then(|()| rename(&name)).map_err(|e| {
+            match unlinkat(self.dir, name.as_str(), UnlinkatFlags::NoRemoveDir) {
+                Ok(()) | Err(Errno::ENOENT) => e,
+                Err(failure) => and_stays(&e, &name, failure),
+            }
         })
     }
 
@@ -126,6 +130,14 @@ impl AtomicFile<'_> {
             }
         }
     }
+}
+
+/// Adds to an error that the temporary file stays.
+fn and_stays(error: &io::Error, temporary: &str, failure: Errno) -> io::Error {
+    let cause =
+        error.raw_os_error().map_or_else(|| error.to_string(), |n| Errno::from_raw(n).desc().to_owned());
+    let text = format!("{cause}; the rollback failed too: delete {temporary}: {}", failure.desc());
+    io::Error::new(error.kind(), text)
 }
 
 /// The end of a label that is too long for a name. Names of attachments differ at the end.
@@ -212,6 +224,23 @@ mod tests {
         fs::create_dir(place.path().join("directory")).unwrap();
         AtomicFile { name: "directory", ..file }.replace(b"five").unwrap_err();
         assert_eq!(names(place.path()), ["directory", "file", "other"].map(str::to_owned).into());
+    }
+
+    #[test]
+    fn an_error_names_the_temporary_file_that_could_not_be_deleted() {
+        let place = tempfile::tempdir().unwrap();
+        let dir = File::open(place.path()).unwrap();
+        let file = AtomicFile { dir: &dir, name: "file", label: "label" };
+        let fails = |new: &str| {
+            let temporary = place.path().join(new);
+            fs::remove_file(&temporary).and_then(|()| fs::create_dir(&temporary)).unwrap();
+            Err(io::Error::from(Errno::ENOSPC))
+        };
+        let error = file.write_and(b"text", fails).unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::StorageFull);
+        let text = error.to_string();
+        let temporary = format!("delete .new.{}.0.label: Is a directory", process::id());
+        assert!(text.starts_with("No space left on device; ") && text.ends_with(&temporary), "{text}");
     }
 
     #[test]
