@@ -617,6 +617,31 @@ fn a_sysctl_that_cannot_be_read_is_neither_set_nor_accepted_by_check() {
     call.under(&unread).check(&result).refused(5, path);
 }
 
+/// ADD fails at its last step, and the kernel refuses a request of the rollback: each one in turn.
+#[test]
+fn del_restores_what_a_failed_rollback_could_not() {
+    beyond_reference!("rollback");
+    let lab = Lab::new();
+    let pod = wired(&lab, "eth0");
+    let keys = json!({"promisc": true, "allmulti": true, "features": {"tx-checksum-ip-generic": false}});
+    let call = tuning(&lab, &pod, keys);
+    call.add().ok_result();
+    call.del().ok();
+    let before = lab.snapshot();
+    let mut failed_rollbacks = 0;
+    for nth in 1..=15 {
+        let refused = ["inject=ioctl:error=EPERM:when=7", &format!("inject=sendto:error=EPERM:when={nth}")]
+            .map(|inject| ["-e".to_owned(), inject.to_owned()])
+            .concat();
+        let strace = [["strace", "-qo", "/dev/null"].map(str::to_owned).to_vec(), refused].concat();
+        let error = call.clone().under(&strace).add().error();
+        failed_rollbacks += u8::from(error.details.contains("the rollback failed too"));
+        call.del().ok();
+        lab.snapshot().assert_same(&before);
+    }
+    assert!(failed_rollbacks > 1, "no request of a rollback was refused");
+}
+
 /// The kernel returns EIO for an unset secret (stable_secret in Documentation/networking/ip-sysctl.rst).
 #[test]
 fn a_secret_that_is_not_set_yet_can_be_set() {

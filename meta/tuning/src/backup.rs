@@ -106,7 +106,7 @@ pub fn save(backup: &Backup, saved: Saved, undo: &mut Undo) -> Result<()> {
     let bytes = serde_json::to_vec_pretty(&saved)?;
     backup.write(&bytes)?;
     let this = backup.clone();
-    undo.push(move || before.map_or_else(|| this.remove(), |bytes| this.write(&bytes)));
+    undo.push_record(move || before.map_or_else(|| this.remove(), |bytes| this.write(&bytes)));
     Ok(())
 }
 

@@ -4,7 +4,11 @@ use std::fmt;
 
 use crate::{Error, Result};
 
-type Step = Box<dyn FnOnce() -> Result<()>>;
+struct Step {
+    undo: Box<dyn FnOnce() -> Result<()>>,
+    /// Whether it is skipped if a step that was registered later could not be undone.
+    is_record: bool,
+}
 
 /// Undo steps of an ADD.
 ///
@@ -24,7 +28,13 @@ impl Undo {
 
     /// Registers an undo step.
     pub fn push<E: Into<Error>>(&mut self, step: impl FnOnce() -> Result<(), E> + 'static) {
-        self.steps.push(Box::new(|| step().map_err(Into::into)));
+        self.steps.push(Step { undo: Box::new(|| step().map_err(Into::into)), is_record: false });
+    }
+
+    /// Registers an undo step that deletes what DEL needs to undo the steps registered from now on. It is skipped if one of them fails, so that
+    /// DEL can repeat it.
+    pub fn push_record<E: Into<Error>>(&mut self, step: impl FnOnce() -> Result<(), E> + 'static) {
+        self.steps.push(Step { undo: Box::new(|| step().map_err(Into::into)), is_record: true });
     }
 
     /// Keeps a lock until everything registered from now on is undone or committed.
@@ -49,7 +59,9 @@ impl Undo {
     pub fn unwind(&mut self) -> Vec<Error> {
         let mut failures = Vec::new();
         while let Some(step) = self.steps.pop() {
-            failures.extend(step().err());
+            if !step.is_record || failures.is_empty() {
+                failures.extend((step.undo)().err());
+            }
         }
         failures
     }
@@ -92,6 +104,25 @@ mod tests {
         let failures = undo_of_three(&log).unwind();
         assert_eq!(*log.borrow(), [3, 2, 1]);
         assert_eq!(failures, [Error::config("step 2")]);
+    }
+
+    #[test]
+    fn a_record_is_kept_if_a_later_step_fails() {
+        for (fails, expected) in [(false, "a record, b, "), (true, "b, ")] {
+            let log = Rc::new(RefCell::new(String::new()));
+            let say = |text: &'static str, fails: bool| {
+                let log = Rc::clone(&log);
+                move || {
+                    log.borrow_mut().insert_str(0, text);
+                    if fails { Err(Error::config(text)) } else { Ok(()) }
+                }
+            };
+            let mut undo = Undo::new();
+            undo.push_record(say("a record, ", false));
+            undo.push(say("b, ", fails));
+            assert_eq!(undo.unwind().len(), usize::from(fails));
+            assert_eq!(*log.borrow(), expected);
+        }
     }
 
     #[test]
