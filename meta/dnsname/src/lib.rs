@@ -284,6 +284,10 @@ fn apply_removal(network: Network, hosts: &Hosts, removed: &[Entry]) -> Result<(
     network.remove_unfinished()?;
     if hosts.entries().next().is_none() {
         server::stop(&network)?;
+        // The dnsmasq that a killed ADD has started cannot be found before its execve(2). Afterwards it is found, unless its configuration is
+        // gone by then.
+        network.clear()?;
+        server::stop(&network)?;
         return network.remove();
     }
     if removed.is_empty() {

@@ -376,7 +376,14 @@ impl Network {
         Ok(false)
     }
 
-    /// Removes all files except the lock.
+    /// Removes all files except the lock: no server can be started then.
+    ///
+    /// # Errors
+    /// Code 5 if a file cannot be removed.
+    pub fn clear(&self) -> Result<()> {
+        self.remove_files().map_err(|e| self.failed("remove the files of", "", &e))
+    }
+
     fn remove_files(&self) -> io::Result<()> {
         self.remove_temporary()?;
         // The original plugin creates a copy of the hosts file, `addnhosts.old`, for a moment.

@@ -177,11 +177,15 @@ fn is_server(pid: i32) -> io::Result<bool> {
     Ok(is_trusted(pid)? && is_dnsmasq(pid)? && is_in_this_namespace(pid)?)
 }
 
-/// Whether a process belongs to root or to the server's user: any user can start a process with the server's
+/// Whether a process belongs to root or to a user of servers: any user can start a process with the server's
 /// arguments. If a process has dropped its privileges, the files about it in /proc belong to root.
 fn is_trusted(pid: i32) -> io::Result<bool> {
     let owner = unless_exited(fs::metadata(Path::new("/proc").join(pid.to_string())))?;
-    Ok(owner.is_some_and(|owner| owner.uid() == 0 || Some(owner.uid()) == server::uid()))
+    Ok(match owner.map(|owner| owner.uid()) {
+        None => false,
+        Some(0) => true,
+        Some(uid) => server::uids()?.contains(&uid),
+    })
 }
 
 /// Whether the process's executable is dnsmasq. A package upgrade replaces the file of a running server.

@@ -1,6 +1,7 @@
 //! The DNS server of a network: dnsmasq. It is started for the first container, and stopped after the last one.
 
 use std::env;
+use std::io;
 use std::net::IpAddr;
 use std::path::PathBuf;
 use std::process::{Command, Stdio};
@@ -191,13 +192,24 @@ pub fn is_silent(service: &Service) -> Result<bool> {
     Ok(probe::ask(server, &in_domain(service, "_"), server)? == Answer::Silence)
 }
 
-/// The id of the server's user. None: the user does not exist.
-pub fn uid() -> Option<u32> {
-    if network::is_rootless() { Some(0) } else { account().map(|account| account.uid.as_raw()) }
+/// The ids of the users that a server may have. It keeps its user if a package creates a preferred one later.
+///
+/// # Errors
+/// If the host's users cannot be read.
+pub fn uids() -> io::Result<Vec<u32>> {
+    if network::is_rootless() {
+        return Ok(vec![0]);
+    }
+    Ok(accounts()?.into_iter().map(|account| account.uid.as_raw()).collect())
 }
 
-fn account() -> Option<Account> {
-    USERS.iter().find_map(|name| Account::from_name(name).ok().flatten())
+/// The users that exist, by preference. A user that could not be read is not a missing one: another user would get the server.
+fn accounts() -> io::Result<Vec<Account>> {
+    let mut accounts = Vec::new();
+    for name in USERS {
+        accounts.extend(Account::from_name(name)?);
+    }
+    Ok(accounts)
 }
 
 /// The user for the server process. A rootless engine has only one user, which is root in its user namespace.
@@ -205,7 +217,8 @@ fn user() -> Result<User> {
     if network::is_rootless() {
         return Ok(User { name: "root".to_owned(), group: None });
     }
-    let account = account().ok_or_else(|| {
+    let accounts = accounts().map_err(|e| Error::io("look for the user of dnsmasq", &e))?;
+    let account = accounts.into_iter().next().ok_or_else(|| {
         Error::new(Code::Internal, format!("this host has none of the users {}", USERS.join(", ")))
             .detail("dnsmasq does not run as root: create the user dnsmasq")
     })?;

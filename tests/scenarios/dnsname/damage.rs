@@ -1,6 +1,6 @@
 //! Unusual hosts and damaged files: a narrow umask, servers that hang, links and directories of killed plugins.
 
-use std::os::unix::fs::PermissionsExt;
+use std::os::unix::fs::{MetadataExt, PermissionsExt};
 use std::os::unix::process::CommandExt;
 use std::process::Command;
 
@@ -99,6 +99,40 @@ fn a_process_of_another_user_with_the_servers_arguments_is_not_the_server() {
     assert!(fake.try_wait().unwrap().is_none(), "it gets no signal");
     fake.kill().unwrap();
     fake.wait().unwrap();
+}
+
+#[test]
+fn a_server_keeps_its_user_if_a_package_creates_another_one_and_a_user_that_cannot_be_read_is_an_error() {
+    beyond_reference!("dnsname");
+    let lab = Lab::new();
+    let networks = Networks::new(&lab, &[network(&json!({}))]);
+    let users = |more: &str| {
+        lab.host().sh(&format!(
+            "(grep -v ^dnsmasq: /etc/passwd; {more}) >/run/lab/users; cp /run/lab/users /run/lab/passwd
+             mountpoint -q /etc/passwd || mount --bind /run/lab/passwd /etc/passwd"
+        ));
+    };
+    let user = || fs::metadata(format!("/proc/{}", server_of("net").unwrap())).unwrap().uid();
+    users(":");
+    let (pod, _) = networks.attach(&lab, "pod", &[]);
+    let nobody = user();
+    users("echo dnsmasq:x:4243:65534::/:/bin/false");
+    networks.tool.says("check net pod --container-id pod");
+    networks.del("net", &pod);
+    assert!(!lab.host().sh("ss -Hlun sport = :53").contains(":53"), "the server is stopped");
+    let (pod, _) = networks.attach(&lab, "pod2", &[]);
+    assert_eq!((user(), nobody == 4243), (4243, false));
+    networks.del("net", &pod);
+
+    let list = network(&json!({}));
+    let bridge = lab.plugin("bridge").config(list["plugins"][0].clone()).on(&pod);
+    let dnsname = lab.plugin("dnsname").config(list["plugins"][1].clone()).on(&pod);
+    let call = dnsname.config(json!({"prevResult": bridge.add().ok_result()}));
+    let unread = ["strace", "-qo", "/dev/null", "-P", "/etc/passwd", "-e", "inject=open,openat:error=EMFILE"];
+    // The user of a server in another test's network is looked for, too.
+    call.clone().under(&unread.map(str::to_owned)).add().refused(5, "No file descriptors available");
+    call.del().ok();
+    assert!(!Path::new(DIRECTORIES).join("net").exists());
 }
 
 #[test]

@@ -75,6 +75,33 @@ fn a_start_of_the_server_is_repeated_if_an_interface_was_deleted_meanwhile() {
     networks.del("net", &pod);
 }
 
+/// The dnsmasq that a killed ADD has started is slow: it reads its configuration after DEL has looked for it, and before DEL removes the file.
+#[test]
+fn del_stops_a_server_that_a_killed_add_has_started_and_that_reads_its_configuration_meanwhile() {
+    beyond_reference!("dnsname");
+    let lab = Lab::new();
+    let pod = lab.container("pod");
+    let list = network(&json!({}));
+    let bridge = lab.plugin("bridge").config(list["plugins"][0].clone()).on(&pod);
+    let dnsname = lab.plugin("dnsname").config(list["plugins"][1].clone()).on(&pod);
+    let call = dnsname.config(json!({"prevResult": bridge.add().ok_result()}));
+    write_program(&lab.dir().join("dnsmasq"), "#!/bin/sh\nsleep 1; exec /usr/sbin/dnsmasq \"$@\"\n");
+    let slow = call.clone().env("PATH", &format!("{}:{PATH}", lab.dir().display()));
+    let is_running = || lab.host().sh("ss -Hlun sport = :53").contains(":53");
+    // The server of an ADD that is not killed.
+    slow.add().ok_result();
+    assert!(is_running());
+    call.del().ok();
+    assert!(!is_running());
+
+    let killed = slow.under(&["timeout", "--foreground", "-s", "KILL", "0.5"].map(str::to_owned)).add();
+    assert!(killed.stdout.is_empty(), "{killed:#?}");
+    let delay = "inject=unlink,unlinkat:delay_enter=2000000:when=1";
+    call.under(&["strace", "-qo", "/dev/null", "-e", delay].map(str::to_owned)).del().ok();
+    // One that starts even later finds no configuration, and exits.
+    until("no server runs", || !is_running());
+}
+
 /// The original plugin kills any process whose id is in the pid file.
 #[test]
 fn a_process_that_is_not_the_networks_server_gets_no_signal() {
