@@ -211,6 +211,26 @@ fn del_keeps_a_macvtap_that_another_program_created() {
     assert!(pod.link("eth0").is_some());
 }
 
+/// Between the creation of the link and its alias, too.
+#[test]
+fn del_removes_the_macvtap_of_a_killed_add() {
+    beyond_reference!("macvtap");
+    needs!(Macvtap);
+    let lab = Lab::new();
+    let pod = lab.container("pod");
+    let call = on_cable(&lab).config(json!({"tap": true})).on(&pod);
+    let mut left = 0;
+    for nth in 1..=8 {
+        let kill = format!("inject=recvmsg:signal=KILL:when={nth}");
+        call.clone().under(&["strace", "-qo", "/dev/null", "-e", &kill].map(str::to_owned)).add();
+        let is_without_alias = |link: &Value| link["ifalias"].is_null();
+        left += u8::from(pod.link("eth0").is_some_and(|link| is_without_alias(&link)));
+        call.del().ok();
+        assert!(pod.link("eth0").is_none(), "killed at answer {nth}");
+    }
+    assert!(left > 0, "no ADD was killed before the link had its alias");
+}
+
 #[test]
 fn a_macvtap_on_a_macvlan_has_the_same_master() {
     beyond_reference!("macvtap");

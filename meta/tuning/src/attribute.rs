@@ -41,7 +41,11 @@ impl Attribute {
         // Registered before the change, which may succeed although the kernel's answer is lost.
         if let Some(before) = self.of(link) {
             let (sandbox, link) = (sandbox.clone(), link.clone());
-            undo.push(move || before.restore(&sandbox, &link).context(|| format!("restore {before}")));
+            undo.push(move || match before.restore(&sandbox, &link) {
+                // The kernel refused the change, and then this one, too.
+                Err(_) if before.is_of(&sandbox, &link) => Ok(()),
+                restored => restored.context(|| format!("restore {before}")),
+            });
         }
         self.restore(sandbox, link).map_err(|e| {
             let code = match &e {
@@ -59,6 +63,11 @@ impl Attribute {
     /// If the kernel refuses, or its answer is lost.
     pub fn restore(self, sandbox: &Namespace, link: &Link) -> netlink::Result<()> {
         sandbox.nl.change_link(link, &self.change())
+    }
+
+    /// Whether the kernel reports this value of a link.
+    fn is_of(self, sandbox: &Namespace, link: &Link) -> bool {
+        sandbox.nl.link(&link.name).is_ok_and(|now| now.and_then(|now| self.of(&now)) == Some(self))
     }
 
     fn change(self) -> LinkChange<'static> {

@@ -51,7 +51,11 @@ impl<'a> Offload<'a> {
             return Ok(());
         }
         let (before, known, there, own) = (self.before(), self.before.clone(), sandbox.clone(), link.clone());
-        undo.push(move || there.nl.set_features(&own, &known, &before).context(|| "restore features"));
+        undo.push(move || match there.nl.set_features(&own, &known, &before) {
+            // The kernel refused the change, and then this one, too.
+            Err(_) if are_requested(&before, &there, &own) => Ok(()),
+            restored => restored.context(|| "restore features"),
+        });
         sandbox.nl.set_features(link, &self.before, self.values)?;
         match differing(self.values, &sandbox.nl.features(link)?).next() {
             None => Ok(()),
@@ -91,6 +95,14 @@ pub fn restore(values: &Values, sandbox: &Namespace, link: &Link) -> netlink::Re
         return Ok(());
     }
     sandbox.nl.set_features(link, &sandbox.nl.features(link)?, values)
+}
+
+/// Whether the kernel reports that these features are requested.
+fn are_requested(values: &Values, sandbox: &Namespace, link: &Link) -> bool {
+    let now = sandbox.nl.features(link);
+    now.is_ok_and(|now| {
+        values.iter().all(|(name, on)| now.get(name).is_some_and(|found| found.requested == *on))
+    })
 }
 
 fn differing<'a>(

@@ -58,9 +58,9 @@ impl Plugin for Macvlan {
 
     fn del(call: &Del) -> Result<()> {
         remove::with_leases(&call.net, Command::Del, |failures| {
-            // The reference creates no macvtap, so one without Ferrule's alias is another program's.
+            // The reference creates no macvtap, so one that Ferrule has not created is another program's.
             let is_own = |link: &Link| match link.kind {
-                Some(LinkKind::Macvlan { tap, .. }) => !tap || ownership::is_owned(link),
+                Some(LinkKind::Macvlan { tap, .. }) => !tap || ownership::is_of(&call.net.name, link),
                 _ => false,
             };
             failures.note(remove::child_like(call, is_own).map(drop));

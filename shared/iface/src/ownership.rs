@@ -59,6 +59,11 @@ pub fn is_owned(link: &Link) -> bool {
     link.alias.strip_prefix(ALIAS).is_some_and(|rest| rest.starts_with(' '))
 }
 
+/// Whether Ferrule has created a link for this network: it has the alias, or the network's group as long as it has none.
+pub fn is_of(network: &NetworkName, link: &Link) -> bool {
+    owner(link, network).is_some() || (link.alias.is_empty() && link.group == group(network))
+}
+
 /// Whether GC of a network deletes a link. `has_name` is whether the link has the name of an attachment's link: without an alias, nothing
 /// else is known.
 pub fn is_taken(
@@ -121,6 +126,20 @@ mod tests {
             assert!(!is_owned(&theirs));
         }
         assert_eq!(alias(&net, &at(&"c".repeat(250), "eth0")), None);
+    }
+
+    #[test]
+    fn a_link_is_of_its_network_from_the_start() {
+        let net = NetworkName::parse("net").unwrap();
+        for (alias, group, expected) in [
+            ("", group(&net), true),
+            ("cni net pod eth0", 0, true),
+            ("", 0, false),
+            ("cni other pod eth0", 0, false),
+            ("of an administrator", group(&net), false),
+        ] {
+            assert_eq!(is_of(&net, &link("eth0", alias, group)), expected, "{alias:?} {group}");
+        }
     }
 
     #[test]

@@ -5,7 +5,7 @@ use std::path::Path;
 use std::time::{Duration, Instant};
 use std::{fmt, fs, thread};
 
-use lab::dhcp::{DhcpSite, STATE};
+use lab::dhcp::DhcpSite;
 use lab::{Container, Lab};
 
 /// Containers and the addresses that the server reserves for them. The addresses are known, so they are on the
@@ -58,7 +58,6 @@ impl Dhcp {
         let at_server = fs::read_to_string("/run/lab/server.leases").unwrap_or_default();
         let has_one = |id: &&str| at_server.contains(&client(id));
         Leases {
-            unseen: unseen(),
             unanswered: listed.iter().filter(|one| one["address"].is_null()).count(),
             at_daemon: listed
                 .iter()
@@ -69,26 +68,17 @@ impl Dhcp {
     }
 }
 
-fn unseen() -> usize {
-    let records = fs::read_dir(STATE).into_iter().flatten().flatten();
-    records
-        .filter(|file| fs::read_to_string(file.path()).is_ok_and(|text| text.contains("\"seen\":false")))
-        .count()
-}
-
 /// Containers with leases, by their names.
 struct Leases {
     /// The number of containers without an address yet.
     unanswered: usize,
-    /// The number of records in which the daemon has not noted yet that the address is on the link.
-    unseen: usize,
     at_daemon: BTreeSet<String>,
     at_server: BTreeSet<String>,
 }
 
 impl Leases {
     fn agree(&self) -> bool {
-        (self.unanswered, self.unseen) == (0, 0) && self.at_daemon == self.at_server
+        self.unanswered == 0 && self.at_daemon == self.at_server
     }
 }
 
