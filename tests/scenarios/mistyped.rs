@@ -1,6 +1,7 @@
 //! A key of the wrong type, for every plugin and key: ADD refuses it by name. DEL and GC work nevertheless.
 
-use cni::Plugin;
+use cni::schema::paths;
+use cni::{Plugin, Role};
 use faults::{Fixture, Target};
 use lab::{Call, beyond_reference, skip};
 use serde_json::{Value, json};
@@ -10,7 +11,7 @@ macro_rules! tests {
         mod del_and_gc_work_with_a_mistyped_key {
             $(#[test]
             fn $plugin() {
-                super::work_with_a_mistyped_key(<all_plugins::$plugin::$name as super::Plugin>::NAME);
+                super::work_with_a_mistyped_key::<all_plugins::$plugin::$name>();
             })*
         }
     };
@@ -19,19 +20,21 @@ macro_rules! tests {
 all_plugins::for_each_plugin!(tests);
 
 /// The first target of a plugin is tested with every key, the others (with another backend) with the plugin's own keys.
-fn work_with_a_mistyped_key(plugin: &str) {
+fn work_with_a_mistyped_key<P: Plugin>() {
     beyond_reference!("lenient-del");
+    // An IPAM plugin's keys are in another plugin's configuration.
+    let place = if P::ROLE == Role::Ipam { "ipam." } else { "" };
+    let own: Vec<_> = paths(P::KEYS, place).into_iter().map(|(path, _)| path).collect();
     let targets = Target::all_plugins();
-    let targets: Vec<_> = targets.iter().filter(|target| target.plugin() == plugin).collect();
-    assert!(!targets.is_empty(), "tests/faults/src/targets.rs has no target for {plugin}");
+    let targets: Vec<_> = targets.iter().filter(|target| target.plugin() == P::NAME).collect();
+    assert!(!targets.is_empty(), "tests/faults/src/targets.rs has no target for {}", P::NAME);
     for (n, target) in targets.into_iter().enumerate() {
         if let Some(why) = target.lacks() {
             skip(&format!("{}: {why}", target.name));
             continue;
         }
         let mut trial = Trial { fixture: Fixture::new(target), target };
-        let own = trial.own_keys();
-        let keys = if n == 0 { with_everybodys(own) } else { own };
+        let keys = if n == 0 { with_everybodys(own.clone()) } else { own.clone() };
         let faults: String = keys.iter().map(|path| trial.faults(path)).collect();
         assert!(faults.is_empty(), "{}:\n{faults}", target.name);
     }
@@ -48,17 +51,6 @@ struct Trial<'a> {
 }
 
 impl Trial<'_> {
-    /// The paths of the keys that only this plugin has.
-    fn own_keys(&self) -> Vec<String> {
-        let plugin = self.target.plugin();
-        let schema = self.fixture.lab().cnitool().json(&format!("explain {plugin}"));
-        let mut keys = vec![];
-        // An IPAM plugin's keys are in another plugin's configuration.
-        let is_ipam = schema["role"].as_str().unwrap().contains("IPAM");
-        collect(&schema["keys"], if is_ipam { "ipam." } else { "" }, &mut keys);
-        keys
-    }
-
     /// What DEL and GC leave undone with a mistyped key.
     fn faults(&mut self, path: &str) -> String {
         let value = self.wrong_value(path).unwrap_or_else(|| json!({"x": 5}));
@@ -128,20 +120,6 @@ fn with_everybodys(mut keys: Vec<String>) -> Vec<String> {
     keys.sort();
     keys.dedup();
     keys
-}
-
-/// Collects the paths of a schema's keys, including those in lists.
-fn collect(keys: &Value, above: &str, paths: &mut Vec<String>) {
-    for key in keys.as_array().unwrap() {
-        let name = key["key"].as_str().unwrap();
-        let list = match key["takes"].as_str().unwrap() {
-            takes if takes.starts_with("a list of: a list of") => "[][]",
-            takes if takes.starts_with("a list of") => "[]",
-            _ => "",
-        };
-        paths.push(format!("{above}{name}"));
-        collect(&key["keys"], &format!("{above}{name}{list}."), paths);
-    }
 }
 
 /// The call with a value at a path. `key[]` is a list with one object, `key[][]` a list with such a list.

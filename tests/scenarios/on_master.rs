@@ -44,7 +44,6 @@ const MACVTAP: Kind = Kind {
     kind: "macvtap",
     module: "macvtap",
     keys: r#"{"tap": true}"#,
-    second: r#"{"tap": true}"#,
     ..MACVLAN
 };
 

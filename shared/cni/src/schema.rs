@@ -108,6 +108,24 @@ impl Type {
     }
 }
 
+/// The paths of keys with their types, including those in inner objects. `[]` is the element of a list.
+pub fn paths(keys: &[Key], place: &str) -> Vec<(String, Type)> {
+    let mut all = Vec::new();
+    for key in keys {
+        let path = format!("{place}{}", key.name);
+        all.push((path.clone(), key.takes));
+        all.extend(paths(key.takes.keys(), &format!("{path}{}.", lists(key.takes))));
+    }
+    all
+}
+
+fn lists(takes: Type) -> String {
+    match takes {
+        Type::List(inner) => format!("[]{}", lists(*inner)),
+        _ => String::new(),
+    }
+}
+
 /// An unsigned number of 32 bits.
 pub const U32: Type = Type::Number(0, 4_294_967_295);
 

@@ -35,24 +35,32 @@ pub struct Behind {
     queues: Vec<JoinHandle<()>>,
 }
 
+impl Behind {
+    /// A thread for each queue. `header` is the number of bytes before each frame.
+    fn start(queues: impl IntoIterator<Item = File>, address: Ipv4Addr, header: usize) -> Self {
+        let stop = Arc::new(AtomicBool::new(false));
+        let serve = |device| {
+            let stop = Arc::clone(&stop);
+            thread::spawn(move || serve(device, address, header, &stop))
+        };
+        let queues = queues.into_iter().map(serve).collect();
+        Self { stop, queues }
+    }
+}
+
 impl Netns {
     /// Opens an existing tap, and answers ARP and echo requests for this address. `queues`: None for a tap with a
     /// single queue, otherwise the number of threads that read one queue each.
     pub fn machine_behind(&self, tap: &str, queues: Option<usize>, address: Ipv4Addr) -> Behind {
-        let stop = Arc::new(AtomicBool::new(false));
         let open = |_| {
             let tun = self.open_queue(tap, queues.is_some());
-            let device = File::from(tun.as_fd().try_clone_to_owned().expect("a second handle"));
-            let stop = Arc::clone(&stop);
-            thread::spawn(move || serve(device, address, 0, &stop))
+            File::from(tun.as_fd().try_clone_to_owned().expect("a second handle"))
         };
-        let queues = (0..queues.unwrap_or(1)).map(open).collect();
-        Behind { stop, queues }
+        Behind::start((0..queues.unwrap_or(1)).map(open), address, 0)
     }
 
     /// The same for a macvtap, whose MAC must be 02:00:00:00:00:77.
     pub fn machine_behind_macvtap(&self, link: &str, address: Ipv4Addr) -> Behind {
-        let stop = Arc::new(AtomicBool::new(false));
         let numbers = self.sh(&format!(
             "unshare -m sh -ec 'mount -t sysfs sysfs /sys; cat /sys/class/net/{link}/tap*/dev'"
         ));
@@ -61,11 +69,7 @@ impl Netns {
         self.sh(&format!("mknod {node} c {major} {minor}"));
         let device = File::options().read(true).write(true).open(&node).expect("open the macvtap");
         fs::remove_file(&node).expect("remove the node");
-        let queue = {
-            let stop = Arc::clone(&stop);
-            thread::spawn(move || serve(device, address, VNET_HEADER, &stop))
-        };
-        Behind { stop, queues: vec![queue] }
+        Behind::start([device], address, VNET_HEADER)
     }
 
     /// A queue is closed only with the last copy of its descriptor. A process that another test starts has copies of
@@ -86,7 +90,6 @@ impl Netns {
     }
 }
 
-/// `header` is the number of bytes before each frame.
 fn serve(mut device: File, address: Ipv4Addr, header: usize, stop: &AtomicBool) {
     let mut frame = [0; 2048];
     while !stop.load(Ordering::Relaxed) {

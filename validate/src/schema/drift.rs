@@ -5,6 +5,7 @@ use std::collections::BTreeSet;
 use std::fmt::Write;
 use std::thread;
 
+use cni::schema::paths;
 use cni::{
     AsWritten, Attachment, ContainerId, Del, Gc, IfName, NetConf, NetworkName, Plugin, Result, Scope,
     Version, keys,
@@ -123,12 +124,11 @@ impl Case {
     /// a list.
     fn known(&self) -> Vec<(String, Type)> {
         let place = if self.plugin.role == Role::Ipam { "ipam." } else { "" };
-        let mut known = vec![];
-        walk(self.plugin.keys, place, &mut known);
-        walk(self.plugin.args, "args.cni.", &mut known);
+        let mut known = paths(self.plugin.keys, place);
+        known.extend(paths(self.plugin.args, "args.cni."));
         let capabilities = self.plugin.capabilities.iter();
         let capabilities: Vec<Key> = capabilities.map(|name| *find(CAPABILITIES, name).unwrap()).collect();
-        walk(&capabilities, "runtimeConfig.", &mut known);
+        known.extend(paths(&capabilities, "runtimeConfig."));
         known
     }
 
@@ -163,21 +163,6 @@ fn remove<P: Plugin>(document: &Value) {
     let attachment = Attachment { container, ifname };
     P::del(&Del { attachment, netns: None, prev_result: None, net: net(), conf: conf.clone() }).ok();
     P::gc(&Gc { scope: Scope::default(), net: net(), conf }).ok();
-}
-
-fn walk(keys: &[Key], place: &str, known: &mut Vec<(String, Type)>) {
-    for key in keys {
-        let path = format!("{place}{}", key.name);
-        known.push((path.clone(), key.takes));
-        walk(key.takes.keys(), &format!("{path}{}.", lists(key.takes)), known);
-    }
-}
-
-fn lists(takes: Type) -> String {
-    match takes {
-        Type::List(inner) => format!("[]{}", lists(*inner)),
-        _ => String::new(),
-    }
 }
 
 /// Keys that all plugins have, and keys that contain the keys of others.
