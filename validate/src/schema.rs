@@ -6,6 +6,8 @@ mod drift;
 pub mod json;
 mod nearest;
 mod network;
+#[cfg(test)]
+mod pages;
 mod plugin;
 
 pub use cni::Role;
@@ -53,36 +55,5 @@ mod tests {
         walk(LIST, "list");
         walk(PLUGIN, "plugin");
         plugins().for_each(|plugin| walk(plugin.keys, plugin.name));
-    }
-
-    /// All names of keys, including those in inner objects.
-    fn names(keys: &'static [Key]) -> Vec<&'static str> {
-        keys.iter().flat_map(|key| [vec![key.name], names(key.takes.keys())].concat()).collect()
-    }
-
-    /// The keys in the first column of the tables in a page's section "Keys".
-    fn described(page: &str) -> Vec<&str> {
-        let part = page.split("\n## ").find(|part| part.starts_with("Keys")).unwrap_or_default();
-        let cells =
-            part.lines().filter(|line| line.starts_with("| `")).filter_map(|line| line.split('|').nth(1));
-        cells.flat_map(|cell| cell.split('`').skip(1).step_by(2)).collect()
-    }
-
-    #[test]
-    fn the_pages_in_docs_describe_the_keys_that_are_known_here_and_no_others() {
-        let docs = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("../docs");
-        for plugin in plugins() {
-            let page = std::fs::read_to_string(docs.join(format!("{}.md", plugin.name)))
-                .unwrap_or_else(|e| panic!("docs/{}.md: {e}", plugin.name));
-            let described = described(&page);
-            let known = [names(plugin.keys), names(PLUGIN)].concat();
-            for key in &described {
-                let last = key.rsplit('.').next().unwrap_or_default();
-                assert!(known.contains(&last), "docs/{}.md has {key}, which is not known here", plugin.name);
-            }
-            for key in plugin.keys.iter().filter(|_| !described.is_empty()) {
-                assert!(described.contains(&key.name), "docs/{}.md lacks {}", plugin.name, key.name);
-            }
-        }
     }
 }

@@ -9,21 +9,50 @@ pub const KEYS: &[Key] = &[
         "family",
         Type::OneOf(&["ipv4", "ipv6", "both"]),
         "ipv4",
-        "Address family: ipv4 uses DHCP, ipv6 uses DHCPv6.",
+        "Requested address families: `ipv4` uses DHCP, `ipv6` uses DHCPv6. With `both`, ADD needs a lease for each.",
     ),
-    key("provide", Type::List(&Type::Object(PROVIDE)), "none", "DHCP options to send to the server."),
-    key("request", Type::List(&Type::Object(REQUEST)), "none", "DHCP options to request from the server."),
-    key("priority", U32, "the kernel's", "Metric of the routes."),
+    key("provide", Type::List(&Type::Object(PROVIDE)), "none", "Options to send to servers."),
+    key("request", Type::List(&Type::Object(REQUEST)), "none", "Options to request from servers."),
+    key("priority", U32, "the kernel's", "Metric of all routes."),
 ];
 
 const PROVIDE: &[Key] = &[
-    key("option", Type::Text, "", "Number or name of the option, see dhcp-options(5)."),
-    key("value", Type::Text, "none", "Its value."),
-    key("fromArg", Type::Text, "none", "Key of CNI_ARGS that contains the value."),
+    key(
+        "option",
+        Type::Text,
+        "",
+        "Name of the option, see dhcp-options(5), or its number from 1 to 254 as a string, such as `\"12\"`.",
+    ),
+    key("value", Type::Text, "none", "The option's value, at most 255 bytes."),
+    key(
+        "fromArg",
+        Type::Text,
+        "none",
+        "Key of `CNI_ARGS`. The option gets this key's value, else `value`. If neither exists, it is not sent.",
+    ),
 ];
 
 const REQUEST: &[Key] = &[
-    key("skipDefault", Type::Bool, "false", "Do not request the default options."),
-    key("option", Type::Text, "none", "Number or name of the option, see dhcp-options(5)."),
-    key("required", Type::Bool, "false", "Fail the ADD if the server does not send the option."),
+    key(
+        "skipDefault",
+        Type::Bool,
+        "false",
+        "If any entry has `true`, the default options are not requested. Such an entry needs no `option`.",
+    ),
+    key(
+        "option",
+        Type::Text,
+        "none",
+        "Name or number, as in `provide`. If the server does not send the option, the daemon logs that once, and \
+         ADD succeeds. If option 26 (interface-mtu) is here, the daemon sets the MTU of the link, and the \
+         interface plugin's result contains it. If option 26 is requested only by default, the MTU does not \
+         change.",
+    ),
+    key(
+        "required",
+        Type::Bool,
+        "false",
+        "If an offer lacks the option, ADD waits for another offer, at most the daemon's `-timeout`, and then \
+         fails. If an answer to a later renewal lacks the option, the running container keeps its lease.",
+    ),
 ];

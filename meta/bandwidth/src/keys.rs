@@ -12,7 +12,8 @@ pub const KEYS: &[Key] = &[
         "latencyMs",
         Type::Number(1, 10_000),
         "25",
-        "Longest time that a packet may wait after the burst is used up, in milliseconds.",
+        "Maximum time in milliseconds that a packet waits after the burst is used up. Packets that would wait \
+         longer are dropped.",
     ),
     key(
         "shapeInContainer",
@@ -27,28 +28,40 @@ pub const KEYS: &[Key] = &[
 const INGRESS_RATE: Key = key(
     "ingressRate",
     RATE,
-    "0 (no limit)",
-    "Rate limit for traffic to the container, in bits per second; at least 8.",
+    "0: no limit",
+    "Rate limit for traffic to the container, in bits per second: 0, or 8 and more. Needs a burst.",
 );
 
-const INGRESS_BURST: Key =
-    key("ingressBurst", BURST, "0", "Burst: how much the container may receive above the rate, in bits.");
+const INGRESS_BURST: Key = key(
+    "ingressBurst",
+    BURST,
+    "0",
+    "Bits to the container that pass before the rate applies. Needs `ingressRate`.",
+);
 
 const EGRESS_RATE: Key = key(
     "egressRate",
     RATE,
-    "0 (no limit)",
-    "Rate limit for traffic from the container, in bits per second; at least 8.",
+    "0: no limit",
+    "Rate limit for traffic from the container, in bits per second: 0, or 8 and more. Needs a burst.",
 );
 
-const EGRESS_BURST: Key =
-    key("egressBurst", BURST, "0", "Burst: how much the container may send above the rate, in bits.");
+const EGRESS_BURST: Key = key(
+    "egressBurst",
+    BURST,
+    "0",
+    "Bits from the container that pass before the rate applies. Needs `egressRate`.",
+);
 
 const SHAPED_SUBNETS: Key =
-    key("shapedSubnets", Type::List(&Type::Text), "none", "Not supported: must be empty.");
+    key("shapedSubnets", Type::List(&Type::Text), "none", "Not supported: code 2 unless the list is empty.");
 
-const UNSHAPED_SUBNETS: Key =
-    key("unshapedSubnets", Type::List(&Type::Text), "none", "Not supported: must be empty.");
+const UNSHAPED_SUBNETS: Key = key(
+    "unshapedSubnets",
+    Type::List(&Type::Text),
+    "none",
+    "Not supported: code 2 unless the list is empty.",
+);
 
 /// Bits per second.
 const RATE: Type = Type::Number(0, i64::MAX);

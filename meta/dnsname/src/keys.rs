@@ -4,12 +4,17 @@ use cni::schema::{Key, Type, key};
 
 /// The plugin's keys.
 pub const KEYS: &[Key] = &[
-    key("domainName", Type::Text, "none", "Domain of all names of the network."),
+    key(
+        "domainName",
+        Type::Text,
+        "none",
+        "Domain of all names of the network, at most 189 bytes. Without it, names have no domain.",
+    ),
     key(
         "multiDomain",
         Type::Bool,
         "false",
-        "No effect: each network has a domain and a server of its own, with either value.",
+        "No effect: each network has its own domain and server. The original plugin ignores this key too.",
     ),
     key(
         "internal",

@@ -8,24 +8,24 @@ pub const KEYS: &[Key] = &[
         "subnetFile",
         Type::Path,
         "/run/flannel/subnet.env",
-        "File in which flanneld writes the host's subnet.",
+        "File that flanneld writes, with the host's subnet.",
     ),
     key(
         "dataDir",
         Type::Path,
         "/var/lib/cni/flannel",
-        "Directory that stores the delegate's configuration until DEL.",
+        "Directory of the state for DEL: the delegate's configuration.",
     ),
     key(
         "delegate",
         Type::Delegate,
         "{\"type\": \"bridge\"}",
-        "Configuration of the plugin that creates the interface. flannel sets its name and ipam.",
+        "Type and keys of the plugin that creates the interface, without `name` and `ipam`.",
     ),
     key(
         "ipam",
         Type::IpamPart,
         "{\"type\": \"host-local\"}",
-        "Configuration of the IPAM plugin. flannel sets its ranges and adds routes.",
+        "Keys of its IPAM plugin. flannel replaces `ranges` and appends to `routes`.",
     ),
 ];

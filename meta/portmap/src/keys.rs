@@ -4,7 +4,12 @@ use cni::schema::{Key, Type, key};
 
 /// The plugin's keys.
 pub const KEYS: &[Key] = &[
-    key("backend", Type::OneOf(&["iptables", "nftables"]), "nftables if the kernel has it", "Firewall."),
+    key(
+        "backend",
+        Type::OneOf(&["nftables", "iptables"]),
+        "nftables if the kernel has it, else iptables",
+        "Backend for the rules. `externalSetMarkChain`, and conditions in iptables' syntax, select iptables.",
+    ),
     key(
         "snat",
         Type::Bool,
@@ -15,31 +20,32 @@ pub const KEYS: &[Key] = &[
         "conditionsV4",
         Type::List(&Type::Text),
         "none",
-        "Extra match conditions of the IPv4 rules, in the syntax of the backend.",
+        "Additional matches of the IPv4 rules, in nft's or iptables' syntax.",
     ),
     key(
         "conditionsV6",
         Type::List(&Type::Text),
         "none",
-        "Extra match conditions of the IPv6 rules, in the syntax of the backend.",
+        "Additional matches of the IPv6 rules, in nft's or iptables' syntax.",
     ),
     key(
         "masqAll",
         Type::Bool,
         "false",
-        "Masquerade all connections to host ports, not only those that need it.",
+        "With `snat`: masquerade all connections to host ports, not only those that need it.",
     ),
     key(
         "markMasqBit",
         Type::Number(0, 31),
         "13",
-        "Bit of the packet mark that selects connections to masquerade. Cannot be combined with \
-         externalSetMarkChain.",
+        "Bit that marks connections to masquerade. iptables: a bit of the packet mark (Kubernetes uses 14 and \
+         15, Calico 16 to 31 by default). nftables: a bit of the connection mark.",
     ),
     key(
         "externalSetMarkChain",
         Type::Text,
         "none",
-        "Chain that sets the mark, instead of the plugin's own chain.",
+        "Chain of iptables' table `nat`, in both families, that marks these connections instead. Its owner must \
+         also masquerade them. Cannot be combined with `markMasqBit`.",
     ),
 ];

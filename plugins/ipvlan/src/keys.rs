@@ -10,15 +10,15 @@ pub const KEYS: &[Key] = &[
         "mode",
         Type::OneOf(&["l2", "l3", "l3s"]),
         "l2",
-        "Mode of the interface. l2: it is on the master's network. l3: the host routes its packets, and it \
-         receives no broadcast. l3s: like l3, and its packets traverse the host's firewall. All containers \
+        "Mode of the interface. `l2`: it is on the master's network. `l3`: the host routes its packets, and it \
+         receives no broadcast. `l3s`: like l3, and its packets traverse the host's firewall. All containers \
          on a master must have the same mode.",
     ),
     key(
         "flag",
         Type::OneOf(&["bridge", "private", "vepa"]),
         "bridge",
-        "How containers on the same master reach each other. bridge: directly. private: not at all. vepa: \
+        "How containers on the same master reach each other. `bridge`: directly. `private`: not at all. `vepa`: \
          through the external switch. All containers on a master must have the same flag.",
     ),
     MASTERS_MTU,

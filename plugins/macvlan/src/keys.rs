@@ -10,8 +10,8 @@ pub const KEYS: &[Key] = &[
         "mode",
         Type::OneOf(&["bridge", "private", "vepa", "passthru"]),
         "bridge",
-        "How containers on the same master reach each other. bridge: directly. vepa: through the external \
-         switch. private: not at all. passthru: one container has exclusive use of the master, with its MAC \
+        "How containers on the same master reach each other. `bridge`: directly. `vepa`: through the external \
+         switch. `private`: not at all. `passthru`: one container has exclusive use of the master, with its MAC \
          address.",
     ),
     key(
@@ -34,7 +34,7 @@ pub const ARGS: &[Key] = &[MAC];
 const BROADCAST_QUEUE: Key = key(
     "bcqueuelen",
     U32,
-    "0 (the kernel's: 1000)",
+    "0: the kernel's, 1000",
     "Length of the master's queue of broadcast and multicast packets. All containers on the master share \
      it. Requires Linux 5.11.",
 );

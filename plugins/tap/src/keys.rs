@@ -9,19 +9,26 @@ pub const KEYS: &[Key] = &[
         "multiQueue",
         Type::Bool,
         "false",
-        "Allow several queues. The program must open the device with IFF_MULTI_QUEUE.",
+        "Allow a program to open several queues, one for each of its threads. It must open the device with \
+         `IFF_MULTI_QUEUE`.",
     ),
-    key("mtu", Type::Number(0, 65521), "0 (the kernel's: 1500)", "MTU of the device, in bytes: 68 to 65521."),
+    key("mtu", Type::Number(0, 65521), "0: the kernel's, 1500", "MTU of the device, in bytes: 68 to 65521."),
     MAC,
-    key("owner", ID, "any user, if group is not set either", "Id of the user that may open the device."),
-    key("group", ID, "any user, if owner is not set either", "Id of the group that may open the device."),
+    key("owner", ID, "none", "Id of the user who may open the device."),
+    key("group", ID, "none", "Id of the group that may open the device."),
     key(
         "selinuxContext",
         Type::Text,
         "the plugin's",
-        "SELinux context of the device. Ignored on hosts without SELinux.",
+        "SELinux context of the device, such as `system_u:system_r:container_t:s0`. On a host without SELinux it is \
+         ignored with a warning.",
     ),
-    key("bridge", Type::IfName, "none", "Bridge in the container. The device becomes a port of it."),
+    key(
+        "bridge",
+        Type::IfName,
+        "none",
+        "Bridge in the container, which must exist before ADD. The device becomes its port.",
+    ),
     ENABLE_DAD,
     ACCEPT_RA,
 ];

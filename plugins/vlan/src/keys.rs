@@ -9,20 +9,20 @@ pub const KEYS: &[Key] = &[
         "master",
         Type::IfName,
         "from the chain",
-        "Parent interface of the VLAN. Required, except in a chain: there the default is an interface of \
-         prevResult.",
+        "Interface that carries the VLAN. Required, except in a chain: there the default is an interface of \
+         `prevResult`.",
     ),
     key(
         "vlanId",
         Type::Number(0, 4094),
         "none: it is required",
-        "VLAN id. 0: frames are tagged with a priority only.",
+        "VLAN id in the tag. 0: a priority tag only, the frames belong to no VLAN.",
     ),
     key(
         "protocol",
         Type::OneOf(&["802.1Q", "802.1ad"]),
         "802.1Q",
-        "Protocol of the tag. 802.1ad: the outer tag of frames with two tags (QinQ).",
+        "Kind of tag. `802.1ad` is the outer tag of frames with two tags (QinQ).",
     ),
     MASTERS_MTU,
     MAC,

@@ -10,7 +10,7 @@ pub struct Key {
     pub takes: Type,
     /// The default, in words. Empty: the key is required.
     pub default: &'static str,
-    /// The key's effect, as a sentence without its subject.
+    /// The key's effect, as a sentence without its subject, in Markdown: names of keys and values are `code`.
     pub about: &'static str,
 }
 
@@ -108,12 +108,12 @@ impl Type {
     }
 }
 
-/// The paths of keys with their types, including those in inner objects. `[]` is the element of a list.
-pub fn paths(keys: &[Key], place: &str) -> Vec<(String, Type)> {
+/// Keys with their paths, including those in inner objects. `[]` is the element of a list.
+pub fn paths(keys: &'static [Key], place: &str) -> Vec<(String, &'static Key)> {
     let mut all = Vec::new();
     for key in keys {
         let path = format!("{place}{}", key.name);
-        all.push((path.clone(), key.takes));
+        all.push((path.clone(), key));
         all.extend(paths(key.takes.keys(), &format!("{path}{}.", lists(key.takes))));
     }
     all
@@ -139,22 +139,43 @@ pub const DNS: &[Key] = &[
 
 /// Consecutive addresses of one family.
 pub const RANGE: &[Key] = &[
-    key("subnet", Type::Cidr, "", "Subnet."),
+    key(
+        "subnet",
+        Type::Cidr,
+        "",
+        "Subnet of at least 4 addresses, without host bits. Allocated addresses get its prefix length.",
+    ),
     key("rangeStart", Type::Ip, "the subnet's first", "First address that is allocated."),
-    key("rangeEnd", Type::Ip, "the subnet's last", "Last address that is allocated."),
-    key("gateway", Type::Ip, "the subnet's first", "Gateway. It is never allocated."),
-    key("exclude", Type::List(&Type::IpOrCidr), "none", "Addresses and blocks that are never allocated."),
+    key(
+        "rangeEnd",
+        Type::Ip,
+        "IPv4: the one before broadcast; IPv6: the subnet's last",
+        "Last address that is allocated.",
+    ),
+    key(
+        "gateway",
+        Type::Ip,
+        "the subnet's first",
+        "Gateway: returned with each address, and never allocated. A gateway outside of the subnet that is not \
+         link-local causes a warning. It is an error (code 7) if a route has no `gw` of its own.",
+    ),
+    key("exclude", Type::List(&Type::IpOrCidr), "none", "Addresses and subnets that are never allocated."),
 ];
 
 /// A route.
 pub const ROUTE: &[Key] = &[
-    key("dst", Type::Cidr, "", "Destination."),
-    key("gw", Type::Ip, "the subnet's gateway", "Next hop."),
-    key("mtu", U32, "the link's", "MTU of the path, in bytes."),
-    key("advmss", U32, "what the MTU allows", "MSS to advertise, in bytes."),
-    key("priority", U32, "the kernel's", "Metric; the lowest wins."),
+    key("dst", Type::Cidr, "", "Destination. 0.0.0.0/0 and ::/0 are default routes."),
+    key(
+        "gw",
+        Type::Ip,
+        "the gateway of the first address of the family that has one",
+        "Next hop. Without any, packets go directly to the link.",
+    ),
+    key("mtu", U32, "the kernel's", "Path MTU, in bytes."),
+    key("advmss", U32, "the kernel's", "Segment size that TCP advertises, in bytes."),
+    key("priority", U32, "the kernel's", "Metric: the lowest wins."),
     key("table", U32, "254 (main)", "Routing table."),
-    key("scope", Type::Number(0, 255), "by the gateway", "Scope: 0 global, 253 link, 254 host."),
+    key("scope", Type::Number(0, 255), "by the gateway", "Scope. 0: global, 253: link, 254: host."),
 ];
 
 /// The key `ips` of `args.cni`.

@@ -12,18 +12,19 @@ pub const MAC: Key = key(
     "mac",
     Type::Mac,
     "chosen by the kernel",
-    "MAC address of the container's interface. If several are set: runtimeConfig.mac has precedence, then \
-     args.cni.mac, then MAC of CNI_ARGS, then this key.",
+    "MAC address of the container's interface. If several are set: `runtimeConfig`.mac has precedence, then \
+     `args.cni.mac`, then `MAC=` in `CNI_ARGS`, then this key.",
 );
 
 pub const VETH_MTU: Key =
-    key("mtu", MTU, "0 (the kernel's: 1500)", "MTU of both ends of the veth pair, in bytes: 68 to 65535.");
+    key("mtu", MTU, "0: the kernel's, 1500", "MTU of both ends of the veth pair, in bytes: 68 to 65535.");
 
 pub const MTU_FROM_DEFAULT_ROUTE: Key = key(
     "mtuFromDefaultRoute",
     Type::Bool,
     "false",
-    "Use the MTU of the interface of the host's default route. Cannot be combined with mtu.",
+    "Use the MTU of the interface of the host's default route, or the kernel's default if the host has none. \
+     Cannot be combined with `mtu`.",
 );
 
 /// In a network's configuration or in `args.cni`.
@@ -31,7 +32,7 @@ pub const HOST_INTERFACE: Key = key(
     "hostInterface",
     Type::IfName,
     "derived from the attachment",
-    "Name of the veth pair's end on the host. Each container needs its own name: args.cni.hostInterface has \
+    "Name of the veth pair's end on the host. Each container needs its own name: `args.cni.hostInterface` has \
      precedence over this key, and must begin with it.",
 );
 
@@ -39,15 +40,15 @@ pub const MASTER: Key = key(
     "master",
     Type::IfName,
     "from the chain, else by the default route",
-    "Parent interface. Default: in a chain, an interface of prevResult; otherwise, the interface of the \
-     host's default route.",
+    "Interface below the container's interface. Default: in a chain, an interface of `prevResult`; otherwise, \
+     the interface of the host's default route.",
 );
 
 pub const MASTERS_MTU: Key = key(
     "mtu",
     MTU,
-    "0 (the master's)",
-    "MTU of the container's interface, in bytes: 68 to 65535, and no more than the master's.",
+    "0: the master's",
+    "MTU of the container's interface, in bytes: 68 to 65535, and at most the master's.",
 );
 
 pub const LINK_IN_CONTAINER: Key = key(
@@ -61,12 +62,13 @@ pub const ENABLE_DAD: Key = key(
     "enabledad",
     Type::Bool,
     "false",
-    "ADD waits until duplicate address detection (DAD) of the container's IPv6 addresses has finished.",
+    "Run duplicate address detection (DAD) for IPv6 addresses before ADD returns. This takes one or two \
+     seconds.",
 );
 
 pub const ACCEPT_RA: Key = key(
     "acceptRa",
     Type::Bool,
     "the kernel's",
-    "Accept router advertisements: the interface configures addresses and routes that IPv6 routers announce.",
+    "Whether the interface accepts addresses and routes from IPv6 router advertisements.",
 );

@@ -8,14 +8,15 @@ pub const IP_MASQ: Key = key(
     "ipMasq",
     Type::Bool,
     "false",
-    "Masquerade traffic that leaves the network: it gets the host's address as its source.",
+    "Masquerade packets that leave the container's subnet, except multicast: they get the host's address as \
+     their source.",
 );
 
 pub const IP_MASQ_BACKEND: Key = key(
     "ipMasqBackend",
-    Type::OneOf(&["iptables", "nftables"]),
+    Type::OneOf(&["nftables", "iptables"]),
     "nftables if the kernel has it, else iptables",
-    "Firewall backend of ipMasq.",
+    "Backend for the masquerade rules.",
 );
 
 pub const IP_MASQ_FAMILY: Key =

@@ -105,7 +105,7 @@ fn every_problem_is_found_in_one_run_with_its_path_and_the_nearest_known_key() {
             r#"6:60 error: subnet: "10.1.0.0" has no prefix length, such as 10.1.0.0/24"#,
             r#"6:72 warning: ranges[0][0] has no key "gatway" did you mean "gateway"?"#,
             r#"7:42 warning: plugin portmap does not use the capability "portMapping" did you mean "portMappings"?"#,
-            r#"7:75 error: backend: "nftable" is none of iptables, nftables did you mean "nftables"?"#,
+            r#"7:75 error: backend: "nftable" is none of nftables, iptables did you mean "nftables"?"#,
             r#"8:14 error: no plugin "tunning" in DIR did you mean "tuning"?"#,
             "9:5 error: type is missing: the name of a plugin",
             "9:20 error: a comma before the closing ']' is not JSON",

@@ -3,7 +3,7 @@
 
 use std::collections::BTreeSet;
 use std::fmt::Write;
-use std::thread;
+use std::{slice, thread};
 
 use cni::schema::paths;
 use cni::{
@@ -126,10 +126,9 @@ impl Case {
         let place = if self.plugin.role == Role::Ipam { "ipam." } else { "" };
         let mut known = paths(self.plugin.keys, place);
         known.extend(paths(self.plugin.args, "args.cni."));
-        let capabilities = self.plugin.capabilities.iter();
-        let capabilities: Vec<Key> = capabilities.map(|name| *find(CAPABILITIES, name).unwrap()).collect();
-        known.extend(paths(&capabilities, "runtimeConfig."));
-        known
+        let capabilities = self.plugin.capabilities.iter().map(|name| find(CAPABILITIES, name).unwrap());
+        known.extend(capabilities.flat_map(|key| paths(slice::from_ref(key), "runtimeConfig.")));
+        known.into_iter().map(|(path, key)| (path, key.takes)).collect()
     }
 
     /// The base document with a value at a path. If the key is in an inner object, the object also has as many of its

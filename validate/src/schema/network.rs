@@ -42,7 +42,7 @@ pub const LIST: &[Key] = &[
 
 /// Keys of every plugin.
 pub const PLUGIN: &[Key] = &[
-    key("type", Type::Text, "", "Name of the plugin's executable in CNI_PATH."),
+    key("type", Type::Text, "", "Name of the plugin's executable in `CNI_PATH`."),
     key("name", Type::Text, "that of the network", "Overwritten by the runtime with the network's name."),
     key(
         "cniVersion",
@@ -54,20 +54,25 @@ pub const PLUGIN: &[Key] = &[
         "capabilities",
         Type::Map(&Type::Bool),
         "none",
-        "Capability arguments that the runtime passes to the plugin, such as {\"portMappings\": true}.",
+        "Capability arguments that the runtime passes to the plugin, such as `{\"portMappings\": true}`.",
     ),
     key(
         "ipam",
         Type::Ipam,
-        "no addresses",
-        "Configuration of the IPAM plugin, which allocates the addresses.",
+        "none",
+        "The IPAM plugin and its keys. Without it, the container gets no address (layer 2 only).",
     ),
-    key("dns", Type::Object(DNS), "none", "Settings for the container's resolver."),
+    key(
+        "dns",
+        Type::Object(DNS),
+        "the IPAM plugin's",
+        "Settings for the container's resolver, returned in the result in place of all those of the IPAM plugin.",
+    ),
     key(
         "args",
         Type::Any,
         "none",
-        "Structured arguments, filled in by the runtime (args.cni.ips, args.cni.mac, ...).",
+        "Structured arguments, filled in by the runtime (`args.cni.ips`, `args.cni.mac`, ...).",
     ),
     key(
         "runtimeConfig",
@@ -98,7 +103,12 @@ pub const CAPABILITIES: &[Key] = &[
     key("deviceID", Type::Text, "none", "Device of the host, such as a PCI address."),
     key("infinibandGUID", Type::Text, "none", "InfiniBand GUID of the container's interface."),
     key("dns", Type::Any, "none", "Settings for the container's resolver: servers, searches, options."),
-    key("aliases", Type::List(&Type::Text), "none", "Names of the container on the network."),
+    key(
+        "aliases",
+        Type::List(&Type::Text),
+        "none",
+        "More names of the container on the network. Podman sends an object with a list for each network.",
+    ),
     key("cgroupPath", Type::Path, "none", "Control group of the pod."),
 ];
 
@@ -106,5 +116,13 @@ const MAPPING: &[Key] = &[
     key("hostPort", Type::Number(1, 65535), "", "Port of the host."),
     key("containerPort", Type::Number(1, 65535), "", "Port of the container."),
     key("protocol", Type::OneOf(&["tcp", "udp", "sctp"]), "", "Protocol, in upper or lower case."),
-    key("hostIP", Type::Ip, "all", "Address of the host that accepts connections to the port."),
+    key(
+        "hostIP",
+        Type::Ip,
+        "all",
+        "Address of the host that accepts connections to the port. 0.0.0.0 means all IPv4 addresses, :: all \
+         IPv6 addresses. If the container has no address of its family, the mapping is ignored with a \
+         warning; if no other mapping remains, ADD fails with code 7. That does not hold for 0.0.0.0 and \
+         ::, which then map nothing.",
+    ),
 ];
