@@ -127,7 +127,6 @@ const HOST_INTERFACES: [Bad; 6] = [
     Bad("a host interface's name too long", 7, "sixteen-letters-", |c| c.config(json!({"hostInterface": "sixteen-letters-"}))),
     Bad("a host interface's name with a slash", 7, "args.cni.hostInterface", |c| c.config(json!({"args": {"cni": {"hostInterface": "a/b"}}}))),
     Bad("a host interface that the network does not permit", 7, "args.cni.hostInterface eth7", |c| c.config(json!({"args": {"cni": {"hostInterface": "eth7"}}}))),
-    Bad("a host interface that is a number", 6, "hostInterface", |c| c.config(json!({"hostInterface": 1}))),
     Bad("a host interface named like all sysctls", 7, "hostInterface all", |c| c.config(json!({"hostInterface": "all", "mtu": 1200}))),
     Bad("a requested host interface named like the default sysctls", 7, "args.cni.hostInterface default", |c| c.config(json!({"hostInterface": "def", "args": {"cni": {"hostInterface": "default"}}}))),
 ];
@@ -143,18 +142,13 @@ fn keys_of_bridge() {
     let rows = [
         Bad("a bridge's name too long", 7, "sixteen-letters-", |c| c.config(json!({"bridge": "sixteen-letters-"}))),
         Bad("a bridge's name with a slash", 7, "br/0", |c| c.config(json!({"bridge": "br/0"}))),
-        Bad("a bridge's name that is a number", 6, "bridge", |c| c.config(json!({"bridge": 0}))),
         Bad("a bridge that is none", 7, "cable0", |c| c.config(json!({"bridge": "cable0"}))),
         Bad("a bridge with another address", 7, "10.9.9.1", |c| c.config(json!({"bridge": "br9"}))),
-        Bad("a flag that is a word", 6, "isGateway", |c| c.config(json!({"isGateway": "yes"}))),
-        Bad("an MTU that is a word", 6, "mtu", |c| c.config(json!({"mtu": "large"}))),
-        Bad("an MTU below nothing", 6, "mtu", |c| c.config(json!({"mtu": -1}))),
         Bad("an MTU too small for IPv4", 7, "mtu", |c| c.config(json!({"mtu": 10}))),
         Bad("an MTU too large for a packet", 7, "mtu", |c| c.config(json!({"mtu": 70000}))),
         Bad("hairpin and promiscuous mode together", 7, "hairpinMode", |c| c.config(json!({"hairpinMode": true, "promiscMode": true}))),
         Bad("a VLAN below nothing", 7, "vlan", |c| c.config(json!({"vlan": -1}))),
         Bad("a VLAN that is reserved", 7, "4095", |c| c.config(json!({"vlan": 4095}))),
-        Bad("a VLAN that is a word", 6, "vlan", |c| c.config(json!({"vlan": "ten"}))),
         Bad("a trunk of VLAN 0", 7, "vlanTrunk", |c| c.config(json!({"vlanTrunk": [{"id": 0}]}))),
         Bad("a trunk that ends before it starts", 7, "vlanTrunk", |c| c.config(json!({"vlanTrunk": [{"minID": 9, "maxID": 5}]}))),
         Bad("a trunk that never ends", 7, "maxID", |c| c.config(json!({"vlanTrunk": [{"minID": 9}]}))),
@@ -191,17 +185,12 @@ fn keys_of_ptp() {
     #[rustfmt::skip]
     let rows = [
         Bad("an interface name that is taken", 4, "CNI_IFNAME", |c| c.ifname("taken0")),
-        Bad("an MTU that is a word", 6, "mtu", |c| c.config(json!({"mtu": "large"}))),
         Bad("an MTU too small for IPv4", 7, "mtu", |c| c.config(json!({"mtu": 10}))),
         Bad("an MTU too large for a packet", 7, "mtu", |c| c.config(json!({"mtu": 70000}))),
         Bad("two MTUs", 7, "mtuFromDefaultRoute", |c| c.config(json!({"mtu": 1400, "mtuFromDefaultRoute": true}))),
-        Bad("a flag that is a word", 6, "ipMasq", |c| c.config(json!({"ipMasq": "yes"}))),
         Bad("a firewall that is none", 7, "ebpf", |c| c.config(json!({"ipMasqBackend": "ebpf"}))),
         Bad("a family that is none", 7, "ipx", |c| c.config(json!({"ipMasqFamily": "ipx"}))),
-        Bad("a flag of IPv6 that is a word", 6, "acceptRa", |c| c.config(json!({"acceptRa": "no"}))),
         Bad("a host interface that exists", 7, "taken1", |c| c.config(json!({"hostInterface": "taken1"}))),
-        Bad("a proxy that is a number", 6, "proxyArp", |c| c.config(json!({"proxyArp": 1}))),
-        Bad("a test for duplicates that is a number", 6, "enabledad", |c| c.config(json!({"enabledad": 1}))),
         Bad("a MAC that is none", 7, "zz:00", |c| c.config(json!({"mac": "zz:00"}))),
         Bad("a MAC of a group", 7, "01:00:5e:00:00:01", |c| c.config(json!({"runtimeConfig": {"mac": "01:00:5e:00:00:01"}}))),
         Bad("a MAC of zeros", 7, "args.cni.mac", |c| c.config(json!({"args": {"cni": {"mac": "00:00:00:00:00:00"}}}))),
@@ -226,22 +215,35 @@ fn keys_of_host_device() {
         Bad("no device", 7, "pciBusID", |c| c.config(json!({"device": null}))),
         Bad("a device that there is not", 7, "device gone", |c| c.config(json!({"device": "gone"}))),
         Bad("a device's name with a slash", 7, "device", |c| c.config(json!({"device": "a/b"}))),
-        Bad("a device that is a number", 6, "device", |c| c.config(json!({"device": 5}))),
         Bad("a MAC that is none", 7, "hwaddr", |c| c.config(json!({"hwaddr": "02:00"}))),
         Bad("a MAC of a group", 7, "hwaddr", |c| c.config(json!({"hwaddr": "01:00:5e:00:00:01"}))),
         Bad("a path elsewhere", 7, "kernelpath", |c| c.config(json!({"kernelpath": "/sys/class/net/dev0"}))),
         Bad("a path that climbs", 7, "kernelpath", |c| c.config(json!({"kernelpath": "/sys/devices/../class/net/dev0"}))),
         Bad("an address that climbs", 7, "pciBusID", |c| c.config(json!({"pciBusID": ".."}))),
         Bad("an address that is a path", 7, "pciBusID", |c| c.config(json!({"pciBusID": "../../../etc"}))),
-        Bad("an address that is a list", 6, "pciBusID", |c| c.config(json!({"pciBusID": ["0000:3b:02.5"]}))),
         Bad("an id that is a path", 7, "runtimeConfig.deviceID", |c| c.config(json!({"runtimeConfig": {"deviceID": "a/b"}}))),
-        Bad("an id that is a number", 6, "deviceID", |c| c.config(json!({"runtimeConfig": {"deviceID": 5}}))),
-        Bad("a switch that is a word", 6, "enabledad", |c| c.config(json!({"enabledad": "yes"}))),
-        Bad("addresses of a word", 6, "useInterfaceNetwork", |c| c.config(json!({"useInterfaceNetwork": "yes"}))),
         Bad("a name that is taken", 4, "CNI_IFNAME taken0", |c| c.ifname("taken0")),
     ];
     refuses(&lab, &call, "ADD", &rows);
 }
+
+/// Keys of each interface on a master. The master `cable` has an MTU of 1500.
+#[rustfmt::skip]
+const MASTERS: [Bad; 5] = [
+    Bad("a master that there is not", 7, "gone", |c| c.config(json!({"master": "gone"}))),
+    Bad("a master that is not in the container", 7, "/run/netns/pod", |c| c.config(json!({"linkInContainer": true}))),
+    Bad("a master's name with a slash", 7, "eth/0", |c| c.config(json!({"master": "eth/0"}))),
+    Bad("an MTU above the master's", 7, "mtu 1501", |c| c.config(json!({"mtu": 1501}))),
+    Bad("an MTU too small for IPv4", 7, "mtu 10", |c| c.config(json!({"mtu": 10}))),
+];
+
+/// The sources of a MAC address.
+#[rustfmt::skip]
+const MACS: [Bad; 3] = [
+    Bad("a MAC of a group", 7, "mac: 01:00:5e:00:00:01", |c| c.config(json!({"mac": "01:00:5e:00:00:01"}))),
+    Bad("a MAC of zeros", 7, "runtimeConfig.mac", |c| c.config(json!({"runtimeConfig": {"mac": "00:00:00:00:00:00"}}))),
+    Bad("a MAC argument that is none", 7, "MAC", |c| c.args("MAC=mine")),
+];
 
 #[test]
 fn keys_of_macvlan() {
@@ -255,31 +257,18 @@ fn keys_of_macvlan() {
     lab.host().sh("ip -n pod link add taken0 type veth peer name taken1");
     #[rustfmt::skip]
     let rows = [
-        Bad("a master that there is not", 7, "gone", |c| c.config(json!({"master": "gone"}))),
-        Bad("a master that is not in the container", 7, "/run/netns/pod", |c| c.config(json!({"linkInContainer": true}))),
         Bad("no master and no default route", 7, "default route", |c| c.config(json!({"master": null}))),
         Bad("a master's name too long", 7, "sixteen-letters-", |c| c.config(json!({"master": "sixteen-letters-"}))),
-        Bad("a master's name with a slash", 7, "eth/0", |c| c.config(json!({"master": "eth/0"}))),
-        Bad("a master that is a number", 6, "master", |c| c.config(json!({"master": 0}))),
         Bad("a master that is a bridge's port", 7, "port of a bridge", |c| c.config(json!({"master": "port"}))),
         Bad("a master without frames", 7, "Ethernet link", |c| c.config(json!({"master": "lo"}))),
         Bad("a mode that there is not", 7, "passthrough", |c| c.config(json!({"mode": "passthrough"}))),
         Bad("a mode that cannot be configured", 7, "source", |c| c.config(json!({"mode": "source"}))),
-        Bad("a mode that is a number", 6, "mode", |c| c.config(json!({"mode": 4}))),
-        Bad("an MTU above the master's", 7, "mtu 1501", |c| c.config(json!({"mtu": 1501}))),
-        Bad("an MTU too small for IPv4", 7, "mtu 10", |c| c.config(json!({"mtu": 10}))),
-        Bad("an MTU that is a word", 6, "mtu", |c| c.config(json!({"mtu": "large"}))),
-        Bad("a MAC of a group", 7, "mac: 01:00:5e:00:00:01", |c| c.config(json!({"mac": "01:00:5e:00:00:01"}))),
-        Bad("a MAC of zeros", 7, "runtimeConfig.mac", |c| c.config(json!({"runtimeConfig": {"mac": "00:00:00:00:00:00"}}))),
-        Bad("a MAC argument that is none", 7, "MAC", |c| c.args("MAC=mine")),
         Bad("an unknown argument", 4, "COLOUR", |c| c.args("COLOUR=red")),
-        Bad("a place that is a word", 6, "linkInContainer", |c| c.config(json!({"linkInContainer": "yes"}))),
-        Bad("a queue below nothing", 6, "bcqueuelen", |c| c.config(json!({"bcqueuelen": -1}))),
-        Bad("a queue too long", 6, "bcqueuelen", |c| c.config(json!({"bcqueuelen": 4_294_967_296_u64}))),
         Bad("a name that is taken", 4, "CNI_IFNAME taken0", |c| c.ifname("taken0")),
-        Bad("a namespace that does not exist", 3, "/run/netns/gone", |c| c.env("CNI_NETNS", "/run/netns/gone")),
     ];
     refuses(&lab, &call, "ADD", &rows);
+    refuses(&lab, &call, "ADD", &MASTERS);
+    refuses(&lab, &call, "ADD", &MACS);
 }
 
 #[test]
@@ -290,24 +279,13 @@ fn keys_of_ipvlan() {
     let call = lab.plugin("ipvlan").config(json!({"master": "cable"})).on(&lab.container("pod"));
     #[rustfmt::skip]
     let rows = [
-        Bad("a master that there is not", 7, "gone", |c| c.config(json!({"master": "gone"}))),
-        Bad("a master that is not in the container", 7, "/run/netns/pod", |c| c.config(json!({"linkInContainer": true}))),
         Bad("no master and no default route", 7, "default route", |c| c.config(json!({"master": null}))),
-        Bad("a master's name with a slash", 7, "eth/0", |c| c.config(json!({"master": "eth/0"}))),
-        Bad("a master that is a number", 6, "master", |c| c.config(json!({"master": 0}))),
         Bad("a mode that there is not", 7, "l4", |c| c.config(json!({"mode": "l4"}))),
-        Bad("a mode that is a number", 6, "mode", |c| c.config(json!({"mode": 2}))),
         Bad("a flag that there is not", 7, "passthru", |c| c.config(json!({"flag": "passthru"}))),
-        Bad("a flag that is a number", 6, "flag", |c| c.config(json!({"flag": 1}))),
-        Bad("an MTU above the master's", 7, "mtu 1501", |c| c.config(json!({"mtu": 1501}))),
-        Bad("an MTU too small for IPv4", 7, "mtu 10", |c| c.config(json!({"mtu": 10}))),
-        Bad("an MTU that is a word", 6, "mtu", |c| c.config(json!({"mtu": "large"}))),
         Bad("a MAC that is none", 7, "runtimeConfig.mac", |c| c.config(json!({"runtimeConfig": {"mac": "zz:00"}}))),
-        Bad("a place that is a word", 6, "linkInContainer", |c| c.config(json!({"linkInContainer": "yes"}))),
-        Bad("a flag of IPv6 that is a word", 6, "acceptRa", |c| c.config(json!({"acceptRa": "no"}))),
-        Bad("a namespace that does not exist", 3, "/run/netns/gone", |c| c.env("CNI_NETNS", "/run/netns/gone")),
     ];
     refuses(&lab, &call, "ADD", &rows);
+    refuses(&lab, &call, "ADD", &MASTERS);
 }
 
 #[test]
@@ -322,27 +300,13 @@ fn keys_of_vlan() {
         Bad("no VLAN", 7, "vlanId is missing", |c| c.config(json!({"vlanId": null}))),
         Bad("a VLAN that is reserved", 7, "vlanId 4095", |c| c.config(json!({"vlanId": 4095}))),
         Bad("a VLAN of more than 16 bits", 7, "vlanId 65636", |c| c.config(json!({"vlanId": 65_636}))),
-        Bad("a VLAN below nothing", 6, "vlanId", |c| c.config(json!({"vlanId": -1}))),
-        Bad("a VLAN that is a word", 6, "vlanId", |c| c.config(json!({"vlanId": "100"}))),
         Bad("a tag that there is not", 7, "802.3", |c| c.config(json!({"protocol": "802.3"}))),
-        Bad("a tag that is a number", 6, "protocol", |c| c.config(json!({"protocol": 0x8100}))),
         Bad("no master", 7, "master is missing", |c| c.config(json!({"master": null}))),
-        Bad("a master that there is not", 7, "gone", |c| c.config(json!({"master": "gone"}))),
-        Bad("a master that is not in the container", 7, "/run/netns/pod", |c| c.config(json!({"linkInContainer": true}))),
         Bad("a master that is down", 11, "quiet", |c| c.config(json!({"master": "quiet"}))),
-        Bad("a master's name with a slash", 7, "eth/0", |c| c.config(json!({"master": "eth/0"}))),
-        Bad("a master that is a number", 6, "master", |c| c.config(json!({"master": 0}))),
-        Bad("an MTU above the master's", 7, "mtu 1501", |c| c.config(json!({"mtu": 1501}))),
-        Bad("an MTU too small for IPv4", 7, "mtu 10", |c| c.config(json!({"mtu": 10}))),
-        Bad("an MTU that is a word", 6, "mtu", |c| c.config(json!({"mtu": "large"}))),
-        Bad("a MAC of a group", 7, "mac: 01:00:5e:00:00:01", |c| c.config(json!({"mac": "01:00:5e:00:00:01"}))),
-        Bad("a MAC of zeros", 7, "runtimeConfig.mac", |c| c.config(json!({"runtimeConfig": {"mac": "00:00:00:00:00:00"}}))),
-        Bad("a MAC argument that is none", 7, "MAC", |c| c.args("MAC=mine")),
-        Bad("a place that is a word", 6, "linkInContainer", |c| c.config(json!({"linkInContainer": "yes"}))),
-        Bad("a flag of IPv6 that is a word", 6, "acceptRa", |c| c.config(json!({"acceptRa": "no"}))),
-        Bad("a namespace that does not exist", 3, "/run/netns/gone", |c| c.env("CNI_NETNS", "/run/netns/gone")),
     ];
     refuses(&lab, &call, "ADD", &rows);
+    refuses(&lab, &call, "ADD", &MASTERS);
+    refuses(&lab, &call, "ADD", &MACS);
 }
 
 #[test]
@@ -354,13 +318,10 @@ fn keys_of_dummy() {
     let rows = [
         Bad("an MTU too small for IPv4", 7, "mtu 10", |c| c.config(json!({"mtu": 10}))),
         Bad("an MTU too large for a packet", 7, "mtu 70000", |c| c.config(json!({"mtu": 70000}))),
-        Bad("an MTU that is a word", 6, "mtu", |c| c.config(json!({"mtu": "large"}))),
         Bad("a MAC of a group", 7, "args.cni.mac", |c| c.config(json!({"args": {"cni": {"mac": "01:00:5e:00:00:01"}}}))),
-        Bad("a MAC argument that is none", 7, "MAC", |c| c.args("MAC=mine")),
-        Bad("a flag that is a word", 6, "enabledad", |c| c.config(json!({"enabledad": "yes"}))),
-        Bad("a flag that is a number", 6, "acceptRa", |c| c.config(json!({"acceptRa": 1}))),
     ];
     refuses(&lab, &call, "ADD", &rows);
+    refuses(&lab, &call, "ADD", &MACS);
 }
 
 #[test]
@@ -376,22 +337,18 @@ fn keys_of_flannel() {
     let rows = [
         Bad("a delegate's name", 7, "delegate.name", |c| c.config(json!({"delegate": {"name": "other"}}))),
         Bad("a delegate's ipam", 7, "delegate.ipam", |c| c.config(json!({"delegate": {"ipam": {"type": "host-local"}}}))),
-        Bad("a delegate that is a word", 6, "delegate", |c| c.config(json!({"delegate": "bridge"}))),
         Bad("a type that is a number", 6, "delegate.type", |c| c.config(json!({"delegate": {"type": 5}}))),
         Bad("a type that is a path", 7, "../bridge", |c| c.config(json!({"delegate": {"type": "../bridge"}}))),
         Bad("an unknown type", 7, "nobody", |c| c.config(json!({"delegate": {"type": "nobody"}}))),
         Bad("flannel by flannel", 7, "itself", |c| c.config(json!({"delegate": {"type": "flannel"}}))),
         Bad("a key that the delegate refuses", 7, "mtu 10", |c| c.config(json!({"delegate": {"mtu": 10}}))),
-        Bad("an IPAM plugin that is a word", 6, "ipam", |c| c.config(json!({"ipam": "host-local"}))),
         Bad("routes that are no list", 6, "ipam.routes", |c| c.config(json!({"ipam": {"routes": "0.0.0.0/0"}}))),
         Bad("what the runtime asks for, of a wrong type", 6, "runtimeConfig", |c| c.config(json!({"runtimeConfig": []}))),
         Bad("a file that there is not", 11, "/run/flannel/none", |c| c.config(json!({"subnetFile": "/run/flannel/none"}))),
         Bad("a file that is not whole", 11, "FLANNEL_SUBNET", |c| c.config(json!({"subnetFile": "/run/flannel/torn"}))),
         Bad("a file with a value that is none", 6, "FLANNEL_SUBNET", |c| c.config(json!({"subnetFile": "/run/flannel/odd"}))),
         Bad("a file that is a directory", 5, "/run/flannel", |c| c.config(json!({"subnetFile": "/run/flannel"}))),
-        Bad("a file that is a number", 6, "subnetFile", |c| c.config(json!({"subnetFile": 5}))),
         Bad("a directory that is a file", 5, "/run/flannel/torn", |c| c.config(json!({"dataDir": "/run/flannel/torn"}))),
-        Bad("a directory that is a list", 6, "dataDir", |c| c.config(json!({"dataDir": []}))),
     ];
     refuses(&lab, &call, "ADD", &rows);
 }
@@ -408,26 +365,15 @@ fn keys_of_tap() {
         Bad("a bridge that is none", 7, "bridge taken1", |c| c.config(json!({"bridge": "taken1"}))),
         Bad("a bridge's name too long", 7, "sixteen-letters-", |c| c.config(json!({"bridge": "sixteen-letters-"}))),
         Bad("a bridge's name with a slash", 7, "br/0", |c| c.config(json!({"bridge": "br/0"}))),
-        Bad("a bridge that is a number", 6, "bridge", |c| c.config(json!({"bridge": 0}))),
-        Bad("an owner by name", 6, "owner", |c| c.config(json!({"owner": "qemu"}))),
-        Bad("an owner below nothing", 6, "owner", |c| c.config(json!({"owner": -1}))),
         Bad("an owner that is nobody", 7, "owner 4294967295", |c| c.config(json!({"owner": u32::MAX}))),
         Bad("a group that is nobody", 7, "group 4294967295", |c| c.config(json!({"group": u32::MAX}))),
-        Bad("a group too large", 6, "group", |c| c.config(json!({"group": 4_294_967_296_u64}))),
-        Bad("queues by number", 6, "multiQueue", |c| c.config(json!({"multiQueue": 4}))),
-        Bad("a context that is a list", 6, "selinuxContext", |c| c.config(json!({"selinuxContext": []}))),
         Bad("an MTU too small for IPv4", 7, "mtu 10", |c| c.config(json!({"mtu": 10}))),
         Bad("an MTU too large with a header", 7, "mtu 65522", |c| c.config(json!({"mtu": 65522}))),
-        Bad("an MTU that is a word", 6, "mtu", |c| c.config(json!({"mtu": "large"}))),
-        Bad("a MAC of a group", 7, "mac: 01:00:5e:00:00:01", |c| c.config(json!({"mac": "01:00:5e:00:00:01"}))),
-        Bad("a MAC of zeros", 7, "runtimeConfig.mac", |c| c.config(json!({"runtimeConfig": {"mac": "00:00:00:00:00:00"}}))),
-        Bad("a MAC argument that is none", 7, "MAC", |c| c.args("MAC=mine")),
         Bad("an unknown argument", 4, "COLOUR", |c| c.args("COLOUR=red")),
-        Bad("a flag that is a word", 6, "enabledad", |c| c.config(json!({"enabledad": "yes"}))),
         Bad("a name that is taken", 4, "CNI_IFNAME taken0", |c| c.ifname("taken0")),
-        Bad("a namespace that does not exist", 3, "/run/netns/gone", |c| c.env("CNI_NETNS", "/run/netns/gone")),
     ];
     refuses(&lab, &call, "ADD", &rows);
+    refuses(&lab, &call, "ADD", &MACS);
 }
 
 #[test]
@@ -512,17 +458,13 @@ fn options_of_dhcp() {
     #[rustfmt::skip]
     let rows = [
         Bad("a socket that is no absolute path", 7, "daemonSocketPath", |c| key(c, "daemonSocketPath", json!("dhcp.sock"))),
-        Bad("a socket that is a number", 6, "daemonSocketPath", |c| key(c, "daemonSocketPath", json!(5))),
         Bad("no daemon", 11, "/run/cni/dhcp.sock", |c| key(c, "priority", json!(5))),
         Bad("an unknown family", 7, "family", |c| key(c, "family", json!("ipv7"))),
-        Bad("a family that is a number", 6, "family", |c| key(c, "family", json!(6))),
-        Bad("a priority below zero", 6, "priority", |c| key(c, "priority", json!(-1))),
         Bad("an unknown option", 7, "provide[0].option", |c| key(c, "provide", json!([{"option": "colour", "value": "red"}]))),
         Bad("an option without a name", 7, "provide[0].option", |c| key(c, "provide", json!([{"value": "red"}]))),
         Bad("a value that is too long", 7, "provide[0].value", |c| key(c, "provide", json!([{"option": "12", "value": "x".repeat(256)}]))),
         Bad("a value that is too long, by an argument", 4, "NAME", |c| key(c, "provide", json!([{"option": "12", "fromArg": "NAME"}])).args(&format!("NAME={}", "x".repeat(256)))),
         Bad("the end as an option", 7, "request[0].option", |c| key(c, "request", json!([{"option": "255"}]))),
-        Bad("a word for a boolean", 6, "request[0].skipDefault", |c| key(c, "request", json!([{"skipDefault": "yes"}]))),
     ];
     refuses(&lab, &call, "ADD", &rows);
 }
@@ -545,12 +487,10 @@ fn addresses_of_static() {
     let rows = [
         Bad("no address: the configuration's place for it", 7, "no address", |c| c),
         Bad("no address, but a gateway", 7, "no address", |c| entries(c, json!([{"gateway": "10.0.0.1"}]))),
-        Bad("no list", 6, "ipam.addresses", |c| entries(c, json!("10.0.0.5/24"))),
         Bad("an address that is an entry", 6, "ipam.addresses[0]", |c| entries(c, json!(["10.0.0.5/24"]))),
         Bad("an entry with nothing", 7, "ipam.addresses[1]", |c| entry(c, json!({}))),
         Bad("no prefix length", 6, "ipam.addresses[1].address", |c| entry(c, json!({"address": "10.0.0.6"}))),
         Bad("a prefix length too long", 6, "10.0.0.6/33", |c| entry(c, json!({"address": "10.0.0.6/33"}))),
-        Bad("an address that is a number", 6, "ipam.addresses[1].address", |c| entry(c, json!({"address": 5}))),
         Bad("an address of a group", 7, "224.0.0.1/4", |c| entry(c, json!({"address": "224.0.0.1/4"}))),
         Bad("an address of nobody", 7, "::/64", |c| entry(c, json!({"address": "::/64"}))),
         Bad("a gateway that is none", 6, "ipam.addresses[1].gateway", |c| entry(c, json!({"gateway": "door"}))),
@@ -558,7 +498,6 @@ fn addresses_of_static() {
         Bad("an address twice", 7, "10.0.0.5", |c| entry(c, json!({"address": "10.0.0.5/16"}))),
         Bad("an address twice, by an argument", 7, "10.0.0.5", |c| entry(c, json!({"gateway": "10.0.0.1"})).args("IP=10.0.0.5/24")),
         Bad("a route without a destination", 6, "ipam.routes[0]", |c| c.config(json!({"ipam": {"routes": [{}]}}))),
-        Bad("name servers that are a word", 6, "ipam.dns.nameservers", |c| c.config(json!({"ipam": {"dns": {"nameservers": "x"}}}))),
         Bad("requested: no address", 6, "runtimeConfig.ips[0]", |c| requesting(c, "ten")),
         Bad("requested: no prefix length, and none is known", 7, "10.1.0.6", |c| requesting(c, "10.1.0.6")),
         Bad("requested by args: a number", 6, "args.cni.ips", |c| c.config(json!({"args": {"cni": {"ips": [5]}}}))),
@@ -582,7 +521,6 @@ fn ranges_of_host_local() {
         Bad("no ranges", 7, "ranges", |c| c.config(json!({"ipam": {"type": "host-local"}}))),
         Bad("empty ranges", 7, "ranges", |c| ranges(c, json!([]))),
         Bad("an empty range set", 7, "ranges", |c| ranges(c, json!([[]]))),
-        Bad("ranges that are a word", 6, "ranges", |c| ranges(c, json!("all"))),
         Bad("a range without a subnet", 6, "subnet", |c| range(c, json!({"rangeStart": "10.0.0.9"}))),
         Bad("a subnet that is none", 6, "ten", |c| range(c, json!({"subnet": "ten"}))),
         Bad("a subnet without a length", 6, "10.0.0.0", |c| range(c, json!({"subnet": "10.0.0.0"}))),
@@ -726,16 +664,9 @@ fn attributes_of_tuning() {
         Bad("a MAC of zeros in the arguments", 7, "args.cni.mac", |c| c.config(json!({"args": {"cni": {"mac": "00:00:00:00:00:00"}}}))),
         Bad("a MAC argument that is none", 7, "CNI_ARGS: MAC", |c| c.args("MAC=mine")),
         Bad("an unknown argument", 4, "COLOUR", |c| c.args("COLOUR=red;MAC=02:00:00:00:00:01")),
-        Bad("a MAC that is a number", 6, "mac", |c| c.config(json!({"mac": 2}))),
-        Bad("an MTU below nothing", 6, "mtu", |c| c.config(json!({"mtu": -1}))),
-        Bad("an MTU that is a word", 6, "args.cni.mtu", |c| c.config(json!({"args": {"cni": {"mtu": "large"}}}))),
         Bad("an MTU too small for the interface", 7, "mtu 10", |c| c.config(json!({"mtu": 10}))),
         Bad("an MTU too large for the interface", 7, "mtu 70000", |c| c.config(json!({"mtu": 70000}))),
         Bad("an MTU too large for the kernel", 7, "mtu 4294967295", |c| c.config(json!({"mtu": 4_294_967_295_u32}))),
-        Bad("a queue length below nothing", 6, "txQLen", |c| c.config(json!({"txQLen": -1}))),
-        Bad("a queue length too large", 6, "txQLen", |c| c.config(json!({"txQLen": 4_294_967_296_u64}))),
-        Bad("a flag that is a word", 6, "promisc", |c| c.config(json!({"promisc": "yes"}))),
-        Bad("a flag that is a number", 6, "allmulti", |c| c.config(json!({"allmulti": 1}))),
         Bad("an unknown feature", 7, "rx-grow", |c| c.config(json!({"features": {"rx-gro": true, "rx-grow": true}}))),
         Bad("a feature that the interface lacks", 7, "rx-lro", |c| c.config(json!({"features": {"rx-lro": true}}))),
         Bad("a feature of the call without a name", 7, "features", |c| c.config(json!({"args": {"cni": {"features": {"": true}}}}))),
@@ -743,7 +674,6 @@ fn attributes_of_tuning() {
         Bad("a feature of the call that is a number", 6, "args.cni.features", |c| c.config(json!({"args": {"cni": {"features": {"rx-gro": 0}}}}))),
         Bad("a feature that is given twice", 7, "features: \"rx-gro\" is given twice", |c| twice(c, r#""features": {"rx-gro": true, "rx-gro": false}"#)),
         Bad("features in a list", 6, "features", |c| c.config(json!({"features": ["rx-gro"]}))),
-        Bad("a directory that is a number", 6, "dataDir", |c| c.config(json!({"dataDir": 1}))),
         Bad("a directory that is relative", 7, "../tuning", |c| c.config(json!({"dataDir": "../tuning"}))),
         Bad("a directory that is a file", 5, "/run/lab/file", |c| c.config(json!({"dataDir": "/run/lab/file"}))),
         Bad("a directory that is read-only", 5, "/run/lab/frozen", |c| c.config(json!({"dataDir": "/run/lab/frozen"}))),
@@ -769,16 +699,12 @@ fn limits_of_bandwidth() {
         Bad("a burst below nothing", 7, "egressBurst -8", |c| c.config(json!({"egressBurst": -8}))),
         Bad("a burst too large for the kernel", 7, "ingressBurst 34359738368", |c| c.config(json!({"ingressBurst": 1_u64 << 35}))),
         Bad("a rate too large for a number", 6, "ingressRate", |c| c.config(json!({"ingressRate": u64::MAX}))),
-        Bad("a rate that is a word", 6, "ingressRate", |c| c.config(json!({"ingressRate": "8M"}))),
         Bad("a rate with a fraction", 6, "egressRate", |c| c.config(json!({"egressRate": 8.5}))),
         Bad("no time to wait", 7, "latencyMs 0", |c| c.config(json!({"latencyMs": 0}))),
         Bad("too long a time to wait", 7, "latencyMs 10001", |c| c.config(json!({"latencyMs": 10_001}))),
-        Bad("a time that is a word", 6, "latencyMs", |c| c.config(json!({"latencyMs": "25ms"}))),
-        Bad("a flag that is a number", 6, "shapeInContainer", |c| c.config(json!({"shapeInContainer": 1}))),
         Bad("subnets to limit", 2, "shapedSubnets", |c| c.config(json!({"shapedSubnets": ["10.0.0.0/8"]}))),
         Bad("subnets not to limit", 2, "unshapedSubnets", |c| c.config(json!({"unshapedSubnets": ["10.0.0.0/8"]}))),
         Bad("subnets of the runtime", 2, "runtimeConfig.bandwidth.shapedSubnets", |c| c.config(json!({"runtimeConfig": {"bandwidth": {"shapedSubnets": ["10.0.0.0/8"]}}}))),
-        Bad("a limit of the runtime that is a list", 6, "bandwidth", |c| c.config(json!({"runtimeConfig": {"bandwidth": [1]}}))),
         Bad("a rate of the runtime without its burst", 7, "runtimeConfig.bandwidth.egressRate 8", |c| c.config(json!({"ingressRate": null, "ingressBurst": null, "egressRate": null, "egressBurst": null, "runtimeConfig": {"bandwidth": {"egressRate": 8}}}))),
         Bad("no result", 7, "prevResult", |c| c.config(json!({"prevResult": null}))),
         Bad("an interface that there is not", 4, "eth1", |c| c.ifname("eth1")),
@@ -815,13 +741,9 @@ fn keys_of_sbr() {
     let rows = [
         Bad("no result", 7, "prevResult", |c| c.config(json!({"prevResult": null}))),
         Bad("a table that is none", 7, "table 0", |c| c.config(json!({"table": 0}))),
-        Bad("a table too large", 6, "table", |c| c.config(json!({"table": 4_294_967_296_u64}))),
-        Bad("a table by name", 6, "table", |c| c.config(json!({"table": "main"}))),
         Bad("two gateways of a family", 7, "multiple IPv4 addresses: 10.1.0.1 and 10.1.0.3", |c| c.config(json!({"gateways": ["10.1.0.1", "10.1.0.3"]}))),
         Bad("a gateway with a prefix", 7, "10.1.0.1/24", |c| c.config(json!({"gateways": ["10.1.0.1/24"]}))),
         Bad("a gateway that is a group", 7, "224.0.0.1", |c| c.config(json!({"gateways": ["224.0.0.1"]}))),
-        Bad("one gateway without a list", 6, "gateways", |c| c.config(json!({"gateways": "10.1.0.1"}))),
-        Bad("hints that are a word", 6, "addSourceHints", |c| c.config(json!({"addSourceHints": "yes"}))),
     ];
     refuses(&lab, &call, "ADD", &rows);
 }
@@ -839,9 +761,6 @@ fn keys_of_vrf() {
         Bad("a name too long", 7, "sixteen-letters-", |c| c.config(json!({"vrfname": "sixteen-letters-"}))),
         Bad("a name that climbs", 7, "vrfname", |c| c.config(json!({"vrfname": ".."}))),
         Bad("a name that is a link's", 7, "eth1", |c| c.config(json!({"vrfname": "eth1"}))),
-        Bad("a name that is a number", 6, "vrfname", |c| c.config(json!({"vrfname": 5}))),
-        Bad("a table below nothing", 6, "table", |c| c.config(json!({"table": -1}))),
-        Bad("a table by name", 6, "table", |c| c.config(json!({"table": "main"}))),
     ];
     refuses(&lab, &call, "ADD", &rows);
 }
@@ -862,9 +781,6 @@ fn keys_of_dnsname() {
         Bad("a domain with a space", 7, "domainName", |c| c.config(json!({"domainName": "a b"}))),
         Bad("a domain with a line end", 7, "domainName", |c| c.config(json!({"domainName": "a\nuser=root"}))),
         Bad("a domain that leaves no room", 7, "domainName", |c| c.config(json!({"domainName": format!("{0}.{0}.{0}", "x".repeat(63))}))),
-        Bad("a domain that is a number", 6, "domainName", |c| c.config(json!({"domainName": 5}))),
-        Bad("domains that are a word", 6, "multiDomain", |c| c.config(json!({"multiDomain": "yes"}))),
-        Bad("an inside that is a word", 6, "internal", |c| c.config(json!({"internal": "yes"}))),
         Bad("an alias without a list", 6, "runtimeConfig.aliases", |c| c.config(json!({"runtimeConfig": {"aliases": "db"}}))),
         Bad("an alias that is a number", 6, "runtimeConfig.aliases", |c| c.config(json!({"runtimeConfig": {"aliases": [5]}}))),
         Bad("an alias with a line end", 7, "runtimeConfig.aliases", |c| c.config(json!({"runtimeConfig": {"aliases": ["a\nb"]}}))),
