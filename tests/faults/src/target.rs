@@ -199,6 +199,8 @@ impl Target {
             (true, _) if self.backend == Some("nftables") => false,
             // The reference's daemon cannot list its leases.
             (true, _) if self.dhcp => false,
+            // The reference ignores the key `tap`, so this would be `macvlan` twice.
+            (true, _) if self.needs.contains(&Feature::Macvtap) => false,
             // Its DEL fails if there is nothing left to do, so no case could be cleaned up.
             (true, _) if self.name == "host-device" => false,
             _ => self.dir().join(self.plugin()).exists(),
