@@ -45,6 +45,18 @@ fn a_script_written_for_the_references_cnitool_works_unchanged() {
 }
 
 #[test]
+fn a_fifo_in_place_of_the_directory_of_results_is_an_error_that_names_it() {
+    let lab = Lab::new();
+    let pod = lab.container("pod");
+    lab.configure("10-net.conflist", &pods("1.0.0", "10.1.2.0/24"));
+    lab.host().sh("mkdir -p /var/lib/cni; mkfifo /var/lib/cni/results");
+    // An open that waits for the FIFO would wait forever.
+    let refused = lab.cnitool().under(&["timeout", "-s", "KILL", "60"].map(str::to_owned)).run("add net pod");
+    assert!(!refused.succeeded() && refused.stderr.contains("/var/lib/cni/results"), "{refused:#?}");
+    assert!(leases().is_empty() && pod.link("eth0").is_none());
+}
+
+#[test]
 fn an_attachment_is_listed_shown_and_drawn_with_its_live_state() {
     let lab = Lab::new();
     let pod = lab.container("pod");

@@ -82,7 +82,7 @@ impl Store {
     /// Code 5 if the record cannot be written.
     pub fn write(&self, key: &Key, record: &Record) -> Result<()> {
         let (bytes, name) = (serde_json::to_vec(record)?, key.file());
-        let written = File::open(&self.path)
+        let written = file::open_directory(&self.path)
             .and_then(|dir| AtomicFile { dir: &dir, name: &name, label: &name }.replace(&bytes));
         written.map_err(|e| Error::io(format!("write lease {}", self.path.join(&name).display()), &e))
     }

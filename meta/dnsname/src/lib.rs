@@ -179,6 +179,9 @@ impl<'a> Registration<'a> {
 
     /// Writes the names into the network's files, for a server with these settings.
     fn write(&self, network: Network, service: &Service) -> Result<()> {
+        // Look for the server before a file is changed: if processes cannot be examined now, a rollback cannot do so
+        // either.
+        server::find(self.network)?;
         let mut deletions = network.deletions()?;
         if deletions.has(self.at) {
             deletions.remove(self.at);
@@ -218,8 +221,7 @@ impl<'a> Registration<'a> {
     fn check(&self, silence: Duration) -> Result<()> {
         let missing =
             |what: String| Error::new(Code::Internal, what).detail("`cnitool repair --all` restores it");
-        let hosts =
-            Network::peek(self.network).map_err(|e| Error::io("read the network's hosts file", &e))?;
+        let hosts = Network::peek(self.network)?;
         let entries: Vec<&Entry> = hosts.entries_of(self.at, &self.addresses).collect();
         for address in &self.addresses {
             let entry = entries.iter().find(|entry| entry.address == *address);
@@ -238,9 +240,7 @@ impl<'a> Registration<'a> {
         if entries.iter().any(|entry| entry.owner.is_some()) {
             firewall::check(self.network, self.at, &self.rules())?;
         }
-        let in_force = Network::peek_service(self.network)
-            .map_err(|e| Error::io("read the configuration of dnsmasq", &e))?;
-        let service = self.as_reached(&self.service_from(in_force)?);
+        let service = self.as_reached(&self.service_from(Network::peek_service(self.network)?)?);
         let entries: Vec<Entry> = entries.into_iter().cloned().collect();
         server::settle(self.network, &service, &entries, Answer::Known, silence)
     }

@@ -9,15 +9,14 @@
 //! The original's lock is `lock` in the directory, held by flock(2). A plugin that removes a directory holds its
 //! lock. So after locking, check that the path still leads to the same directory.
 
-use std::fs::{self, DirBuilder, File, OpenOptions, Permissions};
+use std::fs::{self, DirBuilder, File, Permissions};
 use std::io::{self, ErrorKind};
-use std::os::unix::fs::{DirBuilderExt, FileExt, MetadataExt, OpenOptionsExt, PermissionsExt, symlink};
+use std::os::unix::fs::{DirBuilderExt, FileExt, MetadataExt, PermissionsExt, symlink};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use cni::{Code, Error, NetworkName, Result};
 use nix::fcntl::OFlag;
-use nix::libc;
 use rustix::fs::{CWD, RenameFlags, renameat_with};
 use system::file::{self, AtomicFile};
 use system::{Retry, lock, size_limit};
@@ -110,16 +109,16 @@ impl Network {
     /// Reads a network's hosts file without the lock: the file is replaced atomically.
     ///
     /// # Errors
-    /// If the file cannot be read.
-    pub fn peek(name: &NetworkName) -> io::Result<Hosts> {
+    /// Code 5 if the file cannot be read.
+    pub fn peek(name: &NetworkName) -> Result<Hosts> {
         peek_file(name, HOSTS).map(|text| Hosts::parse(&text))
     }
 
     /// Like [`Network::service`], without the lock.
     ///
     /// # Errors
-    /// If the file cannot be read.
-    pub fn peek_service(name: &NetworkName) -> io::Result<Option<Service>> {
+    /// Code 5 if the file cannot be read.
+    pub fn peek_service(name: &NetworkName) -> Result<Option<Service>> {
         peek_file(name, CONF).map(|text| Service::parse(&text))
     }
 
@@ -399,10 +398,15 @@ impl Network {
     }
 
     fn failed(&self, what: &str, name: &str, e: &io::Error) -> Error {
-        // The error contains the real path instead of the link, because it shows which disk is full.
-        let path = fs::canonicalize(&self.path).unwrap_or_else(|_| self.path.clone());
-        Error::io(format!("{what} {}", path.join(name).display()), e)
+        failed(what, &self.path, name, e)
     }
+}
+
+/// The failure of an operation on a file in a network's directory.
+fn failed(what: &str, directory: &Path, name: &str, e: &io::Error) -> Error {
+    // The error contains the real path instead of the link, because it shows which disk is full.
+    let path = fs::canonicalize(directory).unwrap_or_else(|_| directory.to_owned());
+    Error::io(format!("{what} {}", path.join(name).display()), e)
 }
 
 fn locked<T>(
@@ -488,8 +492,7 @@ fn is_full(e: &io::Error) -> bool {
 }
 
 fn open_directory(path: &Path) -> io::Result<Option<File>> {
-    let opened = OpenOptions::new().read(true).custom_flags(libc::O_DIRECTORY).open(path);
-    file::missing_is_fine(opened.map(Some))
+    file::missing_is_fine(file::open_directory(path).map(Some))
 }
 
 /// Whether a path leads to an open directory.
@@ -501,7 +504,9 @@ fn is_same(path: &Path, dir: &File) -> io::Result<bool> {
     }
 }
 /// Reads one of a network's files without the lock. Empty: it does not exist.
-fn peek_file(name: &NetworkName, file: &str) -> io::Result<String> {
-    let read = file::missing_is_fine(file::read_own(&path_of(name).join(file), LONGEST_FILE))?;
+fn peek_file(name: &NetworkName, file: &str) -> Result<String> {
+    let path = path_of(name);
+    let read = file::missing_is_fine(file::read_own(&path.join(file), LONGEST_FILE));
+    let read = read.map_err(|e| failed("read", &path, file, &e))?;
     Ok(String::from_utf8_lossy(&read).into_owned())
 }

@@ -57,7 +57,9 @@ impl Server {
         }
         let entries = fs::read_dir("/proc").map_err(|e| Error::io("list the processes in /proc", &e))?;
         let pids = entries.flatten().filter_map(|entry| entry.file_name().to_str()?.parse().ok());
-        for pid in pids.filter(|pid| may_be_dnsmasq(*pid)) {
+        // Collected first, so that the directory is closed: fewer descriptors are needed then.
+        let pids: Vec<i32> = pids.collect();
+        for pid in pids.into_iter().filter(|pid| may_be_dnsmasq(*pid)) {
             // For queries over TCP, dnsmasq starts child processes, which have its arguments.
             if let Some(server) = Self::open(pid, conf)?
                 && parent(pid).map(|parent| Self::open(parent, conf)).transpose()?.flatten().is_none()
@@ -84,8 +86,8 @@ impl Server {
         };
         let this = Self { pid, fd };
         // Check after the process was opened: until then, its id may be reused.
-        match has_argument(number, conf).then(|| is_server(number)).transpose() {
-            Ok(is_server) => Ok(is_server.unwrap_or_default().then_some(this)),
+        match is_server(number, conf) {
+            Ok(is_server) => Ok(is_server.then_some(this)),
             // The kernel does not show details of an exiting process, even to root.
             Err(_) if this.exits_within(REFUSED_TIMEOUT)? => Ok(None),
             Err(e) => Err(failed(&e)),
@@ -166,15 +168,15 @@ fn has_exited(pid: i32) -> bool {
 }
 
 /// Whether a process was started with a configuration file at this path. The original plugin uses the same argument.
-fn has_argument(pid: i32, conf: &Path) -> bool {
+fn has_argument(pid: i32, conf: &Path) -> io::Result<bool> {
     let expected = [b"--conf-file=", conf.as_os_str().as_bytes()].concat();
-    let line = fs::read(of(pid, "cmdline")).unwrap_or_default();
-    line.split(|byte| *byte == 0).any(|argument| argument == expected)
+    let line = unless_exited(fs::read(of(pid, "cmdline")))?.unwrap_or_default();
+    Ok(line.split(|byte| *byte == 0).any(|argument| argument == expected))
 }
 
-/// Whether a process with the server's arguments is the server.
-fn is_server(pid: i32) -> io::Result<bool> {
-    Ok(is_trusted(pid)? && is_dnsmasq(pid)? && is_in_this_namespace(pid)?)
+/// Whether a process is the server with this configuration file.
+fn is_server(pid: i32, conf: &Path) -> io::Result<bool> {
+    Ok(has_argument(pid, conf)? && is_trusted(pid)? && is_dnsmasq(pid)? && is_in_this_namespace(pid)?)
 }
 
 /// Whether a process belongs to root or to a user of servers: any user can start a process with the server's

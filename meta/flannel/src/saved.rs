@@ -1,7 +1,7 @@
 //! State for DEL: the other plugin's configuration. Name and content of the file are the reference's, so each suite deletes the other's
 //! attachments.
 
-use std::fs::{self, DirBuilder, File};
+use std::fs::{self, DirBuilder};
 use std::io;
 use std::os::unix::fs::DirBuilderExt;
 use std::path::{Path, PathBuf};
@@ -57,7 +57,7 @@ impl Saved {
             .mode(0o700)
             .create(&self.dir)
             .map_err(|e| Error::io(format!("create dataDir {}", self.dir.display()), &e))?;
-        let dir = File::open(&self.dir)
+        let dir = file::open_directory(&self.dir)
             .map_err(|e| Error::io(format!("open dataDir {}", self.dir.display()), &e))?;
         let file =
             |name| AtomicFile { dir: &dir, name, label: &self.label(name) }.replace_on_disk(bytes.as_bytes());

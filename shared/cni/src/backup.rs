@@ -1,7 +1,7 @@
 //! State of an attachment on disk between ADD and DEL: one file, written atomically.
 
 use std::collections::HashSet;
-use std::fs::{self, DirBuilder, File};
+use std::fs::{self, DirBuilder};
 use std::io;
 use std::os::unix::fs::DirBuilderExt;
 use std::path::{Path, PathBuf};
@@ -60,7 +60,7 @@ impl Backup {
     pub fn write(&self, bytes: &[u8]) -> Result<()> {
         let made = DirBuilder::new().recursive(true).mode(0o700).create(&self.dir);
         let written = made.and_then(|()| {
-            let dir = &File::open(&self.dir)?;
+            let dir = &file::open_directory(&self.dir)?;
             AtomicFile { dir, name: &self.name, label: &self.label }.replace(bytes)
         });
         written.map_err(|e| Error::io(format!("write backup {}", self.path().display()), &e))

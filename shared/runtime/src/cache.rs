@@ -293,7 +293,7 @@ impl Cache {
     }
 
     fn open_results_dir(&self) -> io::Result<File> {
-        let open = || File::open(self.results_dir());
+        let open = || file::open_directory(&self.results_dir());
         open().or_else(|_| self.create_results_dir().and_then(|()| open()))
     }
 

@@ -49,6 +49,14 @@ pub fn open_in(dir: &File, name: &str, flags: OFlag) -> io::Result<File> {
     if flags.contains(OFlag::O_EXCL) { opened } else { regular(opened) }
 }
 
+/// Opens a directory. Does not block if a FIFO has its path.
+///
+/// # Errors
+/// If it cannot be opened, or is not a directory.
+pub fn open_directory(path: &Path) -> io::Result<File> {
+    OpenOptions::new().read(true).custom_flags(libc::O_DIRECTORY).open(path)
+}
+
 /// Turns the error for a missing file into a default value. A name that is too long for the file system counts as missing.
 ///
 /// # Errors

@@ -43,6 +43,47 @@ fn the_servers_user_can_read_the_names_whatever_the_umask_is() {
     }
 }
 
+/// A rollback looks for the server, too, and needs as many descriptors for it.
+#[test]
+fn an_add_without_the_descriptors_to_look_for_the_server_writes_no_names() {
+    beyond_reference!("dnsname");
+    let lab = Lab::new();
+    let [pod, db] = ["pod", "db"].map(|id| lab.container(id));
+    // This server has the name of the one that is looked for, so it is examined.
+    let other = named("other", "br1", &[&["10.1.9.0/24"]], &json!({}));
+    let networks = Networks::new(&lab, &[other]);
+    networks.add("other", &db, "db", &[]);
+    let network = network(&json!({}));
+    let prev = lab.plugin("bridge").config(network["plugins"][0].clone()).on(&pod).add().ok_result();
+    let call = lab.plugin("dnsname").config(network["plugins"][1].clone()).on(&pod);
+    let call = call.args("K8S_POD_NAME=pod").config(json!({"prevResult": prev}));
+    let mut examined = 0;
+    for limit in 5..12 {
+        let limited = call.clone().under(&["prlimit".into(), format!("--nofile={limit}:")]).add();
+        if !limited.succeeded() {
+            examined += u32::from(limited.error().msg.contains("examine process"));
+            assert!(!Path::new(TARGET).join("addnhosts").exists(), "{limit}: {limited:#?}");
+        }
+        call.del().ok();
+    }
+    assert!(examined > 0, "no limit ends where the server is looked for");
+    networks.del("other", &db);
+}
+
+#[test]
+fn check_names_a_configuration_of_the_server_that_it_cannot_read() {
+    beyond_reference!("dnsname");
+    let lab = Lab::new();
+    let networks = Networks::new(&lab, &[network(&json!({}))]);
+    let (web, _) = networks.attach(&lab, "web", &[]);
+    let conf = format!("{TARGET}/dnsmasq.conf");
+    lab.host().sh(&format!("mv {conf} /run/lab/conf; mkfifo {conf}"));
+    let refused = networks.tool.run("check net web --container-id web");
+    assert!(!refused.succeeded() && refused.stderr.contains(&conf), "{refused:#?}");
+    lab.host().sh(&format!("mv /run/lab/conf {conf}"));
+    networks.del("net", &web);
+}
+
 #[test]
 fn each_range_of_ptp_keeps_its_server_when_a_container_of_another_range_starts() {
     beyond_reference!("dnsname");

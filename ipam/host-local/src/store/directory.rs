@@ -4,10 +4,10 @@
 //! once, and all operations use the open directory. A process that still has the removed directory finds it empty. It
 //! can neither write to the new directory nor remove anything there.
 
-use std::fs::{DirBuilder, File, OpenOptions};
+use std::fs::{DirBuilder, File};
 use std::io::{self, ErrorKind, Read, Write};
 use std::net::IpAddr;
-use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
+use std::os::unix::fs::DirBuilderExt;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, SystemTime};
 
@@ -77,7 +77,7 @@ impl Directory {
     /// # Errors
     /// If it cannot be opened.
     pub fn open(path: &Path) -> io::Result<Option<Self>> {
-        match OpenOptions::new().read(true).custom_flags(libc::O_DIRECTORY).open(path) {
+        match file::open_directory(path) {
             Ok(open) => Ok(Some(Self { path: path.to_owned(), open })),
             Err(e) if e.kind() == ErrorKind::NotFound => Ok(None),
             Err(e) => Err(e),

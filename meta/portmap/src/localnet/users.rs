@@ -10,7 +10,7 @@ use std::io::{self, ErrorKind};
 use std::os::unix::fs::DirBuilderExt;
 use std::path::{Path, PathBuf};
 
-use system::file::AtomicFile;
+use system::file::{self, AtomicFile};
 
 /// The file with the earlier value.
 const EARLIER_VALUE: &str = "before";
@@ -47,7 +47,7 @@ impl Users {
         let dir = self.dir.join(link);
         DirBuilder::new().recursive(true).mode(0o700).create(&dir)?;
         if !dir.join(EARLIER_VALUE).try_exists()? {
-            AtomicFile { dir: &File::open(&dir)?, name: EARLIER_VALUE, label: EARLIER_VALUE }
+            AtomicFile { dir: &file::open_directory(&dir)?, name: EARLIER_VALUE, label: EARLIER_VALUE }
                 .replace(now.as_bytes())?;
         }
         File::create(dir.join(file_name(label))).map(drop)
