@@ -8,7 +8,7 @@ use cni::schema::paths;
 use super::network::CAPABILITIES;
 use super::{Key, PLUGIN, Plugin, Role, Type, find, plugins};
 
-/// The lines around a table. The rest of a page is written by hand.
+/// The lines around a table. The test does not change the rest of a page.
 const MARKS: [&str; 2] = ["<!-- keys -->\n", "<!-- /keys -->\n"];
 
 #[test]
