@@ -5,15 +5,18 @@
 //! setting is dangerous.
 
 use std::ffi::OsString;
-use std::fs::{self, DirBuilder, File};
+use std::fs::{self, DirBuilder, OpenOptions};
 use std::io::{self, ErrorKind};
 use std::os::unix::fs::DirBuilderExt;
 use std::path::{Path, PathBuf};
 
-use system::file::{self, AtomicFile};
+use system::file::{self, AtomicFile, missing_is_fine};
 
 /// The file with the earlier value.
 const EARLIER_VALUE: &str = "before";
+
+/// Maximum size of this file in bytes: a number and a line end.
+const LONGEST_VALUE: u64 = 100;
 
 /// The kernel's default.
 const OFF: &str = "0";
@@ -50,7 +53,8 @@ impl Users {
             AtomicFile { dir: &file::open_directory(&dir)?, name: EARLIER_VALUE, label: EARLIER_VALUE }
                 .replace(now.as_bytes())?;
         }
-        File::create(dir.join(file_name(label))).map(drop)
+        let mut options = OpenOptions::new();
+        file::open_own(options.create(true).write(true).truncate(true), &dir.join(file_name(label))).map(drop)
     }
 
     /// Removes a user. Returns the links without users, with the earlier value.
@@ -115,28 +119,35 @@ fn names(dir: &Path) -> io::Result<Vec<OsString>> {
 
 /// The earlier value. If the file is not a number, the kernel's default.
 fn earlier_value(dir: &Path) -> io::Result<String> {
-    let text = match fs::read_to_string(dir.join(EARLIER_VALUE)) {
-        Err(e) if e.kind() == ErrorKind::NotFound => String::new(),
-        read => read?,
-    };
-    Ok(text.trim().parse::<i32>().map_or(OFF.to_owned(), |value| value.to_string()))
-}
-
-fn missing_is_fine(outcome: io::Result<()>) -> io::Result<()> {
-    match outcome {
-        Err(e) if e.kind() == ErrorKind::NotFound => Ok(()),
-        other => other,
-    }
+    let text = missing_is_fine(file::read_own(&dir.join(EARLIER_VALUE), LONGEST_VALUE))?;
+    Ok(String::from_utf8_lossy(&text).trim().parse::<i32>().map_or(OFF.to_owned(), |value| value.to_string()))
 }
 
 #[cfg(test)]
 mod tests {
+    use std::process::Command;
+
     use super::*;
 
     /// Runs a test with a temporary directory.
     fn on_disk(test: impl FnOnce(&Users)) {
         let dir = tempfile::tempdir().unwrap();
         test(&Users { dir: dir.path().to_owned() });
+    }
+
+    #[test]
+    fn a_fifo_in_place_of_a_file_is_an_error() {
+        // An open that waits for the FIFO would wait forever.
+        let put = |path: &Path| assert!(Command::new("mkfifo").arg(path).status().unwrap().success());
+        on_disk(|users| {
+            users.join("br0", "net/a/eth0", "0").unwrap();
+            put(&users.dir.join("br0").join(file_name("net/b/eth0")));
+            users.join("br0", "net/b/eth0", "1").unwrap_err();
+            fs::remove_file(users.dir.join("br0").join(EARLIER_VALUE)).unwrap();
+            put(&users.dir.join("br0").join(EARLIER_VALUE));
+            fs::remove_file(users.dir.join("br0").join(file_name("net/b/eth0"))).unwrap();
+            users.remove("net/a/eth0").unwrap_err();
+        });
     }
 
     fn unused(link: &str, before: &str) -> Vec<Unused> {
