@@ -6,13 +6,11 @@ mod watching;
 use std::fs;
 use std::os::unix::fs::symlink;
 use std::process::Command;
-use std::sync::atomic::{AtomicBool, Ordering};
-use std::thread;
 use std::time::Duration;
 
 use lab::{
-    Lab, Netns, Tool, beyond_reference, needs, quoted, tcp_is_cut_off, tcp_says, under_test, until,
-    until_within,
+    Lab, Netns, Tool, beyond_reference, meanwhile, needs, quoted, tcp_is_cut_off, tcp_says, under_test,
+    until, until_within,
 };
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
@@ -385,22 +383,17 @@ fn a_repair_concurrent_with_adds_and_dels_leaves_no_rules_of_deleted_containers(
         let lab = Lab::new();
         let tool = tool(&lab, backend);
         let pods: Vec<_> = (0..12).map(|i| lab.container(&format!("c{i}"))).collect();
-        let done = AtomicBool::new(false);
-        thread::scope(|scope| {
-            let repairs = scope.spawn(|| {
-                while !done.load(Ordering::Relaxed) {
-                    Command::new("nft").args(["flush", "ruleset"]).status().unwrap();
-                    tool.run("repair --all");
-                }
-            });
+        let flush_and_repair = || {
+            Command::new("nft").args(["flush", "ruleset"]).status().unwrap();
+            tool.run("repair --all");
+        };
+        meanwhile(flush_and_repair, || {
             for pod in &pods {
                 let name = &pod.id;
                 // A flush may remove objects that an ADD has just found.
                 tool.run(&format!("add net {name} --container-id {name}"));
                 tool.run(&format!("del net {name} --container-id {name}"));
             }
-            done.store(true, Ordering::Relaxed);
-            repairs.join().unwrap();
         });
         let rules = lab.host().sh("nft list ruleset; iptables-legacy-save 2>/dev/null");
         assert!(!rules.contains("net/c") && !rules.contains("10.1.2."), "{backend}: {rules}");

@@ -5,7 +5,7 @@ use std::fs;
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Barrier, Mutex};
-use std::thread;
+use std::thread::{self, ScopedJoinHandle};
 use std::time::{Duration, Instant};
 
 use serde_json::{Value, json};
@@ -72,11 +72,14 @@ impl Race {
             let workers = pods.iter().map(|pod| (call(pod), pod.id.as_str()));
             let workers = workers.map(|(call, id)| scope.spawn(move || work(&call, id, goes_on, board)));
             // All workers are started before the first is waited for.
-            for worker in workers.collect::<Vec<_>>() {
-                worker.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic));
-            }
+            let workers: Vec<_> = workers.collect();
+            let outcomes: Vec<_> = workers.into_iter().map(ScopedJoinHandle::join).collect();
+            // Before a panic goes on, because the scope waits for the disturber.
             over.store(true, Ordering::Relaxed);
             disturber.join().expect("the disturber only runs commands");
+            for outcome in outcomes {
+                outcome.unwrap_or_else(|panic| std::panic::resume_unwind(panic));
+            }
         });
         let mut finish = board.finish.into_inner().expect("no worker panics");
         for pod in &pods {

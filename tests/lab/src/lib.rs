@@ -49,7 +49,7 @@ pub use lab::{Baseline, Container, Lab, Moment, write_program};
 pub use neighbour::Neighbour;
 pub use netns::{Netns, PATH, quoted};
 pub use outcome::{CniError, Outcome};
-pub use race::Race;
+pub use race::{Race, meanwhile};
 pub use release::{Release, unpacked};
 pub use snapshot::Snapshot;
 pub use tap::Behind;

@@ -1,9 +1,30 @@
-//! Containers that come and go while GC runs in a loop.
+//! Work while something else runs in a loop.
 
 use std::env;
+use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
+
+/// Runs `repeat` in a loop in another thread while `work` runs. Ends also if `work` panics: otherwise a test that fails
+/// would not end.
+///
+/// # Panics
+/// If `work` or `repeat` panics.
+pub fn meanwhile<T>(repeat: impl Fn() + Sync, work: impl FnOnce() -> T) -> T {
+    let is_over = AtomicBool::new(false);
+    thread::scope(|scope| {
+        let repeating = scope.spawn(|| {
+            while !is_over.load(Ordering::Relaxed) {
+                repeat();
+            }
+        });
+        let outcome = catch_unwind(AssertUnwindSafe(work));
+        is_over.store(true, Ordering::Relaxed);
+        repeating.join().unwrap_or_else(|panic| resume_unwind(panic));
+        outcome.unwrap_or_else(|panic| resume_unwind(panic))
+    })
+}
 
 /// Containers of the whole test.
 const WHOLE: usize = 100;

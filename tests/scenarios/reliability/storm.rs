@@ -2,10 +2,9 @@
 
 use std::io::Write;
 use std::process::{Command, Stdio};
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 
-use lab::{Call, Container, Lab, Outcome, beyond_reference};
+use lab::{Call, Container, Lab, Outcome, beyond_reference, meanwhile};
 use serde_json::{Value, json};
 
 use crate::common::dual_stack;
@@ -53,20 +52,13 @@ fn concurrently<T: Send>(pods: &[Pod], work: impl Fn(usize, &Pod) -> T + Sync) -
 }
 
 /// Runs `work` while another process permanently changes the ruleset, as kube-proxy's `nft` does.
-fn with_a_writer<T>(work: impl FnOnce() -> T) -> T {
-    let done = AtomicBool::new(false);
-    thread::scope(|scope| {
-        scope.spawn(|| {
-            while !done.load(Ordering::Relaxed) {
-                for verb in ["add", "delete"] {
-                    nft(&format!("{verb} element inet others busy {{ 80, 443 }}\n"));
-                }
-            }
-        });
-        let outcome = work();
-        done.store(true, Ordering::Relaxed);
-        outcome
-    })
+fn with_a_writer(work: impl FnOnce()) {
+    let change = || {
+        for verb in ["add", "delete"] {
+            nft(&format!("{verb} element inet others busy {{ 80, 443 }}\n"));
+        }
+    };
+    meanwhile(change, work);
 }
 
 fn nft(script: &str) {

@@ -178,8 +178,9 @@ fn seen_after_del(call: &Call) -> Vec<(Vec<String>, Vec<u8>, PathBuf)> {
     let ended = AtomicBool::new(false);
     thread::scope(|scope| {
         scope.spawn(|| {
-            call.clone().under(&slowly.map(str::to_owned)).del().ok();
+            let deleted = call.clone().under(&slowly.map(str::to_owned)).del();
             ended.store(true, Ordering::Relaxed);
+            deleted.ok();
         });
         let mut seen = Vec::new();
         while seen.is_empty() && !ended.load(Ordering::Relaxed) {
