@@ -170,3 +170,20 @@ fn shared(dir: &Directory) -> io::Result<Option<File>> {
     // A removed file excludes no other process.
     Ok((try_lock(&file)? && file.metadata()?.nlink() > 0).then_some(file))
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// An attempt is repeated only if the directory was removed meanwhile. Any other error would be repeated forever.
+    #[test]
+    fn a_lock_file_of_another_kind_is_an_error_that_names_it() {
+        for name in [OWN, SHARED] {
+            let dir = tempfile::tempdir().unwrap();
+            fs::create_dir(dir.path().join(name)).unwrap();
+            let error = Lock::take(dir.path()).unwrap_err();
+            assert_eq!(error.code(), 5);
+            assert!(error.msg().contains(&format!("lock {}", dir.path().join(name).display())), "{error}");
+        }
+    }
+}
