@@ -55,12 +55,17 @@ fn run(line: &str) {
 pub enum Cause {
     Exhausted,
     BridgeGone,
+    /// The file was deleted while it was written, before it had its name.
+    LeaseDeleted,
 }
 
 impl Cause {
-    /// The cause of an error. None: the error is a finding.
-    pub fn of(error: &CniError) -> Option<Self> {
-        let says = |word| error.msg.contains(word);
+    /// The cause of an error of a container, whose leases may be those that are deleted. None: the error is a finding.
+    pub fn of(error: &CniError, loses_leases: bool) -> Option<Self> {
+        let says = |word: &str| error.msg.contains(word);
+        if loses_leases && says(&format!("write {LEASES}/")) && says("No such file or directory") {
+            return Some(Self::LeaseDeleted);
+        }
         if says("no IP addresses available in range set: 10.1.0.2-") {
             return Some(Self::Exhausted);
         }
@@ -77,6 +82,7 @@ impl fmt::Display for Cause {
         f.write_str(match self {
             Self::Exhausted => "no address was free",
             Self::BridgeGone => "the bridge was away",
+            Self::LeaseDeleted => "its lease was deleted",
         })
     }
 }

@@ -113,7 +113,7 @@ fn work(call: &Call, id: &str, goes_on: impl Fn(u32) -> bool, board: &Board) {
             board.all_came.wait();
         }
         let addresses = if run.succeeded() { ips(&run.ok_result()) } else { Vec::new() };
-        board.note_add(&run);
+        board.note_add(&run, id);
         if !id.starts_with(LOSES_LEASES) {
             board.live(id, &addresses);
         }
@@ -136,15 +136,15 @@ impl Board {
         self.finish.lock().expect("no worker panics").findings.push(finding);
     }
 
-    fn note_add(&self, run: &Outcome) {
+    fn note_add(&self, run: &Outcome, id: &str) {
         let mut finish = self.finish.lock().expect("no worker panics");
         if run.succeeded() {
             finish.attached += 1;
             return;
         }
-        match run.judged().map(|error| Cause::of(&error)) {
+        match run.judged().map(|error| Cause::of(&error, id.starts_with(LOSES_LEASES))) {
             Ok(Some(cause)) => *finish.refused.entry(cause).or_default() += 1,
-            Ok(None) => finish.findings.push(format!("nobody caused {}", run.stdout)),
+            Ok(None) => finish.findings.push(format!("nobody caused for {id}: {}", run.stdout)),
             Err(fault) => finish.findings.push(format!("{fault}: {run:?}")),
         }
     }
