@@ -14,7 +14,7 @@ pub const KEYS: &[Key] = &[
         "table",
         U32,
         "a free one",
-        "Routing table of the VRF. Default, or 0: the existing VRF's table; for a new VRF, the first table from 1 that no VRF, \
-         route or rule uses. The kernel's own tables (253, 254, 255) are not allowed.",
+        "Routing table of the VRF. Default, or 0: the existing VRF's table; for a new VRF, the first table \
+         from 1 that no VRF, route or rule uses. The kernel's own tables (253, 254, 255) are not allowed.",
     ),
 ];

@@ -12,7 +12,7 @@ pub const MAC: Key = key(
     "mac",
     Type::Mac,
     "chosen by the kernel",
-    "MAC address of the container's interface. If several are set: `runtimeConfig`.mac has precedence, then \
+    "MAC address of the container's interface. If several are set: `runtimeConfig.mac` has precedence, then \
      `args.cni.mac`, then `MAC=` in `CNI_ARGS`, then this key.",
 );
 

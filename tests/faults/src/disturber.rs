@@ -4,7 +4,6 @@ use std::fmt;
 use std::fs;
 use std::path::Path;
 use std::process::{Command, Stdio};
-use std::sync::atomic::{AtomicBool, Ordering};
 
 use lab::CniError;
 use lab::PATH;
@@ -13,24 +12,19 @@ use lab::PATH;
 pub const LEASES: &str = "/var/lib/cni/networks/net";
 
 /// Flushes the firewall, removes host-local's index and hints and the leases of some containers, and sets the bridge
-/// down and up or deletes it. Repeats this until the race is over. A lab's threads are in its namespaces.
-pub fn disturb(over: &AtomicBool, loses_leases: &str) {
-    for round in 1_u32.. {
-        if over.load(Ordering::Relaxed) {
-            return;
-        }
-        run("nft flush ruleset");
-        for hint in [".index", "last_reserved_ip.0"] {
-            fs::remove_file(Path::new(LEASES).join(hint)).ok();
-        }
-        remove_leases(loses_leases);
-        if round.is_multiple_of(5) {
-            run("ip link set br0 down");
-            run("ip link set br0 up");
-        }
-        if round.is_multiple_of(50) {
-            run("ip link del br0");
-        }
+/// down and up or deletes it in some rounds. Rounds count from 1. A lab's threads are in its namespaces.
+pub fn disturb(round: u32, loses_leases: &str) {
+    run("nft flush ruleset");
+    for hint in [".index", "last_reserved_ip.0"] {
+        fs::remove_file(Path::new(LEASES).join(hint)).ok();
+    }
+    remove_leases(loses_leases);
+    if round.is_multiple_of(5) {
+        run("ip link set br0 down");
+        run("ip link set br0 up");
+    }
+    if round.is_multiple_of(50) {
+        run("ip link del br0");
     }
 }
 

@@ -3,15 +3,15 @@
 use std::collections::{BTreeMap, HashSet};
 use std::fs;
 use std::path::Path;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Barrier, Mutex};
-use std::thread::{self, ScopedJoinHandle};
+use std::thread;
 use std::time::{Duration, Instant};
 
 use serde_json::{Value, json};
 
 use crate::disturber::{Cause, LEASES, disturb};
-use lab::{Call, Container, Lab, Outcome};
+use lab::{Call, Container, Lab, Outcome, meanwhile};
 
 /// The parameters of a race.
 #[derive(Clone, Copy, Debug)]
@@ -60,27 +60,24 @@ impl Race {
         call(&stays).add().ok_result();
         let pods: Vec<_> = (0..self.workers).map(|i| lab.container(&name(i))).collect();
         let before = lab.snapshot();
-        let (board, over) = (Board::new(self.workers), AtomicBool::new(false));
+        let (board, round) = (Board::new(self.workers), AtomicU32::new(1));
         let start = Instant::now();
         let goes_on = |rounds: u32| match self.length {
             Length::Time(time) => start.elapsed() < time,
             Length::Rounds(count) => rounds < count,
         };
-        thread::scope(|scope| {
-            let disturber = scope.spawn(|| disturb(&over, LOSES_LEASES));
-            let (board, goes_on) = (&board, &goes_on);
-            let workers = pods.iter().map(|pod| (call(pod), pod.id.as_str()));
-            let workers = workers.map(|(call, id)| scope.spawn(move || work(&call, id, goes_on, board)));
-            // All workers are started before the first is waited for.
-            let workers: Vec<_> = workers.collect();
-            let outcomes: Vec<_> = workers.into_iter().map(ScopedJoinHandle::join).collect();
-            // Before a panic goes on, because the scope waits for the disturber.
-            over.store(true, Ordering::Relaxed);
-            disturber.join().expect("the disturber only runs commands");
-            for outcome in outcomes {
-                outcome.unwrap_or_else(|panic| std::panic::resume_unwind(panic));
-            }
-        });
+        let attach_and_detach = || {
+            thread::scope(|scope| {
+                let (board, goes_on) = (&board, &goes_on);
+                let workers = pods.iter().map(|pod| (call(pod), pod.id.as_str()));
+                let workers = workers.map(|(call, id)| scope.spawn(move || work(&call, id, goes_on, board)));
+                // All workers are started before the first is waited for.
+                for worker in workers.collect::<Vec<_>>() {
+                    worker.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic));
+                }
+            });
+        };
+        meanwhile(|| disturb(round.fetch_add(1, Ordering::Relaxed), LOSES_LEASES), attach_and_detach);
         let mut finish = board.finish.into_inner().expect("no worker panics");
         for pod in &pods {
             call(pod).del().ok();

@@ -2,7 +2,7 @@
 
 use std::env;
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -52,31 +52,28 @@ impl Race {
     /// # Panics
     /// If one of them panics.
     pub fn run(&self, collect: impl Fn() + Sync, live: impl Fn(usize, usize) + Sync) {
-        let (is_over, started, live) = (AtomicBool::new(false), Instant::now(), &live);
-        thread::scope(|scope| {
-            let collector = scope.spawn(|| {
-                let mut runs = 0;
-                while !is_over.load(Ordering::Relaxed) {
-                    collect();
-                    runs += 1;
-                }
-                runs
-            });
-            let worker = |first: usize| {
-                move || {
-                    for round in 0.. {
-                        (first..self.containers).step_by(self.workers).for_each(|i| live(i, round));
-                        if self.least.is_none_or(|least| started.elapsed() > least) {
-                            break;
-                        }
+        let (runs, started, live) = (AtomicUsize::new(0), Instant::now(), &live);
+        let collect = || {
+            collect();
+            runs.fetch_add(1, Ordering::Relaxed);
+        };
+        let worker = |first: usize| {
+            move || {
+                for round in 0.. {
+                    (first..self.containers).step_by(self.workers).for_each(|i| live(i, round));
+                    if self.least.is_none_or(|least| started.elapsed() > least) {
+                        break;
                     }
                 }
-            };
-            let workers: Vec<_> = (0..self.workers).map(|first| scope.spawn(worker(first))).collect();
-            let outcomes: Vec<_> = workers.into_iter().map(|worker| worker.join()).collect();
-            is_over.store(true, Ordering::Relaxed);
-            assert!(collector.join().expect("gc succeeds") > 0);
-            assert!(outcomes.iter().all(Result::is_ok), "a live container lost something, or a DEL failed");
+            }
+        };
+        let outcomes: Vec<_> = meanwhile(collect, || {
+            thread::scope(|scope| {
+                let workers: Vec<_> = (0..self.workers).map(|first| scope.spawn(worker(first))).collect();
+                workers.into_iter().map(|worker| worker.join()).collect()
+            })
         });
+        assert!(runs.into_inner() > 0);
+        assert!(outcomes.iter().all(Result::is_ok), "a live container lost something, or a DEL failed");
     }
 }

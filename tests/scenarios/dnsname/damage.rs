@@ -4,7 +4,7 @@ use std::os::unix::fs::{MetadataExt, PermissionsExt};
 use std::os::unix::process::CommandExt;
 use std::process::Command;
 
-use lab::{Lab, beyond_reference, until};
+use lab::{Call, Lab, beyond_reference, until};
 use serde_json::json;
 
 use super::*;
@@ -16,15 +16,20 @@ fn is_known(dig: &Dig, from: &Netns, name: &str) -> bool {
     dig.ask(from, SERVERS[0], &format!("{name} A")).len() == 1
 }
 
+/// A call of dnsname itself for a container that bridge has attached.
+fn after_bridge(lab: &Lab, pod: &Container) -> Call {
+    let network = network(&json!({}));
+    let prev = lab.plugin("bridge").config(network["plugins"][0].clone()).on(pod).add().ok_result();
+    let call = lab.plugin("dnsname").config(network["plugins"][1].clone()).on(pod);
+    call.args("K8S_POD_NAME=pod").config(json!({"prevResult": prev}))
+}
+
 #[test]
 fn the_servers_user_can_read_the_names_whatever_the_umask_is() {
     beyond_reference!("dnsname");
     let lab = Lab::new();
     let pod = lab.container("pod");
-    let network = network(&json!({}));
-    let prev = lab.plugin("bridge").config(network["plugins"][0].clone()).on(&pod).add().ok_result();
-    let call = lab.plugin("dnsname").config(network["plugins"][1].clone()).on(&pod);
-    let call = call.args("K8S_POD_NAME=pod").config(json!({"prevResult": prev}));
+    let call = after_bridge(&lab, &pod);
     // An earlier plugin may have created the directory.
     for umask in ["077", "0"] {
         call.clone()
@@ -53,10 +58,7 @@ fn an_add_without_the_descriptors_to_look_for_the_server_writes_no_names() {
     let other = named("other", "br1", &[&["10.1.9.0/24"]], &json!({}));
     let networks = Networks::new(&lab, &[other]);
     networks.add("other", &db, "db", &[]);
-    let network = network(&json!({}));
-    let prev = lab.plugin("bridge").config(network["plugins"][0].clone()).on(&pod).add().ok_result();
-    let call = lab.plugin("dnsname").config(network["plugins"][1].clone()).on(&pod);
-    let call = call.args("K8S_POD_NAME=pod").config(json!({"prevResult": prev}));
+    let call = after_bridge(&lab, &pod);
     let mut examined = 0;
     for limit in 5..12 {
         let limited = call.clone().under(&["prlimit".into(), format!("--nofile={limit}:")]).add();

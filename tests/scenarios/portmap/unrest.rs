@@ -2,11 +2,10 @@
 
 use std::io::Write;
 use std::process::{Child, Command, Stdio};
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 use std::time::Duration;
 
-use lab::{Container, beyond_reference};
+use lab::{Container, beyond_reference, meanwhile};
 
 use super::*;
 use crate::crowd::by_workers;
@@ -22,37 +21,19 @@ const PAUSE: Duration = Duration::from_millis(2);
 
 /// Runs `work` while an interactive `nft` changes a table of its own.
 fn while_others_change_the_ruleset<T>(work: impl FnOnce() -> T) -> T {
-    let done = AtomicBool::new(false);
-    thread::scope(|scope| {
-        let writer = scope.spawn(|| {
-            let mut nft = interactive_nft();
-            let mut input = nft.stdin.take().unwrap();
-            writeln!(input, "add table inet others; add set inet others busy {{ type inet_service; }}")
-                .unwrap();
-            while !done.load(Ordering::Relaxed) {
-                for verb in ["add", "delete"] {
-                    writeln!(input, "{verb} element inet others busy {{ 80 }}").unwrap();
-                    thread::sleep(PAUSE);
-                }
-            }
-            drop(input);
-            assert!(nft.wait().unwrap().success());
-        });
-        // The writer must end also after a panic, because the scope waits for it.
-        let end = Ends(&done);
-        let outcome = work();
-        drop(end);
-        writer.join().unwrap();
-        outcome
-    })
-}
-
-struct Ends<'a>(&'a AtomicBool);
-
-impl Drop for Ends<'_> {
-    fn drop(&mut self) {
-        self.0.store(true, Ordering::Relaxed);
-    }
+    let mut nft = interactive_nft();
+    let input = nft.stdin.take().unwrap();
+    writeln!(&input, "add table inet others; add set inet others busy {{ type inet_service; }}").unwrap();
+    let change = || {
+        for verb in ["add", "delete"] {
+            writeln!(&input, "{verb} element inet others busy {{ 80 }}").unwrap();
+            thread::sleep(PAUSE);
+        }
+    };
+    let outcome = meanwhile(change, work);
+    drop(input);
+    assert!(nft.wait().unwrap().success());
+    outcome
 }
 
 fn interactive_nft() -> Child {

@@ -29,6 +29,11 @@ macro_rules! tests {
 
 all_plugins::for_each_plugin!(tests);
 
+/// The argument of a capability with its path, and its inner keys.
+pub(super) fn argument_of(capability: &str) -> Vec<(String, &'static Key)> {
+    paths(slice::from_ref(find(CAPABILITIES, capability).unwrap()), "runtimeConfig.")
+}
+
 /// A configuration that the plugin accepts.
 fn base(plugin: &str) -> Value {
     match plugin {
@@ -129,8 +134,7 @@ impl Case {
         let place = if self.plugin.role == Role::Ipam { "ipam." } else { "" };
         let mut known = paths(self.plugin.keys, place);
         known.extend(paths(self.plugin.args, "args.cni."));
-        let capabilities = self.plugin.capabilities.iter().map(|name| find(CAPABILITIES, name).unwrap());
-        known.extend(capabilities.flat_map(|key| paths(slice::from_ref(key), "runtimeConfig.")));
+        known.extend(self.plugin.capabilities.iter().flat_map(|name| argument_of(name)));
         known.into_iter().map(|(path, key)| (path, key.takes)).collect()
     }
 

@@ -1,11 +1,11 @@
 //! The tables of keys in docs/. `UPDATE_PAGES=1 cargo test --package validate pages` writes them; without this variable, the test compares.
 
 use std::path::Path;
-use std::{env, fs, slice};
+use std::{env, fs};
 
 use cni::schema::paths;
 
-use super::network::CAPABILITIES;
+use super::drift::argument_of;
 use super::{Key, PLUGIN, Plugin, Role, Type, find, plugins};
 
 /// The lines around a table. The test does not change the rest of a page.
@@ -50,7 +50,7 @@ fn listed(plugin: &Plugin) -> Vec<(String, &'static Key)> {
         listed.extend(common.map(|key| (key.name.to_owned(), key)));
     }
     for capability in plugin.capabilities {
-        let argument = paths(slice::from_ref(find(CAPABILITIES, capability).unwrap()), "runtimeConfig.");
+        let argument = argument_of(capability);
         // The objects in `ipRanges` are those in `ranges`.
         let is_known = |key: &Key| listed.iter().any(|(_, known)| known.name == key.name);
         let inner = if argument[1..].iter().all(|(_, key)| is_known(key)) { 1 } else { argument.len() };
