@@ -68,14 +68,23 @@ fn a_delegated_add_that_fails_is_followed_by_its_del() {
 }
 
 #[test]
-fn a_failed_rollback_of_a_delegated_add_is_reported_even_if_its_code_is_the_same() {
+fn a_failed_rollback_of_a_delegated_add_is_reported_unless_it_is_the_same_refusal_of_the_request() {
     beyond_reference!("rollback");
     let lab = Lab::new();
     let call = spied(&lab);
     fs::write("/run/lab/fail", "ADD\nDEL\n").unwrap();
-    let details = call.add().error().details;
-    assert!(!details.contains("rollback"), "both failed in the same way: {details}");
-    fs::write("/run/lab/error.DEL", r#"{"code": 111, "msg": "the lease stays"}"#).unwrap();
-    let details = call.add().error().details;
-    assert!(details.contains("the rollback failed too: the lease stays"), "{details}");
+    let details = |add: &str, del: &str| {
+        fs::write("/run/lab/error.ADD", add).unwrap();
+        fs::write("/run/lab/error.DEL", del).unwrap();
+        call.add().error().details
+    };
+    let refusal = r#"{"code": 7, "msg": "ipam.pool is missing"}"#;
+    let same = details(refusal, refusal);
+    assert!(!same.contains("rollback"), "{same}");
+    let failure = r#"{"code": 5, "msg": "write the lease: I/O error"}"#;
+    for del in [failure, r#"{"code": 5, "msg": "the lease stays"}"#] {
+        let details = details(failure, del);
+        let expected = del.split('"').nth_back(1).unwrap();
+        assert!(details.contains(&format!("the rollback failed too: {expected}")), "{details}");
+    }
 }

@@ -115,7 +115,7 @@ fn a_mistake_in_an_option_is_reported_with_the_options_name() {
     let more = value!({"subnets": [{"subnet": "10.1.0.0/24"}]});
     for (key, text, expected) in [
         ("vlan", "many", "option vlan: vlan: expected a number from 0 to 4094, found a string"),
-        ("portmap.backend", "pf", "option portmap.backend: backend: \"pf\" is none of iptables, nftables"),
+        ("portmap.backend", "pf", "option portmap.backend: backend: \"pf\" is none of nftables, iptables"),
         ("ipam.dataDir", "here", "option ipam.dataDir: dataDir: \"here\" is not an absolute path"),
     ] {
         let options = [("type", "bridge"), ("plugin-path", &*path), (key, text)];

@@ -75,9 +75,10 @@ impl Delegate {
                 Ok(result)
             }
             Err(error) => Err(match self.find().and_then(|_| this.call(Command::Del)) {
-                // What refuses both, such as a bad configuration, is said once.
-                Err(rollback) if rollback.to_string() != error.to_string() => error.and_rollback(rollback),
-                _ => error,
+                // A bad configuration, which both refuse, is said once. Another failure may have left something.
+                Err(rollback) if rollback == error && error.refuses_the_request() => error,
+                Err(rollback) => error.and_rollback(rollback),
+                Ok(()) => error,
             }),
         }
     }

@@ -110,6 +110,18 @@ impl Error {
         self.code
     }
 
+    /// Whether this refuses the request itself: its version, its variables or its configuration. Nothing was changed then.
+    pub(crate) fn refuses_the_request(&self) -> bool {
+        const REFUSALS: [Code; 5] = [
+            Code::IncompatibleVersion,
+            Code::UnsupportedField,
+            Code::InvalidEnvironment,
+            Code::Decoding,
+            Code::InvalidConfig,
+        ];
+        REFUSALS.iter().any(|code| *code as u32 == self.code)
+    }
+
     /// Operation and object.
     pub fn msg(&self) -> &str {
         &self.msg

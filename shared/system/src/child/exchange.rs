@@ -124,7 +124,7 @@ impl<'a> ChildIo<'a> {
                 Err(e) if e.kind() == io::ErrorKind::WouldBlock => return Ok(()),
                 Err(e) if e.kind() == io::ErrorKind::Interrupted => {}
                 Err(e) if e.kind() == io::ErrorKind::BrokenPipe => break,
-                Err(e) => return Err(unheard(e)),
+                Err(e) => return Err(IoStop::System("write the program's input", e)),
             }
         }
         self.stdin = None;
