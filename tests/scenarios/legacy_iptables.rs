@@ -119,3 +119,56 @@ fn a_failed_tool_is_reported_after_everything_else_was_removed() {
     let left = lab.host().sh("iptables-legacy-save; ip6tables-legacy-save");
     assert!(!left.contains("CNI-"), "{left}");
 }
+
+/// strace that lets one of a plugin's calls fail.
+fn failing(injection: &str) -> Vec<String> {
+    ["strace", "-qo", "/run/lab/trace", "-e", injection].map(str::to_owned).to_vec()
+}
+
+#[test]
+fn a_del_that_cannot_open_nf_tables_keeps_the_way_of_other_containers_open() {
+    beyond_reference!("rules-by-attachment");
+    let lab = Lab::new();
+    lab.host().sh("iptables-legacy -P FORWARD DROP; ip6tables-legacy -P FORWARD DROP");
+    let [stays, ends] = ["stays", "ends"].map(|id| lab.container(id));
+    let mut bridge = dual_stack();
+    bridge["type"] = json!("bridge");
+    let plugins = json!([bridge, {"type": "firewall"}]);
+    let network = lab.chain(json!({"cniVersion": "1.1.0", "name": "net", "plugins": plugins}));
+    network.add(&stays, "eth0").ok_result();
+    let result = network.add(&ends, "eth0").ok_result();
+    let firewall = lab.plugin("firewall").version("1.1.0").on(&ends).config(json!({"prevResult": result}));
+    let is_open = || {
+        ["iptables", "ip6tables"]
+            .map(|tool| lab.host().sh(&format!("{tool}-legacy-save")).contains("mark bit"))
+    };
+    assert_eq!(is_open(), [true; 2]);
+    let mut unopened = 0;
+    for nth in 1..=20 {
+        firewall.add().ok_result();
+        let outcome =
+            firewall.clone().under(&failing(&format!("inject=socket:error=ENOBUFS:when={nth}"))).del();
+        unopened += u8::from(!outcome.succeeded() && outcome.error().msg.contains("open nf_tables"));
+        assert_eq!(is_open(), [true; 2], "socket {nth}: {outcome:?}");
+    }
+    assert!(unopened > 0, "nf_tables could be opened in each run");
+    network.del(&ends, "eth0", &result).iter().for_each(Outcome::ok);
+    assert_eq!(is_open(), [true; 2]);
+}
+
+#[test]
+fn tables_that_cannot_be_listed_do_not_count_as_missing() {
+    beyond_reference!("rules-by-attachment");
+    let lab = Lab::new();
+    let pod = lab.container("pod");
+    full_chain(&lab).add(&pod, "eth0").ok_result();
+    with_legacy_rules_of_the_reference(&lab);
+    let bridge = lab.plugin("bridge").on(&pod).config(json!({"ipam": dual_stack()["ipam"]}));
+    let path = "/proc/thread-self/net/ip_tables_names";
+    let unread = ["strace", "-qo", "/dev/null", "-P", path, "-e", "inject=?open,openat:error=EMFILE"];
+    bridge.clone().under(&unread.map(str::to_owned)).del().refused(5, path);
+    assert!(lab.host().sh("iptables-legacy-save").contains("CNI-"));
+    bridge.del().ok();
+    let left = lab.host().sh("iptables-legacy-save; ip6tables-legacy-save");
+    assert!(!left.contains("CNI-"), "{left}");
+}

@@ -376,7 +376,7 @@ impl Reference {
             return *has_any;
         }
         let in_nft = self.nft.as_ref().is_some_and(|nft| nft.has_any_of_reference(kind).unwrap_or(true));
-        let has_any = in_nft || iptables::legacy::has_any_of_reference(kind);
+        let has_any = in_nft || iptables::legacy::has_any_of_reference(kind).unwrap_or(true);
         self.kinds.borrow_mut().push((kind, has_any));
         has_any
     }

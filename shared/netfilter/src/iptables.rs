@@ -67,7 +67,7 @@ impl Iptables {
         };
         for family in Family::ALL {
             let is_here = has_chain(Table::of_iptables(family, properties.table), shared.entry)
-                || legacy::has_chain(family, (properties.table, shared.entry));
+                || legacy::has_chain(family, (properties.table, shared.entry))?;
             if !is_here {
                 continue;
             }

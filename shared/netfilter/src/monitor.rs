@@ -82,9 +82,10 @@ impl RulesetMonitor {
         }
     }
 
-    /// Whether this namespace has rules in legacy iptables, which sends no events.
+    /// Whether this namespace may have rules in legacy iptables, which sends no events.
     pub fn may_be_silent() -> bool {
-        Family::ALL.into_iter().any(|family| has_table(family, "nat") || has_table(family, opening::TABLE))
+        let may_have = |family, table| has_table(family, table).unwrap_or(true);
+        Family::ALL.into_iter().any(|family| may_have(family, "nat") || may_have(family, opening::TABLE))
     }
 }
 

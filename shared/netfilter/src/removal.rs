@@ -109,23 +109,23 @@ impl Removal {
         let flush = |targets: &Targets| self.flush(targets);
         let query = Query { selector, kind, addresses: &self.addresses };
         failures.note(self.settled.clone());
-        if let Ok(Some(nft)) = &self.nft {
-            failures.note(nft.remove(selector, kind, &flush));
-            failures.note(nft.remove_foreign(query, &flush));
+        match &self.nft {
+            Ok(nft) => {
+                if let Some(nft) = nft {
+                    failures.note(nft.remove(selector, kind, &flush));
+                    failures.note(nft.remove_foreign(query, &flush));
+                }
+                if let Some(hook) = kind.properties.nftables.opens.filter(|_| !selector.is_dry()) {
+                    failures.note(iptables::forward::close(hook, || has_any(nft.as_ref(), kind)));
+                }
+            }
+            // It may contain rules that this removal has missed, and those of attachments that need the opened hook.
+            Err(e) => {
+                failures.note(Err::<(), _>(Error::new(Code::Internal, e.to_string())));
+            }
         }
-        if let Some(hook) = kind.properties.nftables.opens.filter(|_| !selector.is_dry()) {
-            failures.note(iptables::forward::close(hook, || self.has_any(kind)));
-        }
-        // If nf_tables cannot be opened, it may contain rules that this removal has missed.
-        failures.note(self.nft.as_ref().map_err(|e| Error::new(Code::Internal, e.to_string())));
         failures.note(iptables::legacy::remove(query, &flush));
         failures.into_result()
-    }
-
-    /// Whether any attachment has rules of a kind in nf_tables.
-    fn has_any(&self, kind: Kind) -> Result<bool> {
-        let Ok(Some(nft)) = &self.nft else { return Ok(false) };
-        Ok(nft.has_any(kind).map_err(|r| r.during("list", "the attachments' records"))?)
     }
 
     /// Flushes UDP flows to the removed container or to its host ports. A failure is only a warning: the rules are
@@ -151,4 +151,10 @@ impl Removal {
             ));
         }
     }
+}
+
+/// Whether any attachment has rules of a kind in nf_tables.
+fn has_any(nft: Option<&Nft>, kind: Kind) -> Result<bool> {
+    let Some(nft) = nft else { return Ok(false) };
+    Ok(nft.has_any(kind).map_err(|r| r.during("list", "the attachments' records"))?)
 }

@@ -14,7 +14,8 @@ use crate::opening::{self, MARK, OpenedHook, Opening, TABLE};
 /// # Errors
 /// The tool's error.
 pub(crate) fn open(openings: &[(Family, Opening)]) -> Result<()> {
-    for (family, tools, opening) in opened(openings) {
+    for opened in opened(openings) {
+        let (family, tools, opening) = opened?;
         let Some(tools) = tools else {
             warn_without_tools(family);
             continue;
@@ -32,8 +33,8 @@ pub(crate) fn open(openings: &[(Family, Opening)]) -> Result<()> {
 /// # Errors
 /// Code 999 if they do not.
 pub(crate) fn verify(openings: &[(Family, Opening)]) -> Result<()> {
-    for (family, tools, opening) in opened(openings) {
-        let Some(tools) = tools else { continue };
+    for opened in opened(openings) {
+        let (family, Some(tools), opening) = opened? else { continue };
         let saved = tools.save(&[TABLE])?;
         let (_, is_open) = opening::open(&Saved::read(&saved), family, opening).map_err(unlisted)?;
         if !is_open {
@@ -47,9 +48,13 @@ pub(crate) fn verify(openings: &[(Family, Opening)]) -> Result<()> {
     Ok(())
 }
 
-fn opened(openings: &[(Family, Opening)]) -> impl Iterator<Item = (Family, Option<Tools>, &Opening)> {
-    let here = openings.iter().filter(|(family, _)| has_table(*family, TABLE));
-    here.map(|(family, opening)| (*family, Tools::find_legacy(*family).ok(), opening))
+/// The openings whose table exists, each with the tools that change it.
+fn opened(openings: &[(Family, Opening)]) -> impl Iterator<Item = Result<(Family, Option<Tools>, &Opening)>> {
+    openings.iter().filter_map(|(family, opening)| match has_table(*family, TABLE) {
+        Ok(false) => None,
+        Ok(true) => Some(Ok((*family, Tools::find_legacy(*family).ok(), opening))),
+        Err(e) => Some(Err(e)),
+    })
 }
 
 /// Closes the tables when no attachment needs its packets to be marked any more.
@@ -57,7 +62,10 @@ fn opened(openings: &[(Family, Opening)]) -> impl Iterator<Item = (Family, Optio
 /// # Errors
 /// The tool's error.
 pub(crate) fn close(way: OpenedHook, is_needed: impl Fn() -> Result<bool>) -> Result<()> {
-    for family in Family::ALL.into_iter().filter(|family| has_chain(*family, (TABLE, way.chain))) {
+    for family in Family::ALL {
+        if !has_chain(family, (TABLE, way.chain))? {
+            continue;
+        }
         let Ok(tools) = Tools::find_legacy(family) else { continue };
         let _lock = lock()?;
         // Under the lock: an installation takes the same lock after its first transaction.

@@ -4,6 +4,7 @@ use std::fs;
 
 use cni::{Error, Failures, Result, ResultExt};
 use netlink::{Family, RequestError, xtables};
+use system::file::missing_is_fine;
 
 use super::saved::Saved;
 use super::tools::{Tools, lock, retry};
@@ -22,7 +23,7 @@ use crate::reference::names::is_any_chain;
 pub(crate) fn remove(query: Query<'_>, flush: Flush<'_>) -> Result<()> {
     let mut failures = Failures::new();
     for family in Family::ALL {
-        if !may_have_rules(family, query) {
+        if failures.note(may_have_rules(family, query)) != Some(true) {
             continue;
         }
         let Ok(tools) = Tools::find_legacy(family) else {
@@ -36,20 +37,24 @@ pub(crate) fn remove(query: Query<'_>, flush: Flush<'_>) -> Result<()> {
 }
 
 /// Whether a table may have any of the reference's rules.
-pub(crate) fn has_any_of_reference(kind: Kind) -> bool {
-    Family::ALL.into_iter().any(|family| has_chains(family, kind.properties.reference.table, is_any_chain))
+///
+/// # Errors
+/// Code 5 if the names of the tables cannot be read.
+pub(crate) fn has_any_of_reference(kind: Kind) -> Result<bool> {
+    let table = kind.properties.reference.table;
+    Ok(has_chains(Family::V4, table, is_any_chain)? || has_chains(Family::V6, table, is_any_chain)?)
 }
 
 /// Whether a table has the reference's rules of an attachment.
 pub(crate) fn has_reference(owner: &Owner, rules: &dyn Rules) -> Result<bool> {
     let (kind, Some(rules)) = (rules.kind(), rules.reference()) else { return Ok(false) };
-    if !has_any_of_reference(kind) {
+    if !has_any_of_reference(kind)? {
         return Ok(false);
     }
     let table = kind.properties.reference.table;
     for family in Family::ALL {
         let tools = Tools::find_legacy(family)?;
-        let saved = if has_table(family, table) { tools.save(&[table])? } else { String::new() };
+        let saved = if has_table(family, table)? { tools.save(&[table])? } else { String::new() };
         if !rules.are_in_iptables(&Saved::read(&saved), family, owner).map_err(unlisted)? {
             return Ok(false);
         }
@@ -58,33 +63,44 @@ pub(crate) fn has_reference(owner: &Owner, rules: &dyn Rules) -> Result<bool> {
 }
 
 /// Whether a table of this namespace has a user-defined chain. Starts no program.
-pub(super) fn has_chain(family: Family, (table, chain): TableChain) -> bool {
+///
+/// # Errors
+/// Code 5 if the names of the tables cannot be read.
+pub(super) fn has_chain(family: Family, (table, chain): TableChain) -> Result<bool> {
     has_chains(family, table, |found| found == chain)
 }
 
 /// Whether a table of this namespace may have the rules. Starts no program.
-fn may_have_rules(family: Family, Query { selector, kind, addresses }: Query<'_>) -> bool {
+fn may_have_rules(family: Family, Query { selector, kind, addresses }: Query<'_>) -> Result<bool> {
     let accepts =
         kind.properties.reference.accepts.filter(|_| !addresses.is_empty() && !selector.is_for_many());
-    accepts.is_some_and(|hook| has_chain(family, hook))
-        || kind
-            .iptables()
-            .is_some_and(|properties| has_chains(family, properties.table, chains::may_be_of(selector, kind)))
+    if let Some(hook) = accepts
+        && has_chain(family, hook)?
+    {
+        return Ok(true);
+    }
+    let Some(properties) = kind.iptables() else { return Ok(false) };
+    has_chains(family, properties.table, chains::may_be_of(selector, kind))
 }
 
 /// If the kernel does not report it, the tool may.
-fn has_chains(family: Family, table: &str, is_meant: impl Fn(&str) -> bool) -> bool {
-    has_table(family, table)
+fn has_chains(family: Family, table: &str, is_meant: impl Fn(&str) -> bool) -> Result<bool> {
+    Ok(has_table(family, table)?
         && xtables::user_chains(family, table)
-            .map_or(true, |chains| chains.iter().any(|chain| is_meant(chain)))
+            .map_or(true, |chains| chains.iter().any(|chain| is_meant(chain))))
 }
 
 /// Whether the namespace has a table. The kernel creates a table at its first use.
-pub(crate) fn has_table(family: Family, table: &str) -> bool {
+///
+/// # Errors
+/// Code 5 if the names of the tables cannot be read.
+pub(crate) fn has_table(family: Family, table: &str) -> Result<bool> {
     let names = family.choose("ip_tables_names", "ip6_tables_names");
+    let path = format!("/proc/thread-self/net/{names}");
     // Without the legacy variant in the kernel, the file does not exist.
-    let names = fs::read_to_string(format!("/proc/thread-self/net/{names}")).unwrap_or_default();
-    names.lines().any(|name| name == table)
+    let names = missing_is_fine(fs::read_to_string(&path));
+    let names = names.map_err(|e| Error::io(format!("read {path}"), &e))?;
+    Ok(names.lines().any(|name| name == table))
 }
 
 /// The tools existed when the rules were installed, and the rules can be removed when they exist again. Meanwhile, DEL
