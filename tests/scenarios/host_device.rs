@@ -400,6 +400,44 @@ fn the_next_container_gets_a_device_whose_container_died() {
     }
 }
 
+/// Its own DEL comes later.
+#[test]
+fn another_attachments_del_or_gc_returns_the_device_of_a_dead_container_as_its_record_says() {
+    beyond_reference!("way-home");
+    for is_gc in [false, true] {
+        let lab = Lab::new();
+        let [a, b] = ["a", "b"].map(|id| lab.container(id));
+        let call = bare(&lab, &a);
+        call.add().ok_result();
+        dies(&a, "eth0");
+        if is_gc {
+            call.clone().config(json!({"name": "another"})).gc(&[]).ok()
+        } else {
+            call.clone().on(&b).del().ok()
+        }
+        assert_home(&lab);
+        call.without("CNI_NETNS").del().ok();
+        assert_home(&lab);
+    }
+}
+
+#[test]
+fn a_record_that_cannot_be_read_is_reported_and_the_device_keeps_its_alias() {
+    beyond_reference!("way-home");
+    let lab = Lab::new();
+    let [a, b] = ["pod", "b"].map(|id| lab.container(id));
+    let call = bare(&lab, &a);
+    call.add().ok_result();
+    dies(&a, "eth0");
+    let unread = ["strace", "-qo", "/dev/null", "-P", RECORD, "-e", "inject=?open,openat:error=EMFILE"];
+    let other = call.clone().on(&b);
+    other.clone().under(&unread.map(str::to_owned)).del().refused(5, RECORD);
+    other.under(&unread.map(str::to_owned)).add().refused(5, RECORD);
+    assert_eq!(alias(lab.host(), "eth0"), "dev0");
+    call.without("CNI_NETNS").del().ok();
+    assert_home(&lab);
+}
+
 #[test]
 fn a_del_without_a_namespace_returns_the_device_from_an_existing_one() {
     beyond_reference!("way-home");

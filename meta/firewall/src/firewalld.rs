@@ -153,7 +153,7 @@ pub fn collect_over_bus(call: &Gc) -> Result<()> {
 /// Removes sources if firewalld runs, and then the file. The caller holds the lock.
 fn withdraw(service: Option<&mut Service>, zone: &Zone, file: &cni::backup::Backup) -> Result<()> {
     if let Some(service) = service {
-        let taken = record::sources_of_others(file);
+        let taken = record::sources_of_others(file)?;
         let mut failures = Failures::new();
         for source in zone.sources.iter().filter(|source| !taken.contains(*source)) {
             failures.note(service.remove(&zone.name, source));

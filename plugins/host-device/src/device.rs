@@ -20,18 +20,23 @@ impl Selector {
     /// # Errors
     /// Code 7 if it does not exist, or if several interfaces match.
     pub fn find(&self, host: &Namespace, ifname: &IfName) -> Result<Link> {
-        let pending = |link: &Link| record::of_device(link).or_else(|| self.returned(link, Some(ifname)));
-        let found = match (self.link(host)?, &self.by) {
-            (None, By::Name(name)) => {
-                host.nl.links()?.into_iter().find(|link| link.alias == **name && pending(link).is_some())
-            }
-            (found, _) => found,
+        let pending = |link: &Link| -> Result<Option<Record>> {
+            Ok(record::of_device(link)?.or_else(|| self.returned(link, Some(ifname))))
         };
+        let mut found = self.link(host)?;
+        if let (None, By::Name(name)) = (&found, &self.by) {
+            for link in host.nl.links()?.into_iter().filter(|link| link.alias == **name) {
+                if pending(&link)?.is_some() {
+                    found = Some(link);
+                    break;
+                }
+            }
+        }
         let link = found.ok_or_else(|| {
             Error::config(format!("{self}: no such interface is in the host's namespace"))
                 .detail("it may be in another container: run DEL of that container to move it back")
         })?;
-        let Some(record) = pending(&link) else { return Ok(link) };
+        let Some(record) = pending(&link)? else { return Ok(link) };
         record.restore(host, &link)?;
         let link = host.nl.link_by_index(link.index)?.unwrap_or(link);
         // The state to which the device will be restored, for the next record.
@@ -60,8 +65,9 @@ impl Selector {
             };
         }
         for link in host.nl.links()? {
-            if let Some(record) = self.returned(&link, ifname) {
-                record.restore(host, &link)?;
+            if let Some(known) = self.returned(&link, ifname) {
+                // The record of another attachment, whose DEL comes later, knows the device's state.
+                record::of_device(&link)?.unwrap_or(known).restore(host, &link)?;
             }
         }
         Ok(())

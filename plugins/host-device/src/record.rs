@@ -131,33 +131,32 @@ pub fn load(file: &Backup) -> Result<Option<Record>> {
 }
 
 /// The record of a device on the host whose alias is its name: its container has exited, or a DEL was interrupted.
-pub fn of_device(device: &Link) -> Option<Record> {
+///
+/// # Errors
+/// Code 5 if a record cannot be read.
+pub fn of_device(device: &Link) -> Result<Option<Record>> {
     if device.alias.is_empty() {
-        return None;
+        return Ok(None);
     }
-    all().map(|(_, record)| record).find(|record| record.is_about(&device.alias, device))
+    Ok(all()?.map(|(_, record)| record).find(|record| record.is_about(&device.alias, device)))
 }
 
 /// Deletes records of a device's earlier attachments. Their DEL would otherwise remove the device from the new container.
 ///
 /// # Errors
-/// Code 5 if a record cannot be deleted.
+/// Code 5 if a record cannot be read or deleted.
 pub fn remove_stale(device: &Link, but: &Backup) -> Result<()> {
     let mut earlier =
-        all().filter(|(path, record)| *path != but.path() && record.is_about(&device.name, device));
+        all()?.filter(|(path, record)| *path != but.path() && record.is_about(&device.name, device));
     let remove = |path: PathBuf| {
         fs::remove_file(&path).map_err(|e| Error::io(format!("remove record {}", path.display()), &e))
     };
     earlier.try_for_each(|(path, _)| remove(path))
 }
 
-/// All records. Hidden files are still being written.
-fn all() -> impl Iterator<Item = (PathBuf, Record)> {
-    let entries = fs::read_dir(DIRECTORY).into_iter().flatten().flatten();
-    let files = entries.filter(|entry| entry.file_type().is_ok_and(|found| found.is_file()));
-    let paths =
-        files.map(|entry| entry.path()).filter(|path| path.extension().is_some_and(|it| it == "json"));
-    paths.filter_map(|path| Some((path.clone(), Record::read(&fs::read(path).ok()?)?)))
+fn all() -> Result<impl Iterator<Item = (PathBuf, Record)>> {
+    let files = backup::all(Path::new(DIRECTORY))?.into_iter();
+    Ok(files.filter_map(|(path, bytes)| Some((path, Record::read(&bytes)?))))
 }
 
 /// GC: passes records of the network's invalid attachments to `move_back`, and deletes those for which it returns true.

@@ -1,6 +1,7 @@
 //! State of an attachment on disk between ADD and DEL: one file, written atomically.
 
 use std::collections::HashSet;
+use std::ffi::OsString;
 use std::fs::{self, DirBuilder};
 use std::io;
 use std::os::unix::fs::DirBuilderExt;
@@ -100,6 +101,33 @@ fn label_prefix(network: &NetworkName) -> String {
     format!("{network}~")
 }
 
+/// The files of a directory with their content, without hidden ones, which are still being written. Ignores links and other kinds of files.
+///
+/// # Errors
+/// Code 5 if the directory or a file cannot be read.
+pub fn all(dir: &Path) -> Result<Vec<(PathBuf, Vec<u8>)>> {
+    // The directory is closed before a file is opened: a process at the limit of its descriptors has only one.
+    let names: io::Result<Vec<OsString>> = file::missing_is_fine(fs::read_dir(dir).map(Some))
+        .and_then(|entries| entries.into_iter().flatten().map(|entry| Ok(entry?.file_name())).collect());
+    let mut files = Vec::new();
+    for name in names.map_err(|e| listing_failed(dir, &e))? {
+        let path = dir.join(&name);
+        if name.as_encoded_bytes().starts_with(b".") || path.extension().is_none_or(|it| it != "json") {
+            continue;
+        }
+        match file::missing_is_fine(file::read_own(&path, LARGEST).map(Some)) {
+            Ok(bytes) => files.extend(bytes.map(|bytes| (path, bytes))),
+            Err(e) if file::is_irregular(&e) => {}
+            Err(e) => return Err(Error::io(format!("read {}", path.display()), &e)),
+        }
+    }
+    Ok(files)
+}
+
+fn listing_failed(dir: &Path, cause: &io::Error) -> Error {
+    Error::io(format!("list the backups in {}", dir.display()), cause)
+}
+
 /// GC: passes each file in the scope, with its content, to the caller. `describe` returns what a file is, and `None` for a file of another
 /// network. Temporary files of killed plugins are deleted.
 ///
@@ -111,15 +139,13 @@ pub fn collect(
     describe: impl Fn(&[u8]) -> Option<Resource>,
     mut remove_file: impl FnMut(&Backup, &[u8]) -> Result<()>,
 ) -> Result<()> {
-    let failed = |e: &io::Error| Error::io(format!("list the backups in {}", dir.display()), e);
-    let Some(entries) = file::missing_is_fine(fs::read_dir(dir).map(Some)).map_err(|e| failed(&e))? else {
-        return Ok(());
-    };
+    let entries = file::missing_is_fine(fs::read_dir(dir).map(Some));
+    let Some(entries) = entries.map_err(|e| listing_failed(dir, &e))? else { return Ok(()) };
     let names = |at: &Attachment| [SHARED, OWN].map(|separator| file_name(at, separator));
     let valid: HashSet<String> = call.scope.valid().iter().flat_map(names).collect();
     let (mut failures, unfinished) = (Failures::new(), label_prefix(&call.net.name));
     for entry in entries {
-        let Some(entry) = failures.note(entry.map_err(|e| failed(&e))) else { continue };
+        let Some(entry) = failures.note(entry.map_err(|e| listing_failed(dir, &e))) else { continue };
         let Ok(name) = entry.file_name().into_string() else { continue };
         if let Some(of) = label_of(&name).and_then(|label| label.strip_prefix(&unfinished)) {
             let unfinished = named(Resource::new("unfinished file", ""), of, &dir.join(&name));

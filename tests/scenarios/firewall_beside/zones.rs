@@ -157,3 +157,26 @@ fn addresses_are_removed_from_a_zone_without_prev_result_except_those_of_newer_c
     firewall(&lab, json!({})).status().refused(50, "firewalld is not running");
     assert!(lab.host().sh("ls -A /run/cni/firewalld").is_empty());
 }
+
+#[test]
+fn an_address_is_not_removed_if_another_containers_record_cannot_be_read() {
+    beyond_reference!("firewall-host-ports");
+    if !is_here() {
+        return;
+    }
+    let lab = Lab::new();
+    let [pod, later] = ["pod", "later"].map(|id| lab.container(id));
+    let _firewalld = Firewalld::start(&lab, "nftables", "public");
+    let network = network(&lab, json!({})).each(with_bus);
+    let result = network.add(&pod, "eth0").ok_result();
+    // As if the address was leased again while the DEL of its first container was late.
+    let record = "/run/cni/firewalld/later~eth0.json";
+    lab.host().sh(&format!("cp /run/cni/firewalld/pod~eth0.json {record}"));
+    let firewall = lab.plugin("firewall").config(json!({"prevResult": result})).on(&pod);
+    let unread = ["strace", "-qo", "/dev/null", "-P", record, "-e", "inject=?open,openat:error=EMFILE"];
+    with_bus(firewall.clone()).under(&unread.map(str::to_owned)).del().refused(5, record);
+    with_bus(firewall.clone()).del().ok();
+    assert!(are_in("trusted"));
+    with_bus(firewall.on(&later)).del().ok();
+    assert!(!are_in("trusted"));
+}

@@ -7,15 +7,11 @@ use std::path::Path;
 use cni::backup::{self, Backup};
 use cni::{Attachment, Code, Error, Gc, NetworkName, Resource, Result};
 use serde::{Deserialize, Serialize};
-use system::file::read_own;
 
 use super::Zone;
 
 /// The directory of the files. It is emptied by a reboot, after which firewalld's zones have no sources either.
 const DIRECTORY: &str = "/run/cni/firewalld";
-
-/// Maximum size of a file in bytes.
-const LARGEST: u64 = 64 << 10;
 
 /// The sources of one attachment.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -76,13 +72,13 @@ pub(super) fn are_none() -> bool {
         || fs::symlink_metadata(DIRECTORY).is_err_and(|e| e.kind() == std::io::ErrorKind::NotFound)
 }
 
-/// The sources of all attachments but one. Hidden files are still being written.
-pub(super) fn sources_of_others(but: &Backup) -> BTreeSet<String> {
-    let entries = fs::read_dir(DIRECTORY).into_iter().flatten().flatten();
-    let paths = entries.map(|entry| entry.path()).filter(|path| *path != but.path());
-    let files = paths.filter(|path| path.extension().is_some_and(|it| it == "json"));
-    let records = files.filter_map(|path| Record::read(&read_own(&path, LARGEST).ok()?));
-    records.flat_map(|record| record.sources).collect()
+/// The sources of all attachments but one.
+///
+/// # Errors
+/// Code 5 if a record cannot be read: a container may still need its sources.
+pub(super) fn sources_of_others(but: &Backup) -> Result<BTreeSet<String>> {
+    let files = backup::all(Path::new(DIRECTORY))?.into_iter().filter(|(path, _)| *path != but.path());
+    Ok(files.filter_map(|(_, bytes)| Record::read(&bytes)).flat_map(|record| record.sources).collect())
 }
 
 /// GC: passes the sources of the network's invalid attachments to `withdraw`.
