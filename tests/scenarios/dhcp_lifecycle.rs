@@ -317,6 +317,27 @@ fn a_del_without_a_daemon_finds_the_leases_next_to_systemds_socket() {
     });
 }
 
+#[test]
+fn a_lease_that_cannot_be_read_is_kept_for_the_next_del_or_gc() {
+    beyond_reference!("dhcp-restart");
+    for is_gc in [false, true] {
+        with_each(|mut net, family| {
+            let (_pod, call) = plugged(&net, "pod", family);
+            call.add().ok_result();
+            net.end_daemon(Signal::SIGTERM);
+            let path = files()[0].display().to_string();
+            let unread =
+                ["strace", "-qo", "/dev/null", "-P", &path, "-e", "inject=?open,openat:error=EMFILE"];
+            let run = |call: Call| if is_gc { call.gc(&[]) } else { call.del() };
+            run(call.clone().under(&unread.map(str::to_owned))).refused(5, &path);
+            assert_eq!(files().len(), 1);
+            run(call).ok();
+            net.until("the release is seen", || net.released() == 1);
+            assert!(files().is_empty());
+        });
+    }
+}
+
 fn status(net: &DhcpNetwork) -> lab::Outcome {
     net.lab.plugin("dhcp").config(json!({"ipam": {"type": "dhcp"}})).version("1.1.0").status()
 }

@@ -156,6 +156,38 @@ fn the_state_that_del_needs_is_deleted_only_after_the_delegates_del_succeeds() {
 }
 
 #[test]
+fn the_state_that_del_needs_is_kept_if_it_cannot_be_read() {
+    beyond_reference!("flannel");
+    let lab = Lab::new();
+    let (call, _pod) = spied(&lab);
+    call.add().ok_result();
+    let path = format!("{STATE}/pod");
+    let unread = ["strace", "-qo", "/dev/null", "-P", &path, "-e", "inject=?open,openat:error=EMFILE:when=1"];
+    call.clone().under(&unread.map(str::to_owned)).del().refused(5, &path);
+    assert_eq!(kept(), ["pod"]);
+    call.del().ok();
+    assert!(kept().is_empty());
+}
+
+#[test]
+fn a_delegate_that_fails_to_repair_or_to_list_is_reported() {
+    beyond_reference!("flannel");
+    let lab = Lab::new();
+    let pod = lab.container("pod");
+    let failing = r#"case $1 in repair | collect) echo '{"code": 111, "msg": "no memory"}'; exit 1 ;; esac"#;
+    lab.fake_plugin("spy", &format!("{failing}\n{SPY}"));
+    flanneld_says(&subnet_env(true));
+    let plugins = json!([{"type": "flannel", "delegate": {"type": "spy"}}]);
+    lab.configure("10-cbr0.conflist", &json!({"cniVersion": "1.0.0", "name": "cbr0", "plugins": plugins}));
+    let tool = lab.cnitool();
+    tool.says(&format!("add cbr0 pod --container-id {}", pod.id));
+    for command in ["repair cbr0", "gc cbr0 --dry-run"] {
+        let outcome = tool.run(command);
+        assert!(!outcome.succeeded() && outcome.stderr.contains("no memory"), "{command}: {outcome:?}");
+    }
+}
+
+#[test]
 fn a_failed_add_is_rolled_back_and_keeps_the_state_for_del_only_if_the_rollback_failed() {
     beyond_reference!("flannel");
     let lab = Lab::new();

@@ -24,7 +24,7 @@ const MOST_MESSAGES: usize = 100;
 /// Releases an attachment's leases on disk.
 ///
 /// # Errors
-/// Code 5 if a lease file cannot be removed. Code 11 if a daemon has just started.
+/// Code 5 if a lease file cannot be read or removed. Code 11 if a daemon has just started.
 pub fn release(socket: &Path, network: &NetworkName, at: &Attachment) -> Result<()> {
     let host = host(socket);
     if !host.store.path().is_dir() {
@@ -37,8 +37,10 @@ pub fn release(socket: &Path, network: &NetworkName, at: &Attachment) -> Result<
         let released = match host.store.read(&key) {
             Ok(Some(record)) => release_record(&host, key, record),
             Ok(None) => Ok(None),
-            // Unreadable, but the file belongs to this attachment.
-            Err(_) => host.store.remove(&key).map(|()| None),
+            // Its content is no record, but the file belongs to this attachment.
+            Err(e) if is_no_record(&e) => host.store.remove(&key).map(|()| None),
+            // A later DEL may be able to read and to release it.
+            Err(e) => Err(e),
         };
         releases.extend(failures.note(released).flatten());
     }
@@ -51,7 +53,7 @@ pub fn release(socket: &Path, network: &NetworkName, at: &Attachment) -> Result<
 /// Releases a network's leases on disk whose attachments are not valid.
 ///
 /// # Errors
-/// Code 5 if a lease file cannot be removed. Code 11 if a daemon has just started.
+/// Code 5 if a lease file cannot be read or removed. Code 11 if a daemon has just started.
 pub fn collect(socket: &Path, call: &Gc) -> Result<()> {
     let host = host(socket);
     if !host.store.path().is_dir() {
@@ -60,9 +62,16 @@ pub fn collect(socket: &Path, call: &Gc) -> Result<()> {
     let held = lock(&host, socket)?;
     let (mut failures, mut releases) = (Failures::new(), Vec::new());
     if !call.scope.is_dry() {
-        host.store.tidy()?;
+        for error in host.store.tidy()? {
+            failures.note(Err::<(), _>(error));
+        }
     }
-    for record in host.store.all()?.0 {
+    let (records, errors) = host.store.all()?;
+    // Files that are no records may be anyone's. DEL deletes that of its attachment.
+    for error in errors.into_iter().filter(|error| !is_no_record(error)) {
+        failures.note(Err::<(), _>(error));
+    }
+    for record in records {
         let is_stale = *call.net.name == *record.attachment.network
             && call.scope.should_delete(resource(&record.attachment));
         let Some(key) = record.key().filter(|_| is_stale) else { continue };
@@ -74,6 +83,11 @@ pub fn collect(socket: &Path, call: &Gc) -> Result<()> {
     drop(held);
     failures.note(wait_until_done(&mut releases));
     failures.into_result()
+}
+
+/// Whether a file could be read, but is no lease of this version.
+fn is_no_record(error: &Error) -> bool {
+    error.code() == Code::Decoding as u32
 }
 
 fn resource(attachment: &LeasedAttachment) -> Resource {

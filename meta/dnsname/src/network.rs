@@ -177,13 +177,13 @@ impl Network {
                 Ok(Some(None))
             }
             Attempt::Locked(_) if fs::symlink_metadata(&link).is_ok() => Ok(None),
-            Attempt::Locked(_) if matches!(server::find(name), Ok(Some(_))) => {
-                symlink(&path, &link).map(|()| None)
-            }
-            Attempt::Locked(this) => {
-                this.remove_directory(&path)?;
-                Ok(Some(None))
-            }
+            Attempt::Locked(this) => match server::find(name).map_err(|e| io::Error::other(e.to_string()))? {
+                Some(_) => symlink(&path, &link).map(|()| None),
+                None => {
+                    this.remove_directory(&path)?;
+                    Ok(Some(None))
+                }
+            },
         }
     }
 

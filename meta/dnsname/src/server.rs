@@ -162,11 +162,14 @@ fn start_once(network: &Network) -> Result<()> {
                 missing => failure.detail(format!("not permitted: dnsmasq requires {}", missing.join(", "))),
             })
         }
-        Err(stopped) => Err(failed(match stopped.why {
-            IoStop::Late => "it takes too long".to_owned(),
-            IoStop::Endless => "it prints without end".to_owned(),
-            IoStop::System(what, e) => format!("{what}: {e}"),
-        })),
+        Err(stopped) => {
+            let failure = failed(match stopped.why {
+                IoStop::Late => "it takes too long".to_owned(),
+                IoStop::Endless => "it prints without end".to_owned(),
+                IoStop::System(what, e) => format!("{what}: {e}"),
+            });
+            Err(failure.detail(stopped.remains.unwrap_or_default()))
+        }
     }
 }
 

@@ -69,7 +69,9 @@ impl Plugin for Flannel {
         let (conf, net) = (Conf::leniently(&call.conf), &call.net);
         let saved = Saved::new(&conf.data_dir, &net.name, &call.attachment);
         let mut failures = Failures::new();
-        let found = failures.note(saved.read()).flatten();
+        let read = failures.note(saved.read());
+        let is_read = read.is_some();
+        let found = read.flatten();
         let is_lost = found.is_none();
         let document = found.map_or_else(|| document::rebuilt(&conf, net), Ok)?;
         let delegate = to(net, &document::with_prev(document, net, conf.prev_result.as_ref()));
@@ -78,7 +80,8 @@ impl Plugin for Flannel {
             cni::warn(&format!("nothing is deleted: {missing}"));
             return failures.into_result();
         }
-        if failures.note(delegate.call(Command::Del)).is_some() {
+        // A file that could not be read is kept: a later DEL may be able to read it.
+        if failures.note(delegate.call(Command::Del)).is_some() && is_read {
             failures.note(saved.remove());
         }
         failures.into_result()

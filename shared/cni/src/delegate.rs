@@ -135,12 +135,17 @@ impl Delegate {
             return Ok(plugin.run_own(argument, request)?.into_bytes());
         }
         let ended = child::run(Process::new(&file).arg(argument).env_remove("CNI_COMMAND"), request, LIMITS);
-        Ok(ended.map_err(|stopped| self.named(exec::unfinished(&stopped, command, LIMITS)))?.out)
+        let ended = ended.map_err(|stopped| self.named(exec::unfinished(&stopped, command, LIMITS)))?;
+        let failure = (!ended.status.success()).then(|| failure(command, ended.status, &ended.out));
+        match failure.filter(|failure| !exec::refused_request(failure)) {
+            Some(failure) => Err(self.named(failure)),
+            None => Ok(ended.out),
+        }
     }
 
     fn parse(&self, out: &[u8]) -> Result<AddResult> {
         let parsed =
-            json::parse(out, "the result").and_then(|value| AddResult::from_json(&value, self.version));
+            json::parse(out, "the result").and_then(|value| AddResult::from_delegate(&value, self.version));
         parsed.map_err(|e| self.named(e).detail(excerpt(out)))
     }
 

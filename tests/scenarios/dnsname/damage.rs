@@ -362,3 +362,21 @@ fn add_says_that_another_program_or_another_network_on_the_bridge_has_the_port()
     networks.del("net", &web);
     assert_eq!(server_of("net"), None);
 }
+
+#[test]
+fn a_running_server_keeps_its_files_if_the_link_is_lost_and_processes_cannot_be_examined() {
+    beyond_reference!("dnsname");
+    let lab = Lab::new();
+    let list = network(&json!({}));
+    let networks = Networks::new(&lab, std::slice::from_ref(&list));
+    let (web, _) = networks.attach(&lab, "web", &[]);
+    let (db, _) = networks.attach(&lab, "db", &[]);
+    fs::remove_file(Path::new(DIRECTORIES).join("net")).unwrap();
+    let dnsname = lab.plugin("dnsname").config(list["plugins"][1].clone()).on(&db);
+    let unread = ["strace", "-qo", "/dev/null", "-P", "/proc", "-e", "inject=?open,openat:error=EMFILE"];
+    let outcome = dnsname.under(&unread.map(str::to_owned)).del();
+    assert!(!outcome.succeeded() && outcome.stdout.contains("No file descriptors available"), "{outcome:?}");
+    assert!(Path::new(TARGET).join("pidfile").exists(), "the server runs");
+    networks.del_all(&[&web, &db]);
+    assert!(server_of("net").is_none() && !Path::new(TARGET).exists());
+}
