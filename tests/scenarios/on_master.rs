@@ -154,6 +154,7 @@ promises!({
     the_master_may_be_in_the_container,
     in_a_chain_the_master_is_an_earlier_plugins_interface_and_its_result_is_passed_on,
     an_existing_name_is_refused_and_del_keeps_its_owner,
+    del_removes_the_link_of_an_add_that_was_killed_before_its_renaming,
     a_failed_ipam_plugin_leaves_no_interface,
     gc_releases_the_leases_of_deleted_containers,
     status_reports_a_missing_master,
@@ -324,6 +325,21 @@ fn an_existing_name_is_refused_and_del_keeps_its_owner(kind: &Kind) {
     pod.sh("ip link del eth0");
     call.add().ok_result();
     a_taken_name_is_refused(&lab, &kind.second(call).config(json!({"name": "second"})));
+}
+
+/// Before Linux 6.15, an ADD creates the link under a temporary name if the host has an interface `CNI_IFNAME`.
+fn del_removes_the_link_of_an_add_that_was_killed_before_its_renaming(kind: &Kind) {
+    beyond_reference!("own-kind");
+    needs!(kind);
+    let lab = Lab::new();
+    let pod = lab.container("pod");
+    let call = kind.on_cable(&lab).on(&pod);
+    call.add().ok_result();
+    // `iface::ownership` derives the name from the network net, the container pod, and eth0.
+    let temporary = "tmp-f4c8c7fd095";
+    pod.sh(&format!("ip link set eth0 down; ip link set eth0 name {temporary}"));
+    call.del().ok();
+    assert!(pod.link(temporary).is_none());
 }
 
 fn a_failed_ipam_plugin_leaves_no_interface(kind: &Kind) {

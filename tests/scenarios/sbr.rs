@@ -119,6 +119,18 @@ fn del_restores_everything_that_add_has_moved() {
 }
 
 #[test]
+fn an_interface_without_a_sandbox_in_the_result_is_the_containers_if_no_other_one_is() {
+    let lab = Lab::new();
+    let (pod, call) = manually_in(&lab, "1.0.0");
+    let result = json!({
+        "cniVersion": "1.0.0", "interfaces": [{"name": "eth0"}],
+        "ips": [{"address": "10.1.0.2/24", "gateway": "10.1.0.1", "interface": 0}], "routes": [{"dst": "0.0.0.0/0"}],
+    });
+    call.config(json!({"prevResult": result})).add().ok_result();
+    assert!(pod.sh("ip rule").contains("from 10.1.0.2 lookup 100"));
+}
+
+#[test]
 fn the_routes_are_in_a_table_for_each_address_and_in_the_result() {
     beyond_reference!("sbr-table-of-each-address");
     let lab = Lab::new();

@@ -5,7 +5,7 @@ use std::sync::{Arc, Mutex};
 
 use cni::IfName;
 use lab::dhcp::has_dnsmasq;
-use lab::{Container, Feature, Lab, Netns, beyond_reference, under_test};
+use lab::{Container, Feature, Lab, Netns, Outcome, beyond_reference, needs, under_test};
 use runtime::{Exec, Invocation, Network, NetworkRequest, Output, Pod, Pods, Processes, Runtime};
 use serde_json::{Map, Value, json};
 
@@ -258,4 +258,60 @@ fn cnitool_attaches_a_pod_to_second_networks_and_shows_and_detaches_all() {
         tool.says(&format!("del {}", on_pod(network)));
     }
     lab.snapshot().assert_same(&before);
+}
+
+/// The chained plugins that change the interface itself. Add new ones here.
+fn chained() -> Value {
+    json!([
+        {"type": "tuning", "mac": "02:00:00:00:00:07", "mtu": 1300, "promisc": true},
+        {"type": "bandwidth", "ingressRate": 8_000_000, "ingressBurst": 800_000,
+         "egressRate": 8_000_000, "egressBurst": 800_000},
+        {"type": "sbr"},
+    ])
+}
+
+/// A runtime calls DEL after an ADD that failed.
+#[test]
+fn a_network_that_is_refused_because_the_interface_exists_changes_nothing_of_it() {
+    beyond_reference!("own-kind");
+    let lab = Lab::new();
+    let pod = lab.container("pod");
+    let network = |name: &str, bridge: &str, subnet: &str, chained: Value| {
+        let ipam = host_local(&[&[subnet]]);
+        let mut plugins =
+            vec![json!({"type": "bridge", "bridge": bridge, "isDefaultGateway": true, "ipam": ipam})];
+        plugins.extend(chained.as_array().unwrap().iter().cloned());
+        lab.chain(json!({"cniVersion": "1.1.0", "name": name, "plugins": plugins}))
+    };
+    let (first, second) =
+        (network("a", "br0", "10.1.2.0/24", chained()), network("b", "br1", "10.9.0.0/24", chained()));
+    let result = first.add(&pod, "eth0").ok_result();
+    // The bridge of the second network stays after its first container.
+    let other = lab.container("other");
+    let settled = second.add(&other, "eth0").ok_result();
+    second.del(&other, "eth0", &settled).iter().for_each(Outcome::ok);
+    let before = lab.snapshot();
+    second.add(&pod, "eth0").refused(4, "eth0");
+    second.del(&pod, "eth0", &Value::Null).iter().for_each(Outcome::ok);
+    lab.snapshot().assert_same(&before);
+    first.check(&pod, "eth0", &result).iter().for_each(Outcome::ok);
+}
+
+/// Like [`a_network_that_is_refused_because_the_interface_exists_changes_nothing_of_it`].
+#[test]
+fn a_network_that_is_refused_leaves_the_interface_in_its_vrf() {
+    beyond_reference!("own-kind");
+    needs!(Vrf);
+    let lab = Lab::new();
+    let pod = lab.container("pod");
+    let network = |name: &str| {
+        let bridge = json!({"type": "bridge", "bridge": "br0", "ipam": host_local(&[&["10.1.2.0/24"]])});
+        let plugins = json!([bridge, {"type": "vrf", "vrfname": "red"}]);
+        lab.chain(json!({"cniVersion": "1.1.0", "name": name, "plugins": plugins}))
+    };
+    let (first, second) = (network("a"), network("b"));
+    let result = first.add(&pod, "eth0").ok_result();
+    second.add(&pod, "eth0").refused(4, "eth0");
+    second.del(&pod, "eth0", &Value::Null).iter().for_each(Outcome::ok);
+    first.check(&pod, "eth0", &result).iter().for_each(Outcome::ok);
 }

@@ -102,8 +102,13 @@ pub fn unshape(host: &Namespace, call: &Del, ifbs: &[Link]) -> Result<()> {
     };
     let mut failures = Failures::new();
     if let Some((sandbox, container)) = sandbox.as_ref().zip(container.as_ref()) {
+        let end = host_end::find(host, sandbox, container)?;
+        let is_foreign = |link: &Link| ownership::is_of_another_network(link, &call.net.name);
+        if is_foreign(container) || end.as_ref().is_some_and(is_foreign) {
+            return Ok(());
+        }
         failures.note(bucket::remove(&sandbox.nl, container));
-        if let Some(Some(end)) = failures.note(host_end::find(host, sandbox, container)) {
+        if let Some(end) = end {
             failures.note(redirect::remove(host, &end, ifbs));
             failures.note(bucket::remove(&host.nl, &end));
         }

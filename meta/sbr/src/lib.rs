@@ -12,7 +12,7 @@ use std::net::IpAddr;
 
 use cni::schema::Key;
 use cni::{Add, AddResult, Check, Code, Del, Error, Failures, Plugin, Result, ResultExt, Role, Status, Undo};
-use iface::{Namespace, tables, verify};
+use iface::{Namespace, remove, tables, verify};
 use netlink::{Link, RouteFilter};
 
 use conf::{Conf, lenient_table};
@@ -54,7 +54,7 @@ impl Plugin for Sbr {
     fn del(call: &Del) -> Result<()> {
         let Some(sandbox) = Namespace::open_if_present(call.netns.as_ref())? else { return Ok(()) };
         let _lock = sandbox.lock()?;
-        let link = sandbox.nl.link(&call.attachment.ifname)?;
+        let link = remove::chained(call, &sandbox)?;
         let table = lenient_table(&call.conf);
         let rules = source::made_rules(&sandbox, &addresses(call, &sandbox, link.as_ref())?, table)?;
         let mut failures = Failures::new();

@@ -61,6 +61,11 @@ impl Saved {
         Self { features, ..self }
     }
 
+    /// Whether it belongs to an attachment of another network.
+    pub fn is_of_another(&self, network: &NetworkName) -> bool {
+        !self.network.is_empty() && self.network != network.as_str()
+    }
+
     /// The features to restore.
     pub fn features(&self) -> &Values {
         &self.features

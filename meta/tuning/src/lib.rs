@@ -69,7 +69,12 @@ impl Plugin for Tuning {
     fn del(call: &Del) -> Result<()> {
         let backup = Backup::new(&data_dir_or_default(&call.conf), &call.net.name, &call.attachment);
         let (mut failures, mut again) = (Failures::new(), false);
-        if let Some(saved) = backup::load(&backup)?
+        let saved = backup::load(&backup)?;
+        // The file's name lacks the network. ADD may have failed because another network's interface has the name.
+        if saved.as_ref().is_some_and(|saved| saved.is_of_another(&call.net.name)) {
+            return Ok(());
+        }
+        if let Some(saved) = saved
             && let Some(sandbox) = Namespace::open_if_present(call.netns.as_ref())?
             && let Some(link) = sandbox.nl.link(&call.attachment.ifname)?
         {

@@ -9,7 +9,7 @@ mod keys;
 
 use cni::schema::Key;
 use cni::{Add, AddResult, Check, Code, Del, Error, Failures, Plugin, Result, ResultExt, Role, Status, Undo};
-use iface::{Namespace, tables, verify};
+use iface::{Namespace, remove, tables, verify};
 use netlink::{Link, uapi::RT_TABLE_MAIN};
 
 use conf::{Conf, lenient_name};
@@ -58,7 +58,7 @@ impl Plugin for VrfPlugin {
         // Another kind of link is not the plugin's.
         let Some(vrf) = device::find(&sandbox, &name).or_else(not_a_vrf)? else { return Ok(()) };
         let mut failures = Failures::new();
-        if let Some(link) = sandbox.nl.link(&call.attachment.ifname)? {
+        if let Some(link) = remove::chained(call, &sandbox)? {
             let joined = link.master == Some(vrf.link.index);
             if joined {
                 // If something cannot be restored, the VRF stays, and the next DEL continues.

@@ -1,6 +1,6 @@
 //! A container's interface that is a single link: a macvlan on its parent, a dummy without one.
 
-use cni::{Add, Code, Error, Result, Undo};
+use cni::{Add, Attachment, Code, Error, NetworkName, Result, Undo};
 use netlink::{IpvlanMode, Link, LinkChange, LinkKind, Mac, NewLink};
 use nix::errno::Errno;
 
@@ -30,7 +30,7 @@ pub struct Spec<'a> {
 pub fn create<C>(sandbox: &Namespace, call: &Add<C>, spec: &Spec<'_>, undo: &mut Undo) -> Result<Link> {
     let (network, at) = (&call.net.name, &call.attachment);
     creation::refuse_taken_name(sandbox, at)?;
-    let names = [at.ifname.to_string(), ownership::name(TEMPORARY, network, at)];
+    let names = [at.ifname.to_string(), temporary_name(network, at)];
     let group = ownership::group(network);
     let made = match make(sandbox, &names[0], spec, group) {
         Err(e) if e.is_exists() => make_elsewhere(sandbox, &names[1], spec, group),
@@ -52,6 +52,11 @@ pub fn create<C>(sandbox: &Namespace, call: &Add<C>, spec: &Spec<'_>, undo: &mut
     })?;
     let group = group.unwrap_or(link.group);
     Ok(Link { name: at.ifname.to_string(), alias: alias.unwrap_or_default(), group, ..link })
+}
+
+/// Name of an attachment's link until it is renamed to `CNI_IFNAME`.
+pub(crate) fn temporary_name(network: &NetworkName, at: &Attachment) -> String {
+    ownership::name(TEMPORARY, network, at)
 }
 
 /// Creates the link under a temporary name. Before Linux 6.15, the kernel looks for the name in the parent's namespace too, where `eth0`

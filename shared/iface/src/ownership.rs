@@ -59,6 +59,12 @@ pub fn is_owned(link: &Link) -> bool {
     link.alias.strip_prefix(ALIAS).is_some_and(|rest| rest.starts_with(' '))
 }
 
+/// Whether a link belongs to an attachment of another network. DEL of this network, whose ADD may have failed because `CNI_IFNAME` existed,
+/// leaves it.
+pub fn is_of_another_network(link: &Link, network: &NetworkName) -> bool {
+    is_owned(link) && owner(link, network).is_none()
+}
+
 /// Whether Ferrule has created a link for this network: it has the alias, or the network's group as long as it has none.
 pub fn is_of(network: &NetworkName, link: &Link) -> bool {
     owner(link, network).is_some() || (link.alias.is_empty() && link.group == group(network))

@@ -5,7 +5,7 @@
 use cni::{AddResult, Command, Del, Failures, Gc, Ipam, NetConf, Result};
 use netlink::Link;
 
-use crate::{Namespace, conf, host_end, ownership, veth};
+use crate::{Namespace, child, conf, host_end, ownership, veth};
 
 /// DEL or GC: deletes links, and releases the leases. A failure of one does not prevent the other.
 ///
@@ -44,10 +44,26 @@ pub fn child_like(call: &Del, is_made_here: impl Fn(&Link) -> bool) -> Result<bo
     let Some(sandbox) = Namespace::open_if_present(call.netns.as_ref())? else { return Ok(false) };
     let (network, at) = (&call.net.name, &call.attachment);
     // A link without Ferrule's alias may be the reference's.
-    let own = |link: &Link| !ownership::is_owned(link) || ownership::owner(link, network).is_some();
-    let link = sandbox.nl.link(&at.ifname)?.filter(|link| is_made_here(link) && own(link));
+    let own = |link: &Link| !ownership::is_of_another_network(link, network);
+    let link = match sandbox.nl.link(&at.ifname)?.filter(|link| is_made_here(link) && own(link)) {
+        // Left by an ADD that was killed before it renamed the link.
+        None => sandbox.nl.link(&child::temporary_name(network, at))?.filter(&is_made_here),
+        link => link,
+    };
     let is_there = link.is_some();
     delete(&sandbox, link).map(|()| is_there)
+}
+
+/// The interface whose settings a chained plugin restores. `None` if it does not exist or belongs to another network.
+///
+/// # Errors
+/// If the kernel refuses.
+pub fn chained(call: &Del, sandbox: &Namespace) -> Result<Option<Link>> {
+    let Some(link) = sandbox.nl.link(&call.attachment.ifname)? else { return Ok(None) };
+    let is_foreign = |link: &Link| ownership::is_of_another_network(link, &call.net.name);
+    let has_foreign_end = link.is("veth")
+        && host_end::find(&Namespace::host()?, sandbox, &link)?.is_some_and(|end| is_foreign(&end));
+    Ok(Some(link).filter(|link| !is_foreign(link) && !has_foreign_end))
 }
 
 /// Deletes the attachment's veth pair: by the host's end, which Ferrule finds by its name without the container's namespace, else by the

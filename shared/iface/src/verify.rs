@@ -178,7 +178,8 @@ fn has(routes: &[netlink::Route], expected: &netlink::Route, says_tables: bool) 
     let same_number = |is: Option<u32>, expected: Option<u32>| expected.is_none() || is == expected;
     routes.iter().any(|route| {
         tables::is_same_way(route, expected)
-            && (!says_tables || route.table == expected.table.or(Some(uapi::RT_TABLE_MAIN)))
+            && (!says_tables
+                || route.table == expected.table.filter(|id| *id != 0).or(Some(uapi::RT_TABLE_MAIN)))
             && same_number(route.priority, expected.priority)
             && same_number(route.mtu, expected.mtu)
             && same_number(route.advmss, expected.advmss)

@@ -150,6 +150,12 @@ pub fn host_name(network: &NetworkName, at: &Attachment) -> String {
     ownership::name(LETTERS, network, at)
 }
 
+/// Whether a name is of the form that the reference gives to a veth on the host.
+pub fn is_name_of_the_reference(name: &str) -> bool {
+    let digits = name.strip_prefix(LETTERS).unwrap_or_default();
+    digits.len() == 8 && digits.bytes().all(|byte| byte.is_ascii_hexdigit())
+}
+
 /// Whether GC of a network deletes a pair, judged by its end on the host.
 pub fn is_taken(link: &Link, network: &NetworkName, scope: &Scope) -> bool {
     link.is("veth") && ownership::is_taken(link, network, scope, |at| host_name(network, at) == link.name)

@@ -41,7 +41,7 @@ impl Chain {
         self.watched(|runtime| drop(runtime.check(&self.network, &attach)))
     }
 
-    /// DEL from last to first.
+    /// DEL from last to first. `null`: without a result, as after an ADD that failed.
     pub fn del(&self, container: &Container, ifname: &str, result: &Value) -> Vec<Outcome> {
         let attach = container.attach(ifname);
         self.keep(&attach, result);
@@ -50,6 +50,9 @@ impl Chain {
 
     /// A scenario may pass a different result.
     fn keep(&self, attach: &AttachmentParameters, result: &Value) {
+        if result.is_null() {
+            return;
+        }
         cache().write(&self.network, attach, result).expect("keep a result");
     }
 
