@@ -42,6 +42,29 @@ fn a_delegate_gets_the_same_variables_and_stdin_and_its_log_is_passed_on() {
     assert_eq!(fs::read_to_string("/run/lab/stdin.DEL").unwrap(), text, "byte for byte");
 }
 
+/// libcni reads each result in the version that it names.
+#[test]
+fn a_delegates_result_may_have_another_version_than_the_configuration() {
+    let lab = Lab::new();
+    let pod = lab.container("pod");
+    let lists = r#""ips": [{"version": "4", "address": "10.1.2.9/24"}]"#;
+    for (result, configured) in [
+        (format!(r#"{{"cniVersion": "0.3.1", {lists}}}"#), "1.0.0"),
+        (format!(r#"{{"cniVersion": "1.0.0", {lists}}}"#), "0.4.0"),
+        (r#"{"cniVersion": "0.2.0", "ip4": {"ip": "10.1.2.9/24"}}"#.to_owned(), "1.1.0"),
+    ] {
+        lab.fake_plugin("old", &format!("[ $CNI_COMMAND != ADD ] || echo '{result}'"));
+        let conf = json!({"bridge": "br0", "ipam": {"type": "old"}});
+        let call = lab.plugin("bridge").version(configured).config(conf).on(&pod);
+        let added = call.add().ok_result();
+        assert_eq!(
+            (&added["cniVersion"], &added["ips"][0]["address"]),
+            (&json!(configured), &json!("10.1.2.9/24"))
+        );
+        call.del().ok();
+    }
+}
+
 #[test]
 fn every_command_reaches_the_delegate_and_its_failure_is_the_plugins_own() {
     beyond_reference!("gc");

@@ -30,25 +30,33 @@ impl AddResult {
     /// # Errors
     /// Code 6 if it is not a result; 7 for a version of another form.
     pub fn from_json(value: &Value, version: Version) -> crate::Result<Self> {
-        let said = match json::member(value, "cniVersion").map(|v| v.as_str()) {
-            None => version,
-            Some(Some(text)) => Version::parse(text)?,
-            Some(None) => return Err(Error::new(Code::Decoding, "cniVersion: expected a string")),
-        };
+        let said = version_of(value)?.unwrap_or(version);
         if !said.same_format(version) {
             return Err(Error::config(format!(
                 "the result has CNI version {said}, but the configuration has {version}"
             ))
             .detail("the plugin or runtime that passes the result must use the configuration's version"));
         }
-        if said < Version::V0_3_0 {
+        Self::decode(value, said)
+    }
+
+    /// Like [`AddResult::from_json`], for the result of a delegated plugin: it may have any version, as in libcni.
+    ///
+    /// # Errors
+    /// Code 6 if it is not a result; 1 for an unknown version.
+    pub(crate) fn from_delegate(value: &Value, version: Version) -> crate::Result<Self> {
+        Self::decode(value, version_of(value)?.unwrap_or(version))
+    }
+
+    fn decode(value: &Value, version: Version) -> crate::Result<Self> {
+        if version < Version::V0_3_0 {
             Ok(json::decode::<Pair>(value)?.into())
         } else {
             Ok(json::decode::<Lists>(value)?.into())
         }
     }
 
-    /// The result without fields that a version does not have.
+    /// The result without fields that a version does not have, or that libcni does not write in it.
     fn reduced_to(&self, version: Version) -> Self {
         let mut this = self.clone();
         // libcni's 1.0.0 already has both, and plugins read them in DEL.
@@ -59,11 +67,23 @@ impl AddResult {
         }
         if version < Version::V1_1_0 {
             this.interfaces.iter_mut().for_each(|interface| interface.mtu = None);
+        }
+        // The attributes of routes are newer than 0.3.0, but libcni and the reference write and read them in all versions since then.
+        if version < Version::V0_3_0 {
             for route in &mut this.routes {
                 *route = Route { gw: route.gw, ..Route::to(route.dst) };
             }
         }
         this
+    }
+}
+
+/// The version that a result names, if any.
+fn version_of(result: &Value) -> crate::Result<Option<Version>> {
+    match json::member(result, "cniVersion").map(|version| version.as_str()) {
+        None => Ok(None),
+        Some(Some(text)) => Ok(Some(Version::parse(text)?)),
+        Some(None) => Err(Error::new(Code::Decoding, "cniVersion: expected a string")),
     }
 }
 

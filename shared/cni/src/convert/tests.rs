@@ -58,6 +58,8 @@ fn expected(version: Version) -> AddResult {
     let mut result = full();
     if version < Version::V1_1_0 {
         result.interfaces.iter_mut().for_each(|interface| interface.mtu = None);
+    }
+    if version < Version::V0_3_0 {
         for route in &mut result.routes {
             *route = Route { gw: route.gw, ..Route::to(route.dst) };
         }
