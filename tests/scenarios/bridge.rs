@@ -147,12 +147,49 @@ fn mtu_advmss_priority_table_and_scope_of_a_route_are_applied() {
     conf["ipam"]["routes"] = json!([
         {"dst": "192.0.2.0/24", "gw": "10.1.2.1", "mtu": 1300, "advmss": 1200, "priority": 77},
         {"dst": "203.0.113.0/24", "table": 100, "scope": 253},
+        {"dst": "198.18.0.0/15", "table": 0},
     ]);
-    lab.plugin("bridge").version("1.1.0").config(conf).on(&pod).add().ok_result();
-    let line = pod.exec(&["ip", "route", "show", "192.0.2.0/24"]);
-    assert_eq!(line.trim(), "192.0.2.0/24 via 10.1.2.1 dev eth0 metric 77 mtu 1300 advmss 1200");
-    let line = pod.exec(&["ip", "route", "show", "table", "100"]);
-    assert_eq!(line.trim(), "203.0.113.0/24 dev eth0 scope link");
+    let call = lab.plugin("bridge").config(conf).on(&pod);
+    // Like libcni and the reference, host-local and bridge write the attributes in all of these versions.
+    for version in ["0.3.1", "1.0.0", "1.1.0"] {
+        let call = call.clone().version(version);
+        let result = call.add().ok_result();
+        assert_eq!(result["routes"][0]["priority"], 77, "{version}");
+        let line = pod.exec(&["ip", "route", "show", "192.0.2.0/24"]);
+        assert_eq!(
+            line.trim(),
+            "192.0.2.0/24 via 10.1.2.1 dev eth0 metric 77 mtu 1300 advmss 1200",
+            "{version}"
+        );
+        let line = pod.exec(&["ip", "route", "show", "table", "100"]);
+        assert_eq!(line.trim(), "203.0.113.0/24 dev eth0 scope link", "{version}");
+        if version != "0.3.1" {
+            call.check(&result).ok();
+        }
+        call.del().ok();
+    }
+}
+
+/// CVE-2020-10749: a container could make itself the host's default route.
+#[test]
+fn the_host_ignores_router_advertisements_on_a_bridge_that_it_created_itself() {
+    let lab = Lab::new();
+    let pod = lab.container("pod");
+    lab.host()
+        .sh("ip link add br0 type bridge; ip link set br0 up; echo 1 >/proc/sys/net/ipv6/conf/br0/accept_ra");
+    lab.plugin("bridge").config(plain()).on(&pod).add().ok_result();
+    assert_eq!(lab.host().sh("cat /proc/sys/net/ipv6/conf/br0/accept_ra").trim(), "0");
+}
+
+#[test]
+fn router_advertisements_that_an_administrator_wants_on_the_bridge_are_still_accepted() {
+    beyond_reference!("bridge-accept-ra");
+    let lab = Lab::new();
+    let pod = lab.container("pod");
+    lab.host()
+        .sh("ip link add br0 type bridge; ip link set br0 up; echo 2 >/proc/sys/net/ipv6/conf/br0/accept_ra");
+    lab.plugin("bridge").config(plain()).on(&pod).add().ok_result();
+    assert_eq!(lab.host().sh("cat /proc/sys/net/ipv6/conf/br0/accept_ra").trim(), "2");
 }
 
 #[test]
@@ -451,7 +488,10 @@ fn a_gateway_address_that_cannot_be_set_leaves_nothing() {
     beyond_reference!("rollback");
     let lab = Lab::new();
     let pod = lab.container("pod");
-    lab.host().sh("ip link add br0 address 02:00:00:00:00:99 type bridge; ip link set br0 up; ip addr add 10.9.0.1/24 dev br0");
+    lab.host().sh(
+        "ip link add br0 address 02:00:00:00:00:99 type bridge; echo 0 >/proc/sys/net/ipv6/conf/br0/accept_ra
+        ip link set br0 up; ip addr add 10.9.0.1/24 dev br0",
+    );
     let before = lab.snapshot();
     lab.plugin("bridge").config(dual_stack()).on(&pod).add().refused(7, "10.9.0.1");
     lab.snapshot().assert_same(&before);
@@ -779,6 +819,24 @@ fn the_gateway_of_a_vlan_is_reachable_and_is_deleted_with_its_last_user() {
     assert!(b.reaches("10.1.2.1"));
     call.on(&b).del().ok();
     assert_eq!(lab.host().link_names(), ["br0"]);
+}
+
+#[test]
+fn an_administrators_interface_of_a_vlan_is_not_deleted_with_its_last_user() {
+    needs!(BridgeVlanFiltering);
+    beyond_reference!("vlan-gateway");
+    let lab = Lab::new();
+    let pod = lab.container("pod");
+    lab.host().sh(
+        "ip link add br0 type bridge vlan_filtering 1; ip link add br0.10 type veth peer name host10
+        ip link set host10 master br0; bridge vlan add dev host10 vid 10 pvid untagged
+        for link in br0 br0.10 host10; do ip link set $link up; done",
+    );
+    let call = lab.plugin("bridge").config(dual_stack()).config(json!({"vlan": 10})).on(&pod);
+    call.add().ok_result();
+    call.del().ok();
+    call.gc(&[]).ok();
+    assert!(lab.host().link("br0.10").is_some());
 }
 
 #[test]

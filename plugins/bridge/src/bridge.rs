@@ -25,6 +25,11 @@ pub fn ensure(host: &Namespace, conf: &Conf, mtu: Option<u32>) -> Result<Link> {
     if conf.vlans.is_some() && !vlan_filtering {
         host.nl.enable_vlan_filtering(&bridge).map_err(without_vlans)?;
     }
+    // A container could give the host addresses and a default route by router advertisements (CVE-2020-10749). The kernel's default is 1.
+    // Only an administrator sets 2.
+    if bridge.accept_ra == Some(1) {
+        host.try_sysctls(&[(&format!("ipv6/conf/{}/accept_ra", bridge.name), "0")])?;
+    }
     let promisc = conf.promisc && !bridge.promisc;
     let mac = follows_ports(host, &bridge)?
         .then(|| bridge.mac.filter(|mac| !mac.is_zero()).unwrap_or_else(random_mac));
@@ -70,12 +75,11 @@ fn create(host: &Namespace, conf: &Conf, mtu: Option<u32>) -> Result<Link> {
         Err(e) if vlan_filtering && e.is_unsupported() => return Err(without_vlans(e)),
         Err(e) => return Err(e.into()),
     };
-    // The host routes for the bridge and must not learn routes from containers. Duplicate address detection of the link-local address is
-    // off, because the bridge's MAC is its own. It takes about 2 s, during which the bridge cannot look for neighbours when it forwards,
-    // and other machines could not reach the first containers.
+    // Duplicate address detection of the link-local address is off, because the bridge's MAC is its own. It takes about 2 s, during which
+    // the bridge cannot look for neighbours when it forwards, and other machines could not reach the first containers.
     let [ra, dad] = ["accept_ra", "accept_dad"].map(|key| format!("ipv6/conf/{}/{key}", bridge.name));
     host.try_sysctls(&[(&ra, "0"), (&dad, "0")])?;
-    Ok(bridge)
+    Ok(Link { accept_ra: Some(0), ..bridge })
 }
 
 fn without_vlans(cause: netlink::Error) -> Error {

@@ -1,7 +1,7 @@
 //! Firewall rules: masquerade and spoof check.
 
 use cni::{Check, Error, IfName, Result, Status, Undo};
-use iface::{attach, verify};
+use iface::{attach, verify, veth};
 use netfilter::{Backend, Expected, Firewall, Kind, Masquerade, Owner, SpoofCheck};
 use netlink::Mac;
 
@@ -61,18 +61,14 @@ pub fn expected(call: &Check<Conf>) -> Vec<Expected> {
 
 /// Spoof check that ADD installed.
 fn installed_spoof_check(call: &Check<Conf>) -> Option<SpoofCheck> {
-    let derived = iface::veth::host_name(&call.net.name, &call.attachment);
+    let derived = veth::host_name(&call.net.name, &call.attachment);
     let requested = call.conf.host_interface.as_deref();
-    let made = |name: &str| name == derived || Some(name) == requested || is_of_the_reference(name);
+    // An adopted interface has no spoof check.
+    let made =
+        |name: &str| name == derived || Some(name) == requested || veth::is_name_of_the_reference(name);
     let host = call.prev_result.host_interfaces().find(|i| made(&i.name))?;
     let container = verify::listed(&call.prev_result, &call.attachment).ok()?;
     spoof_check(&call.conf, &host.name, container.mac.as_deref()?.parse().ok()?)
-}
-
-/// Whether the reference may have created the host's end, judged by its name. An adopted interface has no spoof check.
-fn is_of_the_reference(name: &str) -> bool {
-    let digits = name.strip_prefix("veth").unwrap_or_default();
-    digits.len() == 8 && digits.bytes().all(|byte| byte.is_ascii_hexdigit())
 }
 
 /// Checks that the required firewall backend exists.

@@ -6,7 +6,7 @@
 use std::time::Duration;
 
 use cni::{AsWritten, Error, IfName, Result};
-use iface::{Namespace, ownership};
+use iface::{Namespace, ownership, veth};
 use netlink::{Link, LinkKind, NewLink, Peer};
 use system::lock::Lock;
 
@@ -39,7 +39,7 @@ pub fn ensure_gateway(host: &Namespace, bridge: &Link, id: u16) -> Result<Link> 
         Some(link) => link,
         None => {
             let peer = Peer { name: &name, mac: None, netns: None };
-            let port = ownership::hashed_name("veth", [name.as_str()]);
+            let port = port_name(&name);
             host.nl.create_link(&NewLink {
                 mtu: Some(bridge.mtu),
                 master: Some(bridge.index),
@@ -68,7 +68,8 @@ pub fn ensure_gateway(host: &Namespace, bridge: &Link, id: u16) -> Result<Link> 
     Ok(gateway)
 }
 
-/// Deletes the interface if no other port of the bridge is in the VLAN.
+/// Deletes the interface if Ferrule or the reference created it and no other port of the bridge is in the VLAN. An administrator may have
+/// created one.
 pub fn remove_unused_gateway(host: &Namespace, conf: &AsWritten) -> Result<()> {
     let (Some(name), Some(id)) = (conf::bridge(conf), conf::vlan(conf)) else { return Ok(()) };
     let Ok(gateway_name) = gateway_name(&name, id) else { return Ok(()) };
@@ -78,11 +79,13 @@ pub fn remove_unused_gateway(host: &Namespace, conf: &AsWritten) -> Result<()> {
     };
     let ports = host.nl.ports(bridge.index)?;
     let own_port = ports.iter().find(|port| gateway.peer == Some(port.index) && is_within_host(&gateway));
+    let is_made_here =
+        |port: &Link| port.name == port_name(&gateway_name) || veth::is_name_of_the_reference(&port.name);
     let vlans = host.nl.vlans()?;
     let used = ports.iter().filter(|port| gateway.peer != Some(port.index)).any(|port| {
         vlans.iter().any(|(index, vlans)| *index == port.index && vlans.iter().any(|v| v.ids.contains(&id)))
     });
-    if own_port.is_some() && gateway.is("veth") && !used {
+    if own_port.is_some_and(is_made_here) && gateway.is("veth") && !used {
         host.nl.delete_link(&gateway)?;
     }
     Ok(())
@@ -91,6 +94,11 @@ pub fn remove_unused_gateway(host: &Namespace, conf: &AsWritten) -> Result<()> {
 /// Whether the other end of a veth is on the host too. If not, its index belongs to another namespace.
 fn is_within_host(veth: &Link) -> bool {
     veth.peer_netns_id.is_none()
+}
+
+/// Name of the port at the other end. Must never change: DEL recognizes the interface by it.
+fn port_name(gateway: &IfName) -> String {
+    ownership::hashed_name("veth", [gateway.as_str()])
 }
 
 fn gateway_name(bridge: &str, id: u16) -> Result<IfName> {

@@ -65,6 +65,8 @@ pub struct Link {
     pub hairpin: Option<bool>,
     /// Of a bridge port: whether it cannot reach other isolated ports.
     pub isolated: Option<bool>,
+    /// Its sysctl net/ipv6/conf/LINK/accept_ra. `None` without IPv6.
+    pub accept_ra: Option<i32>,
 }
 
 impl Link {
@@ -119,6 +121,11 @@ impl Link {
             IFLA_PARENT_DEV_NAME => self.bus_address = read_str(value).unwrap_or_default().to_owned(),
             IFLA_LINK_NETNSID => self.peer_netns_id = read_i32(value),
             IFLA_LINKINFO => self.take_info(Attributes::of(value)),
+            IFLA_AF_SPEC => {
+                let ipv6 = Attributes::of(value).get(AF_INET6.into()).map(Attributes::of);
+                let sysctls = ipv6.and_then(|ipv6| ipv6.get(IFLA_INET6_CONF)).unwrap_or_default();
+                self.accept_ra = sysctls.get(4 * DEVCONF_ACCEPT_RA..).and_then(read_i32);
+            }
             _ => {}
         }
     }

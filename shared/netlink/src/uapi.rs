@@ -132,6 +132,10 @@ pub const ETH_P_8021AD: u16 = 0x88a8;
 // veth.h
 pub const VETH_INFO_PEER: u16 = 1;
 
+// if_link.h, and the sysctls of IFLA_INET6_CONF in ipv6.h
+pub const IFLA_INET6_CONF: u16 = 2;
+pub const DEVCONF_ACCEPT_RA: usize = 3;
+
 // if_bridge.h
 pub const IFLA_BRIDGE_FLAGS: u16 = 0;
 pub const IFLA_BRIDGE_VLAN_INFO: u16 = 2;
