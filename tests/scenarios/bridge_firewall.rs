@@ -47,6 +47,21 @@ fn masquerade_can_be_limited_to_one_family() {
 }
 
 #[test]
+fn an_administrators_exemption_in_iptables_applies_only_to_masquerade_by_iptables() {
+    beyond_reference!("nat-exemptions");
+    for (backend, source) in [("iptables", "10.1.2.2"), ("nftables", "198.51.100.1")] {
+        let lab = Lab::new();
+        let far = lab.machine("far");
+        far.sh("ip route add 10.1.2.0/24 via 198.51.100.1");
+        let _server = far.serve_tcp("far", "198.51.100.2:80");
+        let pod = lab.container("pod");
+        lab.host().sh("iptables -t nat -I POSTROUTING -d 198.51.100.0/24 -j ACCEPT");
+        lab.plugin("bridge").config(masqueraded(backend)).on(&pod).add().ok_result();
+        assert_eq!(seen_as(&pod, "198.51.100.2:80"), source, "{backend}");
+    }
+}
+
+#[test]
 fn a_del_without_namespace_and_prev_result_removes_the_rules() {
     // https://github.com/containernetworking/plugins/issues/810
     beyond_reference!("rules-by-attachment");

@@ -40,6 +40,8 @@ fn the_hosts_end_has_the_configured_name_and_del_deletes_it_without_namespace_an
             let result = call.add().ok_result();
             assert_eq!(host_ends(&result), ["web0"], "{plugin}");
             assert_eq!(lab.host().link("web0").unwrap()["ifalias"], "cni net pod eth0", "{plugin}");
+            // Until it has the alias, it is in the network's group.
+            assert_eq!(lab.host().link("web0").unwrap()["group"], "default", "{plugin}");
             call.check(&result).ok();
             assert!(pod.reaches("10.1.2.1") && pod.reaches("fd00:1:2::1"), "{plugin}");
             if with_namespace {

@@ -76,12 +76,7 @@ impl Plugin for Firewall {
 
     fn check(call: &Check<Conf>) -> Result<()> {
         let owner = Owner::new(&call.net.name, &call.attachment);
-        let rules = FirewallRules::query_bus_and_namespace(
-            &call.conf,
-            &call.prev_result,
-            &call.netns,
-            &call.attachment.ifname,
-        )?;
+        let rules = rules_of_add(call)?;
         if let Some(zone) = &rules.zone {
             zone.check_over_bus()?;
         }
@@ -128,14 +123,19 @@ impl Plugin for Firewall {
 }
 
 /// The rules that ADD installed.
-fn expected(call: &Check<Conf>) -> Result<Vec<Expected>> {
+fn rules_of_add(call: &Check<Conf>) -> Result<FirewallRules> {
     // The bridge is found through the container's interface.
     if call.conf.policy != Policy::Open {
         verify::is_attached(call)?;
     }
-    let (conf, ifname) = (&call.conf, &call.attachment.ifname);
-    let rules = FirewallRules::query_bus_and_namespace(conf, &call.prev_result, &call.netns, ifname)?;
-    let (owner, backend) = (Owner::new(&call.net.name, &call.attachment), backend(conf));
+    let Check { conf, prev_result, netns, .. } = call;
+    FirewallRules::query_bus_and_namespace(conf, prev_result, netns, &call.attachment.ifname)
+}
+
+/// The rules that repair looks for.
+fn expected(call: &Check<Conf>) -> Result<Vec<Expected>> {
+    let rules = rules_of_add(call)?;
+    let (owner, backend) = (Owner::new(&call.net.name, &call.attachment), backend(&call.conf));
     let expected = |rules| Expected { owner: owner.clone(), rules, backend };
     Ok(rules.into_all().map(expected).collect())
 }

@@ -83,7 +83,7 @@ pub fn run(command: &mut Command, request: &[u8], limits: Limits) -> Result<Outc
     let mut io = match ChildIo::new(&mut child, request, limits.bytes) {
         Ok(io) => io,
         Err(e) => {
-            return Err(stop(child, limits, IoStop::System("read the program's output", e), Vec::new()));
+            return Err(stop(child, limits, IoStop::System("open the program's pipes", e), Vec::new()));
         }
     };
     if let Err(why) = io.until(deadline) {

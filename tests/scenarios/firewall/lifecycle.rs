@@ -86,6 +86,25 @@ fn check_notices_every_missing_rule_and_the_next_add_restores_it() {
 }
 
 #[test]
+fn check_with_a_policy_reports_that_the_interface_no_longer_exists() {
+    beyond_reference!("ingress-policy");
+    for (policy, is_reported) in [("isolated", true), ("open", false)] {
+        let lab = Lab::new();
+        let pod = lab.container("pod");
+        let (result, _) = attach(&network(&lab, 2, &json!({"ingressPolicy": policy})), &pod);
+        pod.sh("ip link del eth0");
+        let keys = json!({"name": "net2", "ingressPolicy": policy, "prevResult": result});
+        let call = lab.plugin("firewall").version("1.0.0").on(&pod).config(keys);
+        let outcome = call.check(&result);
+        if is_reported {
+            outcome.refused(3, "interface eth0 no longer exists");
+        } else {
+            outcome.ok();
+        }
+    }
+}
+
+#[test]
 fn all_versions_are_supported_and_the_result_is_passed_on() {
     beyond_reference!("firewall-nftables");
     let lab = Lab::new();

@@ -54,7 +54,13 @@ impl Users {
                 .replace(now.as_bytes())?;
         }
         let mut options = OpenOptions::new();
-        file::open_own(options.create(true).write(true).truncate(true), &dir.join(file_name(label))).map(drop)
+        let joined =
+            file::open_own(options.create(true).write(true).truncate(true), &dir.join(file_name(label)));
+        if joined.is_err() && !is_used(&dir).unwrap_or(true) {
+            // The next DEL would restore the value, although this container needs it.
+            self.remove_link(link)?;
+        }
+        joined.map(drop)
     }
 
     /// Removes a user. Returns the links without users, with the earlier value.
@@ -147,6 +153,19 @@ mod tests {
             put(&users.dir.join("br0").join(EARLIER_VALUE));
             fs::remove_file(users.dir.join("br0").join(file_name("net/b/eth0"))).unwrap();
             users.remove("net/a/eth0").unwrap_err();
+        });
+    }
+
+    /// Otherwise the next DEL would restore the value although the warning of the ADD says that it stays.
+    #[test]
+    fn a_user_that_cannot_be_noted_leaves_no_earlier_value() {
+        on_disk(|users| {
+            let too_long = format!("net/{}/eth0", "c".repeat(300));
+            users.join("br0", &too_long, "0").unwrap_err();
+            assert_eq!(users.remove("net/a/eth0").unwrap(), []);
+            users.join("br0", "net/a/eth0", "0").unwrap();
+            users.join("br0", &too_long, "1").unwrap_err();
+            assert_eq!(users.remove("net/a/eth0").unwrap(), unused("br0", "0"));
         });
     }
 

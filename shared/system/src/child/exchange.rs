@@ -96,7 +96,7 @@ impl<'a> ChildIo<'a> {
         fds.extend(self.stderr.as_ref().map(|fd| PollFd::new(fd, PollFlags::IN)));
         match poll(&mut fds, left.as_ref()) {
             Ok(_) | Err(Errno::INTR) => {}
-            Err(e) => return Err(unheard(e.into())),
+            Err(e) => return Err(IoStop::System("wait for the program's output", e.into())),
         }
         match &self.process {
             Some(_) => Ok(!fds[0].revents().is_empty()),
@@ -110,7 +110,7 @@ impl<'a> ChildIo<'a> {
         match waitid(WaitId::Pid(self.child), look) {
             Ok(status) => Ok(status.is_some()),
             Err(Errno::INTR) => Ok(false),
-            Err(e) => Err(unheard(e.into())),
+            Err(e) => Err(IoStop::System("wait for the program to exit", e.into())),
         }
     }
 
