@@ -633,7 +633,19 @@ fn a_new_container_with_a_reused_address_is_reached_immediately() {
         }
     }
     call.clone().on(&old).del().ok();
+    // The host receives no announcement, as if packets had been lost. ADD itself deletes the host's entries.
+    lab.host().sh("nft 'table bridge deaf {
+        chain input {
+            type filter hook input priority 0
+            ether type arp drop
+            icmpv6 type { nd-neighbor-solicit, nd-neighbor-advert } drop
+        }
+    }'");
     let mac = mac_of(&call.on(&new).add().ok_result());
+    for address in ["10.1.2.50", "fd00:1:2::50"] {
+        assert!(!knows(lab.host(), address, &mac_of_old), "the host has an old entry for {address}");
+    }
+    lab.host().sh("nft delete table bridge deaf");
     for (from, _) in neighbours {
         for address in ["10.1.2.50", "fd00:1:2::50"] {
             // Nothing is sent meanwhile, and the kernel deletes no entry by itself.

@@ -6,6 +6,14 @@ use serde_json::{Value, json};
 use crate::common::{cable, host_local, ports};
 use crate::flannel::{flanneld_says, subnet_env_in};
 
+/// dnsname's files. The directories in /run/containers/cni/dnsname are symbolic links to these, which `grep -r` does not follow.
+pub const NAMES: &str = "/run/ferrule-dnsname";
+
+/// Whether dnsmasq runs for the network `named`.
+pub fn has_name_server(lab: &Lab) -> bool {
+    !lab.host().processes("dnsname/named/dnsmasq.conf").is_empty()
+}
+
 /// A cache that cnitool does not know, as that of another runtime.
 pub const ELSEWHERE: &str = "--cache-dir /run/lab/elsewhere";
 

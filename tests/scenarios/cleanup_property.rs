@@ -10,7 +10,7 @@ use lab::dhcp::{DhcpNetwork, RANGE_FOR_A_DAY};
 use lab::{Container, Tool, beyond_reference};
 use serde_json::Value;
 
-use crate::cleanup_networks::{ELSEWHERE, Network, Subnets, networks};
+use crate::cleanup_networks::{ELSEWHERE, NAMES, Network, Subnets, has_name_server, networks};
 
 const HOSTS: u64 = 2;
 const CONTAINERS: usize = 16;
@@ -66,7 +66,10 @@ impl World {
             let line = format!("{} {id} --container-id {id} {cache}", network.name);
             let port = network.publish(9000 + i);
             tool.says(&format!("add {line} {port}"));
-            pods.push(Pod { netns, line, is_alive: random.is_heads() });
+            // The first container of each network is alive on every second host.
+            let is_alive =
+                if i < networks.len() { (seed + i as u64).is_multiple_of(2) } else { random.is_heads() };
+            pods.push(Pod { netns, line, is_alive });
         }
         Some(Self { net, tool, pods })
     }
@@ -90,10 +93,12 @@ impl World {
         }
     }
 
-    /// All files, rules and links that contain the container's name, except results in caches.
+    /// All files, rules and links that contain the container's name, except results in caches, and dnsname's list of DELs for repairs that run
+    /// concurrently.
     fn traces(&self, id: &str) -> String {
         let host = self.net.lab.host();
-        let files = format!("grep -rl {id} /var/lib/cni /run/containers --exclude-dir=results || true");
+        let kept = "--exclude-dir=results --exclude=deleted";
+        let files = format!("grep -rls {id} /var/lib/cni /run/cni {NAMES} {kept} || true");
         let rules = "nft list ruleset; iptables-save 2>/dev/null || true; ip -o link";
         let rules = host.sh(rules);
         let rules: Vec<&str> = rules.lines().filter(|line| line.contains(id)).collect();
@@ -152,6 +157,10 @@ fn a_gc_removes_exactly_what_the_dry_run_lists_for_all_kinds_of_resources() {
                 assert!(traces.is_empty(), "seed {seed}: {line}: {traces}");
             }
         }
+        let is_on_it = |pod: &Pod| pod.is_alive && pod.line.starts_with("named ");
+        let has_names = kept.iter().any(|thing| thing.starts_with("named: name "));
+        let is_served = has_names || world.pods.iter().any(is_on_it);
+        assert_eq!(has_name_server(&world.net.lab), is_served, "seed {seed}: {kept:#?}");
         world.end();
     }
 }

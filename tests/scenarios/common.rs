@@ -3,7 +3,7 @@
 use std::fs;
 use std::net::IpAddr;
 
-use lab::{Call, Container, Lab, Netns, tcp_says};
+use lab::{Call, Container, Lab, Netns, StopPoint, tcp_says};
 use nix::sys::signal::Signal;
 use serde_json::{Value, json};
 
@@ -71,10 +71,16 @@ pub fn is_up(netns: &Netns, link: &str) -> bool {
     netns.link(link).unwrap()["flags"].as_array().unwrap().contains(&json!("UP"))
 }
 
-/// Asserts that eth0 ignores router advertisements.
-pub fn is_deaf_to_routers(pod: &Netns) {
+/// Asserts that ADD makes eth0 ignore router advertisements before it sets eth0 up. A router may answer the kernel's
+/// first solicitation immediately.
+pub fn ignores_routers_before_it_is_up(pod: &Container, call: &Call) {
+    let add = |strace: &[String]| call.clone().under(strace).add().ok_result();
     for key in ["accept_ra", "autoconf"] {
+        let written = StopPoint::before(&format!("/conf/eth0/{key}>"), |strace| drop(add(strace)));
+        call.del().ok();
+        written.run(add, || assert!(!is_up(pod, "eth0"), "eth0 is up before {key} is written"));
         assert_eq!(pod.sysctl(&format!("ipv6/conf/eth0/{key}")), "0", "{key}");
+        call.del().ok();
     }
 }
 

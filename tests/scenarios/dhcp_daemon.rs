@@ -184,13 +184,28 @@ fn halves(count: usize) -> Vec<UnixStream> {
 #[test]
 fn connections_above_the_daemons_limit_wait() {
     beyond_reference!("dhcp-restart");
-    let net = silent();
+    let mut net = silent();
     may_have(4000);
-    // The daemon has at most 1024 connections. The others wait in the socket's queue.
+    let descriptors = format!("/proc/{}/fd", net.daemon().unwrap().id());
+    let descriptors = || fs::read_dir(&descriptors).unwrap().count();
+    let before = descriptors();
+    // The daemon has at most 1024 connections. The others wait in the socket's queue, in this order.
     let idle = halves(1024 + 50);
     let call = net.lab.plugin("dhcp").config(json!({"ipam": {"type": "dhcp"}})).version("1.1.0");
-    let asking = start_running(&call, "STATUS");
-    drop(idle);
+    let mut asking = start_running(&call, "STATUS");
+    while asking.try_wait().unwrap().is_none() {
+        let open = descriptors().saturating_sub(before);
+        assert!(open <= 1024, "{open} connections");
+        thread::sleep(Duration::from_millis(2));
+    }
+    // The daemon has closed idle connections before it accepted the last one. It closes them after a second while others wait, and otherwise
+    // after ten.
+    let is_closed = |mut connection: &UnixStream| {
+        connection.set_nonblocking(true).unwrap();
+        !connection.read(&mut [0]).is_err_and(|e| e.kind() == ErrorKind::WouldBlock)
+    };
+    let closed = idle.iter().filter(|connection| is_closed(connection)).count();
+    assert!(closed > 50, "STATUS was answered after the end of {closed} connections");
     assert!(asking.wait_with_output().unwrap().status.success());
     assert!(net.list().is_empty());
 }

@@ -115,7 +115,7 @@ fn a_lease_whose_address_was_removed_from_the_link_is_released_at_the_next_renew
 }
 
 #[test]
-fn gc_restores_the_settings_of_invalid_attachments() {
+fn gc_releases_the_leases_of_invalid_attachments() {
     beyond_reference!("gc");
     let Some(net) = DhcpNetwork::with(RANGE) else { return };
     let pods = ["one", "two"].map(|id| net.pod(id));

@@ -1,10 +1,11 @@
 //! host-device: moves a device of the host into a container and back, whatever happens in between.
 
-use lab::{Call, Container, Lab, Netns, beyond_reference};
+use lab::{Call, Container, Lab, Netns, beyond_reference, under_test};
 use serde_json::{Value, json};
 
 use crate::common::{
-    a_taken_name_is_refused, container_interface, host_local, ips, is_deaf_to_routers, is_up, leases,
+    a_taken_name_is_refused, container_interface, host_local, ignores_routers_before_it_is_up, ips, is_up,
+    leases,
 };
 
 /// A device of the host, up and with an administrator's alias, and its peer.
@@ -613,8 +614,15 @@ fn accept_ra_is_off_before_the_device_is_up() {
     beyond_reference!("accept-ra");
     let lab = Lab::new();
     let pod = lab.container("pod");
-    bare(&lab, &pod).config(json!({"acceptRa": false})).add().ok_result();
-    is_deaf_to_routers(&pod);
+    let call = bare(&lab, &pod).config(json!({"acceptRa": false}));
+    ignores_routers_before_it_is_up(&pod, &call);
+    // dhcp needs the device up before it leases an address.
+    lab.fake_plugin("dhcp", r#"echo '{"cniVersion": "1.0.0", "ips": [{"address": "10.1.2.2/24"}]}'"#);
+    let path = format!("{}:{}", Lab::plugin_dir().display(), under_test().dir.display());
+    ignores_routers_before_it_is_up(
+        &pod,
+        &call.env("CNI_PATH", &path).config(json!({"ipam": {"type": "dhcp"}})),
+    );
 }
 
 /// A sysfs directory as on a host with such devices.

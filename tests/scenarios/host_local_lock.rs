@@ -8,11 +8,15 @@ use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::thread;
+use std::time::Duration;
 
-use lab::{Call, Lab, beyond_reference};
+use lab::{Call, Lab, Outcome, beyond_reference, paused};
 use serde_json::json;
 
 use crate::common::{STORE, host_local, ips, leases};
+
+/// The timeout for locks that other programs can hold, as in docs/host-local.md.
+const TIMEOUT: Duration = Duration::from_secs(5);
 
 fn call(lab: &Lab, id: &str) -> Call {
     let call = lab.plugin("host-local").config(json!({"ipam": host_local(&[&["10.0.0.0/24"]])}));
@@ -66,20 +70,29 @@ impl Drop for Holder {
     }
 }
 
-/// Everything that host-local does works while another process holds a lock.
+/// Everything that host-local does works while another process holds a lock. Returns the pauses of each command.
 #[track_caller]
-fn all_goes_on(lab: &Lab, holder: &mut Holder) {
+fn pauses_of_all(lab: &Lab, holder: &mut Holder) -> [Duration; 6] {
     let (old, new) = (call(lab, "old").version("1.1.0"), call(lab, "new").version("1.1.0"));
-    let result = new.add().ok_result();
-    new.check(&result).ok();
-    new.status().ok();
-    old.del().ok();
-    new.gc(&[("new", "eth0")]).ok();
+    let (added, at_add) = paused(&new, Call::add);
+    let result = added.ok_result();
+    let succeeds = |call: &Call, command: &dyn Fn(&Call) -> Outcome| {
+        let (outcome, pauses) = paused(call, command);
+        outcome.ok();
+        pauses
+    };
+    let at_check = succeeds(&new, &|new| new.check(&result));
+    let at_status = succeeds(&new, &Call::status);
+    let at_del = succeeds(&old, &Call::del);
+    let at_gc = succeeds(&new, &|new| new.gc(&[("new", "eth0")]));
     assert_eq!(leases(), ["10.0.0.3"]);
-    new.gc(&[]).ok();
+    let at_gc_of_all = succeeds(&new, &|new| new.gc(&[]));
     assert!(leases().is_empty());
     holder.holds_still();
+    [at_add, at_check, at_status, at_del, at_gc, at_gc_of_all]
 }
+
+const NO_PAUSES: [Duration; 6] = [Duration::ZERO; 6];
 
 #[test]
 fn an_unrelated_process_that_locks_the_networks_directory_delays_no_command() {
@@ -87,7 +100,7 @@ fn an_unrelated_process_that_locks_the_networks_directory_delays_no_command() {
     let lab = Lab::new();
     call(&lab, "old").add().ok_result();
     let mut holder = Holder::unprivileged(Path::new(STORE));
-    all_goes_on(&lab, &mut holder);
+    assert_eq!(pauses_of_all(&lab, &mut holder), NO_PAUSES);
 }
 
 #[test]
@@ -97,7 +110,8 @@ fn an_unrelated_process_that_locks_the_directory_delays_only_the_first_command_w
     call(&lab, "old").add().ok_result();
     let mut holder = Holder::unprivileged(Path::new(STORE));
     fs::remove_file(file(".lock")).unwrap();
-    all_goes_on(&lab, &mut holder);
+    let [first, later @ ..] = pauses_of_all(&lab, &mut holder);
+    assert_eq!((first, later), (TIMEOUT, [Duration::ZERO; 5]));
 }
 
 #[test]
@@ -107,22 +121,25 @@ fn a_process_with_the_references_lock_delays_the_reference_but_not_ours() {
     call(&lab, "old").add().ok_result();
     let_all_read("lock");
     let mut holder = Holder::unprivileged(&file("lock"));
-    let added = call(&lab, "second").add();
+    let (added, pauses) = paused(&call(&lab, "second"), Call::add);
     assert_eq!(ips(&added.ok_result()), ["10.0.0.3/24"]);
+    assert_eq!(pauses, TIMEOUT);
     let words = format!("another process has held the lock {} for 5 s", file("lock").display());
     assert!(added.stderr.contains(&words), "{added:?}");
     // After a timeout, the other processes do not wait either.
-    let deleted = call(&lab, "second").del();
+    let (deleted, pauses) = paused(&call(&lab, "second"), Call::del);
     deleted.ok();
-    assert_eq!(deleted.stderr, "");
+    assert_eq!((deleted.stderr.as_str(), pauses), ("", Duration::ZERO));
     fs::remove_file(file("last_reserved_ip.0")).unwrap();
-    all_goes_on(&lab, &mut holder);
+    assert_eq!(pauses_of_all(&lab, &mut holder), NO_PAUSES);
     drop(holder);
 
     // When it is free again, they wait for it again.
     call(&lab, "third").add().ok_result();
     let mut holder = Holder::unprivileged(&file("lock"));
-    assert!(call(&lab, "third").del().stderr.contains(&words));
+    let (deleted, pauses) = paused(&call(&lab, "third"), Call::del);
+    assert!(deleted.stderr.contains(&words), "{deleted:?}");
+    assert_eq!(pauses, TIMEOUT);
     holder.holds_still();
 }
 
@@ -133,7 +150,7 @@ fn a_lock_file_that_other_users_can_read_is_replaced() {
     call(&lab, "old").add().ok_result();
     let_all_read(".lock");
     let mut holder = Holder::unprivileged(&file(".lock"));
-    all_goes_on(&lab, &mut holder);
+    assert_eq!(pauses_of_all(&lab, &mut holder), NO_PAUSES);
     assert_eq!(fs::metadata(file(".lock")).unwrap().permissions().mode() & 0o777, 0o600);
 }
 

@@ -555,6 +555,29 @@ fn plugins_can_be_started_at_every_moment_of_an_installation() {
     }
 }
 
+/// If an upgrade removed or moved a file, the plugin would be missing for a moment.
+#[test]
+fn an_upgrade_replaces_each_plugin_without_removing_or_moving_it() {
+    let lab = Lab::new();
+    let (dir, trace) = (lab.dir().join("bin"), lab.dir().join("trace"));
+    ok(&install(&dir, &["--from", together().to_str().unwrap()], &[]));
+    let calls = "trace=unlink,unlinkat,rename,renameat,renameat2";
+    let strace = ["strace", "-f", "-qq", "-y", "-s", "4096", "-e", calls, "-o", trace.to_str().unwrap()];
+    ok(&install(&dir, &["--from", ours().to_str().unwrap()], &strace));
+    let trace = fs::read_to_string(trace).unwrap();
+    let calls: Vec<Vec<&str>> = trace.lines().map(|line| line.split('"').collect()).collect();
+    // A relative path is in the directory in angle brackets before it.
+    let path = |call: &[&str], nth: usize| {
+        let dir = call.get(nth - 1)?.split(['<', '>']).nth(1).unwrap_or_default();
+        Some(Path::new(dir).join(call.get(nth)?))
+    };
+    let [removed, created]: [BTreeSet<_>; 2] =
+        [1, 3].map(|nth| calls.iter().filter_map(|call| path(call, nth)).collect());
+    for plugin in plugins().iter().map(|plugin| dir.join(plugin)) {
+        assert!(!removed.contains(&plugin) && created.contains(&plugin), "{}: {trace}", plugin.display());
+    }
+}
+
 /// dhcp's daemon has no `--help`, so its manual page must describe the flags in docs/dhcp.md.
 #[test]
 fn the_manual_pages_describe_every_option() {

@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 
 use crate::common::{
     a_failed_ipam_plugin_leaves_nothing, a_taken_name_is_refused, cable, container_interface, data,
-    is_deaf_to_routers, is_up, leases,
+    ignores_routers_before_it_is_up, is_up, leases,
 };
 
 /// A plugin whose interfaces are on a master.
@@ -378,8 +378,7 @@ fn router_advertisements_of_the_masters_network_are_ignored_if_configured(kind: 
     needs!(kind);
     let lab = Lab::new();
     let pod = lab.container("pod");
-    kind.on_cable(&lab).on(&pod).config(json!({"acceptRa": false})).add().ok_result();
-    is_deaf_to_routers(&pod);
+    ignores_routers_before_it_is_up(&pod, &kind.on_cable(&lab).on(&pod).config(json!({"acceptRa": false})));
 }
 
 fn without_the_kind_in_the_kernel_the_error_says_so_and_nothing_is_left(kind: &Kind) {

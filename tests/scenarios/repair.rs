@@ -1,16 +1,16 @@
 //! `cnitool repair`: flushed rules are restored, and nothing else changes.
 
+mod concurrent;
 mod firewalld;
 mod watching;
 
 use std::fs;
 use std::os::unix::fs::symlink;
-use std::process::Command;
 use std::time::Duration;
 
 use lab::{
-    Lab, Netns, Tool, beyond_reference, meanwhile, needs, quoted, tcp_is_cut_off, tcp_says, under_test,
-    until, until_within,
+    Lab, Netns, Tool, beyond_reference, needs, quoted, tcp_is_cut_off, tcp_says, under_test, until,
+    until_within,
 };
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
@@ -19,7 +19,7 @@ use serde_json::{Value, json};
 use crate::common::dual_stack;
 pub use watching::counted;
 
-/// One second is promised, or ten if there is no event. This is several times as long, for a busy machine.
+/// Without events, `--watch` looks every 10 seconds. This is several times as long, for a busy machine.
 const RESTORED: Duration = Duration::from_secs(60);
 
 const HOST: &str = "198.51.100.1:8080";
@@ -374,30 +374,6 @@ fn plugins_of_others_are_named_and_do_nothing() {
         "{repaired:#?}"
     );
     assert!(!fs::exists("/run/lab/called").unwrap());
-}
-
-#[test]
-fn a_repair_concurrent_with_adds_and_dels_leaves_no_rules_of_deleted_containers() {
-    beyond_reference!("repair");
-    for backend in ["nftables", "iptables"] {
-        let lab = Lab::new();
-        let tool = tool(&lab, backend);
-        let pods: Vec<_> = (0..12).map(|i| lab.container(&format!("c{i}"))).collect();
-        let flush_and_repair = || {
-            Command::new("nft").args(["flush", "ruleset"]).status().unwrap();
-            tool.run("repair --all");
-        };
-        meanwhile(flush_and_repair, || {
-            for pod in &pods {
-                let name = &pod.id;
-                // A flush may remove objects that an ADD has just found.
-                tool.run(&format!("add net {name} --container-id {name}"));
-                tool.run(&format!("del net {name} --container-id {name}"));
-            }
-        });
-        let rules = lab.host().sh("nft list ruleset; iptables-legacy-save 2>/dev/null");
-        assert!(!rules.contains("net/c") && !rules.contains("10.1.2."), "{backend}: {rules}");
-    }
 }
 
 /// `cnitool repair --all --watch`, until it gets a signal.

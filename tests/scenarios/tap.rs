@@ -9,8 +9,8 @@ use netlink::Tun;
 use serde_json::{Value, json};
 
 use crate::common::{
-    a_failed_ipam_plugin_leaves_nothing, a_taken_name_is_refused, container_interface, data, host_local, ips,
-    is_deaf_to_routers, leases,
+    a_failed_ipam_plugin_leaves_nothing, a_taken_name_is_refused, container_interface, data, host_local,
+    ignores_routers_before_it_is_up, ips, leases,
 };
 
 /// The address of the machine behind the tap.
@@ -375,6 +375,5 @@ fn router_advertisements_are_ignored_if_configured() {
     needs!(Tap, Ipv6);
     let lab = Lab::new();
     let pod = lab.container("pod");
-    bare(&lab, &pod).config(json!({"acceptRa": false})).add().ok_result();
-    is_deaf_to_routers(&pod);
+    ignores_routers_before_it_is_up(&pod, &bare(&lab, &pod).config(json!({"acceptRa": false})));
 }

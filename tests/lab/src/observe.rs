@@ -73,6 +73,14 @@ impl Netns {
         self.exec(&["nft", "list", "ruleset"])
     }
 
+    /// The ids of the processes in this namespace whose command line contains a text.
+    pub fn processes(&self, text: &str) -> Vec<String> {
+        let all = self.exec(&["ip", "netns", "pids", self.name()]);
+        let line_of = |pid: &str| std::fs::read(format!("/proc/{pid}/cmdline")).unwrap_or_default();
+        let has = |pid: &&str| String::from_utf8_lossy(&line_of(pid)).contains(text);
+        all.split_whitespace().filter(has).map(str::to_owned).collect()
+    }
+
     /// A sysctl by its path below /proc/sys/net.
     pub fn sysctl(&self, key: &str) -> String {
         let path = format!("/proc/sys/net/{key}");

@@ -3,7 +3,10 @@
 use std::fs::File;
 use std::os::unix::fs::MetadataExt;
 
+use lab::dhcp::start_running;
 use lab::{Lab, PATH, beyond_reference, until, write_program};
+use nix::sys::signal::{Signal, kill};
+use nix::unistd::Pid;
 use serde_json::json;
 
 use super::*;
@@ -76,6 +79,7 @@ fn a_start_of_the_server_is_repeated_if_an_interface_was_deleted_meanwhile() {
 }
 
 /// The dnsmasq that a killed ADD has started is slow: it reads its configuration after DEL has looked for it, and before DEL removes the file.
+/// strace delays that removal until dnsmasq runs.
 #[test]
 fn del_stops_a_server_that_a_killed_add_has_started_and_that_reads_its_configuration_meanwhile() {
     beyond_reference!("dnsname");
@@ -85,21 +89,35 @@ fn del_stops_a_server_that_a_killed_add_has_started_and_that_reads_its_configura
     let bridge = lab.plugin("bridge").config(list["plugins"][0].clone()).on(&pod);
     let dnsname = lab.plugin("dnsname").config(list["plugins"][1].clone()).on(&pod);
     let call = dnsname.config(json!({"prevResult": bridge.add().ok_result()}));
-    write_program(&lab.dir().join("dnsmasq"), "#!/bin/sh\nsleep 1; exec /usr/sbin/dnsmasq \"$@\"\n");
+    let script = "#!/bin/sh
+        : >/run/lab/started
+        until [ -e /run/lab/go ]; do sleep 0.02; done
+        exec /usr/sbin/dnsmasq \"$@\"
+";
+    write_program(&lab.dir().join("dnsmasq"), script);
     let slow = call.clone().env("PATH", &format!("{}:{PATH}", lab.dir().display()));
     let is_running = || lab.host().sh("ss -Hlun sport = :53").contains(":53");
-    // The server of an ADD that is not killed.
-    slow.add().ok_result();
-    assert!(is_running());
-    call.del().ok();
-    assert!(!is_running());
+    let mut adding = start_running(&slow, "ADD");
+    until("ADD has started the program", || fs::exists("/run/lab/started").unwrap());
+    adding.kill().unwrap();
+    adding.wait().unwrap();
 
-    let killed = slow.under(&["timeout", "--foreground", "-s", "KILL", "0.5"].map(str::to_owned)).add();
-    assert!(killed.stdout.is_empty(), "{killed:#?}");
-    let delay = "inject=unlink,unlinkat:delay_enter=2000000:when=1";
-    call.under(&["strace", "-qo", "/dev/null", "-e", delay].map(str::to_owned)).del().ok();
-    // One that starts even later finds no configuration, and exits.
-    until("no server runs", || !is_running());
+    let delay = "inject=unlink,unlinkat:delay_enter=600s:when=1";
+    let strace = ["strace", "-D", "-qo", "/run/lab/trace", "-e", "trace=unlink,unlinkat", "-e", delay];
+    let deleting = start_running(&call.under(&strace.map(str::to_owned)), "DEL");
+    until("DEL removes a file", || {
+        fs::read_to_string("/run/lab/trace").is_ok_and(|text| text.contains("unlink"))
+    });
+    assert!(!is_running());
+    fs::write("/run/lab/go", "").unwrap();
+    until("the server runs", is_running);
+    // Without its tracer, DEL continues immediately.
+    let status = fs::read_to_string(format!("/proc/{}/status", deleting.id())).unwrap();
+    let tracer = status.lines().find_map(|line| line.strip_prefix("TracerPid:")).unwrap();
+    kill(Pid::from_raw(tracer.trim().parse().unwrap()), Signal::SIGKILL).unwrap();
+    let deleted = deleting.wait_with_output().unwrap();
+    assert!(deleted.status.success(), "{deleted:?}");
+    assert!(!is_running());
 }
 
 /// The original plugin kills any process whose id is in the pid file.

@@ -104,7 +104,7 @@ fn gc_restores_it_for_deleted_containers() {
 }
 
 #[test]
-fn an_add_whose_result_is_not_read_releases_its_address() {
+fn an_add_whose_result_is_not_read_restores_the_setting() {
     beyond_reference!("rollback");
     with_each_backend(|lab, keys| {
         let pod = lab.container("pod");

@@ -1,10 +1,12 @@
 //! Debian's firewalld reloads and removes rules.
 
-use lab::firewalld::{Firewalld, is_here, reload};
-use lab::{Lab, beyond_reference, tcp_is_cut_off, until};
+use lab::firewalld::{BUS, Firewalld, ask, is_here, reload};
+use lab::{Lab, StopPoint, beyond_reference, tcp_is_cut_off, until};
 use serde_json::json;
 
+use super::concurrent::{IS_REPAIR, start_under, with_own_plugins};
 use super::{HOST, Watching, answers, tool};
+use crate::common::dual_stack;
 
 /// A zone that accepts everything, so that only NAT matters.
 const ZONE: &str = "trusted";
@@ -65,4 +67,34 @@ fn watch_restores_rules_after_a_reload_of_firewalld() {
         }
         assert_eq!(watching.end(), Some(0), "{theirs}");
     }
+}
+
+#[test]
+fn a_repair_removes_the_addresses_that_it_has_added_to_a_zone_after_a_del() {
+    beyond_reference!("repair");
+    if !is_here() {
+        return;
+    }
+    let lab = Lab::new();
+    lab.container("pod");
+    let _firewalld = Firewalld::start(&lab, "nftables", "public");
+    let mut bridge = dual_stack();
+    bridge["type"] = json!("bridge");
+    let plugins = json!([bridge, {"type": "firewall", "backend": "firewalld"}]);
+    lab.configure("10-net.conflist", &json!({"cniVersion": "1.0.0", "name": "net", "plugins": plugins}));
+    let tool = with_own_plugins(lab.cnitool()).env("DBUS_SYSTEM_BUS_ADDRESS", BUS);
+    let repair = |strace: &[String]| {
+        start_under(strace, "firewall", IS_REPAIR);
+        tool.run("repair --all")
+    };
+    tool.says("add net pod --container-id pod");
+    reload();
+    let addition = StopPoint::before("/firewalld.lock>", |strace| drop(repair(strace)));
+    reload();
+    let repaired = addition.run(repair, || drop(tool.says("del net pod --container-id pod")));
+    for source in ["10.1.2.2/32", "fd00:1:2::2/128"] {
+        assert!(!ask(&format!("--zone=trusted --query-source={source}")), "{source} is in the zone");
+    }
+    assert!(lab.host().sh("ls -A /run/cni/firewalld").is_empty());
+    assert!(repaired.stderr.contains("net/pod/eth0 is skipped"), "{repaired:#?}");
 }

@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::Duration;
 
-use lab::{Call, Feature, Lab, Outcome, beyond_reference};
+use lab::{Call, Feature, Lab, Outcome, beyond_reference, paused};
 use serde_json::{Value, json};
 
 use crate::common::dual_stack;
@@ -114,10 +114,9 @@ fn an_unprivileged_process_that_holds_every_lock_it_can_does_not_block_plugins()
     }
 }
 
-/// As with an iptables tool that hangs after its plugin was killed.
-#[test]
-fn a_lock_that_is_never_free_ends_in_code_11_after_everything_else_was_removed() {
-    beyond_reference!("nothing-left");
+/// Asserts that a command removes interface, leases and rules of the only attachment while another process holds the
+/// lock for iptables, and reports the lock.
+fn removes_everything_but_reports_the_lock(command: impl Fn(&Call) -> Outcome) {
     let lab = Lab::new();
     let pod = lab.container("pod");
     let call = bridge(&lab, "nftables").on(&pod);
@@ -126,31 +125,24 @@ fn a_lock_that_is_never_free_ends_in_code_11_after_everything_else_was_removed()
     let before = lab.snapshot();
     call.add().ok_result();
     let holder = root_holds(Path::new("/run/ferrule/iptables.lock"));
-    let (outcome, _) = paused(&call, "DEL");
+    let (outcome, _) = paused(&call, &command);
     outcome.refused(11, "/run/ferrule/iptables.lock");
     lab.snapshot().assert_same(&before);
     drop(holder);
-    call.del().ok();
+    command(&call).ok();
 }
 
-/// In the lab's own directory, which snapshots leave out.
-const TRACE: &str = "/run/lab/plugins/.trace";
+/// As with an iptables tool that hangs after its plugin was killed.
+#[test]
+fn a_lock_that_is_never_free_ends_in_code_11_after_everything_else_was_removed() {
+    beyond_reference!("nothing-left");
+    removes_everything_but_reports_the_lock(Call::del);
+}
 
-/// Runs a command while another process holds a lock, and adds up all pauses that the plugin requests. strace lets the
-/// kernel skip them, so a minute takes no time, and the sum does not depend on the load of the machine.
-fn paused(call: &Call, command: &str) -> (Outcome, Duration) {
-    const PAUSES: &str = "nanosleep,clock_nanosleep";
-    let strace = format!("strace -qq -o {TRACE} -e trace={PAUSES} -e inject={PAUSES}:retval=0");
-    let strace: Vec<_> = strace.split(' ').map(str::to_owned).collect();
-    let outcome = call.clone().under(&strace).run(command);
-    let trace = fs::read_to_string(TRACE).unwrap();
-    let number = |line: &str, key: &str| {
-        let digits = line.split(key).nth(1).unwrap_or_else(|| panic!("a pause: {line}"));
-        digits.split(|c: char| !c.is_ascii_digit()).next().unwrap().parse::<u64>().unwrap()
-    };
-    let pause =
-        |line| Duration::new(number(line, "tv_sec="), 0) + Duration::from_nanos(number(line, "tv_nsec="));
-    (outcome, trace.lines().map(pause).sum())
+#[test]
+fn gc_ends_in_code_11_after_it_has_removed_everything_else_if_a_lock_is_never_free() {
+    beyond_reference!("nothing-left");
+    removes_everything_but_reports_the_lock(|call| call.gc(&[]));
 }
 
 fn root_holds(path: &Path) -> Holder {
@@ -187,7 +179,7 @@ fn each_lock_is_waited_for_as_long_as_the_pages_say_and_no_longer() {
         (iptables, &call, "DEL", 60),
     ] {
         let holder = root_holds(path);
-        let (outcome, waited) = paused(call, command);
+        let (outcome, waited) = paused(call, |call| call.run(command));
         outcome.refused(11, path.to_str().unwrap());
         assert_eq!(waited, seconds(time), "{} {command}", path.display());
         drop(holder);
@@ -199,19 +191,19 @@ fn each_lock_is_waited_for_as_long_as_the_pages_say_and_no_longer() {
     let holder = Holder::of(store).unwrap();
     fs::remove_file(store.join(".lock")).unwrap();
     let ipam = lab.plugin("host-local").config(dual_stack()).on(&pod).ifname("eth7");
-    let (outcome, waited) = paused(&ipam, "ADD");
+    let (outcome, waited) = paused(&ipam, Call::add);
     outcome.ok_result();
     assert_eq!(waited, seconds(5), "the directory of leases");
     drop(holder);
     fs::set_permissions(store.join("lock"), Permissions::from_mode(0o644)).unwrap();
     let holder = Holder::of(&store.join("lock")).unwrap();
-    let (outcome, waited) = paused(&ipam, "DEL");
+    let (outcome, waited) = paused(&ipam, Call::del);
     outcome.ok();
     assert_eq!(waited, seconds(5), "the reference's lock on leases");
     drop(holder);
     lab.host().sh("rm -rf /run/ferrule; touch /run/ferrule");
     let holder = Holder::of(Path::new(NAMESPACE)).unwrap();
-    let (outcome, waited) = paused(&call, "DEL");
+    let (outcome, waited) = paused(&call, Call::del);
     outcome.ok();
     assert_eq!(waited, seconds(5), "the network namespace");
     drop(holder);

@@ -1,0 +1,100 @@
+//! A repair and a DEL of the same attachment: one of them is stopped in the middle while the other runs. And repairs in a
+//! loop.
+
+use lab::{StopPoint, meanwhile, write_program};
+
+use super::*;
+
+/// cnitool, which finds the programs of [`start_under`] before the plugins.
+pub fn with_own_plugins(tool: Tool) -> Tool {
+    tool.env("CNI_PATH", &format!("{}:{}", Lab::plugin_dir().display(), under_test().dir.display()))
+}
+
+/// Makes cnitool start a plugin by strace's command if a condition of sh is true.
+pub fn start_under(strace: &[String], plugin: &str, condition: &str) {
+    let (real, strace) = (quoted(&under_test().dir.join(plugin)), strace.join(" "));
+    let script = format!("#!/bin/sh\n! {condition} || exec {strace} {real} \"$@\"\nexec {real} \"$@\"\n");
+    write_program(&Lab::plugin_dir().join(plugin), &script);
+}
+
+pub const IS_REPAIR: &str = r#"[ "$1" = repair ]"#;
+const IS_DEL: &str = r#"[ "$CNI_COMMAND" = DEL ]"#;
+
+#[track_caller]
+fn assert_no_rules(lab: &Lab, what: &str) {
+    let rules = lab.host().sh("nft list ruleset; iptables-legacy-save 2>/dev/null || :");
+    assert!(!rules.contains("net/pod") && !rules.contains("10.1.2."), "{what}: {rules}");
+}
+
+#[test]
+fn a_repair_removes_the_rules_that_it_has_installed_after_a_del() {
+    beyond_reference!("repair");
+    // The first call of the installation.
+    for (backend, installs) in [("nftables", "NFNL_MSG_BATCH_BEGIN"), ("iptables", "/iptables.lock>")] {
+        let lab = Lab::new();
+        lab.container("pod");
+        let tool = with_own_plugins(tool(&lab, backend));
+        // cnitool would repair the rules of portmap concurrently. If portmap changes the ruleset first, bridge repeats
+        // requests, and then its two runs differ.
+        let mut network = pods(backend);
+        network["plugins"].as_array_mut().unwrap().truncate(1);
+        lab.configure("10-net.conflist", &network);
+        let repair = |strace: &[String]| {
+            start_under(strace, "bridge", IS_REPAIR);
+            tool.run("repair --all")
+        };
+        tool.says("add net pod --container-id pod");
+        lab.host().sh("nft flush ruleset");
+        let installation = StopPoint::before(installs, |strace| drop(repair(strace)));
+        lab.host().sh("nft flush ruleset");
+        let repaired = installation.run(repair, || drop(tool.says("del net pod --container-id pod")));
+        assert_no_rules(&lab, backend);
+        assert!(repaired.stderr.contains("net/pod/eth0 is skipped"), "{backend}: {repaired:#?}");
+    }
+}
+
+#[test]
+fn a_del_removes_the_rules_that_a_repair_restored_before_it_deletes_the_interface() {
+    beyond_reference!("repair");
+    for (plugin, backend) in
+        [("bridge", "nftables"), ("bridge", "iptables"), ("ptp", "nftables"), ("ptp", "iptables")]
+    {
+        let lab = Lab::new();
+        lab.container("pod");
+        let tool = with_own_plugins(tool(&lab, backend));
+        let mut network = pods(backend);
+        network["plugins"][0]["type"] = json!(plugin);
+        lab.configure("10-net.conflist", &network);
+        let del = |strace: &[String]| {
+            start_under(strace, plugin, IS_DEL);
+            tool.says("del net pod --container-id pod")
+        };
+        tool.says("add net pod --container-id pod");
+        let deletion = StopPoint::before("RTM_DELLINK", |strace| drop(del(strace)));
+        tool.says("add net pod --container-id pod");
+        deletion.run(del, || {
+            assert_eq!(tool.json("repair --all")["repaired"], json!(["net/pod/eth0"]), "{plugin}: {backend}");
+        });
+        assert_no_rules(&lab, &format!("{plugin}: {backend}"));
+    }
+}
+
+#[test]
+fn adds_and_dels_succeed_while_repairs_run_and_leave_no_rules() {
+    beyond_reference!("repair");
+    for backend in ["nftables", "iptables"] {
+        let lab = Lab::new();
+        let tool = tool(&lab, backend);
+        let pods: Vec<_> = (0..8).map(|i| lab.container(&format!("pod{i}"))).collect();
+        meanwhile(
+            || drop(tool.run("repair --all")),
+            || {
+                for pod in &pods {
+                    tool.says(&format!("add net {0} --container-id {0}", pod.id));
+                    tool.says(&format!("del net {0} --container-id {0}", pod.id));
+                }
+            },
+        );
+        assert_no_rules(&lab, backend);
+    }
+}
