@@ -1,9 +1,9 @@
 //! File operations that sync to disk before they return, and hard links.
 
 use std::fmt::Write as _;
-use std::fs::{self, DirBuilder, File, OpenOptions};
+use std::fs::{self, DirBuilder, File, Metadata, OpenOptions};
 use std::io::{self, ErrorKind, Read, Write};
-use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt, PermissionsExt, symlink};
+use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt, PermissionsExt, symlink};
 use std::path::Path;
 
 use cni::{Error, Result};
@@ -48,12 +48,11 @@ pub fn failed(operation: String, cause: &io::Error) -> Error {
 
 /// The SHA-256 of a file's content. None if the file does not exist.
 pub fn sum(path: &Path) -> Result<Option<String>> {
-    let read = || match fs::symlink_metadata(path) {
-        Ok(meta) if meta.is_file() => pour(&mut File::open(path)?, &mut io::sink()).map(Some),
-        Err(e) if e.kind() != ErrorKind::NotFound => Err(e),
-        _ => Ok(None),
-    };
-    read().map_err(|e| Error::io(format!("read {}", path.display()), &e))
+    if !stat(path)?.is_some_and(|meta| meta.is_file()) {
+        return Ok(None);
+    }
+    let sum = File::open(path).and_then(|mut file| pour(&mut file, &mut io::sink()));
+    sum.map(Some).map_err(|e| Error::io(format!("read {}", path.display()), &e))
 }
 
 /// Copies a reader to a writer, and returns the SHA-256.
@@ -100,9 +99,32 @@ fn copy(from: &Path, to: &Path) -> Result<()> {
     write(to, &mut File::open(from).map_err(open)?, mode).map(drop)
 }
 
-/// Whether both are files with the same content.
-pub fn same(one: &Path, other: &Path) -> bool {
-    matches!((sum(one), sum(other)), (Ok(Some(one)), Ok(Some(other))) if one == other)
+/// The metadata of a file, or of a symbolic link itself. None if the file does not exist. Any other error, such as that
+/// of a broken disk, does not mean that the file is missing.
+pub fn stat(path: &Path) -> Result<Option<Metadata>> {
+    match fs::symlink_metadata(path) {
+        Err(e) if e.kind() == ErrorKind::NotFound => Ok(None),
+        found => found.map(Some).map_err(|e| Error::io(format!("look at {}", path.display()), &e)),
+    }
+}
+
+/// Whether a file of this name exists.
+pub fn exists(path: &Path) -> Result<bool> {
+    Ok(stat(path)?.is_some())
+}
+
+/// Whether both are one file, or files with the same content, or symbolic links with the same target.
+pub fn same(one: &Path, other: &Path) -> Result<bool> {
+    let (Some(found), Some(second)) = (stat(one)?, stat(other)?) else { return Ok(false) };
+    if (found.dev(), found.ino()) == (second.dev(), second.ino()) {
+        return Ok(true);
+    }
+    if found.is_symlink() && second.is_symlink() {
+        let target =
+            |path: &Path| fs::read_link(path).map_err(|e| Error::io(format!("read {}", path.display()), &e));
+        return Ok(target(one)? == target(other)?);
+    }
+    Ok(matches!((sum(one)?, sum(other)?), (Some(one), Some(other)) if one == other))
 }
 
 /// Removes a file. Succeeds if it does not exist.

@@ -122,12 +122,17 @@ fn say(line: &str) {
     writeln!(io::stdout(), "{line}").ok();
 }
 
+/// Prints a warning to stderr, because scripts often discard stdout.
+fn warn(line: &str) {
+    writeln!(io::stderr(), "ferrule-install: warning: {line}").ok();
+}
+
 fn run(cli: &Cli) -> Result<()> {
     let timeout = Duration::from_secs(cli.wait.unwrap_or(if cli.stay { WAIT_TIMEOUT } else { 0 }));
     let selection = Selection { only: names(&cli.only), skip: names(&cli.skip) };
     let wish = Wish { dirs: &cli.dir, runtimes: &cli.runtime, root: &cli.root };
     if cli.installed {
-        target::installed(&wish).iter().for_each(|dir| say(&dir.display().to_string()));
+        target::installed(&wish)?.iter().for_each(|dir| say(&dir.display().to_string()));
         return Ok(());
     }
     if cli.uninstall {
@@ -138,7 +143,7 @@ fn run(cli: &Cli) -> Result<()> {
     // Identifies this run in the records.
     let run = RandomState::new().build_hasher().finish();
     if cli.upgrade {
-        let dirs = target::installed(&wish);
+        let dirs = target::installed(&wish)?;
         return each(&dirs, |dir| {
             with_retries(timeout, || Placed::open(dir)?.upgrade(&sources, cli.reclaim, run))
         });
@@ -169,13 +174,14 @@ fn run(cli: &Cli) -> Result<()> {
 }
 
 fn uninstall(wish: &Wish<'_>, selection: &Selection, timeout: Duration) -> Result<()> {
-    let dirs = target::installed(wish);
+    let dirs = target::installed(wish)?;
     if dirs.is_empty() {
         say("nothing is installed in any directory where runtimes look for plugins");
     }
     each(&dirs, |dir| {
         with_retries(timeout, || Placed::open(dir)?.uninstall(selection))?;
-        target::register(dir, dir.join(placed::STATE).exists());
+        // If this check fails, some plugins may still be installed.
+        target::register(dir, dir.join(placed::STATE).try_exists().unwrap_or(true));
         Ok(())
     })
 }
@@ -217,13 +223,13 @@ fn install(from: &Path, dir: &Path, mut sources: Sources, update: bool, run: u64
     }
     let placed = Placed::open(dir)?;
     if !update {
-        sources.retain(|name, _| {
-            let there = dir.join(name).symlink_metadata().is_ok();
-            if there {
-                say(&format!("left {}: it existed before", dir.join(name).display()));
+        for name in sources.keys().cloned().collect::<Vec<_>>() {
+            let at = dir.join(&name);
+            if files::exists(&at)? {
+                say(&format!("left {}: it existed before", at.display()));
+                sources.remove(&name);
             }
-            !there
-        });
+        }
     }
     placed.install(&sources, run)
 }

@@ -12,7 +12,8 @@
 //!
 //! A change prepares `new/` and `before/`, and then writes `record.new`. Then it renames each file into place.
 //! Finally it renames `record.new` to `record`. If a run finds `record.new`, a change was interrupted, and the run
-//! restores `before/`. Neither restoring nor the final step needs disk space.
+//! restores `before/`, except over files that other programs have installed since. Neither restoring nor the final step
+//! needs disk space.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs::{self, File, TryLockError};
@@ -24,7 +25,7 @@ use cni::{Code, Error, Failures, Result};
 
 use crate::record::Record;
 use crate::source::{self, Selection, Sources};
-use crate::{divert, files, say};
+use crate::{divert, files, say, warn};
 
 /// The state directory.
 pub const STATE: &str = ".ferrule";
@@ -42,7 +43,7 @@ impl Placed {
     /// Opens a directory, and undoes an interrupted change.
     pub fn open(dir: &Path) -> Result<Self> {
         let mut placed = Self { dir: dir.to_owned(), record: Record::default(), lock: None };
-        if placed.state("").is_dir() {
+        if is_dir(&placed.state(""))? {
             placed.enter()?;
         }
         Ok(placed)
@@ -51,11 +52,13 @@ impl Placed {
     fn enter(&mut self) -> Result<()> {
         let state = self.state("");
         self.lock = Some(lock(&state)?);
-        if self.state("record.new").exists() {
-            self.roll_back()?;
+        self.record = Record::read(&self.state("record"))?.unwrap_or_default();
+        let undone = self.roll_back().map_err(|error| {
+            error.detail("the change of an interrupted run is not undone yet; the next run of ferrule-install tries again")
+        });
+        if undone? {
             say("an earlier run was interrupted: restored the files from before it");
         }
-        self.record = Record::read(&self.state("record"))?.unwrap_or_default();
         self.tidy();
         Ok(())
     }
@@ -92,7 +95,7 @@ impl Placed {
             let is_due = if reclaim { self.record.installed.contains_key(name) } else { self.is_ours(name)? };
             if !is_due {
                 new.remove(name);
-            } else if reclaim && self.dir.join(name).symlink_metadata().is_err() {
+            } else if reclaim && !files::exists(&self.dir.join(name))? {
                 files::remove(&self.state("kept").join(name))?;
             }
         }
@@ -223,10 +226,11 @@ impl Placed {
         next.changed.clear();
         for name in &names {
             let (at, kept) = (self.dir.join(name), self.state("kept").join(name));
-            if at.symlink_metadata().is_ok() && !self.is_ours(name)? {
+            let has_earlier = files::exists(&kept)?;
+            if files::exists(&at)? && !self.is_ours(name)? {
                 let left = format!("left {}: others have put it there since", at.display());
                 // Keep the earlier file until an administrator has compared both.
-                let is_kept = kept.symlink_metadata().is_ok() && !files::same(&kept, &at);
+                let is_kept = has_earlier && !files::same(&kept, &at)?;
                 said.push(match is_kept {
                     true => {
                         format!("{left}; the files from before the installation stay in {}", kept.display())
@@ -240,7 +244,7 @@ impl Placed {
             }
             next.drop(name);
             self.look_at(name, &mut next)?;
-            if kept.symlink_metadata().is_ok() {
+            if has_earlier {
                 files::keep(&kept, &self.state("new").join(name), &self.state("temporary"))?;
                 said.push(format!("put back {}", at.display()));
             } else {
@@ -259,15 +263,20 @@ impl Placed {
         ["kept", "new", "before"].iter().try_for_each(|name| files::make_dir(&self.state(name)))
     }
 
-    /// Whether a file is unchanged since the installation, or is still the shared file of several plugins, even if
-    /// its content was changed.
+    /// Whether a file is unchanged since the installation.
     fn is_ours(&self, name: &str) -> Result<bool> {
-        let Some(expected) = self.record.installed.get(name) else { return Ok(false) };
+        self.is_of(&self.record, name)
+    }
+
+    /// Whether a file is unchanged since the installation of a record, or is still the shared file of several plugins,
+    /// even if its content was changed.
+    fn is_of(&self, record: &Record, name: &str) -> Result<bool> {
+        let Some(expected) = record.installed.get(name) else { return Ok(false) };
         let is_shared = |inode: &u64| {
             let found = self.dir.join(name).symlink_metadata();
             found.is_ok_and(|found| found.is_file() && found.nlink() > 1 && found.ino() == *inode)
         };
-        if self.record.links.get(name).is_some_and(is_shared) {
+        if record.links.get(name).is_some_and(is_shared) {
             return Ok(true);
         }
         Ok(files::sum(&self.dir.join(name))?.as_ref() == Some(expected))
@@ -276,16 +285,16 @@ impl Placed {
     /// Records whether a file of this name exists, and links it into `before/`.
     fn look_at(&self, name: &str, next: &mut Record) -> Result<bool> {
         let at = self.dir.join(name);
-        let found = at.symlink_metadata();
-        if found.as_ref().is_ok_and(fs::Metadata::is_dir) {
+        let found = files::stat(&at)?;
+        if found.as_ref().is_some_and(fs::Metadata::is_dir) {
             return Err(Error::new(Code::Io, format!("{} is a directory", at.display()))
                 .detail("move it away, or name the plugins to install with --only"));
         }
-        if found.is_ok() {
+        if found.is_some() {
             files::keep(&at, &self.state("before").join(name), &self.state("temporary"))?;
         }
-        next.changed.insert(name.to_owned(), found.is_ok());
-        Ok(found.is_ok())
+        next.changed.insert(name.to_owned(), found.is_some());
+        Ok(found.is_some())
     }
 
     /// Applies a change: moves the files in `new/` into place, and removes the other names that change.
@@ -298,7 +307,7 @@ impl Placed {
         files::sync_dir(&self.state(""))?;
         for name in next.changed.keys() {
             let (new, at) = (self.state("new").join(name), self.dir.join(name));
-            if new.symlink_metadata().is_ok() {
+            if files::exists(&new)? {
                 files::rename(&new, &at)?;
             } else {
                 files::remove(&at)?;
@@ -312,38 +321,68 @@ impl Placed {
         Ok(())
     }
 
-    /// Restores `before/`. If this is interrupted, the next run repeats it.
-    fn roll_back(&self) -> Result<()> {
-        let Some(next) = Record::read(&self.state("record.new"))? else { return Ok(()) };
+    /// Restores `before/` if `record.new` exists, and returns whether it does. If this is interrupted, the next run
+    /// repeats it.
+    fn roll_back(&self) -> Result<bool> {
+        let Some(next) = Record::read(&self.state("record.new"))? else { return Ok(false) };
         let mut failures = Failures::new();
         for (name, was_there) in &next.changed {
-            let (before, at) = (self.state("before").join(name), self.dir.join(name));
-            if !was_there {
-                failures.note(files::remove(&at));
-            } else if before.symlink_metadata().is_ok() {
-                // If the rename to the new file has failed, the old file still exists.
-                let put_back = files::rename(&before, &at);
-                failures.note(put_back.or_else(|e| if files::same(&before, &at) { Ok(()) } else { Err(e) }));
-            }
+            failures.note(self.restore(name, *was_there, &next));
         }
         failures.note(files::sync_dir(&self.dir));
         failures.into_result()?;
         files::remove(&self.state("record.new"))?;
-        files::sync_dir(&self.state(""))
+        files::sync_dir(&self.state(""))?;
+        Ok(true)
+    }
+
+    /// Undoes the change to `next` for one name, unless another program has installed its own file since.
+    fn restore(&self, name: &str, was_there: bool, next: &Record) -> Result<()> {
+        let (before, at) = (self.state("before").join(name), self.dir.join(name));
+        if was_there && !files::exists(&before)? {
+            // An earlier attempt has restored it.
+            return Ok(());
+        }
+        let is_unchanged = files::same(&before, &at)?;
+        if !is_unchanged && self.is_foreign(name, next)? {
+            warn(&format!("left {}: another program has written it since the change began", at.display()));
+            return Ok(());
+        }
+        if !was_there {
+            return files::remove(&at);
+        }
+        // If the rename to the new file has failed, the old file still exists.
+        files::rename(&before, &at).or_else(|e| if is_unchanged { Ok(()) } else { Err(e) })
+    }
+
+    /// Whether a file is neither of the installed plugins nor one that the change to `next` has put into place.
+    fn is_foreign(&self, name: &str, next: &Record) -> Result<bool> {
+        let at = self.dir.join(name);
+        let is_of_change = match next.installed.contains_key(name) {
+            true => self.is_of(next, name)?,
+            false => files::same(&self.state("kept").join(name), &at)?,
+        };
+        Ok(!is_of_change && !self.is_ours(name)? && files::exists(&at)?)
     }
 
     /// Ends a change. After a failure, restores all files. If no plugin is installed, removes the state.
     fn end(mut self, outcome: Result<()>) -> Result<()> {
-        let outcome = outcome.map_err(|error| match self.roll_back() {
-            Ok(()) => error.detail(format!("nothing was changed in {}", self.dir.display())),
-            Err(failure) => error
-                .and_rollback(failure)
-                .detail("the next run of ferrule-install, also with --uninstall, tries again"),
-        });
-        if self.state("record.new").exists() {
-            return outcome;
+        let outcome = match outcome.map_err(|error| (error, self.roll_back())) {
+            Ok(()) => Ok(()),
+            Err((error, Ok(_))) => {
+                Err(error.detail(format!("nothing was changed in {}", self.dir.display())))
+            }
+            // The next run needs the state.
+            Err((error, Err(failure))) => {
+                return Err(error
+                    .and_rollback(failure)
+                    .detail("the next run of ferrule-install, also with --uninstall, tries again"));
+            }
+        };
+        // Without the lock, the state may be that of another run.
+        if self.lock.is_some() {
+            self.tidy();
         }
-        self.tidy();
         let diverted = divert::set(&self.dir, &self.record.installed.keys().map(String::as_str).collect());
         divert::warn(diverted, &self.dir);
         if self.record.installed.is_empty() && self.lock.is_some() {
@@ -372,6 +411,16 @@ impl Placed {
             if !entry.file_name().to_str().is_some_and(known) {
                 files::remove(&entry.path()).ok();
             }
+        }
+    }
+}
+
+/// Whether a directory exists.
+fn is_dir(path: &Path) -> Result<bool> {
+    match fs::metadata(path) {
+        Err(e) if matches!(e.kind(), ErrorKind::NotFound | ErrorKind::NotADirectory) => Ok(false),
+        found => {
+            found.map(|meta| meta.is_dir()).map_err(|e| Error::io(format!("look at {}", path.display()), &e))
         }
     }
 }

@@ -1,14 +1,20 @@
 //! Selects the directories for the plugins: those in which the runtimes of the host look for plugins.
 
 use std::collections::BTreeSet;
+use std::ffi::OsStr;
 use std::fs;
+use std::io::ErrorKind;
+use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 use cni::{Code, Error, Result};
 use host_runtimes::{Runtime, below};
+use system::file::{self, AtomicFile};
+use system::lock::Lock;
 
 use crate::placed::STATE;
-use crate::{files, say};
+use crate::{files, say, warn};
 
 /// Default plugin directories of distributions, for hosts without a known runtime.
 const PLACES: [&str; 3] = ["/opt/cni/bin", "/usr/lib/cni", "/usr/libexec/cni"];
@@ -17,6 +23,9 @@ const PLACES: [&str; 3] = ["/opt/cni/bin", "/usr/lib/cni", "/usr/libexec/cni"];
 /// Without the parent directory, the list is not written, and a later run finds only directories that a runtime
 /// searches.
 const REGISTRY: &str = "/var/lib/ferrule/directories";
+
+/// How long to wait for other runs that change the list.
+const LOCK_TIMEOUT: Duration = Duration::from_secs(20);
 
 /// The options that select directories.
 #[derive(Debug)]
@@ -172,12 +181,13 @@ fn seen_below(root: &Path, dir: &Path) -> PathBuf {
 }
 
 /// The directories with installed plugins, or the directories that the options name.
-pub fn installed(wish: &Wish<'_>) -> Vec<PathBuf> {
+pub fn installed(wish: &Wish<'_>) -> Result<Vec<PathBuf>> {
     if !wish.dirs.is_empty() {
-        return wish.dirs.iter().map(|dir| seen_below(wish.root, dir)).collect();
+        return Ok(wish.dirs.iter().map(|dir| seen_below(wish.root, dir)).collect());
     }
-    let registered = fs::read_to_string(below(wish.root, Path::new(REGISTRY))).unwrap_or_default();
-    let mut dirs: Vec<PathBuf> = registered.lines().map(PathBuf::from).collect();
+    let registered = read_list(&below(wish.root, Path::new(REGISTRY)))
+        .map_err(|error| error.detail("name the directories with --dir"))?;
+    let mut dirs: Vec<PathBuf> = registered.into_iter().collect();
     dirs.extend(PLACES.map(PathBuf::from));
     dirs.extend(host_runtimes::of_host(wish.root).0.into_iter().flat_map(|runtime| runtime.plugins));
     let mut found: Vec<PathBuf> = Vec::new();
@@ -187,28 +197,48 @@ pub fn installed(wish: &Wish<'_>) -> Vec<PathBuf> {
             found.push(dir);
         }
     }
-    found
+    Ok(found)
+}
+
+/// Reads the list of directories. A missing list is empty.
+fn read_list(path: &Path) -> Result<BTreeSet<PathBuf>> {
+    let text = match fs::read(path) {
+        Err(e) if e.kind() == ErrorKind::NotFound => return Ok(BTreeSet::new()),
+        read => read.map_err(|e| Error::io(format!("read {}", path.display()), &e))?,
+    };
+    let lines = text.split(|byte| *byte == b'\n').filter(|line| !line.is_empty());
+    Ok(lines.map(|line| PathBuf::from(OsStr::from_bytes(line))).collect())
 }
 
 /// Adds a directory to the list for `--uninstall` and `--upgrade`, or removes it. Does nothing if no package has
 /// created the list's parent directory.
 pub fn register(dir: &Path, is_installed: bool) {
+    if let Err(error) = try_register(dir, is_installed) {
+        let action = if is_installed { "added to" } else { "removed from" };
+        warn(&format!("{} was not {action} the list of directories: {error}", dir.display()));
+    }
+}
+
+fn try_register(dir: &Path, is_installed: bool) -> Result<()> {
     let registry = Path::new(REGISTRY);
-    if !registry.parent().is_some_and(Path::is_dir) {
-        return;
-    }
-    let text = fs::read_to_string(registry).unwrap_or_default();
-    let mut dirs: BTreeSet<&str> = text.lines().collect();
-    let dir = dir.to_string_lossy();
-    let is_change = if is_installed { dirs.insert(&dir) } else { dirs.remove(&*dir) };
+    let parent = match registry.parent().map(file::open_directory) {
+        Some(Err(e)) if e.kind() != ErrorKind::NotFound => {
+            return Err(Error::io(format!("open the directory of {REGISTRY}"), &e));
+        }
+        Some(Ok(parent)) => parent,
+        _ => return Ok(()),
+    };
+    // Another run may change the list for another directory.
+    let _lock = Lock::acquire("ferrule-install", LOCK_TIMEOUT)?;
+    let mut dirs = read_list(registry)?;
+    let is_change = if is_installed { dirs.insert(dir.to_owned()) } else { dirs.remove(dir) };
     if !is_change {
-        return;
+        return Ok(());
     }
-    let new: String = dirs.iter().map(|dir| format!("{dir}\n")).collect();
-    let part = registry.with_extension("part");
-    if let Err(e) = fs::write(&part, new).and_then(|()| fs::rename(&part, registry)) {
-        say(&format!("warning: {} cannot be written: {e}", registry.display()));
-    }
+    let lines = dirs.iter().flat_map(|dir| [dir.as_os_str().as_bytes(), b"\n"]);
+    let file = AtomicFile { dir: &parent, name: "directories", label: "directories" };
+    file.replace_for_all(&lines.collect::<Vec<_>>().concat())
+        .map_err(|e| files::failed(format!("write {REGISTRY}"), &e))
 }
 
 /// The real path of a directory. Creates a missing directory, except in a container: it would not exist on the host.

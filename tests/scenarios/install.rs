@@ -9,6 +9,7 @@ use std::process::{Command, Output, Stdio};
 use lab::{Lab, ours, plugins, together};
 
 mod file_systems;
+mod interrupted;
 mod stay;
 mod targets;
 

@@ -1,9 +1,10 @@
 //! The directories into which ferrule-install installs: those in which the runtimes of the host look.
 
+use std::collections::BTreeSet;
 use std::fs;
 use std::os::unix::fs::symlink;
 use std::path::{Path, PathBuf};
-use std::process::{Command, Output};
+use std::process::{Child, Command, Output, Stdio};
 
 use lab::{Lab, ours};
 
@@ -216,4 +217,97 @@ fn a_directory_of_the_host_that_is_not_mounted_in_the_container_is_an_error() {
     assert_eq!(host.installed(), [""; 0]);
     assert!(!host.at("/usr/lib/cni").exists());
     assert!(Path::new(&host.root).exists());
+}
+
+/// The list of the directories into which ferrule-install has installed, which the packages have.
+struct List {
+    dir: PathBuf,
+}
+
+impl List {
+    fn new(lab: &Lab, content: &[u8]) -> Self {
+        let list = Self { dir: lab.dir().join("list") };
+        fs::create_dir(&list.dir).unwrap();
+        fs::write(list.file(), content).unwrap();
+        list
+    }
+
+    fn file(&self) -> PathBuf {
+        self.dir.join("directories")
+    }
+
+    fn lines(&self) -> BTreeSet<Vec<u8>> {
+        let content = fs::read(self.file()).unwrap();
+        content.split(|byte| *byte == b'\n').filter(|line| !line.is_empty()).map(<[u8]>::to_vec).collect()
+    }
+
+    /// ferrule-install, with this list in the place of the host's.
+    fn command(&self, under: &[&str], arguments: &[&str]) -> Command {
+        let mount = "mount -t tmpfs list /var/lib && mkdir /var/lib/ferrule && mount --bind \"$0\" /var/lib/ferrule && exec \"$@\"";
+        let mut command = Command::new("unshare");
+        command.args(["--mount", "sh", "-ec", mount]).arg(&self.dir).args(under);
+        command.arg(ours().join("ferrule-install")).args(arguments);
+        command
+    }
+}
+
+const LISTED: &str = "/var/lib/ferrule/directories";
+
+#[test]
+fn the_list_of_directories_keeps_lines_that_are_not_utf8() {
+    let lab = Lab::new();
+    let host = Host::new(&lab, &[], &[]);
+    let (list, dir) = (List::new(&lab, b"/srv/\xff\n/srv/other\n"), lab.dir().join("bin"));
+    let (from, dir) = (host.from.to_str().unwrap(), dir.to_str().unwrap());
+    ok(&list.command(&[], &["--from", from, "--dir", dir]).output().unwrap());
+    let before = [&b"/srv/\xff"[..], b"/srv/other"].map(<[u8]>::to_vec);
+    let mut expected = BTreeSet::from(before.clone());
+    expected.insert(dir.as_bytes().to_vec());
+    assert_eq!(list.lines(), expected);
+    let said = ok(&list.command(&[], &["--installed"]).output().unwrap());
+    assert!(said.lines().any(|line| line == dir), "{said}");
+    ok(&list.command(&[], &["--uninstall"]).output().unwrap());
+    assert_eq!(list.lines(), BTreeSet::from(before));
+}
+
+#[test]
+fn a_list_of_directories_that_cannot_be_read_is_not_replaced_and_a_message_says_so() {
+    let lab = Lab::new();
+    let host = Host::new(&lab, &[], &[]);
+    let (list, dir) = (List::new(&lab, b"/srv/other\n"), lab.dir().join("bin"));
+    let (from, dir) = (host.from.to_str().unwrap(), dir.to_str().unwrap());
+    for inject in ["inject=read:error=EIO", "inject=?open,openat:error=ESTALE"] {
+        let under = ["strace", "-qqo", "/dev/null", "-P", LISTED, "-e", inject];
+        let output = list.command(&under, &["--from", from, "--dir", dir]).output().unwrap();
+        ok(&output);
+        assert_eq!(list.lines(), BTreeSet::from([b"/srv/other".to_vec()]), "{inject}: {output:?}");
+        let warning = String::from_utf8_lossy(&output.stderr);
+        assert!(warning.contains(LISTED), "{inject}: {output:?}");
+        // These need the list. With --dir, they do not.
+        for needs in ["--uninstall", "--installed"] {
+            refused(&list.command(&under, &[needs]).output().unwrap(), LISTED);
+        }
+        ok(&list.command(&under, &["--uninstall", "--dir", dir]).output().unwrap());
+    }
+}
+
+#[test]
+fn concurrent_installations_into_different_directories_are_all_listed() {
+    let lab = Lab::new();
+    let host = Host::new(&lab, &[], &[]);
+    let list = List::new(&lab, b"");
+    let from = host.from.to_str().unwrap();
+    let dirs = ["one", "two"].map(|name| lab.dir().join(name).display().to_string());
+    // Each takes longer between reading and writing the list.
+    let delay = "inject=?open,openat:delay_exit=2000000";
+    let under = ["strace", "-qqo", "/dev/null", "-P", LISTED, "-e", delay];
+    let start = |dir: &String| {
+        let mut command = list.command(&under, &["--from", from, "--dir", dir]);
+        command.stdout(Stdio::null()).spawn().unwrap()
+    };
+    let running: Vec<Child> = dirs.iter().map(start).collect();
+    for mut run in running {
+        assert!(run.wait().unwrap().success());
+    }
+    assert_eq!(list.lines(), dirs.map(String::into_bytes).into());
 }
