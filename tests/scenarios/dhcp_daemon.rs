@@ -168,7 +168,8 @@ fn the_daemon_survives_any_input_and_its_memory_does_not_grow() {
     many();
     let before = size();
     many();
-    assert!(size() <= before, "{before} kB, and then {} kB", size());
+    // Connections that are open at the same time need a few pages more or less. Four bytes for each request would be more.
+    assert!(size() <= before + 32, "{before} kB, and then {} kB", size());
 }
 
 /// Connections, each with half a request.

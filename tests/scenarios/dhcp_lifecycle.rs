@@ -9,7 +9,10 @@ use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::PathBuf;
 use std::process::{Command, Stdio};
 
-use lab::dhcp::{DhcpNetwork, RANGE, RANGE_V6, SOON, STATE, executable, leases_on_disk};
+use lab::dhcp::{
+    Background, DhcpNetwork, RANGE, RANGE_V6, SOON, STATE, daemon_command, executable, in_background,
+    leases_on_disk, started_by,
+};
 use lab::{Call, Container, beyond_reference};
 use nix::libc;
 use nix::sys::signal::Signal;
@@ -336,6 +339,128 @@ fn a_lease_that_cannot_be_read_is_kept_for_the_next_del_or_gc() {
             assert!(files().is_empty());
         });
     }
+}
+
+/// Makes the daemon's switches between network namespaces fail, as without free descriptors, until the process ends.
+fn without_descriptors(net: &mut DhcpNetwork) -> Background {
+    let daemon = net.daemon().unwrap().id();
+    let arguments = format!("-qf -o /dev/null -e inject=setns:error=ENFILE -p {daemon}");
+    let strace = in_background(net.lab.host(), started_by("strace", &arguments), "/run/lab/strace".as_ref());
+    net.until("strace traces the daemon", || {
+        !fs::read_to_string(format!("/proc/{daemon}/status")).unwrap().contains("TracerPid:\t0\n")
+    });
+    strace
+}
+
+/// Sends a signal to dnsmasq.
+fn signal_server(net: &DhcpNetwork, signal: &str) {
+    net.server.sh(&format!(
+        "kill -{signal} $(ss -Hlunp 'sport = 67 or sport = 547' | sed -n 's/.*pid=\\([0-9]*\\).*/\\1/p' | head -n 1)"
+    ));
+}
+
+#[test]
+fn a_renewal_that_the_daemon_cannot_apply_for_lack_of_descriptors_is_applied_later() {
+    beyond_reference!("dhcp-restart");
+    with_each(|mut net, family| {
+        let pod = net.pod("pod");
+        let call = bridge(&net, &pod, family);
+        let address = ips(&call.add().ok_result())[0].to_owned();
+        until_settled(&net, &pod, family);
+        net.end_daemon(Signal::SIGTERM);
+        make_due("pod", &["renew"]);
+        signal_server(&net, "STOP");
+        net.start_daemon("");
+        net.until("the daemon waits for the server", || {
+            net.list().iter().any(|one| one["state"] == "RENEWING")
+        });
+        let strace = without_descriptors(&mut net);
+        signal_server(&net, "CONT");
+        net.until("the lease is renewed", || net.daemon_log().contains("renewed"));
+        // As the kernel does at the end of the old lease.
+        pod.sh(&format!("ip addr del {address} dev eth0"));
+        strace.end(Signal::SIGTERM);
+        net.until("the address is on the link again", || pod.addresses("eth0").contains(&address));
+        until_settled(&net, &pod, family);
+        assert_eq!(net.released(), 0, "{}", net.daemon_log());
+        call.del().ok();
+    });
+}
+
+#[test]
+fn a_lease_that_cannot_be_released_for_lack_of_descriptors_or_memory_is_kept_for_the_next_del_or_gc() {
+    beyond_reference!("dhcp-restart");
+    for (is_gc, fault) in [(false, "inject=setns:error=ENFILE"), (true, "inject=bind:error=ENOMEM")] {
+        with_each(|mut net, family| {
+            let (_pod, call) = plugged(&net, "pod", family);
+            call.add().ok_result();
+            net.end_daemon(Signal::SIGTERM);
+            let full = ["strace", "-qo", "/dev/null", "-e", fault].map(str::to_owned);
+            let run = |call: Call| if is_gc { call.gc(&[]) } else { call.del() };
+            run(call.clone().under(&full)).refused(11, "release the lease");
+            assert_eq!((files().len(), net.released()), (1, 0));
+            run(call).ok();
+            net.until("the release is seen", || net.released() == 1);
+            assert!(files().is_empty());
+        });
+    }
+}
+
+#[test]
+fn a_lease_that_the_daemon_cannot_release_for_lack_of_descriptors_is_released_later() {
+    beyond_reference!("dhcp-restart");
+    for has_second_del in [true, false] {
+        with_each(|mut net, family| {
+            let (_pod, call) = plugged(&net, "pod", family);
+            call.add().ok_result();
+            let strace = without_descriptors(&mut net);
+            call.del().refused(11, "release the lease");
+            assert_eq!((files().len(), net.released()), (1, 0));
+            strace.end(Signal::SIGTERM);
+            if has_second_del {
+                call.del().ok();
+                assert!(files().is_empty());
+            }
+            net.until("the release is seen", || net.released() == 1);
+            net.until("it is dropped", || net.list().is_empty() && files().is_empty());
+        });
+    }
+}
+
+#[test]
+fn gc_releases_more_leases_than_the_daemon_may_have_descriptors() {
+    beyond_reference!("gc");
+    const LEASES: usize = 250;
+    let Some(mut net) = DhcpNetwork::with(RANGE) else { return };
+    let (pod, call) = plugged(&net, "pod", Family::V4);
+    let address = ips(&call.add().ok_result())[0].to_owned();
+    pod.sh(&format!("ip addr add {address} dev eth0"));
+    net.end_daemon(Signal::SIGTERM);
+    net.multiply_lease(LEASES);
+    net.start_daemon_by(daemon_command("prlimit --nofile=150", &executable(), ""));
+    net.until("the daemon listens", || net.is_listening());
+    call.gc(&[]).ok();
+    assert!(net.list().is_empty() && files().is_empty());
+    let log = net.daemon_log();
+    let released = log.lines().filter(|line| line.contains(": released ")).count();
+    assert_eq!(released, LEASES, "{log}");
+}
+
+#[test]
+fn a_lease_that_the_daemon_could_not_read_at_its_start_is_released_by_del() {
+    beyond_reference!("dhcp-restart");
+    with_each(|mut net, family| {
+        let (_pod, call) = plugged(&net, "pod", family);
+        call.add().ok_result();
+        net.end_daemon(Signal::SIGTERM);
+        let (path, away) = (files()[0].clone(), PathBuf::from("/run/lab/away"));
+        fs::rename(&path, &away).unwrap();
+        net.start_daemon("");
+        fs::rename(&away, &path).unwrap();
+        call.del().ok();
+        net.until("the release is seen", || net.released() == 1);
+        assert!(files().is_empty());
+    });
 }
 
 fn status(net: &DhcpNetwork) -> lab::Outcome {

@@ -1,6 +1,7 @@
 //! Location of an attachment: its namespace and its link. It is checked at each use.
 
 use std::fmt;
+use std::io;
 use std::net::IpAddr;
 use std::path::Path;
 
@@ -8,6 +9,7 @@ use cni::{Error, Result};
 use iface::Namespace;
 use netlink::{Address, Link};
 use netns::NetNs;
+use nix::errno::Errno;
 
 use crate::args::below;
 use crate::record::Location;
@@ -91,7 +93,44 @@ impl OpenInterface {
     }
 }
 
+/// Whether an operation failed because the process or the machine has no free descriptors or memory, so that it may
+/// succeed later. The errors of netns and iface contain the kernel's text, but no error number, so the texts are compared:
+/// the C library's text and that of [`Errno::desc`], which differ.
+pub fn is_shortage(error: &Error) -> bool {
+    let text = error.to_string();
+    [Errno::EMFILE, Errno::ENFILE, Errno::ENOMEM, Errno::ENOBUFS].into_iter().any(|errno| {
+        let cause = Error::from(io::Error::from(errno));
+        text.contains(errno.desc()) || text.contains(cause.msg())
+    })
+}
+
 /// Whether a link has an address, with any prefix length.
 pub fn has(addresses: &[Address], address: IpAddr) -> bool {
     addresses.iter().any(|one| one.net.ip() == address)
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used, reason = "tests")]
+mod tests {
+    use netlink::RequestError;
+
+    use super::*;
+
+    #[test]
+    fn a_shortage_is_recognized_in_the_errors_of_files_and_of_netlink() {
+        for (errno, expected) in [
+            (Errno::EMFILE, true),
+            (Errno::ENFILE, true),
+            (Errno::ENOMEM, true),
+            (Errno::ENOBUFS, true),
+            (Errno::EACCES, false),
+            (Errno::ENODEV, false),
+        ] {
+            let netlink = RequestError::from(errno).during("list", "addresses");
+            let file = Error::io("open a socket", &errno.into());
+            for error in [netlink.into(), file] {
+                assert_eq!(is_shortage(&error), expected, "{error}");
+            }
+        }
+    }
 }

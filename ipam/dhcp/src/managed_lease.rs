@@ -13,7 +13,7 @@ use crate::key::{Family, Key};
 use crate::lease_client::{
     Action, LIFETIME_ROUNDING, LeaseClient, Message, PACKETS_PER_TURN, PendingRelease, State,
 };
-use crate::location::{self, InterfaceError, OpenInterface, has};
+use crate::location::{self, InterfaceError, OpenInterface, has, is_shortage};
 use crate::log::log;
 use crate::parameters::LeaseParameters;
 use crate::record::{LeasedAttachment, Location, Record};
@@ -28,6 +28,9 @@ const CHECK_INTERVAL: Duration = Duration::from_millis(20);
 /// How long the link may take until it can send. Duplicate address detection takes one second by default, after a
 /// random delay of up to one second.
 const LINK_TIMEOUT: Duration = Duration::from_secs(10);
+
+/// Interval between two attempts to release a lease.
+const RELEASE_INTERVAL: Duration = Duration::from_secs(10);
 
 /// Reason for the release of an earlier daemon's lease: the ADD that requested it failed, or ended before its answer.
 const UNUSED: &str = "no plugin has assigned the address to the interface";
@@ -54,7 +57,9 @@ pub struct ManagedLease {
     unsent: Option<(Message, Time)>,
     /// Until when the daemon waits for the address to appear on the link, to set its lifetimes.
     lifetimes_due_until: Option<Time>,
-    /// When the link is looked at next for `unsent` and `lifetimes_due_until`, and the interval.
+    /// A change of the link that is being made, or has failed and is tried again.
+    link_task: Option<LinkTask>,
+    /// When the link is looked at next for `unsent`, `link_task` and `lifetimes_due_until`, and the interval.
     next_check: Option<(Time, Duration)>,
     /// The time at which the lease is released if the link does not have the address. Only for a record of an earlier
     /// daemon, which may have exited before it answered the plugin.
@@ -63,6 +68,20 @@ pub struct ManagedLease {
 
 /// A lease that could not be released, and the reason.
 pub type ReleaseError = (Box<ManagedLease>, Error);
+
+/// A change of the link. It can fail for a while, for example without free descriptors.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum LinkTask {
+    /// Compare an earlier daemon's record with the link.
+    Compare,
+    /// Apply a renewed lease, if the link differs from it. Otherwise the kernel deletes the address at the end of the old
+    /// lease.
+    Update,
+    /// Put the lease's address and routes on the link.
+    Put,
+    /// Remove the address of a lost lease. Otherwise it stays until the end of that lease.
+    Remove,
+}
 
 /// The plugin that waits for the first lease of an attachment.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -120,6 +139,7 @@ impl ManagedLease {
             add_number: None,
             earlier: None,
             unsent: None,
+            link_task: None,
             lifetimes_due_until: None,
             next_check: None,
             release_unless_used_by: None,
@@ -130,8 +150,17 @@ impl ManagedLease {
     /// schedules the check of its lifetimes.
     ///
     /// # Errors
-    /// The interface cannot be used, or the lease is not in use.
-    pub fn compare_with_link(&mut self, host: &Host, found: &OpenInterface) -> Result<(), InterfaceError> {
+    /// The interface cannot be used, or the lease is not in use. A failure of the kernel is tried again later.
+    pub fn compare_with_link(&mut self, host: &Host) -> Result<(), InterfaceError> {
+        self.begin(LinkTask::Compare);
+        let found = self.open_interface(host);
+        let compared = found.and_then(|found| self.compare(host, &found));
+        let is_retried = matches!(compared, Err(InterfaceError::Failed(_)));
+        self.link_task = self.link_task.filter(|task| *task != LinkTask::Compare || is_retried);
+        compared
+    }
+
+    fn compare(&mut self, host: &Host, found: &OpenInterface) -> Result<(), InterfaceError> {
         let (Some(address), Some(since)) = (self.client.address(), self.client.since()) else {
             // Without a lease: it was lost, or `-adopt` has made the record, which is not on disk yet.
             return Ok(self.write(host)?);
@@ -228,12 +257,19 @@ impl ManagedLease {
     /// When [`ManagedLease::tick`] has to be called next.
     pub fn deadline(&self) -> Option<Time> {
         let next_check = self.next_check.map(|(moment, _)| moment);
+        if self.attachment.releasing {
+            return next_check;
+        }
         [self.client.deadline(), next_check, self.release_unless_used_by].into_iter().flatten().min()
     }
 
     /// Does all that is due.
     pub fn tick(&mut self, host: &Host) -> Outcome {
         let now = Time::now();
+        if self.attachment.releasing {
+            let text = "its release failed, and is tried again";
+            return Outcome::Failed(Error::new(Code::TryAgainLater, text));
+        }
         let link_check = match self.next_check {
             Some((moment, _)) if moment <= now => self.check_link(host, now),
             _ => Ok(()),
@@ -305,6 +341,8 @@ impl ManagedLease {
     fn outcome_of(&self, error: InterfaceError) -> Outcome {
         match error {
             InterfaceError::Deleted(what) => Outcome::Deleted(what),
+            // The address is missing because the link could not be updated. The container needs the lease.
+            InterfaceError::Unused(what) if self.link_task.is_some() => self.log_unchanged(&what),
             InterfaceError::Unused(what) => Outcome::Failed(Error::new(Code::Internal, what)),
             // Treated as a lost message, as long as there is a lease.
             InterfaceError::PathMissing(what) if self.address().is_some() => self.log_unchanged(&what),
@@ -379,20 +417,47 @@ impl ManagedLease {
             .into())
     }
 
-    /// Sends the message that waits for the link, and sets pending lifetimes.
+    /// Sends the message that waits for the link, changes the link, and sets pending lifetimes.
     fn check_link(&mut self, host: &Host, now: Time) -> Result<(), InterfaceError> {
         let Some((_, gap)) = self.next_check.take() else { return Ok(()) };
         let send_result = match self.unsent.take() {
             Some((message, since)) => self.send_since(host, message, since),
             None => Ok(()),
         };
-        let lifetimes_result = self.set_pending_lifetimes(host, now);
+        let task_result = self.do_link_task(host);
+        let lifetimes_result = match self.link_task {
+            Some(_) => Ok(()),
+            None => self.set_pending_lifetimes(host, now),
+        };
         // A failure is retried too: without lifetimes, the address would stay after the end of the lease.
-        if self.lifetimes_due_until.is_some() {
-            let gap = gap * 2;
-            self.next_check = self.next_check.or(Some((now + gap, gap)));
+        let gap = gap * 2;
+        let later = Some((now + gap, gap));
+        if self.link_task.is_some() && self.unsent.is_none() {
+            self.next_check = later;
+        } else if self.link_task.is_some() || self.lifetimes_due_until.is_some() {
+            self.next_check = self.next_check.or(later);
         }
-        send_result.and(lifetimes_result)
+        send_result.and(task_result).and(lifetimes_result)
+    }
+
+    /// Starts a change of the link. If it fails, `check_link` tries again.
+    fn begin(&mut self, task: LinkTask) {
+        self.link_task = Some(task);
+        self.next_check = Some((Time::now() + CHECK_INTERVAL, CHECK_INTERVAL));
+    }
+
+    /// Does `link_task`, and clears it if it succeeds.
+    fn do_link_task(&mut self, host: &Host) -> Result<(), InterfaceError> {
+        match self.link_task {
+            None => Ok(()),
+            Some(LinkTask::Compare) => self.compare_with_link(host),
+            Some(LinkTask::Update) => self.update_link(host),
+            Some(LinkTask::Put) => {
+                let found = self.open_interface(host)?;
+                self.put_on_link(host, &found)
+            }
+            Some(LinkTask::Remove) => self.remove_from_link(host),
+        }
     }
 
     /// Sets the lifetimes of the address if they are pending and the address is on the link.
@@ -410,8 +475,10 @@ impl ManagedLease {
 
     /// Schedules checks of the link until the address is on it, to set its lifetimes.
     fn schedule_address_check(&mut self, now: Time) {
-        (self.lifetimes_due_until, self.next_check) =
-            (Some(now + ASSIGNMENT_TIMEOUT), Some((now + CHECK_INTERVAL, CHECK_INTERVAL)));
+        // With both families, the plugin adds the IPv4 address after it has the IPv6 lease too. At T1, the daemon looks at
+        // the link again.
+        self.lifetimes_due_until = self.client.deadline().max(Some(now + ASSIGNMENT_TIMEOUT));
+        self.next_check = Some((now + CHECK_INTERVAL, CHECK_INTERVAL));
     }
 
     /// Sets the lifetimes of the address if it is on the link, or declines the lease if the kernel found another host
@@ -497,34 +564,46 @@ impl ManagedLease {
             return Ok(Outcome::First(self.client.result()));
         }
         self.earlier = None;
+        // The link is updated even if the record could not be written, for example on a full disk: the kernel deletes
+        // an address whose lifetime is not extended.
         let write_result = self.write(host);
+        self.begin(self.link_task.filter(|task| *task == LinkTask::Put).unwrap_or(LinkTask::Update));
+        self.do_link_task(host)?;
+        Ok(write_result.map(|()| Outcome::Unchanged)?)
+    }
+
+    /// Applies the lease to the link.
+    fn update_link(&mut self, host: &Host) -> Result<(), InterfaceError> {
         let found = self.open_interface(host)?;
         let addresses = found.namespace.nl.addresses(Some(&found.link))?;
         let is_missing = self.address().is_some_and(|address| !has(&addresses, address.ip()));
         // The plugin is about to put it on the link.
         let plugin_adds_it = is_missing && !self.attachment.seen && self.attachment.on_link == self.address();
-        // The link is updated even if the record could not be written, for example on a full disk: the kernel deletes
-        // an address whose lifetime is not extended.
-        if !plugin_adds_it {
-            match is_missing || self.client.is_outdated(self.attachment.on_link) {
-                true => self.put_on_link(host, &found)?,
-                false => self.schedule_address_check(Time::now()),
-            }
+        if !plugin_adds_it && (is_missing || self.client.is_outdated(self.attachment.on_link)) {
+            return self.put_on_link(host, &found);
         }
-        Ok(write_result.map(|()| Outcome::Unchanged)?)
+        self.link_task = None;
+        if !plugin_adds_it {
+            self.schedule_address_check(Time::now());
+        }
+        Ok(())
     }
 
     /// Replaces the link's old address by the lease's.
     fn put_on_link(&mut self, host: &Host, found: &OpenInterface) -> Result<(), InterfaceError> {
-        let result = self.client.put_on_link(self.attachment.on_link, found);
+        self.link_task = Some(LinkTask::Put);
         self.schedule_address_check(Time::now());
         self.release_unless_used_by = None;
+        let result = self.client.put_on_link(self.attachment.on_link, found);
+        let addresses = found.namespace.nl.addresses(Some(&found.link))?;
         // The address is on the link even if a route is refused.
-        let address =
-            self.address().filter(|_| self.attachment.on_link != self.address() || !self.attachment.seen);
-        if let Some(address) = address
-            && has(&found.namespace.nl.addresses(Some(&found.link))?, address.ip())
-        {
+        let address = self.address();
+        let is_there = address.is_none_or(|address| has(&addresses, address.ip()));
+        if is_there && !result.as_ref().is_err_and(is_shortage) {
+            self.link_task = None;
+        }
+        let is_new = self.attachment.on_link != address || !self.attachment.seen;
+        if let Some(address) = address.filter(|_| is_there && is_new) {
             (self.attachment.on_link, self.attachment.seen) = (Some(address), true);
             self.write(host)?;
             log(&self.key, &format!("put {address} on {}", found.link.name));
@@ -532,9 +611,7 @@ impl ManagedLease {
         Ok(result?)
     }
 
-    /// Removes the address from the link. With IPv4, the link is also set down, so that the container sends nothing
-    /// more. The next message sets it up again. With an IPv6 lease it stays up, because the kernel deletes addresses
-    /// with lifetimes when a link goes down.
+    /// Handles the loss of the lease.
     fn lost(&mut self, host: &Host, why: &str) -> Result<(), InterfaceError> {
         let address = self.attachment.on_link.map(|net| net.to_string()).unwrap_or_default();
         log(&self.key, &format!("lost {address}: {why}"));
@@ -543,9 +620,18 @@ impl ManagedLease {
         // lease's address in its place. Without the first record, it would find the lost lease. The address is removed
         // even if nothing can be written, for example on a full disk.
         let write_result = self.write(host);
+        (self.lifetimes_due_until, self.release_unless_used_by) = (None, None);
+        self.begin(LinkTask::Remove);
+        self.do_link_task(host)?;
+        Ok(write_result?)
+    }
+
+    /// Removes the address from the link. With IPv4, the link is also set down, so that the container sends nothing
+    /// more. The next message sets it up again. With an IPv6 lease it stays up, because the kernel deletes addresses
+    /// with lifetimes when a link goes down.
+    fn remove_from_link(&mut self, host: &Host) -> Result<(), InterfaceError> {
         let found = self.open_interface(host)?;
         self.client.close(host);
-        (self.lifetimes_due_until, self.release_unless_used_by) = (None, None);
         if let Some(net) = self.attachment.on_link {
             found.namespace.nl.delete_address(&found.link, net)?;
         }
@@ -553,8 +639,7 @@ impl ManagedLease {
             let down = LinkChange { up: Some(false), ..LinkChange::default() };
             found.namespace.nl.change_link(&found.link, &down)?;
         }
-        self.attachment.on_link = None;
-        write_result?;
+        (self.attachment.on_link, self.link_task) = (None, None);
         Ok(self.write(host)?)
     }
 
@@ -563,6 +648,9 @@ impl ManagedLease {
     ///
     /// # Errors
     /// Code 5 if the file cannot be removed. The lease is kept.
+    ///
+    /// Code 11 if the message could not be sent because descriptors or memory are short. The marked lease is kept, and
+    /// its release is due again after [`RELEASE_INTERVAL`].
     pub fn release(mut self, host: &Host) -> Result<Option<Box<dyn PendingRelease>>, ReleaseError> {
         self.attachment.releasing = true;
         // If nothing can be written, for example on a full disk, a file may still be removed.
@@ -579,6 +667,13 @@ impl ManagedLease {
                 Ok((line, message)) => {
                     log(&self.key, &line);
                     pending = message;
+                }
+                Err(InterfaceError::Failed(e)) if is_marked && is_shortage(&e) => {
+                    log(&self.key, &format!("cannot release it yet: {e}"));
+                    (self.namespace, self.earlier) = (None, None);
+                    self.next_check = Some((Time::now() + RELEASE_INTERVAL, RELEASE_INTERVAL));
+                    let error = e.context("release the lease").with_code(Code::TryAgainLater);
+                    return Err((Box::new(self), error));
                 }
                 Err(e) => log(
                     &self.key,

@@ -14,12 +14,13 @@ use crate::key::{Family, Key};
 use crate::lease_client::{PendingRelease, timeout};
 use crate::managed_lease::ManagedLease;
 use crate::record::{self, LeasedAttachment, Record};
+use crate::store;
 
 /// Timeout for the lock while other plugins release leases. One release takes milliseconds.
 const LOCK_TIMEOUT: Duration = Duration::from_secs(30);
 
 /// Maximum number of messages that are sent at a time, because each has a socket.
-const MOST_MESSAGES: usize = 100;
+pub const MOST_MESSAGES: usize = 100;
 
 /// Releases an attachment's leases on disk.
 ///
@@ -38,7 +39,7 @@ pub fn release(socket: &Path, network: &NetworkName, at: &Attachment) -> Result<
             Ok(Some(record)) => release_record(&host, key, record),
             Ok(None) => Ok(None),
             // Its content is no record, but the file belongs to this attachment.
-            Err(e) if is_no_record(&e) => host.store.remove(&key).map(|()| None),
+            Err(e) if store::is_no_record(&e) => host.store.remove(&key).map(|()| None),
             // A later DEL may be able to read and to release it.
             Err(e) => Err(e),
         };
@@ -68,7 +69,7 @@ pub fn collect(socket: &Path, call: &Gc) -> Result<()> {
     }
     let (records, errors) = host.store.all()?;
     // Files that are no records may be anyone's. DEL deletes that of its attachment.
-    for error in errors.into_iter().filter(|error| !is_no_record(error)) {
+    for error in errors.into_iter().filter(|error| !store::is_no_record(error)) {
         failures.note(Err::<(), _>(error));
     }
     for record in records {
@@ -83,11 +84,6 @@ pub fn collect(socket: &Path, call: &Gc) -> Result<()> {
     drop(held);
     failures.note(wait_until_done(&mut releases));
     failures.into_result()
-}
-
-/// Whether a file could be read, but is no lease of this version.
-fn is_no_record(error: &Error) -> bool {
-    error.code() == Code::Decoding as u32
 }
 
 fn resource(attachment: &LeasedAttachment) -> Resource {

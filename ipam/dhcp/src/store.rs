@@ -6,7 +6,7 @@ use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use cni::{Error, Result};
+use cni::{Code, Error, Result};
 use system::Retry;
 use system::file::{self, AtomicFile, is_temporary, missing_is_fine};
 
@@ -122,7 +122,7 @@ impl Store {
         let record = Record::read(&bytes);
         let record = record.filter(|record| record.key().is_some_and(|key| key.file() == name));
         record.map(Some).ok_or_else(|| {
-            Error::new(cni::Code::Decoding, format!("{} is not a lease file of this version", path.display()))
+            Error::new(Code::Decoding, format!("{} is not a lease file of this version", path.display()))
         })
     }
 
@@ -159,4 +159,9 @@ impl Store {
         let names = names.map(|entry| entry.map(|entry| entry.file_name().into_string().ok()));
         names.filter_map(io::Result::transpose).collect::<io::Result<_>>().map_err(failed)
     }
+}
+
+/// Whether a file could be read, but is no lease of this version.
+pub fn is_no_record(error: &Error) -> bool {
+    error.code() == Code::Decoding as u32
 }

@@ -14,7 +14,7 @@ use serde_json::{Map, Value, json};
 use crate::closer::Closer;
 use crate::host::Host;
 use crate::lease_client::{self, LIFETIME_ROUNDING, Message, PendingRelease, described, left};
-use crate::location::{InterfaceError, OpenInterface, has};
+use crate::location::{InterfaceError, OpenInterface, has, is_shortage};
 use crate::parameters::{ClientConf, LeaseParameters, V4};
 use crate::record::LeasedAttachment;
 
@@ -79,12 +79,6 @@ impl LeaseClient {
         }
     }
 
-    /// The lease is on the link now. Sets its MTU.
-    fn take_mtu(&mut self, found: &OpenInterface) -> Result<()> {
-        self.parameters.lease = self.client.lease().cloned();
-        self.parameters.lease.as_ref().map_or(Ok(()), |lease| self.set_mtu(found, lease))
-    }
-
     /// A line for the log about missing options. As with the reference, an ADD succeeds without an option that is not
     /// required.
     fn missing(&self, attachment: &LeasedAttachment) -> Option<String> {
@@ -99,8 +93,10 @@ impl LeaseClient {
         (!names.is_empty()).then_some(text)
     }
 
-    fn set_mtu(&self, found: &OpenInterface, lease: &Lease) -> Result<()> {
-        let mtu = result::mtu(lease).filter(|mtu| self.parameters.sets_mtu && *mtu != found.link.mtu);
+    /// Sets the lease's MTU.
+    fn set_mtu(&self, found: &OpenInterface) -> Result<()> {
+        let mtu = self.client.lease().and_then(result::mtu);
+        let mtu = mtu.filter(|mtu| self.parameters.sets_mtu && *mtu != found.link.mtu);
         let change = LinkChange { mtu, ..LinkChange::default() };
         mtu.map_or(Ok(()), |_| Ok(found.namespace.nl.change_link(&found.link, &change)?))
     }
@@ -241,18 +237,26 @@ impl lease_client::LeaseClient for LeaseClient {
     }
 
     fn take_first(&mut self, attachment: &LeasedAttachment, found: &OpenInterface) -> Result<Option<String>> {
-        self.take_mtu(found)?;
+        self.parameters.lease = self.client.lease().cloned();
+        self.set_mtu(found)?;
         Ok(self.missing(attachment))
     }
 
     fn put_on_link(&mut self, on_link: Option<IpNetwork>, found: &OpenInterface) -> Result<()> {
         let new = self.result();
-        let before = self.parameters.lease.take();
+        let before = self.parameters.lease.as_ref();
         let mut old =
-            before.map(|lease| result::of_lease(&lease, self.parameters.priority)).unwrap_or_default();
+            before.map(|lease| result::of_lease(lease, self.parameters.priority)).unwrap_or_default();
         old.ips = on_link.map(|net| IpConfig::new(net, None)).into_iter().collect();
-        self.take_mtu(found)?;
-        renew::replace(&found.namespace, &found.link, &old, &new)
+        let replaced = renew::replace(&found.namespace, &found.link, &old, &new);
+        // A server may send an MTU that the kernel refuses, for example above that of a macvlan's master. The address
+        // and the routes are set nevertheless.
+        let outcome = replaced.and(self.set_mtu(found));
+        // After a shortage, the next attempt needs the old lease's routes, to delete them.
+        if !outcome.as_ref().is_err_and(is_shortage) {
+            self.parameters.lease = self.client.lease().cloned();
+        }
+        outcome
     }
 
     fn release(

@@ -217,15 +217,16 @@ impl lease_client::LeaseClient for LeaseClient {
             let text = format!("link {} has lost its link-local address", found.link.name);
             return Err(Error::new(Code::Internal, text));
         };
-        let holds = if is_taken { self.client.decline(false, now) } else { self.client.release(now) };
         let link = Link::open(found.namespace.netns(), &found.link.name, from)?;
-        for action in self.client.tick(now) {
+        // If the message cannot be sent, the lease is unchanged, so that the release can be repeated.
+        let mut client = self.client.clone();
+        let holds = if is_taken { client.decline(false, now) } else { client.release(now) };
+        for action in client.tick(now) {
             if let Action::Send(message) = action {
                 link.send(&message)?;
             }
         }
-        let ended = Client::reacquire(self.parameters.identity.clone(), None, now, Random::seeded(0));
-        let client = std::mem::replace(&mut self.client, ended);
+        self.client = Client::reacquire(self.parameters.identity.clone(), None, now, Random::seeded(0));
         let what = if is_taken { "declined, since another host has it:" } else { "released" };
         let pending =
             holds.then(|| Box::new(PendingRelease { client, link }) as Box<dyn lease_client::PendingRelease>);

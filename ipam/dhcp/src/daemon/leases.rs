@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 
-use cni::{AddResult, Code, Error, Result, Version};
+use cni::{AddResult, Code, Error, Failures, Result, Version};
 use dhcp_client::Time;
 use serde_json::Value;
 
@@ -11,11 +11,12 @@ use super::serve::{Daemon, PendingAnswer};
 use crate::host::Host;
 use crate::key::Key;
 use crate::lease_client::{PendingRelease, timeout};
-use crate::location::{self, InterfaceError};
+use crate::location::InterfaceError;
 use crate::log::{log, log_line};
 use crate::managed_lease::{ManagedLease, Outcome, Waiter};
+use crate::offline::MOST_MESSAGES;
 use crate::record::{Location, Record};
-use crate::wire;
+use crate::store;
 
 impl Daemon {
     /// Takes over the leases on disk. A lease whose interface has been deleted is dropped.
@@ -58,18 +59,13 @@ impl Daemon {
     /// Loads one lease. Returns whether its namespace's path does not exist.
     fn load_lease(&mut self, record: Record) -> bool {
         let Some(key) = record.key() else { return false };
-        let (location, if_name, releasing) = (
-            record.attachment.location.clone(),
-            record.attachment.if_name.clone(),
-            record.attachment.releasing,
-        );
+        let releasing = record.attachment.releasing;
         let mut lease = ManagedLease::from_record(key.clone(), record, &self.host);
         if releasing {
             self.release_unused(lease);
             return false;
         }
-        let found = location::find(&location, &if_name, &self.host.args.host_prefix);
-        let compared = found.and_then(|found| lease.compare_with_link(&self.host, &found));
+        let compared = lease.compare_with_link(&self.host);
         let is_path_missing = matches!(compared, Err(InterfaceError::PathMissing(_)));
         match compared {
             Ok(()) => {}
@@ -82,7 +78,8 @@ impl Daemon {
                 self.release_unused(lease);
                 return false;
             }
-            // The lease is kept: the path may exist later, and the next message tries again.
+            // The lease is kept. A path may exist later: the next message tries again. After another failure, the
+            // comparison is repeated soon.
             Err(e @ (InterfaceError::PathMissing(_) | InterfaceError::Failed(_))) => {
                 log(&key, &e.to_string())
             }
@@ -133,8 +130,9 @@ impl Daemon {
 
     /// Releases a lease that is not in use.
     fn release_unused(&mut self, lease: ManagedLease) {
-        let (releases, outcome) = self.release(lease);
-        self.answer_after(None, releases, &outcome);
+        // A failure was logged.
+        let (releases, _) = self.release(lease);
+        self.answer_after(None, releases, Failures::new());
     }
 
     /// Ends an earlier ADD of the same attachment that is still running. A lease for the same interface stays until the
@@ -167,8 +165,7 @@ impl Daemon {
     /// Releases the attachment's lease of one family. Returns messages that are being sent, and the result.
     pub(super) fn release_key(&mut self, key: &Key) -> (Vec<Box<dyn PendingRelease>>, Result<Value>) {
         let Some(mut lease) = self.leases.remove(key) else {
-            // A file that could not be read at the start may still exist.
-            return (Vec::new(), self.host.store.remove(key).map(|()| Value::Null));
+            return self.release_on_disk(key);
         };
         if lease.waiter == Waiter::Nobody {
             return self.release(lease);
@@ -211,6 +208,21 @@ impl Daemon {
         }
     }
 
+    /// Releases a lease whose file could not be read at the start.
+    fn release_on_disk(&mut self, key: &Key) -> (Vec<Box<dyn PendingRelease>>, Result<Value>) {
+        let outcome = match self.host.store.read(key) {
+            Ok(Some(record)) => {
+                return self.release(ManagedLease::from_record(key.clone(), record, &self.host));
+            }
+            Ok(None) => Ok(()),
+            // Its content is no record, but the file belongs to this attachment.
+            Err(e) if store::is_no_record(&e) => self.host.store.remove(key),
+            // A later DEL may be able to read and to release it.
+            Err(e) => Err(e),
+        };
+        (Vec::new(), outcome.map(|()| Value::Null))
+    }
+
     fn release(&mut self, lease: ManagedLease) -> (Vec<Box<dyn PendingRelease>>, Result<Value>) {
         let key = lease.key.clone();
         match lease.release(&self.host) {
@@ -227,15 +239,44 @@ impl Daemon {
         &mut self,
         connection: Option<u64>,
         releases: Vec<Box<dyn PendingRelease>>,
-        outcome: &Result<Value>,
+        failures: Failures,
     ) {
         let pending = PendingAnswer {
             connection,
             deadline: Time::now() + timeout(&releases),
             releases,
-            answer: wire::reply(outcome),
+            stale: Vec::new(),
+            failures,
         };
         self.pending_answers.push(pending);
         self.poll_pending_releases();
+    }
+
+    /// Releases stale leases, and answers a connection afterwards.
+    pub(super) fn collect(&mut self, connection: u64, stale: Vec<Key>) {
+        self.pending_answers.push(PendingAnswer {
+            connection: Some(connection),
+            deadline: Time::now(),
+            releases: Vec::new(),
+            stale,
+            failures: Failures::new(),
+        });
+        self.poll_pending_releases();
+    }
+
+    /// Releases the next stale leases. Each message has a socket, so their number is limited.
+    pub(super) fn release_stale(&mut self, pending: &mut PendingAnswer) {
+        let count = pending.stale.len().min(MOST_MESSAGES);
+        for key in pending.stale.drain(..count) {
+            // The lease may have been released since, or an ADD may be running.
+            if !self.leases.get(&key).is_some_and(|lease| lease.waiter == Waiter::Nobody) {
+                continue;
+            }
+            log(&key, "the attachment is not valid any more");
+            let (releases, outcome) = self.release_key(&key);
+            pending.releases.extend(releases);
+            pending.failures.note(outcome);
+        }
+        pending.deadline = Time::now() + timeout(&pending.releases);
     }
 }

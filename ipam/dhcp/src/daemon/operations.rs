@@ -14,7 +14,6 @@ use crate::args::below;
 use crate::conf::Conf;
 use crate::key::{Family, Key};
 use crate::location::OpenInterface;
-use crate::log::log;
 use crate::managed_lease::{ManagedLease, Waiter};
 use crate::parameters::{self, LeaseParameters};
 use crate::record::{LeasedAttachment, Location};
@@ -103,6 +102,8 @@ impl Daemon {
             }
         };
         found.namespace.nl.set_up(&found.link)?;
+        // A GC that is still running must not release the new lease.
+        self.pending_answers.iter_mut().for_each(|pending| pending.stale.retain(|stale| *stale != key));
         let earlier = self.supersede(&key, &location);
         let attachment =
             LeasedAttachment::new(&request.network, &request.container_id, &request.if_name, location);
@@ -132,7 +133,7 @@ impl Daemon {
             releases.extend(more);
             failures.note(outcome);
         }
-        self.answer_after(Some(number), releases, &failures.into_result().map(|()| Value::Null));
+        self.answer_after(Some(number), releases, failures);
     }
 
     /// Releases the network's leases whose attachments are not valid.
@@ -149,14 +150,7 @@ impl Daemon {
                 && !valid.contains(&lease.key)
         };
         let stale: Vec<Key> = self.leases.values().filter(is_stale).map(|lease| lease.key.clone()).collect();
-        let (mut failures, mut releases) = (Failures::new(), Vec::new());
-        for key in stale {
-            log(&key, "the attachment is not valid any more");
-            let (more, outcome) = self.release_key(&key);
-            releases.extend(more);
-            failures.note(outcome);
-        }
-        self.answer_after(Some(number), releases, &failures.into_result().map(|()| Value::Null));
+        self.collect(number, stale);
         None
     }
 }

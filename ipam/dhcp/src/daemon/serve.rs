@@ -5,7 +5,7 @@ use std::io::ErrorKind;
 use std::os::fd::AsFd;
 use std::time::Duration;
 
-use cni::{Error, Result};
+use cni::{Error, Failures, Result};
 use dhcp_client::Time;
 use nix::sys::signalfd::SignalFd;
 use rustix::event::{PollFd, PollFlags, poll};
@@ -53,7 +53,10 @@ pub(super) struct PendingAnswer {
     pub releases: Vec<Box<dyn PendingRelease>>,
     /// The answer is sent then, even if messages have not been sent.
     pub deadline: Time,
-    pub answer: Vec<u8>,
+    /// Leases to release after these messages.
+    pub stale: Vec<Key>,
+    /// The failures so far. Without one, the answer is a success.
+    pub failures: Failures,
 }
 
 /// The result of poll(2).
@@ -216,10 +219,13 @@ impl Daemon {
                     release.close(&self.host.closer);
                 }
             }
-            if !pending.releases.is_empty() {
+            if pending.releases.is_empty() {
+                self.release_stale(&mut pending);
+            }
+            if !pending.releases.is_empty() || !pending.stale.is_empty() {
                 self.pending_answers.push(pending);
             } else if let Some(number) = pending.connection {
-                self.send_answer(number, pending.answer);
+                self.answer(number, &pending.failures.into_result().map(|()| Value::Null));
             }
         }
     }

@@ -198,6 +198,17 @@ fn a_lease_is_recorded() {
     assert!(kept.attachment.on_link.is_some() && kept.attachment.on_link == one.attachment.on_link);
 }
 
+/// With both families, the plugin adds the address after it also has an IPv6 lease, up to `-resendtimeout` later.
+#[test]
+fn the_daemon_waits_until_t1_for_the_address_to_appear_on_the_link() {
+    let fixture = Fixture::new();
+    let mut one = fixture.acquire();
+    fixture.lease(&mut one, &NTP);
+    let renewal = one.client.deadline().unwrap();
+    assert!(renewal > Time::now() + Duration::from_secs(1700));
+    assert!(one.lifetimes_due_until.is_some_and(|until| until >= renewal));
+}
+
 #[test]
 fn a_lease_whose_file_can_be_neither_written_nor_removed_is_kept_as_it_was() {
     let fixture = Fixture::new();
@@ -211,18 +222,24 @@ fn a_lease_whose_file_can_be_neither_written_nor_removed_is_kept_as_it_was() {
     assert!(error.code() == 5 && !kept.attachment.releasing, "{error}");
 }
 
-/// The result of a renewal with these options.
-fn renew(fixture: &Fixture, extra: &[(u8, &[u8])]) -> LeasedAttachment {
+/// A lease that is on the link, and its renewal that the server has received.
+fn renewing(fixture: &Fixture) -> (ManagedLease, Message) {
     let mut one = fixture.acquire();
     fixture.lease(&mut one, &NTP);
     fixture.pod.sh("ip addr add 10.0.0.7/24 brd + dev eth0");
     let mut record = fixture.host.store.read(&one.key).unwrap().unwrap();
+    record.attachment.seen = true;
     if let LeaseParameters::V4(V4 { lease: Some(lease), .. }) = &mut record.parameters {
         lease.renew = Some(Time::now());
     }
     let mut one = ManagedLease::from_record(one.key, record, &fixture.host);
     assert!(matches!(one.tick(&fixture.host), Outcome::Unchanged));
-    let renewal = fixture.heard();
+    (one, fixture.heard())
+}
+
+/// The result of a renewal with these options.
+fn renew(fixture: &Fixture, extra: &[(u8, &[u8])]) -> LeasedAttachment {
+    let (mut one, renewal) = renewing(fixture);
     assert!(matches!(fixture.answer(&mut one, renewal, Kind::Ack, extra), Outcome::Unchanged));
     one.attachment
 }
@@ -243,4 +260,134 @@ fn a_changed_address_is_recorded_even_if_its_route_is_refused() {
     assert_eq!(fixture.pod.addresses("eth0"), ["10.0.0.7/16"]);
     assert_eq!(attachment.on_link.unwrap().to_string(), "10.0.0.7/16");
     assert!(fixture.pod.routes().iter().any(|route| route.starts_with("10.9.0.0/24 via 10.0.0.1")));
+}
+
+#[test]
+fn a_refused_mtu_blocks_neither_the_address_nor_the_routes() {
+    let fixture = Fixture::new();
+    // The kernel refuses an MTU above that of the macvlan's master, 1500.
+    fixture.pod.sh("ip link set eth0 down; ip link set eth0 name lower; ip link set lower up
+         ip link add link lower name eth0 type macvlan mode bridge; ip link set eth0 up");
+    fixture.pod.wait_until("the macvlan is up", |pod| {
+        pod.link("eth0").is_some_and(|link| link["operstate"] == "UP")
+    });
+    let routes = [24, 10, 9, 0, 10, 0, 0, 1];
+    let extra = [
+        (options::INTERFACE_MTU, &9000_u16.to_be_bytes()[..]),
+        (options::SUBNET_MASK, &[255, 255, 0, 0]),
+        (options::CLASSLESS_ROUTES, &routes),
+    ];
+    let attachment = renew(&fixture, &extra);
+    assert_eq!(fixture.pod.addresses("eth0"), ["10.0.0.7/16"]);
+    assert_eq!(attachment.on_link.unwrap().to_string(), "10.0.0.7/16");
+    assert!(fixture.pod.routes().iter().any(|route| route.starts_with("10.9.0.0/24 via 10.0.0.1")));
+}
+
+/// The lifetime in seconds that the link's address 10.0.0.7 has. None: it is unlimited, or the address is missing.
+fn lifetime(fixture: &Fixture) -> Option<u64> {
+    let listed = fixture.pod.sh("ip -4 -o addr show dev eth0");
+    listed.split_once("valid_lft ")?.1.split_once("sec")?.0.parse().ok()
+}
+
+/// Makes the namespace's path fail without ENOENT until the path is restored. Returns the path.
+fn break_path(one: &mut ManagedLease) -> std::path::PathBuf {
+    let endless = "/run/lab/endless";
+    std::os::unix::fs::symlink(endless, endless).unwrap();
+    std::mem::replace(&mut one.attachment.location.netns, endless.into())
+}
+
+/// Runs the timers that are due, until a condition is true.
+fn tick_until(fixture: &Fixture, one: &mut ManagedLease, what: &str, condition: impl Fn(&Fixture) -> bool) {
+    let end = Time::now() + Duration::from_secs(5);
+    while !condition(fixture) {
+        assert!(Time::now() < end, "still not: {what}");
+        let outcome = one.tick(&fixture.host);
+        assert!(matches!(outcome, Outcome::Unchanged), "{outcome:?}");
+        std::thread::sleep(Duration::from_millis(1));
+    }
+}
+
+#[test]
+fn a_renewal_that_could_not_be_applied_to_the_link_is_applied_later() {
+    for is_changed in [false, true] {
+        let fixture = Fixture::new();
+        let (mut one, renewal) = renewing(&fixture);
+        let path = break_path(&mut one);
+        let mask = (options::SUBNET_MASK, &[255, 255, 0, 0][..]);
+        let extra = if is_changed { &[mask][..] } else { &[] };
+        let outcome = fixture.answer(&mut one, renewal, Kind::Ack, extra);
+        assert!(matches!(outcome, Outcome::Unchanged), "{outcome:?}");
+        assert_eq!(lifetime(&fixture), None);
+        for _ in 0..60 {
+            one.tick(&fixture.host);
+            std::thread::sleep(Duration::from_millis(1));
+        }
+        // The kernel has deleted the address at the end of the old lease. The lease is in use nevertheless.
+        fixture.pod.sh("ip addr flush dev eth0");
+        one.attachment.location.netns = path;
+        tick_until(&fixture, &mut one, "the address has a lifetime", |fixture| lifetime(fixture).is_some());
+        let prefix = if is_changed { "10.0.0.7/16" } else { "10.0.0.7/24" };
+        assert_eq!(fixture.pod.addresses("eth0"), [prefix]);
+        assert!(one.link_task.is_none());
+    }
+}
+
+#[test]
+fn an_address_missing_because_the_link_could_not_be_updated_does_not_end_its_lease() {
+    let fixture = Fixture::new();
+    let (mut one, renewal) = renewing(&fixture);
+    let path = break_path(&mut one);
+    fixture.answer(&mut one, renewal, Kind::Ack, &[]);
+    fixture.pod.sh("ip addr flush dev eth0");
+    one.attachment.location.netns = path;
+    // The next retry is later than T1.
+    one.next_check = None;
+    let unused = InterfaceError::Unused("address 10.0.0.7/24 is not on eth0".to_owned());
+    let outcome = one.outcome_of(unused);
+    assert!(matches!(outcome, Outcome::Unchanged), "{outcome:?}");
+}
+
+#[test]
+fn a_refused_address_that_could_not_be_removed_is_removed_later() {
+    let fixture = Fixture::new();
+    let (mut one, renewal) = renewing(&fixture);
+    let path = break_path(&mut one);
+    let outcome = fixture.answer(&mut one, renewal, Kind::Nak, &[]);
+    assert!(matches!(outcome, Outcome::Unchanged), "{outcome:?}");
+    assert_eq!(fixture.pod.addresses("eth0"), ["10.0.0.7/24"]);
+    one.attachment.location.netns = path;
+    tick_until(&fixture, &mut one, "the address is removed", |fixture| {
+        fixture.pod.addresses("eth0").is_empty()
+    });
+    let kept = fixture.host.store.read(&one.key).unwrap().unwrap();
+    assert!(kept.attachment.on_link.is_none() && one.link_task.is_none());
+    // The link comes up again for the next request.
+    tick_until(&fixture, &mut one, "a request is sent", |fixture| {
+        fixture.pod.link("eth0").is_some_and(|link| link["operstate"] != "DOWN")
+    });
+}
+
+#[test]
+fn a_record_that_could_not_be_compared_with_the_link_is_compared_later() {
+    for has_address in [false, true] {
+        let fixture = Fixture::new();
+        let mut one = fixture.acquire();
+        fixture.lease(&mut one, &NTP);
+        let mut record = fixture.host.store.read(&one.key).unwrap().unwrap();
+        record.attachment.seen = true;
+        let mut one = ManagedLease::from_record(one.key, record, &fixture.host);
+        let path = break_path(&mut one);
+        let failed = one.compare_with_link(&fixture.host);
+        assert!(matches!(failed, Err(InterfaceError::Failed(_))), "{failed:?}");
+        one.attachment.location.netns = path;
+        if has_address {
+            fixture.pod.sh("ip addr add 10.0.0.7/24 brd + dev eth0");
+            tick_until(&fixture, &mut one, "it has a lifetime", |fixture| lifetime(fixture).is_some());
+            continue;
+        }
+        // Nothing uses the lease, so it is released.
+        std::thread::sleep(CHECK_INTERVAL);
+        let outcome = one.tick(&fixture.host);
+        assert!(matches!(&outcome, Outcome::Failed(e) if e.msg().contains("is not on eth0")), "{outcome:?}");
+    }
 }

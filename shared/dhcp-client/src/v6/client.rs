@@ -54,7 +54,7 @@ const REBIND_AGAIN: Duration = Duration::from_secs(10);
 const TAKE_AT_ONCE: u8 = 255;
 
 /// The client of one interface.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub struct Client {
     identity: Identity,
     random: Random,
