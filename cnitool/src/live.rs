@@ -1,10 +1,16 @@
 //! Current state of a namespace in the kernel: links, addresses and routes. Read only.
 
+use std::fs;
+use std::io::ErrorKind;
+use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 
+use cni::Result;
 use netlink::tc::Qdisc;
 use netlink::{Address, Link, LinkKind, Netlink, OperState, Route, RouteFilter, TunKind};
 use netns::NetNs;
+use nix::errno::Errno;
+use runtime::Entry;
 
 /// A snapshot of a namespace.
 #[derive(Debug, Default)]
@@ -18,16 +24,26 @@ pub struct Live {
 
 impl Live {
     /// The namespace that cnitool itself runs in.
-    pub fn host() -> Option<Self> {
-        let netlink = Netlink::open().ok()?;
-        let qdiscs = netlink.qdiscs(None).unwrap_or_default();
-        Some(Self { qdiscs, ..Self::read(&netlink)? })
+    ///
+    /// # Errors
+    /// If the kernel does not list the namespace's links, addresses, routes or queueing disciplines.
+    pub fn host() -> Result<Self> {
+        let netlink = Netlink::open()?;
+        let qdiscs = match netlink.qdiscs(None) {
+            // A kernel without traffic control has no queueing disciplines.
+            Err(e) if e.errno() == Some(Errno::EOPNOTSUPP) => Vec::new(),
+            qdiscs => qdiscs?,
+        };
+        Ok(Self { qdiscs, ..Self::read(&netlink)? })
     }
 
-    /// The namespace at a path. None if it does not exist or cannot be entered.
-    pub fn at(path: &Path) -> Option<Self> {
-        let netns = NetNs::open_if_present(path).ok()??;
-        Self::read(&netns.enter(Netlink::open).ok()?.ok()?)
+    /// The namespace at a path. None if no namespace exists at the path.
+    ///
+    /// # Errors
+    /// If the namespace cannot be entered, or the kernel does not list its links, addresses or routes.
+    pub fn at(path: &Path) -> Result<Option<Self>> {
+        let Some(netns) = NetNs::open_if_present(path)? else { return Ok(None) };
+        Self::read(&netns.enter(Netlink::open)??).map(Some)
     }
 
     pub fn link(&self, name: &str) -> Option<&Link> {
@@ -52,13 +68,33 @@ impl Live {
         self.addresses.iter().filter(|address| address.index == link.index)
     }
 
-    fn read(netlink: &Netlink) -> Option<Self> {
-        Some(Self {
-            links: netlink.links().ok()?,
-            addresses: netlink.addresses(None).ok()?,
-            routes: netlink.routes(RouteFilter::default()).ok()?,
+    fn read(netlink: &Netlink) -> Result<Self> {
+        Ok(Self {
+            links: netlink.links()?,
+            addresses: netlink.addresses(None)?,
+            routes: netlink.routes(RouteFilter::default())?,
             qdiscs: Vec::new(),
         })
+    }
+}
+
+/// Whether an attachment's namespace exists. Without a namespace, the attachment is assumed to exist.
+///
+/// # Errors
+/// Code 5 if the namespace's path cannot be examined.
+pub fn exists(entry: &Entry) -> Result<bool> {
+    let Some(path) = entry.attach.netns.as_deref() else { return Ok(true) };
+    // All namespaces are on one file system. Unmounting a namespace leaves an empty file of another file system.
+    let Some(found) = device(path)? else { return Ok(false) };
+    Ok(device(Path::new("/proc/self/ns/net"))? == Some(found))
+}
+
+/// The device of the file at a path. None if the file does not exist.
+fn device(path: &Path) -> Result<Option<u64>> {
+    match fs::metadata(path) {
+        Ok(metadata) => Ok(Some(metadata.dev())),
+        Err(e) if matches!(e.kind(), ErrorKind::NotFound | ErrorKind::NotADirectory) => Ok(None),
+        Err(e) => Err(cni::Error::io(format!("examine {}", path.display()), &e)),
     }
 }
 

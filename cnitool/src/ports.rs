@@ -1,10 +1,12 @@
 //! Host ports of an attachment's ADD request, and whether their rules exist.
 
-use cni::{AsWritten, json};
+use cni::{AsWritten, Code, json};
 use netfilter::{Firewall, Owner};
 use portmap::Conf;
 use runtime::Entry;
 use serde_json::{Value, json};
+
+use crate::live;
 
 /// A port mapping.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -27,26 +29,25 @@ enum State {
     Taken(String),
     /// The container has exited, or the plugin is not portmap.
     Unknown,
+    /// The rules cannot be read: the cause.
+    Unread(String),
 }
 
 impl Port {
     /// The ports in an attachment's ADD request.
     pub fn of(entry: &Entry) -> Vec<Self> {
         let mappings = mappings(entry);
-        let (taken, lost) = match taken(entry) {
-            Some(Ok(taken)) => (Some(taken), false),
-            Some(Err(_)) => (None, true),
-            None => (None, false),
-        };
+        let taken = taken(entry);
         let port = |mapping: &Value| {
             let mut port = Self::read(mapping);
             port.state = match &taken {
-                Some(taken) => taken
-                    .iter()
-                    .find_map(|line| port.holder_in(line))
-                    .map_or(State::ToContainer, State::Taken),
-                None if lost => State::Missing,
-                None => State::Unknown,
+                Ok(Some(taken)) => {
+                    let holder = taken.iter().find_map(|line| port.holder_in(line));
+                    holder.map_or(State::ToContainer, State::Taken)
+                }
+                Ok(None) => State::Unknown,
+                Err(e) if is_difference(e) => State::Missing,
+                Err(e) => State::Unread(e.to_string()),
             };
             port
         };
@@ -84,6 +85,7 @@ impl Port {
             State::ToContainer | State::Unknown => String::new(),
             State::Missing => " missing".to_owned(),
             State::Taken(holder) => format!(" taken by {holder}"),
+            State::Unread(cause) => format!(", rules cannot be read: {cause}"),
         };
         format!("{host_ip}:{host_port}/{protocol} → {container_port}{state}")
     }
@@ -92,12 +94,20 @@ impl Port {
         self.state == State::Missing
     }
 
+    /// Why the port's rules cannot be read. None if they can.
+    pub fn cause(&self) -> Option<&str> {
+        match &self.state {
+            State::Unread(cause) => Some(cause),
+            _ => None,
+        }
+    }
+
     pub fn json(&self) -> Value {
         let (state, holder) = match &self.state {
             State::ToContainer => (Some("there"), None),
             State::Missing => (Some("missing"), None),
             State::Taken(holder) => (Some("taken"), Some(holder)),
-            State::Unknown => (None, None),
+            State::Unknown | State::Unread(_) => (None, None),
         };
         json!({
             "hostIP": Some(&self.host_ip).filter(|ip| !ip.is_empty()),
@@ -115,16 +125,33 @@ fn mappings(entry: &Entry) -> &[Value] {
     mappings.map(Vec::as_slice).unwrap_or_default()
 }
 
-/// The ports that newer attachments have taken. An error if the rules are not as ADD left them. None: it cannot be
-/// determined.
-fn taken(entry: &Entry) -> Option<cni::Result<Vec<String>>> {
-    let network = entry.network().ok().filter(|_| entry.is_alive() && !mappings(entry).is_empty())?;
-    let plugin = network.plugins.iter().find(|plugin| plugin.kind.as_str() == "portmap")?;
-    let mut request = json::parse(&network.request(plugin).ok()?, "the request").ok()?;
+/// The ports that newer attachments have taken. None: the container has exited, or the plugin is not portmap.
+///
+/// # Errors
+/// If the rules are not as ADD left them ([`is_difference`]), or cannot be read.
+fn taken(entry: &Entry) -> runtime::Result<Option<Vec<String>>> {
+    if mappings(entry).is_empty() || !live::exists(entry)? {
+        return Ok(None);
+    }
+    let network = entry.network()?;
+    let portmap = network.plugins.iter().find(|plugin| plugin.kind.as_str() == "portmap");
+    let Some(plugin) = portmap else { return Ok(None) };
+    let mut request = json::parse(&network.request(plugin)?, "the request")?;
     request["runtimeConfig"] = json!({"portMappings": mappings(entry)});
-    let conf = Conf::try_from(AsWritten::from(request)).ok()?;
+    let conf = Conf::try_from(AsWritten::from(request))?;
     let at = &entry.attach.attachment;
-    let ports = conf.host_ports(&entry.result().ok()?, &at.ifname).ok()??;
-    let firewall = Firewall::open(conf.backend).ok()?;
-    Some(firewall.taken(&Owner::new(&entry.network, at), &ports))
+    let Some(ports) = conf.host_ports(&entry.result()?, &at.ifname)? else { return Ok(None) };
+    let firewall = Firewall::open(conf.backend)?;
+    Ok(Some(firewall.taken(&Owner::new(&entry.network, at), &ports)?))
+}
+
+/// Whether an error of [`Firewall::taken`] reports rules that are missing or changed. The remedy in its details shows
+/// this. The iptables tools also fail with this remedy if they lack a capability.
+fn is_difference(error: &runtime::Error) -> bool {
+    error.failures().any(|failure| {
+        let (error, details) = (&failure.error, failure.error.details());
+        error.code() == Code::Internal as u32
+            && details.contains("`cnitool repair")
+            && !details.contains("CAP_NET_ADMIN")
+    })
 }

@@ -3,6 +3,7 @@
 
 mod packets;
 mod plugins;
+mod unread;
 
 use std::fs;
 

@@ -33,7 +33,11 @@ pub fn run(
             settings.network(text)?;
         }
     }
-    let graph = Graph::of(&entries, &Live::host().unwrap_or_default());
+    let host = Live::host().unwrap_or_else(|e| {
+        ui.warn(&format!("the host's links cannot be read: {e}"));
+        Live::default()
+    });
+    let graph = Graph::of(&entries, &host);
     if ui.json() {
         return ui.print_json(&graph.json());
     }

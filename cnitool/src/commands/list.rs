@@ -7,6 +7,7 @@ use serde_json::{Value, json};
 
 use crate::cli::Listed;
 use crate::known;
+use crate::live;
 use crate::network_dirs;
 use crate::runtimes;
 use crate::settings::Settings;
@@ -129,15 +130,18 @@ fn attachments_table(entries: &[Entry]) -> Table {
         Table::new(["NETWORK", "INTERFACE", "RUNTIME", "CONTAINER", "ADDRESSES", "NAMESPACE", "AGE"]);
     for entry in entries {
         let netns = entry.attach.netns.as_ref().map(|path| path.display().to_string()).unwrap_or_default();
-        let style = if entry.is_alive() { Style::Plain } else { Style::Bad };
-        let gone = if entry.is_alive() { "" } else { " (gone)" };
+        let (style, state) = match live::exists(entry) {
+            Ok(true) => (Style::Plain, String::new()),
+            Ok(false) => (Style::Bad, " (gone)".to_owned()),
+            Err(e) => (Style::Warning, format!(" (cannot be read: {e})")),
+        };
         table.row([
             (entry.network.to_string(), Style::Name),
             (entry.attach.attachment.ifname.to_string(), Style::Plain),
             (runtimes::name(runtimes::of_attachment(entry)).to_owned(), Style::Plain),
             (entry.attach.attachment.container.to_string(), Style::Plain),
             (addresses(entry).join("\n"), Style::Plain),
-            (format!("{netns}{gone}"), style),
+            (format!("{netns}{state}"), style),
             (age(entry.added), Style::Dim),
         ]);
     }
@@ -150,7 +154,7 @@ fn attachment_json(entry: &Entry) -> Value {
         "containerID": entry.attach.attachment.container.as_str(),
         "ifname": entry.attach.attachment.ifname.as_str(),
         "netns": entry.attach.netns,
-        "alive": entry.is_alive(),
+        "alive": live::exists(entry).ok(),
         "runtime": runtimes::of_attachment(entry),
         "addresses": addresses(entry),
     })

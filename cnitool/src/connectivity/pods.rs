@@ -111,7 +111,7 @@ impl Pod {
 
     /// The current state of its namespace in the kernel.
     pub fn link(&self) -> Option<Link> {
-        Live::at(self.attach.netns.as_deref()?)?.link(IFNAME).cloned()
+        Live::at(self.attach.netns.as_deref()?).ok()??.link(IFNAME).cloned()
     }
 }
 

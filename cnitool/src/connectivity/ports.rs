@@ -81,7 +81,7 @@ fn connects(server: &Pod, from: &NetNs, to: SocketAddr) -> io::Result<()> {
 
 /// An address of the host that is not the network's own gateway. None: the host has no other address.
 fn host_address(is_v4: bool, a: &Pod) -> Option<IpAddr> {
-    let live = Live::host()?;
+    let live = Live::host().ok()?;
     let is_usable = |ip: &IpAddr| {
         let is_local = matches!(ip, IpAddr::V6(ip) if ip.is_unicast_link_local());
         ip.is_ipv4() == is_v4 && !ip.is_loopback() && !is_local

@@ -1,39 +1,82 @@
 //! Attachments: whether the host still has the interfaces, addresses and rules that ADD created.
 
-use runtime::Result;
+use std::path::PathBuf;
+
+use cni::{Command, exec};
+use runtime::{Entry, Network, Result};
 
 use super::host::label;
 use super::{Finding, Host};
+use crate::live;
+use crate::settings::Settings;
 
-/// Attachments for which CHECK reports an error.
+/// Attachments for which CHECK reports an error, and attachments for which CHECK cannot be called.
 pub fn check(host: &Host<'_>) -> Result<Vec<Finding>> {
-    let mut findings = Vec::new();
-    for entry in host.alive() {
-        let Ok(network) = entry.network() else { continue };
-        let configured = host.networks.iter().find(|one| one.network.name == network.name);
-        let settings = configured.map_or(host.settings, |one| &one.settings);
-        let Err(error) = settings.runtime.check(&network, &entry.attach) else { continue };
-        let text = error.to_string();
-        let details: Vec<&str> = error.failures().map(|failure| failure.error.details()).collect();
-        let is_rules = format!("{text} {}", details.join(" ")).contains("cnitool repair");
-        let remedy = if is_rules {
-            format!("run `cnitool repair {}`", entry.network)
-        } else {
-            "restart the container, so that its runtime calls DEL and ADD".to_owned()
-        };
-        findings.push(Finding::error(label(entry), format!("CHECK failed: {text}"), remedy));
-    }
-    Ok(findings)
+    let check = |entry: &Entry| match live::exists(entry) {
+        Ok(true) => check_entry(host, entry),
+        Ok(false) => None,
+        Err(e) => Some(Finding::unread(label(entry), format!("its namespace cannot be read: {e}"))),
+    };
+    Ok(host.entries.iter().filter_map(check).collect())
 }
 
-/// Files of caches that are not results of ADD.
+fn check_entry(host: &Host<'_>, entry: &Entry) -> Option<Finding> {
+    let network = match entry.network() {
+        Ok(network) => network,
+        Err(e) => {
+            let cause = format!("CHECK was not called: the cached configuration cannot be read: {e}");
+            return Some(Finding::warning(
+                label(entry),
+                cause,
+                "restart the container: ADD writes the cache again",
+            ));
+        }
+    };
+    // The specification has no CHECK for older versions.
+    if network.version < Command::Check.since() || network.disable_check {
+        return None;
+    }
+    let known = host.known.iter().find(|one| one.network.name == network.name);
+    let settings = known.map_or(host.settings, |one| &one.settings);
+    if let Some(finding) = obstacle(entry, &network, settings) {
+        return Some(finding);
+    }
+    let error = settings.runtime.check_entry(entry).err()?;
+    let text = error.to_string();
+    let details: Vec<&str> = error.failures().map(|failure| failure.error.details()).collect();
+    let is_rules = format!("{text} {}", details.join(" ")).contains("cnitool repair");
+    let remedy = if is_rules {
+        format!("run `cnitool repair {}`", entry.network)
+    } else {
+        "restart the container, so that its runtime calls DEL and ADD".to_owned()
+    };
+    Some(Finding::error(label(entry), format!("CHECK failed: {text}"), remedy))
+}
+
+/// Why CHECK cannot be called, although the attachment may be complete.
+fn obstacle(entry: &Entry, network: &Network, settings: &Settings) -> Option<Finding> {
+    if entry.attach.netns.is_none() {
+        let cause = "CHECK was not called: the cache does not contain the path of the container's namespace";
+        return Some(Finding::note(label(entry), cause, "to check the attachment, restart the container"));
+    }
+    let missing = network.plugins.iter().find_map(|plugin| exec::find(&plugin.kind, &settings.path).err())?;
+    let remedy = "set CNI_PATH to the plugin directories of the container's runtime";
+    Some(Finding::warning(label(entry), format!("CHECK was not called: {missing}"), remedy))
+}
+
+/// Files of caches that are not results of ADD, and results that cannot be read.
 pub fn results(host: &Host<'_>) -> Result<Vec<Finding>> {
-    let finding = |path: &std::path::PathBuf| {
+    let damaged = |path: &PathBuf| {
         Finding::warning(
             format!("file {}", path.display()),
             "the file is damaged, or it is not a result of ADD, so its attachment cannot be checked, repaired or deleted",
             "stop the container and delete the file. `cnitool gc --dry-run` then lists the container's resources",
         )
     };
-    Ok(host.damaged.iter().map(finding).collect())
+    let unread = |entry: &Entry| {
+        let error = entry.result().err()?;
+        let cause = format!("the cached result cannot be read: {error}");
+        Some(Finding::warning(label(entry), cause, "restart the container: ADD writes the cache again"))
+    };
+    Ok(host.damaged.iter().map(damaged).chain(host.entries.iter().filter_map(unread)).collect())
 }

@@ -46,6 +46,11 @@ impl Finding {
         Self::new(Severity::Note, object, cause, remedy)
     }
 
+    /// A warning that an object could not be examined.
+    pub fn unread(object: impl Into<String>, cause: impl Into<String>) -> Self {
+        Self::warning(object, cause, "remove the cause, and run `cnitool doctor` again as root")
+    }
+
     fn new(
         severity: Severity,
         object: impl Into<String>,

@@ -22,12 +22,27 @@ pub fn nftables(host: &Host<'_>) -> Result<Vec<Finding>> {
 pub fn legacy(host: &Host<'_>) -> Result<Vec<Finding>> {
     let mut found = Vec::new();
     for tool in legacy_saves(|table| table == "filter") {
-        let Some(saved) = output(tool, &["-t", "filter"]) else { continue };
+        let Some(saved) = output(tool, &["-t", "filter"]) else {
+            found.extend(unread(host, tool));
+            continue;
+        };
         if saved.lines().any(|line| line.starts_with(":FORWARD DROP")) {
             found.extend(finding(host, &format!("{tool} filter FORWARD"), "iptables-legacy"));
         }
     }
     Ok(found)
+}
+
+/// Rules of iptables-legacy that cannot be listed.
+fn unread(host: &Host<'_>, tool: &str) -> Option<Finding> {
+    let networks = concerned(host);
+    (!networks.is_empty()).then(|| {
+        Finding::warning(
+            format!("network {}", networks.join(", ")),
+            format!("the kernel has rules of iptables-legacy, but {tool} is not installed or fails"),
+            format!("run `{tool}`: install it if it is missing, or correct the error that it prints"),
+        )
+    })
 }
 
 /// Routed networks without a plugin that opens firewalls. If a network has one, its STATUS and CHECK report such

@@ -3,6 +3,7 @@
 use runtime::Result;
 
 use super::{Finding, Host};
+use crate::live::Live;
 
 /// Address families that containers use while the host does not forward packets of that family.
 pub fn check(host: &Host<'_>) -> Result<Vec<Finding>> {
@@ -10,11 +11,12 @@ pub fn check(host: &Host<'_>) -> Result<Vec<Finding>> {
     for (is_v4, family, key) in
         [(true, "IPv4", "net/ipv4/ip_forward"), (false, "IPv6", "net/ipv6/conf/all/forwarding")]
     {
-        if host.sysctl(key).is_none_or(|value| value != "0") {
+        if host.sysctl(key)?.is_none_or(|value| value != "0") {
             continue;
         }
+        let live = host.live()?;
         let mut networks: Vec<&str> =
-            host.alive().filter(|entry| is_routed(host, entry, is_v4)).map(|entry| &*entry.network).collect();
+            host.alive().filter(|entry| is_routed(live, entry, is_v4)).map(|entry| &*entry.network).collect();
         networks.dedup();
         if !networks.is_empty() {
             findings.push(Finding::error(
@@ -28,9 +30,9 @@ pub fn check(host: &Host<'_>) -> Result<Vec<Finding>> {
 }
 
 /// Whether the host is a container's gateway.
-fn is_routed(host: &Host<'_>, entry: &runtime::Entry, is_v4: bool) -> bool {
+fn is_routed(live: &Live, entry: &runtime::Entry, is_v4: bool) -> bool {
     let Ok(result) = entry.result() else { return false };
     let mut gateways =
         result.ips.iter().filter_map(|ip| ip.gateway).filter(|gateway| gateway.is_ipv4() == is_v4);
-    gateways.any(|gateway| host.live.addresses.iter().any(|own| own.net.ip() == gateway))
+    gateways.any(|gateway| live.addresses.iter().any(|own| own.net.ip() == gateway))
 }

@@ -1,6 +1,8 @@
 //! The state of the host that the checks examine. It is read once, before the first check.
 
 use std::collections::BTreeMap;
+use std::fs;
+use std::io::ErrorKind;
 use std::path::PathBuf;
 
 use runtime::{Entry, Network, PluginConf, Result};
@@ -17,6 +19,8 @@ pub struct Host<'a> {
     pub settings: &'a Settings,
     /// The network directories. cnitool's own directory is the first.
     pub network_dirs: Vec<NetworkDir>,
+    /// The runtimes' configuration files and network directories that cannot be read, each with the cause.
+    pub unread: Vec<String>,
     pub networks: Vec<Configured>,
     /// The networks that GC examines: also those that only Podman's driver or a cache has.
     pub known: Vec<Configured>,
@@ -24,7 +28,7 @@ pub struct Host<'a> {
     pub entries: Vec<Entry>,
     /// Files of the caches that are not results of ADD.
     pub damaged: Vec<PathBuf>,
-    pub live: Live,
+    live: cni::Result<Live>,
 }
 
 /// A network with the settings that its runtime uses.
@@ -38,7 +42,7 @@ impl<'a> Host<'a> {
     /// # Errors
     /// If a directory or a cache cannot be read.
     pub fn examine(settings: &'a Settings) -> Result<Self> {
-        let (network_dirs, _) = network_dirs::own_and_all(&settings.conf);
+        let (network_dirs, unread) = network_dirs::own_and_all(&settings.conf);
         let mut networks = BTreeMap::new();
         for dir in &network_dirs {
             for network in dir.conf.load()?.into_iter().filter_map(|file| file.network.ok()) {
@@ -52,9 +56,9 @@ impl<'a> Host<'a> {
         let known =
             known.map(|(network, plugins)| Configured { network, settings: settings.with_plugins(&plugins) });
         let known = known.collect();
-        let live = Live::host().unwrap_or_default();
+        let live = Live::host();
         let networks = networks.into_values().collect();
-        Ok(Self { settings, network_dirs, networks, known, entries, damaged, live })
+        Ok(Self { settings, network_dirs, unread, networks, known, entries, damaged, live })
     }
 
     /// The attachments whose namespaces exist.
@@ -62,9 +66,25 @@ impl<'a> Host<'a> {
         self.entries.iter().filter(|entry| entry.is_alive())
     }
 
+    /// The links, addresses and routes of the host's namespace.
+    ///
+    /// # Errors
+    /// If the kernel does not list them.
+    pub fn live(&self) -> Result<&Live> {
+        self.live.as_ref().map_err(|e| e.clone().into())
+    }
+
     /// A setting below /proc/sys. None: this kernel does not have it.
-    pub fn sysctl(&self, key: &str) -> Option<String> {
-        std::fs::read_to_string(format!("/proc/sys/{key}")).ok().map(|text| text.trim().to_owned())
+    ///
+    /// # Errors
+    /// Code 5 if the setting cannot be read.
+    pub fn sysctl(&self, key: &str) -> Result<Option<String>> {
+        let path = format!("/proc/sys/{key}");
+        match fs::read_to_string(&path) {
+            Ok(text) => Ok(Some(text.trim().to_owned())),
+            Err(e) if e.kind() == ErrorKind::NotFound => Ok(None),
+            Err(e) => Err(cni::Error::io(format!("read {path}"), &e).into()),
+        }
     }
 }
 

@@ -73,7 +73,7 @@ impl Modules {
 /// Disabled IPv6, if a network has IPv6 addresses.
 pub fn ipv6(host: &Host<'_>) -> Result<Vec<Finding>> {
     let key = "net/ipv6/conf/all/disable_ipv6";
-    let is_off = match host.sysctl(key) {
+    let is_off = match host.sysctl(key)? {
         Some(value) => value != "0",
         None => true,
     };

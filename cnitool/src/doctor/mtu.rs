@@ -1,6 +1,6 @@
 //! MTU: packets that are too large for the next link.
 
-use netlink::{Link, Netlink, RouteFilter};
+use netlink::Link;
 use runtime::{Entry, Result};
 
 use super::host::label;
@@ -9,11 +9,20 @@ use crate::live::Live;
 
 /// Containers whose MTU is larger than that of the host's end or of its bridge.
 pub fn bridge(host: &Host<'_>) -> Result<Vec<Finding>> {
+    let live = host.live()?;
     let mut findings = Vec::new();
     for entry in host.alive() {
-        let Some(own) = container_link(entry) else { continue };
+        let own = match container_link(entry) {
+            Ok(Some(own)) => own,
+            Ok(None) => continue,
+            Err(e) => {
+                findings.push(Finding::unread(label(entry), format!("its namespace cannot be read: {e}")));
+                continue;
+            }
+        };
+        // `attachments.results` reports results that cannot be read.
         let Ok(result) = entry.result() else { continue };
-        let on_host = result.host_interfaces().filter_map(|interface| host.live.link(&interface.name));
+        let on_host = result.host_interfaces().filter_map(|interface| live.link(&interface.name));
         for link in on_host.filter(|link| link.mtu < own.mtu && link.kind_name() != Some("ifb")) {
             findings.push(Finding::error(
                 label(entry),
@@ -33,15 +42,16 @@ pub fn bridge(host: &Host<'_>) -> Result<Vec<Finding>> {
 
 /// Containers whose MTU is larger than that of the host's uplink.
 pub fn uplink(host: &Host<'_>) -> Result<Vec<Finding>> {
-    let netlink = Netlink::open().map_err(cni::Error::from)?;
-    let routes = netlink.routes(RouteFilter::default()).map_err(cni::Error::from)?;
-    let default = routes.iter().filter(|route| route.dst.prefix() == 0).filter_map(|route| route.link);
+    let live = host.live()?;
+    let default = live.routes.iter().filter(|route| route.dst.prefix() == 0).filter_map(|route| route.link);
     let links: Vec<&Link> =
-        default.filter_map(|index| host.live.links.iter().find(|link| link.index == index)).collect();
+        default.filter_map(|index| live.links.iter().find(|link| link.index == index)).collect();
     let Some(uplink) = links.into_iter().min_by_key(|link| link.mtu) else { return Ok(Vec::new()) };
     let mut findings = Vec::new();
     for entry in host.alive() {
-        let Some(own) = container_link(entry).filter(|own| own.mtu > uplink.mtu) else { continue };
+        // `mtu.bridge` reports namespaces that cannot be read.
+        let own = container_link(entry).ok().flatten();
+        let Some(own) = own.filter(|own| own.mtu > uplink.mtu) else { continue };
         findings.push(Finding::warning(
             label(entry),
             format!(
@@ -54,7 +64,8 @@ pub fn uplink(host: &Host<'_>) -> Result<Vec<Finding>> {
     Ok(findings)
 }
 
-fn container_link(entry: &Entry) -> Option<Link> {
-    let live = Live::at(entry.attach.netns.as_deref()?)?;
-    live.link(&entry.attach.attachment.ifname).cloned()
+/// The attachment's interface in the container. None if it does not exist.
+fn container_link(entry: &Entry) -> cni::Result<Option<Link>> {
+    let live = entry.attach.netns.as_deref().map_or(Ok(None), Live::at)?;
+    Ok(live.and_then(|live| live.link(&entry.attach.attachment.ifname).cloned()))
 }

@@ -93,12 +93,15 @@ pub fn version(host: &Host<'_>) -> Result<Vec<Finding>> {
     Ok(findings)
 }
 
-/// Runtimes whose plugin directories do not contain the plugins of their networks.
+/// Runtimes whose plugin directories do not contain the plugins of their networks. Configurations and network directories
+/// of runtimes that cannot be read.
 pub fn path(host: &Host<'_>) -> Result<Vec<Finding>> {
-    let (runtimes, problems) = host_runtimes::of_host(Path::new("/"));
-    let remedy = "correct the file: cnitool cannot read the runtime's directories from it";
+    let (runtimes, _) = host_runtimes::of_host(Path::new("/"));
+    let remedy =
+        "correct the file or the directory: without it, doctor does not examine all networks of the runtime";
+    let unread = host.unread.iter();
     let mut findings: Vec<Finding> =
-        problems.into_iter().map(|problem| Finding::warning("runtimes", problem, remedy)).collect();
+        unread.map(|problem| Finding::warning("runtimes", problem, remedy)).collect();
     for runtime in runtimes.into_iter().filter(|runtime| runtime.is_present && runtime.runs_plugins) {
         for configured in host.networks.iter().filter(|one| is_in(one, &runtime.networks)) {
             let is_missing = |kind: &PluginType| exec::find(kind, &runtime.plugins).is_err();

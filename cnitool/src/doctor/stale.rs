@@ -2,7 +2,8 @@
 
 use std::collections::BTreeMap;
 
-use runtime::Result;
+use cni::NetworkName;
+use runtime::{Error, Result};
 
 use super::{Finding, Host};
 use crate::cleanup::{Plan, PlanOptions};
@@ -12,8 +13,13 @@ pub fn check(host: &Host<'_>) -> Result<Vec<Finding>> {
     let mut findings = Vec::new();
     for one in host.known.iter().filter(|one| !one.network.disable_gc) {
         let name = &one.network.name;
-        // If a plugin cannot list its resources, STATUS and CHECK of a configured network report why.
-        let Ok(plan) = Plan::make(&one.network, &PlanOptions::default(), &one.settings) else { continue };
+        let plan = match Plan::make(&one.network, &PlanOptions::default(), &one.settings) {
+            Ok(plan) => plan,
+            Err(e) => {
+                findings.push(unread(name, &e));
+                continue;
+            }
+        };
         let mut kinds: BTreeMap<&str, usize> = BTreeMap::new();
         kinds.extend(Some(("attachment", plan.delete.len())).filter(|(_, count)| *count > 0));
         plan.removed.iter().for_each(|resource| *kinds.entry(&resource.kind).or_default() += 1);
@@ -36,6 +42,10 @@ pub fn check(host: &Host<'_>) -> Result<Vec<Finding>> {
         }
     }
     Ok(findings)
+}
+
+fn unread(name: &NetworkName, error: &Error) -> Finding {
+    Finding::unread(format!("network {name}"), format!("stale resources cannot be listed: {error}"))
 }
 
 fn counted(kinds: &BTreeMap<&str, usize>) -> String {

@@ -24,7 +24,8 @@ pub struct Graph {
 pub struct Container {
     pub id: String,
     pub netns: String,
-    pub alive: bool,
+    /// Whether the namespace exists. None: the namespace cannot be read.
+    pub alive: Option<bool>,
     pub runtime: Option<&'static str>,
     pub interfaces: Vec<Interface>,
 }
@@ -56,9 +57,13 @@ impl Graph {
             let netns =
                 entry.attach.netns.as_ref().map(|path| path.display().to_string()).unwrap_or_default();
             let key = (entry.attach.attachment.container.to_string(), netns);
-            let inside = entry.attach.netns.as_deref().and_then(Live::at);
-            known.insert(key.clone(), (inside.is_some(), runtimes::of_attachment(entry)));
-            let interface = graph.interface(entry, host, inside.as_ref());
+            let inside = entry.attach.netns.as_deref().map_or(Ok(None), Live::at);
+            let alive = inside.as_ref().ok().map(Option::is_some);
+            known.insert(key.clone(), (alive, runtimes::of_attachment(entry)));
+            let mut interface = graph.interface(entry, host, inside.as_ref().ok().and_then(Option::as_ref));
+            if alive.is_none() {
+                interface.state = "unknown";
+            }
             containers.entry(key).or_default().push(interface);
         }
         let container = |((id, netns), mut interfaces): ((String, String), Vec<Interface>)| {

@@ -165,7 +165,7 @@ fn interface_lines(interface: &Interface) -> Vec<Line> {
 }
 
 fn container_title(container: &Container) -> String {
-    let gone = if container.alive { "" } else { " (gone)" };
+    let gone = if container.alive == Some(false) { " (gone)" } else { "" };
     format!("{}{gone}", container.title())
 }
 

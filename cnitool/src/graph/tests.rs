@@ -28,7 +28,7 @@ fn graph() -> Graph {
     let container = |id: &str, alive, interfaces| Container {
         id: id.into(),
         netns: "/run/netns/x".into(),
-        alive,
+        alive: Some(alive),
         runtime: (!alive).then_some("Podman"),
         interfaces,
     };

@@ -32,7 +32,7 @@ fn branch(container: &Container, interface: &Interface, last: bool, ui: &Ui) -> 
     let state = ui.styled(style(interface.state), interface.state);
     let name = ui.styled(Style::Name, &interface.title());
     let addresses: String = interface.addresses.iter().map(|address| format!("{address} ")).collect();
-    let gone = if container.alive { String::new() } else { ui.styled(Style::Bad, " (gone)") };
+    let gone = if container.alive == Some(false) { ui.styled(Style::Bad, " (gone)") } else { String::new() };
     let place = format!("{}{gone}, network {}", container.title(), interface.network);
     let mut text = format!("{knee}{host_end} {name} {state} {addresses}in {place}\n");
     for port in &interface.ports {

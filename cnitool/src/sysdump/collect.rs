@@ -45,16 +45,16 @@ pub fn all(settings: &Settings) -> Result<Vec<(String, Content)>> {
         ("runtimes.txt".to_owned(), Content::Text(lines(&host_runtimes::of_host(Path::new("/")).0))),
         ("doctor.json".to_owned(), Content::Json(findings(&host))),
         ("settings.json".to_owned(), Content::Json(sysctls(&host))),
-        ("host/links.txt".to_owned(), Content::Text(state(&host.live))),
+        ("host/links.txt".to_owned(), Content::Text(host.live().map_or_else(unread, state))),
     ];
     files.extend(configurations(&host)?);
     for entry in &host.entries {
         let at = &entry.attach.attachment;
         let name = format!("{}-{}-{}", entry.network, at.container, at.ifname);
         files.push((format!("results/{name}.json"), Content::Json(result(entry))));
-        if let Some(live) = entry.attach.netns.as_deref().and_then(Live::at) {
-            files.push((format!("containers/{name}.txt"), Content::Text(state(&live))));
-        }
+        let inside = entry.attach.netns.as_deref().map_or(Ok(None), Live::at);
+        let inside = inside.map_or_else(|e| Some(unread(e.into())), |live| live.as_ref().map(state));
+        files.extend(inside.map(|text| (format!("containers/{name}.txt"), Content::Text(text))));
     }
     files.extend(rules());
     files.extend(journal().map(|text| ("logs/journal.txt".to_owned(), Content::Text(text))));
@@ -80,7 +80,7 @@ fn findings(host: &Host<'_>) -> Value {
 fn sysctls(host: &Host<'_>) -> Value {
     SETTINGS
         .iter()
-        .map(|key| ((*key).to_owned(), host.sysctl(key).into()))
+        .map(|key| ((*key).to_owned(), host.sysctl(key).ok().flatten().into()))
         .collect::<serde_json::Map<_, Value>>()
         .into()
 }
@@ -119,6 +119,10 @@ fn result(entry: &Entry) -> Value {
 fn state(live: &Live) -> String {
     let parts = [lines(&live.links), lines(&live.addresses), lines(&live.routes), lines(&live.qdiscs)];
     parts.join("\n")
+}
+
+fn unread(error: runtime::Error) -> String {
+    format!("cannot be read: {error}\n")
 }
 
 fn lines(items: &[impl Debug]) -> String {
