@@ -172,3 +172,25 @@ fn tables_that_cannot_be_listed_do_not_count_as_missing() {
     let left = lab.host().sh("iptables-legacy-save; ip6tables-legacy-save");
     assert!(!left.contains("CNI-"), "{left}");
 }
+
+/// A rootless engine that creates the network namespace before it maps users: the list belongs to the host's root.
+#[test]
+fn a_list_of_tables_that_a_rootless_engine_may_not_read_counts_as_empty() {
+    beyond_reference!("rules-by-attachment");
+    let lab = Lab::new();
+    let pod = lab.container("pod");
+    let mut bridge = dual_stack();
+    bridge["type"] = json!("bridge");
+    bridge["ipMasq"] = json!(true);
+    let plugins = json!([bridge, {"type": "firewall"}]);
+    let network = lab.chain(json!({"cniVersion": "1.1.0", "name": "net", "plugins": plugins})).each(|call| {
+        let names = ["/proc/thread-self/net/ip_tables_names", "/proc/thread-self/net/ip6_tables_names"];
+        let refused = ["strace", "-qo", "/dev/null", "-e", "inject=?open,openat:error=EACCES"];
+        let argv = [&refused[..], &["-P", names[0], "-P", names[1]]].concat();
+        call.under(&argv.into_iter().map(str::to_owned).collect::<Vec<_>>())
+    });
+    let result = network.add(&pod, "eth0").ok_result();
+    network.check(&pod, "eth0", &result).iter().for_each(Outcome::ok);
+    network.del(&pod, "eth0", &result).iter().for_each(Outcome::ok);
+    assert_eq!(lab.host().ruleset(), "");
+}

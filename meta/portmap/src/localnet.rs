@@ -28,7 +28,7 @@ pub fn guard_in_nftables(
     let is_needed = ports.source_nat != SourceNat::None
         && ports.addresses.iter().any(|address| address.is_ipv4())
         && ports.mappings.iter().any(|mapping| maps_loopback(mapping.host_ip, Ipv4Addr::LOCALHOST.into()));
-    let is_needed = is_needed && backend()? == Backend::Iptables && Firewall::has_nftables();
+    let is_needed = is_needed && backend()? == Backend::Iptables && Firewall::has_nftables()?;
     Ok(is_needed.then_some(LoopbackGuard))
 }
 

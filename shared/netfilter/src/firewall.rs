@@ -80,8 +80,11 @@ impl Firewall {
     }
 
     /// Whether the kernel has nf_tables, whichever backend was chosen.
-    pub fn has_nftables() -> bool {
-        Nft::open().is_ok()
+    ///
+    /// # Errors
+    /// If nf_tables cannot be opened for another reason.
+    pub fn has_nftables() -> Result<bool> {
+        Ok(Nft::open_if_present()?.is_some())
     }
 
     /// The backend that has the rules which were installed through this firewall. It is iptables after an installation for
@@ -356,15 +359,15 @@ fn iptables_rules(all: &[OwnedRules<'_>]) -> Result<Vec<bool>> {
 
 /// Looks for the reference's rules, of both its backends and of both variants of iptables.
 struct Reference {
-    /// Opened on first use. None: the kernel has no nf_tables.
-    nft: LazyCell<Option<Nft>>,
+    /// Opened on first use. `Ok(None)`: the kernel has no nf_tables.
+    nft: LazyCell<netlink::Result<Option<Nft>>>,
     /// The kinds that were looked for, and whether the host has any of the reference's rules of that kind.
     kinds: RefCell<Vec<(Kind, bool)>>,
 }
 
 impl Default for Reference {
     fn default() -> Self {
-        Self { nft: LazyCell::new(|| Nft::open().ok()), kinds: RefCell::default() }
+        Self { nft: LazyCell::new(Nft::open_if_present), kinds: RefCell::default() }
     }
 }
 
@@ -375,7 +378,10 @@ impl Reference {
         if let Some((_, has_any)) = self.kinds.borrow().iter().find(|(known, _)| *known == kind) {
             return *has_any;
         }
-        let in_nft = self.nft.as_ref().is_some_and(|nft| nft.has_any_of_reference(kind).unwrap_or(true));
+        let in_nft = match &*self.nft {
+            Ok(nft) => nft.as_ref().is_some_and(|nft| nft.has_any_of_reference(kind).unwrap_or(true)),
+            Err(_) => true,
+        };
         let has_any = in_nft || iptables::legacy::has_any_of_reference(kind).unwrap_or(true);
         self.kinds.borrow_mut().push((kind, has_any));
         has_any
@@ -383,7 +389,8 @@ impl Reference {
 
     /// Whether the rules of an attachment exist.
     fn has(&self, (owner, rules): OwnedRules<'_>) -> Result<bool> {
-        if let (Some(nft), Some(reference)) = (&*self.nft, rules.reference()) {
+        let nft = self.nft.as_ref().map_err(|e| Error::new(Code::Internal, e.to_string()))?;
+        if let (Some(nft), Some(reference)) = (nft, rules.reference()) {
             let found = nft.has_reference(owner, reference);
             if found.map_err(|r| r.during("look for", "rules of containernetworking/plugins"))? {
                 return Ok(true);

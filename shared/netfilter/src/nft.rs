@@ -90,6 +90,17 @@ impl Nft {
         Ok(this)
     }
 
+    /// Opens a socket. `None`: the kernel has no nf_tables.
+    ///
+    /// # Errors
+    /// If it cannot be opened for another reason.
+    pub(crate) fn open_if_present() -> netlink::Result<Option<Self>> {
+        match Self::open().map_err(|r| r.during("open", "nf_tables")) {
+            Err(e) if Self::is_missing(&e) => Ok(None),
+            opened => opened.map(Some),
+        }
+    }
+
     /// Whether [`Nft::open`] failed because the kernel has no nf_tables: it supports neither the protocol nor the
     /// subsystem.
     pub(crate) fn is_missing(error: &netlink::Error) -> bool {

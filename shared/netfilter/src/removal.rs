@@ -33,11 +33,7 @@ impl Removal {
     /// only the legacy tables of iptables.
     pub fn start() -> Self {
         let settled = iptables::tools::settle();
-        let nft = match Nft::open().map_err(|r| r.during("open", "nf_tables")) {
-            Err(e) if Nft::is_missing(&e) => Ok(None),
-            opened => opened.map(Some),
-        };
-        Self { settled, nft, addresses: Vec::new() }
+        Self { settled, nft: Nft::open_if_present(), addresses: Vec::new() }
     }
 
     /// Sets the addresses of the one container whose rules are removed, if the caller knows them. The reference's rules

@@ -1,10 +1,10 @@
 //! The legacy variant of iptables. Rules of the nf_tables variant are listed and removed over netlink.
 
 use std::fs;
+use std::io::ErrorKind;
 
 use cni::{Error, Failures, Result, ResultExt};
 use netlink::{Family, RequestError, xtables};
-use system::file::missing_is_fine;
 
 use super::saved::Saved;
 use super::tools::{Tools, lock, retry};
@@ -97,10 +97,13 @@ fn has_chains(family: Family, table: &str, is_meant: impl Fn(&str) -> bool) -> R
 pub(crate) fn has_table(family: Family, table: &str) -> Result<bool> {
     let names = family.choose("ip_tables_names", "ip6_tables_names");
     let path = format!("/proc/thread-self/net/{names}");
-    // Without the legacy variant in the kernel, the file does not exist.
-    let names = missing_is_fine(fs::read_to_string(&path));
-    let names = names.map_err(|e| Error::io(format!("read {path}"), &e))?;
-    Ok(names.lines().any(|name| name == table))
+    match fs::read_to_string(&path) {
+        Ok(names) => Ok(names.lines().any(|name| name == table)),
+        // Without the legacy variant in the kernel, the file does not exist. If a rootless engine created the network namespace before its
+        // user namespace had users, the file belongs to the host's root.
+        Err(e) if matches!(e.kind(), ErrorKind::NotFound | ErrorKind::PermissionDenied) => Ok(false),
+        Err(e) => Err(Error::io(format!("read {path}"), &e)),
+    }
 }
 
 /// The tools existed when the rules were installed, and the rules can be removed when they exist again. Meanwhile, DEL
