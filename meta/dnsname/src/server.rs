@@ -101,6 +101,7 @@ pub fn ensure(network: Network, service: &Service) -> Result<Network> {
     }
     let in_force = network.service()?;
     let service = in_force.map_or_else(|| service.clone(), |in_force| in_force.extended(service));
+    let (earlier, was_running) = (network.conf()?, find(network.name())?.is_some());
     stop(&network)?;
     let network = network.make_readable()?;
     let has_resolvers = network::resolv_conf_has_directory();
@@ -110,8 +111,17 @@ pub fn ensure(network: Network, service: &Service) -> Result<Network> {
         );
     }
     network.write_conf(&service.text(&network.readable_path(), &user()?, has_resolvers))?;
-    start(&network)?;
-    Ok(network)
+    match start(&network) {
+        Ok(()) => Ok(network),
+        // Other containers need the earlier server.
+        Err(failed) if was_running => {
+            Err(match network.write_conf(&earlier).and_then(|()| start(&network)) {
+                Ok(()) => failed,
+                Err(again) => failed.and_rollback(again),
+            })
+        }
+        Err(failed) => Err(failed),
+    }
 }
 
 /// Stops the server, and its child processes that answer over TCP and may outlive it.

@@ -89,14 +89,14 @@ pub fn interface(namespace: &Namespace, expected: &Interface) -> Result<Link> {
     Ok(link)
 }
 
-/// Checks the result's addresses and routes of the interface, each route in its table. Results before 1.1.0 have no tables, and plugins
-/// such as sbr and vrf move routes: any table is then accepted.
+/// Checks the result's addresses and routes of the interface, each route in its table. Many plugins' results before 1.1.0 have no tables,
+/// and plugins such as sbr and vrf move routes: without a table, any is then accepted.
 ///
 /// # Errors
 /// If one is missing.
 pub fn addresses_and_routes<C>(sandbox: &Namespace, link: &Link, call: &Check<C>) -> Result<()> {
     let prev = &call.prev_result;
-    let own: Vec<_> = prev.ips_of(&link.name).collect();
+    let own: Vec<_> = prev.ips_of_name(&link.name).collect();
     let addresses = sandbox.nl.addresses(Some(link))?;
     if let Some(lost) = own.iter().find(|ip| !addresses.iter().any(|a| a.net == ip.address)) {
         return Err(missing(&format!("address {}", lost.address), link));
@@ -137,7 +137,7 @@ fn is_on_another(
 /// may be deleted meanwhile, so it is checked again, and the work is undone.
 ///
 /// # Errors
-/// Code 3 if the attachment does not exist; otherwise the error of `work`, and nothing is undone.
+/// Code 3 if the attachment does not exist; otherwise the error of `work` or of the second check, and nothing is undone.
 pub fn while_attached<C, T>(call: &Check<C>, work: impl FnOnce(&mut Undo) -> Result<T>) -> Result<T> {
     is_attached(call)?;
     let mut undo = Undo::new();
@@ -147,7 +147,12 @@ pub fn while_attached<C, T>(call: &Check<C>, work: impl FnOnce(&mut Undo) -> Res
             undo.commit();
             outcome
         }
-        Err(gone) => Err(undo.unwind_after(gone)),
+        Err(gone) if gone.code() == Code::UnknownContainer as u32 => Err(undo.unwind_after(gone)),
+        // The container may run. If it does not, GC removes what `work` has made.
+        Err(unknown) => {
+            undo.commit();
+            outcome.and(Err(unknown))
+        }
     }
 }
 
@@ -178,8 +183,10 @@ fn has(routes: &[netlink::Route], expected: &netlink::Route, says_tables: bool) 
     let same_number = |is: Option<u32>, expected: Option<u32>| expected.is_none() || is == expected;
     routes.iter().any(|route| {
         tables::is_same_way(route, expected)
-            && (!says_tables
-                || route.table == expected.table.filter(|id| *id != 0).or(Some(uapi::RT_TABLE_MAIN)))
+            && match expected.table.filter(|id| *id != 0) {
+                None => !says_tables || route.table == Some(uapi::RT_TABLE_MAIN),
+                table => route.table == table,
+            }
             && same_number(route.priority, expected.priority)
             && same_number(route.mtu, expected.mtu)
             && same_number(route.advmss, expected.advmss)

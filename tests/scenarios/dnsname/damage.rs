@@ -380,3 +380,27 @@ fn a_running_server_keeps_its_files_if_the_link_is_lost_and_processes_cannot_be_
     networks.del_all(&[&web, &db]);
     assert!(server_of("net").is_none() && !Path::new(TARGET).exists());
 }
+
+#[test]
+fn an_add_whose_server_does_not_start_leaves_the_earlier_server_running() {
+    beyond_reference!("dnsname");
+    let Some(dig) = Dig::here() else { return };
+    let lab = Lab::new();
+    let networks = Networks::new(&lab, &[network(&json!({}))]);
+    let (web, _) = networks.attach(&lab, "web", &[]);
+    let db = lab.container("db");
+    // The server of another network has the port of the address at which the changed server would listen.
+    let (other, elsewhere) = (
+        named("other", "br1", &[&["10.1.3.0/24"]], &json!({})),
+        named("net", "br1", &[&["10.1.3.0/24"]], &json!({})),
+    );
+    let networks = Networks::new(&lab, &[other, elsewhere]);
+    let first = lab.container("first");
+    networks.add("other", &first, "first", &[]);
+    let refused = networks.try_add("net", &db, "db", &[]);
+    assert!(!refused.succeeded() && refused.stderr.contains("Address already in use"), "{refused:?}");
+    assert!(is_known(&dig, &web, "web"));
+    networks.del("other", &first);
+    networks.del("net", &web);
+    assert_eq!(server_of("net"), None);
+}

@@ -2,7 +2,7 @@
 
 use std::net::TcpStream;
 
-use lab::{Lab, beyond_reference, until};
+use lab::{Lab, beyond_reference, under_test, until};
 use serde_json::json;
 
 use super::*;
@@ -191,4 +191,29 @@ fn a_tcp_process_that_outlives_its_server_is_replaced_and_leaves_nothing() {
     let (second, _connection) = orphan();
     networks.del_all(&[&web, &db]);
     assert!(!is_running(&second) && !Path::new(DIRECTORIES).join("net").exists());
+}
+
+#[test]
+fn a_repair_that_cannot_look_for_the_container_again_keeps_its_names() {
+    beyond_reference!("dnsname");
+    let Some(dig) = Dig::here() else { return };
+    let lab = Lab::new();
+    let networks = Networks::new(&lab, &[network(&json!({}))]);
+    let (web, _) = networks.attach(&lab, "web", &[]);
+    let path = web.path().display().to_string();
+    let (real, fake) = (&under_test().dir, Lab::plugin_dir());
+    let failing = networks.tool.clone().env("CNI_PATH", &format!("{}:{}", fake.display(), real.display()));
+    let mut failed = 0;
+    for nth in 1..=4 {
+        lab.host().sh(&format!("kill -9 {}", server_of("net").unwrap()));
+        let strace =
+            format!("strace -qqo /dev/null -P {path} -e inject=?open,openat:error=ENFILE:when={nth}");
+        lab.fake_plugin("dnsname", &format!("exec {strace} {} \"$@\"", real.join("dnsname").display()));
+        failed += u8::from(!failing.run("repair net").succeeded());
+        assert!(hosts_of("net").contains("web"), "open {nth}");
+        networks.tool.says("repair net");
+    }
+    assert!(failed > 1, "the container is looked for twice");
+    assert_eq!(dig.ask(&web, SERVERS[0], "web A").len(), 1);
+    networks.del("net", &web);
 }
