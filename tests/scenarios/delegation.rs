@@ -51,6 +51,7 @@ fn a_delegates_result_may_have_another_version_than_the_configuration() {
     for (result, configured) in [
         (format!(r#"{{"cniVersion": "0.3.1", {lists}}}"#), "1.0.0"),
         (format!(r#"{{"cniVersion": "1.0.0", {lists}}}"#), "0.4.0"),
+        (format!(r#"{{"cniVersion": "", {lists}}}"#), "0.4.0"),
         (r#"{"cniVersion": "0.2.0", "ip4": {"ip": "10.1.2.9/24"}}"#.to_owned(), "1.1.0"),
     ] {
         lab.fake_plugin("old", &format!("[ $CNI_COMMAND != ADD ] || echo '{result}'"));

@@ -126,8 +126,13 @@ fn an_interface_without_a_sandbox_in_the_result_is_the_containers_if_no_other_on
         "cniVersion": "1.0.0", "interfaces": [{"name": "eth0"}],
         "ips": [{"address": "10.1.0.2/24", "gateway": "10.1.0.1", "interface": 0}], "routes": [{"dst": "0.0.0.0/0"}],
     });
-    call.config(json!({"prevResult": result})).add().ok_result();
+    let call = call.config(json!({"prevResult": result}));
+    let result = call.add().ok_result();
     assert!(pod.sh("ip rule").contains("from 10.1.0.2 lookup 100"));
+    call.check(&result).ok();
+    pod.sh("ip link del eth0");
+    call.config(json!({"prevResult": result})).del().ok();
+    assert!(!pod.sh("ip rule").contains("10.1.0.2"));
 }
 
 #[test]

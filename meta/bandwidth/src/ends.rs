@@ -105,7 +105,7 @@ pub fn unshape(host: &Namespace, call: &Del, ifbs: &[Link]) -> Result<()> {
         let end = host_end::find(host, sandbox, container)?;
         let is_foreign = |link: &Link| ownership::is_of_another_network(link, &call.net.name);
         if is_foreign(container) || end.as_ref().is_some_and(is_foreign) {
-            return Ok(());
+            return if ifbs.is_empty() { Ok(()) } else { redirect::remove_everywhere(host, ifbs) };
         }
         failures.note(bucket::remove(&sandbox.nl, container));
         if let Some(end) = end {

@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 use std::net::IpAddr;
 
-use cni::{AddResult, Error, IpConfig, Result, Undo};
+use cni::{AddResult, Error, Result, Undo};
 use iface::{Namespace, tables};
 use ipnetwork::IpNetwork;
 use netlink::Rule;
@@ -63,15 +63,9 @@ pub fn choose(
     gateways: &[IpAddr],
 ) -> Result<Vec<Source>> {
     let rules = sandbox.nl.rules()?;
-    let mut own: Vec<&IpConfig> = result.ips_of(ifname).collect();
-    if own.is_empty() {
-        // Some plugins do not write that the interface is in the container.
-        let has_name = |ip: &&IpConfig| result.interface_of(ip).is_some_and(|one| one.name == ifname);
-        own = result.ips.iter().filter(has_name).collect();
-    }
     let mut used = None;
     let mut sources = Vec::new();
-    for ip in own {
+    for ip in result.ips_of_name(ifname) {
         let net = ip.address;
         let found = rules.iter().find(|rule| is_for(rule, net.ip()) && is_ours(rule, table));
         let chosen = match found.map(|rule| rule.table).or(table) {

@@ -1,6 +1,6 @@
 //! Conversion of results between versions of the specification. There are three forms. 0.1.0 and 0.2.0 have one address per family, with
 //! its routes. 0.3.0 to 0.4.0 have lists, and a `version` with each address; 1.0.0 and later have no `version`. Before 1.1.0 an interface
-//! has no `mtu`, and a route only `dst` and `gw`. `socketPath` and `pciID`, also of 1.1.0, are kept in 1.0.0, as in libcni.
+//! has no `mtu`. As in libcni, `socketPath` and `pciID` are written from 1.0.0 on, and all attributes of routes from 0.3.0 on.
 
 use std::net::IpAddr;
 
@@ -81,7 +81,7 @@ impl AddResult {
 /// The version that a result names, if any.
 fn version_of(result: &Value) -> crate::Result<Option<Version>> {
     match json::member(result, "cniVersion").map(|version| version.as_str()) {
-        None => Ok(None),
+        None | Some(Some("")) => Ok(None),
         Some(Some(text)) => Ok(Some(Version::parse(text)?)),
         Some(None) => Err(Error::new(Code::Decoding, "cniVersion: expected a string")),
     }

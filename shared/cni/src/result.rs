@@ -57,6 +57,16 @@ impl AddResult {
         self.ips.iter().filter(move |ip| self.interface_of(ip).is_none_or(is_own))
     }
 
+    /// Like [`AddResult::ips_of`], also if the interface's `sandbox` is missing and no interface in a container has the name: some plugins
+    /// do not write it.
+    pub fn ips_of_name(&self, name: &str) -> impl Iterator<Item = &IpConfig> {
+        let is_listed = self.container_interface(name).is_some();
+        let is_own = move |interface: &Interface| {
+            interface.name == name && (interface.sandbox.is_some() || !is_listed)
+        };
+        self.ips.iter().filter(move |ip| self.interface_of(ip).is_none_or(is_own))
+    }
+
     /// Interfaces on the host.
     pub fn host_interfaces(&self) -> impl DoubleEndedIterator<Item = &Interface> {
         self.interfaces.iter().filter(|interface| interface.sandbox.is_none())

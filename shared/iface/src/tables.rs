@@ -144,9 +144,9 @@ fn is_same_net(one: IpNetwork, other: IpNetwork) -> bool {
     (one.network(), one.prefix()) == (other.network(), other.prefix())
 }
 
-/// Sets the table of each moved route in the result. Before 1.1.0 a result has no tables.
+/// Sets the table of each moved route in the result.
 pub fn report(result: &mut AddResult, link: &Link, moved: &[Route]) {
-    let ips: Vec<IpConfig> = result.ips_of(&link.name).cloned().collect();
+    let ips: Vec<IpConfig> = result.ips_of_name(&link.name).cloned().collect();
     let own: Vec<&IpConfig> = ips.iter().collect();
     for listed in &mut result.routes {
         let expected = apply::kernel_route(link, listed, &own);
@@ -163,12 +163,12 @@ pub fn report(result: &mut AddResult, link: &Link, moved: &[Route]) {
 /// If the kernel refuses to list routes.
 pub fn lost(sandbox: &Namespace, link: &Link, table: u32, result: &AddResult) -> Result<Vec<Route>> {
     let main = of_link(sandbox, link, Some(uapi::RT_TABLE_MAIN))?;
-    let own: Vec<&IpConfig> = result.ips_of(&link.name).collect();
+    let own: Vec<&IpConfig> = result.ips_of_name(&link.name).collect();
     let is_own = |gateway| own.iter().any(|ip| ip.address.contains(gateway));
     let listed = result
         .routes
         .iter()
-        .filter(|route| route.table.is_none_or(|of| [table, uapi::RT_TABLE_MAIN].contains(&of)));
+        .filter(|route| route.table.is_none_or(|of| [0, table, uapi::RT_TABLE_MAIN].contains(&of)));
     let expected = listed
         .map(|route| Route { table: Some(uapi::RT_TABLE_MAIN), ..apply::kernel_route(link, route, &own) });
     let own = expected.filter(|expected| expected.gateway.is_some_and(is_own));
@@ -177,5 +177,5 @@ pub fn lost(sandbox: &Namespace, link: &Link, table: u32, result: &AddResult) ->
 
 /// Addresses of a container's interface in a result.
 pub fn addresses_of<'a>(result: &'a AddResult, ifname: &'a str) -> impl Iterator<Item = IpAddr> + 'a {
-    result.ips_of(ifname).map(|ip| ip.address.ip())
+    result.ips_of_name(ifname).map(|ip| ip.address.ip())
 }
