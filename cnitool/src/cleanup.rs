@@ -254,6 +254,9 @@ impl Plan {
         // A successful DEL has removed these attachments from the cache.
         cached.stale.extend(self.delete.iter().cloned());
         let (running, namespaces) = (RunningPlugins::scan(), &namespaces);
+        if namespaces.may_miss_processes() || running.may_miss_processes() {
+            cached.keep_unseen();
+        }
         // With `caches_are_complete: false`, a container without evidence of its death is `Untraceable`. That does not stop
         // the removal, which the plan has already decided. This check only finds containers that are alive again.
         let host = Host { cached: &cached, namespaces, running: &running, caches_are_complete: false };
@@ -273,12 +276,15 @@ impl Plan {
     /// Returns the plan, and whether it is settled: false while the kernel may still be removing links.
     fn examine(network: &Network, options: &PlanOptions, settings: &Settings) -> Result<(Self, bool)> {
         let running = RunningPlugins::scan();
-        let cached = CachedAttachments::of(network, options, settings)?;
+        let mut cached = CachedAttachments::of(network, options, settings)?;
         let listed =
             settings.runtime.survey_with(network, cached.stale.iter().chain(&cached.stale_elsewhere));
         listed.outcome?;
         // A plugin may have ended, or have been started, while the plugins listed their resources.
         let (namespaces, running) = (orphaned::scan(options)?, running.and(RunningPlugins::scan()));
+        if namespaces.may_miss_processes() || running.may_miss_processes() {
+            cached.keep_unseen();
+        }
         let paths = cached.alive.iter().filter_map(|entry| entry.attach.netns.as_deref());
         let caches_are_complete = namespaces.are_all_at(paths);
         let host = Host { cached: &cached, namespaces: &namespaces, running: &running, caches_are_complete };

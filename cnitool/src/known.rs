@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::path::PathBuf;
 
 use cni::NetworkName;
-use runtime::{Entry, Network, Result};
+use runtime::{ConfDir, Entry, Network, Result};
 
 use crate::network_dirs::{self, NetworkDir};
 use crate::settings::Settings;
@@ -50,6 +50,18 @@ pub fn networks(dirs: &[NetworkDir], entries: &[Entry]) -> Result<BTreeMap<Netwo
         networks.entry(network.name.clone()).or_insert((network, Vec::new()));
     }
     Ok(networks)
+}
+
+/// The invalid files in these directories.
+///
+/// # Errors
+/// If a directory cannot be read.
+pub fn invalid_files<'a>(dirs: impl IntoIterator<Item = &'a ConfDir>) -> Result<Vec<PathBuf>> {
+    let mut invalid = Vec::new();
+    for dir in dirs {
+        invalid.extend(dir.load()?.into_iter().filter(|file| file.network.is_err()).map(|file| file.file));
+    }
+    Ok(invalid)
 }
 
 /// The attachments of all caches, and the files that are not results.

@@ -10,9 +10,9 @@ use serde_json::{Map, Value};
 use sha2::{Digest, Sha512};
 
 use crate::cli::{Common, Names};
-use crate::network_dirs;
 use crate::trace::Traced;
 use crate::ui::Ui;
+use crate::{known, network_dirs};
 
 /// The default of CNI_PATH: the directories in which ferrule-install and packages of the reference place plugins.
 const PLUGIN_PATH: &str = "/opt/cni/bin:/usr/lib/cni:/usr/libexec/cni";
@@ -66,19 +66,31 @@ impl Settings {
         })
     }
 
-    /// Finds a network to detach containers from it. If its file was deleted, uses the configuration of Podman's
-    /// driver, or the one in the cache of its attachments.
-    pub fn network_or_cached(&self, name: &str, ui: &Ui) -> runtime::Result<Network> {
-        let of_driver = || network_dirs::of_driver().conf.find(name);
-        self.network(name).or_else(|missing| of_driver().map_err(|_| missing)).or_else(|missing| {
+    /// Finds a network of a file, of this or of Podman's driver.
+    fn network_of_file(&self, name: &str) -> runtime::Result<Network> {
+        self.network(name).or_else(|missing| network_dirs::of_driver().conf.find(name).map_err(|_| missing))
+    }
+
+    /// Finds a network to detach containers from it. If its file was deleted, uses the configuration in the cache of one of its
+    /// attachments. Returns whether it did.
+    pub fn network_or_cached(&self, name: &str, ui: &Ui) -> runtime::Result<(Network, bool)> {
+        self.network_of_file(name).map(|network| (network, false)).or_else(|missing| {
             let known = self.runtime.results().list()?;
             let cached = known.iter().find(|entry| entry.network.as_str() == name);
             let network = cached.and_then(|entry| entry.network().ok()).ok_or(missing)?;
-            ui.warn(&format!(
-                "network {name} has no configuration file: using the configuration of its last ADD"
-            ));
-            Ok(network)
+            ui.warn(&format!("network {name} has no configuration file: using the configuration of the ADD"));
+            Ok((network, true))
         })
+    }
+
+    /// Like [`Settings::network_or_cached`], for a GC. Fails if a file is invalid: it may be this network's, and disable GC.
+    pub fn network_to_collect(&self, name: &str, ui: &Ui) -> runtime::Result<Network> {
+        let is_uncertain =
+            !name.contains('/') && !known::invalid_files(std::slice::from_ref(&self.conf))?.is_empty();
+        if is_uncertain {
+            return self.network_of_file(name);
+        }
+        self.network_or_cached(name, ui).map(|(network, _)| network)
     }
 }
 

@@ -409,8 +409,12 @@ fn gc_also_works_for_networks_of_old_versions() {
         tool.says(&format!("add net old --container-id old -p 8092:80 {ELSEWHERE}"));
         gone.vanish();
         lab.host().wait_until("the pair is gone", |host| host.ip("link show master br0").is_empty());
-        tool.says("gc --all");
-        assert!(leases().is_empty() && !rules(&lab).contains("net/old/"), "{version}: {}", rules(&lab));
+        let said = tool.run("gc --all");
+        assert!(
+            leases().is_empty() && !rules(&lab).contains("net/old/"),
+            "{version}: {said:?} {}",
+            rules(&lab)
+        );
     }
 }
 
@@ -491,4 +495,98 @@ fn gc_deletes_old_incomplete_files_of_the_cache() {
     ));
     lab.cnitool().says("gc --all");
     assert_eq!(lab.host().sh(&format!("ls -A {results} | grep new")), ".new.7.0.net-young-eth0\n");
+}
+
+/// The path of a namespace leads to a process, as in the caches of nerdctl and `ctr`.
+#[test]
+fn a_gc_that_does_not_see_all_processes_keeps_attachments_whose_namespace_is_that_of_a_process() {
+    beyond_reference!("gc");
+    let lab = Lab::new();
+    let pod = lab.container("pod");
+    cable(&lab);
+    let plugin = json!({"type": "macvlan", "master": "cable", "ipam": host_local(&[&["10.204.9.0/24"]])});
+    lab.configure("10-net.conflist", &network("1.1.0", &json!([plugin])));
+    let tool = lab.cnitool();
+    let mut process = sleeper(&lab, "pod");
+    tool.says(&format!("add net /proc/{}/ns/net --container-id pod", process.id()));
+    let elsewhere = ["unshare", "--pid", "--fork", "--mount-proc"].map(str::to_owned);
+    tool.clone().under(&elsewhere).says("gc net");
+    assert_eq!(leases(), ["10.204.9.2"], "the address of a running container was released");
+    process.kill().unwrap();
+    process.wait().unwrap();
+    pod.vanish();
+    tool.says("gc net");
+    assert!(leases().is_empty());
+}
+
+#[test]
+fn a_lease_stays_if_the_addresses_of_a_namespace_cannot_be_read() {
+    beyond_reference!("gc");
+    let lab = Lab::new();
+    let pod = lab.container("pod");
+    cable(&lab);
+    let plugin = json!({"type": "macvlan", "master": "cable", "ipam": host_local(&[&["10.204.7.0/24"]])});
+    lab.configure("10-net.conflist", &network("1.1.0", &json!([plugin])));
+    let tool = lab.cnitool();
+    // The container's id is nowhere else on the host.
+    tool.says(&format!("add net {} --container-id unknown {ELSEWHERE}", pod.id));
+    let unread = ["strace", "-f", "-qqo", "/dev/null", "-e", "inject=setns:error=ENFILE"].map(str::to_owned);
+    tool.clone().under(&unread).run("gc net");
+    assert_eq!(leases(), ["10.204.7.2"], "the address of a running container was released");
+}
+
+/// A plugin that lists a toy and cannot remove it.
+const STUBBORN: &str = r#"request=$(cat)
+    case $1$request in
+    collect*'"dryRun":true'*) echo '{"things": [{"kind": "toy", "containerID": "pod", "ifname": "eth0", "address": "10.204.6.2"}]}' ;;
+    collect*) echo '{"code": 111, "msg": "it is stuck"}'; exit 1 ;;
+    esac
+    [ "$CNI_COMMAND" != ADD ] || echo '{"cniVersion": "1.1.0"}'"#;
+
+#[test]
+fn a_failed_gc_reports_as_removed_only_what_it_has_removed() {
+    beyond_reference!("gc");
+    let lab = Lab::new();
+    lab.fake_plugin("stubborn", STUBBORN);
+    let pod = lab.container("pod");
+    let plugins = json!([{"type": "stubborn"}, bridge("10.204.6.0/24")]);
+    lab.configure("10-net.conflist", &network("1.1.0", &plugins));
+    let tool = lab.cnitool();
+    tool.says(&format!("add net pod --container-id pod {ELSEWHERE}"));
+    pod.vanish();
+    lab.host().wait_until("the pair is gone", |host| host.ip("link show master br0").is_empty());
+    assert!(dry_run(&tool)[0].iter().any(|one| one.starts_with("toy")));
+    let failed = tool.run("gc net --output json");
+    let report: Value = serde_json::from_str(&failed.stdout).unwrap();
+    let things = listed(&report["things"]);
+    assert!(!failed.succeeded() && failed.stderr.contains("it is stuck"), "{failed:?}");
+    assert!(things.iter().any(|one| one.starts_with("lease")), "{things:?}");
+    assert!(!things.iter().any(|one| one.starts_with("toy")), "{things:?}");
+    assert!(leases().is_empty());
+}
+
+/// It may be that of the network, and have `disableGC`.
+#[test]
+fn a_network_of_a_cache_is_not_collected_while_a_configuration_file_is_invalid() {
+    beyond_reference!("gc");
+    let lab = Lab::new();
+    let pod = lab.container("pod");
+    lab.configure("10-net.conflist", &network("1.1.0", &json!([bridge("10.204.5.0/24")])));
+    let tool = lab.cnitool();
+    tool.says("add net pod --container-id pod");
+    pod.vanish();
+    let file = "/etc/cni/net.d/10-net.conflist";
+    fs::write(file, r#"{"cniVersion": "1.1.0", "name": "net", "disableGC": true, "plugins": [}"#).unwrap();
+    let all = tool.run("gc --all");
+    assert!(
+        all.stderr
+            .contains(&format!("network net: GC is skipped, because its configuration may be in {file}")),
+        "{all:?}"
+    );
+    let one = tool.run("gc net");
+    assert!(!one.succeeded() && one.stderr.contains(file), "{one:?}");
+    assert_eq!(leases().len(), 1);
+    fs::remove_file(file).unwrap();
+    tool.says("gc --all");
+    assert!(leases().is_empty());
 }

@@ -1,5 +1,6 @@
 //! cnitool: commands by operators, and calls of scripts for the reference's cnitool.
 
+use std::collections::BTreeSet;
 use std::fs;
 use std::os::unix::process::ExitStatusExt;
 use std::path::{Path, PathBuf};
@@ -765,6 +766,114 @@ fn ports_without_rules_are_shown_as_missing_and_check_names_the_remedy() {
     assert!(tool.says("repair net").is_empty(), "it prints what it repaired");
 }
 
+/// cnitool, whose system calls fail as strace(1) injects errors.
+fn failing(tool: &Tool, arguments: &[&str]) -> Tool {
+    let strace: Vec<String> = ["strace", "-qo", "/dev/null"]
+        .iter()
+        .chain(arguments)
+        .map(|argument| (*argument).to_owned())
+        .collect();
+    tool.clone().under(&strace)
+}
+
+/// The attachment that `show` prints, and the exit code.
+#[track_caller]
+fn shown(tool: &Tool) -> (Value, Option<i32>) {
+    let outcome = tool.run("show --output json");
+    let json: Value = serde_json::from_str(&outcome.stdout).unwrap_or_else(|e| panic!("{e}: {outcome:#?}"));
+    (json[0].clone(), outcome.exit)
+}
+
+#[test]
+fn a_namespace_that_cannot_be_read_is_not_shown_as_missing() {
+    let lab = Lab::new();
+    let pod = lab.container("pod");
+    lab.configure("10-net.conflist", &pods("1.0.0", "10.1.2.0/24"));
+    let tool = lab.cnitool();
+    tool.says("add net pod --container-id web1");
+    let path = pod.path().to_str().unwrap();
+    let cases = [
+        (vec!["-P", path, "-e", "inject=?open,openat:error=EMFILE"], "Too many open files"),
+        (vec!["-e", "inject=setns:error=EPERM"], "requires CAP_SYS_ADMIN"),
+    ];
+    for (arguments, cause) in cases {
+        let unread = failing(&tool, &arguments);
+        let (shown, exit) = shown(&unread);
+        assert_eq!(exit, Some(4), "{shown:#}");
+        assert_eq!(shown["alive"], Value::Null, "{shown:#}");
+        let states: Vec<&Value> =
+            shown["interfaces"].as_array().unwrap().iter().map(|interface| &interface["state"]).collect();
+        assert_eq!(states[0], "up", "{shown:#}");
+        assert_eq!(states[2], &Value::Null, "{shown:#}");
+        assert_eq!(shown["addresses"][0]["there"], Value::Null, "{shown:#}");
+        assert!(shown["unread"][0].as_str().unwrap().contains(cause), "{shown:#}");
+        let text = unread.run("show").stdout;
+        assert!(text.contains("the namespace cannot be read") && text.contains(cause), "{text}");
+        assert!(text.contains(&format!("namespace {path} unknown")) && !text.contains("missing"), "{text}");
+        let graph = unread.says("graph");
+        assert!(graph.contains("eth0 unknown") && !graph.contains("gone"), "{graph}");
+        assert_eq!(unread.json("graph")["containers"][0]["alive"], Value::Null);
+    }
+    let hidden = ["-P", path, "-e", "inject=?stat,?statx,?newfstatat,?fstatat64:error=EACCES"];
+    let hidden = failing(&tool, &hidden);
+    assert_eq!(hidden.json("list attachments")[0]["alive"], Value::Null);
+    assert!(hidden.says("list attachments").contains("cannot be read"));
+}
+
+/// Sockets list the links of the host and of the container, the rules, and the rules of host ports.
+#[test]
+fn links_and_rules_that_cannot_be_read_are_not_shown_as_missing() {
+    beyond_reference!("rules-by-attachment");
+    let lab = Lab::new();
+    lab.container("pod");
+    lab.configure("10-net.conflist", &with_ports("net", "br0", "10.1.2.0/24"));
+    let tool = lab.cnitool();
+    tool.says("add net pod -p 8080:80");
+    let mut unread = BTreeSet::new();
+    for nth in 1..=8 {
+        let inject = format!("inject=socket:error=EMFILE:when={nth}");
+        let failing = failing(&tool, &["-e", &inject]);
+        let (json, exit) = shown(&failing);
+        let causes = json["unread"].as_array().unwrap();
+        if causes.is_empty() {
+            // This socket is not necessary.
+            assert_eq!((exit, &json["ports"][0]["state"]), (Some(0), &json!("there")), "{inject}: {json:#}");
+            continue;
+        }
+        assert_eq!(exit, Some(4), "{inject}: {json:#}");
+        assert!(!json.to_string().contains("\"gone\"") && json["ports"][0]["state"] != "missing", "{json:#}");
+        assert!(json["rules"] != json!([]) && json["addresses"][0]["there"] != false, "{json:#}");
+        unread.extend(
+            causes.iter().filter_map(|cause| cause.as_str()?.split(" cannot").next().map(str::to_owned)),
+        );
+        let text = failing.run("show");
+        assert!(!text.stdout.contains("missing") && text.stdout.contains("Too many open files"), "{text:#?}");
+        assert!(!text.stderr.contains("cnitool repair"), "{text:#?}");
+    }
+    let all = ["the host's links", "the namespace", "the rules", "the rules of host ports"];
+    assert_eq!(unread, all.map(str::to_owned).into());
+}
+
+#[test]
+fn rules_of_iptables_that_require_a_capability_are_not_shown_as_missing() {
+    beyond_reference!("rules-by-attachment");
+    let lab = Lab::new();
+    lab.container("pod");
+    let mut network = with_ports("net", "br0", "10.1.2.0/24");
+    network["plugins"][1]["backend"] = json!("iptables");
+    lab.configure("10-net.conflist", &network);
+    let tool = lab.cnitool();
+    tool.says("add net pod -p 8080:80");
+    assert_eq!(shown(&tool).0["ports"][0]["state"], "there");
+    let without = ["setpriv", "--bounding-set=-net_admin", "--inh-caps=-net_admin"].map(str::to_owned);
+    let (json, exit) = shown(&tool.clone().under(&without));
+    assert_eq!((exit, &json["ports"][0]["state"]), (Some(4), &Value::Null), "{json:#}");
+    assert!(json["unread"].to_string().contains("rules of host ports cannot be read"), "{json:#}");
+    lab.host().sh("iptables -t nat -F; ip6tables -t nat -F");
+    let (json, exit) = shown(&tool);
+    assert_eq!((exit, &json["ports"][0]["state"]), (Some(1), &json!("missing")), "{json:#}");
+}
+
 #[test]
 fn show_graph_and_add_report_a_port_that_a_newer_attachment_has() {
     beyond_reference!("rules-by-attachment");
@@ -980,4 +1089,69 @@ fn a_value_of_the_wrong_type_is_reported_in_terms_of_json() {
         assert!(!run.succeeded() && said.contains(words), "{words}: {said}");
         assert!(!said.contains("u32") && !said.contains("sequence"), "{said}");
     }
+}
+
+#[test]
+fn a_second_add_that_fails_does_not_undo_the_first_one_which_still_runs() {
+    let lab = Lab::new();
+    let _pod = lab.container("pod");
+    let gate = "cat >/dev/null; [ $CNI_COMMAND != ADD ] || { touch /run/lab/waits; while [ ! -e /run/lab/go ]; do sleep 0.01; done
+        echo '{\"cniVersion\": \"1.0.0\"}'; }";
+    lab.fake_plugin("gate", gate);
+    let bridge = json!({"type": "bridge", "bridge": "br0", "ipam": host_local(&[&["10.1.2.0/24"]])});
+    let list = json!({"cniVersion": "1.0.0", "name": "net", "plugins": [bridge, {"type": "gate"}]});
+    lab.configure("10-net.conflist", &list);
+    let tool = lab.cnitool();
+    let mut first = tool.spawn("add net pod --container-id pod");
+    lab.host().wait_until("the first ADD waits", |_| Path::new("/run/lab/waits").exists());
+    let mut second = tool.spawn("add net pod --container-id pod");
+    // The second one either waits, or has undone what the first one is adding.
+    for _ in 0..100 {
+        if second.try_wait().unwrap().is_some() {
+            break;
+        }
+        thread::sleep(Duration::from_millis(20));
+    }
+    fs::write("/run/lab/go", "").unwrap();
+    assert!(first.wait().unwrap().success());
+    assert!(!second.wait().unwrap().success());
+    assert!(lab.host().sh("ip link show type veth").contains("master br0"), "the veth of the first ADD");
+}
+
+#[test]
+fn a_failed_add_keeps_an_attachment_whose_result_cannot_be_examined() {
+    let lab = Lab::new();
+    let pod = lab.container("pod");
+    let bridge = json!({"type": "bridge", "bridge": "br0", "ipam": host_local(&[&["10.1.2.0/24"]])});
+    lab.configure("10-net.conflist", &json!({"cniVersion": "1.0.0", "name": "net", "plugins": [bridge]}));
+    let tool = lab.cnitool();
+    tool.says("add net pod --container-id pod");
+    let result = "/var/lib/cni/results/net-pod-eth0";
+    let inject = "inject=?lstat,?newfstatat,?statx:error=EIO";
+    let unseen = ["strace", "-qqo", "/dev/null", "-P", result, "-e", inject].map(str::to_owned);
+    assert!(!tool.clone().under(&unseen).run("add net pod --container-id pod").succeeded());
+    assert!(pod.link("eth0").is_some());
+    tool.says("check net pod --container-id pod");
+}
+
+#[test]
+fn without_a_file_del_uses_the_configuration_of_each_attachments_own_add() {
+    let lab = Lab::new();
+    let [_a, _b] = ["a", "b"].map(|id| lab.container(id));
+    let tool = lab.cnitool();
+    let leases = |dir: &str| lab.host().sh(&format!("find /run/lab/{dir} -name '10.*'"));
+    for id in ["a", "b"] {
+        let mut ipam = host_local(&[&["10.1.2.0/24"]]);
+        ipam["dataDir"] = json!(format!("/run/lab/{id}"));
+        let bridge = json!({"type": "bridge", "bridge": "br0", "ipam": ipam});
+        lab.configure("10-net.conflist", &json!({"cniVersion": "1.0.0", "name": "net", "plugins": [bridge]}));
+        tool.says(&format!("add net {id} --container-id {id}"));
+        assert!(!leases(id).is_empty());
+    }
+    fs::remove_file("/etc/cni/net.d/10-net.conflist").unwrap();
+    tool.says("del net b --container-id b");
+    assert_eq!(leases("b"), "");
+    assert_ne!(leases("a"), "");
+    tool.says("del net --all");
+    assert_eq!(leases("a"), "");
 }

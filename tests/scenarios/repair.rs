@@ -470,3 +470,27 @@ fn watch_does_nothing_while_other_programs_change_their_rules() {
     assert_eq!(watching.end(), Some(0));
     assert_eq!(repairs(), 2, "one for the start, one for the loss");
 }
+
+/// It exits with an error without CNI_COMMAND, or answers with an error object, as plugins in Go do.
+#[test]
+fn another_vendors_plugin_that_refuses_the_request_does_not_fail_a_repair() {
+    beyond_reference!("repair");
+    for refusal in ["exit 1", r#"echo '{"code": 4, "msg": "CNI_COMMAND is missing"}'; exit 1"#] {
+        let lab = Lab::new();
+        let _pod = lab.container("pod");
+        let added = r#"echo '{"cniVersion": "1.0.0"}'"#;
+        lab.fake_plugin(
+            "vendor",
+            &format!("cat >/dev/null\ncase $CNI_COMMAND in ADD) {added} ;; DEL) ;; *) {refusal} ;; esac"),
+        );
+        let tool = tool(&lab, "nftables");
+        let mut list = pods("nftables");
+        list["plugins"].as_array_mut().unwrap().insert(0, json!({"type": "vendor"}));
+        lab.configure("10-net.conflist", &list);
+        tool.says("add net pod --container-id pod");
+        lab.host().sh("nft flush ruleset");
+        let repaired = tool.json("repair net");
+        assert_eq!(repaired["repaired"].as_array().map(Vec::len), Some(1), "{repaired:#}");
+        assert!(lab.host().sh("nft list ruleset").contains("net/pod/eth0"));
+    }
+}

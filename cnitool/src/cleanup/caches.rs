@@ -96,6 +96,18 @@ impl CachedAttachments {
         Ok(this)
     }
 
+    /// Counts attachments as alive whose namespace's path leads to a process. For a GC that does not see all processes, such a path is
+    /// missing although the container runs.
+    pub fn keep_unseen(&mut self) {
+        let Self { alive, stale, stale_elsewhere, unwanted, .. } = self;
+        let is_unseen = |entry: &mut Entry| {
+            let at = &entry.attach.attachment;
+            let is_of_process = entry.attach.netns.as_deref().is_some_and(|path| path.starts_with("/proc"));
+            is_of_process && !unwanted.contains(&at.container, &at.ifname)
+        };
+        alive.extend(stale.extract_if(.., is_unseen).chain(stale_elsewhere.extract_if(.., is_unseen)));
+    }
+
     pub fn is_alive(&self, container: &str, ifname: &str) -> bool {
         self.alive.iter().any(|entry| is_of(entry, container, ifname))
     }

@@ -39,7 +39,7 @@ pub fn run(network: Option<&str>, options: &GcOptions, settings: &Settings, ui: 
         older_than: options.older_than,
     };
     let mut networks = match network {
-        Some(name) => vec![(settings.network_or_cached(name, ui)?, Vec::new())],
+        Some(name) => vec![(settings.network_to_collect(name, ui)?, Vec::new())],
         None => all_networks(settings, ui)?,
     };
     networks.retain(|(network, _)| !has_no_gc(network, ui));
@@ -167,6 +167,8 @@ fn collect(
     let is_complete = outcome.is_ok();
     if let Err(e) = outcome {
         failed.push(e.context(format_args!("network {}", network.name)));
+        // Only what was deleted is reported as removed.
+        plan.removed = collected.resources;
         // If a DEL has failed, the cache still contains the attachment.
         let (left, _) = settings.runtime.results().of_network(&network.name)?;
         plan.delete
@@ -179,8 +181,22 @@ fn collect(
 fn all_networks(settings: &Settings, ui: &Ui) -> Result<Vec<Known>> {
     let entries = known::of_all_caches(settings, ui)?;
     let (network_dirs, problems) = network_dirs::own_and_all(&settings.conf);
-    let networks = known::networks(&network_dirs, &entries)?;
+    let mut networks = known::networks(&network_dirs, &entries)?;
     problems.iter().for_each(|problem| ui.warn(problem));
+    // An invalid file may be that of a network which seems to have none, and may disable its GC.
+    if let Some(file) = known::invalid_files(network_dirs.iter().map(|dir| &dir.conf))?.first() {
+        let of_files = known::networks(&network_dirs, &[])?;
+        networks.retain(|name, _| {
+            let has_file = of_files.contains_key(name);
+            if !has_file {
+                ui.warn(&format!(
+                    "network {name}: GC is skipped, because its configuration may be in {}, which is invalid",
+                    file.display()
+                ));
+            }
+            has_file
+        });
+    }
     Ok(networks.into_values().collect())
 }
 

@@ -54,6 +54,8 @@ pub struct Namespaces {
     /// Inodes of namespaces that could not be examined, and their paths. The namespaces may have been deleted
     /// meanwhile.
     unexamined: BTreeMap<u64, String>,
+    /// The same, only those that exist and whose addresses could not be read.
+    unread: BTreeMap<u64, String>,
     /// Why a process or its files could not be examined.
     hidden_process: Option<String>,
 }
@@ -74,9 +76,13 @@ impl Namespaces {
         let mut views = BTreeSet::new();
         this.visit_mounts(Path::new("/"), Path::new("/proc/thread-self/mountinfo"), own);
         this.names = this.paths.iter().filter_map(|path| path.file_name().map(OsStr::to_owned)).collect();
-        this.visit_processes(own, &mut views, || processes().collect());
+        this.visit_processes(own, &mut views, processes);
         let examined: BTreeSet<u64> = this.ids.iter().map(|(_, number)| *number).collect();
         this.unexamined.retain(|inode, _| !examined.contains(inode));
+        this.unread.retain(|inode, _| !examined.contains(inode));
+        if let Some((number, place)) = this.unread.first_key_value() {
+            this.unsure.get_or_insert_with(|| format!("net:[{number}] at {place} cannot be entered"));
+        }
         this.find_unused(&host);
         Ok(this)
     }
@@ -166,19 +172,21 @@ impl Namespaces {
         &mut self,
         own: Option<Id>,
         views: &mut BTreeSet<(Id, Option<Id>)>,
-        list: impl Fn() -> Vec<PathBuf>,
+        list: impl Fn() -> io::Result<Vec<PathBuf>>,
     ) {
         let ancestors = ancestors();
-        for process in (0..2).flat_map(|_| list()) {
-            let hidden_process = self.hidden_process.clone();
-            self.visit_used(&process.join("ns/net"), own);
-            self.visit_view(&process, views, own);
-            self.visit_threads(&process, views, own);
-            self.visit_files(&process, own);
-            self.cgroups.extend(read_lossy(&process.join("cgroup")));
-            // A security module may hide init and the runtime. They are not containers.
-            if ancestors.contains(&process) {
-                self.hidden_process = hidden_process;
+        for _ in 0..2 {
+            for process in self.note(Path::new("/proc"), list()).unwrap_or_default() {
+                let hidden_process = self.hidden_process.clone();
+                self.visit_used(&process.join("ns/net"), own);
+                self.visit_view(&process, views, own);
+                self.visit_threads(&process, views, own);
+                self.visit_files(&process, own);
+                self.cgroups.extend(read_lossy(&process.join("cgroup")));
+                // A security module may hide init and the runtime. They are not containers.
+                if ancestors.contains(&process) {
+                    self.hidden_process = hidden_process;
+                }
             }
         }
     }
@@ -277,7 +285,9 @@ impl Namespaces {
             // The mount is of another kind of namespace, or the process has exited.
             None if is_namespace(path) && id(path).is_ok_and(|now| now == found) => {
                 let number = fs::read_link(path).ok().and_then(|to| number(to.to_str()?));
-                self.unexamined.extend(number.map(|number| (number, path.display().to_string())));
+                let found = number.map(|number| (number, path.display().to_string()));
+                self.unexamined.extend(found.clone());
+                self.unread.extend(found);
             }
             None => {}
         }
@@ -378,20 +388,27 @@ fn ancestors() -> BTreeSet<PathBuf> {
 pub fn has_process(netns: &Path) -> bool {
     let id = |path: &Path| fs::metadata(path).map(|found| (found.dev(), found.ino())).ok();
     let Some(namespace) = id(netns) else { return false };
-    processes().any(|process| id(&process.join("ns/net")) == Some(namespace))
+    // A process that cannot be seen may be in it.
+    let is_in_it = |process: PathBuf| id(&process.join("ns/net")) == Some(namespace);
+    processes().map_or(true, |all| all.into_iter().any(is_in_it))
 }
 
 /// Directories of the processes in /proc.
-fn processes() -> impl Iterator<Item = PathBuf> {
-    let all = fs::read_dir("/proc").into_iter().flatten().flatten();
+fn processes() -> io::Result<Vec<PathBuf>> {
     let is_number = |name: &OsStr| name.as_encoded_bytes().iter().all(u8::is_ascii_digit);
-    all.filter(move |one| is_number(&one.file_name())).map(|one| one.path())
+    let mut all = Vec::new();
+    for entry in fs::read_dir("/proc")? {
+        all.extend(Some(entry?).filter(|one| is_number(&one.file_name())).map(|one| one.path()));
+    }
+    Ok(all)
 }
 
 /// The addresses in the network namespace at a path. `None` if it cannot be entered.
 fn addresses_at(path: &Path) -> Option<Vec<Address>> {
     let netns = NetNs::open_if_present(path).ok()??;
-    netns.enter(Netlink::open).ok()?.ok()?.addresses(None).ok()
+    let nl = netns.enter(Netlink::open).ok()?.ok()?;
+    // The list may keep changing while a container is started.
+    (0..3).find_map(|_| nl.addresses(None).ok())
 }
 
 #[cfg(test)]
@@ -412,7 +429,7 @@ mod tests {
             let mut rest = lists.take();
             let next = rest.pop();
             lists.set(rest);
-            next.unwrap_or_default()
+            Ok(next.unwrap_or_default())
         };
         let mut namespaces = Namespaces::default();
         namespaces.visit_processes(Some(own), &mut BTreeSet::new(), list);

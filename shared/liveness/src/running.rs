@@ -11,6 +11,9 @@ use crate::{ancestors, processes, read_lossy};
 /// A plugin ends within this time. An older process with a plugin's environment is a daemon that a plugin has started.
 const CALL_MAX: Duration = Duration::from_secs(600);
 
+/// The errors EIO, ENOMEM, ENFILE and EMFILE, which say nothing about the process. Other errors say that it has exited.
+const SHORTAGES: [i32; 4] = [5, 12, 23, 24];
+
 /// Clock ticks per second in /proc: `USER_HZ` of the kernel's asm-generic/param.h.
 const USER_HZ: u64 = 100;
 
@@ -23,7 +26,7 @@ pub struct RunningPlugins {
     starting: BTreeSet<Vec<u8>>,
     /// Containers with any process that has the variable.
     containers: BTreeSet<Vec<u8>>,
-    /// Whether this process may not read the environment of a process.
+    /// Whether the environment of a process could not be read.
     has_hidden_process: bool,
 }
 
@@ -38,7 +41,11 @@ impl RunningPlugins {
             (Ok(its), Ok(netns)) => its == *netns,
             _ => true,
         };
-        for process in processes() {
+        let processes = processes().unwrap_or_else(|_| {
+            this.has_hidden_process = true;
+            Vec::new()
+        });
+        for process in processes {
             match fs::read(process.join("environ")) {
                 Ok(environment) => {
                     let Some(container) = variable(&environment, b"CNI_CONTAINERID=") else { continue };
@@ -53,8 +60,9 @@ impl RunningPlugins {
                     this.containers.insert(container.to_vec());
                 }
                 Err(e) => {
-                    this.has_hidden_process |=
-                        e.kind() == ErrorKind::PermissionDenied && !ancestors.contains(&process);
+                    let is_hidden = e.kind() == ErrorKind::PermissionDenied
+                        || SHORTAGES.map(Some).contains(&e.raw_os_error());
+                    this.has_hidden_process |= is_hidden && !ancestors.contains(&process);
                 }
             }
         }
@@ -77,7 +85,7 @@ impl RunningPlugins {
         self.containers.contains(container.as_bytes())
     }
 
-    /// Whether the environment of a process may not be read.
+    /// Whether the environment of a process could not be read.
     pub fn may_miss_processes(&self) -> bool {
         self.has_hidden_process
     }

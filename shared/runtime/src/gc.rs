@@ -2,6 +2,7 @@
 
 use std::collections::BTreeSet;
 use std::fs;
+use std::io::{self, ErrorKind};
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
@@ -149,8 +150,20 @@ impl Entry {
     }
 }
 
-/// Whether a namespace is at a path. Unmounting can leave an empty file.
+/// Whether a namespace is, or may be, at a path. Unmounting can leave an empty file. A path that this process may not examine counts as a
+/// namespace.
 pub fn is_namespace(path: &Path) -> bool {
-    let device = |path: &Path| fs::metadata(path).ok().map(|metadata| metadata.dev());
-    device(path).is_some_and(|dev| Some(dev) == device(Path::new("/proc/self/ns/net")))
+    let device = |path: &Path| fs::metadata(path).map(|metadata| metadata.dev());
+    match (device(path), device(Path::new("/proc/self/ns/net"))) {
+        (Ok(found), Ok(own)) => found == own,
+        (Err(e), _) => !is_missing(&e),
+        (Ok(_), Err(_)) => true,
+    }
+}
+
+/// Whether an error says that a path does not exist, or that its process has exited.
+fn is_missing(error: &io::Error) -> bool {
+    const ESRCH: i32 = 3;
+    matches!(error.kind(), ErrorKind::NotFound | ErrorKind::NotADirectory)
+        || error.raw_os_error() == Some(ESRCH)
 }

@@ -4,6 +4,11 @@ use std::fs::{DirBuilder, File};
 use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
 use std::path::Path;
 
+use cni::{Attachment, NetworkName};
+use nix::errno::Errno;
+use nix::fcntl::{FcntlArg, fcntl};
+use nix::libc::{F_WRLCK, SEEK_SET, flock};
+
 use crate::Result;
 
 /// Held until it is dropped.
@@ -21,6 +26,31 @@ impl Lock {
     /// Waits until no ADD, DEL or GC runs.
     pub(crate) fn exclusive(dir: &Path) -> Result<Self> {
         Self::take(dir, File::lock)
+    }
+
+    /// Waits until no other process has this lock for the attachment.
+    pub(crate) fn of_attachment(dir: &Path, network: &NetworkName, at: &Attachment) -> Result<Self> {
+        let names = [network.as_str(), at.container.as_str(), at.ifname.as_str()];
+        // One byte of the file for each attachment, by a hash (FNV-1a). Such locks and those of the whole file do not affect each other.
+        let bytes = names.iter().flat_map(|name| name.bytes().chain([0xff]));
+        let hash = bytes.fold(0xcbf2_9ce4_8422_2325, |hash: u64, byte| {
+            (hash ^ u64::from(byte)).wrapping_mul(0x0000_0100_0000_01b3)
+        });
+        let range = flock {
+            l_type: F_WRLCK as _,
+            l_whence: SEEK_SET as _,
+            l_start: (hash >> 2).cast_signed(),
+            l_len: 1,
+            l_pid: 0,
+        };
+        Self::take(dir, |file| {
+            loop {
+                match fcntl(file, FcntlArg::F_OFD_SETLKW(&range)) {
+                    Err(Errno::EINTR) => {}
+                    locked => break Ok(locked.map(drop)?),
+                }
+            }
+        })
     }
 
     fn take(dir: &Path, lock: impl FnOnce(&File) -> std::io::Result<()>) -> Result<Self> {

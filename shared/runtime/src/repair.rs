@@ -5,6 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 use std::thread;
 
+use cni::exec::refused_request;
 use cni::{Code, Command, PluginType, json};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
@@ -136,7 +137,11 @@ impl Runtime {
 
     /// `None` if the plugin does not support the command.
     fn run_repair(&self, kind: &PluginType, request: &[u8]) -> cni::Result<Option<Answer>> {
-        let out = self.run(Command::Repair, kind, Vec::new(), request)?;
+        let out = match self.run(Command::Repair, kind, Vec::new(), request) {
+            // Another vendor's plugin does not know the command.
+            Err(e) if refused_request(&e) => return Ok(None),
+            out => out?,
+        };
         let answer = json::parse(&out, "its answer").and_then(|value| json::decode(&value));
         Ok(answer.ok())
     }

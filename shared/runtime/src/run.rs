@@ -2,6 +2,7 @@
 
 use std::ffi::OsString;
 use std::fs;
+use std::io::ErrorKind;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -14,7 +15,8 @@ use crate::error::Failures;
 use crate::lock::Lock;
 use crate::request::Extras;
 use crate::{
-    AttachmentParameters, Cache, Error, Exec, Invocation, Network, PluginConf, Processes, Result, result,
+    AttachmentParameters, Cache, Entry, Error, Exec, Invocation, Network, PluginConf, Processes, Result,
+    result,
 };
 
 /// Runs the plugins of a network. Contains the plugin directories, the [`Exec`] and the cache of results.
@@ -117,16 +119,24 @@ impl Runtime {
         Ok(result::read(&last, network.version)?)
     }
 
-    /// ADD, and DEL if it fails. An attachment that existed before is kept.
+    /// ADD, and DEL if it fails. An attachment that existed before is kept. Waits until other processes have ended this function for the
+    /// same attachment.
     ///
     /// # Errors
     /// Like [`Runtime::add`], followed by failures of the DEL.
     pub fn add_or_roll_back(&self, network: &Network, attach: &AttachmentParameters) -> Result<AddResult> {
-        // Only a regular file is a result of an earlier ADD.
-        let existing = fs::symlink_metadata(self.cache.path(&network.name, &attach.attachment));
-        let is_attached = existing.is_ok_and(|file| file.is_file());
+        // The DEL would delete what another process is adding.
+        let _lock = Lock::of_attachment(self.cache.dir(), &network.name, &attach.attachment)?;
+        let path = self.cache.path(&network.name, &attach.attachment);
+        // Only a regular file is a result of an ADD. It may also exist if it cannot be examined.
+        let may_be_attached = || match fs::symlink_metadata(&path) {
+            Ok(file) => file.is_file(),
+            Err(e) => !matches!(e.kind(), ErrorKind::NotFound | ErrorKind::NotADirectory),
+        };
+        let was_attached = may_be_attached();
         self.add(network, attach).map_err(|failed| {
-            if is_attached {
+            // A failed ADD writes no result. If there is one now, it is another runtime's.
+            if was_attached || may_be_attached() {
                 return failed;
             }
             match self.del(network, attach) {
@@ -305,4 +315,26 @@ fn require_version_for(network: &Network, command: Command) -> Result<()> {
         ),
     );
     Err(error.detail(format!("set `cniVersion` to {} or later", command.since())).into())
+}
+
+impl Runtime {
+    /// CHECK of every plugin with the configuration, the result and the arguments of a cached attachment. The entry may be from another
+    /// runtime's cache. Succeeds without running a plugin if the network has `disableCheck`.
+    ///
+    /// # Errors
+    /// The failure of the first plugin that failed; code 1 if the network's version (before 0.4.0) has no CHECK; the error of
+    /// [`Entry::network`] if the configuration is invalid.
+    pub fn check_entry(&self, entry: &Entry) -> Result<()> {
+        let network = &entry.network()?;
+        require_version_for(network, Command::Check)?;
+        if network.disable_check {
+            return Ok(());
+        }
+        let prev = entry.result_in(network.version)?;
+        let extras = Extras { attach: Some(&entry.attach), prev: Some(&prev), valid: None };
+        network
+            .plugins
+            .iter()
+            .try_for_each(|plugin| self.call(Command::Check, network, plugin, &extras).map(drop))
+    }
 }
