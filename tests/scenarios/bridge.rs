@@ -488,10 +488,7 @@ fn a_gateway_address_that_cannot_be_set_leaves_nothing() {
     beyond_reference!("rollback");
     let lab = Lab::new();
     let pod = lab.container("pod");
-    lab.host().sh(
-        "ip link add br0 address 02:00:00:00:00:99 type bridge; echo 0 >/proc/sys/net/ipv6/conf/br0/accept_ra
-        ip link set br0 up; ip addr add 10.9.0.1/24 dev br0",
-    );
+    lab.host().sh("ip link add br0 address 02:00:00:00:00:99 type bridge; ip link set br0 up; ip addr add 10.9.0.1/24 dev br0");
     let before = lab.snapshot();
     lab.plugin("bridge").config(dual_stack()).on(&pod).add().refused(7, "10.9.0.1");
     lab.snapshot().assert_same(&before);

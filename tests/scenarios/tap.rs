@@ -114,7 +114,11 @@ fn a_later_bridge_in_the_chain_makes_a_port_of_a_tap_in_the_hosts_own_namespace(
     beyond_reference!("tap");
     needs!(Tap);
     let lab = Lab::new();
-    lab.host().sh("ip link add br0 address 02:00:00:00:00:01 type bridge; ip addr add 10.1.2.1/24 dev br0; ip link set br0 up");
+    // bridge's ADD sets accept_ra to 0, and DEL keeps it.
+    lab.host().sh(
+        "ip link add br0 address 02:00:00:00:00:01 type bridge; echo 0 >/proc/sys/net/ipv6/conf/br0/accept_ra
+        ip addr add 10.1.2.1/24 dev br0; ip link set br0 up",
+    );
     let host = Container { id: "vm".to_owned(), netns: lab.host().clone() };
     let before = lab.snapshot();
     let plugins = json!([{"type": "tap"}, {"type": "bridge", "bridge": "br0"}]);

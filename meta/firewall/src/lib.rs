@@ -76,7 +76,8 @@ impl Plugin for Firewall {
 
     fn check(call: &Check<Conf>) -> Result<()> {
         let owner = Owner::new(&call.net.name, &call.attachment);
-        let rules = rules_of_add(call)?;
+        // An interface that no longer exists explains why its bridge is not found.
+        let rules = rules_of_add(call).or_else(|e| verify::is_attached(call).and(Err(e)))?;
         if let Some(zone) = &rules.zone {
             zone.check_over_bus()?;
         }
@@ -124,16 +125,16 @@ impl Plugin for Firewall {
 
 /// The rules that ADD installed.
 fn rules_of_add(call: &Check<Conf>) -> Result<FirewallRules> {
-    // The bridge is found through the container's interface.
-    if call.conf.policy != Policy::Open {
-        verify::is_attached(call)?;
-    }
     let Check { conf, prev_result, netns, .. } = call;
     FirewallRules::query_bus_and_namespace(conf, prev_result, netns, &call.attachment.ifname)
 }
 
 /// The rules that repair looks for.
 fn expected(call: &Check<Conf>) -> Result<Vec<Expected>> {
+    // The bridge is found through the container's interface.
+    if call.conf.policy != Policy::Open {
+        verify::is_attached(call)?;
+    }
     let rules = rules_of_add(call)?;
     let (owner, backend) = (Owner::new(&call.net.name, &call.attachment), backend(&call.conf));
     let expected = |rules| Expected { owner: owner.clone(), rules, backend };

@@ -25,11 +25,6 @@ pub fn ensure(host: &Namespace, conf: &Conf, mtu: Option<u32>) -> Result<Link> {
     if conf.vlans.is_some() && !vlan_filtering {
         host.nl.enable_vlan_filtering(&bridge).map_err(without_vlans)?;
     }
-    // A container could give the host addresses and a default route by router advertisements (CVE-2020-10749). The kernel's default is 1.
-    // Only an administrator sets 2.
-    if bridge.accept_ra == Some(1) {
-        host.try_sysctls(&[(&format!("ipv6/conf/{}/accept_ra", bridge.name), "0")])?;
-    }
     let promisc = conf.promisc && !bridge.promisc;
     let mac = follows_ports(host, &bridge)?
         .then(|| bridge.mac.filter(|mac| !mac.is_zero()).unwrap_or_else(random_mac));
@@ -39,6 +34,15 @@ pub fn ensure(host: &Namespace, conf: &Conf, mtu: Option<u32>) -> Result<Link> {
         host.nl.change_link(&bridge, &change)?;
     }
     Ok(Link { mac: mac.or(bridge.mac), ..bridge })
+}
+
+/// Makes the host ignore router advertisements on a bridge that others created. A container could give the host addresses and a default
+/// route by them (CVE-2020-10749). The kernel's default is 1. Only an administrator sets 2.
+pub fn ignore_router_advertisements(host: &Namespace, bridge: &Link) -> Result<()> {
+    match bridge.accept_ra {
+        Some(1) => host.try_sysctls(&[(&format!("ipv6/conf/{}/accept_ra", bridge.name), "0")]),
+        _ => Ok(()),
+    }
 }
 
 /// Whether the bridge's hardware address follows its ports: if nobody set it, the bridge uses the lowest of its ports', and none when the

@@ -71,6 +71,8 @@ impl Plugin for Bridge {
             attach::report(call, interfaces.chain(vlan_gateway.map(|link| host.to_interface(&link))), leases);
 
         conf.masquerade.install(&owner, attach::addresses(&call.net, &call.attachment, &result), undo)?;
+        // Not earlier, because an ADD that fails does not restore it.
+        bridge::ignore_router_advertisements(&host, &bridge)?;
         if !conf.container_down {
             port.wait_until_up(&host, &sandbox)?;
         }

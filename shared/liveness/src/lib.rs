@@ -296,20 +296,44 @@ impl Namespaces {
 
     /// Ignores objects that no longer exist. Any other error may hide a namespace.
     fn note<T>(&mut self, path: &Path, outcome: io::Result<T>) -> Option<T> {
-        const ESRCH: i32 = 3;
         // Mounts of an exiting process.
         const EINVAL: i32 = 22;
         outcome
             .inspect_err(|e| {
                 let has_ended = [Some(ESRCH), Some(EINVAL)].contains(&e.raw_os_error());
                 let is_missing = matches!(e.kind(), ErrorKind::NotFound | ErrorKind::NotADirectory);
-                if !is_missing && !has_ended {
+                if !is_missing && !has_ended && !is_exiting(path) {
                     self.hidden_process.get_or_insert_with(|| format!("{}: {e}", path.display()));
                 }
             })
             .ok()
     }
 }
+
+/// Whether a path in /proc is that of a process or thread that is exiting or has exited. The kernel then refuses to show its namespaces
+/// (EACCES), although it is in none any more.
+fn is_exiting(path: &Path) -> bool {
+    const PF_EXITING: u32 = 4;
+    let parts: Vec<_> = path.components().take(5).collect();
+    let of_thread = parts.len() > 4 && parts[3].as_os_str() == "task";
+    let process: PathBuf = parts.iter().take(if of_thread { 5 } else { 3 }).collect();
+    if !process.starts_with("/proc") {
+        return false;
+    }
+    match read_lossy(&process.join("stat")) {
+        // proc_pid_stat(5): the state is the first field after the name in parentheses, and the flags are the seventh.
+        Ok(stat) => stat.rsplit_once(") ").is_some_and(|(_, fields)| {
+            let mut fields = fields.split(' ');
+            let state = fields.next().unwrap_or_default();
+            let flags = fields.nth(5).and_then(|flags| flags.parse::<u32>().ok()).unwrap_or_default();
+            ["Z", "X"].contains(&state) || flags & PF_EXITING != 0
+        }),
+        Err(e) => e.kind() == ErrorKind::NotFound || e.raw_os_error() == Some(ESRCH),
+    }
+}
+
+/// The error of reading a file of a process that has exited.
+const ESRCH: i32 = 3;
 
 /// Names in these files may contain any bytes.
 fn read_lossy(path: &Path) -> io::Result<String> {
@@ -451,5 +475,19 @@ mod tests {
         }
         let bytes = namespace_mount(b"1 2 0:4 net:[7] /run/\xff rw - nsfs nsfs rw").unwrap().1;
         assert_eq!(bytes.as_os_str().as_encoded_bytes(), b"/run/\xff");
+    }
+
+    #[test]
+    fn a_process_that_has_exited_hides_nothing() {
+        let mut zombie = process::Command::new("true").spawn().unwrap();
+        let process = Path::new("/proc").join(zombie.id().to_string());
+        while !is_exiting(&process.join("ns/net")) {
+            std::thread::sleep(std::time::Duration::from_millis(10));
+        }
+        zombie.wait().unwrap();
+        assert!(is_exiting(&process.join("ns/net")) && is_exiting(&process.join("task/1/ns/net")));
+        for path in ["/proc/self/ns/net", "/proc/self/task", "/proc/thread-self/ns/net", "/run/netns/pod"] {
+            assert!(!is_exiting(Path::new(path)), "{path}");
+        }
     }
 }

@@ -6,7 +6,7 @@ use std::io::ErrorKind;
 use std::path::Path;
 use std::time::Duration;
 
-use crate::{ancestors, processes, read_lossy};
+use crate::{ancestors, is_exiting, processes, read_lossy};
 
 /// A plugin ends within this time. An older process with a plugin's environment is a daemon that a plugin has started.
 const CALL_MAX: Duration = Duration::from_secs(600);
@@ -62,7 +62,8 @@ impl RunningPlugins {
                 Err(e) => {
                     let is_hidden = e.kind() == ErrorKind::PermissionDenied
                         || SHORTAGES.map(Some).contains(&e.raw_os_error());
-                    this.has_hidden_process |= is_hidden && !ancestors.contains(&process);
+                    let is_seen = ancestors.contains(&process) || is_exiting(&process);
+                    this.has_hidden_process |= is_hidden && !is_seen;
                 }
             }
         }
