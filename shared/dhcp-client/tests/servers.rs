@@ -265,6 +265,8 @@ fn a_packet_with_a_wrong_checksum_counts_as_received() {
     let pod = lab.container("pod");
     lab.host().sh("ip link add srv type veth peer name eth0 netns pod; ip link set srv up");
     pod.sh("ip link set eth0 up");
+    // Until the kernel has seen the carrier, it drops what is sent.
+    lab.host().wait_until("the pair carries packets", |host| host.link("srv").unwrap()["operstate"] == "UP");
     let mut client = Client::acquire(identity(&pod), Timing::default(), Time::now(), Random::from_kernel());
     let actions = client.tick(Time::now());
     let [Action::Send { to, message }] = &actions[..] else { panic!("{actions:?}") };
