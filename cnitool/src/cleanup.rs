@@ -254,7 +254,7 @@ impl Plan {
         // A successful DEL has removed these attachments from the cache.
         cached.stale.extend(self.delete.iter().cloned());
         let (running, namespaces) = (RunningPlugins::scan(), &namespaces);
-        if namespaces.may_miss_processes() || running.may_miss_processes() {
+        if may_miss_processes(namespaces, &running) {
             cached.keep_unseen();
         }
         // With `caches_are_complete: false`, a container without evidence of its death is `Untraceable`. That does not stop
@@ -282,7 +282,7 @@ impl Plan {
         listed.outcome?;
         // A plugin may have ended, or have been started, while the plugins listed their resources.
         let (namespaces, running) = (orphaned::scan(options)?, running.and(RunningPlugins::scan()));
-        if namespaces.may_miss_processes() || running.may_miss_processes() {
+        if may_miss_processes(&namespaces, &running) {
             cached.keep_unseen();
         }
         let paths = cached.alive.iter().filter_map(|entry| entry.attach.netns.as_deref());
@@ -366,6 +366,11 @@ fn attachment(container: &str, ifname: &str) -> Option<Attachment> {
     Some(Attachment { container: ContainerId::parse(container).ok()?, ifname: IfName::parse(ifname).ok()? })
 }
 
+/// Whether a process could not be examined, so that its container may have been missed.
+fn may_miss_processes(namespaces: &Namespaces, running: &RunningPlugins) -> bool {
+    namespaces.may_miss_processes() || running.may_miss_processes()
+}
+
 /// The state of the host and of its caches, for decisions about one network.
 struct Host<'a> {
     cached: &'a CachedAttachments,
@@ -417,8 +422,7 @@ impl Host<'_> {
         // may have the resource's address.
         let has_unexamined_address = self.namespaces.may_miss_addresses()
             && resources.iter().any(|resource| resource.address.is_some());
-        if self.namespaces.may_miss_processes()
-            || self.running.may_miss_processes()
+        if may_miss_processes(self.namespaces, self.running)
             || has_unexamined_address
             || self.cached.is_unreadable(container, ifname)
         {

@@ -1,8 +1,5 @@
 //! Current state of a namespace in the kernel: links, addresses and routes. Read only.
 
-use std::fs;
-use std::io::ErrorKind;
-use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 
 use cni::Result;
@@ -10,7 +7,6 @@ use netlink::tc::Qdisc;
 use netlink::{Address, Link, LinkKind, Netlink, OperState, Route, RouteFilter, TunKind};
 use netns::NetNs;
 use nix::errno::Errno;
-use runtime::Entry;
 
 /// A snapshot of a namespace.
 #[derive(Debug, Default)]
@@ -75,26 +71,6 @@ impl Live {
             routes: netlink.routes(RouteFilter::default())?,
             qdiscs: Vec::new(),
         })
-    }
-}
-
-/// Whether an attachment's namespace exists. Without a namespace, the attachment is assumed to exist.
-///
-/// # Errors
-/// Code 5 if the namespace's path cannot be examined.
-pub fn exists(entry: &Entry) -> Result<bool> {
-    let Some(path) = entry.attach.netns.as_deref() else { return Ok(true) };
-    // All namespaces are on one file system. Unmounting a namespace leaves an empty file of another file system.
-    let Some(found) = device(path)? else { return Ok(false) };
-    Ok(device(Path::new("/proc/self/ns/net"))? == Some(found))
-}
-
-/// The device of the file at a path. None if the file does not exist.
-fn device(path: &Path) -> Result<Option<u64>> {
-    match fs::metadata(path) {
-        Ok(metadata) => Ok(Some(metadata.dev())),
-        Err(e) if matches!(e.kind(), ErrorKind::NotFound | ErrorKind::NotADirectory) => Ok(None),
-        Err(e) => Err(cni::Error::io(format!("examine {}", path.display()), &e)),
     }
 }
 

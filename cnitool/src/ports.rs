@@ -6,8 +6,6 @@ use portmap::Conf;
 use runtime::Entry;
 use serde_json::{Value, json};
 
-use crate::live;
-
 /// A port mapping.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Port {
@@ -130,7 +128,7 @@ fn mappings(entry: &Entry) -> &[Value] {
 /// # Errors
 /// If the rules are not as ADD left them ([`is_difference`]), or cannot be read.
 fn taken(entry: &Entry) -> runtime::Result<Option<Vec<String>>> {
-    if mappings(entry).is_empty() || !live::exists(entry)? {
+    if mappings(entry).is_empty() || !entry.exists()? {
         return Ok(None);
     }
     let network = entry.network()?;

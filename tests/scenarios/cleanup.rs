@@ -3,7 +3,7 @@
 use std::fs;
 
 use lab::dhcp::{DhcpNetwork, RANGE_FOR_A_DAY};
-use lab::{Lab, Release, Tool, beyond_reference, write_program};
+use lab::{Lab, Release, Tool, beyond_reference, injecting, write_program};
 use serde_json::{Value, json};
 
 use crate::cleanup_networks::ELSEWHERE;
@@ -530,7 +530,7 @@ fn a_lease_stays_if_the_addresses_of_a_namespace_cannot_be_read() {
     let tool = lab.cnitool();
     // The container's id is nowhere else on the host.
     tool.says(&format!("add net {} --container-id unknown {ELSEWHERE}", pod.id));
-    let unread = ["strace", "-f", "-qqo", "/dev/null", "-e", "inject=setns:error=ENFILE"].map(str::to_owned);
+    let unread = injecting(&["-f", "-e", "inject=setns:error=ENFILE"]);
     tool.clone().under(&unread).run("gc net");
     assert_eq!(leases(), ["10.204.7.2"], "the address of a running container was released");
 }

@@ -9,7 +9,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::thread;
 use std::time::Duration;
 
-use lab::{Lab, Outcome, Tool, beyond_reference, needs};
+use lab::{Lab, Outcome, Tool, beyond_reference, injecting, needs};
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 use serde_json::{Value, json};
@@ -768,12 +768,7 @@ fn ports_without_rules_are_shown_as_missing_and_check_names_the_remedy() {
 
 /// cnitool, whose system calls fail as strace(1) injects errors.
 fn failing(tool: &Tool, arguments: &[&str]) -> Tool {
-    let strace: Vec<String> = ["strace", "-qo", "/dev/null"]
-        .iter()
-        .chain(arguments)
-        .map(|argument| (*argument).to_owned())
-        .collect();
-    tool.clone().under(&strace)
+    tool.clone().under(&injecting(arguments))
 }
 
 /// The attachment that `show` prints, and the exit code.
@@ -1128,7 +1123,7 @@ fn a_failed_add_keeps_an_attachment_whose_result_cannot_be_examined() {
     tool.says("add net pod --container-id pod");
     let result = "/var/lib/cni/results/net-pod-eth0";
     let inject = "inject=?lstat,?newfstatat,?statx:error=EIO";
-    let unseen = ["strace", "-qqo", "/dev/null", "-P", result, "-e", inject].map(str::to_owned);
+    let unseen = injecting(&["-P", result, "-e", inject]);
     assert!(!tool.clone().under(&unseen).run("add net pod --container-id pod").succeeded());
     assert!(pod.link("eth0").is_some());
     tool.says("check net pod --container-id pod");

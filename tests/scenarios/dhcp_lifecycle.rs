@@ -13,7 +13,7 @@ use lab::dhcp::{
     Background, DhcpNetwork, RANGE, RANGE_V6, SOON, STATE, daemon_command, executable, in_background,
     leases_on_disk, started_by,
 };
-use lab::{Call, Container, beyond_reference};
+use lab::{Call, Container, beyond_reference, injecting};
 use nix::libc;
 use nix::sys::signal::Signal;
 use serde_json::{Value, json};
@@ -329,10 +329,9 @@ fn a_lease_that_cannot_be_read_is_kept_for_the_next_del_or_gc() {
             call.add().ok_result();
             net.end_daemon(Signal::SIGTERM);
             let path = files()[0].display().to_string();
-            let unread =
-                ["strace", "-qo", "/dev/null", "-P", &path, "-e", "inject=?open,openat:error=EMFILE"];
+            let unread = injecting(&["-P", &path, "-e", "inject=?open,openat:error=EMFILE"]);
             let run = |call: Call| if is_gc { call.gc(&[]) } else { call.del() };
-            run(call.clone().under(&unread.map(str::to_owned))).refused(5, &path);
+            run(call.clone().under(&unread)).refused(5, &path);
             assert_eq!(files().len(), 1);
             run(call).ok();
             net.until("the release is seen", || net.released() == 1);
@@ -395,7 +394,7 @@ fn a_lease_that_cannot_be_released_for_lack_of_descriptors_or_memory_is_kept_for
             let (_pod, call) = plugged(&net, "pod", family);
             call.add().ok_result();
             net.end_daemon(Signal::SIGTERM);
-            let full = ["strace", "-qo", "/dev/null", "-e", fault].map(str::to_owned);
+            let full = injecting(&["-e", fault]);
             let run = |call: Call| if is_gc { call.gc(&[]) } else { call.del() };
             run(call.clone().under(&full)).refused(11, "release the lease");
             assert_eq!((files().len(), net.released()), (1, 0));

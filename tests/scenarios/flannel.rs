@@ -2,7 +2,7 @@
 
 use std::fs;
 
-use lab::{Call, Container, Lab, beyond_reference};
+use lab::{Call, Container, Lab, beyond_reference, injecting};
 use serde_json::{Value, json};
 
 use crate::common::{ips, is_up};
@@ -162,8 +162,8 @@ fn the_state_that_del_needs_is_kept_if_it_cannot_be_read() {
     let (call, _pod) = spied(&lab);
     call.add().ok_result();
     let path = format!("{STATE}/pod");
-    let unread = ["strace", "-qo", "/dev/null", "-P", &path, "-e", "inject=?open,openat:error=EMFILE:when=1"];
-    call.clone().under(&unread.map(str::to_owned)).del().refused(5, &path);
+    let unread = injecting(&["-P", &path, "-e", "inject=?open,openat:error=EMFILE:when=1"]);
+    call.clone().under(&unread).del().refused(5, &path);
     assert_eq!(kept(), ["pod"]);
     call.del().ok();
     assert!(kept().is_empty());

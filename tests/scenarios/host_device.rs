@@ -1,6 +1,6 @@
 //! host-device: moves a device of the host into a container and back, whatever happens in between.
 
-use lab::{Call, Container, Lab, Netns, beyond_reference, under_test};
+use lab::{Call, Container, Lab, Netns, beyond_reference, injecting, under_test};
 use serde_json::{Value, json};
 
 use crate::common::{
@@ -430,10 +430,10 @@ fn a_record_that_cannot_be_read_is_reported_and_the_device_keeps_its_alias() {
     let call = bare(&lab, &a);
     call.add().ok_result();
     dies(&a, "eth0");
-    let unread = ["strace", "-qo", "/dev/null", "-P", RECORD, "-e", "inject=?open,openat:error=EMFILE"];
+    let unread = injecting(&["-P", RECORD, "-e", "inject=?open,openat:error=EMFILE"]);
     let other = call.clone().on(&b);
-    other.clone().under(&unread.map(str::to_owned)).del().refused(5, RECORD);
-    other.under(&unread.map(str::to_owned)).add().refused(5, RECORD);
+    other.clone().under(&unread).del().refused(5, RECORD);
+    other.under(&unread).add().refused(5, RECORD);
     assert_eq!(alias(lab.host(), "eth0"), "dev0");
     call.without("CNI_NETNS").del().ok();
     assert_home(&lab);

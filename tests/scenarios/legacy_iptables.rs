@@ -2,7 +2,7 @@
 
 use std::fs;
 
-use lab::{Chain, Lab, Outcome, beyond_reference, write_program};
+use lab::{Chain, Lab, Outcome, beyond_reference, injecting, write_program};
 use serde_json::json;
 
 use crate::common::dual_stack;
@@ -120,11 +120,6 @@ fn a_failed_tool_is_reported_after_everything_else_was_removed() {
     assert!(!left.contains("CNI-"), "{left}");
 }
 
-/// strace that lets one of a plugin's calls fail.
-fn failing(injection: &str) -> Vec<String> {
-    ["strace", "-qo", "/run/lab/trace", "-e", injection].map(str::to_owned).to_vec()
-}
-
 #[test]
 fn a_del_that_cannot_open_nf_tables_keeps_the_way_of_other_containers_open() {
     beyond_reference!("rules-by-attachment");
@@ -146,8 +141,10 @@ fn a_del_that_cannot_open_nf_tables_keeps_the_way_of_other_containers_open() {
     let mut unopened = 0;
     for nth in 1..=20 {
         firewall.add().ok_result();
-        let outcome =
-            firewall.clone().under(&failing(&format!("inject=socket:error=ENOBUFS:when={nth}"))).del();
+        let outcome = firewall
+            .clone()
+            .under(&injecting(&["-e", &format!("inject=socket:error=ENOBUFS:when={nth}")]))
+            .del();
         unopened += u8::from(!outcome.succeeded() && outcome.error().msg.contains("open nf_tables"));
         assert_eq!(is_open(), [true; 2], "socket {nth}: {outcome:?}");
     }
@@ -165,8 +162,8 @@ fn tables_that_cannot_be_listed_do_not_count_as_missing() {
     with_legacy_rules_of_the_reference(&lab);
     let bridge = lab.plugin("bridge").on(&pod).config(json!({"ipam": dual_stack()["ipam"]}));
     let path = "/proc/thread-self/net/ip_tables_names";
-    let unread = ["strace", "-qo", "/dev/null", "-P", path, "-e", "inject=?open,openat:error=EMFILE"];
-    bridge.clone().under(&unread.map(str::to_owned)).del().refused(5, path);
+    let unread = injecting(&["-P", path, "-e", "inject=?open,openat:error=EMFILE"]);
+    bridge.clone().under(&unread).del().refused(5, path);
     assert!(lab.host().sh("iptables-legacy-save").contains("CNI-"));
     bridge.del().ok();
     let left = lab.host().sh("iptables-legacy-save; ip6tables-legacy-save");
@@ -184,10 +181,8 @@ fn a_list_of_tables_that_a_rootless_engine_may_not_read_counts_as_empty() {
     bridge["ipMasq"] = json!(true);
     let plugins = json!([bridge, {"type": "firewall"}]);
     let network = lab.chain(json!({"cniVersion": "1.1.0", "name": "net", "plugins": plugins})).each(|call| {
-        let names = ["/proc/thread-self/net/ip_tables_names", "/proc/thread-self/net/ip6_tables_names"];
-        let refused = ["strace", "-qo", "/dev/null", "-e", "inject=?open,openat:error=EACCES"];
-        let argv = [&refused[..], &["-P", names[0], "-P", names[1]]].concat();
-        call.under(&argv.into_iter().map(str::to_owned).collect::<Vec<_>>())
+        let [v4, v6] = ["/proc/thread-self/net/ip_tables_names", "/proc/thread-self/net/ip6_tables_names"];
+        call.under(&injecting(&["-e", "inject=?open,openat:error=EACCES", "-P", v4, "-P", v6]))
     });
     let result = network.add(&pod, "eth0").ok_result();
     network.check(&pod, "eth0", &result).iter().for_each(Outcome::ok);

@@ -3,7 +3,7 @@
 use std::fs;
 use std::path::Path;
 
-use lab::{Call, Container, Lab, Netns, beyond_1_1_1, beyond_reference};
+use lab::{Call, Container, Lab, Netns, beyond_1_1_1, beyond_reference, injecting};
 use serde_json::{Value, json};
 
 use crate::common::dual_stack;
@@ -609,7 +609,7 @@ fn a_sysctl_that_cannot_be_read_is_neither_set_nor_accepted_by_check() {
     let before = lab.snapshot();
     let call = tuning(&lab, &pod, json!({"sysctl": {"net.core.somaxconn": "100"}}));
     let path = "/proc/sys/net/core/somaxconn";
-    let unread = ["strace", "-qo", "/dev/null", "-P", path, "-e", "inject=read:error=EIO"].map(str::to_owned);
+    let unread = injecting(&["-P", path, "-e", "inject=read:error=EIO"]);
     call.clone().under(&unread).add().refused(5, path);
     lab.snapshot().assert_same(&before);
     assert_ne!(pod.sysctl("core/somaxconn"), "100");

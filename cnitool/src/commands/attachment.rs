@@ -103,8 +103,8 @@ pub fn del(target: &ManyTargets, settings: &Settings, ui: &Ui) -> Result<()> {
     let (network, is_cached) = settings.network_or_cached(&target.network, ui)?;
     each(Command::Del, target, &network, settings, ui, |attach| {
         // Without a file, each attachment has the configuration of its own ADD.
-        let entry = settings.runtime.results().load(&network.name, &attach.attachment).ok().flatten();
-        let own = entry.filter(|_| is_cached).and_then(|entry| entry.network().ok());
+        let load = || settings.runtime.results().load(&network.name, &attach.attachment).ok().flatten();
+        let own = is_cached.then(load).flatten().and_then(|entry| entry.network().ok());
         settings.runtime.del(own.as_ref().unwrap_or(&network), attach)
     })
 }

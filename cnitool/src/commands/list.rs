@@ -7,7 +7,6 @@ use serde_json::{Value, json};
 
 use crate::cli::Listed;
 use crate::known;
-use crate::live;
 use crate::network_dirs;
 use crate::runtimes;
 use crate::settings::Settings;
@@ -130,7 +129,7 @@ fn attachments_table(entries: &[Entry]) -> Table {
         Table::new(["NETWORK", "INTERFACE", "RUNTIME", "CONTAINER", "ADDRESSES", "NAMESPACE", "AGE"]);
     for entry in entries {
         let netns = entry.attach.netns.as_ref().map(|path| path.display().to_string()).unwrap_or_default();
-        let (style, state) = match live::exists(entry) {
+        let (style, state) = match entry.exists() {
             Ok(true) => (Style::Plain, String::new()),
             Ok(false) => (Style::Bad, " (gone)".to_owned()),
             Err(e) => (Style::Warning, format!(" (cannot be read: {e})")),
@@ -154,7 +153,7 @@ fn attachment_json(entry: &Entry) -> Value {
         "containerID": entry.attach.attachment.container.as_str(),
         "ifname": entry.attach.attachment.ifname.as_str(),
         "netns": entry.attach.netns,
-        "alive": live::exists(entry).ok(),
+        "alive": entry.exists().ok(),
         "runtime": runtimes::of_attachment(entry),
         "addresses": addresses(entry),
     })

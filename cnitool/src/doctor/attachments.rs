@@ -7,12 +7,11 @@ use runtime::{Entry, Network, Result};
 
 use super::host::label;
 use super::{Finding, Host};
-use crate::live;
 use crate::settings::Settings;
 
 /// Attachments for which CHECK reports an error, and attachments for which CHECK cannot be called.
 pub fn check(host: &Host<'_>) -> Result<Vec<Finding>> {
-    let check = |entry: &Entry| match live::exists(entry) {
+    let check = |entry: &Entry| match entry.exists() {
         Ok(true) => check_entry(host, entry),
         Ok(false) => None,
         Err(e) => Some(Finding::unread(label(entry), format!("its namespace cannot be read: {e}"))),

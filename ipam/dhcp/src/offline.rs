@@ -35,12 +35,9 @@ pub fn release(socket: &Path, network: &NetworkName, at: &Attachment) -> Result<
     let (mut failures, mut releases) = (Failures::new(), Vec::new());
     for family in Family::ALL {
         let key = Key::new(network, at, family);
-        let released = match host.store.read(&key) {
+        let released = match host.store.take(&key) {
             Ok(Some(record)) => release_record(&host, key, record),
             Ok(None) => Ok(None),
-            // Its content is no record, but the file belongs to this attachment.
-            Err(e) if store::is_no_record(&e) => host.store.remove(&key).map(|()| None),
-            // A later DEL may be able to read and to release it.
             Err(e) => Err(e),
         };
         releases.extend(failures.note(released).flatten());

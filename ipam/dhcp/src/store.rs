@@ -109,6 +109,17 @@ impl Store {
         self.read_file(&key.file())
     }
 
+    /// The record of an attachment, to release it. A file that is no record is removed: it belongs to this attachment.
+    ///
+    /// # Errors
+    /// Code 5 if the file cannot be read or removed. A later DEL may be able to read and to release it.
+    pub fn take(&self, key: &Key) -> Result<Option<Record>> {
+        match self.read(key) {
+            Err(e) if is_no_record(&e) => self.remove(key).map(|()| None),
+            read => read,
+        }
+    }
+
     /// Whether an attachment has a record.
     pub fn has(&self, key: &Key) -> bool {
         !matches!(self.read(key), Ok(None))

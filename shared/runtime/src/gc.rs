@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 use std::fs;
-use std::io::{self, ErrorKind};
+use std::io::ErrorKind;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
@@ -144,26 +144,38 @@ impl Entry {
         }
     }
 
-    /// Whether the attachment's namespace exists. Without a namespace, it is assumed to run.
+    /// Whether the attachment's namespace exists, or may exist. Without a namespace, it is assumed to run.
     pub fn is_alive(&self) -> bool {
-        self.attach.netns.as_deref().is_none_or(is_namespace)
+        self.exists().unwrap_or(true)
+    }
+
+    /// Whether the attachment's namespace exists. Without a namespace, it is assumed to run.
+    ///
+    /// # Errors
+    /// Code 5 if the namespace's path cannot be examined.
+    pub fn exists(&self) -> cni::Result<bool> {
+        self.attach.netns.as_deref().map_or(Ok(true), is_at)
     }
 }
 
-/// Whether a namespace is, or may be, at a path. Unmounting can leave an empty file. A path that this process may not examine counts as a
-/// namespace.
+/// Whether a namespace is, or may be, at a path. A path that this process may not examine counts as a namespace.
 pub fn is_namespace(path: &Path) -> bool {
-    let device = |path: &Path| fs::metadata(path).map(|metadata| metadata.dev());
-    match (device(path), device(Path::new("/proc/self/ns/net"))) {
-        (Ok(found), Ok(own)) => found == own,
-        (Err(e), _) => !is_missing(&e),
-        (Ok(_), Err(_)) => true,
-    }
+    is_at(path).unwrap_or(true)
 }
 
-/// Whether an error says that a path does not exist, or that its process has exited.
-fn is_missing(error: &io::Error) -> bool {
+/// Whether a namespace is at a path. All namespaces are on one file system. Unmounting can leave an empty file of another one.
+fn is_at(path: &Path) -> cni::Result<bool> {
+    let Some(found) = device(path)? else { return Ok(false) };
+    Ok(device(Path::new("/proc/self/ns/net"))?.is_none_or(|own| own == found))
+}
+
+/// The device of the file at a path. `None` if it does not exist, or if its process has exited.
+fn device(path: &Path) -> cni::Result<Option<u64>> {
     const ESRCH: i32 = 3;
-    matches!(error.kind(), ErrorKind::NotFound | ErrorKind::NotADirectory)
-        || error.raw_os_error() == Some(ESRCH)
+    match fs::metadata(path) {
+        Ok(metadata) => Ok(Some(metadata.dev())),
+        Err(e) if matches!(e.kind(), ErrorKind::NotFound | ErrorKind::NotADirectory) => Ok(None),
+        Err(e) if e.raw_os_error() == Some(ESRCH) => Ok(None),
+        Err(e) => Err(cni::Error::io(format!("examine {}", path.display()), &e)),
+    }
 }

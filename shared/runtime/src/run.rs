@@ -159,13 +159,29 @@ impl Runtime {
         let Some(entry) = self.cache.load(&network.name, &attach.attachment)? else {
             return Err(self.not_added(network, &attach.attachment).into());
         };
+        self.check_plugins(network, &attach.clone().completed_from(Some(&entry.attach)), &entry)
+    }
+
+    fn check_plugins(&self, network: &Network, attach: &AttachmentParameters, entry: &Entry) -> Result<()> {
         let prev = entry.result_in(network.version)?;
-        let attach = attach.clone().completed_from(Some(&entry.attach));
-        let extras = Extras { attach: Some(&attach), prev: Some(&prev), valid: None };
-        network
-            .plugins
-            .iter()
-            .try_for_each(|plugin| self.call(Command::Check, network, plugin, &extras).map(drop))
+        let extras = Extras { attach: Some(attach), prev: Some(&prev), valid: None };
+        let check = |plugin| self.call(Command::Check, network, plugin, &extras).map(drop);
+        network.plugins.iter().try_for_each(check)
+    }
+
+    /// CHECK of every plugin with the configuration, the result and the arguments of a cached attachment. The entry may be from another
+    /// runtime's cache. Succeeds without running a plugin if the network has `disableCheck`.
+    ///
+    /// # Errors
+    /// The failure of the first plugin that failed; code 1 if the network's version (before 0.4.0) has no CHECK; the error of
+    /// [`Entry::network`] if the configuration is invalid.
+    pub fn check_entry(&self, entry: &Entry) -> Result<()> {
+        let network = &entry.network()?;
+        require_version_for(network, Command::Check)?;
+        if network.disable_check {
+            return Ok(());
+        }
+        self.check_plugins(network, &entry.attach, entry)
     }
 
     /// The error of CHECK for an attachment without a cached result.
@@ -315,26 +331,4 @@ fn require_version_for(network: &Network, command: Command) -> Result<()> {
         ),
     );
     Err(error.detail(format!("set `cniVersion` to {} or later", command.since())).into())
-}
-
-impl Runtime {
-    /// CHECK of every plugin with the configuration, the result and the arguments of a cached attachment. The entry may be from another
-    /// runtime's cache. Succeeds without running a plugin if the network has `disableCheck`.
-    ///
-    /// # Errors
-    /// The failure of the first plugin that failed; code 1 if the network's version (before 0.4.0) has no CHECK; the error of
-    /// [`Entry::network`] if the configuration is invalid.
-    pub fn check_entry(&self, entry: &Entry) -> Result<()> {
-        let network = &entry.network()?;
-        require_version_for(network, Command::Check)?;
-        if network.disable_check {
-            return Ok(());
-        }
-        let prev = entry.result_in(network.version)?;
-        let extras = Extras { attach: Some(&entry.attach), prev: Some(&prev), valid: None };
-        network
-            .plugins
-            .iter()
-            .try_for_each(|plugin| self.call(Command::Check, network, plugin, &extras).map(drop))
-    }
 }

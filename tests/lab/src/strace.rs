@@ -13,6 +13,11 @@ use crate::{Call, Outcome, meanwhile};
 /// The output of strace, in the lab's own directory, which snapshots leave out.
 const TRACE: &str = "/run/lab/plugins/.trace";
 
+/// strace(1) without output, which injects errors or signals into the system calls of the program that is appended.
+pub fn injecting(arguments: &[&str]) -> Vec<String> {
+    [&["strace", "-qqo", "/dev/null"], arguments].concat().into_iter().map(str::to_owned).collect()
+}
+
 /// Runs a call, and adds up all pauses that the plugin requests. strace lets the kernel skip them, so a minute takes no
 /// time, and the sum does not depend on the load of the machine.
 pub fn paused(call: &Call, run: impl FnOnce(&Call) -> Outcome) -> (Outcome, Duration) {

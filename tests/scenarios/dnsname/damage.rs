@@ -4,7 +4,7 @@ use std::os::unix::fs::{MetadataExt, PermissionsExt};
 use std::os::unix::process::CommandExt;
 use std::process::Command;
 
-use lab::{Call, Lab, beyond_reference, until};
+use lab::{Call, Lab, beyond_reference, injecting, until};
 use serde_json::json;
 
 use super::*;
@@ -171,9 +171,9 @@ fn a_server_keeps_its_user_if_a_package_creates_another_one_and_a_user_that_cann
     let bridge = lab.plugin("bridge").config(list["plugins"][0].clone()).on(&pod);
     let dnsname = lab.plugin("dnsname").config(list["plugins"][1].clone()).on(&pod);
     let call = dnsname.config(json!({"prevResult": bridge.add().ok_result()}));
-    let unread = ["strace", "-qo", "/dev/null", "-P", "/etc/passwd", "-e", "inject=open,openat:error=EMFILE"];
+    let unread = injecting(&["-P", "/etc/passwd", "-e", "inject=open,openat:error=EMFILE"]);
     // The user of a server in another test's network is looked for, too.
-    call.clone().under(&unread.map(str::to_owned)).add().refused(5, "No file descriptors available");
+    call.clone().under(&unread).add().refused(5, "No file descriptors available");
     call.del().ok();
     assert!(!Path::new(DIRECTORIES).join("net").exists());
 }
@@ -373,8 +373,8 @@ fn a_running_server_keeps_its_files_if_the_link_is_lost_and_processes_cannot_be_
     let (db, _) = networks.attach(&lab, "db", &[]);
     fs::remove_file(Path::new(DIRECTORIES).join("net")).unwrap();
     let dnsname = lab.plugin("dnsname").config(list["plugins"][1].clone()).on(&db);
-    let unread = ["strace", "-qo", "/dev/null", "-P", "/proc", "-e", "inject=?open,openat:error=EMFILE"];
-    let outcome = dnsname.under(&unread.map(str::to_owned)).del();
+    let unread = injecting(&["-P", "/proc", "-e", "inject=?open,openat:error=EMFILE"]);
+    let outcome = dnsname.under(&unread).del();
     assert!(!outcome.succeeded() && outcome.stdout.contains("No file descriptors available"), "{outcome:?}");
     assert!(Path::new(TARGET).join("pidfile").exists(), "the server runs");
     networks.del_all(&[&web, &db]);

@@ -2,7 +2,7 @@
 
 use std::fs;
 
-use lab::{Lab, Tool, beyond_reference, ours};
+use lab::{Lab, Tool, beyond_reference, injecting, ours};
 use serde_json::{Value, json};
 
 use super::{bridge, findings, finds, finds_nothing, healthy};
@@ -10,12 +10,7 @@ use crate::common::host_local;
 
 /// cnitool, whose system calls fail as strace(1) injects errors. Plugins are not affected.
 fn failing(tool: &Tool, arguments: &[&str]) -> Tool {
-    let strace: Vec<String> = ["strace", "-qo", "/dev/null"]
-        .iter()
-        .chain(arguments)
-        .map(|argument| (*argument).to_owned())
-        .collect();
-    tool.clone().under(&strace)
+    tool.clone().under(&injecting(arguments))
 }
 
 fn network(name: &str, version: &str, link: &str, subnet: &str) -> Value {

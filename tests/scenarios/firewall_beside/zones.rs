@@ -1,7 +1,7 @@
 //! Debian's firewalld, which drops packets that are in none of its zones.
 
 use lab::firewalld::{BUS, Firewalld, ask, is_here, reload};
-use lab::{Lab, Outcome, Tool, beyond_reference, tcp_is_cut_off, tcp_says, until};
+use lab::{Lab, Outcome, Tool, beyond_reference, injecting, tcp_is_cut_off, tcp_says, until};
 use serde_json::{Value, json};
 
 use super::{Traffic, network};
@@ -173,8 +173,8 @@ fn an_address_is_not_removed_if_another_containers_record_cannot_be_read() {
     let record = "/run/cni/firewalld/later~eth0.json";
     lab.host().sh(&format!("cp /run/cni/firewalld/pod~eth0.json {record}"));
     let firewall = lab.plugin("firewall").config(json!({"prevResult": result})).on(&pod);
-    let unread = ["strace", "-qo", "/dev/null", "-P", record, "-e", "inject=?open,openat:error=EMFILE"];
-    with_bus(firewall.clone()).under(&unread.map(str::to_owned)).del().refused(5, record);
+    let unread = injecting(&["-P", record, "-e", "inject=?open,openat:error=EMFILE"]);
+    with_bus(firewall.clone()).under(&unread).del().refused(5, record);
     with_bus(firewall.clone()).del().ok();
     assert!(are_in("trusted"));
     with_bus(firewall.on(&later)).del().ok();

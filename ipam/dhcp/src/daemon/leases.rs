@@ -16,7 +16,6 @@ use crate::log::{log, log_line};
 use crate::managed_lease::{ManagedLease, Outcome, Waiter};
 use crate::offline::MOST_MESSAGES;
 use crate::record::{Location, Record};
-use crate::store;
 
 impl Daemon {
     /// Takes over the leases on disk. A lease whose interface has been deleted is dropped.
@@ -210,17 +209,11 @@ impl Daemon {
 
     /// Releases a lease whose file could not be read at the start.
     fn release_on_disk(&mut self, key: &Key) -> (Vec<Box<dyn PendingRelease>>, Result<Value>) {
-        let outcome = match self.host.store.read(key) {
-            Ok(Some(record)) => {
-                return self.release(ManagedLease::from_record(key.clone(), record, &self.host));
-            }
-            Ok(None) => Ok(()),
-            // Its content is no record, but the file belongs to this attachment.
-            Err(e) if store::is_no_record(&e) => self.host.store.remove(key),
-            // A later DEL may be able to read and to release it.
-            Err(e) => Err(e),
-        };
-        (Vec::new(), outcome.map(|()| Value::Null))
+        match self.host.store.take(key) {
+            Ok(Some(record)) => self.release(ManagedLease::from_record(key.clone(), record, &self.host)),
+            Ok(None) => (Vec::new(), Ok(Value::Null)),
+            Err(e) => (Vec::new(), Err(e)),
+        }
     }
 
     fn release(&mut self, lease: ManagedLease) -> (Vec<Box<dyn PendingRelease>>, Result<Value>) {
