@@ -1,9 +1,14 @@
-//! The lab's comparison of states. Scenarios find only stale objects that a snapshot contains.
+//! The lab itself: its comparison of states (scenarios find only stale objects that a snapshot contains), and what it
+//! keeps from the machine.
 
+use std::fs;
 use std::io::Read;
+use std::os::unix::fs::MetadataExt;
 
 use lab::{Lab, needs};
+use nix::errno::Errno;
 use nix::fcntl::{FcntlArg, OFlag, fcntl};
+use nix::unistd::{AccessFlags, access};
 
 /// The changes by a command, as lines of a snapshot. The sweeps, which use the quicker comparison, notice them too.
 fn changes(lab: &Lab, command: &str) -> String {
@@ -143,4 +148,21 @@ fn a_pipe_is_seen_and_not_waited_for() {
     let lab = Lab::new();
     let seen = changes(&lab, "mkfifo /run/pipe");
     assert_eq!(seen, "disk\n  + /run/pipe: a pipe\n");
+}
+
+#[test]
+fn a_test_that_empties_run_cannot_delete_files_of_the_machine() {
+    let lab = Lab::new();
+    let theirs = fs::metadata("/usr/share").unwrap().dev();
+    // As a machine without it: then /usr/share is replaced by links.
+    lab.private_dir("/usr/share/no-such-directory");
+    assert_ne!(fs::metadata("/usr/share").unwrap().dev(), theirs);
+    assert_eq!(fs::metadata("/usr/share/doc").unwrap().dev(), theirs);
+    assert_eq!(access("/usr/share/doc", AccessFlags::W_OK), Err(Errno::EROFS));
+    // The list also has mounts of the machine that the lab's own /run hides.
+    let mounts = lab.host().sh("findmnt --noheadings --list --output TARGET");
+    let below_run = mounts.lines().filter(|target| target.starts_with("/run/"));
+    for (target, found) in below_run.filter_map(|target| Some((target, fs::metadata(target).ok()?))) {
+        assert_ne!(found.dev(), theirs, "{target}");
+    }
 }

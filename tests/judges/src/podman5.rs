@@ -81,7 +81,7 @@ pub fn reboots(host: &Host) {
     host.unmounts_namespaces();
     sh("findmnt --noheadings --list --output TARGET | grep ^/run/lab/runtime/ | xargs --no-run-if-empty umount --lazy
         rm -rf /run/lab/runtime/containers
-        find /run -mindepth 1 -maxdepth 1 ! -name lab ! -name netns -exec rm -rf {} +
+        find /run -mindepth 1 -maxdepth 1 ! -name lab ! -name netns ! -exec mountpoint --quiet {} \\; -exec rm -rf --one-file-system {} +
         for link in $(ls /sys/class/net); do case $link in lo | uplink) ;; *) ip link delete $link 2>/dev/null || true ;; esac; done
         nft flush ruleset
         cat /proc/sys/kernel/random/uuid >/run/lab/boot_id

@@ -32,7 +32,7 @@ pub fn tmpfs(at: &str) {
 pub fn private_child(parent: &Path, child: &str) {
     let path = parent.join(child);
     if !path.is_dir() {
-        if !original(parent).exists() {
+        if !parent.join(ORIGINAL).exists() {
             replace_by_links(parent);
         }
         fs::create_dir(&path).expect("create a private directory");
@@ -40,17 +40,32 @@ pub fn private_child(parent: &Path, child: &str) {
     tmpfs(path.to_str().expect("an ASCII path"));
 }
 
-/// The original of a directory that was replaced by links.
-fn original(dir: &Path) -> PathBuf {
-    Path::new("/run/original").join(dir.strip_prefix("/").expect("an absolute path"))
-}
+/// Where the machine's own directory is in one that was replaced by links. It is read-only, and not below /run, which
+/// tests empty as a reboot does: a test must be unable to delete files of the machine.
+const ORIGINAL: &str = ".original";
 
 fn replace_by_links(dir: &Path) {
-    let original = original(dir);
-    fs::create_dir_all(&original).expect("create a mount point");
-    mount(Some(dir), &original, NONE, MsFlags::MS_BIND | MsFlags::MS_REC, NONE).expect("bind a directory");
+    let staging = Path::new("/run/original");
+    fs::create_dir(staging).expect("create a mount point");
+    mount(Some(dir), staging, NONE, MsFlags::MS_BIND | MsFlags::MS_REC, NONE).expect("bind a directory");
+    for target in mounts_below(staging) {
+        let read_only = MsFlags::MS_REMOUNT | MsFlags::MS_BIND | MsFlags::MS_RDONLY;
+        mount(NONE, &target, NONE, read_only, NONE).expect("make a directory read-only");
+    }
     tmpfs(dir.to_str().expect("an ASCII path"));
+    let original = dir.join(ORIGINAL);
+    fs::create_dir(&original).expect("create a mount point");
+    mount(Some(staging), &original, NONE, MsFlags::MS_MOVE, NONE).expect("move a mount");
+    fs::remove_dir(staging).expect("delete a mount point");
     for entry in fs::read_dir(&original).expect("list a directory").flatten() {
         symlink(entry.path(), dir.join(entry.file_name())).expect("link to the original");
     }
+}
+
+/// The mounts at and below a directory, without those of the lab (proc_pid_mountinfo(5)).
+fn mounts_below(dir: &Path) -> Vec<PathBuf> {
+    let all = fs::read_to_string("/proc/thread-self/mountinfo").expect("list mounts");
+    let of_machine = all.lines().filter(|line| !line.contains(" - tmpfs lab "));
+    let targets = of_machine.filter_map(|line| line.split(' ').nth(4)).map(PathBuf::from);
+    targets.filter(|target| target.starts_with(dir)).collect()
 }

@@ -28,9 +28,8 @@ const NO_SETTINGS: [&str; 4] =
 
 /// Directories of plugins. /run/netns and the lab's own directories are left out.
 const DIRECTORIES: [&str; 2] = ["/var/lib/cni", "/run"];
-const NOT_THEIRS: [&str; 9] = [
+const NOT_THEIRS: [&str; 8] = [
     "/run/netns",
-    "/run/original",
     "/run/lab/plugins",
     "/run/lab/cache",
     "/run/lab/daemon.log",
