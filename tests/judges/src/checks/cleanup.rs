@@ -5,6 +5,7 @@ use crate::gate::Gate;
 use crate::host::{CNITOOL, Host, IMAGE};
 use crate::podman::Podman;
 use crate::process::Daemon;
+use crate::soon::soon;
 
 /// Why these checks do not run with the reference.
 pub const WHY: &str = "its plugins do not list what they have, so cnitool cannot collect it";
@@ -38,6 +39,8 @@ fn podman(host: &Host) -> Podman<'_> {
 fn killed_in_add(host: &Host) {
     let podman = podman(host);
     let before = host.snapshot();
+    let pairs = || host.lab.host().ip("link show type veth").len();
+    let pairs_before = pairs();
     let gate = Gate::before(host, "portmap", "ADD");
     let words = format!("podman run --detach --name victim --network net --publish 8081:80 {IMAGE}");
     let mut victim = Daemon::start(&words.split(' ').collect::<Vec<_>>());
@@ -51,6 +54,7 @@ fn killed_in_add(host: &Host) {
     // administrator or a reboot would.
     collects(host);
     host.run_words(&["sh", "-ec", "for file in /run/netns/netns-*; do umount $file; rm $file; done"]);
+    soon("the veth pairs, after the namespace was deleted", &pairs_before, pairs);
     collects(host);
     host.snapshot().assert_same(&before);
     podman.does("start victim");
@@ -69,7 +73,7 @@ fn killed_in_del(host: &Host) {
     gate.open(&waiting);
     // If the kill came between two steps of Podman's, conmon's Podman does nothing, and the next removal completes this one.
     host.run("podman rm --force --ignore --time 0 victim");
-    crate::soon::soon("Podman has ended the attachment", &true, || {
+    soon("Podman has ended the attachment", &true, || {
         host.run("find /var/lib/cni/results -type f").is_empty()
     });
     collects(host);
