@@ -6,9 +6,10 @@ use crate::check::Check;
 use crate::host::{CLIENT, CNITOOL, HOST, Host};
 use crate::podman::Podman;
 use crate::process::Daemon;
+use crate::soon::soon;
 
-/// The message of a check that cannot reach its host port.
-const NOT_REACHED: &str = r#"TCP from client to 198.51.100.1:8080: Some("web") is wanted"#;
+/// The message of a check that cannot reach its host port after a reload. Before the reload, the message is different.
+const NOT_REACHED: &str = r#"after the reload, TCP from client to 198.51.100.1:8080: Some("web") is wanted"#;
 
 pub fn checks() -> Vec<Check> {
     let check = |name, ask| Check::new("firewalld", name, ask).unless(firewalld::lacks);
@@ -48,6 +49,15 @@ fn works(podman: &Podman) {
     podman.hears("web", CLIENT, 7, &format!("far {HOST}"));
 }
 
+/// The host port is reached after a reload.
+#[track_caller]
+fn is_reached_again(podman: &Podman) {
+    let (client, port) = (&podman.0.client, format!("{HOST}:8080"));
+    soon(&format!("after the reload, TCP from {} to {port}", client.name()), &Some("web".to_owned()), || {
+        lab::tcp_says(client, &port).map(|said| said.trim().to_owned())
+    });
+}
+
 fn while_it_runs(host: &Host) {
     let (podman, _firewalld) = with_a_container(host);
     works(&podman);
@@ -56,15 +66,16 @@ fn while_it_runs(host: &Host) {
 fn port_after_reload(host: &Host) {
     let (podman, _firewalld) = with_a_container(host);
     works(&podman);
-    assert!(firewalld::ask("--reload"));
-    podman.is_reached(&format!("{HOST}:8080"), "web");
+    firewalld::reload();
+    is_reached_again(&podman);
 }
 
 fn repaired(host: &Host) {
     let (podman, _firewalld) = with_a_container(host);
     works(&podman);
     let _repair = Daemon::start(&[CNITOOL, "repair", "--all", "--watch"]);
-    assert!(firewalld::ask("--reload"));
+    firewalld::reload();
+    is_reached_again(&podman);
     works(&podman);
     host.run("nft flush ruleset");
     works(&podman);
@@ -73,7 +84,7 @@ fn repaired(host: &Host) {
 fn after_both(host: &Host) {
     let (podman, _firewalld) = with_a_container(host);
     works(&podman);
-    assert!(firewalld::ask("--reload"));
+    firewalld::reload();
     podman.does("network reload --all");
     works(&podman);
 }
@@ -82,11 +93,11 @@ fn nothing_left(host: &Host) {
     let (podman, _firewalld) = with_a_container(host);
     works(&podman);
     podman.removes("web");
-    assert!(firewalld::ask("--reload"));
+    firewalld::reload();
     let before = host.snapshot();
     podman.starts("web", "--network net --publish 8080:80");
     works(&podman);
-    assert!(firewalld::ask("--reload"));
+    firewalld::reload();
     podman.removes("web");
     host.snapshot().assert_same(&before);
 }
