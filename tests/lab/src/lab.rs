@@ -27,7 +27,7 @@ use crate::{Call, Chain, Feature, Netns, PATH, Snapshot, Tool, mounts};
 pub struct Lab {
     host: Netns,
     others: RefCell<Vec<Netns>>,
-    outside: [(File, CloneFlags); 2],
+    outside: [(File, CloneFlags); 3],
     /// The root and the working directory outside. Entering a mount namespace changes both to its root, also in a
     /// chroot.
     directories: [File; 2],
@@ -102,9 +102,15 @@ impl Lab {
     pub fn new() -> Self {
         assert!(Uid::effective().is_root(), "the suite makes namespaces: run it as root");
         let open = |kind| File::open(format!("/proc/thread-self/ns/{kind}")).expect("open a namespace");
-        let outside = [(open("mnt"), CloneFlags::CLONE_NEWNS), (open("net"), CloneFlags::CLONE_NEWNET)];
+        let kinds = [
+            ("mnt", CloneFlags::CLONE_NEWNS),
+            ("net", CloneFlags::CLONE_NEWNET),
+            // For tests of refused sysctls, such as kernel.hostname: if one is set, it is not the machine's.
+            ("uts", CloneFlags::CLONE_NEWUTS),
+        ];
+        let outside = kinds.map(|(kind, flag)| (open(kind), flag));
         let directories = ["/", "."].map(|path| File::open(path).expect("open a directory"));
-        unshare(CloneFlags::CLONE_NEWNET | CloneFlags::CLONE_NEWNS).expect("create the lab's namespaces");
+        unshare(kinds.map(|(_, flag)| flag).into_iter().collect()).expect("create the lab's namespaces");
         mounts::make_private();
         let host = Netns::bind_current("host");
         fs::create_dir_all(Self::plugin_dir()).expect("create the lab's directory");
