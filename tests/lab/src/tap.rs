@@ -4,7 +4,6 @@ use std::fs::{self, File};
 use std::io::{Read, Write};
 use std::net::Ipv4Addr;
 use std::os::fd::AsFd;
-use std::process;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::{self, JoinHandle};
@@ -65,7 +64,8 @@ impl Netns {
             "unshare -m sh -ec 'mount -t sysfs sysfs /sys; cat /sys/class/net/{link}/tap*/dev'"
         ));
         let (major, minor) = numbers.trim().split_once(':').expect("MAJOR:MINOR");
-        let node = format!("/tmp/macvtap-{}-{minor}", process::id());
+        // Device nodes work on the lab's file system, while /tmp may be mounted with `nodev`.
+        let node = format!("/run/lab/macvtap-{minor}");
         self.sh(&format!("mknod {node} c {major} {minor}"));
         let device = File::options().read(true).write(true).open(&node).expect("open the macvtap");
         fs::remove_file(&node).expect("remove the node");
