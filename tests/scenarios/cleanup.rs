@@ -7,8 +7,7 @@ use lab::{Lab, Release, Tool, beyond_reference, injecting, write_program};
 use serde_json::{Value, json};
 
 use crate::cleanup_networks::ELSEWHERE;
-use crate::cleanup_reboot::sleeper;
-use crate::common::{cable, host_local, leases, ports};
+use crate::common::{cable, host_local, leases, ports, sleeper};
 
 fn network(version: &str, plugins: &Value) -> Value {
     json!({"cniVersion": version, "name": "net", "plugins": plugins})
@@ -222,10 +221,10 @@ fn gc_lists_resources_once_while_a_process_is_in_a_namespace_whose_path_was_dele
     );
     let tool = lab.cnitool();
     tool.says("add net pod --container-id pod");
-    let mut process = sleeper(&lab, "pod");
+    let process = sleeper(&lab, "pod");
     pod.vanish();
     let [removed, kept] = dry_run(&tool);
-    process.kill().and_then(|()| process.wait()).unwrap();
+    drop(process);
     assert!(removed.is_empty() && kept.contains(&"lease 10.204.10.2 pod".to_owned()), "{removed:?} {kept:?}");
     assert_eq!(fs::read_to_string("/run/lab/asked").unwrap().lines().count(), 1);
     lab.host().wait_until("the pair is deleted", |host| host.ip("link show master br0").is_empty());
@@ -507,13 +506,12 @@ fn a_gc_that_does_not_see_all_processes_keeps_attachments_whose_namespace_is_tha
     let plugin = json!({"type": "macvlan", "master": "cable", "ipam": host_local(&[&["10.204.9.0/24"]])});
     lab.configure("10-net.conflist", &network("1.1.0", &json!([plugin])));
     let tool = lab.cnitool();
-    let mut process = sleeper(&lab, "pod");
+    let process = sleeper(&lab, "pod");
     tool.says(&format!("add net /proc/{}/ns/net --container-id pod", process.id()));
     let elsewhere = ["unshare", "--pid", "--fork", "--mount-proc"].map(str::to_owned);
     tool.clone().under(&elsewhere).says("gc net");
     assert_eq!(leases(), ["10.204.9.2"], "the address of a running container was released");
-    process.kill().unwrap();
-    process.wait().unwrap();
+    drop(process);
     pod.vanish();
     tool.says("gc net");
     assert!(leases().is_empty());

@@ -2,7 +2,9 @@
 
 use std::fs;
 use std::net::IpAddr;
+use std::path::Path;
 
+use lab::dhcp::{Background, in_background, started_by};
 use lab::{Call, Container, Lab, Netns, StopPoint, tcp_says};
 use nix::sys::signal::Signal;
 use serde_json::{Value, json};
@@ -55,6 +57,16 @@ pub fn leases() -> Vec<String> {
     let mut leases: Vec<_> = entries.filter(|name| name.parse::<IpAddr>().is_ok()).collect();
     leases.sort();
     leases
+}
+
+/// A process in a container's namespace, which is killed when this is dropped. Some runtimes name the namespace by such a process.
+pub fn sleeper(lab: &Lab, id: &str) -> Background {
+    let command = started_by("ip", &format!("netns exec {id} sleep 600"));
+    let process = in_background(lab.host(), command, Path::new("/dev/null"));
+    lab.host().wait_until("the process is inside", |_| {
+        fs::read_to_string(format!("/proc/{}/comm", process.id())).is_ok_and(|name| name.trim() == "sleep")
+    });
+    process
 }
 
 /// A link of the host, to be a master on layer 2.

@@ -3,6 +3,7 @@
 use std::fs;
 use std::path::Path;
 
+use lab::dhcp::{in_background, started_by};
 use lab::{Lab, Outcome, Tool, beyond_reference, needs, ours, quoted, until};
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
@@ -253,16 +254,9 @@ fn dns_servers_that_do_not_answer_or_do_not_know_the_containers_name_are_found()
 
     let serve = |options: &str| {
         let line = format!(
-            "dnsmasq --keep-in-foreground --user=root --conf-file=/dev/null --pid-file= --no-resolv --no-hosts --listen-address=10.207.2.1 --bind-interfaces {options}"
+            "--keep-in-foreground --user=root --conf-file=/dev/null --pid-file= --no-resolv --no-hosts --listen-address=10.207.2.1 --bind-interfaces {options}"
         );
-        lab.host().run(|| {
-            let mut server = std::process::Command::new("/usr/sbin/dnsmasq");
-            server.args(line.split(' ').skip(1)).spawn().unwrap()
-        })
-    };
-    let stop = |mut server: std::process::Child| {
-        server.kill().unwrap();
-        server.wait().unwrap();
+        in_background(lab.host(), started_by("/usr/sbin/dnsmasq", &line), Path::new("/run/lab/server.log"))
     };
     let server = serve("");
     lab.host().wait_until("the server listens", |host| host.sh("ss -lun").contains("10.207.2.1:53"));
@@ -272,12 +266,11 @@ fn dns_servers_that_do_not_answer_or_do_not_know_the_containers_name_are_found()
         &run(&tool),
         &["DNS", "10.207.2.1", "| failed |", "does not know cnitool-test-", "/run/containers/cni/dnsname"],
     );
-    stop(server);
+    drop(server);
     // It answers for any name.
-    let server = serve("--address=/#/10.207.2.3");
+    let _server = serve("--address=/#/10.207.2.3");
     lab.host().wait_until("the server listens", |host| host.sh("ss -lun").contains("10.207.2.1:53"));
     has(&run(&tool), &["DNS", "10.207.2.1", "| passed | cnitool-test-"]);
-    stop(server);
 }
 
 #[test]

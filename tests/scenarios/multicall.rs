@@ -9,6 +9,7 @@ use std::os::unix::process::CommandExt;
 use std::path::Path;
 use std::process::{Command, Output, Stdio};
 
+use lab::dhcp::{in_background, started_by};
 use lab::{Call, Lab, Outcome, ours, quoted, repository, together};
 use serde_json::{Value, json};
 
@@ -143,7 +144,8 @@ fn it_is_installed_once_under_every_plugins_name_and_replaces_running_files() {
     fs::write(bin.join("other"), "another's").unwrap();
     // A running executable, which cannot be written to.
     lab.host().sh(&format!("cp /bin/sleep {}", bin.join("bridge").display()));
-    let mut running = Command::new(bin.join("bridge")).arg("600").spawn().unwrap();
+    let mut running =
+        in_background(lab.host(), started_by(bin.join("bridge"), "600"), Path::new("/dev/null"));
 
     let install = |split| installed(&lab.dir().join("root"), split);
     let first = install("");
@@ -151,9 +153,7 @@ fn it_is_installed_once_under_every_plugins_name_and_replaces_running_files() {
         plugins().into_iter().chain(["ferrule", "other"].map(str::to_owned)).collect();
     assert_eq!(first.keys().cloned().collect::<BTreeSet<_>>(), expected);
     assert!(plugins().iter().all(|plugin| first[plugin] == first["ferrule"]), "{first:?}");
-    assert_eq!(running.try_wait().unwrap(), None);
-    running.kill().unwrap();
-    running.wait().unwrap();
+    assert!(!running.has_ended());
 
     let call = lab.plugin("bridge").in_dir(&bin).config(dual_stack()).on(&pod);
     call.add().ok_result();

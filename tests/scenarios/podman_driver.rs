@@ -14,6 +14,7 @@ use std::os::unix::process::CommandExt;
 use std::path::Path;
 use std::process::{Command, Stdio};
 
+use lab::dhcp::{in_background, started_by};
 use lab::{Container, Feature, Lab, Netns, skip, tcp_is_cut_off, tcp_says, together, udp_says};
 use serde_json::{Value, json};
 
@@ -341,11 +342,9 @@ fn a_wish_that_the_network_does_not_fulfil_fails_the_setup_and_is_undone() {
     let error = fails(&lab, &["setup", &pod.netns.path().display().to_string()], &call);
     assert!(error.contains("did not give the container the address 10.1.0.9"), "{error}");
     assert_eq!((traces(&lab), pod.netns.link("eth0")), ((Vec::new(), String::new(), String::new()), None));
-    let mut process = pod.netns.run(|| Command::new("sleep").arg("600").spawn().unwrap());
+    let _process = in_background(&pod.netns, started_by("sleep", "600"), Path::new("/dev/null"));
     set_up(&lab, &pod, &call);
     assert_eq!(pod.netns.addresses("eth0")[0], "10.1.0.33/24");
-    process.kill().unwrap();
-    process.wait().unwrap();
 }
 
 /// The cache has no plugins of the directory next to the file, so DEL uses those of the network that is loaded from the file.

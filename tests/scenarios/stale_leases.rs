@@ -2,14 +2,13 @@
 
 use std::fs;
 use std::os::unix::net::UnixDatagram;
-use std::process::{Child, Command};
 use std::thread;
 use std::time::{Duration, Instant};
 
 use lab::{Call, Lab, Outcome, Release, beyond_reference};
 use serde_json::{Value, json};
 
-use crate::common::{STORE, leases};
+use crate::common::{STORE, leases, sleeper};
 
 /// A network with two addresses. Each test uses different addresses, because the whole machine is searched for them.
 fn ipam(net: u8, keys: &Value) -> Value {
@@ -53,15 +52,6 @@ fn is_full(outcome: &Outcome) {
     assert!(!outcome.succeeded() && outcome.stderr.contains("no IP addresses available"), "{outcome:#?}");
 }
 
-fn sleeper(lab: &Lab, net: &str) -> Child {
-    let started = lab.host().run(|| Command::new("ip").args(["netns", "exec", net, "sleep", "600"]).spawn());
-    let child = started.unwrap();
-    lab.host().wait_until("the process is inside", |_| {
-        fs::read_to_string(format!("/proc/{}/comm", child.id())).is_ok_and(|name| name.trim() == "sleep")
-    });
-    child
-}
-
 #[test]
 fn a_full_range_allocates_the_address_of_a_container_that_has_exited() {
     beyond_reference!("stale-leases");
@@ -91,7 +81,7 @@ fn a_container_whose_process_lives_on_keeps_its_address() {
     let [_stays, hidden, _next] = ["stays", "hidden", "next"].map(|id| lab.container(id));
     configure(&lab, 2, &json!({}));
     ["stays", "hidden"].iter().for_each(|id| assert!(add(&lab, id).succeeded()));
-    let mut process = sleeper(&lab, "hidden");
+    let process = sleeper(&lab, "hidden");
     hidden.vanish();
     is_full(&add(&lab, "next"));
     // The address is enough, and so is the container's id: runtimes use it in the names of cgroups and mounts.
@@ -101,8 +91,7 @@ fn a_container_whose_process_lives_on_keeps_its_address() {
     lab.host().sh("touch /run/lab/names/hidden; mount --bind /run/lab/ns /run/lab/names/hidden");
     is_full(&add(&lab, "next"));
     lab.host().sh("umount /run/lab/names/hidden");
-    process.kill().unwrap();
-    process.wait().unwrap();
+    drop(process);
     lab.host().wait_until("the pair is deleted", |host| host.ip("link show master br0").len() == 1);
     adds(&lab, "next");
 }

@@ -131,17 +131,14 @@ fn a_process_of_another_user_with_the_servers_arguments_is_not_the_server() {
     let (web, _) = networks.attach(&lab, "web", &[]);
     lab.host().sh("cp $(readlink -f /bin/sh) /run/lab/dnsmasq; chmod 755 /run/lab /run/lab/dnsmasq");
     let conf = format!("--conf-file={DIRECTORIES}/net/dnsmasq.conf");
-    let mut fake = lab.host().run(|| {
-        let mut command = Command::new("/run/lab/dnsmasq");
-        command.args(["-c", "while :; do sleep 1; done", &conf]).uid(4242).gid(4242).spawn().unwrap()
-    });
+    let mut command = Command::new("/run/lab/dnsmasq");
+    command.args(["-c", "while :; do sleep 1; done", &conf]).uid(4242).gid(4242);
+    let mut fake = in_background(lab.host(), command, Path::new("/dev/null"));
     lab.host().sh(&format!("kill -9 {}", server_of("net").unwrap()));
     let (db, _) = networks.attach(&lab, "db", &[]);
     assert!(is_known(&dig, &db, "web") && is_known(&dig, &db, "db"));
     networks.del_all(&[&web, &db]);
-    assert!(fake.try_wait().unwrap().is_none(), "it gets no signal");
-    fake.kill().unwrap();
-    fake.wait().unwrap();
+    assert!(!fake.has_ended(), "it gets no signal");
 }
 
 #[test]
@@ -246,10 +243,9 @@ fn a_resolv_conf_that_leads_to_no_directory_is_used_by_the_next_add_after_it_exi
     assert_eq!(server_of("net").unwrap(), server, "without a resolver nothing is gained by a restart");
 
     lab.host().sh(
-        "mkdir -m 755 /run/lab/resolved; chmod 755 /run/lab; echo nameserver 127.0.0.53 >/run/lab/resolved/stub.conf
-         dnsmasq --user=root --conf-file=/dev/null --pid-file=/run/lab/upstream.pid --no-resolv --no-hosts \
-         --listen-address=127.0.0.53 --bind-interfaces --address=/example.test/192.0.2.7",
+        "mkdir -m 755 /run/lab/resolved; chmod 755 /run/lab; echo nameserver 127.0.0.53 >/run/lab/resolved/stub.conf",
     );
+    let _upstream = upstream(&lab, "127.0.0.53");
     let (third, _) = networks.attach(&lab, "third", &[]);
     assert!(outside().contains("192.0.2.7"), "{}", outside());
     for name in ["web", "db", "third"] {
@@ -260,7 +256,6 @@ fn a_resolv_conf_that_leads_to_no_directory_is_used_by_the_next_add_after_it_exi
     networks.add("net", &third, "third", &[]);
     assert_eq!(server_of("net").unwrap(), server, "it was started again once");
     networks.del_all(&[&web, &db, &third]);
-    lab.host().sh("kill $(cat /run/lab/upstream.pid)");
 }
 
 #[test]

@@ -128,7 +128,7 @@ fn a_process_that_is_not_the_networks_server_gets_no_signal() {
     let networks = Networks::new(&lab, &[network(&json!({}))]);
     let (pod, _) = networks.attach(&lab, "pod", &[]);
     let server = server_of("net").unwrap();
-    let mut stranger = std::process::Command::new("sleep").arg("600").spawn().unwrap();
+    let mut stranger = in_background(lab.host(), started_by("sleep", "600"), Path::new("/dev/null"));
     for text in
         [stranger.id().to_string(), "1".to_owned(), "-5".to_owned(), "not a number".to_owned(), String::new()]
     {
@@ -136,14 +136,12 @@ fn a_process_that_is_not_the_networks_server_gets_no_signal() {
         let other = lab.container(&format!("other{}", text.len()));
         networks.add("net", &other, "other", &[]);
         networks.del("net", &other);
-        assert!(stranger.try_wait().unwrap().is_none(), "{text:?}");
+        assert!(!stranger.has_ended(), "{text:?}");
     }
     assert!(Path::new("/proc").join(&server).exists());
     networks.del("net", &pod);
     until("the server has exited", || !Path::new("/proc").join(&server).join("exe").exists());
-    assert!(stranger.try_wait().unwrap().is_none());
-    stranger.kill().unwrap();
-    stranger.wait().unwrap();
+    assert!(!stranger.has_ended());
 }
 
 #[test]

@@ -14,6 +14,7 @@ use std::fs;
 use std::os::unix::fs::DirBuilderExt;
 use std::path::{Path, PathBuf};
 
+use lab::dhcp::{Background, in_background, started_by};
 use lab::{Container, Lab, Netns, Outcome, Tool, quoted, unpacked};
 use serde_json::{Value, json};
 
@@ -126,6 +127,19 @@ impl Dig {
             "LD_LIBRARY_PATH={libraries} {tree}/usr/bin/dig +tries=5 +time=10 @{server} {question}"
         ))
     }
+}
+
+/// A resolver of the host's, which answers for names below example.test until it is dropped.
+fn upstream(lab: &Lab, address: &str) -> Background {
+    let arguments = format!(
+        "--keep-in-foreground --user=root --conf-file=/dev/null --pid-file= --no-resolv --no-hosts \
+         --listen-address={address} --bind-interfaces --address=/example.test/192.0.2.7"
+    );
+    let command = started_by("/usr/sbin/dnsmasq", &arguments);
+    let server = in_background(lab.host(), command, Path::new("/run/lab/upstream.log"));
+    lab.host()
+        .wait_until("the resolver listens", |host| host.sh("ss -lun").contains(&format!("{address}:53")));
+    server
 }
 
 /// Runs a command in a container with its own resolv.conf, as a runtime writes it from the result.

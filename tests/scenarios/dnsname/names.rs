@@ -167,10 +167,9 @@ fn outside_names_are_resolved_by_the_hosts_resolvers_unless_the_network_is_inter
             let lab = Lab::new();
             lab.machine("far");
             lab.host().sh(&format!(
-                "echo nameserver {resolver} >/run/lab/resolv.conf; mount --bind /run/lab/resolv.conf /etc/resolv.conf
-                 dnsmasq --user=root --conf-file=/dev/null --pid-file=/run/lab/upstream.pid --no-resolv --no-hosts \
-                 --listen-address={resolver} --bind-interfaces --address=/example.test/192.0.2.7"
+                "echo nameserver {resolver} >/run/lab/resolv.conf; mount --bind /run/lab/resolv.conf /etc/resolv.conf"
             ));
+            let _upstream = upstream(&lab, resolver);
             let mut network = network(&keys);
             network["plugins"][0]["isDefaultGateway"] = json!(ipam_routes);
             network["plugins"][0]["isGateway"] = json!(true);
@@ -180,7 +179,6 @@ fn outside_names_are_resolved_by_the_hosts_resolvers_unless_the_network_is_inter
             assert_eq!(answer.contains("192.0.2.7"), resolves, "{resolver} {keys} {ipam_routes}: {answer}");
             assert_eq!(dig.ask(&pod, SERVERS[0], "pod A").len(), 1);
             networks.del("net", &pod);
-            lab.host().sh("kill $(cat /run/lab/upstream.pid)");
         }
     }
 }
