@@ -15,6 +15,7 @@ use cni::{Code, Error, Result};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
 use rustix::process::{Pid, PidfdFlags, Signal, kill_process, pidfd_open, pidfd_send_signal};
+use rustix::thread::{CapabilitySet, capabilities};
 use system::file;
 
 use crate::server;
@@ -170,8 +171,18 @@ fn has_exited(pid: i32) -> bool {
 /// Whether a process was started with a configuration file at this path. The original plugin uses the same argument.
 fn has_argument(pid: i32, conf: &Path) -> io::Result<bool> {
     let expected = [b"--conf-file=", conf.as_os_str().as_bytes()].concat();
-    let line = unless_exited(fs::read(of(pid, "cmdline")))?.unwrap_or_default();
+    let line = match unless_exited(fs::read(of(pid, "cmdline"))) {
+        // Only with the mount option `hidepid` does the kernel refuse the arguments (proc(5)). To CAP_SYS_PTRACE, it
+        // refuses only processes of outer user namespaces. The server runs in the plugin's own user namespace.
+        Err(e) if e.kind() == ErrorKind::PermissionDenied && sees_own_processes() => return Ok(false),
+        line => line?.unwrap_or_default(),
+    };
     Ok(line.split(|byte| *byte == 0).any(|argument| argument == expected))
+}
+
+/// Whether the kernel shows all processes of the plugin's user namespace, also those of other users.
+fn sees_own_processes() -> bool {
+    capabilities(None).is_ok_and(|sets| sets.effective.contains(CapabilitySet::SYS_PTRACE))
 }
 
 /// Whether a process is the server with this configuration file.

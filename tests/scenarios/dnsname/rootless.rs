@@ -13,7 +13,20 @@ const RUNTIME: &str = "/run/lab/runtime";
 fn rootless_the_files_are_in_the_engines_directory_and_the_last_del_removes_them() {
     beyond_reference!("dnsname");
     let lab = Lab::new();
+    two_containers_come_and_go(&lab, &Rootless::with_users());
+}
+
+/// With the mount option hidepid=1 of /proc, the kernel refuses to show the arguments of other users' processes.
+#[test]
+fn rootless_the_server_is_found_although_proc_hides_other_users_processes() {
+    beyond_reference!("dnsname");
+    let lab = Lab::new();
     let rootless = Rootless::with_users();
+    rootless.hide_processes();
+    two_containers_come_and_go(&lab, &rootless);
+}
+
+fn two_containers_come_and_go(lab: &Lab, rootless: &Rootless) {
     fs::create_dir_all(RUNTIME).unwrap();
     let network = network(&json!({}));
     let call = |id: &str, n: usize| {

@@ -48,6 +48,15 @@ impl Rootless {
             .under(&[&argv[..], &namespaces.iter().map(ToString::to_string).collect::<Vec<_>>()].concat())
     }
 
+    /// Mounts /proc again, so that it shows no details of processes outside of the user namespace. It shows them to a
+    /// group, which by default is root's.
+    pub fn hide_processes(&self) {
+        let pid = self.0.id().to_string();
+        let mount = ["mount", "-t", "proc", "-o", "hidepid=1,gid=4242", "proc", "/proc"];
+        let status = Command::new("nsenter").args(["--target", &pid, "--mount"]).args(mount).status();
+        assert!(status.unwrap().success());
+    }
+
     /// The call inside the user namespace.
     pub fn inside(&self, call: &Call) -> Call {
         self.run(call, &["--net", "--mount"])
