@@ -1,5 +1,7 @@
 //! host-device: moves a device of the host into a container and back, whatever happens in between.
 
+use std::fs;
+
 use lab::{Call, Container, Lab, Netns, beyond_reference, injecting, under_test};
 use serde_json::{Value, json};
 
@@ -178,6 +180,34 @@ fn its_addresses_and_routes_are_moved_with_it_and_return_with_it() {
     pod.sh("ip route del 203.0.113.0/24");
     call.check(&result).refused(999, "203.0.113.0/24");
     for _ in 0..2 {
+        call.del().ok();
+        lab.snapshot().assert_same(&before);
+    }
+}
+
+#[test]
+fn a_record_with_hundreds_of_routes_is_no_obstacle_to_its_own_device_and_to_others() {
+    beyond_reference!("way-home");
+    let lab = Lab::new();
+    let [pod, b] = ["pod", "b"].map(|id| lab.container(id));
+    let call = bare(&lab, &pod).config(json!({"useInterfaceNetwork": true}));
+    let routes: String =
+        (0..200).map(|n| format!("route add 10.77.{n}.0/24 via 192.0.2.254 dev dev0\n")).collect();
+    fs::write("/run/lab/routes", routes).unwrap();
+    lab.host().sh("ip addr add 192.0.2.7/24 dev dev0; ip -batch /run/lab/routes
+                   ip link add dev1 type veth peer name far1; ip link set far1 up");
+    let other = lab.plugin("host-device").version("1.1.0").config(json!({"device": "dev1"})).on(&b);
+    let before = lab.snapshot();
+    for is_of_earlier_version in [false, true] {
+        let result = call.add().ok_result();
+        assert_eq!(result["routes"].as_array().unwrap().len(), 200);
+        if is_of_earlier_version {
+            let record: Value = serde_json::from_slice(&fs::read(RECORD).unwrap()).unwrap();
+            fs::write(RECORD, serde_json::to_string_pretty(&record).unwrap()).unwrap();
+            assert!(fs::metadata(RECORD).unwrap().len() > 64 << 10);
+        }
+        other.add().ok_result();
+        other.del().ok();
         call.del().ok();
         lab.snapshot().assert_same(&before);
     }
@@ -458,7 +488,7 @@ fn gc_keeps_the_record_of_a_card_that_the_kernel_is_still_moving() {
     let call = bare(&lab, &pod);
     call.add().ok_result();
     // As for a card, which has no kind.
-    lab.host().sh(&format!("sed -i 's/\"kind\": .*/\"kind\": null,/' {RECORD}"));
+    lab.host().sh(&format!("sed -i 's/\"kind\":\"[^\"]*\"/\"kind\":null/' {RECORD}"));
     pod.sh(&format!("ip link set eth0 netns {}", way.path().display()));
     pod.vanish();
     call.gc(&[]).ok();
@@ -477,7 +507,7 @@ fn del_and_gc_keep_a_device_on_the_host_if_its_record_names_the_hosts_namespace(
         let call = bare(&lab, &pod);
         lab.host().sh("ip link set dev0 down");
         call.add().ok_result();
-        lab.host().sh(&format!("sed -i 's#\"netns\": .*#\"netns\": \"/proc/self/ns/net\"#' {RECORD}"));
+        lab.host().sh(&format!("sed -i 's#\"netns\":\"[^\"]*\"#\"netns\":\"/proc/self/ns/net\"#' {RECORD}"));
         pod.sh("ip link set eth0 netns host name dev0");
         lab.host().sh("ip link set dev0 up alias storage");
         if is_gc {

@@ -85,12 +85,12 @@ impl Record {
         self.kind.as_deref().is_some_and(|kind| !PHYSICAL.contains(&kind))
     }
 
-    /// Writes the record.
+    /// Writes the record on one line: with a line for each byte of a route, it would be three times as long.
     ///
     /// # Errors
-    /// Code 5 if the file cannot be written.
+    /// Code 5 if the file cannot be written, or if the device has too many routes for it.
     pub fn save(&self, file: &Backup) -> Result<()> {
-        file.write(&serde_json::to_vec_pretty(self)?)
+        file.write(&serde_json::to_vec(self)?)
     }
 
     /// Whether it is the record of a device on the host. The container may have changed the MAC.

@@ -9,10 +9,11 @@ use std::path::{Path, PathBuf};
 
 use system::file::{self, AtomicFile, label_of};
 
-use crate::{Attachment, Error, Failures, Gc, NetworkName, Resource, Result, Scope};
+use crate::{Attachment, Code, Error, Failures, Gc, NetworkName, Resource, Result, Scope};
 
-/// Maximum size in bytes. Most of it is the path of a namespace.
-const LARGEST: u64 = 64 << 10;
+/// Maximum size in bytes: enough for the tens of thousands of routes that host-device may move with a device. Most files
+/// have less than a kilobyte.
+const LARGEST: u64 = 16 << 20;
 
 /// The file of an attachment.
 #[derive(Clone, Debug)]
@@ -57,8 +58,13 @@ impl Backup {
     /// Writes the file, over an existing one.
     ///
     /// # Errors
-    /// Code 5 if it cannot be written.
+    /// Code 5 if it cannot be written, or would be too large to be read.
     pub fn write(&self, bytes: &[u8]) -> Result<()> {
+        if bytes.len() as u64 > LARGEST {
+            let text =
+                format!("write backup {}: it would be larger than {LARGEST} bytes", self.path().display());
+            return Err(Error::new(Code::Io, text));
+        }
         let made = DirBuilder::new().recursive(true).mode(0o700).create(&self.dir);
         let written = made.and_then(|()| {
             let dir = &file::open_directory(&self.dir)?;
@@ -101,7 +107,8 @@ fn label_prefix(network: &NetworkName) -> String {
     format!("{network}~")
 }
 
-/// The files of a directory with their content, without hidden ones, which are still being written. Ignores links and other kinds of files.
+/// The files of a directory with their content, without hidden ones, which are still being written. Ignores links, other kinds of files, and
+/// files that are too large: no plugin has written them.
 ///
 /// # Errors
 /// Code 5 if the directory or a file cannot be read.
@@ -117,7 +124,7 @@ pub fn all(dir: &Path) -> Result<Vec<(PathBuf, Vec<u8>)>> {
         }
         match file::missing_is_fine(file::read_own(&path, LARGEST).map(Some)) {
             Ok(bytes) => files.extend(bytes.map(|bytes| (path, bytes))),
-            Err(e) if file::is_irregular(&e) => {}
+            Err(e) if file::is_irregular(&e) || e.kind() == io::ErrorKind::FileTooLarge => {}
             Err(e) => return Err(Error::io(format!("read {}", path.display()), &e)),
         }
     }
@@ -182,4 +189,28 @@ fn should_delete(scope: &Scope, resource: Resource, file: &str) -> bool {
         });
     }
     scope.should_delete(resource)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{ContainerId, IfName};
+
+    #[test]
+    fn a_file_that_is_too_large_is_neither_written_nor_an_obstacle_to_others() {
+        let dir = tempfile::tempdir().unwrap();
+        let network = NetworkName::parse("net").unwrap();
+        let backup = |container: &str| {
+            let container = ContainerId::parse(container).unwrap();
+            let at = Attachment { container, ifname: IfName::parse("eth0").unwrap() };
+            Backup::of_one(dir.path(), &network, &at)
+        };
+        let too_large = backup("large").write(&vec![b' '; LARGEST as usize + 1]).unwrap_err();
+        assert!(too_large.msg().contains("large~eth0.json"), "{too_large}");
+        assert!(all(dir.path()).unwrap().is_empty());
+        backup("small").write(b"{}").unwrap();
+        fs::File::create(backup("large").path()).unwrap().set_len(LARGEST + 1).unwrap();
+        let files = all(dir.path()).unwrap();
+        assert_eq!(files, [(backup("small").path(), b"{}".to_vec())]);
+    }
 }
