@@ -60,10 +60,11 @@ pub fn child_like(call: &Del, is_made_here: impl Fn(&Link) -> bool) -> Result<bo
 /// If the kernel refuses.
 pub fn chained(call: &Del, sandbox: &Namespace) -> Result<Option<Link>> {
     let Some(link) = sandbox.nl.link(&call.attachment.ifname)? else { return Ok(None) };
-    let is_foreign = |link: &Link| ownership::is_of_another_network(link, &call.net.name);
-    let has_foreign_end = link.is("veth")
-        && host_end::find(&Namespace::host()?, sandbox, &link)?.is_some_and(|end| is_foreign(&end));
-    Ok(Some(link).filter(|link| !is_foreign(link) && !has_foreign_end))
+    // The alias of a veth pair is on the host's end.
+    let has_other_end = link.is("veth") && !ownership::is_owned(&link);
+    let end = if has_other_end { host_end::find(&Namespace::host()?, sandbox, &link)? } else { None };
+    let is_foreign = ownership::is_of_another_network(end.as_ref().unwrap_or(&link), &call.net.name);
+    Ok(Some(link).filter(|_| !is_foreign))
 }
 
 /// Deletes the attachment's veth pair: by the host's end, which Ferrule finds by its name without the container's namespace, else by the
