@@ -181,7 +181,7 @@ impl<'a> Registration<'a> {
     fn write(&self, network: Network, service: &Service) -> Result<()> {
         // Look for the server before a file is changed: if processes cannot be examined now, a rollback cannot do so
         // either.
-        server::find(self.network)?;
+        let running = server::find(self.network)?;
         let mut deletions = network.deletions()?;
         if deletions.has(self.at) {
             deletions.remove(self.at);
@@ -191,7 +191,7 @@ impl<'a> Registration<'a> {
         let added = hosts.replace(self.at, &self.addresses, &self.names);
         network.write_hosts(&hosts)?;
         // The lock is released here, so that other plugins can write their names while this plugin waits.
-        drop(server::ensure(network, service)?);
+        drop(server::ensure(network, service, running)?);
         let own = self.as_reached(service);
         let settle = |silence| server::settle(self.network, &own, &added, Answer::Known, silence);
         let settled = settle(server::SILENCE_TIMEOUT);
@@ -203,7 +203,8 @@ impl<'a> Registration<'a> {
         if server::is_silent(&own)? {
             server::stop(&network)?;
         }
-        drop(server::ensure(network, service)?);
+        let running = server::find(self.network)?;
+        drop(server::ensure(network, service, running)?);
         settle(server::KNOWN_TIMEOUT)
     }
 
@@ -283,9 +284,11 @@ fn note_deletion(network: &Network, at: &Attachment) -> Result<()> {
 fn apply_removal(network: Network, hosts: &Hosts, removed: &[Entry]) -> Result<()> {
     network.remove_unfinished()?;
     if hosts.entries().next().is_none() {
-        server::stop(&network)?;
+        if let Some(server) = server::find(network.name())? {
+            server.stop()?;
+        }
         // The dnsmasq that a killed ADD has started cannot be found before its execve(2). Afterwards it is found, unless its configuration is
-        // gone by then.
+        // gone by then. So the search for all processes of the server comes last.
         network.clear()?;
         server::stop(&network)?;
         return network.remove();

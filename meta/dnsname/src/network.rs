@@ -293,23 +293,21 @@ impl Network {
     }
 
     /// Ensures that the hosts file is in a directory that the server can enter. Replaces a directory of the original
-    /// plugin by a link.
+    /// plugin by a link, and returns the new directory. None: the directory is the same.
     ///
     /// # Errors
     /// Code 5 if a file operation fails. The directory is then unchanged.
-    pub fn make_readable(self) -> Result<Self> {
-        let is_link = fs::symlink_metadata(&self.path).is_ok_and(|found| found.is_symlink());
+    pub fn make_readable(&self) -> Result<Option<Self>> {
         if is_rootless() {
-            return Ok(self);
+            return Ok(None);
         }
-        if is_link {
+        if fs::symlink_metadata(&self.path).is_ok_and(|found| found.is_symlink()) {
             make_enterable(&readable(&self.name)).map_err(|e| self.failed("create", "", &e))?;
-            return Ok(self);
+            return Ok(None);
         }
         let hosts = self.hosts()?;
-        let failed = |e: &io::Error| self.failed("replace by a link", "", e);
-        let moved = self.replace_by_link(&hosts).map_err(|e| failed(&e))?;
-        moved.ok_or_else(|| held(&self.name))
+        let moved = self.replace_by_link(&hosts).map_err(|e| self.failed("replace by a link", "", &e))?;
+        moved.map(Some).ok_or_else(|| held(&self.name))
     }
 
     fn replace_by_link(&self, hosts: &Hosts) -> io::Result<Option<Self>> {

@@ -79,49 +79,58 @@ pub fn find(network: &NetworkName) -> Result<Option<Server>> {
     Server::find(&dir.join(CONF), &dir.join(PID))
 }
 
-/// Whether a server with suitable settings runs.
-///
-/// # Errors
-/// Code 5 if the configuration cannot be read. Otherwise an error if processes cannot be examined.
-pub fn is_running(network: &Network, service: &Service) -> Result<bool> {
-    let conf = network.conf()?;
-    let serves = Service::parse(&conf).is_some_and(|configured| configured.serves(service));
-    // The server was started before the directory of the host's resolv.conf existed.
-    let has_new_resolvers = || masq::lacks_resolvers(&conf) && network::resolv_conf_has_directory();
-    Ok(serves && !has_new_resolvers() && find(network.name())?.is_some())
-}
-
-/// Starts the server, unless one with suitable settings runs. Stops a server with other settings first.
+/// Starts the server, unless the one that runs has suitable settings. Stops a server with other settings first.
 ///
 /// # Errors
 /// Code 50 if dnsmasq is not installed. Code 999 if it does not start. Code 5 if a file operation fails.
-pub fn ensure(network: Network, service: &Service) -> Result<Network> {
-    if is_running(&network, service)? {
+pub fn ensure(network: Network, service: &Service, running: Option<Server>) -> Result<Network> {
+    let earlier = network.conf()?;
+    let in_force = Service::parse(&earlier);
+    // The server was started before the directory of the host's resolv.conf existed.
+    let has_new_resolvers = || masq::lacks_resolvers(&earlier) && network::resolv_conf_has_directory();
+    let serves = in_force.as_ref().is_some_and(|in_force| in_force.serves(service));
+    if running.is_some() && serves && !has_new_resolvers() {
         return Ok(network);
     }
-    let in_force = network.service()?;
     let service = in_force.map_or_else(|| service.clone(), |in_force| in_force.extended(service));
-    let (earlier, was_running) = (network.conf()?, find(network.name())?.is_some());
-    stop(&network)?;
-    let network = network.make_readable()?;
     let has_resolvers = network::resolv_conf_has_directory();
     if service.forwards && !has_resolvers {
         cni::warn(
             "the directory of /etc/resolv.conf does not exist: only the names of containers are resolved",
         );
     }
-    network.write_conf(&service.text(&network.readable_path(), &user()?, has_resolvers))?;
-    match start(&network) {
-        Ok(()) => Ok(network),
-        // Other containers need the earlier server.
-        Err(failed) if was_running => {
-            Err(match network.write_conf(&earlier).and_then(|()| start(&network)) {
-                Ok(()) => failed,
-                Err(again) => failed.and_rollback(again),
-            })
-        }
-        Err(failed) => Err(failed),
+    // What may fail comes before the stop, as far as possible: other containers need the server.
+    program()?;
+    let text = service.text(&network.readable_path(), &user()?, has_resolvers);
+    let mut network = network;
+    let Some(running) = running else { return start_readable(&mut network, &text).map(|()| network) };
+    running.stop()?;
+    let replaced = stop(&network).and_then(|()| start_readable(&mut network, &text));
+    let Err(failed) = replaced else { return Ok(network) };
+    // Without a configuration, dnsmasq would serve the whole host.
+    if earlier.is_empty() {
+        return Err(failed);
     }
+    Err(match stop(&network).and_then(|()| start_with(&network, &earlier)) {
+        Ok(()) => failed,
+        Err(again) => failed.and_rollback(again),
+    })
+}
+
+/// Starts the server with a configuration, in a directory that it can enter.
+fn start_readable(network: &mut Network, conf: &str) -> Result<()> {
+    if let Some(moved) = network.make_readable()? {
+        *network = moved;
+    }
+    start_with(network, conf)
+}
+
+/// Starts the server with a configuration. If the file contains it already, this needs no space for another file.
+fn start_with(network: &Network, conf: &str) -> Result<()> {
+    if network.conf()? != conf {
+        network.write_conf(conf)?;
+    }
+    start(network)
 }
 
 /// Stops the server, and its child processes that answer over TCP and may outlive it.

@@ -399,3 +399,24 @@ fn an_add_whose_server_does_not_start_leaves_the_earlier_server_running() {
     networks.del("net", &web);
     assert_eq!(server_of("net"), None);
 }
+
+/// A change of the domain replaces the server. After the earlier one has exited, its configuration cannot be written.
+#[test]
+fn an_add_that_cannot_write_the_servers_configuration_starts_the_earlier_server_again() {
+    beyond_reference!("dnsname");
+    let Some(dig) = Dig::here() else { return };
+    let lab = Lab::new();
+    let networks = Networks::new(&lab, &[network(&json!({}))]);
+    let (web, _) = networks.attach(&lab, "web", &[]);
+    let stopped = server_of("net").unwrap();
+    let call = after_bridge(&lab, &lab.container("pod")).config(json!({"domainName": "other.test"}));
+    // The second rename is that of the configuration, after that of the hosts file.
+    let full = injecting(&["-e", "inject=?rename,renameat,renameat2:error=ENOSPC:when=2"]);
+    call.clone().under(&full).add().refused(5, "dnsmasq.conf");
+    assert!(server_of("net").is_some_and(|server| server != stopped));
+    assert!(is_known(&dig, &web, "web") && !is_known(&dig, &web, "pod"));
+    call.add().ok_result();
+    call.del().ok();
+    networks.del("net", &web);
+    assert_eq!(server_of("net"), None);
+}

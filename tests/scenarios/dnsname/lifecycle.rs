@@ -283,3 +283,22 @@ fn changes_of_many_containers_need_one_read_of_the_file() {
     calls.iter().for_each(|call| call.del().ok());
     assert!(tracer.wait().unwrap().success());
 }
+
+/// A host may have thousands of processes.
+#[test]
+fn the_first_add_and_the_last_del_list_all_processes_once() {
+    beyond_reference!("dnsname");
+    let lab = Lab::new();
+    let pod = lab.container("pod");
+    let list = network(&json!({}));
+    let prev = lab.plugin("bridge").config(list["plugins"][0].clone()).on(&pod).add().ok_result();
+    let call = lab.plugin("dnsname").config(list["plugins"][1].clone()).on(&pod);
+    let call = call.args("K8S_POD_NAME=pod").config(json!({"prevResult": prev}));
+    for command in ["ADD", "DEL"] {
+        let trace = "/run/lab/trace";
+        let strace = ["strace", "-qqo", trace, "-e", "trace=?open,openat"].map(str::to_owned);
+        assert!(call.clone().under(&strace).run(command).succeeded());
+        let opened = fs::read_to_string(trace).unwrap();
+        assert_eq!(opened.matches("\"/proc\", ").count(), 1, "{command}:\n{opened}");
+    }
+}
