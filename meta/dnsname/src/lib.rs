@@ -262,12 +262,30 @@ fn unregister(name: &NetworkName, at: &Attachment, addresses: &[IpAddr]) -> Resu
     let Some(network) = Network::open(name)? else { return Ok(()) };
     let mut hosts = network.hosts()?;
     let removed = hosts.take(|entry| entry.is_of(at, addresses));
-    if hosts.entries().next().is_some()
+    let serves_unknown = serves_unknown_names(&network, &hosts)?;
+    if (serves_unknown || hosts.entries().next().is_some())
         && let Err(e) = note_deletion(&network, at)
     {
         cni::warn(&format!("a repair that runs now may register the names again: {e}"));
     }
-    apply_removal(network, &hosts, &removed)
+    if serves_unknown { Ok(()) } else { apply_removal(network, &hosts, &removed) }
+}
+
+/// Whether the server runs, but its hosts file was deleted: then the names of other containers, which need the server,
+/// are not known.
+fn serves_unknown_names(network: &Network, hosts: &Hosts) -> Result<bool> {
+    let serves = hosts.entries().next().is_none()
+        && network.has_lost_hosts()?
+        && server::find(network.name())?.is_some();
+    if serves {
+        cni::warn(&format!(
+            "{} was deleted, so the DNS server of network {name} is not stopped: `cnitool repair {name}` restores the \
+             names of running containers",
+            network.file(network::HOSTS).display(),
+            name = network.name(),
+        ));
+    }
+    Ok(serves)
 }
 
 fn note_deletion(network: &Network, at: &Attachment) -> Result<()> {
@@ -318,7 +336,11 @@ fn collect(call: &Gc) -> Result<()> {
     let Some(network) = Network::open(&call.net.name)? else { return Ok(()) };
     let mut hosts = network.hosts()?;
     let removed = hosts.take(|entry| is_collected(call, entry));
-    if call.scope.is_dry() { Ok(()) } else { apply_removal(network, &hosts, &removed) }
+    let may_have_others = call.scope.stale().is_some() || call.scope.valid().iter().next().is_some();
+    if call.scope.is_dry() || (may_have_others && serves_unknown_names(&network, &hosts)?) {
+        return Ok(());
+    }
+    apply_removal(network, &hosts, &removed)
 }
 
 /// Whether GC removes an entry. Entries of the original plugin do not contain the container: a DEL removes them, or

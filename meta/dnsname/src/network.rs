@@ -363,6 +363,17 @@ impl Network {
         [HOSTS, CONF, DELETED].iter().try_for_each(|label| file::remove_temporary(&self.descriptor(), label))
     }
 
+    /// Whether the hosts file was deleted by another program. The DEL of the last container deletes the configuration,
+    /// too.
+    ///
+    /// # Errors
+    /// Code 5 if the files cannot be examined.
+    pub fn has_lost_hosts(&self) -> Result<bool> {
+        let exists =
+            |name| self.descriptor().join(name).try_exists().map_err(|e| self.failed("examine", name, &e));
+        Ok(!exists(HOSTS)? && exists(CONF)?)
+    }
+
     /// Whether the directory has a file besides the lock.
     fn has_files(&self) -> io::Result<bool> {
         for entry in fs::read_dir(self.descriptor())? {

@@ -420,3 +420,33 @@ fn an_add_that_cannot_write_the_servers_configuration_starts_the_earlier_server_
     networks.del("net", &web);
     assert_eq!(server_of("net"), None);
 }
+
+#[test]
+fn a_server_whose_hosts_file_was_deleted_serves_until_a_repair_has_restored_the_names() {
+    beyond_reference!("dnsname");
+    let Some(dig) = Dig::here() else { return };
+    let lab = Lab::new();
+    let networks = Networks::new(&lab, &[network(&json!({}))]);
+    let [web, db] = ["web", "db"].map(|name| networks.attach(&lab, name, &[]).0);
+    let server = server_of("net");
+    fs::remove_file(Path::new(TARGET).join("addnhosts")).unwrap();
+    let dnsname = lab.plugin("dnsname");
+    let deleted = dnsname.clone().on(&db).del();
+    assert!(deleted.stderr.contains("cnitool repair net"), "{deleted:?}");
+    deleted.ok();
+    dnsname.gc(&[("web", "eth0")]).ok();
+    assert!(server.is_some() && server_of("net") == server);
+    assert!(is_known(&dig, &web, "web"));
+    networks.tool.says("repair net");
+    assert!(is_known(&dig, &web, "web") && !is_known(&dig, &web, "db"));
+    networks.del_all(&[&db, &web]);
+    assert!(server_of("net").is_none() && !Path::new(TARGET).exists());
+
+    // GC reports that the network has no container left.
+    networks.add("net", &web, "web", &[]);
+    fs::remove_file(Path::new(TARGET).join("addnhosts")).unwrap();
+    networks.del("net", &web);
+    assert!(server_of("net").is_some());
+    dnsname.gc(&[]).ok();
+    assert!(server_of("net").is_none() && !Path::new(TARGET).exists());
+}
