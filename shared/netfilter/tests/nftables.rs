@@ -364,6 +364,25 @@ fn an_address_used_again_belongs_to_the_newer_container() {
 }
 
 #[test]
+fn a_running_container_keeps_its_rules_when_another_one_with_its_address_is_deleted() {
+    lab();
+    let rules: [Box<dyn Rules>; 2] =
+        [Box::new(masquerade(&["10.1.0.5/24"])), Box::new(host_ports(&["10.1.0.5/24"], &["tcp 8080 80"]))];
+    let mistaken: [Box<dyn Rules>; 2] =
+        [Box::new(masquerade(&["10.1.0.5/24"])), Box::new(host_ports(&["10.1.0.5/24"], &["tcp 9090 80"]))];
+    rules.iter().for_each(|rules| install(&nftables(), &owner("cbr0", "running"), &**rules));
+    let before = ruleset();
+    mistaken.iter().for_each(|rules| install(&nftables(), &owner("cbr0", "mistaken"), &**rules));
+    rules.iter().for_each(|rules| nftables().check(&owner("cbr0", "running"), &**rules).unwrap());
+    let kinds = [Masquerade::KIND, HostPorts::KIND];
+    Removal::start().remove(&owner("cbr0", "mistaken"), &kinds).unwrap();
+    rules.iter().for_each(|rules| nftables().check(&owner("cbr0", "running"), &**rules).unwrap());
+    assert_eq!(in_order(&ruleset()), in_order(&before));
+    Removal::start().remove(&owner("cbr0", "running"), &kinds).unwrap();
+    assert_eq!(ruleset(), "");
+}
+
+#[test]
 fn an_add_repeated_without_a_del_replaces_the_earlier_rules() {
     lab();
     let owner = owner("cbr0", "c1");

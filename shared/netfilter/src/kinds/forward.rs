@@ -103,9 +103,7 @@ impl ReferenceRules for Forward {
 
 /// The containers' addresses: a set for each family and bit.
 fn addresses(family: Family, bit: u8) -> Set {
-    let name = format!("forward{}/{bit}", family.version());
-    // An earlier container with the address may have been deleted without a DEL. The address does not return to it.
-    Set { is_claimed: true, ..Set::new(name, &[Type::ip_addr(family)]) }
+    Set::of_containers(format!("forward{}/{bit}", family.version()), &[Type::ip_addr(family)])
 }
 
 fn layout() -> Layout {

@@ -143,7 +143,7 @@ impl ReferenceRules for Masquerade {
 
 /// The masqueraded containers.
 fn containers(family: Family) -> Set {
-    Set::new(family.choose("masquerade4", "masquerade6"), &[Type::ip_addr(family)])
+    Set::of_containers(family.choose("masquerade4", "masquerade6"), &[Type::ip_addr(family)])
 }
 
 /// Each masqueraded container with its own subnet, which is not masqueraded.

@@ -1,7 +1,7 @@
-//! Host ports that several attachments claim. The newest attachment has the port. The others wait, and get it when the
-//! newer ones are deleted.
+//! Keys that several attachments claim: host ports, or by mistake a container's address. The newest attachment has the
+//! element. The others wait, and get it when the newer ones are deleted.
 //!
-//! The waiting attachments are in the set `attachments`, under a digest of the port, the oldest first.
+//! The waiting attachments are in the set `attachments`, under a digest of the key, the oldest first.
 
 use std::borrow::Cow;
 use std::collections::BTreeMap;

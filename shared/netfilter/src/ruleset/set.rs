@@ -37,15 +37,21 @@ impl Set {
         Self { name: name.into(), key: key.into(), data: Vec::new(), is_claimed: false, is_shared: false }
     }
 
+    /// A set whose keys start with a container's address. By mistake, two containers may have the same address. When
+    /// one of them is deleted, the other one must still have its element.
+    pub(crate) fn of_containers(name: impl Into<Cow<'static, str>>, key: &[Type]) -> Self {
+        Self { is_claimed: true, ..Self::new(name, key) }
+    }
+
     /// A set whose elements attachments share.
     pub(crate) fn shared(name: &'static str, key: &[Type]) -> Self {
         Self { is_shared: true, ..Self::new(name, key) }
     }
 
-    /// The name of the set for networks of one prefix length. Each prefix length has a separate set.
+    /// The set for containers with networks of one prefix length. Each prefix length has a separate set.
     pub(crate) fn of_networks(name: &str, family: Family, prefix: u8) -> Self {
         let name = format!("{name}{}/{prefix}", family.version());
-        Self::new(name, &[Type::ip_addr(family), Type::ip_addr(family)])
+        Self::of_containers(name, &[Type::ip_addr(family), Type::ip_addr(family)])
     }
 
     /// The records of all attachments: the label of each owner, then its records.
