@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use cni::IfName;
 use common::*;
-use netfilter::{Backend, Conditions, Firewall, Removal, SourceNat, SpoofCheck};
+use netfilter::{Backend, Conditions, Firewall, Mark, Removal, SourceNat, SpoofCheck};
 
 fn ip(text: &str) -> IpAddr {
     text.parse().unwrap()
@@ -87,6 +87,24 @@ fn source_nat_is_off_or_for_all_if_configured() {
         assert_eq!(seen_source(&server, || lab.client.open(|| connect("192.0.2.1:8080"))), ip("192.0.2.9"));
         assert!(is_unreachable("127.0.0.1:8080"));
     });
+}
+
+#[test]
+fn a_mapping_of_one_address_precedes_one_of_all_addresses() {
+    for bit in [13, 20] {
+        with_both(|lab, firewall| {
+            let mut rules = host_ports(ADDRESSES, &["tcp 192.0.2.1 8080 80", "tcp 8080 81"]);
+            rules.mark = Mark::bit(bit).unwrap();
+            install(firewall, &owner("cbr0", "c1"), &rules);
+            let of_one = server(&lab.pod, "10.1.0.5:80");
+            assert_eq!(
+                seen_source(&of_one, || lab.client.open(|| connect("192.0.2.1:8080"))),
+                ip("192.0.2.9")
+            );
+            let of_all = server(&lab.pod, "10.1.0.5:81");
+            assert_eq!(seen_source(&of_all, || lab.pod.open(|| connect("10.1.0.1:8080"))), ip("10.1.0.1"));
+        });
+    }
 }
 
 #[test]

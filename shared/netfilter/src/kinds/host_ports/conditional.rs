@@ -19,8 +19,11 @@ pub(super) fn rules(rules: &HostPorts) -> Vec<Rule> {
         expressions,
         former: None,
     };
-    rules
-        .forwards()
+    let mut forwards: Vec<Forward> = rules.forwards().collect();
+    // Each rule is inserted before the earlier ones. A mapping of one address must be before those of all addresses.
+    forwards.sort_by_key(|forward| forward.host_ip.is_some());
+    forwards
+        .into_iter()
         .flat_map(|forward| {
             let ways = rules.conditions.nftables(Family::from(forward.to));
             ways.into_iter().map(move |way| expressions(&forward, way, &rules.mark))
