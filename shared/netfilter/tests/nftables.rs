@@ -382,6 +382,28 @@ fn a_running_container_keeps_its_rules_when_another_one_with_its_address_is_dele
     assert_eq!(ruleset(), "");
 }
 
+/// Older versions did not clear the mark, and cleared the bit that another program had set.
+#[test]
+fn check_accepts_host_ports_of_an_older_version_and_the_next_add_replaces_the_rules() {
+    lab();
+    run(&format!("nft -f {}/tests/golden/nft-hostports-older.txt", env!("CARGO_MANIFEST_DIR")));
+    let older = host_ports(&["10.1.0.5/24", "fd00::5/64"], &["tcp 8080 80", "udp 192.0.2.1 53 53"]);
+    nftables().check(&owner("cbr0", "c1"), &older).unwrap();
+    Firewall::check_available(Some(Backend::Nftables), HostPorts::KIND).unwrap();
+    let newer = host_ports(&["10.1.0.6/24"], &["tcp 9090 80"]);
+    install(&nftables(), &owner("cbr0", "c2"), &newer);
+    let chains = ["hostports", "hairpin"].map(|chain| run(&format!("nft list chain inet ferrule {chain}")));
+    for expected in ["ct mark ^ 0x00002000 comment \"no host port\"", "comment \"clear mark bit 13\"\n\t}"] {
+        assert!(chains.concat().contains(expected), "{expected}: {chains:?}");
+    }
+    nftables().check(&owner("cbr0", "c1"), &older).unwrap();
+    nftables().check(&owner("cbr0", "c2"), &newer).unwrap();
+    for container in ["c2", "c1"] {
+        Removal::start().remove(&owner("cbr0", container), &[HostPorts::KIND]).unwrap();
+    }
+    assert_eq!(ruleset(), "");
+}
+
 #[test]
 fn an_add_repeated_without_a_del_replaces_the_earlier_rules() {
     lab();

@@ -5,11 +5,12 @@
 mod common;
 
 use std::net::{IpAddr, TcpListener, UdpSocket};
+use std::process::Command;
 use std::time::Duration;
 
 use cni::IfName;
 use common::*;
-use netfilter::{Backend, Conditions, Firewall, Mark, Removal, SourceNat, SpoofCheck};
+use netfilter::{Backend, Conditions, Firewall, HostPorts, Mark, Removal, SourceNat, SpoofCheck};
 
 fn ip(text: &str) -> IpAddr {
     text.parse().unwrap()
@@ -103,6 +104,46 @@ fn a_mapping_of_one_address_precedes_one_of_all_addresses() {
             );
             let of_all = server(&lab.pod, "10.1.0.5:81");
             assert_eq!(seen_source(&of_all, || lab.pod.open(|| connect("10.1.0.1:8080"))), ip("10.1.0.1"));
+        });
+    }
+}
+
+/// A host with several uplinks routes each answer by the mark of its connection.
+#[test]
+fn a_connection_keeps_the_mark_that_another_program_sets() {
+    for (bit, mark) in [(13, "0x2"), (20, "0x2002")] {
+        with_both(|lab, firewall| {
+            let rules =
+                HostPorts { mark: Mark::bit(bit).unwrap(), ..host_ports(ADDRESSES, &["tcp 8080 80"]) };
+            install(firewall, &owner("cbr0", "c1"), &rules);
+            for line in [
+                "add table inet uplinks".to_owned(),
+                "add counter inet uplinks kept".to_owned(),
+                "add counter inet uplinks changed".to_owned(),
+                "add chain inet uplinks prerouting { type filter hook prerouting priority -150; }".to_owned(),
+                "add chain inet uplinks output { type route hook output priority -150; }".to_owned(),
+                format!("add rule inet uplinks prerouting iif up0 ct state new ct mark set {mark}"),
+                format!(
+                    "add rule inet uplinks prerouting ct direction reply ct mark {mark} counter name kept"
+                ),
+                format!(
+                    "add rule inet uplinks prerouting ct direction reply ct mark != {mark} counter name changed"
+                ),
+                format!("add rule inet uplinks output ct direction reply ct mark {mark} counter name kept"),
+                format!(
+                    "add rule inet uplinks output ct direction reply ct mark != {mark} counter name changed"
+                ),
+            ] {
+                assert!(Command::new("nft").arg(&line).status().unwrap().success(), "{line}");
+            }
+            let has_counted =
+                |counter| !run(&format!("nft reset counter inet uplinks {counter}")).contains("packets 0 ");
+            let pod = server(&lab.pod, "10.1.0.5:80");
+            assert_eq!(seen_source(&pod, || lab.client.open(|| connect("192.0.2.1:8080"))), ip("192.0.2.9"));
+            assert!(has_counted("kept") && !has_counted("changed"), "through a host port");
+            let host = TcpListener::bind("192.0.2.1:7070").unwrap();
+            assert_eq!(seen_source(&host, || lab.client.open(|| connect("192.0.2.1:7070"))), ip("192.0.2.9"));
+            assert!(has_counted("kept") && !has_counted("changed"), "to the host");
         });
     }
 }

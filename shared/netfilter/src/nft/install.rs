@@ -224,7 +224,7 @@ pub(super) struct LayoutDiff {
     changed: Vec<(u64, Rule)>,
     /// Rules after a rule that they must precede, by handle.
     misplaced: Vec<(u64, Rule)>,
-    /// Rules of an older version with the same effect.
+    /// Rules of an older version.
     outdated: Vec<(u64, Rule)>,
     /// For a missing or misplaced rule, by its chain and comment: the handle of the existing rule that must follow it.
     next: BTreeMap<(&'static str, String), u64>,
@@ -302,9 +302,9 @@ impl LayoutDiff {
         self.misplaced.extend(late);
     }
 
-    /// The first missing rule, as text.
+    /// The first missing rule, as text. Only rules that older versions have, too.
     pub(super) fn missing_rule(&self) -> Option<String> {
-        let rule = self.missing.first()?;
+        let rule = self.missing.iter().find(|rule| rule.is_in_older_versions())?;
         Some(format!("the rule \"{}\" of chain {} is missing", rule.comment, rule.chain))
     }
 

@@ -109,13 +109,24 @@ pub struct Rule {
     /// Whether it comes before the chain's other rules.
     pub(crate) first: bool,
     pub(crate) expressions: Expressions,
-    /// Its expressions in older versions, with the same effect. CHECK accepts them, and ADD replaces them.
+    /// Its expressions in older versions. CHECK accepts them, and ADD replaces them. Empty: older versions have no such
+    /// rule.
     pub(crate) former: Option<Expressions>,
 }
 
 impl Rule {
     pub(crate) fn new(chain: Chain, comment: impl Into<String>, expressions: Expressions) -> Self {
         Self { chain: chain.name, comment: comment.into(), first: false, expressions, former: None }
+    }
+
+    /// The same rule, without which the rules of older versions are complete.
+    pub(crate) fn missing_in_older_versions(self) -> Self {
+        Self { former: Some(Expressions::new()), ..self }
+    }
+
+    /// Whether older versions have the rule.
+    pub(crate) fn is_in_older_versions(&self) -> bool {
+        self.former.as_ref().is_none_or(|former| !former.bytes().is_empty())
     }
 }
 

@@ -24,11 +24,14 @@ const HAIRPIN: Chain = Chain::regular("hairpin");
 /// The chain also contains the rules with conditions.
 pub(super) const HOSTPORTS: Chain = Chain::regular("hostports").ordered();
 
+/// Start of the comment of the last rule for a mark bit.
+const CLEAR: &str = "clear mark bit";
+
 pub(super) const PROPERTIES: NftablesProperties = NftablesProperties {
     table: INET,
     chain: HOSTPORTS.name,
     layout,
-    comments: &["IPv4 /", "IPv6 /"],
+    comments: &["IPv4 /", "IPv6 /", CLEAR],
     parse,
     needs: &[
         Need { module: "nft_masq", chain: POSTROUTING, rule: || Expressions::new().masquerade() },
@@ -50,17 +53,20 @@ fn layout() -> Layout {
         let rule = Expressions::new().addressed_here().jump(HOSTPORTS.name);
         this.rules.push(Rule::new(chain, "to this host", rule));
     }
-    // The mark is set before the look-up in the maps, and cleared if no map has the port. nft(8) has no statement that
-    // does two things after one look-up.
-    let marked = Expressions::new().mark(Mark::DEFAULT_BIT, R0);
-    this.rules.push(Rule::new(HOSTPORTS, "mark", marked));
+    // The mark is set before the look-up in the maps, and restored if no map has the port. nft(8) has no statement that
+    // does two things after one look-up. The bit is inverted twice, because another program may have set it.
+    let rule = |comment, former| {
+        let inverted = Expressions::new().invert_mark(Mark::DEFAULT_BIT, R0);
+        Rule { former: Some(former), ..Rule::new(HOSTPORTS, comment, inverted) }
+    };
+    this.rules.push(rule("mark", Expressions::new().mark(Mark::DEFAULT_BIT, R0)));
     for family in Family::ALL {
         add_map(&mut this, ports_of_one_address(family), family, Some(Field::daddr(family)));
     }
     for family in Family::ALL {
         add_map(&mut this, ports(family), family, None);
     }
-    this.rules.push(Rule::new(HOSTPORTS, "no host port", Expressions::new().unmark(Mark::DEFAULT_BIT, R0)));
+    this.rules.push(rule("no host port", Expressions::new().unmark(Mark::DEFAULT_BIT, R0)));
     let rule = Expressions::new().was_dnatted().jump(HAIRPIN.name);
     this.rules.push(Rule::new(POSTROUTING, "host ports", rule));
     this
@@ -91,7 +97,8 @@ pub(super) fn rules(ports: &HostPorts) -> NftablesRules {
     this
 }
 
-/// Rules and sets for source NAT of connections from certain networks. The connections have the mark.
+/// Rules and sets for source NAT of connections from certain networks. The connections have the mark, which these rules
+/// clear: hosts with several uplinks select the route of each packet by the exact value of the connection's mark.
 fn extend_layout(ports: &HostPorts, layout: &mut Layout) {
     let Mark::Bit(bit) = ports.mark else { return };
     for (_, from) in ports.sources() {
@@ -101,17 +108,20 @@ fn extend_layout(ports: &HostPorts, layout: &mut Layout) {
             continue;
         }
         let saddr = R0 + Field::daddr(family).registers();
-        let rule = Expressions::new()
+        let needs_nat = Expressions::new()
             .marked(bit)
             .family(family)
             .load(Field::daddr(family), R0)
             .load(Field::saddr(family), saddr)
             .prefix(saddr, from.mask())
-            .in_set(R0, &set.name)
-            .masquerade();
+            .in_set(R0, &set.name);
+        let former = Some(needs_nat.clone().masquerade());
         let comment = format!("{family} /{prefix}, mark bit {bit}");
-        layout.add(set, Rule::new(HAIRPIN, comment, rule));
+        let rule = Rule::new(HAIRPIN, comment, needs_nat.unmark(bit, R0).masquerade());
+        layout.add(set, Rule { first: true, former, ..rule });
     }
+    let clear = Rule::new(HAIRPIN, format!("{CLEAR} {bit}"), Expressions::new().unmark(bit, R0));
+    layout.rules.push(clear.missing_in_older_versions());
 }
 
 /// Ports of all addresses of the host.

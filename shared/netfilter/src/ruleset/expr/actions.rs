@@ -8,18 +8,23 @@ use crate::ruleset::uapi::*;
 impl Expressions {
     /// Sets a bit of the connection's mark, using a register.
     pub(crate) fn mark(self, bit: u8, register: u32) -> Self {
-        self.change_mark(bit, 1 << bit, register)
+        self.change_mark(!(1 << bit), 1 << bit, register)
     }
 
     /// Clears a bit of the connection's mark, using a register.
     pub(crate) fn unmark(self, bit: u8, register: u32) -> Self {
-        self.change_mark(bit, 0, register)
+        self.change_mark(!(1 << bit), 0, register)
     }
 
-    fn change_mark(self, bit: u8, value: u32, register: u32) -> Self {
-        let bit = 1_u32 << bit;
+    /// Inverts a bit of the connection's mark, using a register.
+    pub(crate) fn invert_mark(self, bit: u8, register: u32) -> Self {
+        self.change_mark(u32::MAX, 1 << bit, register)
+    }
+
+    /// `mark = (mark & mask) ^ xor`
+    fn change_mark(self, mask: u32, xor: u32, register: u32) -> Self {
         let this = self.load_ct(NFT_CT_MARK, register);
-        this.bitwise(register, &(!bit).to_ne_bytes(), &value.to_ne_bytes()).push("ct", &|data| {
+        this.bitwise(register, &mask.to_ne_bytes(), &xor.to_ne_bytes()).push("ct", &|data| {
             data.put_be32(NFTA_CT_KEY, NFT_CT_MARK);
             data.put_be32(NFTA_CT_SREG, register);
         })
