@@ -153,6 +153,33 @@ fn a_del_that_cannot_open_nf_tables_keeps_the_way_of_other_containers_open() {
     assert_eq!(is_open(), [true; 2]);
 }
 
+/// As on a host that has only iptables-nft, while a container brought its own iptables-legacy.
+#[test]
+fn without_the_legacy_tools_an_add_warns_and_changes_no_table_of_iptables_nft() {
+    beyond_reference!("rules-by-attachment");
+    let lab = Lab::new();
+    lab.host().sh("iptables-legacy -P FORWARD DROP; ip6tables-legacy -P FORWARD DROP; mkdir /run/lab/tools
+         for tool in iptables ip6tables; do for verb in -save -restore; do
+             ln -s $(command -v $tool-nft$verb) /run/lab/tools/$tool$verb
+         done; done
+         # All of the legacy tools are links to one executable.
+         mount --bind /dev/null $(readlink -f $(command -v iptables-legacy))");
+    let pod = lab.container("pod");
+    let mut bridge = dual_stack();
+    bridge["type"] = json!("bridge");
+    let plugins = json!([bridge, {"type": "firewall"}]);
+    let network = lab.chain(json!({"cniVersion": "1.1.0", "name": "net", "plugins": plugins}));
+    let network = network.each(|call| call.env("PATH", "/run/lab/tools:/usr/sbin:/usr/bin:/sbin:/bin"));
+    let outcome = network.add(&pod, "eth0");
+    let result = outcome.ok_result();
+    for words in ["the tools of iptables-legacy are not installed", "in FORWARD", "repair"] {
+        assert!(outcome.stderr.contains(words), "{outcome:#?}");
+    }
+    assert!(!lab.host().ruleset().contains("CNI-FORWARD"), "{}", lab.host().ruleset());
+    network.del(&pod, "eth0", &result).iter().for_each(Outcome::ok);
+    assert_eq!(lab.host().ruleset(), "");
+}
+
 #[test]
 fn tables_that_cannot_be_listed_do_not_count_as_missing() {
     beyond_reference!("rules-by-attachment");

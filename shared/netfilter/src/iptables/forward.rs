@@ -17,7 +17,8 @@ pub(crate) fn open(openings: &[(Family, Opening)]) -> Result<()> {
     for opened in opened(openings) {
         let (family, tools, opening) = opened?;
         let Some(tools) = tools else {
-            warn_without_tools(family);
+            let consequence = format!("these may drop the containers' packets in {}", opening.hook());
+            warn_without_tools(family, &consequence, "repair");
             continue;
         };
         let _lock = lock()?;

@@ -27,7 +27,7 @@ pub(crate) fn remove(query: Query<'_>, flush: Flush<'_>) -> Result<()> {
             continue;
         }
         let Ok(tools) = Tools::find_legacy(family) else {
-            warn_without_tools(family);
+            warn_without_tools(family, "they cannot be removed", "gc");
             continue;
         };
         let removed = remove_by(&tools, family, query, flush);
@@ -107,12 +107,12 @@ pub(crate) fn has_table(family: Family, table: &str) -> Result<bool> {
 }
 
 /// The tools existed when the rules were installed, and the rules can be removed when they exist again. Meanwhile, DEL
-/// succeeds with a warning.
-pub(super) fn warn_without_tools(family: Family) {
+/// succeeds with a warning. `verb` is the subcommand of cnitool that then completes the operation.
+pub(super) fn warn_without_tools(family: Family, consequence: &str, verb: &str) {
     let tool = family.choose("iptables", "ip6tables");
     cni::warn(&format!(
-        "there may be rules of {tool}-legacy, but {tool} is not installed, so they cannot be removed: \
-         install the package iptables, and run `cnitool gc --all`"
+        "there may be rules of {tool}-legacy, but the tools of {tool}-legacy are not installed, so {consequence}: \
+         install the package iptables, and run `cnitool {verb} --all`"
     ));
 }
 

@@ -43,9 +43,16 @@ impl Tools {
         Ok(Self { restore: find("restore")?, save: find("save")? })
     }
 
-    /// The legacy variant's tools, or the host's default if they have no separate name.
+    /// The legacy variant's tools. They have no separate name if the host's default is the legacy variant.
     pub(super) fn find_legacy(family: Family) -> Result<Self> {
-        Self::find(family, "-legacy").or_else(|_| Self::find(family, ""))
+        Self::find(family, "-legacy")
+            .or_else(|missing| Self::find(family, "").ok().filter(Self::are_legacy).ok_or(missing))
+    }
+
+    /// Whether these change the legacy tables. Only versions since 1.8 report their variant. Older ones are legacy.
+    fn are_legacy(&self) -> bool {
+        let version = tool::run(Command::new(&self.restore).arg("--version"), "", DEADLINE);
+        version.is_ok_and(|version| !version.contains("nf_tables"))
     }
 
     /// Changes rules: for each table, the whole script or nothing.
