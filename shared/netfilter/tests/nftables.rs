@@ -10,8 +10,8 @@ use std::time::Instant;
 use cni::{Attachment, ContainerId, IfName, NetworkName, Scope};
 use common::*;
 use netfilter::{
-    Backend, Conditions, Firewall, HostPorts, Isolation, Kind, Mark, Masquerade, Owner, Removal, Rules,
-    SourceNat, SpoofCheck,
+    Backend, ChainName, Conditions, Firewall, Forward, HostPorts, Isolation, Kind, Mark, Masquerade, Opening,
+    Owner, Removal, Rules, SourceNat, SpoofCheck,
 };
 use netlink::wire::{Attributes, Message, read_be32};
 use netlink::{Protocol, Socket};
@@ -400,6 +400,28 @@ fn check_accepts_host_ports_of_an_older_version_and_the_next_add_replaces_the_ru
     nftables().check(&owner("cbr0", "c2"), &newer).unwrap();
     for container in ["c2", "c1"] {
         Removal::start().remove(&owner("cbr0", container), &[HostPorts::KIND]).unwrap();
+    }
+    assert_eq!(ruleset(), "");
+}
+
+/// Older versions did not clear the mark.
+#[test]
+fn check_accepts_forward_rules_of_an_older_version_and_the_next_add_completes_them() {
+    lab();
+    let opening = Opening::of_forward(Opening::DEFAULT_BIT, ChainName::parse("CNI-ADMIN").unwrap());
+    let rules = ["10.1.0.5", "10.1.0.6"]
+        .map(|address| Forward { addresses: vec![address.parse().unwrap()], opening: opening.clone() });
+    install(&nftables(), &owner("cbr0", "c1"), &rules[0]);
+    let complete = run("nft list chain inet ferrule forwarded");
+    assert_eq!(complete.matches("meta mark set").count(), 2, "{complete}");
+    run("nft flush chain inet ferrule forwarded");
+    run("nft delete chain inet ferrule forwarded");
+    nftables().check(&owner("cbr0", "c1"), &rules[0]).unwrap();
+    Firewall::check_available(Some(Backend::Nftables), Forward::KIND).unwrap();
+    install(&nftables(), &owner("cbr0", "c2"), &rules[1]);
+    assert_eq!(run("nft list chain inet ferrule forwarded"), complete);
+    for container in ["c1", "c2"] {
+        Removal::start().remove(&owner("cbr0", container), &[Forward::KIND]).unwrap();
     }
     assert_eq!(ruleset(), "");
 }

@@ -10,7 +10,10 @@ use std::time::Duration;
 
 use cni::IfName;
 use common::*;
-use netfilter::{Backend, Conditions, Firewall, HostPorts, Mark, Removal, SourceNat, SpoofCheck};
+use netfilter::{
+    Backend, ChainName, Conditions, Firewall, Forward, HostPorts, Mark, Opening, Removal, SourceNat,
+    SpoofCheck,
+};
 
 fn ip(text: &str) -> IpAddr {
     text.parse().unwrap()
@@ -145,6 +148,38 @@ fn a_connection_keeps_the_mark_that_another_program_sets() {
             assert_eq!(seen_source(&host, || lab.client.open(|| connect("192.0.2.1:7070"))), ip("192.0.2.9"));
             assert!(has_counted("kept") && !has_counted("changed"), "to the host");
         });
+    }
+}
+
+/// Such a host saves the packet's mark in POSTROUTING, or selects source NAT by its exact value.
+#[test]
+fn packets_that_pass_forward_keep_the_mark_that_another_program_sets() {
+    let lab = Lab::new();
+    let opening = Opening::of_forward(Opening::DEFAULT_BIT, ChainName::parse("CNI-ADMIN").unwrap());
+    let forward =
+        Forward { addresses: ADDRESSES.iter().map(|a| ip(a.split('/').next().unwrap())).collect(), opening };
+    run("iptables -P FORWARD DROP");
+    run("ip6tables -P FORWARD DROP");
+    install(&Firewall::open(Some(Backend::Nftables)).unwrap(), &owner("cbr0", "c1"), &forward);
+    for line in [
+        "add table inet uplinks",
+        "add counter inet uplinks kept",
+        "add counter inet uplinks changed",
+        "add chain inet uplinks prerouting { type filter hook prerouting priority -150; }",
+        "add rule inet uplinks prerouting mark set 0x2",
+        "add chain inet uplinks postrouting { type filter hook postrouting priority -150; }",
+        "add rule inet uplinks postrouting tcp sport != 0 iif != 0 mark 0x2 counter name kept",
+        "add rule inet uplinks postrouting tcp sport != 0 iif != 0 mark != 0x2 counter name changed",
+    ] {
+        assert!(Command::new("nft").arg(line).status().unwrap().success(), "{line}");
+    }
+    for (there, here) in [("192.0.2.9:80", "10.1.0.5"), ("[fd00:2::9]:80", "fd00:1::5")] {
+        let far = server(&lab.client, there);
+        assert_eq!(seen_source(&far, || lab.pod.open(|| connect(there))), ip(here));
+        for (counter, has_counted) in [("kept", true), ("changed", false)] {
+            let counted = run(&format!("nft reset counter inet uplinks {counter}"));
+            assert_eq!(!counted.contains("packets 0 "), has_counted, "{there}: {counted}");
+        }
     }
 }
 

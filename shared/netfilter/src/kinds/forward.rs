@@ -1,7 +1,8 @@
 //! Forwarding: allows packets from and to a container through chains that would drop them.
 //!
 //! An `accept` applies only to the packet's current base chain. So these rules accept nothing. They set a bit of the
-//! packet's mark, and one rule in the chain that drops packets accepts those with the bit.
+//! packet's mark, and one rule in the chain that drops packets accepts those with the bit. After all filters, other rules
+//! clear the bit: hosts with several uplinks save the packet's mark, or select source NAT by its exact value.
 
 mod iptables;
 
@@ -25,6 +26,9 @@ use crate::ruleset::{
 /// Before other programs' filters, so that they see the mark.
 const FORWARD: Chain = Chain::forward("forward", -10);
 
+/// After other programs' filters, and before POSTROUTING.
+const FORWARDED: Chain = Chain::forward("forwarded", 1000);
+
 static PROPERTIES: KindProperties = KindProperties {
     name: "forward",
     maps_host_ports: false,
@@ -32,7 +36,7 @@ static PROPERTIES: KindProperties = KindProperties {
         table: INET,
         chain: FORWARD.name,
         layout,
-        comments: &["from containers, ", "answers to containers, ", "host ports, "],
+        comments: &["from containers, ", "to containers, ", "answers to containers, ", "host ports, "],
         parse,
         needs: &[Need { module: "nft_ct", chain: FORWARD, rule: || Expressions::new().was_dnatted() }],
         opens: Some(OpenedHook::FORWARD),
@@ -107,21 +111,28 @@ fn addresses(family: Family, bit: u8) -> Set {
 }
 
 fn layout() -> Layout {
-    Layout { chains: vec![FORWARD], ..Layout::default() }
+    Layout { chains: vec![FORWARD, FORWARDED], ..Layout::default() }
 }
 
 fn extend_layout(layout: &mut Layout, family: Family, bit: u8) {
     let set = addresses(family, bit);
     let has = |field| Expressions::new().family(family).load(field, R0).in_set(R0, &set.name);
-    let rule = |comment: &str, conditions: Expressions| {
-        let comment = format!("{comment}, {family}, mark bit {bit}");
-        Rule::new(FORWARD, comment, conditions.mark_packet(bit, R0))
+    let comment = |text: &str| format!("{text}, {family}, mark bit {bit}");
+    let rule = |text: &str, conditions: Expressions| {
+        Rule::new(FORWARD, comment(text), conditions.mark_packet(bit, R0))
     };
-    let to = || has(Field::daddr(family));
+    // The mark is compared first, because most packets of other programs do not have it.
+    let clear = |text: &str, conditions: Expressions| {
+        let clear = Expressions::new().packet_marked(bit).and(conditions).unmark_packet(bit, R0);
+        Rule::new(FORWARDED, comment(text), clear).missing_in_older_versions()
+    };
+    let (from, to) = (|| has(Field::saddr(family)), || has(Field::daddr(family)));
     layout.rules.extend([
-        rule("from containers", has(Field::saddr(family))),
+        rule("from containers", from()),
         rule("answers to containers", to().state(ANSWERS, false)),
         rule("host ports", to().was_dnatted()),
+        clear("from containers", from()),
+        clear("to containers", to()),
     ]);
     layout.sets.push(set);
 }

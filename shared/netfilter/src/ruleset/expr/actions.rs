@@ -32,9 +32,18 @@ impl Expressions {
 
     /// Sets a bit of the packet's mark, using a register.
     pub(crate) fn mark_packet(self, bit: u8, register: u32) -> Self {
-        let bit = 1_u32 << bit;
+        self.change_packet_mark(bit, 1 << bit, register)
+    }
+
+    /// Clears a bit of the packet's mark, using a register.
+    pub(crate) fn unmark_packet(self, bit: u8, register: u32) -> Self {
+        self.change_packet_mark(bit, 0, register)
+    }
+
+    fn change_packet_mark(self, bit: u8, value: u32, register: u32) -> Self {
         let this = self.load_meta(NFT_META_MARK, register);
-        this.bitwise(register, &(!bit).to_ne_bytes(), &bit.to_ne_bytes()).push("meta", &|data| {
+        let others = !(1_u32 << bit);
+        this.bitwise(register, &others.to_ne_bytes(), &value.to_ne_bytes()).push("meta", &|data| {
             data.put_be32(NFTA_META_KEY, NFT_META_MARK);
             data.put_be32(NFTA_META_SREG, register);
         })
