@@ -155,7 +155,8 @@ impl Nft {
             retry(&self.socket, owner, "open the host's firewall to", open)?;
         }
         change.warn_of_takeovers();
-        Ok(())
+        let warned = change.warn_of_preceding_rules();
+        warned.map_err(|r| failure("install", owner, "read the rules of other attachments", r))
     }
 
     /// Other programs' base chains that drop forwarded packets, as arguments of `nft list chain`.

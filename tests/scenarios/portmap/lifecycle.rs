@@ -55,6 +55,29 @@ fn chains_and_rules_that_others_put_into_our_table_stay_after_the_last_del() {
     }
 }
 
+/// The rules of a mapping with another mark, or with conditions, are evaluated before the maps.
+#[test]
+fn an_add_warns_of_older_rules_that_precede_its_mapping() {
+    beyond_reference!("newest-wins");
+    let older = [json!({"markMasqBit": 14}), json!({"conditionsV4": ["ip saddr 192.0.2.0/24"]})];
+    for keys in older {
+        let lab = Lab::new();
+        let [old, new] = ["old", "new"].map(|id| lab.container(id));
+        let result = network(&lab, &keys, web()).add(&old, "eth0").ok_result();
+        let newer = network(&lab, &by("nftables"), web());
+        let added = newer.add(&new, "eth0");
+        added.ok_result();
+        let warning = "net/old/eth0 has rules with conditions or another markMasqBit";
+        assert!(added.stderr.contains(warning), "{added:#?}");
+        assert!(added.stderr.contains("tcp 8080 to 10.1.2.3:80"), "{added:#?}");
+        let other = network(&lab, &by("nftables"), json!([port("tcp", 9090, 80), port("udp", 8080, 80)]));
+        assert!(!other.add(&new, "eth1").stderr.contains(warning));
+        newer.del(&old, "eth0", &result).iter().for_each(Outcome::ok);
+        let _server = new.serve_tcp("new", "10.1.2.3:80");
+        assert!(tcp_says(&lab.machine("far"), &at(HOST[0], 8080)).is_some());
+    }
+}
+
 #[test]
 fn a_newer_mapping_wins_and_the_older_ones_del_keeps_it() {
     // https://github.com/containernetworking/plugins/issues/683

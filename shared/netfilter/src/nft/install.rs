@@ -38,6 +38,8 @@ pub(super) struct Installation<'a> {
     generation: Cell<Option<u32>>,
     /// What the last attempt took over from other attachments: each record, with the label of the earlier holder.
     taken: RefCell<BTreeSet<(String, String)>>,
+    /// Comments of rules between the shared ones, when the last attempt read them.
+    others: RefCell<BTreeSet<String>>,
 }
 
 impl<'a> Installation<'a> {
@@ -57,6 +59,7 @@ impl<'a> Installation<'a> {
             lacks_object: Cell::new(false),
             generation: Cell::new(None),
             taken: RefCell::default(),
+            others: RefCell::default(),
         }
     }
 
@@ -90,6 +93,7 @@ impl<'a> Installation<'a> {
         self.writes_layout.set(!diff.is_empty());
         let mut batch = Batch::new(bound.then_some(generation));
         diff.write_changes(table, &self.layout, &mut batch);
+        self.others.replace(diff.others);
         if lacks_records {
             batch.add_set(table, &Set::attachments());
             batch.add_element(
@@ -132,6 +136,32 @@ impl<'a> Installation<'a> {
                 ));
             }
         }
+    }
+
+    /// Warns of older attachments whose own rules precede the maps, and redirect packets that this attachment's mappings
+    /// would redirect. This attachment gets them after the other one's DEL.
+    pub(super) fn warn_of_preceding_rules(&self) -> Result<(), RequestError> {
+        let (kind, own) = (self.kind, &self.record_key.label);
+        let others = self.others.borrow();
+        if !kind.properties.maps_host_ports || !self.rules.rules.is_empty() || others.is_empty() {
+            return Ok(());
+        }
+        let view = View::new(self.socket, kind, 1);
+        for key in RecordKey::find(self.socket, kind, |label| label != own && others.contains(label))? {
+            let older = Installed::read(&view, key)?;
+            let preceding = || older.records.iter().filter(|r| r.chain.is_some()).filter_map(|r| r.redirects);
+            let is_hidden = |record: &&Record| {
+                record.redirects.is_some_and(|own| preceding().any(|it| it.includes(&own)))
+            };
+            for record in self.rules.records.iter().filter(is_hidden) {
+                cni::warn(&format!(
+                    "{} has rules with conditions or another markMasqBit for this host port, which precede the mapping \
+                     until that attachment's DEL: {record}",
+                    older.record_key.label
+                ));
+            }
+        }
+        Ok(())
     }
 
     /// Whether the kernel refused the last attempt because it lacks a part. The attempt is bound to the generation, so
@@ -226,6 +256,8 @@ pub(super) struct LayoutDiff {
     misplaced: Vec<(u64, Rule)>,
     /// Rules of an older version.
     outdated: Vec<(u64, Rule)>,
+    /// Comments of other rules in ordered chains: the labels of attachments with own rules.
+    others: BTreeSet<String>,
     /// For a missing or misplaced rule, by its chain and comment: the handle of the existing rule that must follow it.
     next: BTreeMap<(&'static str, String), u64>,
 }
@@ -244,6 +276,8 @@ impl LayoutDiff {
         for (chain, found) in &chains {
             let expected = || layout.rules.iter().filter(|rule| rule.chain == chain.name);
             if chain.is_ordered {
+                let is_other = |rule: &&RawRule| !expected().any(|shared| shared.comment == rule.comment);
+                this.others.extend(found.iter().filter(is_other).map(|rule| rule.comment.clone()));
                 this.compare_order(expected(), found);
             } else {
                 this.find_late(expected, found);

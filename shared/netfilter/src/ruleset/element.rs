@@ -5,6 +5,8 @@
 use std::fmt::{self, Display};
 use std::net::IpAddr;
 
+use netlink::Family;
+
 use super::set::Set;
 
 /// An element of a set, or of a map if it has data.
@@ -70,6 +72,27 @@ pub struct Record {
     pub(crate) chain: Option<&'static str>,
     /// The bit of the packet's mark that another program's chain accepts for it.
     pub(crate) bit: Option<u8>,
+    /// The packets that it redirects to the container.
+    pub(crate) redirects: Option<Redirected>,
+}
+
+/// Packets to a port of the host.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Redirected {
+    pub(crate) family: Family,
+    /// The number of the transport protocol.
+    pub(crate) protocol: u8,
+    /// None: all addresses of the family.
+    pub(crate) host_ip: Option<IpAddr>,
+    pub(crate) port: u16,
+}
+
+impl Redirected {
+    /// Whether all packets of the other kind are among these.
+    pub(crate) fn includes(&self, other: &Self) -> bool {
+        let of_all = Self { host_ip: self.host_ip.and(other.host_ip), ..*other };
+        *self == of_all
+    }
 }
 
 /// A host port that is forwarded to a container by UDP.
@@ -85,7 +108,7 @@ pub struct UdpPort {
 impl Record {
     /// A record with only elements.
     pub(crate) fn of(text: String, elements: impl Into<Vec<Element>>) -> Self {
-        Self { text, elements: elements.into(), udp: None, chain: None, bit: None }
+        Self { text, elements: elements.into(), udp: None, chain: None, bit: None, redirects: None }
     }
 }
 

@@ -14,8 +14,8 @@ use crate::kinds::loopback_guard;
 use crate::networks::subnet;
 use crate::ruleset::uapi::*;
 use crate::ruleset::{
-    Chain, Element, Expressions, Field, INET, Layout, NAT_IN, Need, POSTROUTING, R0, Record, Rule, Set, Type,
-    UdpPort, concatenated, octets,
+    Chain, Element, Expressions, Field, INET, Layout, NAT_IN, Need, POSTROUTING, R0, Record, Redirected,
+    Rule, Set, Type, UdpPort, concatenated, octets,
 };
 
 const PREROUTING: Chain = Chain::nat("prerouting", NAT_IN);
@@ -161,13 +161,23 @@ fn mapped(forward: Forward) -> Record {
     };
     let data = concatenated(&[&octets(forward.to.ip()), &forward.to.port().to_be_bytes()]);
     let record = Record::of(format!("map {forward}"), [Element { set, key, data }]);
-    Record { udp: udp(&forward), ..record }
+    Record { udp: udp(&forward), redirects: Some(redirected(&forward)), ..record }
 }
 
 /// A host port in a rule with conditions.
 fn conditional(forward: Forward) -> Record {
     let record = Record::of(format!("rule {forward}"), []);
-    Record { udp: udp(&forward), chain: Some(HOSTPORTS.name), ..record }
+    Record {
+        udp: udp(&forward),
+        redirects: Some(redirected(&forward)),
+        chain: Some(HOSTPORTS.name),
+        ..record
+    }
+}
+
+fn redirected(forward: &Forward) -> Redirected {
+    let Forward { protocol, host_ip, host_port, to } = *forward;
+    Redirected { family: Family::from(to), protocol: protocol.number(), host_ip, port: host_port }
 }
 
 fn udp(forward: &Forward) -> Option<UdpPort> {
