@@ -192,6 +192,32 @@ fn router_advertisements_that_an_administrator_wants_on_the_bridge_are_still_acc
     assert_eq!(lab.host().sh("cat /proc/sys/net/ipv6/conf/br0/accept_ra").trim(), "2");
 }
 
+/// CVE-2020-10749: `ip link del br0` leaves the port up, and the host then receives packets from the container.
+#[test]
+fn the_host_ignores_router_advertisements_on_a_port_that_has_left_the_bridge() {
+    let lab = Lab::new();
+    let pod = lab.container("pod");
+    let result = lab.plugin("bridge").config(plain()).on(&pod).add().ok_result();
+    assert_eq!(lab.host().sysctl(&format!("ipv6/conf/{}/accept_ra", host_end(&result))), "0");
+}
+
+#[test]
+fn the_host_ignores_router_advertisements_on_the_gateway_of_a_vlan() {
+    needs!(BridgeVlanFiltering);
+    beyond_reference!("bridge-accept-ra");
+    let lab = Lab::new();
+    let call = lab.plugin("bridge").config(dual_stack()).config(json!({"vlan": 10}));
+    let accept_ra = || lab.host().sysctl("ipv6/conf/br0.10/accept_ra");
+    call.clone().on(&lab.container("first")).add().ok_result();
+    assert_eq!(accept_ra(), "0");
+    // As a gateway interface that the reference created has it, or one of an administrator.
+    for (number, (found, left)) in [("1", "0"), ("2", "2")].into_iter().enumerate() {
+        lab.host().sh(&format!("echo {found} >/proc/sys/net/ipv6/conf/br0.10/accept_ra"));
+        call.clone().on(&lab.container(&format!("next{number}"))).add().ok_result();
+        assert_eq!(accept_ra(), left);
+    }
+}
+
 #[test]
 fn another_address_of_the_bridge_is_replaced_only_by_force() {
     let lab = Lab::new();
@@ -904,16 +930,17 @@ fn optional_sysctls_that_cannot_be_set_are_logged() {
         let added = call.add();
         let result = added.ok_result();
         let said: Vec<_> = added.stderr.lines().collect();
-        assert_eq!(said.len(), 2, "one line for the bridge, one for the container's interface: {said:?}");
+        assert_eq!(said.len(), 3, "a line for each of bridge, port and the container's interface: {said:?}");
         assert!(said.iter().all(|line| line.starts_with("bridge: warning: cannot set ")), "{said:?}");
         assert!(said[0].contains("ipv6/conf/br0/accept_ra = 0, ipv6/conf/br0/accept_dad = 0"), "{said:?}");
+        assert!(said[1].contains(&format!("ipv6/conf/{}/accept_ra = 0 in", host_end(&result))), "{said:?}");
         // The kernel's default is the right value for enabledad.
         let dad = if enabledad { "" } else { "ipv6/conf/eth0/accept_dad = 0, " };
         let expected = format!(
             "ipv4/conf/eth0/arp_notify = 1, ipv6/conf/eth0/ndisc_notify = 1, {dad}\
              ipv6/conf/eth0/keep_addr_on_down = 1 in /proc/sys/net of namespace /run/netns/pod: Read-only file system"
         );
-        assert!(said[1].contains(&expected), "{said:?}");
+        assert!(said[2].contains(&expected), "{said:?}");
         assert!(pod.reaches("10.1.2.1") && pod.reaches("fd00:1:2::1"));
         call.check(&result).ok();
         assert_eq!(call.del().stderr, "");

@@ -36,11 +36,11 @@ pub fn ensure(host: &Namespace, conf: &Conf, mtu: Option<u32>) -> Result<Link> {
     Ok(Link { mac: mac.or(bridge.mac), ..bridge })
 }
 
-/// Makes the host ignore router advertisements on a bridge that others created. A container could give the host addresses and a default
-/// route by them (CVE-2020-10749). The kernel's default is 1. Only an administrator sets 2.
-pub fn ignore_router_advertisements(host: &Namespace, bridge: &Link) -> Result<()> {
-    match bridge.accept_ra {
-        Some(1) => host.try_sysctls(&[(&format!("ipv6/conf/{}/accept_ra", bridge.name), "0")]),
+/// Makes the host ignore router advertisements on a bridge or gateway interface that others created. The kernel's default is 1. Only an
+/// administrator sets 2.
+pub fn ignore_router_advertisements(host: &Namespace, link: &Link) -> Result<()> {
+    match link.accept_ra {
+        Some(1) => host.ignore_router_advertisements(link),
         _ => Ok(()),
     }
 }

@@ -67,12 +67,14 @@ impl Plugin for Bridge {
         let vlan_gateway = gateway::assign(&host, &bridge, &leases, conf)?;
         let port_interfaces = port.new_interfaces(&host, &sandbox, call)?;
         let interfaces = [host.to_interface(&bridge)].into_iter().chain(port_interfaces);
-        let result =
-            attach::report(call, interfaces.chain(vlan_gateway.map(|link| host.to_interface(&link))), leases);
+        let gateway_interface = vlan_gateway.as_ref().map(|link| host.to_interface(link));
+        let result = attach::report(call, interfaces.chain(gateway_interface), leases);
 
         conf.masquerade.install(&owner, attach::addresses(&call.net, &call.attachment, &result), undo)?;
         // Not earlier, because an ADD that fails does not restore it.
-        bridge::ignore_router_advertisements(&host, &bridge)?;
+        for link in [&bridge].into_iter().chain(&vlan_gateway) {
+            bridge::ignore_router_advertisements(&host, link)?;
+        }
         if !conf.container_down {
             port.wait_until_up(&host, &sandbox)?;
         }

@@ -34,7 +34,7 @@ impl Port {
         Ok(end.into_iter().chain(container).collect())
     }
 
-    /// Waits until both ends carry packets and the bridge forwards them, by the kernel's events.
+    /// Waits for the kernel's events that both ends can carry packets. With STP, the bridge forwards them later.
     pub fn wait_until_up(&self, host: &Namespace, sandbox: &Namespace) -> Result<()> {
         match &self.container {
             // A link to a virtual machine carries nothing before the machine starts.
@@ -137,6 +137,8 @@ pub fn create(
     undo: &mut Undo,
 ) -> Result<Port> {
     let pair = veth::create(host, sandbox, &call.net.name, &call.attachment, spec, undo)?;
+    // The host receives the container's router advertisements if the port leaves the bridge, for example because the bridge is deleted.
+    host.ignore_router_advertisements(&pair.host)?;
     Ok(Port { host: pair.host, container: Some(pair.container), adopted: false })
 }
 

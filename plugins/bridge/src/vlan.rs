@@ -47,7 +47,9 @@ pub fn ensure_gateway(host: &Namespace, bridge: &Link, id: u16) -> Result<Link> 
                 peer: Some(peer),
                 ..NewLink::new(&port, LinkKind::Veth)
             })?;
-            host.link(&name)?
+            let gateway = host.link(&name)?;
+            host.ignore_router_advertisements(&gateway)?;
+            Link { accept_ra: Some(0), ..gateway }
         }
     };
     // Also for an existing interface, whose creator may have been killed before this step.

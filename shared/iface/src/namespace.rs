@@ -225,6 +225,15 @@ impl Namespace {
         }
         Ok(())
     }
+
+    /// Makes the kernel ignore router advertisements on a link. A container could give the host addresses and a default route by them
+    /// (CVE-2020-10749). Prints a warning if the kernel refuses.
+    ///
+    /// # Errors
+    /// If the namespace cannot be entered.
+    pub fn ignore_router_advertisements(&self, link: &Link) -> Result<()> {
+        self.try_sysctls(&[(&format!("ipv6/conf/{}/accept_ra", link.name), "0")])
+    }
 }
 
 fn has_value(key: &str, value: &str) -> bool {
