@@ -107,6 +107,30 @@ fn the_bridge_is_a_gateway_or_the_default_gateway_if_configured() {
 }
 
 #[test]
+fn a_default_route_in_another_table_does_not_replace_the_one_through_the_gateway() {
+    beyond_1_1_1!("route-attributes");
+    let default = |route: &str| route.starts_with("default");
+    for (attributes, expected) in [
+        (json!({"table": 100}), "default via 10.1.2.1 dev eth0"),
+        (json!({"table": 254, "gw": "10.1.2.9"}), "default via 10.1.2.9 dev eth0"),
+        (json!({"priority": 500, "gw": "10.1.2.9"}), "default via 10.1.2.9 dev eth0"),
+    ] {
+        let lab = Lab::new();
+        let pod = lab.container("pod");
+        let mut ipam = host_local(&[&["10.1.2.0/24"]]);
+        let mut route = attributes;
+        route["dst"] = json!("0.0.0.0/0");
+        ipam["routes"] = json!([route]);
+        let conf = json!({"bridge": "br0", "isDefaultGateway": true, "ipam": ipam});
+        let call = lab.plugin("bridge").version("1.1.0").config(conf).on(&pod);
+        let result = call.add().ok_result();
+        let routes: Vec<_> = pod.routes().into_iter().filter(|route| default(route)).collect();
+        assert_eq!(routes, [expected], "{route}");
+        call.check(&result).ok();
+    }
+}
+
+#[test]
 fn a_new_bridge_resolves_neighbours_without_testing_its_link_local_address() {
     beyond_reference!("bridge-dad");
     let lab = Lab::new();

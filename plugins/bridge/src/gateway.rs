@@ -21,7 +21,10 @@ pub fn complete(leases: &mut AddResult, prev: &AddResult, conf: &Conf) -> Result
     if conf.is_default_gateway {
         for ip in &leases.ips {
             let anywhere = default_destination(ip.address.is_ipv4())?;
-            if !leases.routes.iter().chain(&prev.routes).any(|route| route.dst == anywhere) {
+            let is_default = |route: &Route| {
+                route.dst == anywhere && matches!(route.table, None | Some(0 | uapi::RT_TABLE_MAIN))
+            };
+            if !leases.routes.iter().chain(&prev.routes).any(is_default) {
                 leases.routes.push(Route { gw: ip.gateway, ..Route::to(anywhere) });
             }
         }
