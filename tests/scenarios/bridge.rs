@@ -412,6 +412,29 @@ fn check_notices_a_removed_object() {
     call.check(&result).refused(999, host_end(&result));
 }
 
+/// The reference's tuning sets an MTU without writing it to the result.
+#[test]
+fn check_compares_the_mtu_only_if_it_is_configured() {
+    beyond_reference!("check-mtu");
+    for plugin in ["bridge", "ptp"] {
+        let lab = Lab::new();
+        let pod = lab.container("pod");
+        let call = lab.plugin(plugin).version("1.1.0").config(plain()).on(&pod);
+        let result = call.add().ok_result();
+        pod.sh("ip link set eth0 mtu 1400");
+        lab.host().sh(&format!("ip link set {} mtu 1400", host_end(&result)));
+        call.check(&result).ok();
+        let configured = call.config(json!({"mtu": 1500}));
+        configured.check(&result).refused(999, "MTU is 1400");
+        // As after our tuning, which writes the MTU to the result.
+        let mut changed = result;
+        let container = container_interface(&changed).clone();
+        let interfaces = changed["interfaces"].as_array_mut().unwrap();
+        interfaces.iter_mut().find(|one| **one == container).unwrap()["mtu"] = json!(1400);
+        configured.check(&changed).ok();
+    }
+}
+
 #[test]
 fn an_existing_bridge_is_used_unchanged() {
     let lab = Lab::new();

@@ -249,8 +249,8 @@ fn check_names_a_removed_object() {
     ] {
         let lab = Lab::new();
         let pod = lab.container("pod");
-        let masqueraded = json!({"ipMasq": true, "ipMasqBackend": "nftables"});
-        let call = lab.plugin("ptp").version("1.1.0").config(dual_stack()).config(masqueraded).on(&pod);
+        let keys = json!({"ipMasq": true, "ipMasqBackend": "nftables", "mtu": 1500});
+        let call = lab.plugin("ptp").version("1.1.0").config(dual_stack()).config(keys).on(&pod);
         let result = call.add().ok_result();
         call.check(&result).ok();
         lab.host().sh(&harm.replace("END", host_end(&result)));

@@ -108,8 +108,7 @@ pub fn verify(host: &Namespace, conf: &Conf, prev: &AddResult) -> Result<Link> {
     let expected = prev.host_interfaces().find(|i| i.name == *conf.bridge);
     let expected =
         expected.ok_or_else(|| Error::config(format!("prevResult does not list bridge {}", conf.bridge)))?;
-    // A bridge's MTU follows its ports'.
-    let bridge = iface::verify::interface(host, &cni::Interface { mtu: None, ..expected.clone() })?;
+    let bridge = iface::verify::interface(host, expected)?;
     iface::verify::of_kind(&bridge, "bridge")?;
     if conf.promisc && !bridge.promisc {
         return Err(iface::verify::differs(&bridge, "promiscuous mode", "on", "off"));

@@ -183,10 +183,13 @@ pub fn verify(
     sandbox: &Namespace,
     call: &Check<Conf>,
 ) -> Result<Option<Link>> {
-    let container = call.prev_result.container_interface(&call.attachment.ifname);
-    let container = container.map(|listed| shared::interface(sandbox, listed)).transpose()?;
-    if let Some(link) = container.as_ref().filter(|_| !call.conf.container_down) {
-        shared::up(link)?;
+    let listed = call.prev_result.container_interface(&call.attachment.ifname);
+    let container = listed.map(|listed| shared::interface(sandbox, listed)).transpose()?;
+    if let (Some(link), Some(listed)) = (&container, listed) {
+        shared::mtu(link, call.conf.mtu.expected(listed))?;
+        if !call.conf.container_down {
+            shared::up(link)?;
+        }
     }
     let port = find(host, bridge, call, container.as_ref())?;
     if port.master != Some(bridge.index) {

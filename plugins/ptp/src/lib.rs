@@ -82,7 +82,9 @@ impl Plugin for Ptp {
     fn check(call: &Check<Conf>) -> Result<()> {
         let host = Namespace::host()?;
         let sandbox = Namespace::open(&call.netns)?;
-        let container = verify::container(&sandbox, call, Expected::kind("veth"))?;
+        let listed = verify::listed(&call.prev_result, &call.attachment)?;
+        let expected = Expected::kind("veth").mtu(call.conf.mtu.expected(listed));
+        let container = verify::container(&sandbox, call, expected)?;
         let end = host_end::find(&host, &sandbox, &container)?;
         let end = end.ok_or_else(|| verify::missing("the host's end of the veth pair", &container))?;
         if let Some(name) = &call.conf.host_interface {

@@ -5,7 +5,7 @@
 use std::fmt::Display;
 use std::ops::RangeInclusive;
 
-use cni::{AsWritten, CniArgs, Error, IfName, Result};
+use cni::{AsWritten, CniArgs, Error, IfName, Interface, Result};
 use netlink::Mac;
 use serde::Deserialize;
 
@@ -210,6 +210,15 @@ impl VethMtu {
             Self::Bytes(bytes) => Ok(Some(bytes)),
             // Without a default route, no larger MTU is needed.
             Self::DefaultRoute => Ok(host.default_uplink()?.map(|link| link.mtu)),
+        }
+    }
+
+    /// The MTU in bytes that CHECK expects of an interface of the result. `None`: any, because no MTU is configured, or because the result
+    /// is older than 1.1.0. A later plugin of the chain may then have set another one.
+    pub fn expected(self, listed: &Interface) -> Option<u32> {
+        match self {
+            Self::Bytes(_) => listed.mtu,
+            Self::Kernel | Self::DefaultRoute => None,
         }
     }
 }

@@ -64,10 +64,20 @@ fn differences_are_named() {
         lab(move |lab| {
             let call = attached(lab);
             harm(lab);
-            let error = verify::container(&lab.sandbox, &call, Expected::kind("veth")).unwrap_err();
+            let error =
+                verify::container(&lab.sandbox, &call, Expected::kind("veth").mtu(Some(1500))).unwrap_err();
             assert!(error.msg().contains(what), "{what}: {error}");
         });
     }
+}
+
+#[test]
+fn an_mtu_that_is_not_configured_may_change() {
+    lab(|lab| {
+        let call = attached(lab);
+        change(lab, LinkChange { mtu: Some(1400), ..LinkChange::default() });
+        verify::container(&lab.sandbox, &call, Expected::kind("veth")).unwrap();
+    });
 }
 
 #[test]
