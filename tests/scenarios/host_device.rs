@@ -260,6 +260,38 @@ fn a_port_of_a_bridge_is_its_port_again() {
 }
 
 #[test]
+fn an_alternative_name_selects_the_device_also_without_its_record() {
+    beyond_reference!("way-home");
+    const LONG: &str = "enp101s0f0np0v12345";
+    let lab = Lab::new();
+    let pod = lab.container("pod");
+    let call = bare(&lab, &pod).config(json!({"device": LONG}));
+    lab.host().sh(&format!("ip link property add dev dev0 altname {LONG}"));
+    let before = lab.snapshot();
+    let result = call.add().ok_result();
+    assert_eq!(alias(&pod, "eth0"), "dev0");
+    call.check(&result).ok();
+    call.del().ok();
+    lab.snapshot().assert_same(&before);
+
+    // An administrator's alias is no name to restore, although the kernel names a device that it moves back `devN` or as in the container.
+    for state in ["up", "down"] {
+        lab.host()
+            .sh(&format!("ip link set dev0 down; ip link set dev0 name eth0; ip link set eth0 {state}"));
+        call.add().ok_result();
+        call.del().ok();
+        assert_eq!(alias(lab.host(), "eth0"), "storage");
+        lab.host().sh("ip link set eth0 down; ip link set eth0 name dev0");
+    }
+
+    // As after the reference's ADD.
+    call.add().ok_result();
+    fs::remove_file(RECORD).unwrap();
+    call.del().ok();
+    assert!(lab.host().link("dev0").is_some() && pod.link_names().is_empty());
+}
+
+#[test]
 fn a_device_returns_even_if_its_alternative_name_exists_on_the_host() {
     beyond_reference!("way-home");
     let lab = Lab::new();

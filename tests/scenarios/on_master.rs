@@ -152,6 +152,7 @@ promises!({
     a_masters_mtu_that_is_lowered_lowers_the_containers_and_check_expects_it,
     check_reports_another_master_and_a_missing_master,
     the_master_may_be_in_the_container,
+    the_master_may_be_given_by_an_alternative_name,
     in_a_chain_the_master_is_an_earlier_plugins_interface_and_its_result_is_passed_on,
     an_existing_name_is_refused_and_del_keeps_its_owner,
     del_removes_the_link_of_an_add_that_was_killed_before_its_renaming,
@@ -292,6 +293,20 @@ fn the_master_may_be_in_the_container(kind: &Kind) {
     call.add().ok_result();
     call.del().ok();
     lab.snapshot().assert_same(&before);
+}
+
+fn the_master_may_be_given_by_an_alternative_name(kind: &Kind) {
+    const LONG: &str = "enp101s0f0np0v12345";
+    needs!(kind);
+    let lab = Lab::new();
+    let pod = lab.container("pod");
+    let call = kind.on_cable(&lab).config(json!({"master": LONG})).on(&pod);
+    lab.host().sh(&format!("ip link property add dev cable altname {LONG}"));
+    let result = call.add().ok_result();
+    assert_eq!(pod.link("eth0").unwrap()["link_index"], lab.host().link("cable").unwrap()["ifindex"]);
+    call.check(&result).ok();
+    call.del().ok();
+    assert!(pod.link("eth0").is_none());
 }
 
 fn in_a_chain_the_master_is_an_earlier_plugins_interface_and_its_result_is_passed_on(kind: &Kind) {

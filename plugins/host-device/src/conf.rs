@@ -3,7 +3,7 @@
 use std::fmt;
 use std::path::{Component, Path, PathBuf};
 
-use cni::{AsWritten, Error, IfName, Result};
+use cni::{AsWritten, Error, LinkName, Result};
 use iface::{InterfaceConf, MacKeys, Namespace, unicast_mac};
 use netlink::{HardwareAddress, Link};
 use serde::Deserialize;
@@ -31,8 +31,8 @@ pub struct Selector {
 /// Property that identifies the device. Names and paths are checked not to leave their directories.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum By {
-    /// `device`: name of the interface.
-    Name(IfName),
+    /// `device`: name or alternative name of the interface.
+    Name(LinkName),
     /// `hwaddr`: hardware address.
     Address(HardwareAddress),
     /// `kernelpath`, `pciBusID` or `runtimeConfig.deviceID`: candidates for the device's directory in sysfs. The first existing one is
@@ -162,7 +162,7 @@ pub fn lenient_selector(document: &AsWritten) -> Option<Selector> {
 }
 
 fn interface(key: &str, text: &str) -> Result<By> {
-    IfName::parse(text).map(By::Name).map_err(|e| Error::config(format!("{key} {e}")))
+    LinkName::parse(text).map(By::Name).map_err(|e| Error::config(format!("{key} {e}")))
 }
 
 fn address(key: &str, text: &str) -> Result<By> {

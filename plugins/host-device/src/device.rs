@@ -97,11 +97,14 @@ impl Selector {
         }
     }
 
-    /// Like [`Selector::is_of`], for `CNI_IFNAME` in the container. Before Linux 5.14 the kernel does not report a device's bus address;
-    /// then any physical interface whose alias is an interface name matches.
+    /// Like [`Selector::is_of`], for `CNI_IFNAME` in the container. A device keeps its alternative names there. Before Linux 5.14 the kernel
+    /// does not report a device's bus address; then any physical interface whose alias is an interface name matches.
     fn is_in_container(&self, link: &Link) -> bool {
+        let by_alt_name =
+            matches!(&self.by, By::Name(name) if link.alt_names.iter().any(|alt| *alt == **name));
         let by_bus = matches!(self.by, By::Directory(_)) && link.bus_address.is_empty();
-        self.is_of(link) || by_bus && link.kind.is_none() && IfName::parse(&link.alias).is_ok()
+        let has_name_as_alias = IfName::parse(&link.alias).is_ok();
+        self.is_of(link) || by_alt_name || by_bus && link.kind.is_none() && has_name_as_alias
     }
 
     /// Like [`Selector::is_of`], for an interface on the host. If the kernel does not report its bus address, sysfs does.

@@ -5,7 +5,7 @@ use iface::keys::{ACCEPT_RA, ENABLE_DAD};
 
 /// The plugin's keys.
 pub const KEYS: &[Key] = &[
-    key("device", Type::IfName, "none", "Name of the device's interface."),
+    key("device", Type::LinkName, "none", "Name or alternative name of the device's interface."),
     key(
         "hwaddr",
         Type::Mac,

@@ -9,7 +9,7 @@ pub fn configuration(input: &[u8]) {
     let Ok(document) = json::parse(input, "it") else { return };
     let Ok(conf) = Conf::try_from(AsWritten::from(document)) else { return };
     assert!(conf.stacked.mtu.is_none_or(|bytes| (68..=65535).contains(&bytes)));
-    assert!(conf.stacked.parent.name.is_none_or(|name| (1..=15).contains(&name.len())));
+    assert!(conf.stacked.parent.name.is_none_or(|name| (1..=127).contains(&name.len())));
 }
 
 #[test]

@@ -12,7 +12,7 @@ pub fn configuration(input: &[u8]) {
     let Ok(conf) = Conf::try_from(AsWritten::from(document)) else { return };
     assert!(conf.id <= 4094);
     assert!(conf.stacked.mtu.is_none_or(|bytes| (68..=65535).contains(&bytes)));
-    assert!(conf.stacked.parent.name.is_none_or(|name| (1..=15).contains(&name.len())));
+    assert!(conf.stacked.parent.name.is_none_or(|name| (1..=127).contains(&name.len())));
     let mac = conf.stacked.interface.mac(&CniArgs::default()).unwrap();
     assert!(mac.is_none_or(|mac| !mac.is_multicast() && !mac.is_zero()));
 }

@@ -7,9 +7,9 @@ use iface::keys::{ACCEPT_RA, ENABLE_DAD, LINK_IN_CONTAINER, MAC, MASTERS_MTU};
 pub const KEYS: &[Key] = &[
     key(
         "master",
-        Type::IfName,
+        Type::LinkName,
         "from the chain",
-        "Interface that carries the VLAN. Required, except in a chain: there the default is an interface of \
+        "Interface that carries the VLAN, by its name or an alternative name. Required, except in a chain: there the default is an interface of \
          `prevResult`.",
     ),
     key(

@@ -26,7 +26,7 @@ pub fn checked(call: &Check<Conf>) -> Option<Check<Conf>> {
     let attachment = renamed(&call.attachment, id).ok()?;
     let made = |name: &IfName| call.prev_result.container_interface(name).is_some();
     let has_vlan_name = match &parent.name {
-        Some(master) => *master == call.attachment.ifname,
+        Some(master) => master.as_str() == call.attachment.ifname.as_str(),
         None => made(&attachment.ifname),
     };
     (parent.in_container && has_vlan_name).then(|| Check { attachment, ..call.clone() })

@@ -44,7 +44,7 @@ pub use error::{Code, Error, Failures, Result, ResultExt};
 #[doc(hidden)]
 pub use heap;
 pub use log::warn;
-pub use name::{ContainerId, IfName, NetworkName, PluginType};
+pub use name::{ContainerId, IfName, LinkName, NetworkName, PluginType};
 pub use plugin::{Plugin, main};
 pub use result::{AddResult, Dns, Interface, IpConfig, Route};
 pub use role::Role;

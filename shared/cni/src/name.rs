@@ -6,6 +6,9 @@ use std::ops::Deref;
 /// Maximum length of an interface name in bytes (IFNAMSIZ without the NUL).
 const IFNAME_MAX: usize = 15;
 
+/// Maximum length of an alternative name of a link in bytes (ALTIFNAMSIZ without the NUL).
+const ALTIFNAME_MAX: usize = 127;
+
 /// Maximum length of a name in a file name, in bytes (NAME_MAX).
 const NAME_MAX: usize = 255;
 
@@ -63,6 +66,12 @@ checked_name!(
     interface
 );
 checked_name!(
+    /// Name of an existing link: of an interface, or an alternative name (`ip link property`), which has 1 to 127 bytes. Never part of a path
+    /// or a rule: these need the link's own name.
+    LinkName,
+    link
+);
+checked_name!(
     /// Type of a plugin: name of an executable in CNI_PATH, never a path.
     PluginType,
     file_name
@@ -85,16 +94,22 @@ fn identifier(text: &str) -> Result<(), String> {
     }
 }
 
-/// The errors contain words of the reference and of libcni that callers match.
 fn interface(text: &str) -> Result<(), String> {
+    interface_of(text, IFNAME_MAX)
+}
+
+fn link(text: &str) -> Result<(), String> {
+    interface_of(text, ALTIFNAME_MAX)
+}
+
+/// The errors contain words of the reference and of libcni that callers match.
+fn interface_of(text: &str, longest: usize) -> Result<(), String> {
     match text {
         "" => Err("is empty".into()),
         "." | ".." => Err(format!("{text:?} is wrong: interface name is . or ..")),
-        _ if text.len() > IFNAME_MAX => {
+        _ if text.len() > longest => {
             let length = text.len();
-            Err(format!(
-                "{text:?} is wrong: interface name is too long, {length} bytes of at most {IFNAME_MAX}"
-            ))
+            Err(format!("{text:?} is wrong: interface name is too long, {length} bytes of at most {longest}"))
         }
         _ => match text.chars().find(|&c| !fits_interface(c)) {
             None => Ok(()),

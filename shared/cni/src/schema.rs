@@ -51,6 +51,8 @@ pub enum Type {
     Mac,
     /// An interface's name.
     IfName,
+    /// The name or an alternative name of an existing interface.
+    LinkName,
     /// An absolute path.
     Path,
     /// A list of values of a type.
@@ -93,7 +95,7 @@ impl Type {
             Self::Cidr => "an address with a prefix length, such as 10.0.0.0/24".to_owned(),
             Self::IpOrCidr => "an IP address, with or without a prefix length".to_owned(),
             Self::Mac => "a MAC address".to_owned(),
-            Self::IfName => "the name of an interface".to_owned(),
+            Self::IfName | Self::LinkName => "the name of an interface".to_owned(),
             Self::Path => "an absolute path".to_owned(),
             Self::List(inner) => format!("a list of: {}", inner.describe()),
             Self::Object(keys) => {

@@ -38,9 +38,9 @@ pub const HOST_INTERFACE: Key = key(
 
 pub const MASTER: Key = key(
     "master",
-    Type::IfName,
+    Type::LinkName,
     "from the chain, else by the default route",
-    "Interface below the container's interface. Default: in a chain, an interface of `prevResult`; otherwise, \
+    "Interface below the container's interface, by its name or an alternative name. Default: in a chain, an interface of `prevResult`; otherwise, \
      the interface of the host's default route.",
 );
 

@@ -1,6 +1,6 @@
 //! The parent of a container's interface: the `master` of a macvlan, an ipvlan, a VLAN.
 
-use cni::{AddResult, AsWritten, Attachment, Error, IfName, Interface, Result};
+use cni::{AddResult, AsWritten, Attachment, Error, Interface, LinkName, Result};
 use netlink::{Link, LinkKind};
 use serde::Deserialize;
 
@@ -18,8 +18,8 @@ struct RawParent {
 /// Keys about the parent.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ParentConf {
-    /// `master`. `None`: the interface of an earlier plugin.
-    pub name: Option<IfName>,
+    /// `master`, its name or an alternative name. `None`: the interface of an earlier plugin.
+    pub name: Option<LinkName>,
     /// `linkInContainer`: whether it is in the container's namespace.
     pub in_container: bool,
     /// Whether the fallback is the link of the default route.
@@ -34,7 +34,7 @@ impl ParentConf {
     pub fn read(document: &AsWritten) -> Result<Self> {
         let raw: RawParent = document.decode()?;
         let name = Some(raw.master).filter(|name| !name.is_empty());
-        let name = name.map(|name| IfName::parse(&name).map_err(|e| Error::config(format!("master {e}"))));
+        let name = name.map(|name| LinkName::parse(&name).map_err(|e| Error::config(format!("master {e}"))));
         Ok(Self { name: name.transpose()?, in_container: raw.link_in_container, or_default_route: true })
     }
 

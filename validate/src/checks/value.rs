@@ -1,7 +1,7 @@
 //! Checks strings against their type in the schema.
 
 use cni::addr::{parse_cidr, parse_ip};
-use cni::{IfName, Version};
+use cni::{IfName, LinkName, Version};
 
 use crate::schema::Type;
 
@@ -28,6 +28,7 @@ pub fn read(takes: Type, text: &str) -> Result<(), String> {
         Type::Mac if is_mac(text) => Ok(()),
         Type::Mac => Err(format!("{text:?} is not a MAC address, such as 0a:58:0a:00:00:05")),
         Type::IfName => IfName::parse(text).map(drop),
+        Type::LinkName => LinkName::parse(text).map(drop),
         Type::Path if text.starts_with('/') => Ok(()),
         Type::Path => Err(format!("{text:?} is not an absolute path")),
         _ => Ok(()),

@@ -203,7 +203,7 @@ fn example(takes: Type) -> Value {
         Type::Ip | Type::IpOrCidr => json!("10.9.0.1"),
         Type::Cidr => json!("10.9.0.0/24"),
         Type::Mac => json!("02:00:00:00:00:07"),
-        Type::IfName => json!("eth7"),
+        Type::IfName | Type::LinkName => json!("eth7"),
         Type::Path => json!("/some/where"),
         Type::Version => json!("1.1.0"),
         Type::List(inner) => json!([example(*inner)]),
@@ -236,7 +236,7 @@ fn object<'a>(keys: impl Iterator<Item = &'a Key>) -> Value {
 fn of_another_type(takes: Type) -> Value {
     match takes {
         Type::Text | Type::Version | Type::OneOf(_) | Type::Ip | Type::Cidr => json!(5),
-        Type::IpOrCidr | Type::Mac | Type::IfName | Type::Path => json!(5),
+        Type::IpOrCidr | Type::Mac | Type::IfName | Type::LinkName | Type::Path => json!(5),
         _ => json!("word"),
     }
 }
@@ -246,7 +246,8 @@ fn wrong(takes: Type) -> Vec<Value> {
     match takes {
         Type::Number(low, high) => vec![json!(low - 1), json!(high.saturating_add(1))],
         Type::OneOf(_) | Type::Ip | Type::Cidr | Type::IpOrCidr | Type::Mac => vec![json!("word")],
-        Type::IfName => vec![json!("a/b")],
+        Type::IfName => vec![json!("a/b"), json!("x".repeat(16))],
+        Type::LinkName => vec![json!("a/b"), json!("x".repeat(128))],
         _ => vec![],
     }
 }
@@ -257,6 +258,7 @@ fn right(takes: Type) -> Vec<Value> {
         Type::Bool => vec![json!(true), json!(false)],
         Type::Number(low, high) => vec![json!(low), json!(high)],
         Type::OneOf(words) => words.iter().map(|word| json!(word)).collect(),
+        Type::LinkName => vec![example(takes), json!("x".repeat(127))],
         Type::Mac | Type::IfName | Type::Path => vec![example(takes)],
         _ => vec![],
     }

@@ -198,6 +198,7 @@ fn value(takes: Type) -> Value {
         Type::IpOrCidr => text(&format!("{IP}(/[0-9]{{1,3}})?")),
         Type::Mac => text("[0-9A-Fa-f]{2}([:-][0-9A-Fa-f]{2}){5,19}"),
         Type::IfName => text("[^/:\\s]{1,15}"),
+        Type::LinkName => text("[^/:\\s]{1,127}"),
         Type::Path => text("/.*"),
         Type::List(inner) => json!({"type": "array", "items": value(*inner)}),
         Type::Object(keys) => object(keys.iter()),

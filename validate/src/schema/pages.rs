@@ -79,7 +79,7 @@ fn kind(takes: Type) -> String {
         Type::Cidr => "address with prefix length".to_owned(),
         Type::IpOrCidr => "address or subnet".to_owned(),
         Type::Mac => "MAC address".to_owned(),
-        Type::IfName => "interface name".to_owned(),
+        Type::IfName | Type::LinkName => "interface name".to_owned(),
         Type::Path => "absolute path".to_owned(),
         Type::List(inner) => format!("list of {}", kinds(*inner)),
         Type::Map(inner) => format!("object of {}", kinds(*inner)),
@@ -104,7 +104,7 @@ fn default(key: &Key) -> String {
     let is_value = match key.takes {
         Type::OneOf(words) => words.contains(&key.default),
         Type::Bool => ["true", "false"].contains(&key.default),
-        Type::Text | Type::IfName => {
+        Type::Text | Type::IfName | Type::LinkName => {
             !key.default.contains(' ') && !["none", "unchanged"].contains(&key.default)
         }
         _ => key.default.starts_with(['/', '{']),

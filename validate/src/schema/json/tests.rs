@@ -68,7 +68,7 @@ fn sample(takes: Type) -> Value {
         Type::Ip => json!("10.1.0.1"),
         Type::Cidr | Type::IpOrCidr => json!("fd00::1/64"),
         Type::Mac => json!("0a:58:0a:00:00:05"),
-        Type::IfName => json!("eth1"),
+        Type::IfName | Type::LinkName => json!("eth1"),
         Type::Path => json!("/run/cni"),
         Type::List(inner) => json!([sample(*inner)]),
         Type::Object(keys) => sample_of(keys.iter()),
