@@ -361,6 +361,8 @@ fn a_mac_may_be_requested_in_three_ways_and_the_last_wins() {
     assert_eq!(mac("a", args, json!({})), "02:00:00:00:00:01");
     assert_eq!(mac("b", args, cni), "02:00:00:00:00:02");
     assert_eq!(mac("c", args, both), "02:00:00:00:00:03");
+    // Go's net.ParseMAC accepts this form.
+    assert_eq!(mac("d", "MAC=0200.0000.0004;IgnoreUnknown=true", json!({})), "02:00:00:00:00:04");
 }
 
 #[test]

@@ -49,18 +49,30 @@ impl fmt::Display for Mac {
 impl FromStr for Mac {
     type Err = String;
 
-    /// Parses six bytes of two hexadecimal digits, separated by `:` or `-`.
+    /// Parses six bytes: `02:42:ac:11:00:02`, `02-42-ac-11-00-02` or `0242.ac11.0002`.
     fn from_str(text: &str) -> Result<Self, String> {
-        let wrong = || format!("{text:?} is not a MAC address such as 02:42:ac:11:00:02");
-        let separator = if text.contains('-') { '-' } else { ':' };
-        let mut bytes = [0; 6];
-        let mut parts = text.split(separator);
-        for byte in &mut bytes {
-            let part = parts.next().filter(|p| p.len() == 2 && p.bytes().all(|b| b.is_ascii_hexdigit()));
-            *byte = part.and_then(|p| u8::from_str_radix(p, 16).ok()).ok_or_else(wrong)?;
-        }
-        if parts.next().is_some() { Err(wrong()) } else { Ok(Self(bytes)) }
+        let bytes = parse_bytes(text).and_then(|bytes| bytes.try_into().ok());
+        bytes.map(Self).ok_or_else(|| format!("{text:?} is not a MAC address such as 02:42:ac:11:00:02"))
     }
+}
+
+/// Parses bytes in the notations of Go's `net.ParseMAC`, which the reference uses: groups of two hexadecimal digits, separated by `:` or
+/// `-`, or groups of four, separated by `.`.
+fn parse_bytes(text: &str) -> Option<Vec<u8>> {
+    let (separator, length) = match text.find(['.', '-']).map(|at| text.as_bytes()[at]) {
+        Some(b'.') => ('.', 4),
+        Some(_) => ('-', 2),
+        None => (':', 2),
+    };
+    let mut bytes = Vec::new();
+    for group in text.split(separator) {
+        if group.len() != length || !group.bytes().all(|digit| digit.is_ascii_hexdigit()) {
+            return None;
+        }
+        let number = u16::from_str_radix(group, 16).ok()?.to_be_bytes();
+        bytes.extend(&number[2 - length / 2..]);
+    }
+    Some(bytes)
 }
 
 /// Length of an IP over InfiniBand address (INFINIBAND_ALEN): a queue pair and a port's GID (RFC 4391, section 9.1.1).
@@ -71,14 +83,9 @@ const INFINIBAND: usize = 20;
 pub struct HardwareAddress(Vec<u8>);
 
 impl HardwareAddress {
-    /// Parses an IP over InfiniBand address: twenty bytes of two hexadecimal digits, separated by `:`.
+    /// Parses an IP over InfiniBand address: twenty bytes, in the notations of a [`Mac`].
     pub fn infiniband(text: &str) -> Option<Self> {
-        let byte = |part: &str| match part.len() {
-            2 if !part.starts_with('+') => u8::from_str_radix(part, 16).ok(),
-            _ => None,
-        };
-        let bytes: Vec<u8> = text.split(':').map(byte).collect::<Option<_>>()?;
-        Some(Self(bytes)).filter(|address| address.0.len() == INFINIBAND)
+        parse_bytes(text).map(Self).filter(|address| address.0.len() == INFINIBAND)
     }
 
     pub(crate) fn read(value: &[u8]) -> Option<Self> {
@@ -109,7 +116,8 @@ mod tests {
         let read = HardwareAddress::infiniband(text).unwrap();
         assert_eq!(read.to_string(), text.to_lowercase());
         assert_eq!(HardwareAddress::read(&read.0), Some(read));
-        for bad in ["02:00:00:00:00:07", &text[3..], &text.replace("80", "+8"), &text.replace(':', "-")] {
+        assert_eq!(HardwareAddress::infiniband(&text.replace(':', "-")), HardwareAddress::infiniband(text));
+        for bad in ["02:00:00:00:00:07", &text[3..], &text.replace("80", "+8")] {
             assert_eq!(HardwareAddress::infiniband(bad), None, "{bad}");
         }
         // A tunnel over IPv4.
@@ -117,8 +125,8 @@ mod tests {
     }
 
     #[test]
-    fn a_mac_reads_in_either_notation_and_writes_in_one() {
-        for text in ["0A:00:00:00:00:ff", "0a-00-00-00-00-FF"] {
+    fn a_mac_reads_in_each_notation_and_writes_in_one() {
+        for text in ["0A:00:00:00:00:ff", "0a-00-00-00-00-FF", "0a00.0000.00Ff"] {
             assert_eq!(text.parse::<Mac>().unwrap().to_string(), "0a:00:00:00:00:ff");
         }
         for bad in [
@@ -128,6 +136,10 @@ mod tests {
             "0a:0:00:00:00:ff",
             "0g:00:00:00:00:ff",
             "+a:00:00:00:00:ff",
+            "0a00.0000",
+            "0a00.00.00.00ff",
+            "0a00:0000:00ff",
+            "0a-00:00-00:00-ff",
         ] {
             assert!(bad.parse::<Mac>().is_err(), "{bad}");
         }

@@ -35,10 +35,15 @@ pub fn read(takes: Type, text: &str) -> Result<(), String> {
     }
 }
 
-/// A MAC address of 6 bytes (Ethernet), or of 8 or 20 bytes (InfiniBand). The reference accepts the same lengths.
+/// A MAC address of 6 bytes (Ethernet), or of 8 or 20 bytes (InfiniBand). The reference accepts the same lengths and notations.
 fn is_mac(text: &str) -> bool {
-    let separator = if text.contains('-') { '-' } else { ':' };
-    let bytes: Vec<&str> = text.split(separator).collect();
-    let is_byte = |byte: &&str| byte.len() == 2 && byte.bytes().all(|digit| digit.is_ascii_hexdigit());
-    matches!(bytes.len(), 6 | 8 | 20) && bytes.iter().all(is_byte)
+    let (separator, length) = match text {
+        dotted if dotted.contains('.') => ('.', 4),
+        dashed if dashed.contains('-') => ('-', 2),
+        _ => (':', 2),
+    };
+    let groups: Vec<&str> = text.split(separator).collect();
+    let is_group =
+        |group: &&str| group.len() == length && group.bytes().all(|digit| digit.is_ascii_hexdigit());
+    matches!(groups.len() * length / 2, 6 | 8 | 20) && groups.iter().all(is_group)
 }

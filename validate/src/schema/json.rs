@@ -196,7 +196,7 @@ fn value(takes: Type) -> Value {
         Type::Ip => text(IP),
         Type::Cidr => text(&format!("{IP}/[0-9]{{1,3}}")),
         Type::IpOrCidr => text(&format!("{IP}(/[0-9]{{1,3}})?")),
-        Type::Mac => text("[0-9A-Fa-f]{2}([:-][0-9A-Fa-f]{2}){5,19}"),
+        Type::Mac => text("[0-9A-Fa-f]{2}([:-][0-9A-Fa-f]{2}){5,19}|[0-9A-Fa-f]{4}(\\.[0-9A-Fa-f]{4}){2,9}"),
         Type::IfName => text("[^/:\\s]{1,15}"),
         Type::LinkName => text("[^/:\\s]{1,127}"),
         Type::Path => text("/.*"),
