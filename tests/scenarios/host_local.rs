@@ -45,7 +45,7 @@ fn at_the_end_of_a_range_the_search_wraps_around() {
 }
 
 #[test]
-fn network_broadcast_and_gateway_addresses_are_never_allocated() {
+fn network_broadcast_and_gateway_addresses_are_not_allocated() {
     let lab = Lab::new();
     let conf = json!({"type": "host-local", "ranges": [[{"subnet": "10.0.0.0/29", "gateway": "10.0.0.4"}]]});
     let given = addresses(&lab, &["a", "b", "c", "d", "e"], &conf);
@@ -62,6 +62,15 @@ fn a_range_may_start_and_end_anywhere_in_its_subnet() {
     let conf = json!({"type": "host-local", "ranges": [[range]]});
     assert_eq!(addresses(&lab, &["a", "b"], &conf), ["10.0.0.50/24", "10.0.0.51/24"]);
     ipam(&lab, "c", &conf).add().refused(999, "10.0.0.50");
+}
+
+#[test]
+fn network_and_broadcast_addresses_are_allocated_if_they_are_the_ends_of_a_range() {
+    let lab = Lab::new();
+    let range = json!({"subnet": "10.0.0.0/30", "rangeStart": "10.0.0.0", "rangeEnd": "10.0.0.3"});
+    let conf = json!({"type": "host-local", "ranges": [[range]]});
+    assert_eq!(addresses(&lab, &["a", "b", "c"], &conf), ["10.0.0.0/30", "10.0.0.2/30", "10.0.0.3/30"]);
+    ipam(&lab, "d", &conf).add().refused(999, "10.0.0.0-10.0.0.3");
 }
 
 #[test]

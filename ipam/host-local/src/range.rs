@@ -84,20 +84,20 @@ pub struct Range {
     pub subnet: IpNetwork,
     pub gateway: IpAddr,
     whole: Span,
-    /// The addresses that may be allocated, ascending: without network, broadcast, gateway and excluded addresses.
+    /// The addresses that may be allocated, ascending: without the gateway and excluded addresses.
     usable: Vec<Span>,
 }
 
 impl Range {
     /// Checks a range and sets the defaults. It starts at the subnet's first address and ends at its last one (IPv4:
-    /// before the broadcast address). The gateway is the subnet's first address.
+    /// before the broadcast address). As with the reference, only a `first` and a `last` that are written include the network address and
+    /// the broadcast address. The gateway is the subnet's first address.
     ///
     /// # Errors
     /// The reason why it is invalid.
     pub fn new(spec: &Spec) -> Result<Self, String> {
         let subnet = spec.subnet;
-        let all = Span::of(subnet);
-        if all.len() < 4 {
+        if Span::of(subnet).len() < 4 {
             return Err(format!("subnet {subnet} is too small, it needs at least 4 addresses"));
         }
         if subnet.ip() != subnet.network() {
@@ -113,18 +113,14 @@ impl Range {
         }
         let gateway = spec.gateway.unwrap_or(address(default.first, subnet.ip()));
         let mut range = Self { subnet, gateway, whole: Span { first, last }, usable: Vec::new() };
-        range.usable = range.find_usable(all, &spec.exclude);
+        range.usable = range.find_usable(&spec.exclude);
         Ok(range)
     }
 
-    fn find_usable(&self, subnet: Span, exclude: &[IpNetwork]) -> Vec<Span> {
-        let mut holes = vec![Span::single(subnet.first)];
-        holes.extend(self.subnet.contains(self.gateway).then(|| Span::single(number(self.gateway))));
-        holes.extend(self.subnet.is_ipv4().then_some(Span::single(subnet.last)));
-        holes.extend(
-            exclude.iter().filter(|net| net.is_ipv4() == self.subnet.is_ipv4()).map(|&net| Span::of(net)),
-        );
-        self.whole.without(holes)
+    fn find_usable(&self, exclude: &[IpNetwork]) -> Vec<Span> {
+        let gateway = self.subnet.contains(self.gateway).then(|| Span::single(number(self.gateway)));
+        let excluded = exclude.iter().filter(|net| net.is_ipv4() == self.subnet.is_ipv4());
+        self.whole.without(gateway.into_iter().chain(excluded.map(|&net| Span::of(net))).collect())
     }
 
     /// Whether the gateway is on the container's link: in the subnet, or link-local. Otherwise it cannot be a next hop.
@@ -304,16 +300,17 @@ mod tests {
     }
 
     #[test]
-    fn network_broadcast_and_gateway_are_never_allocated() {
+    fn the_gateway_is_never_allocated_and_network_and_broadcast_only_if_they_are_written() {
         assert_eq!(addresses(&set(&[spec("10.0.0.0/30")]), None), ["10.0.0.2"]);
-        let mut whole = spec("10.0.0.0/29");
-        (whole.first, whole.last) = (Some(ip("10.0.0.0")), Some(ip("10.0.0.7")));
-        whole.gateway = Some(ip("10.0.0.3"));
-        assert_eq!(
-            addresses(&set(&[whole]), None),
-            ["10.0.0.1", "10.0.0.2", "10.0.0.4", "10.0.0.5", "10.0.0.6"]
-        );
+        let first = Spec { first: Some(ip("10.0.0.0")), ..spec("10.0.0.0/30") };
+        assert_eq!(addresses(&set(std::slice::from_ref(&first)), None), ["10.0.0.0", "10.0.0.2"]);
+        let last = Spec { last: Some(ip("10.0.0.3")), ..spec("10.0.0.0/30") };
+        assert_eq!(addresses(&set(&[last]), None), ["10.0.0.2", "10.0.0.3"]);
+        let both = Spec { last: Some(ip("10.0.0.3")), gateway: Some(ip("10.0.0.2")), ..first };
+        assert_eq!(addresses(&set(&[both]), None), ["10.0.0.0", "10.0.0.1", "10.0.0.3"]);
         assert_eq!(addresses(&set(&[spec("fd00::/126")]), None), ["fd00::2", "fd00::3"]);
+        let first = Spec { first: Some(ip("fd00::")), ..spec("fd00::/126") };
+        assert_eq!(addresses(&set(&[first]), None), ["fd00::", "fd00::2", "fd00::3"]);
     }
 
     #[test]
@@ -439,7 +436,7 @@ mod tests {
             let allowed = |ip: &IpAddr| {
                 let IpAddr::V4(v4) = ip else { unreachable!() };
                 let host = v4.octets()[3] % 64;
-                ![0, 63, gateway].contains(&host) && !exclude.iter().any(|net| net.contains(*ip))
+                host != gateway && !exclude.iter().any(|net| net.contains(*ip))
             };
             let all: Vec<IpAddr> = ends.iter().enumerate()
                 .flat_map(|(i, &(a, b))| (a.min(b)..=a.max(b)).map(move |n| at(i, n)))
