@@ -54,7 +54,7 @@ pub fn permit_by(text: &str, sysctls: &[Sysctl]) -> Result<()> {
 /// A pattern matches anywhere in the key unless it is anchored.
 fn matches_any(patterns: &[&str], key: &str) -> Result<bool> {
     for pattern in patterns {
-        let regex = Regex::new(pattern).map_err(|e| {
+        let regex = Regex::new(&without_quotes(pattern)).map_err(|e| {
             Error::config(format!("{FILE}: {pattern:?} is not a regular expression")).detail(e.to_string())
         })?;
         if regex.is_match(key) {
@@ -62,6 +62,26 @@ fn matches_any(patterns: &[&str], key: &str) -> Result<bool> {
         }
     }
     Ok(false)
+}
+
+/// Escapes the text of each `\Q...\E`. Go's patterns, which the reference uses, have this notation, and those of `regex_lite` do not.
+fn without_quotes(pattern: &str) -> String {
+    let (mut escaped, mut rest) = (String::new(), pattern);
+    while let Some((before, after)) = rest.split_once('\\') {
+        escaped.push_str(before);
+        if let Some(quoted) = after.strip_prefix('Q') {
+            let (literal, remainder) = quoted.split_once("\\E").unwrap_or((quoted, ""));
+            escaped.push_str(&regex_lite::escape(literal));
+            rest = remainder;
+        } else {
+            // The next character may be a backslash.
+            let (next, remainder) = after.split_at(after.chars().next().map_or(0, char::len_utf8));
+            escaped.push('\\');
+            escaped.push_str(next);
+            rest = remainder;
+        }
+    }
+    escaped + rest
 }
 
 #[cfg(test)]
@@ -84,6 +104,40 @@ mod tests {
             let error = permitted(list, refused).unwrap_err();
             assert_eq!(error.code(), 7);
             assert!(error.msg().contains(&format!("{refused} = \"1\"")), "{error}");
+        }
+    }
+
+    #[test]
+    fn quoted_text_is_literal_as_in_gos_patterns() {
+        permitted(r"^\Qnet.ipv4.conf.\E[a-z0-9]+\Q.arp_filter\E$", "net.ipv4.conf.eth0.arp_filter").unwrap();
+        permitted(r"^net\.\Qipv4.ip_forward", "net.ipv4.ip_forward").unwrap();
+        permitted(r"^\Qnet.core.somaxconn\E", "net/core/somaxconn").unwrap_err();
+        for (pattern, expected) in [
+            (r"a\Q.\E\Q*\E+", r"a\.\*+"),
+            (r"\\Q.\\E", r"\\Q.\\E"),
+            (r"\Q\E", ""),
+            (r"\Q\d", r"\\d"),
+            (r"\", r"\"),
+            ("é", "é"),
+        ] {
+            assert_eq!(without_quotes(pattern), expected, "{pattern}");
+        }
+    }
+
+    #[test]
+    fn gos_other_notations_are_supported_or_invalid() {
+        for pattern in [
+            r"^net\.[[:alnum:]]+\.conf$",
+            r"\Anet\.\w+\.conf\z",
+            r"(?i)^NET\x2eipv4(?P<rest>\x{2E}conf)$",
+            r"^net\.ip[^\d]\d\.co(?:nf|ns)??$",
+            r"(?s:^net.ipv4.conf$)",
+        ] {
+            permitted(pattern, "net.ipv4.conf").unwrap_or_else(|e| panic!("{pattern}: {e}"));
+        }
+        for pattern in [r"\pL", r"\p{Greek}", r"\156et", r"\C"] {
+            let error = permitted(pattern, "net.ipv4.conf").unwrap_err();
+            assert!(error.msg().contains("is not a regular expression"), "{pattern}: {error}");
         }
     }
 
