@@ -254,9 +254,7 @@ impl Plan {
         // A successful DEL has removed these attachments from the cache.
         cached.stale.extend(self.delete.iter().cloned());
         let (running, namespaces) = (RunningPlugins::scan(), &namespaces);
-        if may_miss_processes(namespaces, &running) {
-            cached.keep_unseen();
-        }
+        cached.look_for_containers(namespaces, may_miss_processes(namespaces, &running));
         // With `caches_are_complete: false`, a container without evidence of its death is `Untraceable`. That does not stop
         // the removal, which the plan has already decided. This check only finds containers that are alive again.
         let host = Host { cached: &cached, namespaces, running: &running, caches_are_complete: false };
@@ -282,9 +280,7 @@ impl Plan {
         listed.outcome?;
         // A plugin may have ended, or have been started, while the plugins listed their resources.
         let (namespaces, running) = (orphaned::scan(options)?, running.and(RunningPlugins::scan()));
-        if may_miss_processes(&namespaces, &running) {
-            cached.keep_unseen();
-        }
+        cached.look_for_containers(&namespaces, may_miss_processes(&namespaces, &running));
         let paths = cached.alive.iter().filter_map(|entry| entry.attach.netns.as_deref());
         let caches_are_complete = namespaces.are_all_at(paths);
         let host = Host { cached: &cached, namespaces: &namespaces, running: &running, caches_are_complete };
@@ -311,11 +307,12 @@ impl Plan {
         plan.foreign = listed.foreign;
         plan.gc_plugins =
             plan.foreign.iter().filter(|kind| options.force.contains(&***kind)).cloned().collect();
-        // If the path of a namespace was deleted, the cache's entry looks stale. But the attachment is alive if a
-        // process is still in the namespace, or a plugin is running for it.
+        // If the path of a namespace was deleted, the cache's entry looks stale. But the attachment is alive if the host
+        // shows its container, a process is still in the namespace, or a plugin is running for it.
         let is_alive = |at: &Attachment| {
             let mut alive = plan.kept.iter().filter(|(_, why)| why.is_alive());
             alive.any(|(resource, _)| *resource.container == *at.container && *resource.ifname == *at.ifname)
+                || host.is_shown(at, options)
                 || host.has_running_plugin(at, options)
         };
         stale.retain(|at| !is_alive(at));
@@ -405,10 +402,10 @@ impl Host<'_> {
         if self.running.has(container) {
             return Some(KeepReason::Alive);
         }
-        // The runtime has removed the namespace. Do not search the host for the attachment's addresses: another
+        // The runtime has removed the namespace. Do not search the host for the attachment's addresses alone: another
         // container may have them by now.
         if self.cached.is_stale(container, ifname) {
-            return None;
+            return self.cached.is_shown(container, ifname).then_some(KeepReason::Alive);
         }
         let has_address = |resource: &&Resource| resource.address.is_some_and(|ip| self.namespaces.has(ip));
         let has_path = |resource: &&Resource| resource.netns.as_deref().is_some_and(|path| self.is_at(path));
@@ -446,6 +443,11 @@ impl Host<'_> {
         self.running.has(&at.container) && !is_removed && !options.force.contains(&*at.container)
     }
 
+    /// Whether the host shows the container of an attachment that looks stale. False if `--force` removes it anyway.
+    fn is_shown(&self, at: &Attachment, options: &PlanOptions) -> bool {
+        self.cached.is_shown(&at.container, &at.ifname) && !options.force.contains(&*at.container)
+    }
+
     fn is_at(&self, path: &Path) -> bool {
         !path.as_os_str().is_empty() && self.namespaces.is_at(path)
     }
@@ -458,6 +460,7 @@ impl Host<'_> {
         !self.cached.is_alive(container, ifname)
             && self.cached.is_stale(container, ifname)
             && !self.running.has(container)
+            && !self.cached.is_shown(container, ifname)
             && !resources.iter().any(has_process)
     }
 }

@@ -1,8 +1,9 @@
 //! GC by cnitool: it keeps the resources of live containers, and removes exactly what a dry run lists.
 
 use std::fs;
+use std::path::Path;
 
-use lab::dhcp::{DhcpNetwork, RANGE_FOR_A_DAY};
+use lab::dhcp::{DhcpNetwork, RANGE_FOR_A_DAY, in_background, started_by};
 use lab::{Lab, Release, Tool, beyond_reference, injecting, write_program};
 use serde_json::{Value, json};
 
@@ -513,6 +514,54 @@ fn a_gc_that_does_not_see_all_processes_keeps_attachments_whose_namespace_is_tha
     assert_eq!(leases(), ["10.204.9.2"], "the address of a running container was released");
     drop(process);
     pod.vanish();
+    tool.says("gc net");
+    assert!(leases().is_empty());
+}
+
+/// A macvlan network, so no veth leads to the container.
+fn macvlan(lab: &Lab, subnet: &str) -> Tool {
+    cable(lab);
+    let plugin = json!({"type": "macvlan", "master": "cable", "ipam": host_local(&[&[subnet]])});
+    lab.configure("10-net.conflist", &network("1.1.0", &json!([plugin])));
+    lab.cnitool()
+}
+
+#[test]
+fn a_gc_that_does_not_see_the_path_of_a_namespace_keeps_the_attachment_while_others_of_the_host_see_it() {
+    beyond_reference!("gc");
+    let lab = Lab::new();
+    let tool = macvlan(&lab, "10.204.5.0/24");
+    let private = started_by("unshare", "--mount --propagation private sleep 600");
+    let process = in_background(lab.host(), private, Path::new("/dev/null"));
+    let is_asleep = |_: &_| {
+        fs::read_to_string(format!("/proc/{}/comm", process.id())).is_ok_and(|name| name.trim() == "sleep")
+    };
+    lab.host().wait_until("the process has its own mounts", is_asleep);
+    let mounts = format!("--mount=/proc/{}/ns/mnt", process.id());
+    // As a GC in a container that was started before this namespace was mounted.
+    let pod = lab.container("pod");
+    tool.says("add net pod --container-id unknown");
+    tool.clone().under(&["nsenter", &mounts].map(str::to_owned)).says("gc net");
+    assert_eq!(leases(), ["10.204.5.2"], "the address of a running container was released");
+    drop(process);
+    pod.vanish();
+    tool.says("gc net");
+    assert!(leases().is_empty());
+}
+
+#[test]
+fn gc_keeps_an_attachment_without_veth_while_a_process_is_in_a_namespace_whose_path_was_deleted() {
+    beyond_reference!("gc");
+    let lab = Lab::new();
+    let tool = macvlan(&lab, "10.204.4.0/24");
+    let pod = lab.container("pod");
+    tool.says("add net pod --container-id unknown");
+    let process = sleeper(&lab, "pod");
+    pod.vanish();
+    assert_eq!(dry_run(&tool)[1], ["lease 10.204.4.2 unknown"]);
+    tool.says("gc net");
+    assert_eq!(leases(), ["10.204.4.2"], "the address of a running container was released");
+    drop(process);
     tool.says("gc net");
     assert!(leases().is_empty());
 }

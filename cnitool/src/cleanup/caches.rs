@@ -7,6 +7,7 @@ use std::time::SystemTime;
 
 use cni::{Attachments, ContainerId, json};
 use liveness::{Boot, Namespaces};
+use netlink::Mac;
 use runtime::{Entry, Network, Result};
 use serde_json::Value;
 use system::file;
@@ -22,6 +23,8 @@ pub struct CachedAttachments {
     pub stale_elsewhere: Vec<Entry>,
     /// Attachments in cnitool's own cache, if `--detach-running` removes them.
     unwanted: Attachments,
+    /// Attachments that look stale, but whose containers the host shows.
+    shown: Attachments,
     /// Attachments in `unwanted` that are alive.
     pub unwanted_alive: Attachments,
     /// `CONTAINER-INTERFACE` of the cache files that cannot be read.
@@ -96,16 +99,27 @@ impl CachedAttachments {
         Ok(this)
     }
 
-    /// Counts attachments as alive whose namespace's path leads to a process. For a GC that does not see all processes, such a path is
-    /// missing although the container runs.
-    pub fn keep_unseen(&mut self) {
+    /// Looks for the containers of stale attachments on the host. If processes may be missed, an attachment whose namespace's path leads to a
+    /// process counts as alive: for a GC that does not see the process, such a path is missing although the container runs.
+    pub fn look_for_containers(&mut self, namespaces: &Namespaces, may_miss_processes: bool) {
         let Self { alive, stale, stale_elsewhere, unwanted, .. } = self;
         let is_unseen = |entry: &mut Entry| {
             let at = &entry.attach.attachment;
             let is_of_process = entry.attach.netns.as_deref().is_some_and(|path| path.starts_with("/proc"));
-            is_of_process && !unwanted.contains(&at.container, &at.ifname)
+            may_miss_processes && is_of_process && !unwanted.contains(&at.container, &at.ifname)
         };
         alive.extend(stale.extract_if(.., is_unseen).chain(stale_elsewhere.extract_if(.., is_unseen)));
+        let stale = stale.iter().chain(&*stale_elsewhere);
+        let shown =
+            stale.filter(|entry| is_shown(entry, namespaces)).map(|entry| entry.attach.attachment.clone());
+        self.shown = shown.filter(|at| !unwanted.contains(&at.container, &at.ifname)).collect();
+    }
+
+    pub fn is_shown(&self, container: &str, ifname: &str) -> bool {
+        match ifname {
+            "" => self.shown.has_container(container),
+            ifname => self.shown.contains(container, ifname),
+        }
     }
 
     pub fn is_alive(&self, container: &str, ifname: &str) -> bool {
@@ -164,6 +178,26 @@ pub fn remove_truncated(path: &Path) -> cni::Result<()> {
         Err(e) if e.kind() == ErrorKind::NotFound => Ok(()),
         removed => removed.map_err(|e| cni::Error::io(format!("remove {}", path.display()), &e)),
     }
+}
+
+/// Whether the host shows the container of an attachment whose path leads to no namespace: a mount namespace of the host has the path, a
+/// process of the container is in a namespace, or a process is in the namespace with the attachment's interface.
+fn is_shown(entry: &Entry, namespaces: &Namespaces) -> bool {
+    entry.attach.netns.as_deref().is_some_and(|path| namespaces.is_at_for_host(path))
+        || namespaces.has_process_of(&entry.attach.attachment.container)
+        || has_used_link(entry, namespaces)
+}
+
+/// Whether a process is in a namespace with the interface of an attachment. Without the MAC address, another container may have the addresses
+/// by now; without the addresses, another one may have the MAC address, which all ipvlans of a master share.
+fn has_used_link(entry: &Entry, namespaces: &Namespaces) -> bool {
+    let result = entry.result().unwrap_or_default();
+    let interface = result.container_interface(&entry.attach.attachment.ifname);
+    let mac = interface.and_then(|interface| interface.mac.as_deref()?.parse().ok());
+    // All loopback interfaces have this one.
+    let mac = mac.filter(|mac: &Mac| !mac.is_zero());
+    let addresses: Vec<_> = result.addresses().map(|address| address.ip()).collect();
+    mac.is_some_and(|mac| namespaces.is_link_used(mac, &addresses))
 }
 
 /// Whether an attachment from before the host was started has a namespace path `/proc/PID/ns/net` whose PID now

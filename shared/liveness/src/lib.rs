@@ -11,7 +11,7 @@ use std::path::{Path, PathBuf};
 use std::process;
 
 use cni::Result;
-use netlink::{Address, Link, Netlink};
+use netlink::{Address, Link, Mac, Netlink};
 use netns::NetNs;
 
 mod boot;
@@ -25,16 +25,24 @@ pub use unused::Unused;
 /// Device and inode of a namespace.
 type Id = (u64, u64);
 
+/// The views of mounts that were visited: mount namespace, root directory, and whether the process is in another network namespace than the
+/// host's.
+type Views = BTreeSet<(Id, Option<Id>, bool)>;
+
 /// A snapshot of the network namespaces of this machine, except the host's.
 #[derive(Debug, Default)]
 pub struct Namespaces {
     ids: BTreeSet<Id>,
     /// Addresses in each namespace.
     inside: BTreeMap<Id, BTreeSet<IpAddr>>,
+    /// MAC addresses of the links in each namespace.
+    macs: BTreeMap<Id, BTreeSet<Mac>>,
     /// Addresses in namespaces to which links of the host lead, by network namespace id (nsid, `ip netns list-id`).
     by_nsid: BTreeMap<i32, BTreeSet<IpAddr>>,
     /// Paths where namespaces are mounted, in any mount namespace.
     paths: BTreeSet<PathBuf>,
+    /// Paths where namespaces are mounted, as processes of the host see them: those in the host's network namespace.
+    paths_of_host: BTreeSet<PathBuf>,
     /// Mounts by namespace, each with a file that this process can open.
     mounts: BTreeMap<Id, (PathBuf, BTreeSet<PathBuf>)>,
     /// Namespaces that a process is in or has open.
@@ -46,6 +54,8 @@ pub struct Namespaces {
     names: BTreeSet<OsString>,
     /// Control groups of all processes: runtimes include the container's id in their names.
     cgroups: BTreeSet<String>,
+    /// The same, only of processes in other network namespaces than the host's.
+    cgroups_inside: BTreeSet<String>,
     links: Vec<Link>,
     /// Why addresses of a namespace could not be read.
     unsure: Option<String>,
@@ -74,7 +84,7 @@ impl Namespaces {
         this.follow_links(&host);
         let own = id(Path::new("/proc/thread-self/ns/net")).ok();
         let mut views = BTreeSet::new();
-        this.visit_mounts(Path::new("/"), Path::new("/proc/thread-self/mountinfo"), own);
+        this.visit_mounts(Path::new("/"), Path::new("/proc/thread-self/mountinfo"), own, true);
         this.names = this.paths.iter().filter_map(|path| path.file_name().map(OsStr::to_owned)).collect();
         this.visit_processes(own, &mut views, processes);
         let examined: BTreeSet<u64> = this.ids.iter().map(|(_, number)| *number).collect();
@@ -127,6 +137,19 @@ impl Namespaces {
         self.used.iter().any(|id| self.inside.get(id).is_some_and(|addresses| addresses.contains(&address)))
     }
 
+    /// Whether a process is in a namespace, or has it open, that has a link with this MAC address, and one of the IP addresses if there are
+    /// any.
+    pub fn is_link_used(&self, mac: Mac, addresses: &[IpAddr]) -> bool {
+        let has_address = |id: &Id| {
+            let inside = self.inside.get(id);
+            addresses.is_empty()
+                || inside.is_some_and(|inside| addresses.iter().any(|ip| inside.contains(ip)))
+        };
+        self.used
+            .iter()
+            .any(|id| self.macs.get(id).is_some_and(|macs| macs.contains(&mac)) && has_address(id))
+    }
+
     /// Whether the addresses of a namespace could not be read.
     pub fn may_miss_addresses(&self) -> bool {
         self.unsure.is_some()
@@ -144,17 +167,20 @@ impl Namespaces {
         self.paths.contains(path) || is_namespace(path) && !self.orphaned.contains(path)
     }
 
+    /// Whether a process of the host sees a namespace mounted at a path, in any mount namespace.
+    pub fn is_at_for_host(&self, path: &Path) -> bool {
+        self.paths_of_host.contains(path)
+    }
+
     /// Whether a namespace or control group is named after a container.
     pub fn has_container(&self, id: &str) -> bool {
-        let is_word = |c: char| c.is_ascii_alphanumeric();
-        // Runtimes add a prefix (`cri-containerd-`, `crio-`, `libpod-`) and `.scope`.
-        let has_it = |text: &String| {
-            text.match_indices(id).any(|(at, _)| {
-                let (before, after) = (&text[..at], &text[at + id.len()..]);
-                !before.ends_with(is_word) && !after.starts_with(is_word)
-            })
-        };
-        self.names.contains(OsStr::new(id)) || self.cgroups.iter().any(has_it)
+        self.names.contains(OsStr::new(id)) || self.cgroups.iter().any(|text| has_word(text, id))
+    }
+
+    /// Whether a process that is not in the host's network namespace has a control group that is named after a container. A server that a
+    /// plugin has started does not count: it is in the host's network namespace.
+    pub fn has_process_of(&self, id: &str) -> bool {
+        self.cgroups_inside.iter().any(|text| has_word(text, id))
     }
 
     /// Whether all namespaces are at these paths, so that no other container exists.
@@ -171,18 +197,20 @@ impl Namespaces {
     fn visit_processes(
         &mut self,
         own: Option<Id>,
-        views: &mut BTreeSet<(Id, Option<Id>)>,
+        views: &mut Views,
         list: impl Fn() -> io::Result<Vec<PathBuf>>,
     ) {
         let ancestors = ancestors();
         for _ in 0..2 {
             for process in self.note(Path::new("/proc"), list()).unwrap_or_default() {
                 let hidden_process = self.hidden_process.clone();
-                self.visit_used(&process.join("ns/net"), own);
-                self.visit_view(&process, views, own);
+                let is_inside = self.visit_used(&process.join("ns/net"), own);
+                self.visit_view(&process, views, own, is_inside);
                 self.visit_threads(&process, views, own);
                 self.visit_files(&process, own);
-                self.cgroups.extend(read_lossy(&process.join("cgroup")));
+                let cgroup = read_lossy(&process.join("cgroup")).ok();
+                self.cgroups_inside.extend(cgroup.clone().filter(|_| is_inside));
+                self.cgroups.extend(cgroup);
                 // A security module may hide init and the runtime. They are not containers.
                 if ancestors.contains(&process) {
                     self.hidden_process = hidden_process;
@@ -208,21 +236,24 @@ impl Namespaces {
 
     /// Records the namespaces that are mounted where a process or thread sees them, unless another one with the same
     /// view was visited.
-    fn visit_view(&mut self, process: &Path, views: &mut BTreeSet<(Id, Option<Id>)>, own: Option<Id>) {
+    fn visit_view(&mut self, process: &Path, views: &mut Views, own: Option<Id>, is_inside: bool) {
         let (namespace, root) = (process.join("ns/mnt"), process.join("root"));
         let Some(namespace) = self.note(&namespace, id(&namespace)) else { return };
         // In a chroot, mountinfo lacks the mounts outside.
-        if views.insert((namespace, id(&root).ok())) {
-            self.visit_mounts(&root, &process.join("mountinfo"), own);
+        if views.insert((namespace, id(&root).ok(), is_inside)) {
+            self.visit_mounts(&root, &process.join("mountinfo"), own, !is_inside);
         }
     }
 
     /// Records the namespaces mounted in a mount namespace (proc_pid_mountinfo(5)).
-    fn visit_mounts(&mut self, root: &Path, mountinfo: &Path, own: Option<Id>) {
+    fn visit_mounts(&mut self, root: &Path, mountinfo: &Path, own: Option<Id>, is_of_host: bool) {
         let mounts = self.note(mountinfo, fs::read(mountinfo)).unwrap_or_default();
         for (number, path) in mounts.split(|&byte| byte == b'\n').filter_map(namespace_mount) {
             if own.is_none_or(|own| own.1 != number) {
                 self.visit_mount(number, root, &path, own);
+            }
+            if is_of_host {
+                self.paths_of_host.insert(path.clone());
             }
             self.paths.insert(path);
         }
@@ -243,15 +274,15 @@ impl Namespaces {
     }
 
     /// Records the namespaces of threads, which may differ from the process's.
-    fn visit_threads(&mut self, process: &Path, views: &mut BTreeSet<(Id, Option<Id>)>, own: Option<Id>) {
+    fn visit_threads(&mut self, process: &Path, views: &mut Views, own: Option<Id>) {
         let task = process.join("task");
         let of_process = id(&process.join("ns/mnt")).ok();
         let threads = self.note(&task, fs::read_dir(&task)).into_iter().flatten().flatten();
         for thread in threads.filter(|thread| Some(&*thread.file_name()) != process.file_name()) {
             let thread = thread.path();
-            self.visit_used(&thread.join("ns/net"), own);
+            let is_inside = self.visit_used(&thread.join("ns/net"), own);
             if id(&thread.join("ns/mnt")).ok() != of_process {
-                self.visit_view(&thread, views, own);
+                self.visit_view(&thread, views, own, is_inside);
             }
         }
     }
@@ -267,9 +298,11 @@ impl Namespaces {
         }
     }
 
-    fn visit_used(&mut self, path: &Path, own: Option<Id>) {
+    /// Returns whether the namespace is another one than the host's.
+    fn visit_used(&mut self, path: &Path, own: Option<Id>) -> bool {
         let found = self.visit(path, own);
         self.used.extend(found);
+        found.is_some()
     }
 
     fn visit(&mut self, path: &Path, own: Option<Id>) -> Option<Id> {
@@ -278,9 +311,10 @@ impl Namespaces {
             return Some(found);
         }
         match addresses_at(path) {
-            Some(addresses) => {
+            Some((addresses, links)) => {
                 self.ids.insert(found);
                 self.inside.insert(found, ips(&addresses));
+                self.macs.insert(found, links.iter().filter_map(|link| link.mac).collect());
             }
             // The mount is of another kind of namespace, or the process has exited.
             None if is_namespace(path) && id(path).is_ok_and(|now| now == found) => {
@@ -427,12 +461,21 @@ fn processes() -> io::Result<Vec<PathBuf>> {
     Ok(all)
 }
 
-/// The addresses in the network namespace at a path. `None` if it cannot be entered.
-fn addresses_at(path: &Path) -> Option<Vec<Address>> {
+/// The addresses and links in the network namespace at a path. `None` if it cannot be entered.
+fn addresses_at(path: &Path) -> Option<(Vec<Address>, Vec<Link>)> {
     let netns = NetNs::open_if_present(path).ok()??;
     let nl = netns.enter(Netlink::open).ok()?.ok()?;
-    // The list may keep changing while a container is started.
-    (0..3).find_map(|_| nl.addresses(None).ok())
+    // The lists may keep changing while a container is started.
+    (0..3).find_map(|_| Some((nl.addresses(None).ok()?, nl.links().ok()?)))
+}
+
+/// Whether a text has a container's id as a word. Runtimes add a prefix (`cri-containerd-`, `crio-`, `libpod-`) and `.scope`.
+fn has_word(text: &str, id: &str) -> bool {
+    let is_word = |c: char| c.is_ascii_alphanumeric();
+    text.match_indices(id).any(|(at, _)| {
+        let (before, after) = (&text[..at], &text[at + id.len()..]);
+        !before.ends_with(is_word) && !after.starts_with(is_word)
+    })
 }
 
 #[cfg(test)]

@@ -48,6 +48,7 @@ impl Namespaces {
             self.unexamined.remove(&id.1);
             self.inside.remove(&id);
             self.paths.retain(|path| !paths.contains(path));
+            self.paths_of_host.retain(|path| !paths.contains(path));
             self.orphaned.extend(paths);
             if let Some(peer) = peer {
                 self.by_nsid.remove(&peer);

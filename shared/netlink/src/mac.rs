@@ -4,7 +4,7 @@ use std::fmt;
 use std::str::FromStr;
 
 /// An Ethernet address, EUI-48.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Mac([u8; 6]);
 
 impl Mac {
