@@ -2,7 +2,9 @@
 
 use std::path::PathBuf;
 
-use clap::{Args, Parser, Subcommand, ValueEnum};
+use clap::error::ErrorKind;
+use clap::parser::ValueSource;
+use clap::{Args, CommandFactory, FromArgMatches, Parser, Subcommand, ValueEnum};
 use clap_complete::Shell;
 
 /// Call CNI plugins as a container runtime does; check, repair and clean up hosts.
@@ -16,6 +18,32 @@ pub struct Cli {
     pub common: Common,
     #[command(subcommand)]
     pub command: Command,
+}
+
+impl Cli {
+    /// Reads the command line. If it is wrong, prints why, and exits with code 2.
+    pub fn from_command_line() -> Self {
+        let matches = Self::command().get_matches();
+        Self::from_arg_matches(&matches)
+            .and_then(|cli| refuse_names_of_all(&matches).map(|()| cli))
+            .unwrap_or_else(|e| e.exit())
+    }
+}
+
+/// Refuses `--all` with a name of one attachment. Clap's `conflicts_with` would also refuse the variable `CNI_IFNAME`,
+/// which scripts export for all commands.
+fn refuse_names_of_all(matches: &clap::ArgMatches) -> Result<(), clap::Error> {
+    let Some((_, of_command)) = matches.subcommand() else { return Ok(()) };
+    let is_given = |id: &str| {
+        let is_known = of_command.try_contains_id(id).is_ok();
+        is_known && of_command.value_source(id) == Some(ValueSource::CommandLine)
+    };
+    let names = [("container_id", "--container-id"), ("ifname", "--ifname")];
+    let given = names.into_iter().find(|(id, _)| is_given("all") && is_given(id));
+    given.map_or(Ok(()), |(_, option)| {
+        let text = format!("--all means every attachment of the network: it cannot be used with {option}");
+        Err(Cli::command().error(ErrorKind::ArgumentConflict, text))
+    })
 }
 
 const EXIT_CODES: &str = "Exit codes: 0 success; 1 a plugin failed; 2 wrong usage; 3 the configuration is invalid, or the network or \

@@ -34,14 +34,13 @@ use std::process::ExitCode;
 use crate::cli::Cli;
 use crate::settings::Settings;
 use crate::ui::Ui;
-use clap::Parser;
 
 #[global_allocator]
 static HEAP: heap::Arena = heap::Arena::new();
 
 fn main() -> ExitCode {
     system::size_limit::block_sigxfsz();
-    let cli = Cli::parse();
+    let cli = Cli::from_command_line();
     let ui = Ui::new(&cli.common);
     match commands::run(cli.command, &Settings::new(&cli.common), &ui) {
         Ok(code) => code,

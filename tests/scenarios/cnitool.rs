@@ -1150,3 +1150,24 @@ fn without_a_file_del_uses_the_configuration_of_each_attachments_own_add() {
     tool.says("del net --all");
     assert_eq!(leases("a"), "");
 }
+
+#[test]
+fn all_with_the_name_of_one_attachment_is_refused_and_detaches_nothing() {
+    let lab = Lab::new();
+    let pods = ["blue", "green"].map(|name| lab.container(name));
+    lab.configure("10-net.conflist", &self::pods("1.0.0", "10.1.2.0/24"));
+    let tool = lab.cnitool();
+    for pod in &pods {
+        tool.says(&format!("add net {0} --container-id {0}", pod.name()));
+    }
+    for command in ["del", "check"] {
+        for name in ["--container-id blue", "-i eth0", "--ifname=eth0"] {
+            let refused = tool.run(&format!("{command} net --all {name}"));
+            assert!(refused.exit == Some(2) && refused.stderr.contains("cannot be used with --"), "{refused:#?}");
+        }
+    }
+    assert!(pods.iter().all(|pod| pod.link("eth0").is_some()));
+    // Scripts export the variable for all commands.
+    tool.env("CNI_IFNAME", "eth0").says("del net --all");
+    assert!(pods.iter().all(|pod| pod.link("eth0").is_none()));
+}
