@@ -120,14 +120,10 @@ fn container_id(netns: &Path) -> String {
     hash[..10].iter().fold("cnitool-".to_owned(), |id, byte| format!("{id}{byte:02x}"))
 }
 
-/// The path of a namespace, from a path or from a name as in `ip netns list`.
+/// The path of a namespace. A name without a slash is a name of `ip netns list`, also if the namespace was deleted, so
+/// that DEL has the container id of the ADD.
 fn netns_path(text: &str) -> PathBuf {
-    let named = Path::new(NETNS_DIR).join(text);
-    if !text.contains('/') && !Path::new(text).exists() && named.exists() {
-        named
-    } else {
-        absolute(Path::new(text))
-    }
+    if text.contains('/') { absolute(Path::new(text)) } else { Path::new(NETNS_DIR).join(text) }
 }
 
 /// Makes a path absolute, and removes `.` and `..`.
@@ -151,6 +147,13 @@ mod tests {
     fn the_container_id_is_the_same_as_that_of_the_references_cnitool() {
         // printf /run/netns/testing | sha512sum | cut -c-20
         assert_eq!(container_id(Path::new("/run/netns/testing")), "cnitool-43057b9dcc39fe733071");
+    }
+
+    #[test]
+    fn a_name_without_a_slash_is_below_the_directory_of_named_namespaces() {
+        assert_eq!(netns_path("no-such-namespace"), Path::new("/run/netns/no-such-namespace"));
+        assert_eq!(netns_path("./blue"), absolute(Path::new("blue")));
+        assert_eq!(netns_path("/proc/4711/ns/net"), Path::new("/proc/4711/ns/net"));
     }
 
     #[test]

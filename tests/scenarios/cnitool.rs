@@ -1171,3 +1171,24 @@ fn all_with_the_name_of_one_attachment_is_refused_and_detaches_nothing() {
     tool.env("CNI_IFNAME", "eth0").says("del net --all");
     assert!(pods.iter().all(|pod| pod.link("eth0").is_none()));
 }
+
+#[test]
+fn a_name_is_below_run_netns_also_after_the_namespace_was_deleted_and_despite_a_file_of_that_name() {
+    let lab = Lab::new();
+    let pod = lab.container("web");
+    lab.configure("10-net.conflist", &pods("1.0.0", "10.1.2.0/24"));
+    let here = lab.dir().join("here");
+    fs::create_dir(&here).unwrap();
+    fs::write(here.join("web"), "").unwrap();
+    let in_here = ["env", "-C", here.to_str().unwrap()].map(str::to_owned);
+    let tool = lab.cnitool().under(&in_here);
+    tool.says("add net web");
+    assert!(pod.link("eth0").is_some());
+    let other = tool.run("del net web --container-id other");
+    assert!(other.succeeded() && other.stderr.contains("does not contain eth0 of container other"), "{other:#?}");
+    assert!(!leases().is_empty());
+    pod.vanish();
+    let deleted = tool.run("del net web");
+    assert!(deleted.succeeded() && deleted.stderr.is_empty(), "{deleted:#?}");
+    assert!(leases().is_empty());
+}

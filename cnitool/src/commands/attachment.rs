@@ -102,9 +102,17 @@ pub fn check(target: &ManyTargets, settings: &Settings, ui: &Ui) -> Result<()> {
 pub fn del(target: &ManyTargets, settings: &Settings, ui: &Ui) -> Result<()> {
     let (network, is_cached) = settings.network_or_cached(&target.network, ui)?;
     each(Command::Del, target, &network, settings, ui, |attach| {
+        let cached = settings.runtime.results().load(&network.name, &attach.attachment);
+        if let Ok(None) = cached {
+            ui.warn(&format!(
+                "the cache does not contain {} on network {}: DEL may find nothing to remove. `cnitool list` lists \
+                 the attachments",
+                named(attach),
+                network.name
+            ));
+        }
         // Without a file, each attachment has the configuration of its own ADD.
-        let load = || settings.runtime.results().load(&network.name, &attach.attachment).ok().flatten();
-        let own = is_cached.then(load).flatten().and_then(|entry| entry.network().ok());
+        let own = cached.ok().flatten().filter(|_| is_cached).and_then(|entry| entry.network().ok());
         settings.runtime.del(own.as_ref().unwrap_or(&network), attach)
     })
 }
