@@ -1,7 +1,7 @@
 //! Output for people (text, tables) and for programs (JSON).
 
 use std::env;
-use std::io::{ErrorKind, IsTerminal, Write, stderr, stdout};
+use std::io::{self, ErrorKind, IsTerminal, Write, stderr, stdout};
 
 use runtime::{Error, Failure, Result};
 use serde_json::{Value, json};
@@ -70,10 +70,20 @@ impl Ui {
     /// # Errors
     /// Code 5 if writing fails.
     pub fn print(&self, text: &str) -> Result<()> {
-        match stdout().write_all(text.as_bytes()).and_then(|()| stdout().flush()) {
-            Err(e) if e.kind() != ErrorKind::BrokenPipe => Err(cni::Error::io("write to stdout", &e).into()),
-            _ => Ok(()),
-        }
+        Self::write(text).or_else(|e| if e.kind() == ErrorKind::BrokenPipe { Ok(()) } else { Err(unwritten(&e)) })
+    }
+
+    /// Like [`Ui::print`], but fails if the reader has closed stdout: the reader needs the text.
+    ///
+    /// # Errors
+    /// Code 5 if writing fails.
+    pub fn deliver(&self, text: &str) -> Result<()> {
+        Self::write(text).map_err(|e| unwritten(&e))
+    }
+
+    fn write(text: &str) -> io::Result<()> {
+        stdout().write_all(text.as_bytes())?;
+        stdout().flush()
     }
 
     /// If stdout cannot be written.
@@ -119,6 +129,10 @@ impl Ui {
     fn tell(&self, text: &str) {
         stderr().write_all(text.as_bytes()).ok();
     }
+}
+
+fn unwritten(error: &io::Error) -> Error {
+    cni::Error::io("write to stdout", error).into()
 }
 
 fn failure(Failure { plugin, error }: &Failure) -> Value {

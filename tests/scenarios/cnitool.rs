@@ -472,6 +472,14 @@ fn an_add_whose_result_cannot_be_written_fails_and_is_undone() {
     assert!(full.stderr.contains("write to stdout: No space left on device"), "{full:#?}");
     assert!(leases().is_empty() && pod.link("eth0").is_none());
     assert!(!tool.run("list").succeeded());
+
+    // The reader has exited.
+    let to_nobody = ["sh", "-c", "{ sleep 0.2; \"$0\" \"$@\"; echo $? >&2; } | true"].map(str::to_owned);
+    let tool = lab.cnitool().under(&to_nobody);
+    let unread = tool.run("add net pod");
+    assert!(unread.stderr.contains("write to stdout: Broken pipe") && unread.stderr.ends_with("1\n"), "{unread:#?}");
+    assert!(leases().is_empty() && pod.link("eth0").is_none());
+    assert_eq!(tool.run("list").stderr, "0\n");
 }
 
 #[test]

@@ -59,9 +59,9 @@ fn add_and_print(
     };
     let result = add?;
     let printed = if ui.json_unless_seen() {
-        ui.print(&format!("{}\n", result.to_json(network.version)?))
+        ui.deliver(&format!("{}\n", result.to_json(network.version)?))
     } else {
-        ui.print(&summary(attach, network, &result, ui))
+        ui.deliver(&summary(attach, network, &result, ui))
     };
     // The caller did not receive the result. It considers the ADD failed, and would not remove the attachment.
     printed.map_err(|error| {
