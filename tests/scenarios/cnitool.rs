@@ -640,6 +640,27 @@ fn status_reports_a_full_range_set_and_fails_only_if_configured() {
 }
 
 #[test]
+fn status_lists_invalid_files_and_fails_without_a_network() {
+    beyond_reference!("status");
+    let lab = Lab::new();
+    let tool = lab.cnitool();
+    let none = tool.run("status");
+    let words = "no network configuration in /etc/cni/net.d";
+    assert!(none.exit == Some(3) && none.stderr.contains(words), "{none:#?}");
+    lab.configure("10-net.conflist", &pods("1.1.0", "10.1.2.0/24"));
+    tool.says("status");
+    let file = "/etc/cni/net.d/20-bad.conflist";
+    fs::write(file, "{").unwrap();
+    let table = tool.run("status");
+    let row = table.stdout.lines().find(|line| line.starts_with("20-bad.conflist")).unwrap_or_default();
+    assert!(table.exit == Some(3) && row.contains("invalid") && row.contains(file), "{table:#?}");
+    let list: Value = serde_json::from_str(&tool.run("status --output json").stdout).unwrap();
+    assert_eq!((&list[0]["network"], &list[0]["file"]), (&json!("net"), &json!("/etc/cni/net.d/10-net.conflist")));
+    assert_eq!((&list[1]["file"], &list[1]["ready"], &list[1]["code"]), (&json!(file), &json!(false), &json!(6)));
+    assert_eq!(tool.run("status net").exit, Some(0));
+}
+
+#[test]
 fn a_configuration_is_judged_as_a_whole_before_it_is_used() {
     let lab = Lab::new();
     lab.configure("10-net.conflist", &pods("1.0.0", "10.1.2.0/24"));

@@ -1,9 +1,10 @@
 //! `status`.
 
+use std::path::PathBuf;
 use std::process::ExitCode;
 
 use cni::{Command, PluginType, Version, json as keys};
-use runtime::{Error, Network, PluginConf, Result};
+use runtime::{ConfDir, ConfFile, Error, Network, PluginConf, Result};
 use serde_json::{Value, json};
 use validate::ranges;
 
@@ -15,28 +16,66 @@ use crate::ui::{Style, Ui};
 
 /// Runs STATUS of one network, or of all.
 pub fn run(name: Option<&str>, settings: &Settings, ui: &Ui) -> Result<ExitCode> {
-    let networks = match name {
-        Some(name) => vec![settings.network(name)?],
-        None => settings.conf.load()?.into_iter().filter_map(|file| file.network.ok()).collect(),
+    let (networks, invalid) = match name {
+        Some(name) => (vec![settings.network(name)?], Vec::new()),
+        None => configured(&settings.conf)?,
     };
     let answers: Vec<Answer> = networks.into_iter().map(|network| Answer::of(network, settings)).collect();
     if ui.json() {
-        ui.print_json(&answers.iter().map(Answer::json).collect())?;
+        let invalid = invalid.iter().map(Invalid::json);
+        ui.print_json(&answers.iter().map(Answer::json).chain(invalid).collect())?;
     } else if name.is_none() || ui.is_seen() {
-        ui.print(&table(&answers).render(ui, ""))?;
+        ui.print(&table(&answers, &invalid).render(ui, ""))?;
     } else {
         for (plugin, why) in answers.iter().flat_map(|answer| &answer.unsupported) {
             ui.warn(&format!("plugin {plugin} received no STATUS: {why}"));
         }
     }
-    let failed = answers.into_iter().find_map(|answer| answer.status.err());
-    Ok(failed.map_or(ExitCode::SUCCESS, |error| {
-        // If the user has named a network, print why it is not ready.
-        if name.is_some() && !ui.is_seen() {
-            ui.fail(&error);
+    Ok(match answers.into_iter().find_map(|answer| answer.status.err()) {
+        Some(error) => {
+            // If the user has named a network, print why it is not ready.
+            if name.is_some() && !ui.is_seen() {
+                ui.fail(&error);
+            }
+            exit::code(&error)
         }
-        exit::code(&error)
-    }))
+        None if invalid.is_empty() => ExitCode::SUCCESS,
+        None => ExitCode::from(3),
+    })
+}
+
+/// The networks of the directory, and its invalid files.
+///
+/// # Errors
+/// Code 7 if the directory contains no file, because no container can be attached then.
+fn configured(dir: &ConfDir) -> Result<(Vec<Network>, Vec<Invalid>)> {
+    let (mut networks, mut invalid) = (Vec::new(), Vec::new());
+    for ConfFile { file, network } in dir.load()? {
+        match network {
+            Ok(network) => networks.push(network),
+            Err(error) => invalid.push(Invalid { file, error }),
+        }
+    }
+    if networks.is_empty() && invalid.is_empty() {
+        let text = format!("no network configuration in {}", dir.path().display());
+        return Err(cni::Error::config(text).into());
+    }
+    Ok((networks, invalid))
+}
+
+/// A file that is not a valid network.
+struct Invalid {
+    file: PathBuf,
+    error: Error,
+}
+
+impl Invalid {
+    fn json(&self) -> Value {
+        json!({
+            "file": self.file, "network": null, "ready": false, "notAsked": [], "leased": 0, "ranges": [],
+            "code": self.error.code(), "msg": self.error.to_string(),
+        })
+    }
 }
 
 /// The answers of a network's plugins to STATUS.
@@ -84,6 +123,7 @@ impl Answer {
             self.unsupported.iter().map(|(plugin, why)| json!({"plugin": plugin.as_str(), "why": why}));
         let leased = leases::of(&self.network);
         json!({
+            "file": self.network.file,
             "network": self.network.name.as_str(),
             "ready": self.is_ready(),
             "notAsked": unsupported.collect::<Vec<_>>(),
@@ -153,7 +193,7 @@ impl Fill {
     }
 }
 
-fn table(answers: &[Answer]) -> Table {
+fn table(answers: &[Answer], invalid: &[Invalid]) -> Table {
     let mut table = Table::new(["NETWORK", "STATUS", "WHY"]);
     for answer in answers {
         let status = match (&answer.status, answer.is_ready()) {
@@ -166,6 +206,14 @@ fn table(answers: &[Answer]) -> Table {
         lines.extend(answer.unsupported.iter().map(|(plugin, why)| format!("{plugin}: {why}")));
         lines.extend(fill(&answer.network).iter().map(Fill::text));
         table.row([(answer.network.name.to_string(), Style::Name), status, (lines.join("\n"), Style::Plain)]);
+    }
+    for Invalid { file, error } in invalid {
+        let name = file.file_name().unwrap_or_default().to_string_lossy().into_owned();
+        table.row([
+            (name, Style::Name),
+            ("invalid".to_owned(), Style::Bad),
+            (error.to_string(), Style::Plain),
+        ]);
     }
     table
 }
