@@ -331,6 +331,9 @@ fn a_signal_ends_the_test_and_both_containers_are_removed() {
     let tool = configure(&lab, &json!([bridge(), ports()]));
     run(&tool);
     let before = state(&lab);
+    let table = lab.dir().join("table");
+    let to_file = format!("exec \"$0\" \"$@\" >{}", table.display());
+    let tool = tool.under(&["sh", "-c", &to_file].map(str::to_owned));
     for signal in [Signal::SIGINT, Signal::SIGTERM, Signal::SIGHUP].into_iter().filter(|it| !is_ignored(*it))
     {
         // On a busy machine, the test may have ended before the signal.
@@ -340,6 +343,8 @@ fn a_signal_ends_the_test_and_both_containers_are_removed() {
             code == Some(1)
         });
         assert!(is_interrupted, "{signal}");
+        let table = fs::read_to_string(&table).unwrap();
+        assert!(!table.contains("all checks passed") && table.contains("a signal ended the test"), "{table}");
     }
 }
 

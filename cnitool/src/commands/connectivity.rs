@@ -24,12 +24,12 @@ pub fn run(network: &str, outside: Vec<IpAddr>, settings: &Settings, ui: &Ui) ->
             let checks: Vec<Value> = rows.iter().map(Row::json).collect();
             json!({"network": network.name.as_str(), "passed": failed == 0 && !is_stopped, "checks": checks})
         },
-        || text(&network.name, &rows, failed, ui),
+        || text(&network.name, &rows, failed, is_stopped, ui),
     )?;
     Ok(if failed > 0 || is_stopped { ExitCode::FAILURE } else { ExitCode::SUCCESS })
 }
 
-fn text(network: &str, rows: &[Row], failed: usize, ui: &Ui) -> String {
+fn text(network: &str, rows: &[Row], failed: usize, is_stopped: bool, ui: &Ui) -> String {
     let mut table = Table::new(["CHECK", "FROM", "TO", "RESULT", ""]);
     for Row { promise, from, to, outcome } in rows {
         let (result, style, details) = match outcome {
@@ -47,6 +47,9 @@ fn text(network: &str, rows: &[Row], failed: usize, ui: &Ui) -> String {
         ]);
     }
     let verdict = match failed {
+        0 if is_stopped => {
+            format!("{} network {network}: a signal ended the test\n", ui.styled(Style::Bad, "✗"))
+        }
         0 => format!("{} network {network}: all checks passed\n", ui.styled(Style::Good, "✓")),
         _ => format!(
             "{} network {network}: {failed} of {} checks failed\n",
