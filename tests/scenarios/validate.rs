@@ -139,3 +139,31 @@ fn repeated_names_and_overlapping_ranges_are_found_across_all_networks_of_the_ho
     assert_eq!(all.exit, Some(0), "warnings only");
     assert_eq!(tool.json("validate").as_array().unwrap().len(), 3);
 }
+
+#[test]
+fn a_file_that_cannot_be_read_is_a_finding_and_hides_no_other_file() {
+    let lab = Lab::new();
+    lab.configure("10-net.conflist", &list(json!([{"type": "bridge", "mtu": "1500"}])));
+    let fifo = "/etc/cni/net.d/05-fifo.conflist";
+    lab.host().sh(&format!("mkfifo {fifo}"));
+    // Opening the FIFO as a file would wait forever.
+    let tool = lab.cnitool().under(&["timeout", "-s", "KILL", "60"].map(str::to_owned));
+    let unread = format!("{fifo}:1:1: error: the file cannot be read: it is not a regular file");
+    let all = tool.run("validate");
+    assert!(all.exit == Some(3) && all.stdout.contains(&unread), "{all:#?}");
+    assert!(all.stdout.contains("10-net.conflist:") && all.stdout.contains("expected a number"), "{all:#?}");
+    let missing = tool.run("validate /run/lab/none.conflist");
+    assert!(missing.exit == Some(3) && missing.stdout.contains("cannot be read: No such file"), "{missing:#?}");
+
+    let doctor = tool.run("doctor");
+    assert!(doctor.exit == Some(1) && doctor.stdout.contains(fifo), "{doctor:#?}");
+    assert!(doctor.stdout.contains("expected a number"), "{doctor:#?}");
+    tool.says("sysdump --to /run/lab/out.tgz");
+    let dumped = lab.host().sh(&format!("tar -xOzf /run/lab/out.tgz cnitool-sysdump/configurations{fifo}.error"));
+    assert!(dumped.contains("not a regular file"), "{dumped}");
+    // A shell's process substitution is a FIFO, too.
+    lab.host().sh(&format!("rm {fifo}"));
+    let stream = ["sh", "-c", "echo '{' | \"$0\" \"$@\""].map(str::to_owned);
+    let judged = lab.cnitool().under(&stream).run("validate /dev/stdin");
+    assert!(judged.exit == Some(3) && !judged.stdout.contains("cannot be read"), "{judged:#?}");
+}

@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use cni::json::{MAX_BYTES, MAX_VALUES, has_few_values};
-use runtime::text;
+use runtime::text::{self, Position};
 use runtime::{ConfDir, Network, Result};
 use serde_json::{Value, json};
 use validate::{Finding, Level, Ranges, Report};
@@ -19,10 +19,7 @@ use crate::ui::{Style, Ui};
 pub fn run(files: &[PathBuf], settings: &Settings, ui: &Ui) -> Result<ExitCode> {
     let others = on_this_host(settings);
     let files = expanded(files, settings)?;
-    let mut judged = Vec::new();
-    for file in &files {
-        judged.push(Judged::read(file, &files, &others, settings)?);
-    }
+    let judged: Vec<_> = files.iter().map(|file| Judged::read(file, &files, &others, settings)).collect();
     if ui.json() {
         // For one file, the JSON output is an object, as in earlier versions.
         let list: Vec<Value> = judged.iter().map(Judged::json).collect();
@@ -71,11 +68,17 @@ pub struct Judged<'a> {
 }
 
 impl<'a> Judged<'a> {
-    pub fn read(file: &'a Path, files: &[PathBuf], others: &[Ranges], settings: &Settings) -> Result<Self> {
-        let source = read(file).map_err(|e| {
-            cni::Error::io(format!("read {}", file.display()), &e).with_code(cni::Code::InvalidConfig)
-        })?;
-        let source = String::from_utf8_lossy(&source).into_owned();
+    /// A file that cannot be read is a finding, so that the other files are still read.
+    pub fn read(file: &'a Path, files: &[PathBuf], others: &[Ranges], settings: &Settings) -> Self {
+        let source = match read(file) {
+            Ok(source) => String::from_utf8_lossy(&source).into_owned(),
+            Err(e) => {
+                let mut report = Report::new(&settings.path, is_list(file), None);
+                let why = cni::Error::io("the file cannot be read", &e);
+                report.error(Position { line: 1, column: 1 }, why.msg());
+                return Self { file, source: String::new(), findings: report.finish() };
+            }
+        };
         let (root, problems) = text::parse(&source);
         let network = Network::from_bytes(source.as_bytes());
         let mut report = Report::new(&settings.path, is_list(file), network.as_ref().ok());
@@ -94,7 +97,7 @@ impl<'a> Judged<'a> {
             report.among(root, &own, others, overlaps);
             report.among(root, &own, &given, overlaps);
         }
-        Ok(Self { file, source, findings: report.finish() })
+        Self { file, source, findings: report.finish() }
     }
 
     fn errors(&self) -> usize {
@@ -113,16 +116,25 @@ impl<'a> Judged<'a> {
     }
 }
 
+/// Reads a file as [`Network::from_file`] does, or a stream: `-`, or a process substitution of a shell in /dev/fd.
 fn read(file: &Path) -> io::Result<Vec<u8>> {
-    let source: Box<dyn Read> =
-        if file == Path::new("-") { Box::new(io::stdin()) } else { Box::new(File::open(file)?) };
+    let bytes = match file {
+        _ if file == Path::new("-") => read_stream(io::stdin())?,
+        _ if file.starts_with("/dev") => read_stream(File::open(file)?)?,
+        _ => system::file::read(file, MAX_BYTES)?,
+    };
+    if has_few_values(&bytes) {
+        Ok(bytes)
+    } else {
+        Err(io::Error::other(format!("it has more than {MAX_VALUES} values")))
+    }
+}
+
+fn read_stream(stream: impl Read) -> io::Result<Vec<u8>> {
     let mut bytes = Vec::new();
-    source.take(MAX_BYTES + 1).read_to_end(&mut bytes)?;
+    stream.take(MAX_BYTES + 1).read_to_end(&mut bytes)?;
     if bytes.len() as u64 > MAX_BYTES {
         return Err(io::Error::other(format!("it has more than {MAX_BYTES} bytes")));
-    }
-    if !has_few_values(&bytes) {
-        return Err(io::Error::other(format!("it has more than {MAX_VALUES} values")));
     }
     Ok(bytes)
 }
@@ -140,6 +152,10 @@ fn shown(finding: &Finding, file: &Path, source: &str, ui: &Ui) -> String {
     let location = format!("{}:{}:{}:", file.display(), at.line, at.column);
     let mut shown =
         format!("{} {} {text}\n", ui.styled(Style::Bold, &location), ui.styled(style, level.name()));
+    // A file that is empty or cannot be read.
+    if source.is_empty() {
+        return shown;
+    }
     let line = source.lines().nth(at.line - 1).unwrap_or_default();
     let before: String =
         line.chars().take(at.column - 1).map(|c| if c == '\t' { '\t' } else { ' ' }).collect();

@@ -7,6 +7,7 @@ use std::fs;
 use std::path::Path;
 
 use cni::Version;
+use cni::json::MAX_BYTES;
 use runtime::{Entry, Result};
 use serde_json::{Value, json};
 
@@ -91,10 +92,15 @@ fn configurations(host: &Host<'_>) -> Result<Vec<(String, Content)>> {
     for dir in &host.network_dirs {
         for file in dir.conf.load()? {
             let name = format!("configurations{}", file.file.display());
-            let text = fs::read(&file.file).unwrap_or_default();
-            files.push(match serde_json::from_slice::<Value>(&text) {
+            let read = system::file::read(&file.file, MAX_BYTES);
+            let read = read.map_err(|e| cni::Error::io("cannot be read", &e).msg().to_owned() + "\n");
+            let json = read.and_then(|text| {
+                let invalid = |e| format!("{} bytes, not JSON: {e}\n", text.len());
+                serde_json::from_slice::<Value>(&text).map_err(invalid)
+            });
+            files.push(match json {
                 Ok(json) => (name, Content::Json(json)),
-                Err(e) => (name + ".error", Content::Text(format!("{} bytes, not JSON: {e}\n", text.len()))),
+                Err(why) => (name + ".error", Content::Text(why)),
             });
         }
     }
