@@ -132,7 +132,9 @@ fn run(cli: &Cli) -> Result<()> {
     let selection = Selection { only: names(&cli.only), skip: names(&cli.skip) };
     let wish = Wish { dirs: &cli.dir, runtimes: &cli.runtime, root: &cli.root };
     if cli.installed {
-        target::installed(&wish)?.iter().for_each(|dir| say(&dir.display().to_string()));
+        let dirs = target::installed(&wish)?;
+        let dirs = dirs.iter().filter(|dir| dir.join(placed::STATE).is_dir());
+        dirs.for_each(|dir| say(&dir.display().to_string()));
         return Ok(());
     }
     if cli.uninstall {

@@ -175,15 +175,11 @@ impl Targets {
     }
 }
 
-/// A directory of the host, as seen by this process. Without another root, it may be a relative path.
-fn seen_below(root: &Path, dir: &Path) -> PathBuf {
-    if root == Path::new("/") { dir.to_owned() } else { below(root, dir) }
-}
-
-/// The directories with installed plugins, or the directories that the options name.
+/// The directories with installed plugins, or the directories that the options name. Both are real paths: the records,
+/// dpkg's diversions and the list of directories contain real paths.
 pub fn installed(wish: &Wish<'_>) -> Result<Vec<PathBuf>> {
     if !wish.dirs.is_empty() {
-        return Ok(wish.dirs.iter().map(|dir| seen_below(wish.root, dir)).collect());
+        return Ok(wish.dirs.iter().map(|dir| real(&seen_below(wish.root, dir))).collect());
     }
     let registered = read_list(&below(wish.root, Path::new(REGISTRY)))
         .map_err(|error| error.detail("name the directories with --dir"))?;
@@ -192,12 +188,22 @@ pub fn installed(wish: &Wish<'_>) -> Result<Vec<PathBuf>> {
     dirs.extend(host_runtimes::of_host(wish.root).0.into_iter().flat_map(|runtime| runtime.plugins));
     let mut found: Vec<PathBuf> = Vec::new();
     for dir in dirs.iter().map(|dir| below(wish.root, dir)).filter(|dir| dir.join(STATE).is_dir()) {
-        let dir = dir.canonicalize().unwrap_or(dir);
+        let dir = real(&dir);
         if !found.contains(&dir) {
             found.push(dir);
         }
     }
     Ok(found)
+}
+
+/// A directory of the host, as seen by this process. Without another root, it may be a relative path.
+fn seen_below(root: &Path, dir: &Path) -> PathBuf {
+    if root == Path::new("/") { dir.to_owned() } else { below(root, dir) }
+}
+
+/// The real path of a directory. An absolute path if it does not exist.
+fn real(dir: &Path) -> PathBuf {
+    dir.canonicalize().or_else(|_| std::path::absolute(dir)).unwrap_or_else(|_| dir.to_owned())
 }
 
 /// Reads the list of directories. A missing list is empty.
