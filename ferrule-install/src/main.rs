@@ -180,12 +180,24 @@ fn uninstall(wish: &Wish<'_>, selection: &Selection, timeout: Duration) -> Resul
     if dirs.is_empty() {
         say("nothing is installed in any directory where runtimes look for plugins");
     }
+    let mut known = BTreeSet::new();
     each(&dirs, |dir| {
-        with_retries(timeout, || Placed::open(dir)?.uninstall(selection))?;
+        known.extend(with_retries(timeout, || {
+            let placed = Placed::open(dir)?;
+            let names: Vec<String> = placed.names().cloned().collect();
+            placed.uninstall(selection).map(|()| names)
+        })?);
         // If this check fails, some plugins may still be installed.
         target::register(dir, dir.join(placed::STATE).try_exists().unwrap_or(true));
         Ok(())
-    })
+    })?;
+    match selection.only.iter().find(|name| !known.contains(*name)) {
+        Some(name) => {
+            let error = Error::new(Code::InvalidConfig, format!("no plugin {name:?} is installed"));
+            Err(error.detail("`ferrule-install --installed` lists the directories with plugins"))
+        }
+        None => Ok(()),
+    }
 }
 
 /// Works on each directory, and continues after failures.
@@ -198,7 +210,7 @@ fn each(dirs: &[PathBuf], mut work: impl FnMut(&Path) -> Result<()>) -> Result<(
 }
 
 /// Retries until the timeout while another ferrule-install is running.
-fn with_retries(timeout: Duration, work: impl Fn() -> Result<()>) -> Result<()> {
+fn with_retries<T>(timeout: Duration, work: impl Fn() -> Result<T>) -> Result<T> {
     let begin = Instant::now();
     let mut waits = false;
     loop {

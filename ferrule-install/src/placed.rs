@@ -67,6 +67,11 @@ impl Placed {
         self.dir.join(STATE).join(name)
     }
 
+    /// The names of the installed plugins.
+    pub fn names(&self) -> impl Iterator<Item = &String> {
+        self.record.installed.keys()
+    }
+
     /// Installs plugins. `run` identifies this run.
     pub fn install(mut self, sources: &Sources, run: u64) -> Result<()> {
         if sources.is_empty() {

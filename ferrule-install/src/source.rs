@@ -74,7 +74,10 @@ pub fn plugins(from: &Path, link: bool, selection: &Selection) -> Result<Sources
 }
 
 fn separate(from: &Path) -> Result<Sources> {
-    let read = |e| Error::io(format!("read the directory {}", from.display()), &e);
+    let read = |e| {
+        Error::io(format!("read the directory {}", from.display()), &e)
+            .detail("name the directory that has the plugins with --from")
+    };
     let mut found = BTreeMap::new();
     for entry in fs::read_dir(from).map_err(read)? {
         let path = entry.map_err(read)?.path();

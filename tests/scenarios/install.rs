@@ -165,7 +165,7 @@ fn sweep_kills(arguments: &[&str], prepare: impl Fn(&Scene)) {
         if scene.dir.join(".ferrule/record.new").exists() {
             halves += u32::from(scene.is_half_changed());
             // This run changes nothing itself, so only its rollback of the killed run restores the files.
-            let said = ok(&scene.run(&["--uninstall", "--only", "none"]));
+            let said = ok(&scene.run(&["--uninstall", "--skip", "bridge,portmap"]));
             assert!(said.contains("restored the files from before it"), "{what}: {said}");
             assert_eq!(content(&scene.dir), old, "{what}");
             kill();
@@ -305,6 +305,8 @@ fn plugins_can_be_installed_and_uninstalled_by_name() {
     assert_eq!(content(&scene.dir)["bridge"], "others' bridge");
     ok(&scene.install(&["--only", "bridge"]));
     scene.assert_new("both");
+    refused(&scene.run(&["--uninstall", "--only", "brigde"]), "no plugin \"brigde\" is installed");
+    scene.assert_new("a name that is not installed");
     ok(&scene.run(&["--uninstall", "--only", "bridge"]));
     assert_eq!(content(&scene.dir)["bridge"], "others' bridge");
     assert_eq!(content(&scene.dir)["portmap"], NEW);

@@ -10,7 +10,7 @@ use lab::Lab;
 use super::{NEW, Scene, as_map, calls, content, executable, ok, run_under};
 
 /// Changes nothing, except that it undoes an interrupted change.
-const ROLL_BACK: [&str; 3] = ["--uninstall", "--only", "none"];
+const ROLL_BACK: [&str; 3] = ["--uninstall", "--skip", "bridge,portmap"];
 
 /// Kills a run at one of its last renames, counted from the last one: that of `record.new` to `record`.
 fn kill_at_rename(scene: &Scene, options: &[&str], arguments: &[&str], from_last: u32, renames: u32) {
