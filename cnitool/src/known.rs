@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::path::PathBuf;
 
 use cni::NetworkName;
-use runtime::{ConfDir, Entry, Network, Result};
+use runtime::{ConfDir, Entry, Error, Network, Result};
 
 use crate::network_dirs::{self, NetworkDir};
 use crate::settings::Settings;
@@ -69,17 +69,42 @@ pub fn invalid_files<'a>(dirs: impl IntoIterator<Item = &'a ConfDir>) -> Result<
 /// # Errors
 /// If a cache cannot be read.
 pub fn read_caches(settings: &Settings) -> Result<(Vec<Entry>, Vec<PathBuf>)> {
-    let mut known: BTreeMap<(NetworkName, cni::Attachment), Entry> = BTreeMap::new();
-    let mut all_unreadable = Vec::new();
-    for cache in settings.runtime.results().with_others_of_host() {
-        let (entries, unreadable) = cache.survey()?;
-        all_unreadable.extend(unreadable);
-        for entry in entries {
-            let key = (entry.network.clone(), entry.attach.attachment.clone());
-            if known.get(&key).is_none_or(|earlier| earlier.added < entry.added) {
-                known.insert(key, entry);
+    let Caches { entries, damaged, unread } = Caches::read(settings);
+    unread.into_iter().next().map_or(Ok((entries, damaged)), Err)
+}
+
+/// The contents of all caches.
+#[derive(Debug)]
+pub struct Caches {
+    pub entries: Vec<Entry>,
+    /// Files that are not results of ADD.
+    pub damaged: Vec<PathBuf>,
+    /// The errors of caches that cannot be read. They name the cache.
+    pub unread: Vec<Error>,
+}
+
+impl Caches {
+    pub fn read(settings: &Settings) -> Self {
+        let mut known: BTreeMap<(NetworkName, cni::Attachment), Entry> = BTreeMap::new();
+        let (mut damaged, mut unread) = (Vec::new(), Vec::new());
+        for cache in settings.runtime.results().with_others_of_host() {
+            let entries = match cache.survey() {
+                Ok((entries, files)) => {
+                    damaged.extend(files);
+                    entries
+                }
+                Err(error) => {
+                    unread.push(error);
+                    continue;
+                }
+            };
+            for entry in entries {
+                let key = (entry.network.clone(), entry.attach.attachment.clone());
+                if known.get(&key).is_none_or(|earlier| earlier.added < entry.added) {
+                    known.insert(key, entry);
+                }
             }
         }
+        Self { entries: known.into_values().collect(), damaged, unread }
     }
-    Ok((known.into_values().collect(), all_unreadable))
 }

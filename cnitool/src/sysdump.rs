@@ -22,7 +22,7 @@ pub struct Item {
 /// All files of the archive. Secrets are removed here, from all files.
 ///
 /// # Errors
-/// If the directories of networks or the caches cannot be read.
+/// If a directory of networks cannot be read.
 pub fn contents(settings: &Settings) -> Result<Vec<Item>> {
     let collected = collect::all(settings)?;
     Ok(collected.into_iter().map(|(name, content)| content.redacted(name)).collect())

@@ -153,13 +153,17 @@ fn a_file_that_cannot_be_read_is_a_finding_and_hides_no_other_file() {
     assert!(all.exit == Some(3) && all.stdout.contains(&unread), "{all:#?}");
     assert!(all.stdout.contains("10-net.conflist:") && all.stdout.contains("expected a number"), "{all:#?}");
     let missing = tool.run("validate /run/lab/none.conflist");
-    assert!(missing.exit == Some(3) && missing.stdout.contains("cannot be read: No such file"), "{missing:#?}");
+    assert!(
+        missing.exit == Some(3) && missing.stdout.contains("cannot be read: No such file"),
+        "{missing:#?}"
+    );
 
     let doctor = tool.run("doctor");
     assert!(doctor.exit == Some(1) && doctor.stdout.contains(fifo), "{doctor:#?}");
     assert!(doctor.stdout.contains("expected a number"), "{doctor:#?}");
     tool.says("sysdump --to /run/lab/out.tgz");
-    let dumped = lab.host().sh(&format!("tar -xOzf /run/lab/out.tgz cnitool-sysdump/configurations{fifo}.error"));
+    let dumped =
+        lab.host().sh(&format!("tar -xOzf /run/lab/out.tgz cnitool-sysdump/configurations{fifo}.error"));
     assert!(dumped.contains("not a regular file"), "{dumped}");
     // A shell's process substitution is a FIFO, too.
     lab.host().sh(&format!("rm {fifo}"));

@@ -14,7 +14,7 @@ use crate::ui::Ui;
 
 /// Prints the metrics of this host, or writes them to a file.
 pub fn run(to: Option<&Path>, settings: &Settings, ui: &Ui) -> Result<()> {
-    let text = metrics::text(&Host::examine(settings)?, ui);
+    let text = metrics::text(&Host::examine(settings).complete()?, ui);
     let Some(file) = to else { return ui.print(&text) };
     Ok(write(file, &text).map_err(|e| cni::Error::io(format!("write {}", file.display()), &e))?)
 }

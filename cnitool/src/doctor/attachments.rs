@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 
 use cni::{Command, exec};
-use runtime::{Entry, Network, Result};
+use runtime::{Entry, Error, Network, Result};
 
 use super::host::label;
 use super::{Finding, Host};
@@ -63,7 +63,7 @@ fn obstacle(entry: &Entry, network: &Network, settings: &Settings) -> Option<Fin
     Some(Finding::warning(label(entry), format!("CHECK was not called: {missing}"), remedy))
 }
 
-/// Files of caches that are not results of ADD, and results that cannot be read.
+/// Caches that cannot be read, files of caches that are not results of ADD, and results that cannot be read.
 pub fn results(host: &Host<'_>) -> Result<Vec<Finding>> {
     let damaged = |path: &PathBuf| {
         Finding::warning(
@@ -77,5 +77,9 @@ pub fn results(host: &Host<'_>) -> Result<Vec<Finding>> {
         let cause = format!("the cached result cannot be read: {error}");
         Some(Finding::warning(label(entry), cause, "restart the container: ADD writes the cache again"))
     };
-    Ok(host.damaged.iter().map(damaged).chain(host.entries.iter().filter_map(unread)).collect())
+    let cache = |error: &Error| {
+        Finding::unread("cache", format!("attachments cannot be listed, checked or repaired: {error}"))
+    };
+    let caches = host.unread_caches.iter().map(cache);
+    Ok(caches.chain(host.damaged.iter().map(damaged)).chain(host.entries.iter().filter_map(unread)).collect())
 }

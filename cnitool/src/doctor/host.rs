@@ -5,10 +5,10 @@ use std::fs;
 use std::io::ErrorKind;
 use std::path::PathBuf;
 
-use runtime::{Entry, Network, PluginConf, Result};
+use runtime::{Entry, Error, Network, PluginConf, Result};
 use serde_json::Value;
 
-use crate::known;
+use crate::known::{self, Caches};
 use crate::live::Live;
 use crate::network_dirs::{self, NetworkDir};
 use crate::settings::Settings;
@@ -28,6 +28,10 @@ pub struct Host<'a> {
     pub entries: Vec<Entry>,
     /// Files of the caches that are not results of ADD.
     pub damaged: Vec<PathBuf>,
+    /// The errors of directories of networks that cannot be read.
+    pub unread_dirs: Vec<Error>,
+    /// The errors of caches that cannot be read.
+    pub unread_caches: Vec<Error>,
     live: cni::Result<Live>,
 }
 
@@ -39,26 +43,54 @@ pub struct Configured {
 }
 
 impl<'a> Host<'a> {
-    /// # Errors
-    /// If a directory or a cache cannot be read.
-    pub fn examine(settings: &'a Settings) -> Result<Self> {
-        let (network_dirs, unread) = network_dirs::own_and_all(&settings.conf);
-        let mut networks = BTreeMap::new();
-        for dir in &network_dirs {
-            for network in dir.conf.load()?.into_iter().filter_map(|file| file.network.ok()) {
-                let settings = settings.with_plugins(&dir.plugins);
-                let name = network.name.clone();
-                networks.entry(name).or_insert(Configured { network, settings });
+    /// Reads the state. What cannot be read is a finding of a check, so that the other checks run.
+    pub fn examine(settings: &'a Settings) -> Self {
+        let (mut network_dirs, unread) = network_dirs::own_and_all(&settings.conf);
+        let (mut networks, mut unread_dirs) = (BTreeMap::new(), Vec::new());
+        network_dirs.retain(|dir| match dir.conf.load() {
+            Ok(files) => {
+                for network in files.into_iter().filter_map(|file| file.network.ok()) {
+                    let settings = settings.with_plugins(&dir.plugins);
+                    let name = network.name.clone();
+                    networks.entry(name).or_insert(Configured { network, settings });
+                }
+                true
             }
-        }
-        let (entries, damaged) = known::read_caches(settings)?;
-        let known = known::networks(&network_dirs, &entries)?.into_values();
-        let known =
-            known.map(|(network, plugins)| Configured { network, settings: settings.with_plugins(&plugins) });
-        let known = known.collect();
+            Err(error) => {
+                unread_dirs.push(error);
+                false
+            }
+        });
+        let Caches { entries, damaged, unread: unread_caches } = Caches::read(settings);
+        let known = known::networks(&network_dirs, &entries).unwrap_or_else(|error| {
+            unread_dirs.push(error);
+            BTreeMap::new()
+        });
+        let known = known
+            .into_values()
+            .map(|(network, plugins)| Configured { network, settings: settings.with_plugins(&plugins) })
+            .collect();
         let live = Live::host();
         let networks = networks.into_values().collect();
-        Ok(Self { settings, network_dirs, unread, networks, known, entries, damaged, live })
+        Self {
+            settings,
+            network_dirs,
+            unread,
+            networks,
+            known,
+            entries,
+            damaged,
+            unread_dirs,
+            unread_caches,
+            live,
+        }
+    }
+
+    /// # Errors
+    /// If a directory or a cache could not be read.
+    pub fn complete(mut self) -> Result<Self> {
+        let unread = self.unread_dirs.pop().or_else(|| self.unread_caches.pop());
+        unread.map_or(Ok(self), Err)
     }
 
     /// The attachments whose namespaces exist.

@@ -99,7 +99,8 @@ pub fn path(host: &Host<'_>) -> Result<Vec<Finding>> {
     let (runtimes, _) = host_runtimes::of_host(Path::new("/"));
     let remedy =
         "correct the file or the directory: without it, doctor does not examine all networks of the runtime";
-    let unread = host.unread.iter();
+    let dirs = host.unread_dirs.iter().map(ToString::to_string);
+    let unread = host.unread.iter().cloned().chain(dirs);
     let mut findings: Vec<Finding> =
         unread.map(|problem| Finding::warning("runtimes", problem, remedy)).collect();
     for runtime in runtimes.into_iter().filter(|runtime| runtime.is_present && runtime.runs_plugins) {

@@ -197,3 +197,47 @@ fn a_runtimes_directory_of_networks_that_cannot_be_read_is_a_warning() {
     let unread = failing(&tool, &["-P", dir, "-e", "inject=?open,openat:error=EACCES"]);
     finds(&unread, "plugins.path", &["warning", dir, "is not used", "Permission denied", "correct the file"]);
 }
+
+#[test]
+fn a_cache_that_cannot_be_read_is_a_warning_and_the_other_checks_run() {
+    beyond_reference!("gc");
+    let lab = Lab::new();
+    let tool = healthy(&lab);
+    finds_nothing(&tool, "attachments.results");
+    let wrong = json!({"cniVersion": "1.1.0", "name": "odd", "plugins": [{"type": "bridge", "mtu": "1500"}]});
+    lab.configure("20-odd.conflist", &wrong);
+    lab.host().sh("mkdir -p /var/lib/cni; rm -rf /var/lib/cni/results; echo >/var/lib/cni/results");
+    let words = ["warning", "cache", "cannot be listed", "/var/lib/cni/results", "Not a directory"];
+    finds(&tool, "attachments.results", &words);
+    finds(&tool, "configurations.valid", &["error", "20-odd.conflist", "expected a number"]);
+    lab.host().sh("rm /var/lib/cni/results");
+    finds_nothing(&tool, "attachments.results");
+    let unread = failing(&tool, &["-P", "/etc/cni/net.d", "-e", "inject=?open,openat:error=EACCES"]);
+    finds(&unread, "plugins.path", &["warning", "/etc/cni/net.d", "Permission denied"]);
+}
+
+#[test]
+fn without_root_what_needs_it_is_a_warning() {
+    beyond_reference!("gc");
+    let lab = Lab::new();
+    let _pod = lab.container("pod");
+    let tool = healthy(&lab);
+    tool.says("add net pod --container-id web");
+    lab.host().sh("chmod 700 /var/lib/cni/results; chmod 755 /run/lab");
+    let user = [
+        "setpriv",
+        "--reuid=65534",
+        "--regid=65534",
+        "--clear-groups",
+        "--bounding-set=-all",
+        "--inh-caps=-all",
+    ];
+    let nobody = tool.clone().under(&user.map(str::to_owned));
+    if !nobody.run("--version").succeeded() {
+        return lab::skip("a directory of executables that every user can read");
+    }
+    finds(&nobody, "networks.status", &["warning", "STATUS was not called", "as root"]);
+    finds(&nobody, "attachments.results", &["warning", "/var/lib/cni/results", "Permission denied"]);
+    assert_eq!(nobody.run("doctor").exit, Some(4));
+    finds_nothing(&tool, "networks.status");
+}
