@@ -2,11 +2,11 @@
 
 use std::path::PathBuf;
 
-use cni::{Command, exec};
+use cni::{Command, PluginType, exec};
 use runtime::{Entry, Error, Network, Result};
 
 use super::host::label;
-use super::{Finding, Host};
+use super::{Finding, Host, plugins};
 use crate::settings::Settings;
 
 /// Attachments for which CHECK reports an error, and attachments for which CHECK cannot be called.
@@ -44,10 +44,15 @@ fn check_entry(host: &Host<'_>, entry: &Entry) -> Option<Finding> {
     let text = error.to_string();
     let details: Vec<&str> = error.failures().map(|failure| failure.error.details()).collect();
     let is_rules = format!("{text} {}", details.join(" ")).contains("cnitool repair");
-    let remedy = if is_rules {
-        format!("run `cnitool repair {}`", entry.network)
-    } else {
-        "restart the container, so that its runtime calls DEL and ADD".to_owned()
+    // A broken plugin also fails in DEL and ADD: a restart would leave the container without network.
+    let is_broken = |kind: &PluginType| settings.runtime.versions(kind).is_err();
+    let broken = known.and_then(|one| plugins::kinds(one).into_iter().find(is_broken));
+    let remedy = match broken {
+        Some(kind) => {
+            format!("install the plugin {kind} again: `ferrule-install` replaces Ferrule's plugins")
+        }
+        None if is_rules => format!("run `cnitool repair {}`", entry.network),
+        None => "restart the container, so that its runtime calls DEL and ADD".to_owned(),
     };
     Some(Finding::error(label(entry), format!("CHECK failed: {text}"), remedy))
 }

@@ -105,9 +105,8 @@ pub fn path(host: &Host<'_>) -> Result<Vec<Finding>> {
         unread.map(|problem| Finding::warning("runtimes", problem, remedy)).collect();
     for runtime in runtimes.into_iter().filter(|runtime| runtime.is_present && runtime.runs_plugins) {
         for configured in host.networks.iter().filter(|one| is_in(one, &runtime.networks)) {
-            let is_missing = |kind: &PluginType| exec::find(kind, &runtime.plugins).is_err();
             let missing: Vec<String> =
-                kinds(configured).into_iter().filter(is_missing).map(|kind| kind.to_string()).collect();
+                kinds(configured).iter().filter_map(|kind| missing(kind, &runtime.plugins)).collect();
             if missing.is_empty() {
                 continue;
             }
@@ -125,11 +124,18 @@ pub fn path(host: &Host<'_>) -> Result<Vec<Finding>> {
                     configured.network.name,
                     missing.join(", ")
                 ),
-                format!("run `ferrule-install --dir {}`, or correct the runtime's configuration", dirs[0]),
+                "run `ferrule-install`, or correct the runtime's configuration",
             ));
         }
     }
     Ok(findings)
+}
+
+/// The plugin's name if it is missing, with the reason if a file of this name cannot be executed.
+fn missing(kind: &PluginType, path: &[PathBuf]) -> Option<String> {
+    let error = exec::find(kind, path).err()?;
+    let unusable = path.iter().any(|dir| dir.join(kind.as_str()).exists());
+    Some(if unusable { format!("{kind} ({})", error.details()) } else { kind.to_string() })
 }
 
 fn is_in(configured: &Configured, dir: &Path) -> bool {
@@ -138,7 +144,7 @@ fn is_in(configured: &Configured, dir: &Path) -> bool {
 }
 
 /// The plugins of a network, and their IPAM plugins.
-fn kinds(configured: &Configured) -> BTreeSet<PluginType> {
+pub fn kinds(configured: &Configured) -> BTreeSet<PluginType> {
     let of = |(plugin, request): (&runtime::PluginConf, serde_json::Value)| {
         let ipam = json::member(&request, "ipam").and_then(|ipam| json::member(ipam, "type"));
         let ipam = ipam.and_then(|kind| PluginType::parse(kind.as_str()?).ok());

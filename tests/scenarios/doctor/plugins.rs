@@ -102,11 +102,43 @@ fn a_runtime_that_looks_for_plugins_elsewhere_is_an_error_and_an_unreadable_conf
             "searches for plugins in /run/lab/empty",
             "config.toml",
             "Plugins of network net are missing there: bridge, firewall, host-local",
-            "ferrule-install --dir /run/lab/empty",
+            "run `ferrule-install`,",
         ],
     );
     config(ours().to_str().unwrap());
     finds_nothing(&tool, "plugins.path");
+    installed(&lab, &["bridge", "firewall", "host-local"]);
+    lab.host().exec(&["chmod", "-x", "/run/lab/bin/bridge"]);
+    config("/run/lab/bin");
+    finds(
+        &tool,
+        "plugins.path",
+        &["error", "missing there: bridge (/run/lab/bin/bridge: not executable (chmod +x))"],
+    );
     fs::write("/etc/containerd/config.toml", "version = \n").unwrap();
     finds(&tool, "plugins.path", &["warning", "config.toml is not used", "correct the file"]);
+}
+
+/// A restart of the container would call the broken plugin's ADD, too.
+#[test]
+fn an_attachment_with_a_broken_plugin_needs_the_plugin_and_not_a_restart() {
+    beyond_reference!("gc");
+    let lab = Lab::new();
+    let _pod = lab.container("pod");
+    let tool = installed(&lab, &["bridge", "host-local", "firewall"]);
+    lab.configure("10-net.conflist", &network(&json!([bridge("10.206.2.0/24"), {"type": "firewall"}])));
+    tool.says("add net pod --container-id web");
+    finds_nothing(&tool, "attachments.check");
+    for broken in ["firewall", "host-local"] {
+        fs::write(format!("/run/lab/bin/{broken}"), "garbage").unwrap();
+        let words = [
+            "error",
+            "attachment net/web/eth0",
+            "CHECK failed",
+            &format!("install the plugin {broken} again"),
+        ];
+        finds(&tool, "attachments.check", &words);
+        installed(&lab, &[broken]);
+        finds_nothing(&tool, "attachments.check");
+    }
 }
