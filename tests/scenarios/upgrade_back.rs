@@ -37,9 +37,16 @@ fn clean_up() -> String {
         .to_owned()
 }
 
+/// Rules of an administrator that only resemble Ferrule's.
+const OTHERS: [&str; 2] = [
+    "FORWARD -i ferrule0 -m comment --comment Ferrule:others -j OTHERS",
+    "FORWARD -m comment --comment not-of-ferrule:others -j OTHERS",
+];
+
 /// Everything of Ferrule on the host.
 fn of_ours(lab: &Lab) -> String {
-    lab.host().sh("nft list ruleset | grep -i ferrule || :; ls /run/ferrule/localnet 2>/dev/null || :")
+    let rules = "nft list ruleset | grep -i ferrule | grep -v OTHERS || :";
+    lab.host().sh(&format!("{rules}; ls /run/ferrule/localnet 2>/dev/null || :"))
 }
 
 #[test]
@@ -49,7 +56,10 @@ fn the_commands_on_the_page_remove_the_rules_that_the_references_del_leaves() {
         for backend in ["nftables", "iptables"] {
             let lab = Lab::new();
             let pod = lab.container("pod");
-            lab.host().sh("nft add table inet others; iptables -N OTHERS; iptables -A FORWARD -j OTHERS");
+            lab.host().sh("nft add table inet others; iptables -N OTHERS");
+            for rule in OTHERS {
+                lab.host().sh(&format!("iptables -A {rule}"));
+            }
             let call = |conf: &Value| -> Call {
                 lab.plugin(conf["type"].as_str().unwrap()).config(conf.clone()).on(&pod)
             };
@@ -67,7 +77,10 @@ fn the_commands_on_the_page_remove_the_rules_that_the_references_del_leaves() {
             lab.host().sh(&clean_up());
             assert_eq!(of_ours(&lab), "", "{release}, {backend}");
             assert_eq!(lab.host().sysctl("ipv4/conf/br0/route_localnet"), "0", "{release}, {backend}");
-            lab.host().sh("nft list table inet others; iptables -C FORWARD -j OTHERS");
+            lab.host().sh("nft list table inet others");
+            for rule in OTHERS {
+                lab.host().sh(&format!("iptables -C {rule}"));
+            }
         }
     }
 }
