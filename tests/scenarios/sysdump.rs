@@ -39,7 +39,10 @@ fn the_archive_contains_everything_for_a_report_and_its_files_are_listed() {
     for name in &names {
         assert!(all.contains(&format!("cnitool-sysdump/{name}:")), "{name} is listed, but not there");
     }
+    let system = fs::read_to_string("/etc/os-release").unwrap_or_default();
+    let name = system.lines().find_map(|line| line.strip_prefix("NAME=")).unwrap_or_default();
     for (file, word) in [
+        ("versions.json", &*format!("\"NAME\": \"{}\"", name.trim_matches('"'))),
         ("versions.json", if under_test().reference { "CNI bridge plugin v" } else { "+ferrule." }),
         ("configurations/etc/cni/net.d/10-net.conflist", "\"bridge\": \"br0\""),
         ("results/net-web-eth0.json", "10.208.2.2/24"),

@@ -69,9 +69,15 @@ fn versions(host: &Host<'_>) -> Value {
         "cnitool": env!("CARGO_PKG_VERSION"),
         "protocol": Version::list(),
         "kernel": fs::read_to_string("/proc/version").unwrap_or_default().trim(),
-        "system": fs::read_to_string("/etc/os-release").unwrap_or_default(),
+        "system": system(&fs::read_to_string("/etc/os-release").unwrap_or_default()),
         "plugins": plugins,
     })
+}
+
+/// The assignments of os-release(5). As text, they would be removed like environment variables.
+fn system(text: &str) -> BTreeMap<&str, &str> {
+    let assignments = text.lines().filter_map(|line| line.split_once('='));
+    assignments.map(|(key, value)| (key, value.trim_matches(['"', '\'']))).collect()
 }
 
 fn findings(host: &Host<'_>) -> Value {

@@ -49,9 +49,6 @@ const KEPT: &[&str] = &[
     "K8S_POD_INFRA_CONTAINER_ID",
     "K8S_POD_UID",
     "NOMAD_ALLOC_ID",
-    "VERSION_ID",
-    "ID",
-    "PRETTY_NAME",
 ];
 
 /// A JSON document without secrets, and how many values were removed.
