@@ -78,7 +78,13 @@ impl Settings {
             let known = self.runtime.results().list()?;
             let cached = known.iter().find(|entry| entry.network.as_str() == name);
             let network = cached.and_then(|entry| entry.network().ok()).ok_or(missing)?;
-            ui.warn(&format!("network {name} has no configuration file: using the configuration of the ADD"));
+            let invalid = self.conf.load()?.into_iter().filter_map(|file| file.network.err());
+            let invalid: Vec<String> = invalid.map(|error| error.to_string()).collect();
+            // An invalid file may be this network's.
+            let why = if invalid.is_empty() { String::new() } else { format!(" ({})", invalid.join("; ")) };
+            ui.warn(&format!(
+                "network {name} has no valid configuration file{why}: using the configuration of the ADD"
+            ));
             Ok((network, true))
         })
     }

@@ -488,10 +488,20 @@ fn an_attachment_whose_network_is_not_configured_any_more_can_still_be_removed()
     let pod = lab.container("pod");
     lab.configure("10-net.conflist", &pods("1.0.0", "10.1.2.0/24"));
     let tool = lab.cnitool();
+    let file = "/etc/cni/net.d/10-net.conflist";
     tool.says("add net pod");
-    fs::remove_file("/etc/cni/net.d/10-net.conflist").unwrap();
+    fs::remove_file(file).unwrap();
     let removed = tool.run("del net pod");
-    assert!(removed.succeeded() && removed.stderr.contains("has no configuration file"), "{removed:#?}");
+    let words = "network net has no valid configuration file: using the configuration of the ADD";
+    assert!(removed.succeeded() && removed.stderr.contains(words), "{removed:#?}");
+    assert!(leases().is_empty() && pod.link("eth0").is_none());
+
+    lab.configure("10-net.conflist", &pods("1.0.0", "10.1.2.0/24"));
+    tool.says("add net pod");
+    fs::write(file, "{").unwrap();
+    let removed = tool.run("del net pod");
+    let words = format!("has no valid configuration file ({file}: ");
+    assert!(removed.succeeded() && removed.stderr.contains(&words), "{removed:#?}");
     assert!(leases().is_empty() && pod.link("eth0").is_none());
 }
 
