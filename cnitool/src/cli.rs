@@ -153,7 +153,7 @@ pub enum Command {
         /// The network's name. Without it: all networks of all runtimes, with --all or --dry-run
         #[arg(required_unless_present_any = ["dry_run", "all"])]
         network: Option<String>,
-        /// Accepted from older scripts, and ignored
+        /// Ignored with a warning: the reference's cnitool requires a namespace here, and ignores further words
         #[arg(hide = true)]
         rest: Vec<String>,
         #[command(flatten)]
@@ -221,7 +221,7 @@ pub enum Command {
     Status {
         /// The network's name [default: all networks]
         network: Option<String>,
-        /// Accepted from older scripts, and ignored
+        /// Ignored with a warning: the reference's cnitool requires a namespace here, and ignores further words
         #[arg(hide = true)]
         rest: Vec<String>,
     },
@@ -292,6 +292,18 @@ pub enum Command {
     Man,
 }
 
+impl Command {
+    /// Words after the last argument.
+    pub fn ignored(&self) -> &[String] {
+        match self {
+            Self::Add { target, .. } => &target.rest,
+            Self::Check { target } | Self::Del { target } => &target.rest,
+            Self::Gc { rest, .. } | Self::Status { rest, .. } => rest,
+            _ => &[],
+        }
+    }
+}
+
 /// An attachment.
 #[derive(Args, Debug)]
 pub struct Target {
@@ -301,7 +313,7 @@ pub struct Target {
     pub netns: String,
     #[command(flatten)]
     pub names: Names,
-    /// Accepted from older scripts, and ignored
+    /// Ignored with a warning, because the reference's cnitool ignores further words
     #[arg(hide = true)]
     pub rest: Vec<String>,
 }
@@ -319,7 +331,7 @@ pub struct ManyTargets {
     pub all: bool,
     #[command(flatten)]
     pub names: Names,
-    /// Accepted from older scripts, and ignored
+    /// Ignored with a warning, because the reference's cnitool ignores further words
     #[arg(hide = true)]
     pub rest: Vec<String>,
 }

@@ -29,6 +29,12 @@ use crate::ui::Ui;
 /// Runs a command. If the failure is the answer of the command (a network that is not ready), the result is an exit
 /// code, not an error.
 pub fn run(command: Command, settings: &Settings, ui: &Ui) -> Result<ExitCode> {
+    if let ignored @ [_, ..] = command.ignored() {
+        ui.warn(&format!(
+            "ignored, because the command works on one network or attachment: {}",
+            ignored.join(" ")
+        ));
+    }
     match command {
         Command::Add { target, attach_args, options } => {
             attachment::add(&target, &attach_args, options, settings, ui)?

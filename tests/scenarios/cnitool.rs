@@ -985,6 +985,11 @@ fn a_network_may_be_a_path_wherever_a_name_may_be_and_a_mistyped_one_is_an_error
     for wrong in ["graph typo", "repair typo", "graph net --to x.png", "add net typo"] {
         assert_eq!(tool.run(wrong).exit, Some(3), "{wrong}");
     }
+    for command in ["check", "del"] {
+        let further = tool.run(&format!("{command} {path} pod green blue"));
+        assert!(further.succeeded() && further.stderr.contains("ignored"), "{further:#?}");
+        assert!(further.stderr.ends_with(": green blue\n"), "{further:#?}");
+    }
     let typo = tool.run(&format!("add {path} typo"));
     assert!(typo.exit == Some(3) && typo.stderr.contains("--create"), "{typo:#?}");
 }
