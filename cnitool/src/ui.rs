@@ -70,7 +70,8 @@ impl Ui {
     /// # Errors
     /// Code 5 if writing fails.
     pub fn print(&self, text: &str) -> Result<()> {
-        Self::write(text).or_else(|e| if e.kind() == ErrorKind::BrokenPipe { Ok(()) } else { Err(unwritten(&e)) })
+        Self::write(text)
+            .or_else(|e| if e.kind() == ErrorKind::BrokenPipe { Ok(()) } else { Err(unwritten(&e)) })
     }
 
     /// Like [`Ui::print`], but fails if the reader has closed stdout: the reader needs the text.
@@ -97,7 +98,11 @@ impl Ui {
         if self.json() { self.print_json(&json()) } else { self.print(&text()) }
     }
 
+    /// Prints a warning. In JSON, as an object on one line, so that programs can tell it from the error.
     pub fn warn(&self, text: &str) {
+        if self.json() {
+            return self.tell(&format!("{}\n", json!({"warning": text})));
+        }
         self.tell(&format!("{} {text}\n", paint(self.color_err, Style::Warning, "warning:")));
     }
 
@@ -108,12 +113,12 @@ impl Ui {
         }
     }
 
-    /// Reports a failure.
+    /// Reports a failure. In JSON, as an object on the last line.
     pub fn fail(&self, error: &Error) {
         if self.json() {
             let failures: Vec<Value> = error.failures().map(failure).collect();
             let text = json!({"code": error.code(), "msg": error.to_string(), "failures": failures});
-            return self.tell(&format!("{text:#}\n"));
+            return self.tell(&format!("{text}\n"));
         }
         for Failure { plugin, error } in error.failures() {
             let culprit =

@@ -477,7 +477,10 @@ fn an_add_whose_result_cannot_be_written_fails_and_is_undone() {
     let to_nobody = ["sh", "-c", "{ sleep 0.2; \"$0\" \"$@\"; echo $? >&2; } | true"].map(str::to_owned);
     let tool = lab.cnitool().under(&to_nobody);
     let unread = tool.run("add net pod");
-    assert!(unread.stderr.contains("write to stdout: Broken pipe") && unread.stderr.ends_with("1\n"), "{unread:#?}");
+    assert!(
+        unread.stderr.contains("write to stdout: Broken pipe") && unread.stderr.ends_with("1\n"),
+        "{unread:#?}"
+    );
     assert!(leases().is_empty() && pod.link("eth0").is_none());
     assert_eq!(tool.run("list").stderr, "0\n");
 }
@@ -665,8 +668,14 @@ fn status_lists_invalid_files_and_fails_without_a_network() {
     let row = table.stdout.lines().find(|line| line.starts_with("20-bad.conflist")).unwrap_or_default();
     assert!(table.exit == Some(3) && row.contains("invalid") && row.contains(file), "{table:#?}");
     let list: Value = serde_json::from_str(&tool.run("status --output json").stdout).unwrap();
-    assert_eq!((&list[0]["network"], &list[0]["file"]), (&json!("net"), &json!("/etc/cni/net.d/10-net.conflist")));
-    assert_eq!((&list[1]["file"], &list[1]["ready"], &list[1]["code"]), (&json!(file), &json!(false), &json!(6)));
+    assert_eq!(
+        (&list[0]["network"], &list[0]["file"]),
+        (&json!("net"), &json!("/etc/cni/net.d/10-net.conflist"))
+    );
+    assert_eq!(
+        (&list[1]["file"], &list[1]["ready"], &list[1]["code"]),
+        (&json!(file), &json!(false), &json!(6))
+    );
     assert_eq!(tool.run("status net").exit, Some(0));
 }
 
@@ -1207,7 +1216,10 @@ fn all_with_the_name_of_one_attachment_is_refused_and_detaches_nothing() {
     for command in ["del", "check"] {
         for name in ["--container-id blue", "-i eth0", "--ifname=eth0"] {
             let refused = tool.run(&format!("{command} net --all {name}"));
-            assert!(refused.exit == Some(2) && refused.stderr.contains("cannot be used with --"), "{refused:#?}");
+            assert!(
+                refused.exit == Some(2) && refused.stderr.contains("cannot be used with --"),
+                "{refused:#?}"
+            );
         }
     }
     assert!(pods.iter().all(|pod| pod.link("eth0").is_some()));
@@ -1229,10 +1241,32 @@ fn a_name_is_below_run_netns_also_after_the_namespace_was_deleted_and_despite_a_
     tool.says("add net web");
     assert!(pod.link("eth0").is_some());
     let other = tool.run("del net web --container-id other");
-    assert!(other.succeeded() && other.stderr.contains("does not contain eth0 of container other"), "{other:#?}");
+    assert!(
+        other.succeeded() && other.stderr.contains("does not contain eth0 of container other"),
+        "{other:#?}"
+    );
     assert!(!leases().is_empty());
     pod.vanish();
     let deleted = tool.run("del net web");
     assert!(deleted.succeeded() && deleted.stderr.is_empty(), "{deleted:#?}");
     assert!(leases().is_empty());
+}
+
+#[test]
+fn with_json_files_are_written_too_and_each_warning_and_error_is_a_line_of_json() {
+    let lab = Lab::new();
+    lab.configure("10-net.conflist", &pods("1.0.0", "10.1.2.0/24"));
+    let tool = lab.cnitool();
+    let dir = lab.dir().display().to_string();
+    assert!(tool.json(&format!("graph --to {dir}/g.svg"))["containers"].is_array());
+    assert!(fs::read_to_string(lab.dir().join("g.svg")).unwrap().starts_with("<svg"));
+    let written = tool.json(&format!("schema --to {dir}"));
+    let files: Vec<&str> =
+        written["files"].as_array().unwrap().iter().map(|file| file.as_str().unwrap()).collect();
+    assert!(files.contains(&format!("{dir}/bridge.json").as_str()), "{files:?}");
+
+    let failed = tool.run("add net nonesuch green --output json");
+    let lines: Vec<Value> = failed.stderr.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
+    assert!(lines[0]["warning"].as_str().unwrap().contains("green"), "{failed:#?}");
+    assert_eq!((lines.len(), &lines[1]["code"]), (2, &json!(3)), "{failed:#?}");
 }

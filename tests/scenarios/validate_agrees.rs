@@ -66,9 +66,8 @@ fn agrees(lab: &Lab, plugin: &str, chain: &[Value], prepare: &str) {
 
 /// The code of an error, which is printed after the plugin's log.
 fn code(failed: &Outcome) -> u64 {
-    let json = failed.stderr.find("{\n").map(|at| &failed.stderr[at..]);
-    let error: Value =
-        serde_json::from_str(json.unwrap_or_default()).unwrap_or_else(|_| panic!("{failed:#?}"));
+    let json = failed.stderr.lines().last().unwrap_or_default();
+    let error: Value = serde_json::from_str(json).unwrap_or_else(|_| panic!("{failed:#?}"));
     error["code"].as_u64().unwrap()
 }
 

@@ -38,21 +38,19 @@ pub fn run(
         Live::default()
     });
     let graph = Graph::of(&entries, &host);
-    if ui.json() {
-        return ui.print_json(&graph.json());
-    }
-    let drawn = match picture.or(by_extension).unwrap_or(Picture::Text) {
+    let drawn = || match picture.or(by_extension).unwrap_or(Picture::Text) {
         Picture::Text => text(&graph, ui),
         Picture::Dot => dot(&graph),
         Picture::Svg => svg(&graph),
     };
-    match to {
-        Some(file) => {
-            fs::write(file, drawn).map_err(|e| cni::Error::io(format!("write {}", file.display()), &e))?
-        }
-        None => ui.print(&drawn)?,
+    if let Some(file) = to {
+        fs::write(file, drawn()).map_err(|e| cni::Error::io(format!("write {}", file.display()), &e))?;
     }
-    Ok(())
+    match to {
+        _ if ui.json() => ui.print_json(&graph.json()),
+        Some(_) => Ok(()),
+        None => ui.print(&drawn()),
+    }
 }
 
 /// The format that a file's extension selects.
