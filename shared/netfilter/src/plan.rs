@@ -105,10 +105,12 @@ impl Search<'_> {
             return Ok(plan);
         }
         let (mut left, mut is_entry_used) = (BTreeSet::new(), false);
+        // Other programs' rules may have comments that look like labels.
+        let may_be_theirs = chains::may_be_of(selector, *kind);
         for parent in properties.parents {
             for rule in listing.rules(table, parent)? {
-                let is_theirs = found.contains(&rule.target) || selector.has_jump(&rule.comment);
-                if is_theirs && !rule.target.is_empty() {
+                let is_stale = || selector.has_jump(&rule.comment) && may_be_theirs(&rule.target);
+                if found.contains(&rule.target) || is_stale() {
                     plan.jumps.push(rule.location);
                     found.insert(rule.target);
                 } else {

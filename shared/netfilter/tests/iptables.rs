@@ -207,6 +207,24 @@ fn rules_of_the_reference_are_removed_by_del_and_by_gc() {
     }
 }
 
+#[test]
+fn gc_keeps_rules_of_others_whose_comments_look_like_a_label() {
+    lab();
+    let of_others = [
+        "-N VPN",
+        "-A POSTROUTING -m comment --comment net/vpn -j VPN",
+        "-A POSTROUTING -d 10.8.0.0/16 -m comment --comment net/vpn -j SNAT --to-source 10.8.0.1",
+        "-A VPN -d 10.9.0.0/16 -j ACCEPT",
+    ];
+    of_others.iter().for_each(|rule| drop(run(&format!("iptables -t nat {rule}"))));
+    let before = run("iptables -t nat -S");
+    install(&iptables(), &owner("net", "c1"), &masquerade(&["10.1.0.5/24"]));
+    let (network, scope) =
+        (NetworkName::parse("net").unwrap(), Scope::all_but([attachment("c2")].into_iter().collect()));
+    Removal::start().collect(&network, &[Masquerade::KIND], &scope).unwrap();
+    assert_eq!(run("iptables -t nat -S"), before);
+}
+
 fn restore(script: &str) {
     use std::io::Write;
     let mut tool = Command::new("iptables-restore").stdin(std::process::Stdio::piped()).spawn().unwrap();
