@@ -8,7 +8,7 @@ use std::process::Command;
 
 use cni::{NetworkName, Scope};
 use common::*;
-use netfilter::{Backend, Conditions, Firewall, HostPorts, Mark, Masquerade, Removal, SourceNat};
+use netfilter::{Backend, Conditions, Firewall, Forward, HostPorts, Mark, Masquerade, Removal, SourceNat};
 use netns::NetNs;
 
 fn iptables() -> Firewall {
@@ -223,6 +223,35 @@ fn gc_keeps_rules_of_others_whose_comments_look_like_a_label() {
         (NetworkName::parse("net").unwrap(), Scope::all_but([attachment("c2")].into_iter().collect()));
     Removal::start().collect(&network, &[Masquerade::KIND], &scope).unwrap();
     assert_eq!(run("iptables -t nat -S"), before);
+}
+
+#[test]
+fn del_keeps_accept_rules_of_others_with_the_containers_address() {
+    lab();
+    let hooks = [("iptables", "10.1.0.5/32"), ("ip6tables", "fd00::5/128")];
+    for (tool, ip) in hooks {
+        run(&format!("{tool} -N CNI-FORWARD"));
+        for rule in [
+            format!("-d {ip} -j ACCEPT"),
+            format!("-d {ip} -m conntrack --ctstate INVALID -j ACCEPT"),
+            format!("-d {ip} -m conntrack ! --ctstate RELATED,ESTABLISHED -j ACCEPT"),
+            format!("-d {ip} -m conntrack --ctstate RELATED,ESTABLISHED --ctstatus ASSURED -j ACCEPT"),
+            format!("-s {ip} -m conntrack --ctstate RELATED,ESTABLISHED -j ACCEPT"),
+            format!("-s {ip} -m comment --comment mine -j ACCEPT"),
+        ] {
+            run(&format!("{tool} -A CNI-FORWARD {rule}"));
+        }
+    }
+    let rules = || hooks.map(|(tool, _)| run(&format!("{tool} -S CNI-FORWARD")));
+    let before = rules();
+    for (tool, ip) in hooks {
+        // As the reference adds them.
+        run(&format!("{tool} -I CNI-FORWARD -d {ip} -m conntrack --ctstate RELATED,ESTABLISHED -j ACCEPT"));
+        run(&format!("{tool} -I CNI-FORWARD -s {ip} -j ACCEPT"));
+    }
+    let addresses = ["10.1.0.5", "fd00::5"].map(|ip| ip.parse().unwrap());
+    Removal::start().with_addresses(addresses).remove(&owner("net", "c1"), &[Forward::KIND]).unwrap();
+    assert_eq!(rules(), before);
 }
 
 fn restore(script: &str) {

@@ -2,10 +2,12 @@
 
 use std::net::IpAddr;
 
+use netlink::Family;
 use netlink::wire::{Attributes, read_be32, read_str};
 
 use super::query::RawRule;
 use crate::listing::Content;
+use crate::ruleset::Field;
 use crate::ruleset::uapi::*;
 
 /// The number of the protocol UDP (RFC 5237's registry).
@@ -124,16 +126,36 @@ fn accepted(matches: &[(&str, Attributes<'_>)]) -> Option<Content> {
             let bit = bit_of(&[&mask[..], &value(equal, NFTA_CMP_DATA)?, &[0; 8]].concat());
             bit.map(Content::AcceptNatively)
         }
-        [("payload", _), ("cmp", ip)] if is_equal(ip) => {
-            address(&value(ip, NFTA_CMP_DATA)?).map(Content::AcceptAddress)
-        }
-        [("payload", _), ("cmp", ip), ("match", state)]
-            if is_equal(ip) && match_name(*state) == Some("conntrack") =>
-        {
-            address(&value(ip, NFTA_CMP_DATA)?).map(Content::AcceptAddress)
+        [("payload", field), ("cmp", ip), rest @ ..] if is_equal(ip) => {
+            let ip = address(&value(ip, NFTA_CMP_DATA)?)?;
+            let (from, to) = (Field::saddr(Family::from(ip)), Field::daddr(Family::from(ip)));
+            let is_accepted = match rest {
+                [] => loads(*field, from),
+                [("match", state)] => loads(*field, to) && is_for_answers(*state),
+                _ => false,
+            };
+            is_accepted.then_some(Content::AcceptAddress(ip))
         }
         _ => None,
     }
+}
+
+/// Whether the expression `payload` loads this field.
+fn loads(data: Attributes<'_>, field: Field) -> bool {
+    let number = |kind| data.get(kind).and_then(read_be32);
+    let loaded = [NFTA_PAYLOAD_BASE, NFTA_PAYLOAD_OFFSET, NFTA_PAYLOAD_LEN].map(number);
+    loaded == [field.base, field.offset, field.length].map(Some)
+}
+
+/// Whether a match is `conntrack --ctstate RELATED,ESTABLISHED`, without other conditions: the fields `match_flags`,
+/// `invert_flags` and `state_mask` of `struct xt_conntrack_mtinfo3`.
+fn is_for_answers(data: Attributes<'_>) -> bool {
+    const FLAGS_AT: usize = 146;
+    const XT_CONNTRACK_STATE: u16 = 1;
+    let answers = [XT_CONNTRACK_STATE, 0, (IP_CT_ESTABLISHED_BIT | IP_CT_RELATED_BIT) as u16];
+    let info = data.get(NFTA_MATCH_INFO).filter(|_| match_name(data) == Some("conntrack"));
+    let flags = info.and_then(|info| info.get(FLAGS_AT..)?.first_chunk::<6>());
+    flags.is_some_and(|flags| flags[..] == answers.map(u16::to_ne_bytes).concat())
 }
 
 /// The single bit that `struct xt_mark_mtinfo1` tests: mark, mask, and whether the test is inverted.

@@ -4,7 +4,7 @@ use std::net::IpAddr;
 
 use netlink::{Family, RequestError};
 
-use crate::listing::{Content, Listing, RuleLocation, TableChain};
+use crate::listing::{Content, Listed, Listing, RuleLocation, TableChain};
 use crate::ruleset::Table;
 
 /// Whether a chain has at least this number of rules, and is reached by each of these jumps from one chain to another.
@@ -31,7 +31,7 @@ pub(crate) fn is_installed(
 }
 
 /// The rules by which the reference accepts packets of addresses. They contain nothing else that identifies the
-/// container.
+/// container. A rule with a comment is another program's.
 pub(crate) fn accepts(
     listing: &dyn Listing,
     family: Family,
@@ -42,7 +42,10 @@ pub(crate) fn accepts(
         return Ok(Vec::new());
     }
     let rules = listing.rules(Table::of_iptables(family, table), chain)?.into_iter();
-    let accepting =
-        rules.filter(|rule| matches!(rule.content, Content::AcceptAddress(ip) if addresses.contains(&ip)));
+    let is_theirs = |rule: &Listed| {
+        rule.comment.is_empty()
+            && matches!(rule.content, Content::AcceptAddress(ip) if addresses.contains(&ip))
+    };
+    let accepting = rules.filter(is_theirs);
     Ok(accepting.map(|rule| rule.location).collect())
 }

@@ -7,9 +7,9 @@ use super::uapi::*;
 /// The position of a field in a packet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Field {
-    pub(super) base: u32,
-    pub(super) offset: u32,
-    pub(super) length: u32,
+    pub(crate) base: u32,
+    pub(crate) offset: u32,
+    pub(crate) length: u32,
 }
 
 impl Field {
