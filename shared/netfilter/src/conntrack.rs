@@ -5,15 +5,15 @@
 
 mod pattern;
 
-use std::collections::BTreeSet;
-use std::net::IpAddr;
+use std::collections::{BTreeMap, BTreeSet};
+use std::net::{IpAddr, SocketAddr};
 
 use netlink::wire::Attributes;
 use netlink::{Family, Netlink, RequestError, Socket};
 use nix::errno::Errno;
 
 use crate::ruleset::UdpPort;
-use pattern::{Direction, HEADER, IPCTNL_MSG_CT_DELETE, IPCTNL_MSG_CT_GET, Pattern, identity, message};
+use pattern::{Flow, HEADER, IPCTNL_MSG_CT_DELETE, IPCTNL_MSG_CT_GET, Pattern, identity, message};
 
 /// The scope of link-local addresses.
 const RT_SCOPE_LINK: u8 = 253;
@@ -21,18 +21,33 @@ const RT_SCOPE_LINK: u8 = 253;
 /// Maximum number of times that the kernel walks its table of connections. One walk takes 0.2 ms.
 const WALKS_MAX: usize = 16;
 
-/// Destinations of UDP flows, according to removed rules.
+/// UDP flows, according to removed rules.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Targets {
-    /// The containers' addresses that the rules contain.
-    pub(crate) addresses: BTreeSet<IpAddr>,
+    /// The flows that the rules lead to containers.
+    pub(crate) flows: BTreeSet<UdpTarget>,
     /// Whether rules of the reference were removed that contain no addresses.
     pub(crate) has_rules_without_addresses: bool,
 }
 
+/// The UDP flows through a host port to a container.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) struct UdpTarget {
+    /// The host port. None: any.
+    pub(crate) port: Option<u16>,
+    /// The container's address. After the container has exited, another one may have it.
+    pub(crate) to: IpAddr,
+}
+
 impl Targets {
     pub(crate) fn is_empty(&self) -> bool {
-        self.addresses.is_empty() && !self.has_rules_without_addresses
+        self.flows.is_empty() && !self.has_rules_without_addresses
+    }
+}
+
+impl From<UdpPort> for UdpTarget {
+    fn from(UdpPort { port, to, .. }: UdpPort) -> Self {
+        Self { port: Some(port), to: to.ip() }
     }
 }
 
@@ -42,41 +57,35 @@ pub(crate) type Flush<'a> = &'a dyn Fn(&Targets);
 /// Flushes the UDP flows to newly mapped ports of this host: they may lead to an older container, or to the host
 /// itself. Flows that are forwarded to the same port of other hosts are kept.
 pub(crate) fn flush_mapped(socket: &Socket, ports: &[UdpPort]) -> Result<(), RequestError> {
-    let mut own = None;
-    let mut patterns = Vec::new();
-    for &UdpPort { host_ip, port, to } in ports {
-        let family = Family::from(to);
-        let to = |ip| Pattern {
-            family,
-            direction: Direction::Original,
-            from: None,
-            to: Some(ip),
-            port: Some(port),
-        };
-        match host_ip {
-            Some(ip) => patterns.push(to(ip)),
-            None => {
-                let own = own.get_or_insert_with(own_addresses);
-                patterns.extend(own.iter().copied().filter(|ip| Family::from(*ip) == family).map(to));
-            }
-        }
-    }
-    flush_all(socket, patterns)
+    flush_all(socket, mapped(ports).into_keys().map(to_host).collect())
 }
 
-/// Flushes the UDP flows to containers' addresses.
-pub(crate) fn flush_containers<'a>(
+/// The mapped addresses and ports of this host, each with its destination. A mapping of one address takes precedence.
+fn mapped(ports: &[UdpPort]) -> BTreeMap<SocketAddr, SocketAddr> {
+    let (mut own, mut mapped) = (None, BTreeMap::new());
+    for &UdpPort { port, to, .. } in ports.iter().filter(|port| port.host_ip.is_none()) {
+        let own = own.get_or_insert_with(own_addresses).iter();
+        let of_family = own.filter(|ip| ip.is_ipv4() == to.is_ipv4());
+        mapped.extend(of_family.map(|ip| (SocketAddr::new(*ip, port), to)));
+    }
+    let of_one = |one: &UdpPort| Some((SocketAddr::new(one.host_ip?, one.port), one.to));
+    mapped.extend(ports.iter().filter_map(of_one));
+    mapped
+}
+
+/// The flows to a port of this host.
+fn to_host(host: SocketAddr) -> Pattern {
+    Pattern { to: Some(host.ip()), port: Some(host.port()), ..Pattern::all(Family::from(host.ip())) }
+}
+
+/// Flushes the UDP flows to containers.
+pub(crate) fn flush_containers(
     socket: &Socket,
-    addresses: impl IntoIterator<Item = &'a IpAddr>,
+    flows: impl IntoIterator<Item = UdpTarget>,
 ) -> Result<(), RequestError> {
-    let answering = |ip: &IpAddr| Pattern {
-        family: Family::from(*ip),
-        direction: Direction::Reply,
-        from: Some(*ip),
-        to: None,
-        port: None,
-    };
-    flush_all(socket, addresses.into_iter().map(answering).collect())
+    let answering =
+        |UdpTarget { port, to }| Pattern { port, answers_from: Some(to), ..Pattern::all(Family::from(to)) };
+    flush_all(socket, flows.into_iter().map(answering).collect())
 }
 
 /// This host's addresses with global scope, and its loopback addresses.
@@ -124,11 +133,12 @@ fn flush_one_by_one(socket: &Socket, patterns: &[Pattern]) -> Result<(), Request
             [] => continue,
             [pattern] => pattern.write(&mut get),
             // One walk for all patterns. Otherwise each would need one.
-            [first, ..] => Pattern { from: None, to: None, port: None, ..**first }.write(&mut get),
+            _ => Pattern::all(family).write(&mut get),
         }
         let found = socket.dump(get, |_, payload| {
             let connection = Attributes::after(HEADER, payload);
-            of_family.iter().any(|pattern| pattern.fits(connection)).then(|| identity(connection))
+            let flow = Flow::read(connection)?;
+            of_family.iter().any(|pattern| pattern.fits(&flow)).then(|| identity(connection))
         });
         let found = match found {
             // The kernel has no connection tracking.
@@ -197,16 +207,20 @@ mod tests {
         let servers = ["[fd00::1]:53", "[fd00::2]:53", "[fd00::3]:53", "[fd00::4]:53", "[::1]:53"];
         let socket = tracked_flows(&servers);
         let ips = |texts: &[&str]| texts.iter().map(|ip| ip.parse().unwrap()).collect::<Vec<IpAddr>>();
-        flush_containers(&socket, &ips(&["fd00::2", "fd00::3"])).unwrap();
-        flush_containers(&socket, &ips(&["fd00::4"])).unwrap();
+        flush_containers(&socket, [target(None, "fd00::2"), target(Some(53), "fd00::3")]).unwrap();
+        flush_containers(&socket, [target(None, "fd00::4")]).unwrap();
         assert_eq!(left_to(&socket), ips(&["::1", "fd00::1"]));
-        flush_mapped(&socket, &[UdpPort { to: "::1".parse().unwrap(), ..mapped(None) }]).unwrap();
+        flush_mapped(&socket, &[UdpPort { to: "[::1]:7".parse().unwrap(), ..mapped(None) }]).unwrap();
         assert_eq!(left_to(&socket), ips(&["fd00::1"]));
+    }
+
+    fn target(port: Option<u16>, to: &str) -> UdpTarget {
+        UdpTarget { port, to: to.parse().unwrap() }
     }
 
     fn mapped(host_ip: Option<&str>) -> UdpPort {
         let host_ip = host_ip.map(|ip| ip.parse().unwrap());
-        UdpPort { host_ip, port: 53, to: "127.0.0.1".parse().unwrap() }
+        UdpPort { host_ip, port: 53, to: "127.0.0.1:53".parse().unwrap() }
     }
 
     #[test]
@@ -222,13 +236,8 @@ mod tests {
     #[test]
     fn an_older_kernels_connections_are_flushed_one_by_one() {
         let socket = tracked_flows(&["127.0.0.1:53", "127.0.0.1:54", "127.0.0.2:53"]);
-        let pattern = |to: &str, port| Pattern {
-            family: Family::V4,
-            direction: Direction::Original,
-            from: None,
-            to: to.parse().ok(),
-            port: Some(port),
-        };
+        let pattern =
+            |to: &str, port| Pattern { to: to.parse().ok(), port: Some(port), ..Pattern::all(Family::V4) };
         flush_one_by_one(&socket, &[pattern("127.0.0.1", 53)]).unwrap();
         assert_eq!(left(&socket), 2);
         flush_one_by_one(&socket, &[pattern("127.0.0.1", 54), pattern("127.0.0.2", 53)]).unwrap();
@@ -236,9 +245,11 @@ mod tests {
     }
 
     #[test]
-    fn all_of_a_containers_flows_are_flushed() {
-        let socket = tracked_flows(&["127.0.0.1:53", "127.0.0.3:53", "127.0.0.3:54"]);
-        flush_containers(&socket, &["127.0.0.3".parse().unwrap()]).unwrap();
+    fn all_of_a_containers_flows_are_flushed_or_those_through_a_port() {
+        let socket = tracked_flows(&["127.0.0.1:53", "127.0.0.3:53", "127.0.0.3:54", "127.0.0.3:55"]);
+        flush_containers(&socket, [target(Some(54), "127.0.0.3"), target(Some(54), "127.0.0.1")]).unwrap();
+        assert_eq!(left(&socket), 3);
+        flush_containers(&socket, [target(None, "127.0.0.3")]).unwrap();
         assert_eq!(left(&socket), 1);
     }
 }

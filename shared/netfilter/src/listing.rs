@@ -35,6 +35,8 @@ pub struct Listed {
     /// The chain or target of the rule, with any conditions. Empty without one.
     pub(crate) target: String,
     pub(crate) is_for_udp: bool,
+    /// The destination port, if the rule is for one.
+    pub(crate) port: Option<u16>,
     pub(crate) content: Content,
 }
 

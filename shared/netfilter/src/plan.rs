@@ -8,7 +8,7 @@ use std::net::IpAddr;
 
 use netlink::{Family, RequestError};
 
-use crate::conntrack::Targets;
+use crate::conntrack::{Targets, UdpTarget};
 use crate::kind::{IptablesProperties, Kind, Shared};
 use crate::listing::{Edit, Listed, Listing, RuleLocation};
 use crate::opening::{self, OpenedHook};
@@ -25,7 +25,7 @@ pub(crate) struct Plan {
     pub(crate) jumps: Vec<RuleLocation>,
     /// Shared rules, if this was the last attachment, and the chains.
     pub(crate) rest: Edit,
-    /// Destinations of UDP flows according to the chains.
+    /// UDP flows according to the chains.
     pub(crate) targets: Targets,
 }
 
@@ -38,7 +38,7 @@ impl Plan {
     pub(crate) fn extend(&mut self, other: Self) {
         self.jumps.extend(other.jumps);
         self.rest.extend(other.rest);
-        self.targets.addresses.extend(other.targets.addresses);
+        self.targets.flows.extend(other.targets.flows);
         self.targets.has_rules_without_addresses |= other.targets.has_rules_without_addresses;
     }
 
@@ -127,6 +127,12 @@ impl Search<'_> {
         if kind.properties.maps_host_ports {
             plan.targets = self.targets(&found)?;
         }
+        if !plan.targets.flows.is_empty() {
+            // Another attachment may map a port to the same address: its container has the address now.
+            let others = left.difference(&found).filter(|chain| is_own(*kind, chain));
+            let others = self.targets(others)?;
+            plan.targets.flows.retain(|flow| !others.flows.contains(flow));
+        }
         if let Some(shared) = &properties.shared
             && !is_entry_used
             && found.iter().any(|chain| is_own(*kind, chain))
@@ -139,13 +145,14 @@ impl Search<'_> {
         Ok(plan)
     }
 
-    /// The containers' addresses to which UDP flows lead, if the rules contain them. The reference's do not.
-    fn targets(&self, found: &BTreeSet<String>) -> Result<Targets, RequestError> {
+    /// The UDP flows to containers, if the rules contain their addresses. The reference's do not.
+    fn targets<'c>(&self, chains: impl IntoIterator<Item = &'c String>) -> Result<Targets, RequestError> {
         let mut targets = Targets::default();
-        for chain in found {
+        for chain in chains {
             let rules = self.listing.rules(self.table(self.properties.table), chain)?;
             let udp = rules.iter().filter(|rule| rule.is_for_udp);
-            targets.addresses.extend(udp.filter_map(|rule| rule.comment.parse::<IpAddr>().ok()));
+            let target = |rule: &Listed| Some(UdpTarget { port: rule.port, to: rule.comment.parse().ok()? });
+            targets.flows.extend(udp.filter_map(target));
             targets.has_rules_without_addresses |= is_any_chain(chain);
         }
         Ok(targets)

@@ -1,11 +1,12 @@
 //! Removes rules, whichever backend installed them.
 
+use std::collections::BTreeSet;
 use std::net::IpAddr;
 
 use cni::{Code, Error, Failures, NetworkName, Result, Scope};
 use netlink::{Protocol, Socket};
 
-use crate::conntrack::{self, Targets};
+use crate::conntrack::{self, Targets, UdpTarget};
 use crate::iptables;
 use crate::kind::Kind;
 use crate::nft::Nft;
@@ -124,22 +125,24 @@ impl Removal {
         failures.into_result()
     }
 
-    /// Flushes UDP flows to the removed container or to its host ports. A failure is only a warning: the rules are
+    /// Flushes UDP flows through the removed host ports. A failure is only a warning: the rules are
     /// removed nevertheless, and a flow expires when its client stops sending.
     fn flush(&self, targets: &Targets) {
         // Use the container's addresses only if rules existed: at a repeated DEL, another container may have them.
         let known = self.addresses.iter().filter(|_| targets.has_rules_without_addresses);
-        let addresses: Vec<&IpAddr> = targets.addresses.iter().chain(known).collect();
-        if addresses.is_empty() {
+        let known = known.map(|ip| UdpTarget { port: None, to: *ip });
+        let flows: BTreeSet<UdpTarget> = targets.flows.iter().copied().chain(known).collect();
+        if flows.is_empty() {
             return;
         }
-        let flush = |socket: &Socket| conntrack::flush_containers(socket, addresses.iter().copied());
+        let flush = |socket: &Socket| conntrack::flush_containers(socket, flows.iter().copied());
         let attempt = || match &self.nft {
             Ok(Some(nft)) => flush(nft.socket()),
             _ => Socket::open(Protocol::Netfilter).and_then(|socket| flush(&socket)),
         };
         // The kernel may have been short of memory for a moment, so a second attempt is worthwhile.
         if let Err(refusal) = attempt().or_else(|_| attempt()) {
+            let addresses: BTreeSet<IpAddr> = flows.iter().map(|flow| flow.to).collect();
             let listed = addresses.iter().map(ToString::to_string).collect::<Vec<_>>().join(", ");
             let error = refusal.during("delete the UDP connection tracking entries of", listed);
             cni::warn(&format!(

@@ -257,6 +257,26 @@ fn a_udp_flow_to_an_older_container_reaches_the_new_one() {
     });
 }
 
+/// A container has exited, and another one already has its address when its DEL comes.
+#[test]
+fn a_late_del_keeps_the_udp_flows_of_the_container_that_has_the_address_now() {
+    for old_port in ["udp 5000 53", "udp 5353 53"] {
+        with_both(|lab, firewall| {
+            install(firewall, &owner("cbr0", "old"), &host_ports(&["10.1.0.5/24"], &[old_port]));
+            install(firewall, &owner("cbr0", "new"), &host_ports(&["10.1.0.5/24"], &["udp 5353 53"]));
+            let server = lab.pod.open(|| UdpSocket::bind("10.1.0.5:53")).unwrap();
+            let client = lab.client.open(|| UdpSocket::bind("192.0.2.9:4000")).unwrap();
+            client.set_read_timeout(Some(TIMEOUT)).unwrap();
+            asks(&client, "?", "192.0.2.1:5353", &server);
+            Removal::start().remove(&owner("cbr0", "old"), &[HostPorts::KIND]).unwrap();
+            // Only the kernel's entry of the flow gives the datagram the host's address.
+            server.send_to(b"!", "192.0.2.9:4000").unwrap();
+            let (_, from) = client.recv_from(&mut [0; 16]).unwrap();
+            assert_eq!(from.to_string(), "192.0.2.1:5353", "{old_port}, {firewall:?}");
+        });
+    }
+}
+
 #[test]
 fn conditions_hold_for_their_own_mappings_only() {
     for (backend, words) in [(Backend::Nftables, "ip saddr 192.0.2.8"), (Backend::Iptables, "-s 192.0.2.8")] {

@@ -1,6 +1,6 @@
 //! Patterns of connections, for requests to the kernel (nfnetlink_conntrack.h).
 
-use std::net::IpAddr;
+use std::net::{IpAddr, SocketAddr};
 
 use netlink::Family;
 use netlink::wire::{Attributes, Message, read_ip, read_u8};
@@ -13,7 +13,7 @@ numbers!(u16:
     CTA_TUPLE_ORIG = 1, CTA_TUPLE_REPLY = 2, CTA_ID = 12, CTA_ZONE = 18, CTA_FILTER = 25,
     CTA_FILTER_ORIG_FLAGS = 1, CTA_FILTER_REPLY_FLAGS = 2,
     CTA_TUPLE_IP = 1, CTA_TUPLE_PROTO = 2, CTA_IP_V4_SRC = 1, CTA_IP_V4_DST = 2, CTA_IP_V6_SRC = 3,
-    CTA_IP_V6_DST = 4, CTA_PROTO_NUM = 1, CTA_PROTO_DST_PORT = 3,
+    CTA_IP_V6_DST = 4, CTA_PROTO_NUM = 1, CTA_PROTO_SRC_PORT = 2, CTA_PROTO_DST_PORT = 3,
 );
 // The fields of a tuple that a filter compares: their bit numbers in the kernel (nf_internals.h).
 numbers!(u32:
@@ -26,78 +26,93 @@ const UDP: u8 = 17;
 /// `struct nfgenmsg`.
 pub(super) const HEADER: usize = 4;
 
-/// Pattern of UDP flows: all fields that are set must match, in one direction's tuple.
+/// Pattern of UDP flows: all fields that are set must match.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Pattern {
     pub(super) family: Family,
-    pub(super) direction: Direction,
-    pub(super) from: Option<IpAddr>,
+    /// Destination of the first packet.
     pub(super) to: Option<IpAddr>,
-    /// Destination port.
+    /// Destination port of the first packet.
     pub(super) port: Option<u16>,
+    /// Source of the answers.
+    pub(super) answers_from: Option<IpAddr>,
 }
 
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Direction {
-    /// The direction of the first packet.
-    Original,
-    /// The direction of the answers.
-    Reply,
+/// A listed UDP flow: the destination of the first packet, and the source of the answers.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Flow {
+    to: SocketAddr,
+    answers_from: SocketAddr,
 }
 
 impl Pattern {
+    /// All flows of a family.
+    pub(super) fn all(family: Family) -> Self {
+        Self { family, to: None, port: None, answers_from: None }
+    }
+
     /// Writes the pattern as a filter for the kernel, as far as its filter supports it.
     pub(super) fn write(&self, message: &mut Message) {
-        let (tuple, direction) = match self.direction {
-            Direction::Original => (CTA_TUPLE_ORIG, CTA_FILTER_ORIG_FLAGS),
-            Direction::Reply => (CTA_TUPLE_REPLY, CTA_FILTER_REPLY_FLAGS),
-        };
-        let addresses = [
-            (CTA_IP_V4_SRC, CTA_FILTER_F_CTA_IP_SRC, self.from),
-            (CTA_IP_V4_DST, CTA_FILTER_F_CTA_IP_DST, self.to),
-        ];
-        let mut flags = 0;
-        message.nest(tuple, |tuple| {
-            tuple.nest(CTA_TUPLE_IP, |ip| {
-                for (kind, flag, value) in addresses {
-                    let Some(value) = value.filter(IpAddr::is_ipv4) else { continue };
-                    ip.put_ip(kind, value);
-                    flags |= flag;
+        let (to, answers_from) = (v4(self.to), v4(self.answers_from));
+        let mut flags = CTA_FILTER_F_CTA_PROTO_NUM;
+        message.nest(CTA_TUPLE_ORIG, |tuple| {
+            tuple.nest(CTA_TUPLE_IP, |nest| {
+                if let Some(to) = to {
+                    nest.put_ip(CTA_IP_V4_DST, to);
+                    flags |= CTA_FILTER_F_CTA_IP_DST;
                 }
             });
             tuple.nest(CTA_TUPLE_PROTO, |nest| {
                 nest.put_u8(CTA_PROTO_NUM, UDP);
-                flags |= CTA_FILTER_F_CTA_PROTO_NUM;
                 if let Some(port) = self.port {
                     nest.put_be16(CTA_PROTO_DST_PORT, port);
                     flags |= CTA_FILTER_F_CTA_PROTO_DST_PORT;
                 }
             });
         });
+        if let Some(from) = answers_from {
+            message.nest(CTA_TUPLE_REPLY, |tuple| {
+                tuple.nest(CTA_TUPLE_IP, |nest| nest.put_ip(CTA_IP_V4_SRC, from));
+            });
+        }
         message.nest(CTA_FILTER, |filter| {
-            for kind in [CTA_FILTER_ORIG_FLAGS, CTA_FILTER_REPLY_FLAGS] {
-                filter.put_u32(kind, if kind == direction { flags } else { 0 });
-            }
+            filter.put_u32(CTA_FILTER_ORIG_FLAGS, flags);
+            filter.put_u32(CTA_FILTER_REPLY_FLAGS, answers_from.map_or(0, |_| CTA_FILTER_F_CTA_IP_SRC));
         });
     }
 
-    /// Whether a listed connection matches. Kernels before 5.8 list all.
-    pub(super) fn fits(&self, connection: Attributes<'_>) -> bool {
-        let tuple = match self.direction {
-            Direction::Original => connection.get(CTA_TUPLE_ORIG),
-            Direction::Reply => connection.get(CTA_TUPLE_REPLY),
-        };
-        let tuple = Attributes::of(tuple.unwrap_or_default());
-        let ip = Attributes::of(tuple.get(CTA_TUPLE_IP).unwrap_or_default());
-        let proto = Attributes::of(tuple.get(CTA_TUPLE_PROTO).unwrap_or_default());
-        let address = |v4, v6| ip.get(self.family.choose(v4, v6)).and_then(read_ip);
-        let port = proto.get(CTA_PROTO_DST_PORT).and_then(|value| value.first_chunk().copied());
-        let is_udp = proto.get(CTA_PROTO_NUM).and_then(read_u8) == Some(UDP);
-        is_udp
-            && self.from.is_none_or(|from| address(CTA_IP_V4_SRC, CTA_IP_V6_SRC) == Some(from))
-            && self.to.is_none_or(|to| address(CTA_IP_V4_DST, CTA_IP_V6_DST) == Some(to))
-            && self.port.is_none_or(|number| port.map(u16::from_be_bytes) == Some(number))
+    /// Whether a listed flow matches. Kernels before 5.8 list all.
+    pub(super) fn fits(&self, flow: &Flow) -> bool {
+        self.to.is_none_or(|to| to == flow.to.ip())
+            && self.port.is_none_or(|port| port == flow.to.port())
+            && self.answers_from.is_none_or(|from| from == flow.answers_from.ip())
     }
+}
+
+impl Flow {
+    /// None: the connection is not a UDP flow.
+    pub(super) fn read(connection: Attributes<'_>) -> Option<Self> {
+        let tuple = |kind| connection.get(kind).map(Attributes::of);
+        let (original, reply) = (tuple(CTA_TUPLE_ORIG)?, tuple(CTA_TUPLE_REPLY)?);
+        let number = Attributes::of(original.get(CTA_TUPLE_PROTO)?).get(CTA_PROTO_NUM).and_then(read_u8);
+        (number == Some(UDP)).then_some(())?;
+        let to = socket(original, [CTA_IP_V4_DST, CTA_IP_V6_DST], CTA_PROTO_DST_PORT)?;
+        let answers_from = socket(reply, [CTA_IP_V4_SRC, CTA_IP_V6_SRC], CTA_PROTO_SRC_PORT)?;
+        Some(Self { to, answers_from })
+    }
+}
+
+/// The address and port of one end in a tuple.
+fn socket(tuple: Attributes<'_>, address: [u16; 2], port: u16) -> Option<SocketAddr> {
+    let (ips, ports) = (tuple.get(CTA_TUPLE_IP)?, tuple.get(CTA_TUPLE_PROTO)?);
+    let ip = address.into_iter().find_map(|kind| Attributes::of(ips).get(kind)).and_then(read_ip)?;
+    let port = Attributes::of(ports).get(port)?.first_chunk().copied()?;
+    Some(SocketAddr::new(ip, u16::from_be_bytes(port)))
+}
+
+/// The address, if the kernel's filter can match it.
+fn v4(ip: Option<IpAddr>) -> Option<IpAddr> {
+    ip.filter(IpAddr::is_ipv4)
 }
 
 /// The attributes that identify a connection: its original tuple, zone and id.

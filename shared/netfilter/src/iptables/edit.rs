@@ -63,22 +63,24 @@ mod tests {
 
     use super::*;
     use crate::HostPorts;
+    use crate::conntrack::UdpTarget;
     use crate::plan::Query;
     use crate::plan::chains;
     use crate::selector::Selector;
 
     #[test]
-    fn comments_of_the_udp_rules_in_a_containers_chain_name_its_addresses() {
+    fn the_udp_rules_in_a_containers_chain_name_its_addresses_and_ports() {
         let owner = crate::owner::tests::owner("net", "c", "eth0");
         let chain = chains::chain(&owner, HostPorts::KIND).unwrap();
         let saved = format!(
-            "*nat\n:{chain} - [0:0]\n:X - [0:0]\n-A {chain} -p udp -m comment --comment \"fd00::5\" -j DNAT\n\
+            "*nat\n:{chain} - [0:0]\n:X - [0:0]\n-A {chain} -p udp -m udp --dport 53 -m comment --comment \"fd00::5\" -j DNAT\n\
              -A {chain} -p tcp -m comment --comment fd00::6 -j DNAT\n\
              -A X -p udp -m comment --comment 10.0.0.9 -j RETURN\nCOMMIT\n"
         );
         let (kind, selector) = (HostPorts::KIND, Selector::Of(&owner));
         let query = Query { selector: &selector, kind, addresses: &[] };
         let plan = query.plan(&Saved::read(&saved), Family::V6, []).unwrap();
-        assert_eq!(&plan.targets.addresses, &BTreeSet::from(["fd00::5".parse().unwrap()]));
+        let target = UdpTarget { port: Some(53), to: "fd00::5".parse().unwrap() };
+        assert_eq!(plan.targets.flows, BTreeSet::from([target]));
     }
 }

@@ -66,6 +66,7 @@ impl Listing for Saved<'_> {
             comment: comment(rule),
             target: target(rule).to_owned(),
             is_for_udp: rule.contains(" -p udp "),
+            port: word_after(rule, " --dport ").parse().ok(),
             content: content(rule),
         };
         Ok(self.rules.get(&(table.name, chain)).into_iter().flatten().map(listed).collect())

@@ -29,6 +29,24 @@ pub(super) fn is_for_udp(rule: &RawRule) -> bool {
     })
 }
 
+/// The destination port of a rule of iptables-nft for UDP: it has the protocol's match with `struct xt_udp`, or tests the
+/// field.
+pub(super) fn port(rule: &RawRule) -> Option<u16> {
+    const DPTS_AT: usize = 4;
+    let in_match = |(name, data): &(&str, Attributes<'_>)| {
+        let info = data.get(NFTA_MATCH_INFO).filter(|_| *name == "match" && match_name(*data) == Some("udp"));
+        Some(u16::from_ne_bytes(*info?.get(DPTS_AT..)?.first_chunk()?))
+    };
+    let in_field = |pair: &[(&str, Attributes<'_>)]| match pair {
+        [("payload", field), ("cmp", equal)] if loads(*field, Field::TH_DPORT) && is_equal(*equal) => {
+            Some(u16::from_be_bytes(*value(*equal, NFTA_CMP_DATA)?.first_chunk()?))
+        }
+        _ => None,
+    };
+    let expressions: Vec<_> = expressions(rule).collect();
+    expressions.iter().find_map(in_match).or_else(|| expressions.windows(2).find_map(in_field))
+}
+
 /// The target chain of a jump or goto.
 pub(super) fn jump(rule: &RawRule) -> Option<String> {
     let verdicts = expressions(rule).filter_map(|(_, data)| verdict(data));
@@ -112,22 +130,18 @@ pub(super) fn verdict(data: Attributes<'_>) -> Option<(i32, &str)> {
 
 /// The packets that a rule with these matches accepts.
 fn accepted(matches: &[(&str, Attributes<'_>)]) -> Option<Content> {
-    let value = |data: &Attributes<'_>, kind| {
-        Attributes::of(data.get(kind).unwrap_or_default()).get(NFTA_DATA_VALUE).map(<[u8]>::to_vec)
-    };
-    let is_equal = |data: &Attributes<'_>| data.get(NFTA_CMP_OP).and_then(read_be32) == Some(NFT_CMP_EQ);
     match matches {
         [("match", mark)] if match_name(*mark) == Some("mark") => {
             bit_of(mark.get(NFTA_MATCH_INFO)?).map(Content::Accept)
         }
-        [("meta", meta), ("bitwise", mask), ("cmp", equal)] if is_equal(equal) => {
+        [("meta", meta), ("bitwise", mask), ("cmp", equal)] if is_equal(*equal) => {
             let is_mark = meta.get(NFTA_META_KEY).and_then(read_be32) == Some(NFT_META_MARK);
-            let mask = value(mask, NFTA_BITWISE_MASK).filter(|_| is_mark)?;
-            let bit = bit_of(&[&mask[..], &value(equal, NFTA_CMP_DATA)?, &[0; 8]].concat());
+            let mask = value(*mask, NFTA_BITWISE_MASK).filter(|_| is_mark)?;
+            let bit = bit_of(&[mask, value(*equal, NFTA_CMP_DATA)?, &[0; 8]].concat());
             bit.map(Content::AcceptNatively)
         }
-        [("payload", field), ("cmp", ip), rest @ ..] if is_equal(ip) => {
-            let ip = address(&value(ip, NFTA_CMP_DATA)?)?;
+        [("payload", field), ("cmp", ip), rest @ ..] if is_equal(*ip) => {
+            let ip = address(value(*ip, NFTA_CMP_DATA)?)?;
             let (from, to) = (Field::saddr(Family::from(ip)), Field::daddr(Family::from(ip)));
             let is_accepted = match rest {
                 [] => loads(*field, from),
@@ -138,6 +152,16 @@ fn accepted(matches: &[(&str, Attributes<'_>)]) -> Option<Content> {
         }
         _ => None,
     }
+}
+
+/// The value in an attribute of an expression.
+fn value<'a>(data: Attributes<'a>, kind: u16) -> Option<&'a [u8]> {
+    Attributes::of(data.get(kind)?).get(NFTA_DATA_VALUE)
+}
+
+/// Whether the expression `cmp` tests for equality.
+fn is_equal(data: Attributes<'_>) -> bool {
+    data.get(NFTA_CMP_OP).and_then(read_be32) == Some(NFT_CMP_EQ)
 }
 
 /// Whether the expression `payload` loads this field.

@@ -9,7 +9,8 @@ use super::claims::{RequestedElements, WaitingAttachments};
 use super::installed::{Installed, unique};
 use super::query;
 use super::view::View;
-use crate::ruleset::Element;
+use crate::conntrack::UdpTarget;
+use crate::ruleset::{Element, Record};
 
 /// Deletes what still belongs to these attachments, except the records, and passes host ports to attachments that wait
 /// for them. Ignores the elements that `keep` selects. Returns how many elements fewer the set of records then has for
@@ -84,6 +85,22 @@ pub(super) fn unused_bits(view: &View<'_>, stale: &[Installed]) -> Result<BTreeS
     let all: Vec<u8> = bits.iter().copied().collect();
     let needed = view.needed_by_others(&all, &digests(stale), |record| record.bit.into_iter().collect())?;
     Ok(bits.into_iter().filter(|bit| !needed.contains(bit)).collect())
+}
+
+/// The UDP flows to the containers, except those that another attachment maps in the same way: its container has the
+/// address now.
+pub(super) fn unmapped_flows(
+    view: &View<'_>,
+    stale: &[Installed],
+) -> Result<BTreeSet<UdpTarget>, RequestError> {
+    let mut flows: BTreeSet<UdpTarget> = stale.iter().flat_map(Installed::udp_targets).collect();
+    if !flows.is_empty() {
+        let all = Vec::from_iter(flows.iter().copied());
+        let of = |record: Record| record.udp.into_iter().map(UdpTarget::from).collect();
+        let needed = view.needed_by_others(&all, &digests(stale), of)?;
+        flows.retain(|flow| !needed.contains(flow));
+    }
+    Ok(flows)
 }
 
 fn digests(stale: &[Installed]) -> BTreeSet<&str> {

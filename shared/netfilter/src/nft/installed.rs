@@ -1,13 +1,13 @@
 //! An attachment's installed rules.
 
 use std::collections::BTreeMap;
-use std::net::IpAddr;
 
 use netlink::RequestError;
 
 use super::batch::Batch;
 use super::record_key::RecordKey;
 use super::view::View;
+use crate::conntrack::UdpTarget;
 use crate::ruleset::{Element, Record, Table};
 
 /// The installed rules of an attachment, of one kind.
@@ -35,9 +35,9 @@ impl Installed {
         Ok(found)
     }
 
-    /// The container's addresses to which UDP flows are redirected.
-    pub(super) fn udp_targets(&self) -> impl Iterator<Item = IpAddr> {
-        self.records.iter().filter_map(|record| Some(record.udp?.to))
+    /// The UDP flows to the container.
+    pub(super) fn udp_targets(&self) -> impl Iterator<Item = UdpTarget> {
+        self.records.iter().filter_map(|record| record.udp.map(UdpTarget::from))
     }
 
     /// Deletes the attachment's records.

@@ -6,7 +6,7 @@ use cni::Result;
 use netlink::{Family, Protocol, RequestError, Socket};
 
 use super::batch::Batch;
-use super::deletion::{delete_elements, unused_bits};
+use super::deletion::{delete_elements, unmapped_flows, unused_bits};
 use super::foreign;
 use super::installed::{Installed, unique};
 use super::record_key::RecordKey;
@@ -14,7 +14,7 @@ use super::retry::{Attempt, plain, retry};
 use super::tables::Tables;
 use super::view::View;
 use super::{Nft, query};
-use crate::conntrack::{Flush, Targets};
+use crate::conntrack::{Flush, Targets, UdpTarget};
 use crate::kind::Kind;
 use crate::opening;
 use crate::plan::{Plan, Query};
@@ -40,7 +40,8 @@ impl Nft {
                 // The limit for the next attempt, if this one is refused.
                 limit = record_keys.len().div_ceil(2).max(1);
                 let stale = self.read(kind, &record_keys).map_err(plain)?;
-                targets.addresses = stale.iter().flat_map(Installed::udp_targets).collect();
+                // An earlier attempt may have succeeded although its answer was lost.
+                targets.flows.extend(self.unmapped_flows(kind, &stale).map_err(plain)?);
                 self.delete(kind, &stale, generation, targets.is_empty())
             })?;
             if !targets.is_empty() {
@@ -72,6 +73,11 @@ impl Nft {
             found.extend((installed.recorded > 0).then_some(installed));
         }
         Ok(found)
+    }
+
+    fn unmapped_flows(&self, kind: Kind, stale: &[Installed]) -> Result<BTreeSet<UdpTarget>, RequestError> {
+        let view = View::new(&self.socket, kind, stale.len()).with_partial_dumps(self.partial_dumps());
+        unmapped_flows(&view, stale)
     }
 
     /// One transaction that deletes what attachments still have, with or without their records. It also deletes the

@@ -3,7 +3,7 @@
 //! The records are in the set `attachments`, under a digest of the owner. A removal needs only them.
 
 use std::fmt::{self, Display};
-use std::net::IpAddr;
+use std::net::{IpAddr, SocketAddr};
 
 use netlink::Family;
 
@@ -101,8 +101,8 @@ pub struct UdpPort {
     /// None: all addresses of the family of `to`.
     pub(crate) host_ip: Option<IpAddr>,
     pub(crate) port: u16,
-    /// The container's address.
-    pub(crate) to: IpAddr,
+    /// The container's address and port.
+    pub(crate) to: SocketAddr,
 }
 
 impl Record {

@@ -182,7 +182,7 @@ fn redirected(forward: &Forward) -> Redirected {
 
 fn udp(forward: &Forward) -> Option<UdpPort> {
     let Forward { protocol, host_ip, host_port, to } = *forward;
-    (protocol == Protocol::Udp).then(|| UdpPort { host_ip, port: host_port, to: to.ip() })
+    (protocol == Protocol::Udp).then_some(UdpPort { host_ip, port: host_port, to })
 }
 
 /// Source NAT of connections to the container from a network.
