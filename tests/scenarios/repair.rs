@@ -2,6 +2,7 @@
 
 mod concurrent;
 mod firewalld;
+mod host_ports;
 mod watching;
 
 use std::fs;

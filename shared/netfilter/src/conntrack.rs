@@ -60,6 +60,13 @@ pub(crate) fn flush_mapped(socket: &Socket, ports: &[UdpPort]) -> Result<(), Req
     flush_all(socket, mapped(ports).into_keys().map(to_host).collect())
 }
 
+/// Like [`flush_mapped`], but keeps the flows that already lead to the mapped port of the container. If several
+/// attachments map a host port, the last one has it. Takes longer, because the kernel has to list the flows.
+pub(crate) fn flush_misdirected(socket: &Socket, ports: &[UdpPort]) -> Result<(), RequestError> {
+    let misdirected = |(host, to)| Pattern { except: Some(to), ..to_host(host) };
+    flush_all(socket, mapped(ports).into_iter().map(misdirected).collect())
+}
+
 /// The mapped addresses and ports of this host, each with its destination. A mapping of one address takes precedence.
 fn mapped(ports: &[UdpPort]) -> BTreeMap<SocketAddr, SocketAddr> {
     let (mut own, mut mapped) = (None, BTreeMap::new());
@@ -102,7 +109,7 @@ fn own_addresses() -> Vec<IpAddr> {
 /// `ctnetlink_filter_match_tuple` in nf_conntrack_netlink.c).
 fn flush_all(socket: &Socket, patterns: Vec<Pattern>) -> Result<(), RequestError> {
     let (v4, mut listed): (Vec<Pattern>, Vec<Pattern>) =
-        patterns.into_iter().partition(|pattern| pattern.family == Family::V4);
+        patterns.into_iter().partition(|pattern| pattern.family == Family::V4 && pattern.except.is_none());
     if v4.len() > WALKS_MAX {
         listed.extend(v4);
     } else {
@@ -251,5 +258,17 @@ mod tests {
         assert_eq!(left(&socket), 3);
         flush_containers(&socket, [target(None, "127.0.0.3")]).unwrap();
         assert_eq!(left(&socket), 1);
+    }
+
+    /// Without NAT, the answers come from the address and port to which the client sends.
+    #[test]
+    fn flows_that_lead_to_the_container_are_not_misdirected() {
+        let socket = tracked_flows(&["127.0.0.1:53", "[::1]:53"]);
+        let count = || (left(&socket), left_to(&socket).len());
+        let to = |to: &str| UdpPort { to: to.parse().unwrap(), ..mapped(None) };
+        flush_misdirected(&socket, &[to("127.0.0.1:54"), to("127.0.0.1:53"), to("[::1]:53")]).unwrap();
+        assert_eq!(count(), (1, 1), "the last mapping has the port");
+        flush_misdirected(&socket, &[to("127.0.0.1:54"), to("[::2]:53")]).unwrap();
+        assert_eq!(count(), (0, 0));
     }
 }

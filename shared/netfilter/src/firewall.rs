@@ -3,7 +3,7 @@
 use std::cell::{Cell, LazyCell, RefCell};
 
 use cni::{Code, Error, Result, ResultExt, Undo};
-use netlink::{Family, Protocol, Socket};
+use netlink::{Family, Protocol, RequestError, Socket};
 
 use crate::backend::Backend;
 use crate::iptables::Iptables;
@@ -132,7 +132,7 @@ impl Firewall {
                 self.finish((owner, rules), &in_nftables, installed)?;
             }
         }
-        self.flush(&in_nftables)
+        self.flush(&in_nftables.udp_ports(), conntrack::flush_mapped)
     }
 
     /// Completes an installation by nftables: falls back to iptables if the kernel lacks a part, and opens the legacy
@@ -195,17 +195,17 @@ impl Firewall {
         let pick = |places: &[usize]| places.iter().map(|of| all[*of]).collect::<Vec<_>>();
         let installed = iptables::repair::install(&pick(&by_iptables));
         for (of, outcome) in by_iptables.into_iter().zip(installed) {
-            outcomes[of] = outcome.and_then(|()| self.flush(&all[of].1.nftables())).map(|()| true);
+            outcomes[of] = outcome.map(|()| true);
         }
         if !by_nft.is_empty() {
             let prepared = Prepared::all(&pick(&by_nft));
             let installed = self.engine.nft(|nft| Ok(nft.install_all(&prepared)));
             let installed = installed.unwrap_or_else(|e| prepared.iter().map(|_| Err(e.clone())).collect());
             for ((of, Prepared { rules, .. }), outcome) in by_nft.into_iter().zip(&prepared).zip(installed) {
-                let finished = self.finish(all[of], rules, outcome);
-                outcomes[of] = finished.and_then(|is_installed| self.flush(rules).map(|()| is_installed));
+                outcomes[of] = self.finish(all[of], rules, outcome);
             }
         }
+        self.flush_all(all, &mut outcomes);
         outcomes
     }
 
@@ -310,15 +310,27 @@ impl Firewall {
         }
     }
 
-    /// Flushes the UDP flows to newly mapped ports.
-    fn flush(&self, rules: &NftablesRules) -> Result<()> {
-        let ports: Vec<UdpPort> = rules.records.iter().filter_map(|record| record.udp).collect();
+    /// Flushes the UDP flows to the ports of installed rules, unless they already lead to the container. Many of them do
+    /// while rules are repaired: the kernel translates the packets of a flow by its entry, also without the rules.
+    fn flush_all(&self, all: &[OwnedRules<'_>], outcomes: &mut [Result<bool>]) {
+        let mut installed: Vec<usize> = (0..all.len()).filter(|of| outcomes[*of] == Ok(true)).collect();
+        installed.retain(|of| all[*of].1.kind().properties.maps_host_ports);
+        let ports: Vec<UdpPort> = installed.iter().flat_map(|of| all[*of].1.nftables().udp_ports()).collect();
+        if let Err(e) = self.flush(&ports, conntrack::flush_misdirected) {
+            installed.into_iter().for_each(|of| outcomes[of] = Err(e.clone()));
+        }
+    }
+
+    /// Flushes UDP flows to mapped ports.
+    fn flush(
+        &self,
+        ports: &[UdpPort],
+        flush: fn(&Socket, &[UdpPort]) -> Result<(), RequestError>,
+    ) -> Result<()> {
         let flushed = match &self.engine {
             _ if ports.is_empty() => Ok(()),
-            Engine::Nftables(nft) => conntrack::flush_mapped(nft.socket(), &ports),
-            Engine::Iptables(_) => {
-                Socket::open(Protocol::Netfilter).and_then(|socket| conntrack::flush_mapped(&socket, &ports))
-            }
+            Engine::Nftables(nft) => flush(nft.socket(), ports),
+            Engine::Iptables(_) => Socket::open(Protocol::Netfilter).and_then(|socket| flush(&socket, ports)),
         };
         Ok(flushed
             .map_err(|r| r.during("delete", "the UDP connection tracking entries of the mapped ports"))?)

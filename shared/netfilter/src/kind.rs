@@ -9,7 +9,7 @@ use crate::backend::Backend;
 use crate::listing::{Listing, TableChain};
 use crate::opening::{OpenedHook, Opening};
 use crate::owner::Owner;
-use crate::ruleset::{Layout, Need, Record, Rule, Table};
+use crate::ruleset::{Layout, Need, Record, Rule, Table, UdpPort};
 use crate::script::Script;
 use crate::selector::Selector;
 
@@ -62,6 +62,11 @@ impl NftablesRules {
     /// Rules that consist only of elements of sets.
     pub(crate) fn of(records: Vec<Record>) -> Self {
         Self { records, ..Self::default() }
+    }
+
+    /// The host ports that are forwarded by UDP.
+    pub(crate) fn udp_ports(&self) -> Vec<UdpPort> {
+        self.records.iter().filter_map(|record| record.udp).collect()
     }
 }
 

@@ -36,6 +36,8 @@ pub(super) struct Pattern {
     pub(super) port: Option<u16>,
     /// Source of the answers.
     pub(super) answers_from: Option<IpAddr>,
+    /// Flows with this source of the answers do not match. The kernel's filter does not support this.
+    pub(super) except: Option<SocketAddr>,
 }
 
 /// A listed UDP flow: the destination of the first packet, and the source of the answers.
@@ -48,7 +50,7 @@ pub(super) struct Flow {
 impl Pattern {
     /// All flows of a family.
     pub(super) fn all(family: Family) -> Self {
-        Self { family, to: None, port: None, answers_from: None }
+        Self { family, to: None, port: None, answers_from: None, except: None }
     }
 
     /// Writes the pattern as a filter for the kernel, as far as its filter supports it.
@@ -86,6 +88,7 @@ impl Pattern {
         self.to.is_none_or(|to| to == flow.to.ip())
             && self.port.is_none_or(|port| port == flow.to.port())
             && self.answers_from.is_none_or(|from| from == flow.answers_from.ip())
+            && self.except != Some(flow.answers_from)
     }
 }
 
