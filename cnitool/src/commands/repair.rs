@@ -23,13 +23,28 @@ pub fn run(network: Option<&str>, settings: &Settings, ui: &Ui) -> Result<()> {
     if let Some(name) = network {
         let of_file = name.contains('/').then(|| settings.network(name)).transpose()?;
         let name = of_file.as_ref().map_or(name, |network| network.name.as_str());
-        entries.retain(|entry| entry.network.as_str() == name);
+        retain_network(&mut entries, name);
         if entries.is_empty() && of_file.is_none() {
             settings.network(name)?;
         }
     }
     let repaired = settings.runtime.repair(&entries);
     report(&entries, &repaired, ui)
+}
+
+/// Retains the attachments of a network, and newer ones of other networks with the same host ports: a repair of the
+/// older ones would take the ports away from them.
+fn retain_network(oldest_first: &mut Vec<Entry>, network: &str) {
+    let mut claimed = BTreeSet::new();
+    oldest_first.retain(|entry| {
+        let ports = entry.host_ports();
+        let is_retained =
+            entry.network.as_str() == network || ports.iter().any(|port| claimed.contains(port));
+        if is_retained {
+            claimed.extend(ports);
+        }
+        is_retained
+    });
 }
 
 /// A flush sends many events. A repair starts after this time without events, or after `AT_MOST` at the latest.

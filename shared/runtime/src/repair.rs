@@ -85,7 +85,7 @@ impl Runtime {
         // Most attachments share a configuration, which is parsed once.
         let mut networks: BTreeMap<&[u8], Result<Network>> = BTreeMap::new();
         for (of, entry) in entries.iter().enumerate() {
-            let claims = claims(entry);
+            let claims = entry.host_ports();
             let network = networks.entry(&entry.config).or_insert_with(|| entry.network());
             let known = items(entry, network, &claims);
             repaired.attachments.push(known.as_ref().map(|_| false).map_err(Clone::clone));
@@ -221,13 +221,16 @@ fn item(entry: &Entry, claims: &[String], config: &[u8]) -> serde_json::Result<S
     })
 }
 
-/// Host ports of the attachment. Keys are case-insensitive.
-fn claims(entry: &Entry) -> Vec<String> {
-    let mappings = entry.attach.capability_args.get("portMappings").and_then(Value::as_array);
-    let claim = |mapping: &Value| {
-        let protocol = json::member(mapping, "protocol").and_then(Value::as_str).unwrap_or_default();
-        let port = json::member(mapping, "hostPort").map(Value::to_string).unwrap_or_default();
-        format!("{} {port}", protocol.to_ascii_lowercase())
-    };
-    mappings.into_iter().flatten().map(claim).collect()
+impl Entry {
+    /// The attachment's host ports, such as `tcp 8080`: of two attachments with the same one, the newer one gets it.
+    pub fn host_ports(&self) -> Vec<String> {
+        let mappings = self.attach.capability_args.get("portMappings").and_then(Value::as_array);
+        // Keys are case-insensitive.
+        let port = |mapping: &Value| {
+            let protocol = json::member(mapping, "protocol").and_then(Value::as_str).unwrap_or_default();
+            let port = json::member(mapping, "hostPort").map(Value::to_string).unwrap_or_default();
+            format!("{} {port}", protocol.to_ascii_lowercase())
+        };
+        mappings.into_iter().flatten().map(port).collect()
+    }
 }

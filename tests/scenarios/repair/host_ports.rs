@@ -1,8 +1,9 @@
-//! Host ports after a repair.
+//! Host ports after a repair: UDP flows, and attachments of several networks.
 
 use std::net::UdpSocket;
 
 use super::*;
+use crate::common::host_local;
 
 #[test]
 fn repair_flushes_only_udp_flows_that_do_not_reach_the_container() {
@@ -42,5 +43,34 @@ fn repair_flushes_only_udp_flows_that_do_not_reach_the_container() {
         // The client has received that nothing listens on the host's port.
         until("it is sent", || late.send(b"?").is_ok());
         assert_eq!(is_heard(), "198.51.100.2:4001", "{backend}");
+    }
+}
+
+#[test]
+fn repair_of_one_network_leaves_a_host_port_to_the_newer_attachment_of_another() {
+    beyond_reference!("repair");
+    for backend in ["nftables", "iptables"] {
+        let lab = Lab::new();
+        let ([old, new], far) = (["old", "new"].map(|id| lab.container(id)), lab.machine("far"));
+        let tool = tool(&lab, backend);
+        for (name, bridge, subnet) in [("old", "br1", "10.1.2.0/24"), ("new", "br2", "10.1.3.0/24")] {
+            let mut ipam = host_local(&[&[subnet]]);
+            ipam["routes"] = json!([{"dst": "0.0.0.0/0"}]);
+            let bridge = json!({"type": "bridge", "bridge": bridge, "isGateway": true, "ipam": ipam});
+            let portmap = pods(backend)["plugins"][1].clone();
+            let network = json!({"cniVersion": "1.0.0", "name": name, "plugins": [bridge, portmap]});
+            lab.configure(&format!("{name}.conflist"), &network);
+        }
+        tool.says("add old old --container-id old");
+        lab.host().sh("nft flush ruleset");
+        tool.says("add new new --container-id new");
+        let _servers = [old.serve_tcp("old", "10.1.2.2:80"), new.serve_tcp("new", "10.1.3.2:80")];
+        let answer = Some("new 198.51.100.2".to_owned());
+        assert_eq!(tcp_says(&far, HOST), answer, "{backend}");
+        tool.says("repair old");
+        assert_eq!(tcp_says(&far, HOST), answer, "{backend}");
+        tool.says("check old old --container-id old");
+        tool.says("del new new --container-id new");
+        assert_eq!(tcp_says(&far, HOST).as_deref(), Some("old 198.51.100.2"), "{backend}");
     }
 }
