@@ -104,7 +104,7 @@ impl Search<'_> {
         if found.is_empty() && !selector.is_for_many() {
             return Ok(plan);
         }
-        let (mut left, mut is_entry_used) = (BTreeSet::new(), false);
+        let (mut left, mut left_udp, mut is_entry_used) = (BTreeSet::new(), BTreeSet::new(), false);
         // Other programs' rules may have comments that look like labels.
         let may_be_theirs = chains::may_be_of(selector, *kind);
         for parent in properties.parents {
@@ -115,6 +115,7 @@ impl Search<'_> {
                     found.insert(rule.target);
                 } else {
                     is_entry_used |= properties.shared.as_ref().is_some_and(|shared| shared.entry == *parent);
+                    left_udp.extend(rule.is_for_udp.then(|| rule.target.clone()));
                     left.insert(rule.target);
                 }
             }
@@ -129,7 +130,7 @@ impl Search<'_> {
         }
         if !plan.targets.flows.is_empty() {
             // Another attachment may map a port to the same address: its container has the address now.
-            let others = left.difference(&found).filter(|chain| is_own(*kind, chain));
+            let others = left_udp.difference(&found).filter(|chain| is_own(*kind, chain));
             let others = self.targets(others)?;
             plan.targets.flows.retain(|flow| !others.flows.contains(flow));
         }

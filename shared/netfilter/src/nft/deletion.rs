@@ -88,13 +88,22 @@ pub(super) fn unused_bits(view: &View<'_>, stale: &[Installed]) -> Result<BTreeS
 }
 
 /// The UDP flows to the containers, except those that another attachment maps in the same way: its container has the
-/// address now.
+/// address now. All records are listed only if another attachment has one of the ports, or may have it with conditions.
 pub(super) fn unmapped_flows(
     view: &View<'_>,
     stale: &[Installed],
 ) -> Result<BTreeSet<UdpTarget>, RequestError> {
-    let mut flows: BTreeSet<UdpTarget> = stale.iter().flat_map(Installed::udp_targets).collect();
-    if !flows.is_empty() {
+    let labels: BTreeSet<&str> = stale.iter().map(|found| found.record_key.label.as_str()).collect();
+    let (mut flows, mut may_be_mapped) = (BTreeSet::new(), false);
+    for record in stale.iter().flat_map(|found| &found.records) {
+        let Some(port) = record.udp else { continue };
+        flows.insert(UdpTarget::from(port));
+        may_be_mapped |= record.chain.is_some();
+        for element in &record.elements {
+            may_be_mapped |= view.comment_of(element)?.is_some_and(|holder| !labels.contains(&*holder));
+        }
+    }
+    if may_be_mapped {
         let all = Vec::from_iter(flows.iter().copied());
         let of = |record: Record| record.udp.into_iter().map(UdpTarget::from).collect();
         let needed = view.needed_by_others(&all, &digests(stale), of)?;

@@ -7,7 +7,6 @@ use netlink::RequestError;
 use super::batch::Batch;
 use super::record_key::RecordKey;
 use super::view::View;
-use crate::conntrack::UdpTarget;
 use crate::ruleset::{Element, Record, Table};
 
 /// The installed rules of an attachment, of one kind.
@@ -33,11 +32,6 @@ impl Installed {
             found.records.extend((view.kind.properties.nftables.parse)(&comment));
         }
         Ok(found)
-    }
-
-    /// The UDP flows to the container.
-    pub(super) fn udp_targets(&self) -> impl Iterator<Item = UdpTarget> {
-        self.records.iter().filter_map(|record| record.udp.map(UdpTarget::from))
     }
 
     /// Deletes the attachment's records.
