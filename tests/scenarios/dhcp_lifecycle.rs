@@ -4,7 +4,7 @@
 use std::fs::{self, File, OpenOptions};
 use std::io::Write;
 use std::os::fd::OwnedFd;
-use std::os::unix::fs::OpenOptionsExt;
+use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::PathBuf;
 use std::process::{Command, Stdio};
@@ -535,5 +535,45 @@ fn a_lease_whose_address_was_never_on_the_link_is_released_by_the_next_daemon() 
         net.start_daemon("");
         net.until("it is released", || net.released() == 1);
         net.until("it is dropped", || net.list().is_empty() && leases_on_disk() == 0);
+    });
+}
+
+#[test]
+fn an_add_of_another_container_on_a_link_drops_the_earlier_containers_leases() {
+    beyond_reference!("dhcp-restart");
+    with_each(|net, family| {
+        let (_pod, call) = plugged(&net, "pod", family);
+        call.add().ok_result();
+        call.clone().env("CNI_CONTAINERID", "later").add().ok_result();
+        let containers: Vec<_> = net.list().iter().map(|one| one["containerId"].clone()).collect();
+        assert_eq!((containers, leases_on_disk()), (vec![json!("later")], 1), "{}", net.daemon_log());
+        call.del().ok();
+        assert_eq!(net.list().len(), 1);
+    });
+}
+
+/// The kernel reuses the inode numbers of namespaces, and the first link of each namespace has the same index.
+#[test]
+fn a_lease_is_not_put_on_a_link_of_a_later_namespace_with_the_same_inode_number() {
+    beyond_reference!("dhcp-restart");
+    with_each(|mut net, family| {
+        let pod = net.pod("pod");
+        let address = ips(&bridge(&net, &pod, family).add().ok_result())[0].to_owned();
+        until_settled(&net, &pod, family);
+        net.end_daemon(Signal::SIGTERM);
+        pod.vanish();
+        let later = net.pod("pod");
+        net.plug("pod");
+        later.sh("ip link set eth0 up");
+        let mut record: Value = serde_json::from_slice(&fs::read(&files()[0]).unwrap()).unwrap();
+        record["place"]["netnsId"][1] = json!(fs::metadata(later.path()).unwrap().ino());
+        record["place"]["index"] = later.link("eth0").unwrap()["ifindex"].clone();
+        fs::write(&files()[0], record.to_string()).unwrap();
+        net.start_daemon("");
+        net.until("the lease is dropped", || {
+            net.list().is_empty() || later.addresses("eth0").contains(&address)
+        });
+        assert!(!later.addresses("eth0").contains(&address), "{}", net.daemon_log());
+        assert_eq!((leases_on_disk(), net.released()), (0, 0), "{}", net.daemon_log());
     });
 }

@@ -60,10 +60,10 @@ pub fn find(location: &Location, if_name: &str, host_prefix: &Path) -> Result<Op
     let Some(netns) = NetNs::open_if_present(&path)? else {
         return Err(InterfaceError::PathMissing(format!("no network namespace is at {}", path.display())));
     };
-    if netns.identity()? != location.netns_id {
+    let namespace = Namespace::of(netns)?;
+    if !location.is_in(namespace.netns().identity()?, namespace.nl.netns_cookie()) {
         return deleted(format!("{} is now another network namespace", path.display()));
     }
-    let namespace = Namespace::of(netns)?;
     // The index identifies the interface. Its hardware address may change: by tuning, or with an ipvlan's master.
     match namespace.nl.link_by_index(location.index)? {
         Some(link) => Ok(OpenInterface { namespace, link }),
@@ -87,6 +87,7 @@ impl OpenInterface {
         Ok(Location {
             netns: netns.path().to_owned(),
             netns_id: netns.identity()?,
+            netns_cookie: self.namespace.nl.netns_cookie(),
             index: self.link.index,
             mac: mac.bytes(),
         })

@@ -60,6 +60,10 @@ pub struct Location {
     pub netns: PathBuf,
     /// The namespace's device and inode numbers.
     pub netns_id: (u64, u64),
+    /// The namespace's cookie, because the kernel reuses inode numbers. None: the record is of an earlier release, or the
+    /// kernel is older than 5.14.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub netns_cookie: Option<u64>,
     /// The link's index.
     pub index: u32,
     /// The link's last known hardware address.
@@ -69,7 +73,13 @@ pub struct Location {
 impl Location {
     /// Whether both locations are the same interface.
     pub fn is_same_link(&self, other: &Self) -> bool {
-        (self.netns_id, self.index) == (other.netns_id, other.index)
+        self.index == other.index && self.is_in(other.netns_id, other.netns_cookie)
+    }
+
+    /// Whether the location is in the namespace with these numbers.
+    pub fn is_in(&self, netns_id: (u64, u64), cookie: Option<u64>) -> bool {
+        let has_same_cookie = self.netns_cookie.zip(cookie).is_none_or(|(own, other)| own == other);
+        self.netns_id == netns_id && has_same_cookie
     }
 }
 
@@ -185,6 +195,16 @@ mod tests {
         );
         assert_eq!(v4.lease.unwrap().options.get(6), Some(&[10, 9, 0, 53][..]));
         assert_eq!((v6.identity.iaid, v6.lease.unwrap().server.len()), (1, 14));
+    }
+
+    /// The kernel reuses inode numbers.
+    #[test]
+    fn a_namespace_with_another_cookie_is_another_namespace() {
+        let old = Record::read(OLD[0]).unwrap().attachment.location;
+        let [one, other] = [1, 2].map(|cookie| Location { netns_cookie: Some(cookie), ..old.clone() });
+        assert!(one.is_same_link(&one) && !one.is_same_link(&other));
+        // An earlier release or an older kernel.
+        assert!(one.is_same_link(&old) && old.is_same_link(&one));
     }
 
     #[test]

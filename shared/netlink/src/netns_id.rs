@@ -1,4 +1,4 @@
-//! Namespace ids: numbers of a namespace for others, which links use to name their peer's namespace.
+//! Numbers of namespaces: ids, which links use to name their peer's namespace, and cookies.
 
 use std::os::fd::{AsRawFd, BorrowedFd};
 
@@ -10,6 +10,12 @@ use crate::{Netlink, Result};
 const HEADER: usize = 4;
 
 impl Netlink {
+    /// The cookie of this socket's namespace (`SO_NETNS_COOKIE`). The kernel never gives it to another namespace until the next boot,
+    /// while it reuses inode numbers. `None` before Linux 5.14.
+    pub fn netns_cookie(&self) -> Option<u64> {
+        self.socket.netns_cookie()
+    }
+
     /// This namespace's number for another one, as in [`crate::Link::peer_netns_id`]. `None` if no link leads there, or it is this
     /// namespace.
     ///

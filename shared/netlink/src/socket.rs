@@ -320,6 +320,23 @@ impl Socket {
         };
         Errno::result(outcome).map(drop).map_err(RequestError::from)
     }
+
+    /// The cookie of the namespace in which the socket was opened. `None` before Linux 5.14.
+    #[allow(unsafe_code)]
+    pub(crate) fn netns_cookie(&self) -> Option<u64> {
+        let (mut cookie, mut length) = (0_u64, size_of::<u64>() as libc::socklen_t);
+        // SAFETY: the descriptor is open, and the kernel writes at most `length` bytes, which is the cookie's size.
+        let outcome = unsafe {
+            libc::getsockopt(
+                self.fd.as_raw_fd(),
+                libc::SOL_SOCKET,
+                libc::SO_NETNS_COOKIE,
+                (&raw mut cookie).cast(),
+                &raw mut length,
+            )
+        };
+        Errno::result(outcome).is_ok().then_some(cookie)
+    }
 }
 
 /// The descriptor, for the caller to close.

@@ -145,6 +145,21 @@ impl Daemon {
         lease.earlier.take().filter(|earlier| earlier.is_live_at(location))
     }
 
+    /// Drops the leases of other containers on a link. An ADD on the link shows that the runtime deleted these
+    /// containers without a DEL. If the leases stayed, the daemon would put their addresses on the new container's link.
+    pub(super) fn drop_other_containers(&mut self, container: &str, location: &Location) {
+        let is_stale = |lease: &ManagedLease| {
+            lease.waiter == Waiter::Nobody
+                && lease.attachment.container_id != container
+                && lease.attachment.location.is_same_link(location)
+        };
+        let stale: Vec<Key> =
+            self.leases.iter().filter(|(_, lease)| is_stale(lease)).map(|(key, _)| key.clone()).collect();
+        for lease in stale.iter().filter_map(|key| self.leases.remove(key)).collect::<Vec<_>>() {
+            lease.drop_because(&self.host, &format!("its link is now that of container {container}"));
+        }
+    }
+
     fn refuse_superseded(&mut self, lease: &ManagedLease) {
         if let Waiter::Connection(waiting) = lease.waiter {
             let text = "another request for the same attachment has cancelled this one";
