@@ -589,8 +589,12 @@ impl ManagedLease {
         Ok(())
     }
 
-    /// Replaces the link's old address by the lease's.
+    /// Replaces the link's old address by the lease's. After the end of the lease, another host may have its address. The
+    /// client is then about to report the loss of the lease.
     fn put_on_link(&mut self, host: &Host, found: &OpenInterface) -> Result<(), InterfaceError> {
+        if self.client.ends_within(Time::now(), LIFETIME_ROUNDING) {
+            return self.note_address(found);
+        }
         self.link_task = Some(LinkTask::Put);
         self.schedule_address_check(Time::now());
         self.release_unless_used_by = None;
@@ -609,6 +613,16 @@ impl ManagedLease {
             log(&self.key, &format!("put {address} on {}", found.link.name));
         }
         Ok(result?)
+    }
+
+    /// If the lease's address is on the link, notes this, so that the loss of the lease removes the address. An earlier
+    /// daemon may have exited after it had replaced another address.
+    fn note_address(&mut self, found: &OpenInterface) -> Result<(), InterfaceError> {
+        let addresses = found.namespace.nl.addresses(Some(&found.link))?;
+        if let Some(address) = self.address().filter(|address| has(&addresses, address.ip())) {
+            self.attachment.on_link = Some(address);
+        }
+        Ok(())
     }
 
     /// Handles the loss of the lease.

@@ -391,3 +391,42 @@ fn a_record_that_could_not_be_compared_with_the_link_is_compared_later() {
         assert!(matches!(&outcome, Outcome::Failed(e) if e.msg().contains("is not on eth0")), "{outcome:?}");
     }
 }
+
+/// The kernel would not delete it again: the daemon adds an address without an end, and sets its lifetimes later.
+#[test]
+fn an_expired_lease_is_not_put_on_the_link() {
+    let fixture = Fixture::new();
+    let mut one = fixture.acquire();
+    fixture.lease(&mut one, &NTP);
+    let key = one.key;
+    let mut v4 = fixture.host.store.read(&key).unwrap().unwrap();
+    let (location, on_link) = (v4.attachment.location.clone(), v4.attachment.on_link);
+    let LeaseParameters::V4(V4 { lease: Some(lease), .. }) = &mut v4.parameters else { panic!("no lease") };
+    (lease.since, lease.expiry) = (Time::default(), Some(Time::now()));
+    // An earlier daemon was about to replace another address.
+    v4.attachment.on_link = Some("10.0.0.6/24".parse().unwrap());
+    let mut v6 = Record::read(include_bytes!("../record/v1.v6.json")).unwrap();
+    v6.attachment.location = location;
+    let LeaseParameters::V6(crate::parameters::V6 { lease: Some(lease), .. }) = &mut v6.parameters else {
+        panic!("no lease")
+    };
+    (lease.since, lease.expiry) = (Time::default(), Some(Time::now()));
+    for mut record in [v4, v6] {
+        record.attachment.seen = true;
+        let mut one = ManagedLease::from_record(record.key().unwrap(), record.clone(), &fixture.host);
+        one.compare_with_link(&fixture.host).unwrap();
+        let there = fixture.pod.sh("ip -o addr show dev eth0 scope global");
+        assert_eq!(there, "");
+    }
+    // The earlier daemon had put the address there, but could not record that. It is removed.
+    fixture.pod.sh("ip addr add 10.0.0.7/24 dev eth0");
+    let mut record = fixture.host.store.read(&key).unwrap().unwrap();
+    let LeaseParameters::V4(V4 { lease: Some(lease), .. }) = &mut record.parameters else {
+        panic!("no lease")
+    };
+    (lease.since, lease.expiry) = (Time::default(), Some(Time::now()));
+    (record.attachment.seen, record.attachment.on_link) = (true, None);
+    let mut one = ManagedLease::from_record(key, record, &fixture.host);
+    one.compare_with_link(&fixture.host).unwrap();
+    assert_eq!(one.attachment.on_link, on_link);
+}
