@@ -577,3 +577,23 @@ fn a_lease_is_not_put_on_a_link_of_a_later_namespace_with_the_same_inode_number(
         assert_eq!((leases_on_disk(), net.released()), (0, 0), "{}", net.daemon_log());
     });
 }
+
+#[test]
+fn an_ipv4_address_is_released_although_its_link_is_down_or_has_no_routes() {
+    beyond_reference!("dhcp-restart");
+    for change in ["ip link set eth0 down", "ip route flush table main"] {
+        for has_daemon in [true, false] {
+            let Some(mut net) = DhcpNetwork::with(RANGE) else { return };
+            let pod = net.pod("pod");
+            let call = bridge(&net, &pod, Family::V4);
+            call.add().ok_result();
+            until_settled(&net, &pod, Family::V4);
+            if !has_daemon {
+                net.end_daemon(Signal::SIGTERM);
+            }
+            pod.sh(change);
+            call.del().ok();
+            net.until("the release is seen", || net.released() == 1);
+        }
+    }
+}

@@ -368,6 +368,15 @@ impl ManagedLease {
         }
     }
 
+    /// Opens the interface, and sets its link up.
+    fn open_to_send(&self, host: &Host) -> Result<OpenInterface, InterfaceError> {
+        let found = self.open_interface(host)?;
+        if !found.link.up {
+            found.namespace.nl.set_up(&found.link)?;
+        }
+        Ok(found)
+    }
+
     fn send(&mut self, host: &Host, message: Message) -> Result<(), InterfaceError> {
         // The timeout starts with the first message that the link could not send.
         let since = self.unsent.take().map_or_else(Time::now, |(_, since)| since);
@@ -377,10 +386,7 @@ impl ManagedLease {
     /// Sends a message if the link is ready. Otherwise it is tried again soon.
     fn send_since(&mut self, host: &Host, message: Message, since: Time) -> Result<(), InterfaceError> {
         if self.client.needs_socket(&message) {
-            let found = self.open_interface(host)?;
-            if !found.link.up {
-                found.namespace.nl.set_up(&found.link)?;
-            }
+            let found = self.open_to_send(host)?;
             if !self.client.open(host, &mut self.attachment, &found, &message)? {
                 return self.wait_for_link(&found, message, since);
             }
@@ -676,7 +682,7 @@ impl ManagedLease {
         self.client.close(host);
         let mut pending = None;
         if self.client.holds() {
-            let found = self.open_interface(host);
+            let found = self.open_to_send(host);
             match found.and_then(|found| Ok(self.client.release(&self.attachment, &found)?)) {
                 Ok((line, message)) => {
                     log(&self.key, &line);

@@ -3,7 +3,7 @@
 use std::os::fd::{AsFd, BorrowedFd};
 use std::time::Duration;
 
-use cni::{AddResult, IpConfig, Result};
+use cni::{AddResult, Error, IpConfig, Result};
 use dhcp_client::options;
 use dhcp_client::{Action, Client, Identity, Lease, Link, Random, State, Time, Timing, To, result, set_mac};
 use iface::renew;
@@ -270,9 +270,22 @@ impl lease_client::LeaseClient for LeaseClient {
             return Ok(("has no address".to_owned(), None));
         };
         found.link.mac.into_iter().for_each(|mac| set_mac(&mut message, mac.bytes()));
-        let link = Link::open(found.namespace.netns(), &found.link.name, to)?;
-        link.send(to, &message)?;
-        Ok((format!("released {from} to {server}"), Some(Box::new(Leaving(link)))))
+        let send = |to| {
+            let link = Link::open(found.namespace.netns(), &found.link.name, to)?;
+            let sent = link.send(to, &message);
+            Ok::<_, Error>((link, sent))
+        };
+        let (mut link, mut sent) = send(to)?;
+        if sent.is_err() {
+            // The container may have no route to the server.
+            (link, sent) = send(To::Broadcast { from })?;
+        }
+        // The container's owner can make the kernel drop the message (ENOBUFS), but must not be able to make DEL fail.
+        let line = match sent {
+            Ok(()) => format!("released {from} to {server}"),
+            Err(e) => format!("cannot release {from}, so {server} keeps it until the lease ends: {e}"),
+        };
+        Ok((line, Some(Box::new(Leaving(link)))))
     }
 }
 

@@ -430,3 +430,14 @@ fn an_expired_lease_is_not_put_on_the_link() {
     one.compare_with_link(&fixture.host).unwrap();
     assert_eq!(one.attachment.on_link, on_link);
 }
+
+/// The container's owner can configure such a queue.
+#[test]
+fn a_release_that_the_links_queue_drops_does_not_make_del_fail() {
+    let fixture = Fixture::new();
+    let mut one = fixture.acquire();
+    fixture.lease(&mut one, &NTP);
+    fixture.pod.sh("tc qdisc add dev eth0 root tbf rate 8kbit burst 100 limit 1000");
+    one.release(&fixture.host).unwrap();
+    assert!(fixture.host.store.all().unwrap().0.is_empty());
+}
