@@ -124,7 +124,7 @@ fn gc_releases_the_leases_of_invalid_attachments() {
     net.until("the release is seen", || net.server_log().contains("DHCPRELEASE"));
     assert_eq!(net.list().len(), 1);
     net.bridge(&pods[0]).check(&results[0]).ok();
-    net.bridge(&pods[1]).check(&results[1]).refused(999, "no lease");
+    net.bridge(&pods[1]).check(&results[1]).refused(999, "is missing");
 }
 
 #[test]

@@ -145,6 +145,7 @@ pub trait PendingRelease: Debug {
     fn timeout(&self) -> Duration;
     /// Whether it was sent, or no longer needs to be waited for.
     fn is_done(&mut self) -> bool;
+    /// Called when it is done, or after its timeout. Removes the address from the link if that had to wait.
     fn close(self: Box<Self>, closer: &Closer);
 }
 

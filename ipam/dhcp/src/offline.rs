@@ -44,7 +44,7 @@ pub fn release(socket: &Path, network: &NetworkName, at: &Attachment) -> Result<
     }
     // The message to a server that is down waits for the server. Other plugins need not wait.
     drop(held);
-    failures.note(wait_until_done(&mut releases));
+    failures.note(wait_until_done(&host, &mut releases));
     failures.into_result()
 }
 
@@ -75,11 +75,11 @@ pub fn collect(socket: &Path, call: &Gc) -> Result<()> {
         let Some(key) = record.key().filter(|_| is_stale) else { continue };
         releases.extend(failures.note(release_record(&host, key, record)).flatten());
         if releases.len() >= MOST_MESSAGES {
-            failures.note(wait_until_done(&mut releases));
+            failures.note(wait_until_done(&host, &mut releases));
         }
     }
     drop(held);
-    failures.note(wait_until_done(&mut releases));
+    failures.note(wait_until_done(&host, &mut releases));
     failures.into_result()
 }
 
@@ -109,14 +109,14 @@ fn release_record(host: &Host, key: Key, record: Record) -> Result<Option<Box<dy
     ManagedLease::from_record(key, record, host).release(host).map_err(|(_, e)| e)
 }
 
-/// Waits until all messages were sent. The process exits soon, and its sockets are closed then.
-fn wait_until_done(releases: &mut Vec<Box<dyn PendingRelease>>) -> Result<()> {
-    Retry::new(timeout(releases)).wait_for(|| {
-        releases.retain_mut(|one| !one.is_done());
+/// Waits until all messages were sent.
+fn wait_until_done(host: &Host, releases: &mut Vec<Box<dyn PendingRelease>>) -> Result<()> {
+    let waited = Retry::new(timeout(releases)).wait_for(|| {
+        releases.extract_if(.., |one| one.is_done()).for_each(|one| one.close(&host.closer));
         Ok(releases.is_empty().then_some(()))
-    })?;
-    releases.clear();
-    Ok(())
+    });
+    releases.drain(..).for_each(|one| one.close(&host.closer));
+    Ok(waited.map(drop)?)
 }
 
 #[cfg(test)]

@@ -1,6 +1,7 @@
 //! IPv4: a DHCP client (RFC 2131), and the address, routes and MTU of its lease on the link.
 
 use std::os::fd::{AsFd, BorrowedFd};
+use std::path::Path;
 use std::time::Duration;
 
 use cni::{AddResult, Error, IpConfig, Result};
@@ -14,9 +15,10 @@ use serde_json::{Map, Value, json};
 use crate::closer::Closer;
 use crate::host::Host;
 use crate::lease_client::{self, LIFETIME_ROUNDING, Message, PendingRelease, described, left};
-use crate::location::{InterfaceError, OpenInterface, has, is_shortage};
+use crate::location::{self, InterfaceError, OpenInterface, has, is_shortage};
+use crate::log::log_line;
 use crate::parameters::{ClientConf, LeaseParameters, V4};
-use crate::record::LeasedAttachment;
+use crate::record::{LeasedAttachment, Location};
 
 /// The client of one attachment.
 #[derive(Debug)]
@@ -259,9 +261,10 @@ impl lease_client::LeaseClient for LeaseClient {
         outcome
     }
 
+    /// The address is removed from the link as soon as the message has left: the server may allocate it again.
     fn release(
         &mut self,
-        _about: &LeasedAttachment,
+        attachment: &LeasedAttachment,
         found: &OpenInterface,
     ) -> Result<(String, Option<Box<dyn PendingRelease>>)> {
         let Some(Action::Send { to: to @ To::Server { server, from }, mut message }) =
@@ -275,26 +278,50 @@ impl lease_client::LeaseClient for LeaseClient {
             let sent = link.send(to, &message);
             Ok::<_, Error>((link, sent))
         };
-        let (mut link, mut sent) = send(to)?;
+        let broadcast = To::Broadcast { from };
+        let (mut link, mut sent) = send(if found.link.up { to } else { broadcast })?;
         if sent.is_err() {
             // The container may have no route to the server.
-            (link, sent) = send(To::Broadcast { from })?;
+            (link, sent) = send(broadcast)?;
         }
         // The container's owner can make the kernel drop the message (ENOBUFS), but must not be able to make DEL fail.
         let line = match sent {
             Ok(()) => format!("released {from} to {server}"),
             Err(e) => format!("cannot release {from}, so {server} keeps it until the lease ends: {e}"),
         };
-        Ok((line, Some(Box::new(Leaving(link)))))
+        let addresses = [attachment.on_link, self.address()];
+        let again = (!found.link.up).then(|| (Time::now() + AGAIN_AFTER, broadcast, message));
+        Ok((line, Some(Box::new(Leaving { link, again, location: found.location()?, addresses }))))
     }
 }
 
 /// A message that is being sent and needs no answer.
 #[derive(Debug)]
-struct Leaving(Link);
+struct Leaving {
+    link: Link,
+    /// The message, and when it is sent again. Only if the link was down: after the link was set up, a bridge drops its
+    /// packets for some milliseconds.
+    again: Option<(Time, To, Vec<u8>)>,
+    /// The namespace is opened again to remove the addresses. If it stayed open, each message would need more descriptors.
+    location: Location,
+    addresses: [Option<IpNetwork>; 2],
+}
+
+impl Leaving {
+    fn remove_addresses(&self) -> Result<(), InterfaceError> {
+        let found = location::find(&self.location, "", Path::new(""))?;
+        for address in self.addresses.into_iter().flatten() {
+            found.namespace.nl.delete_address(&found.link, address)?;
+        }
+        Ok(())
+    }
+}
 
 /// Timeout for sending. The kernel may have to resolve the receiver's hardware address first.
 const LEAVING: Duration = Duration::from_secs(1);
+
+/// Interval between the two messages on a link that was down.
+const AGAIN_AFTER: Duration = Duration::from_millis(500);
 
 impl PendingRelease for Leaving {
     fn timeout(&self) -> Duration {
@@ -302,10 +329,20 @@ impl PendingRelease for Leaving {
     }
 
     fn is_done(&mut self) -> bool {
-        system::socket::unsent(&self.0).is_ok_and(|bytes| bytes == 0)
+        if self.again.as_ref().is_some_and(|(due, ..)| *due > Time::now()) {
+            return false;
+        }
+        if let Some((_, to, message)) = self.again.take() {
+            // The first message was logged.
+            self.link.send(to, &message).ok();
+        }
+        system::socket::unsent(&self.link).is_ok_and(|bytes| bytes == 0)
     }
 
     fn close(self: Box<Self>, closer: &Closer) {
-        closer.close(self.0);
+        if let Err(InterfaceError::Failed(e)) = self.remove_addresses() {
+            log_line(&format!("dhcp: cannot remove a released address: {e}"));
+        }
+        closer.close(self.link);
     }
 }
