@@ -75,18 +75,21 @@ fn a_daemon_in_its_own_mount_namespace_finds_everything_below_its_prefix() {
 fn a_daemon_that_cannot_be_one_says_why() {
     beyond_reference!("dhcp-restart");
     let net = silent();
+    fs::write("/run/lab/file", "text").unwrap();
     for (flags, culprit) in [
         ("", "another DHCP daemon"),
         ("-pidfile pid", "not an absolute path"),
         ("-socketpath /run/lab/other/x.sock -pidfile /run/lab/nowhere/pid", "/run/lab/nowhere/pid"),
         ("-timeout 10", "not a time"),
         ("-fast", "-help"),
+        ("-socketpath /run/lab/file -pidfile /run/lab/nowhere/pid", "not a socket"),
     ] {
         let output = daemon_command("", &executable(), flags).output().unwrap();
         let said = String::from_utf8(output.stderr).unwrap();
         assert!(!output.status.success() && said.contains(culprit), "{flags}: {said}");
     }
     assert!(!Path::new("/run/lab/other/x.sock").exists());
+    assert_eq!(fs::read_to_string("/run/lab/file").unwrap(), "text");
     assert!(net.list().is_empty());
 }
 

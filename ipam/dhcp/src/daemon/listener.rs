@@ -3,7 +3,7 @@
 use std::fs::{self, DirBuilder, Permissions};
 use std::io::{self, ErrorKind};
 use std::os::fd::{AsFd, BorrowedFd};
-use std::os::unix::fs::{DirBuilderExt, PermissionsExt};
+use std::os::unix::fs::{DirBuilderExt, FileTypeExt, PermissionsExt};
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::{Path, PathBuf};
 
@@ -61,7 +61,16 @@ fn remove_stale(path: &Path) -> io::Result<()> {
         Ok(_) => {
             Err(io::Error::new(ErrorKind::AddrInUse, "another daemon listens on this socket: stop it first"))
         }
-        Err(e) if e.kind() == ErrorKind::ConnectionRefused => fs::remove_file(path),
+        // connect(2) also refuses other files.
+        Err(e) if e.kind() == ErrorKind::ConnectionRefused => {
+            match fs::metadata(path)?.file_type().is_socket() {
+                true => fs::remove_file(path),
+                false => Err(io::Error::new(
+                    ErrorKind::AlreadyExists,
+                    "the file is not a socket: choose another -socketpath",
+                )),
+            }
+        }
         // Deleted in the meantime.
         Err(e) if e.kind() == ErrorKind::NotFound => Ok(()),
         Err(e) => Err(e),
