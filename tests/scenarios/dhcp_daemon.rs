@@ -93,6 +93,27 @@ fn a_daemon_that_cannot_be_one_says_why() {
     assert!(net.list().is_empty());
 }
 
+/// For example `dhcp deamon` in a unit.
+#[test]
+fn a_misspelled_command_is_an_error_with_the_usage() {
+    beyond_reference!("dhcp-restart");
+    let run = |arguments: &[&str]| {
+        let output = Command::new(executable()).args(arguments).output().unwrap();
+        let [out, err] = [output.stdout, output.stderr].map(|text| String::from_utf8(text).unwrap());
+        (output.status.code(), out, err)
+    };
+    let (exit, usage, _) = run(&["--help"]);
+    assert!(exit == Some(0) && usage.contains("dhcp daemon") && usage.contains("dhcp list"), "{usage}");
+    let (exit, out, said) = run(&["deamon"]);
+    assert_eq!((exit, out), (Some(2), String::new()));
+    assert!(said.contains("\"deamon\"") && said.ends_with(&usage), "{said}");
+    // Runtimes parse the release in this line.
+    for arguments in [&[][..], &["--version"]] {
+        let (exit, _, said) = run(arguments);
+        assert!(exit == Some(0) && said.starts_with("CNI dhcp plugin v"), "{said}");
+    }
+}
+
 #[test]
 fn a_plugin_that_hangs_up_leaves_no_lease() {
     beyond_reference!("dhcp-restart");

@@ -117,6 +117,12 @@ impl Plugin for Dhcp {
         }
     }
 
+    const USAGE: &'static str = "usage: dhcp daemon [FLAGS]
+       dhcp list [-o json] [-socketpath PATH]
+
+A runtime calls this plugin with CNI_COMMAND. `dhcp daemon -help` describes the daemon's flags.
+";
+
     fn serve_itself(arguments: &[OsString]) -> Option<ExitCode> {
         let (command, rest) = arguments.split_first()?;
         match command.to_str()? {

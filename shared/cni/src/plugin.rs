@@ -90,6 +90,9 @@ pub trait Plugin {
         calls.iter().map(|_| Ok(false)).collect()
     }
 
+    /// The usage of the command lines for operators in [`Plugin::serve_itself`]. Empty: there are none.
+    const USAGE: &'static str = "";
+
     /// The plugin's own command lines: its daemon, a tool for operators, or a process that the plugin starts for a part of its work.
     /// Returns `None` if the arguments are none of these command lines. A long-running process first calls [`heap::use_system_allocator`].
     /// The dispatcher calls this function only if there are arguments.
@@ -116,8 +119,7 @@ pub fn main<P: Plugin>() -> ExitCode {
             return ExitCode::SUCCESS;
         }
         let Some(own) = arguments.first().and_then(|argument| own::<P>(argument.to_str()?)) else {
-            about::<P>();
-            return ExitCode::SUCCESS;
+            return about::<P>(&arguments);
         };
         let _served = serving(P::NAME);
         let answered = read_stdin().and_then(|request| print(&own(&request)?));
@@ -166,9 +168,20 @@ pub(crate) fn failed(error: &Error, version: Version, print: Print<'_>) -> ExitC
     ExitCode::FAILURE
 }
 
-#[expect(clippy::print_stderr, reason = "a person started the plugin at a terminal")]
-fn about<P: Plugin>() {
-    eprint!("{}", version_text(P::NAME));
+/// Without `CNI_COMMAND`. A misspelled command line of a plugin that has some fails: it may be in a systemd unit.
+#[expect(clippy::print_stderr, clippy::print_stdout, reason = "a person started the plugin at a terminal")]
+fn about<P: Plugin>(arguments: &[OsString]) -> ExitCode {
+    let argument = arguments.first().filter(|argument| !P::USAGE.is_empty() && *argument != "--version");
+    let Some(argument) = argument else {
+        eprint!("{}", version_text(P::NAME));
+        return ExitCode::SUCCESS;
+    };
+    if ["-h", "-help", "--help"].iter().any(|help| argument == help) {
+        print!("{}", P::USAGE);
+        return ExitCode::SUCCESS;
+    }
+    eprint!("{}: unknown argument {argument:?}\n{}", P::NAME, P::USAGE);
+    ExitCode::from(2)
 }
 
 /// The text that a plugin prints if it is started without `CNI_COMMAND`. Nomad, nerdctl and others parse the release in the first line.
