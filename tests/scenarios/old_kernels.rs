@@ -56,7 +56,7 @@ const COMMANDS: [&str; 5] = ["ADD", "CHECK", "GC", "STATUS", "DEL"];
 
 /// A plugin's commands in sequence, on a container of a separate machine.
 struct Scene {
-    _services: Services,
+    services: Services,
     _lab: Lab,
     call: Call,
     what: String,
@@ -68,12 +68,13 @@ impl Scene {
         let (services, pod) = (target.prepare(&lab), lab.container("pod"));
         services.plug(&pod);
         let call = target.call(&pod);
-        Self { _services: services, _lab: lab, call, what: target.title() }
+        Self { services, _lab: lab, call, what: target.title() }
     }
 
     /// Runs all commands with strace's arguments, and returns the lines of each trace.
     fn run(&self, arguments: &[&str]) -> [Vec<String>; COMMANDS.len()] {
         let mut prev = Value::Null;
+        self.services.restore();
         COMMANDS.map(|command| {
             let outcome = run(&traced(&self.call, arguments), command, &prev);
             assert!(outcome.succeeded(), "{}, {command} with {arguments:?}: {outcome:#?}", self.what);
@@ -86,6 +87,7 @@ impl Scene {
 
     /// Runs a command between a normal ADD and DEL. The nth setsockopt(2) is refused.
     fn refuse(&self, command: &str, nth: usize) {
+        self.services.restore();
         let inject = format!("inject=setsockopt:error=ENOPROTOOPT:when={nth}");
         let refused = traced(&self.call, &["-e", &inject]);
         let prev = if command == "ADD" { Value::Null } else { self.call.add().ok_result() };

@@ -1,5 +1,6 @@
 //! The DHCP server and the daemon of a target.
 
+use std::cell::RefCell;
 use std::collections::BTreeSet;
 use std::path::Path;
 use std::time::{Duration, Instant};
@@ -22,6 +23,8 @@ const TIMEOUT: Duration = Duration::from_secs(600);
 #[derive(Debug)]
 pub struct Dhcp {
     site: DhcpSite,
+    /// The containers with a link to the server, and their addresses.
+    plugged: RefCell<Vec<(Container, &'static str)>>,
 }
 
 impl Dhcp {
@@ -31,7 +34,7 @@ impl Dhcp {
         let kept = ADDRESSES.map(|(id, address)| format!("--dhcp-host=id:{},{address}", client(id)));
         site.serve(&format!("{RANGE} {}", kept.join(" ")));
         site.start_daemon("");
-        Self { site }
+        Self { site, plugged: RefCell::default() }
     }
 
     /// Gives a container a link to the server, with the address that it will lease.
@@ -39,7 +42,19 @@ impl Dhcp {
         self.site.plug(&container.id);
         let address = ADDRESSES.iter().find(|(id, _)| *id == container.id);
         let (_, address) = address.expect("a container with an address");
-        container.sh(&format!("ip link set lo up; ip link set eth0 up; ip addr add {address}/24 dev eth0"));
+        container.sh("ip link set lo up; ip link set eth0 up");
+        self.plugged.borrow_mut().push((container.clone(), address));
+        self.restore_addresses();
+    }
+
+    /// Puts the addresses on the interfaces again that DEL or GC has removed.
+    pub fn restore_addresses(&self) {
+        for (container, address) in self.plugged.borrow().iter().filter(|(one, _)| one.path().exists()) {
+            container.sh(&format!(
+                "! ip link show dev eth0 >/dev/null 2>&1 || ip -4 addr show dev eth0 | grep -q {address}/ ||
+                 ip addr add {address}/24 dev eth0"
+            ));
+        }
     }
 
     /// The containers with a lease, except the one that stays, as lines of a snapshot. Waits, because the server is
@@ -50,6 +65,7 @@ impl Dhcp {
             thread::sleep(Duration::from_millis(5));
             leases = self.leases();
         }
+        self.restore_addresses();
         leases.to_string()
     }
 

@@ -57,6 +57,7 @@ impl Fixture {
         }
         let call = target.call(&victim);
         let check_tells = come_and_go(&call);
+        services.restore();
         install_hooks(&lab, target.hit);
         let before = lab.baseline();
         let claims_again = (target.staying_ports == StayingPorts::Newer).then_some(staying);
@@ -92,6 +93,7 @@ impl Fixture {
 
     /// Prepares what a command needs: an attachment, for all commands except ADD and STATUS.
     pub fn prepare(&self, command: &str) -> Option<Value> {
+        self.services.restore();
         let result = (!["ADD", "STATUS"].contains(&command)).then(|| self.call.add().ok_result())?;
         if let Some(staying) = &self.claims_again {
             staying.add().ok_result();

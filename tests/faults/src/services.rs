@@ -27,6 +27,11 @@ impl Services {
         self.dhcp.iter().for_each(|dhcp| dhcp.plug(container));
     }
 
+    /// Prepares their containers for the next ADD after a DEL or GC.
+    pub fn restore(&self) {
+        self.dhcp.iter().for_each(Dhcp::restore_addresses);
+    }
+
     /// Their state of all containers except the one that stays, as lines of a snapshot. firewalld's state is in the
     /// ruleset.
     pub fn changes(&self) -> String {
