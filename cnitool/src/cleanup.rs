@@ -316,10 +316,14 @@ impl Plan {
                 || host.has_running_plugin(at, options)
         };
         stale.retain(|at| !is_alive(at));
-        let (alive, delete): (Vec<_>, Vec<_>) =
-            cached.stale.iter().cloned().partition(|entry| is_alive(&entry.attach.attachment));
+        let split = |entries: &[Entry]| -> (Vec<Entry>, Vec<Entry>) {
+            entries.iter().cloned().partition(|entry| is_alive(&entry.attach.attachment))
+        };
+        let (alive, delete) = split(&cached.stale);
+        let (alive_elsewhere, stale_elsewhere) = split(&cached.stale_elsewhere);
         let is_forced = |at: &Attachment| options.force.contains(&*at.container);
-        let alive = alive.iter().chain(&cached.alive).map(|entry| entry.attach.attachment.clone());
+        let alive = [&alive[..], &alive_elsewhere, &cached.alive].concat();
+        let alive = alive.into_iter().map(|entry| entry.attach.attachment);
         let alive = alive.filter(|at| !is_forced(at));
         let kept =
             plan.kept.iter().filter_map(|(resource, _)| attachment(&resource.container, &resource.ifname));
@@ -331,7 +335,7 @@ impl Plan {
         plan.truncated = cached.truncated;
         plan.alive = cached.unwanted_alive;
         plan.stale = stale.into_iter().collect();
-        plan.stale_elsewhere = cached.stale_elsewhere;
+        plan.stale_elsewhere = stale_elsewhere;
         plan.omit_cached(network, options, settings)?;
         Ok((plan, is_settled))
     }

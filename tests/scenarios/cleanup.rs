@@ -566,6 +566,37 @@ fn gc_keeps_an_attachment_without_veth_while_a_process_is_in_a_namespace_whose_p
     assert!(leases().is_empty());
 }
 
+/// A plugin of another vendor, which receives the specification's GC.
+const RECORDER: &str = r#"request=$(cat)
+    [ -n "$CNI_COMMAND" ] || exit 1
+    [ "$CNI_COMMAND" != GC ] || echo "$request" >/run/lab/asked
+    [ "$CNI_COMMAND" != ADD ] || echo '{"cniVersion": "1.1.0"}'"#;
+
+#[test]
+fn a_plugin_of_another_vendor_learns_that_an_attachment_of_another_cache_is_valid_while_a_process_is_in_its_namespace()
+ {
+    beyond_reference!("gc");
+    let lab = Lab::new();
+    cable(&lab);
+    lab.fake_plugin("recorder", RECORDER);
+    let ipam = json!({"type": "static", "addresses": [{"address": "10.204.3.2/24"}]});
+    let plugins = json!([{"type": "recorder"}, {"type": "macvlan", "master": "cable", "ipam": ipam}]);
+    lab.configure("10-net.conflist", &network("1.1.0", &plugins));
+    let tool = lab.cnitool();
+    let pod = lab.container("pod");
+    tool.says("add net pod --container-id unknown --cache-dir /var/lib/cni/other");
+    let process = sleeper(&lab, "pod");
+    pod.vanish();
+    let valid = || {
+        tool.says("gc net --force recorder");
+        let asked: Value = serde_json::from_slice(&fs::read("/run/lab/asked").unwrap()).unwrap();
+        asked["cni.dev/valid-attachments"].clone()
+    };
+    assert_eq!(valid(), json!([{"containerID": "unknown", "ifname": "eth0"}]));
+    drop(process);
+    assert_eq!(valid(), json!([]));
+}
+
 #[test]
 fn a_lease_stays_if_the_addresses_of_a_namespace_cannot_be_read() {
     beyond_reference!("gc");

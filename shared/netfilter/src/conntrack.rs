@@ -132,7 +132,9 @@ fn flush(socket: &Socket, pattern: &Pattern) -> Result<(), RequestError> {
     }
 }
 
+/// Continues after a failure: the other flows need not wait for a repetition.
 fn flush_one_by_one(socket: &Socket, patterns: &[Pattern]) -> Result<(), RequestError> {
+    let mut flushed = Ok(());
     for family in Family::ALL {
         let of_family: Vec<&Pattern> = patterns.iter().filter(|pattern| pattern.family == family).collect();
         let mut get = message(IPCTNL_MSG_CT_GET, family);
@@ -156,12 +158,12 @@ fn flush_one_by_one(socket: &Socket, patterns: &[Pattern]) -> Result<(), Request
             let mut delete = message(IPCTNL_MSG_CT_DELETE, family);
             identity.iter().for_each(|(kind, value)| delete.put(*kind, value));
             match socket.request(delete, |_, _| {}) {
-                Err(refusal) if refusal.errno() != Some(Errno::ENOENT) => return Err(refusal),
+                Err(refusal) if refusal.errno() != Some(Errno::ENOENT) => flushed = flushed.and(Err(refusal)),
                 _ => {}
             }
         }
     }
-    Ok(())
+    flushed
 }
 
 #[cfg(test)]

@@ -315,7 +315,12 @@ impl Firewall {
     fn flush_all(&self, all: &[OwnedRules<'_>], outcomes: &mut [Result<bool>]) {
         let mut installed: Vec<usize> = (0..all.len()).filter(|of| outcomes[*of] == Ok(true)).collect();
         installed.retain(|of| all[*of].1.kind().properties.maps_host_ports);
-        let ports: Vec<UdpPort> = installed.iter().flat_map(|of| all[*of].1.nftables().udp_ports()).collect();
+        let mut ports = Vec::new();
+        installed.retain(|of| {
+            let before = ports.len();
+            ports.extend(all[*of].1.nftables().udp_ports());
+            ports.len() > before
+        });
         if let Err(e) = self.flush(&ports, conntrack::flush_misdirected) {
             installed.into_iter().for_each(|of| outcomes[of] = Err(e.clone()));
         }

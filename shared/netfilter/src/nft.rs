@@ -155,8 +155,12 @@ impl Nft {
             retry(&self.socket, owner, "open the host's firewall to", open)?;
         }
         change.warn_of_takeovers();
-        let warned = change.warn_of_preceding_rules();
-        warned.map_err(|r| failure("install", owner, "read the rules of other attachments", r))
+        // The rules are installed: without the warning, they work as well.
+        if let Err(refusal) = change.warn_of_preceding_rules() {
+            let e = Error::from(refusal.during("nf_tables:", "read other attachments' rules"));
+            cni::warn(&format!("{owner}: host ports were not compared with rules that precede them: {e}"));
+        }
+        Ok(())
     }
 
     /// Other programs' base chains that drop forwarded packets, as arguments of `nft list chain`.

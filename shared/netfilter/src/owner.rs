@@ -32,6 +32,14 @@ impl Owner {
         }
     }
 
+    /// The owner with this label. None: the text is another program's, or the label contains a shortened name.
+    pub(crate) fn of_label(label: &str) -> Option<Self> {
+        let names: Vec<String> = label.split('/').map(str::to_owned).collect();
+        let [network, container, ifname] = names.try_into().ok()?;
+        let owner = Self { network, container, ifname };
+        (owner.label() == label && !label.contains('~')).then_some(owner)
+    }
+
     pub(crate) fn network(&self) -> &str {
         &self.network
     }

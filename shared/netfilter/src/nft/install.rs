@@ -147,8 +147,8 @@ impl<'a> Installation<'a> {
             return Ok(());
         }
         let view = View::new(self.socket, kind, 1);
-        for key in RecordKey::find(self.socket, kind, |label| label != own && others.contains(label))? {
-            let older = Installed::read(&view, key)?;
+        for older in others.iter().filter(|label| *label != own).filter_map(|label| Owner::of_label(label)) {
+            let older = Installed::read(&view, RecordKey::of(&older, kind))?;
             let preceding = || older.records.iter().filter(|r| r.chain.is_some()).filter_map(|r| r.redirects);
             let is_hidden = |record: &&Record| {
                 record.redirects.is_some_and(|own| preceding().any(|it| it.includes(&own)))
