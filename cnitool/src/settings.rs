@@ -78,7 +78,9 @@ impl Settings {
             let known = self.runtime.results().list()?;
             let cached = known.iter().find(|entry| entry.network.as_str() == name);
             let network = cached.and_then(|entry| entry.network().ok()).ok_or(missing)?;
-            let invalid = self.conf.load()?.into_iter().filter_map(|file| file.network.err());
+            // The error of an unreadable directory would only explain the warning.
+            let files = self.conf.load().unwrap_or_default();
+            let invalid = files.into_iter().filter_map(|file| file.network.err());
             let invalid: Vec<String> = invalid.map(|error| error.to_string()).collect();
             // An invalid file may be this network's.
             let why = if invalid.is_empty() { String::new() } else { format!(" ({})", invalid.join("; ")) };
@@ -127,9 +129,12 @@ fn container_id(netns: &Path) -> String {
 }
 
 /// The path of a namespace. A name without a slash is a name of `ip netns list`, also if the namespace was deleted, so
-/// that DEL has the container id of the ADD.
+/// that DEL has the container id of the ADD. If no such namespace exists, the name may be that of one in the working
+/// directory, as for the reference's cnitool.
 fn netns_path(text: &str) -> PathBuf {
-    if text.contains('/') { absolute(Path::new(text)) } else { Path::new(NETNS_DIR).join(text) }
+    let (named, here) = (Path::new(NETNS_DIR).join(text), absolute(Path::new(text)));
+    let is_here = text.contains('/') || !runtime::is_namespace(&named) && runtime::is_namespace(&here);
+    if is_here { here } else { named }
 }
 
 /// Makes a path absolute, and removes `.` and `..`.

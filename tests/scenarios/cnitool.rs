@@ -1250,6 +1250,11 @@ fn a_name_is_below_run_netns_also_after_the_namespace_was_deleted_and_despite_a_
     let deleted = tool.run("del net web");
     assert!(deleted.succeeded() && deleted.stderr.is_empty(), "{deleted:#?}");
     assert!(leases().is_empty());
+    // The reference's cnitool takes a namespace in the working directory, so scripts may have one.
+    let pod = lab.container("db");
+    lab.host().sh(&format!("cd {}; touch mine; mount --bind /run/netns/db mine", here.display()));
+    tool.says("add net mine");
+    assert!(pod.link("eth0").is_some());
 }
 
 #[test]

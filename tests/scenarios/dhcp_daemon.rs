@@ -108,7 +108,7 @@ fn a_misspelled_command_is_an_error_with_the_usage() {
     assert_eq!((exit, out), (Some(2), String::new()));
     assert!(said.contains("\"deamon\"") && said.ends_with(&usage), "{said}");
     // Runtimes parse the release in this line.
-    for arguments in [&[][..], &["--version"]] {
+    for arguments in [&[][..], &["--version"], &["-v"]] {
         let (exit, _, said) = run(arguments);
         assert!(exit == Some(0) && said.starts_with("CNI dhcp plugin v"), "{said}");
     }

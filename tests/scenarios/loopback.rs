@@ -51,6 +51,7 @@ fn plugins_that_need_no_cni_args_ignore_malformed_and_unknown_ones() {
         let script = format!("[ $CNI_COMMAND != ADD ] || echo '{result}'");
         REFUSING.iter().for_each(|delegate| fixture.lab().fake_plugin(delegate, &script));
         for args in ["none", "COLOUR=red", ";;", "=", "IgnoreUnknown=maybe"] {
+            fixture.prepare("ADD");
             let call = fixture.call("ADD", None).args(args);
             let result = call.add().ok_result();
             call.check(&result).ok();

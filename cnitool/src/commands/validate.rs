@@ -116,11 +116,12 @@ impl<'a> Judged<'a> {
     }
 }
 
-/// Reads a file as [`Network::from_file`] does, or a stream: `-`, or a process substitution of a shell in /dev/fd.
+/// Reads a file as [`Network::from_file`] does, or a stream: `-`, or a process substitution of a shell: bash
+/// names it in /dev/fd, zsh in /proc/self/fd.
 fn read(file: &Path) -> io::Result<Vec<u8>> {
     let bytes = match file {
         _ if file == Path::new("-") => read_stream(io::stdin())?,
-        _ if file.starts_with("/dev") => read_stream(File::open(file)?)?,
+        _ if file.starts_with("/dev") || file.starts_with("/proc/self/fd") => read_stream(File::open(file)?)?,
         _ => system::file::read(file, MAX_BYTES)?,
     };
     if has_few_values(&bytes) {

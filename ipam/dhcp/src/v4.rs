@@ -289,7 +289,8 @@ impl lease_client::LeaseClient for LeaseClient {
             Ok(()) => format!("released {from} to {server}"),
             Err(e) => format!("cannot release {from}, so {server} keeps it until the lease ends: {e}"),
         };
-        let addresses = [attachment.on_link, self.address()];
+        let leased = self.address().filter(|address| Some(*address) != attachment.on_link);
+        let addresses = [attachment.on_link, leased];
         let again = (!found.link.up).then(|| (Time::now() + AGAIN_AFTER, broadcast, message));
         Ok((line, Some(Box::new(Leaving { link, again, location: found.location()?, addresses }))))
     }

@@ -26,7 +26,11 @@ pub fn checked(call: &Check<Conf>) -> Option<Check<Conf>> {
     let attachment = renamed(&call.attachment, id).ok()?;
     let made = |name: &IfName| call.prev_result.container_interface(name).is_some();
     let has_vlan_name = match &parent.name {
-        Some(master) => master.as_str() == call.attachment.ifname.as_str(),
+        Some(master) => {
+            // The master may be given by an alternative name, which no result contains.
+            let is_alternative = || call.prev_result.container_interface(master.as_str()).is_none();
+            master.as_str() == call.attachment.ifname.as_str() || made(&attachment.ifname) && is_alternative()
+        }
         None => made(&attachment.ifname),
     };
     (parent.in_container && has_vlan_name).then(|| Check { attachment, ..call.clone() })

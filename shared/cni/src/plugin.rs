@@ -171,17 +171,16 @@ pub(crate) fn failed(error: &Error, version: Version, print: Print<'_>) -> ExitC
 /// Without `CNI_COMMAND`. A misspelled command line of a plugin that has some fails: it may be in a systemd unit.
 #[expect(clippy::print_stderr, clippy::print_stdout, reason = "a person started the plugin at a terminal")]
 fn about<P: Plugin>(arguments: &[OsString]) -> ExitCode {
-    let argument = arguments.first().filter(|argument| !P::USAGE.is_empty() && *argument != "--version");
-    let Some(argument) = argument else {
-        eprint!("{}", version_text(P::NAME));
-        return ExitCode::SUCCESS;
-    };
-    if ["-h", "-help", "--help"].iter().any(|help| argument == help) {
-        print!("{}", P::USAGE);
-        return ExitCode::SUCCESS;
+    match arguments.first().filter(|_| !P::USAGE.is_empty()) {
+        Some(help) if ["-h", "-help", "--help"].iter().any(|one| help == one) => print!("{}", P::USAGE),
+        Some(word) if !word.as_encoded_bytes().starts_with(b"-") => {
+            eprint!("{}: unknown argument {word:?}\n{}", P::NAME, P::USAGE);
+            return ExitCode::from(2);
+        }
+        // As the reference, whatever the flags are.
+        _ => eprint!("{}", version_text(P::NAME)),
     }
-    eprint!("{}: unknown argument {argument:?}\n{}", P::NAME, P::USAGE);
-    ExitCode::from(2)
+    ExitCode::SUCCESS
 }
 
 /// The text that a plugin prints if it is started without `CNI_COMMAND`. Nomad, nerdctl and others parse the release in the first line.

@@ -15,7 +15,7 @@ use crate::location::InterfaceError;
 use crate::log::{log, log_line};
 use crate::managed_lease::{ManagedLease, Outcome, Waiter};
 use crate::offline::MOST_MESSAGES;
-use crate::record::{Location, Record};
+use crate::record::{LeasedAttachment, Location, Record};
 
 impl Daemon {
     /// Takes over the leases on disk. A lease whose interface has been deleted is dropped.
@@ -106,6 +106,7 @@ impl Daemon {
         let waiter = std::mem::replace(&mut lease.waiter, Waiter::Nobody);
         let Waiter::Connection(number) = waiter else { return self.release_unused(lease) };
         let json = result.to_json(Version::LATEST).and_then(|json| Ok(serde_json::from_str(&json)?));
+        self.drop_other_containers(&lease.attachment);
         self.leases.insert(lease.key.clone(), lease);
         self.answer(number, &json);
     }
@@ -145,13 +146,15 @@ impl Daemon {
         lease.earlier.take().filter(|earlier| earlier.is_live_at(location))
     }
 
-    /// Drops the leases of other containers on a link. An ADD on the link shows that the runtime deleted these
+    /// Drops the leases of other containers on a link. A successful ADD on the link shows that the runtime deleted these
     /// containers without a DEL. If the leases stayed, the daemon would put their addresses on the new container's link.
-    pub(super) fn drop_other_containers(&mut self, container: &str, location: &Location) {
+    fn drop_other_containers(&mut self, attachment: &LeasedAttachment) {
+        let container = &attachment.container_id;
         let is_stale = |lease: &ManagedLease| {
             lease.waiter == Waiter::Nobody
-                && lease.attachment.container_id != container
-                && lease.attachment.location.is_same_link(location)
+                && !lease.attachment.releasing
+                && lease.attachment.container_id != *container
+                && lease.attachment.location.is_same_link(&attachment.location)
         };
         let stale: Vec<Key> =
             self.leases.iter().filter(|(_, lease)| is_stale(lease)).map(|(key, _)| key.clone()).collect();

@@ -105,7 +105,6 @@ impl Daemon {
         // A GC that is still running must not release the new lease.
         self.pending_answers.iter_mut().for_each(|pending| pending.stale.retain(|stale| *stale != key));
         let earlier = self.supersede(&key, &location);
-        self.drop_other_containers(&request.container_id, &location);
         let attachment =
             LeasedAttachment::new(&request.network, &request.container_id, &request.if_name, location);
         let mut lease = ManagedLease::acquire(
