@@ -946,10 +946,11 @@ fn an_add_warns_of_another_networks_container_with_the_same_address() {
     lab.configure("10-one.conflist", &with_ports("one", "br0", "10.1.2.0/24"));
     lab.configure("20-two.conflist", &with_ports("two", "br0", "10.1.2.0/24"));
     let tool = lab.cnitool();
-    assert_eq!(tool.run("add one a --container-id a").stderr, "");
-    let second = tool.run("add two b --container-id b");
+    assert_eq!(tool.run("add one a --container-id a -p 8080:80").stderr, "");
+    let second = tool.run("add two b --container-id b -p 9090:80");
     let words = "one/a/eth0, on another network, has the same address (masquerade 10.1.2.2/24)";
     assert!(second.succeeded() && second.stderr.contains(words), "{second:#?}");
+    assert!(!second.stderr.contains("host port taken over"), "{second:#?}");
     // Stale resources of the network's own containers are not a finding.
     fs::remove_dir_all("/var/lib/cni/networks/two").unwrap();
     let third = tool.run("add two c --container-id c");

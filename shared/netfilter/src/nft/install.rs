@@ -215,14 +215,13 @@ impl<'a> Installation<'a> {
                         .iter()
                         .any(|own| own.key == element.key && own.set.name == element.set.name)
                 };
-                let record = self
-                    .rules
-                    .records
-                    .iter()
-                    .find(contains_element)
-                    .map(Record::to_string)
-                    .unwrap_or_default();
-                self.taken.borrow_mut().insert((record, holder.clone()));
+                let record = self.rules.records.iter().find(contains_element);
+                // A host port is taken over, not the address that it leads to.
+                let is_host_port = record.is_some_and(|record| record.redirects.is_some());
+                if is_host_port || !kind.properties.maps_host_ports {
+                    let record = record.map(Record::to_string).unwrap_or_default();
+                    self.taken.borrow_mut().insert((record, holder.clone()));
+                }
             }
             let mut queue = WaitingAttachments::read(&view, element)?;
             queue.remove(label);
