@@ -42,7 +42,7 @@ pub use link::{
     IpvlanFlag, IpvlanMode, Link, LinkChange, LinkKind, MacvlanMode, NewLink, OperState, Peer, Target,
     TunKind, VlanProtocol,
 };
-pub use mac::{HardwareAddress, Mac};
+pub use mac::{HardwareAddress, Mac, parse_hardware_address};
 pub use packet::PacketSocket;
 pub use route::{NextHop, RawAttributes, Route, RouteFilter, in_order_of_restoring};
 pub use rule::Rule;

@@ -51,14 +51,14 @@ impl FromStr for Mac {
 
     /// Parses six bytes: `02:42:ac:11:00:02`, `02-42-ac-11-00-02` or `0242.ac11.0002`.
     fn from_str(text: &str) -> Result<Self, String> {
-        let bytes = parse_bytes(text).and_then(|bytes| bytes.try_into().ok());
+        let bytes = parse_hardware_address(text).and_then(|bytes| bytes.try_into().ok());
         bytes.map(Self).ok_or_else(|| format!("{text:?} is not a MAC address such as 02:42:ac:11:00:02"))
     }
 }
 
-/// Parses bytes in the notations of Go's `net.ParseMAC`, which the reference uses: groups of two hexadecimal digits, separated by `:` or
-/// `-`, or groups of four, separated by `.`.
-fn parse_bytes(text: &str) -> Option<Vec<u8>> {
+/// Parses a hardware address of any length in the notations of Go's `net.ParseMAC`, which the reference uses: groups of two hexadecimal
+/// digits, separated by `:` or `-`, or groups of four, separated by `.`.
+pub fn parse_hardware_address(text: &str) -> Option<Vec<u8>> {
     let (separator, length) = match text.find(['.', '-']).map(|at| text.as_bytes()[at]) {
         Some(b'.') => ('.', 4),
         Some(_) => ('-', 2),
@@ -85,7 +85,7 @@ pub struct HardwareAddress(Vec<u8>);
 impl HardwareAddress {
     /// Parses an IP over InfiniBand address: twenty bytes, in the notations of a [`Mac`].
     pub fn infiniband(text: &str) -> Option<Self> {
-        parse_bytes(text).map(Self).filter(|address| address.0.len() == INFINIBAND)
+        parse_hardware_address(text).map(Self).filter(|address| address.0.len() == INFINIBAND)
     }
 
     pub(crate) fn read(value: &[u8]) -> Option<Self> {

@@ -37,13 +37,5 @@ pub fn read(takes: Type, text: &str) -> Result<(), String> {
 
 /// A MAC address of 6 bytes (Ethernet), or of 8 or 20 bytes (InfiniBand). The reference accepts the same lengths and notations.
 fn is_mac(text: &str) -> bool {
-    let (separator, length) = match text {
-        dotted if dotted.contains('.') => ('.', 4),
-        dashed if dashed.contains('-') => ('-', 2),
-        _ => (':', 2),
-    };
-    let groups: Vec<&str> = text.split(separator).collect();
-    let is_group =
-        |group: &&str| group.len() == length && group.bytes().all(|digit| digit.is_ascii_hexdigit());
-    matches!(groups.len() * length / 2, 6 | 8 | 20) && groups.iter().all(is_group)
+    netlink::parse_hardware_address(text).is_some_and(|bytes| matches!(bytes.len(), 6 | 8 | 20))
 }
