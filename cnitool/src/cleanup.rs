@@ -187,16 +187,11 @@ impl Plan {
     /// since the plan was made. Their resources move from `removed` to `kept`. `not_deleted` are the attachments in
     /// `kept` whose DEL was not completed. They are removed from `delete`.
     pub fn keep(&mut self, kept: &Attachments, not_deleted: &Attachments) {
-        let is_kept = |container: &str, ifname: &str| match ifname {
-            "" => kept.has_container(container),
-            ifname => kept.contains(container, ifname),
-        };
         self.delete.retain(|entry| {
             let at = &entry.attach.attachment;
             !not_deleted.contains(&at.container, &at.ifname)
         });
-        let resources =
-            self.removed.extract_if(.., |resource| is_kept(&resource.container, &resource.ifname));
+        let resources = self.removed.extract_if(.., |resource| resource.is_of(kept));
         self.kept.extend(resources.map(|resource| (resource, KeepReason::Changed)));
     }
 

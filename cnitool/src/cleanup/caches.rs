@@ -116,10 +116,7 @@ impl CachedAttachments {
     }
 
     pub fn is_shown(&self, container: &str, ifname: &str) -> bool {
-        match ifname {
-            "" => self.shown.has_container(container),
-            ifname => self.shown.contains(container, ifname),
-        }
+        self.shown.includes(container, ifname)
     }
 
     pub fn is_alive(&self, container: &str, ifname: &str) -> bool {
@@ -131,10 +128,7 @@ impl CachedAttachments {
     }
 
     pub fn is_unwanted(&self, container: &str, ifname: &str) -> bool {
-        match ifname {
-            "" => self.unwanted.has_container(container),
-            ifname => self.unwanted.contains(container, ifname),
-        }
+        self.unwanted.includes(container, ifname)
     }
 
     pub fn is_unreadable(&self, container: &str, ifname: &str) -> bool {

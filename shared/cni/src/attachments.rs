@@ -26,6 +26,11 @@ impl Attachments {
         self.0.binary_search_by(|at| (*at.container).cmp(container)).is_ok()
     }
 
+    /// Whether it contains an interface of a container. An empty name means any interface, as in a [`crate::Resource`].
+    pub fn includes(&self, container: &str, ifname: &str) -> bool {
+        if ifname.is_empty() { self.has_container(container) } else { self.contains(container, ifname) }
+    }
+
     /// All attachments.
     pub fn iter(&self) -> std::slice::Iter<'_, Attachment> {
         self.0.iter()
@@ -72,5 +77,7 @@ mod tests {
         }
         assert!(["a", "ab", "b"].iter().all(|container| all.has_container(container)));
         assert!(!all.has_container("c") && !Attachments::default().has_container("a"));
+        assert!(all.includes("a", "") && !all.includes("c", "") && !all.includes("", ""));
+        assert!(all.iter().all(|at| all.includes(&at.container, &at.ifname)) && !all.includes("a", "other"));
     }
 }

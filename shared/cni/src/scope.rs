@@ -59,10 +59,7 @@ impl Resource {
 
     /// Whether it belongs to one of these attachments.
     pub fn is_of(&self, attachments: &Attachments) -> bool {
-        match self.ifname.as_str() {
-            "" => !self.container.is_empty() && attachments.has_container(&self.container),
-            ifname => attachments.contains(&self.container, ifname),
-        }
+        attachments.includes(&self.container, &self.ifname)
     }
 }
 
