@@ -43,9 +43,9 @@ const OTHERS: [&str; 2] = [
     "FORWARD -m comment --comment not-of-ferrule:others -j OTHERS",
 ];
 
-/// Everything of Ferrule on the host.
+/// Everything of Ferrule on the host, and the chains that both suites use.
 fn of_ours(lab: &Lab) -> String {
-    let rules = "nft list ruleset | grep -i ferrule | grep -v OTHERS || :";
+    let rules = "(nft list ruleset; iptables-legacy-save) | grep -i -E 'ferrule|CNI-' | grep -v OTHERS || :";
     lab.host().sh(&format!("{rules}; ls /run/ferrule/localnet 2>/dev/null || :"))
 }
 
@@ -57,6 +57,9 @@ fn the_commands_on_the_page_remove_the_rules_that_the_references_del_leaves() {
             let lab = Lab::new();
             let pod = lab.container("pod");
             lab.host().sh("nft add table inet others; iptables -N OTHERS");
+            // With nftables, the plugin firewall also opens legacy tables that drop packets.
+            let has_legacy =
+                lab.host().try_exec(&["iptables-legacy", "-P", "FORWARD", "DROP"]).status.success();
             for rule in OTHERS {
                 lab.host().sh(&format!("iptables -A {rule}"));
             }
@@ -74,6 +77,8 @@ fn the_commands_on_the_page_remove_the_rules_that_the_references_del_leaves() {
             }
             assert!(pod.link("eth0").is_none() && leases().is_empty(), "{release} removes link and leases");
             assert!(!of_ours(&lab).is_empty(), "{release} knows rules of {backend}: the page can say so");
+            let opened = lab.host().sh("iptables-legacy-save").contains("CNI-FORWARD");
+            assert_eq!(opened, has_legacy && backend == "nftables", "{release}, {backend}");
             lab.host().sh(&clean_up());
             assert_eq!(of_ours(&lab), "", "{release}, {backend}");
             assert_eq!(lab.host().sysctl("ipv4/conf/br0/route_localnet"), "0", "{release}, {backend}");
