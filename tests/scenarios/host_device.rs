@@ -401,6 +401,56 @@ fn a_device_returns_even_if_its_record_cannot_be_read() {
 }
 
 #[test]
+fn a_loopback_interface_is_refused_and_the_containers_own_stays_up() {
+    beyond_reference!("rollback");
+    let lab = Lab::new();
+    let pod = lab.container("pod");
+    pod.sh("ip link set lo up");
+    let call = bare(&lab, &pod).config(json!({"device": "lo"}));
+    let before = lab.snapshot();
+    call.add().refused(7, "device lo: a loopback interface cannot be moved to another namespace");
+    lab.snapshot().assert_same(&before);
+    call.del().ok();
+    lab.snapshot().assert_same(&before);
+}
+
+#[test]
+fn del_removes_the_record_of_a_loopback_interface_that_an_earlier_version_could_not_move() {
+    beyond_reference!("rollback");
+    let lab = Lab::new();
+    let pod = lab.container("pod");
+    let call = bare(&lab, &pod).config(json!({"device": "lo"}));
+    let record = json!({"device": "lo", "up": true, "mac": "00:00:00:00:00:00", "network": "net", "netns": pod.path()});
+    let without_record = call.clone().ifname("lo");
+    for (del, has_record) in
+        [(&call, true), (&call.clone().env("CNI_NETNS", ""), true), (&without_record, false)]
+    {
+        fs::create_dir_all("/run/cni/host-device").unwrap();
+        if has_record {
+            fs::write(RECORD, record.to_string()).unwrap();
+        }
+        pod.sh("ip link set lo down alias lo");
+        del.del().ok();
+        assert!(alias(&pod, "lo") == "lo" && !fs::exists(RECORD).unwrap(), "{del:?}");
+    }
+}
+
+#[test]
+fn a_device_that_the_kernel_does_not_move_is_not_looked_for_in_the_container() {
+    beyond_reference!("rollback");
+    let lab = Lab::new();
+    let pod = lab.container("pod");
+    let call = bare(&lab, &pod).config(json!({"device": "br7"}));
+    lab.host().sh("ip link add br7 type bridge");
+    pod.sh("ip link add own type bridge; ip link set own up alias br7");
+    let before = lab.snapshot();
+    call.add().refused(7, "the kernel cannot move a bridge");
+    lab.snapshot().assert_same(&before);
+    call.del().ok();
+    lab.snapshot().assert_same(&before);
+}
+
+#[test]
 fn its_name_may_exist_in_the_container() {
     beyond_reference!("way-home");
     let lab = Lab::new();

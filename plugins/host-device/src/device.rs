@@ -18,7 +18,7 @@ impl Selector {
     /// first.
     ///
     /// # Errors
-    /// Code 7 if it does not exist, or if several interfaces match.
+    /// Code 7 if it does not exist, if several interfaces match, or if it is a loopback interface.
     pub fn find(&self, host: &Namespace, ifname: &IfName) -> Result<Link> {
         let pending = |link: &Link| -> Result<Option<Record>> {
             Ok(record::of_device(link)?.or_else(|| self.returned(link, Some(ifname))))
@@ -36,6 +36,12 @@ impl Selector {
             Error::config(format!("{self}: no such interface is in the host's namespace"))
                 .detail("it may be in another container: run DEL of that container to move it back")
         })?;
+        if link.loopback {
+            return Err(Error::config(format!(
+                "{self}: a loopback interface cannot be moved to another namespace"
+            ))
+            .detail("select another device of the host"));
+        }
         let Some(record) = pending(&link)? else { return Ok(link) };
         record.restore(host, &link)?;
         let link = host.nl.link_by_index(link.index)?.unwrap_or(link);
@@ -104,7 +110,8 @@ impl Selector {
             matches!(&self.by, By::Name(name) if link.alt_names.iter().any(|alt| *alt == **name));
         let by_bus = matches!(self.by, By::Directory(_)) && link.bus_address.is_empty();
         let has_name_as_alias = IfName::parse(&link.alias).is_ok();
-        self.is_of(link) || by_alt_name || by_bus && link.kind.is_none() && has_name_as_alias
+        !link.loopback
+            && (self.is_of(link) || by_alt_name || by_bus && link.kind.is_none() && has_name_as_alias)
     }
 
     /// Like [`Selector::is_of`], for an interface on the host. If the kernel does not report its bus address, sysfs does.

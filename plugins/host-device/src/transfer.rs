@@ -55,7 +55,12 @@ impl Record {
         }
         // The kernel may still be moving a physical device from a destroyed namespace. GC or the next ADD finds it.
         let never_comes = sandbox.is_some() || self.is_virtual();
-        Ok(never_comes || host.nl.link(&self.device)?.is_some_and(|link| self.matches_link(&link)))
+        Ok(never_comes || self.is_on_host(host)?)
+    }
+
+    /// Whether the host has the device under its name.
+    fn is_on_host(&self, host: &Namespace) -> Result<bool> {
+        Ok(host.nl.link(&self.device)?.is_some_and(|link| self.matches_link(&link)))
     }
 
     /// Moves the device out of the container, if it is in it. Its alias stays, so that the caller can restore its state.
@@ -66,9 +71,15 @@ impl Record {
         let Some(sandbox) = sandbox else { return Ok(()) };
         // The container may have renamed it or removed its alias.
         let marks = |link: &Link| (link.alias == self.device, self.matches_link(link));
-        let links = sandbox.nl.links()?;
-        let found = links.iter().filter(|link| marks(link) != (false, false)).max_by_key(|link| marks(link));
-        found.map_or(Ok(()), |link| self.move_out(sandbox, link, host))
+        // Earlier versions took the container's loopback interface for the host's.
+        let links = sandbox.nl.links()?.into_iter().filter(|link| !link.loopback);
+        let found = links.filter(|link| marks(link) != (false, false)).max_by_key(|link| marks(link));
+        let Some(link) = found else { return Ok(()) };
+        // If the kernel has refused the move, or ADD was killed before it, a device with one mark is the container's own.
+        if marks(&link) != (true, true) && self.is_on_host(host)? {
+            return Ok(());
+        }
+        self.move_out(sandbox, &link, host)
     }
 
     /// Moves the device out of the container. It gets its name back before, so that udev on the host sees no other name.

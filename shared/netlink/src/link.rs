@@ -39,6 +39,8 @@ pub struct Link {
     pub mtu: u32,
     /// Administratively up.
     pub up: bool,
+    /// Whether it is its namespace's loopback interface (IFF_LOOPBACK).
+    pub loopback: bool,
     /// Whether promiscuous mode was requested (IFF_PROMISC).
     pub promisc: bool,
     /// Whether all multicast was requested (IFF_ALLMULTI).
@@ -91,6 +93,7 @@ impl Link {
         let mut link = Self {
             index: read_u32(payload.get(4..)?)?,
             up: flags & IFF_UP != 0,
+            loopback: flags & IFF_LOOPBACK != 0,
             promisc: flags & IFF_PROMISC != 0,
             allmulti: flags & IFF_ALLMULTI != 0,
             ..Self::default()

@@ -72,6 +72,7 @@ pub const USER_HZ: u32 = 100;
 
 // if.h
 pub const IFF_UP: u32 = 0x1;
+pub const IFF_LOOPBACK: u32 = 0x8;
 pub const IFF_PROMISC: u32 = 0x100;
 pub const IFF_ALLMULTI: u32 = 0x200;
 
