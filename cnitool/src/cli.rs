@@ -89,7 +89,7 @@ pub struct Common {
     #[arg(long, global = true, value_name = "DIR")]
     pub cache_dir: Option<PathBuf>,
     /// Seconds that one run of one plugin may take; then cnitool kills it
-    #[arg(long, global = true, default_value_t = 120, value_name = "SECONDS",
+    #[arg(long, global = true, default_value_t = runtime::DEFAULT_TIMEOUT.as_secs(), value_name = "SECONDS",
         value_parser = clap::value_parser!(u64).range(1..=86400))]
     pub timeout: u64,
     /// Output format [default: tables; `add` prints JSON unless on a terminal]

@@ -40,6 +40,7 @@ impl Settings {
             timeout: Duration::from_secs(common.timeout),
             // Ctrl-C also ends the running plugin.
             group: !stdin().is_terminal(),
+            late_advice: "allow more seconds with --timeout",
             ..Processes::default()
         };
         let cache = common.cache_dir.as_ref().map_or_else(Cache::default, Cache::new);
@@ -152,7 +153,16 @@ fn absolute(path: &Path) -> PathBuf {
 
 #[cfg(test)]
 mod tests {
+    use clap::Parser;
+
     use super::*;
+
+    #[test]
+    fn by_default_an_add_of_dhcp_without_a_server_reports_its_own_error() {
+        let cli = crate::cli::Cli::parse_from(["cnitool", "status", "net"]);
+        let slowest = dhcp_client::Timing::default().resend_timeout.as_secs();
+        assert!(cli.common.timeout >= slowest + 30, "{}", cli.common.timeout);
+    }
 
     #[test]
     fn the_container_id_is_the_same_as_that_of_the_references_cnitool() {

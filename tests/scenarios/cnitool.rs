@@ -390,6 +390,7 @@ fn an_add_that_fails_is_rolled_back_and_one_that_hangs_is_killed() {
         let hung = tool.run(&format!("--timeout {seconds} add net pod"));
         let words = format!("did not finish within {seconds}s and was killed");
         assert!(hung.stderr.contains(&words), "{hung:#?}");
+        assert!(hung.stderr.contains("allow more seconds with --timeout"), "{hung:#?}");
         hangs.exists() && leases().is_empty()
     };
     // The other plugins have the same time. If that was not enough for them, try a longer one.

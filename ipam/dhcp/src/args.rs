@@ -5,6 +5,8 @@ use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
+use dhcp_client::Timing;
+
 /// Default path of the daemon's socket.
 pub const SOCKET: &str = "/run/cni/dhcp.sock";
 
@@ -31,13 +33,14 @@ pub struct Args {
 
 impl Default for Args {
     fn default() -> Self {
+        let Timing { timeout, resend_max, resend_timeout } = Timing::default();
         Self {
             socket: SOCKET.into(),
             host_prefix: PathBuf::new(),
             pid_file: None,
-            timeout: Duration::from_secs(10),
-            resend_max: Duration::from_secs(62),
-            resend_timeout: Duration::from_secs(208),
+            timeout,
+            resend_max,
+            resend_timeout,
             broadcast: false,
             adopt: false,
         }

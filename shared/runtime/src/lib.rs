@@ -59,7 +59,7 @@ pub use error::{Error, Failure, Result};
 pub use exec::{Exec, Invocation, Output};
 pub use gc::{GcPlan, Valid, is_namespace};
 pub use pod::{Attached, NetworkRequest, Pod, Pods};
-pub use process::{Processes, Stderr};
+pub use process::{DEFAULT_TIMEOUT, Processes, Stderr};
 pub use repair::Repaired;
 pub use run::Runtime;
 pub use watch::{Current, Networks, Watcher};

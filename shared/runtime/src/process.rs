@@ -5,9 +5,13 @@ use std::time::Duration;
 
 use cni::exec::{failure, unfinished};
 use cni::json;
-use system::child::{self, Limits};
+use system::child::{self, IoStop, Limits};
 
 use crate::{Exec, Invocation, Output};
+
+/// Default timeout of a plugin. Longer than the slowest ADD that still ends by itself: without a DHCP server, dhcp's ADD fails after 208 s
+/// (`-resendtimeout` of its daemon), and its error names the cause.
+pub const DEFAULT_TIMEOUT: Duration = Duration::from_secs(240);
 
 /// Destination of a plugin's log.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -22,18 +26,20 @@ pub enum Stderr {
 /// Runs plugins as child processes, and kills them after a timeout.
 #[derive(Clone, Debug)]
 pub struct Processes {
-    /// Timeout of a plugin. Default: 2 minutes, like the kubelet's for its runtime.
+    /// Timeout of a plugin. Default: [`DEFAULT_TIMEOUT`].
     pub timeout: Duration,
     /// Destination of the plugin's log.
     pub stderr: Stderr,
     /// Whether each plugin has its own process group, which is killed with the plugin's children after the timeout. Default: true.
     /// Otherwise Ctrl-C on this process's terminal also ends the plugin.
     pub group: bool,
+    /// What the user can do about a plugin that was killed after the timeout, for the details of the error. Default: empty.
+    pub late_advice: &'static str,
 }
 
 impl Default for Processes {
     fn default() -> Self {
-        Self { timeout: Duration::from_secs(120), stderr: Stderr::default(), group: true }
+        Self { timeout: DEFAULT_TIMEOUT, stderr: Stderr::default(), group: true, late_advice: "" }
     }
 }
 
@@ -43,7 +49,8 @@ impl Exec for Processes {
         let limits = Limits { bytes: json::MAX_BYTES, time: Some(time), group: self.group };
         let outcome =
             child::run(&mut self.command(invocation), invocation.stdin, limits).map_err(|stopped| {
-                unfinished(&stopped, invocation.command, limits).detail(quote(&stopped.log))
+                let advice = if matches!(stopped.why, IoStop::Late) { self.late_advice } else { "" };
+                unfinished(&stopped, invocation.command, limits).detail(advice).detail(quote(&stopped.log))
             })?;
         if outcome.status.success() {
             return Ok(Output { stdout: outcome.out, stderr: outcome.log });

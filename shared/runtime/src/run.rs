@@ -70,7 +70,7 @@ impl Runtime {
     }
 
     /// Sets the timeout for one run of a plugin, after which the [`Exec`] kills the plugin ([`Processes::group`]: with its children). Default:
-    /// [`Processes::timeout`], 2 minutes.
+    /// [`Processes::timeout`].
     #[must_use]
     pub fn timeout(mut self, timeout: Duration) -> Self {
         self.timeout = Some(timeout);
