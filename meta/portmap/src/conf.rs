@@ -111,6 +111,20 @@ impl Conf {
     }
 }
 
+/// Describes the mappings that have no effect, because an earlier one maps the same host port to another container port.
+pub fn repeated_mappings(ports: &HostPorts) -> impl Iterator<Item = String> {
+    ports.repeated().into_iter().map(|(place, first)| {
+        let HostPort { protocol, host_port, container_port, .. } = ports.mappings[place];
+        format!(
+            "{}: {protocol} host port {host_port} is not mapped to container port {container_port}, because {} maps it to {}; \
+             remove one of the two mappings",
+            at(place),
+            at(first),
+            ports.mappings[first].container_port
+        )
+    })
+}
+
 /// The addresses of the container's interface. A result may list loopback addresses too.
 pub fn addresses(result: &AddResult, ifname: &IfName) -> Vec<IpNetwork> {
     result.ips_of(ifname).map(|ip| ip.address).filter(|a| addr::can_be_reached(a.ip())).collect()

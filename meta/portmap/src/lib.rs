@@ -36,6 +36,7 @@ impl Plugin for Portmap {
         if let Some(ports) = call.conf.host_ports(&result, &call.attachment.ifname)? {
             let owner = Owner::new(&call.net.name, &call.attachment);
             call.conf.unreachable_mappings(&ports.addresses).iter().for_each(|text| cni::warn(text));
+            conf::repeated_mappings(&ports).for_each(|text| cni::warn(&text));
             let firewall = Firewall::open(call.conf.backend)?;
             firewall.install(&owner, &ports, undo)?;
             if let Some(guard) = localnet::guard_in_nftables(&ports, || Ok(firewall.backend_of_installed()))?

@@ -186,6 +186,35 @@ fn a_host_address_of_a_family_that_the_container_lacks_is_ignored() {
     network.check(&pod, "eth0", &result).iter().for_each(lab::Outcome::ok);
 }
 
+#[test]
+fn of_two_mappings_of_one_host_port_the_first_applies() {
+    let mappings = json!([port("tcp", 8080, 80), port("tcp", 8080, 81), port("tcp", 8080, 80)]);
+    with_each_backend(|lab, keys| {
+        let (pod, far) = (lab.container("pod"), lab.machine("far"));
+        let _servers = [80, 81].map(|port| pod.serve_tcp(&format!("port {port}"), &at("::", port)));
+        let mut with_other_rules = keys.clone();
+        with_other_rules["markMasqBit"] = json!(5);
+        for keys in [keys, &with_other_rules] {
+            let network = network(lab, keys, mappings.clone());
+            let added = network.add(&pod, "eth0");
+            let result = added.ok_result();
+            let warnings = added.stderr.matches("host port 8080 is not mapped to container port 81").count();
+            for host in HOST {
+                let answer = tcp_says(&far, &at(host, 8080));
+                assert!(answer.as_ref().is_some_and(|answer| answer.starts_with("port 80 ")), "{answer:?}");
+            }
+            // The reference has no warning, and its CHECK fails: it expects equal rules twice.
+            if !under_test().reference {
+                assert_eq!(warnings, 1, "{added:#?}");
+                network.check(&pod, "eth0", &result).iter().for_each(lab::Outcome::ok);
+            }
+            network.del(&pod, "eth0", &result).iter().for_each(lab::Outcome::ok);
+            let rules = lab.host().sh("iptables-save -t nat") + &lab.host().ruleset();
+            assert!(!rules.contains("8080"), "{rules}");
+        }
+    });
+}
+
 /// Compares with tests/scenarios/golden/NAME.txt. `UPDATE_GOLDEN=1` writes it.
 #[track_caller]
 fn golden(name: &str, text: &str) {

@@ -1,5 +1,6 @@
 //! Host ports in a configuration.
 
+use std::collections::{BTreeMap, BTreeSet};
 use std::net::{IpAddr, SocketAddr};
 use std::num::NonZeroU16;
 
@@ -33,10 +34,31 @@ impl HostPorts {
         first(Family::V4).into_iter().chain(first(Family::V6))
     }
 
-    /// Each mapping in each of its families, with its destination.
+    /// Each mapping in each of its families, with its destination. Of several mappings of one host port, only the first, as with the
+    /// reference's rules: the first one applies to all packets.
     pub(crate) fn forwards(&self) -> impl Iterator<Item = Forward> {
         self.targets()
-            .flat_map(|target| self.mappings.iter().filter_map(move |mapping| mapping.towards(target.ip())))
+            .flat_map(|target| self.towards(target.ip()))
+            .filter(Towards::is_first)
+            .map(|it| it.forward)
+    }
+
+    /// The mappings without effect, because an earlier mapping of the same host port leads to another container port: the place of each in
+    /// the list, and the place of the earlier one.
+    pub fn repeated(&self) -> BTreeSet<(usize, usize)> {
+        let all = self.targets().flat_map(|target| self.towards(target.ip()));
+        let port = |place: usize| self.mappings[place].container_port;
+        all.map(|it| (it.place, it.first)).filter(|(place, first)| port(*place) != port(*first)).collect()
+    }
+
+    /// The mappings of the family of a destination.
+    fn towards(&self, target: IpAddr) -> impl Iterator<Item = Towards> {
+        let mut first_of = BTreeMap::new();
+        self.mappings.iter().enumerate().filter_map(move |(place, mapping)| {
+            let forward = mapping.towards(target)?;
+            let port = (forward.protocol, forward.host_ip, forward.host_port);
+            Some(Towards { forward, place, first: *first_of.entry(port).or_insert(place) })
+        })
     }
 
     /// Whether the mappings need separate rules, because they cannot be in the maps.
@@ -50,6 +72,21 @@ impl HostPorts {
         self.targets()
             .filter(|target| self.forwards().any(|f| Family::from(f.to) == Family::from(*target)))
             .flat_map(move |target| masq.networks(target).into_iter().map(move |from| (target.ip(), from)))
+    }
+}
+
+/// A mapping towards a destination.
+struct Towards {
+    forward: Forward,
+    /// Its place in the list of mappings.
+    place: usize,
+    /// The place of the first mapping of the same host port.
+    first: usize,
+}
+
+impl Towards {
+    fn is_first(&self) -> bool {
+        self.place == self.first
     }
 }
 
