@@ -5,7 +5,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::thread;
 
-use lab::{Call, Lab, beyond_reference};
+use lab::{Call, Lab, Outcome, beyond_reference, under_test};
 use serde_json::{Value, json};
 
 use crate::common::{STORE, host_local, ips, leases};
@@ -159,6 +159,32 @@ fn leases_are_in_data_dir() {
     assert!(file.exists());
     ipam(&lab, "a", &conf).del().ok();
     assert!(!file.exists());
+}
+
+#[test]
+fn relative_paths_work_with_a_warning_below_the_working_directory() {
+    let lab = Lab::new();
+    lab.host().sh("mkdir /run/lab/one; echo nameserver 192.0.2.53 >/run/lab/one/r.conf");
+    let mut conf = host_local(&[&["10.0.0.0/24"]]);
+    conf["dataDir"] = json!("leases");
+    conf["resolvConf"] = json!("r.conf");
+    let there = ["sh", "-c", "cd /run/lab/one && exec \"$0\""].map(str::to_owned);
+    let call = ipam(&lab, "a", &conf).under(&there);
+    let lease = Path::new("/run/lab/one/leases/net/10.0.0.2");
+    let warns = |outcome: &Outcome| {
+        let has = |key: &str| outcome.stderr.contains(&format!("{key} is relative to"));
+        let all = has("ipam.dataDir \"leases\"") && has("ipam.resolvConf \"r.conf\"");
+        assert!(under_test().reference || all && outcome.stderr.contains("/run/lab/one"), "{outcome:#?}");
+    };
+    let added = call.add();
+    let result = added.ok_result();
+    assert!(lease.exists() && result["dns"]["nameservers"] == json!(["192.0.2.53"]), "{result}");
+    warns(&added);
+    let checked = call.check(&result);
+    checked.ok();
+    warns(&checked);
+    call.del().ok();
+    assert!(!lease.exists());
 }
 
 #[test]

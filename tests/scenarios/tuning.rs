@@ -53,12 +53,14 @@ const fn attributes() -> [fn() -> Attribute; 4] {
 
 #[test]
 fn each_attribute_is_set_and_restored() {
-    for attribute in attributes() {
+    // As the reference, tuning accepts a relative path.
+    let there = ["sh", "-c", "cd /run/lab && exec \"$0\""].map(str::to_owned);
+    for (attribute, data_dir) in attributes().into_iter().zip([None, Some("saved"), None, None]) {
         let (config, is_set) = attribute();
         let lab = Lab::new();
         let pod = wired(&lab, "eth0");
         let before = lab.snapshot();
-        let call = tuning(&lab, &pod, config.clone());
+        let call = tuning(&lab, &pod, config.clone()).under(&there).config(json!({"dataDir": data_dir}));
         let result = call.add().ok_result();
         assert!(is_set(&pod), "{config}");
         call.check(&result).ok();

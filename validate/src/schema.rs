@@ -11,7 +11,7 @@ mod pages;
 mod plugin;
 
 pub use cni::Role;
-pub use cni::schema::{Key, Type};
+pub use cni::schema::{Key, Type, relative_path};
 pub use nearest::{nearest, synonym};
 pub use network::{LIST, PLUGIN};
 pub use plugin::Plugin;

@@ -128,7 +128,7 @@ impl TryFrom<AsWritten> for Conf {
         let request = named.collect::<Result<Vec<_>>>()?;
         let required = request.iter().filter(|(_, required)| *required);
         Ok(Self {
-            socket: socket(ipam.daemon_socket_path)?,
+            socket: socket(ipam.daemon_socket_path),
             family,
             priority: ipam.priority,
             provide: provide.collect::<Result<_>>()?,
@@ -158,20 +158,13 @@ impl RawIpam {
 }
 
 /// The daemon's socket. Empty: the default path.
-fn socket(path: PathBuf) -> Result<PathBuf> {
-    match path.as_os_str().is_empty() {
-        true => Ok(SOCKET.into()),
-        false if !path.is_absolute() => {
-            Err(Error::config(format!("ipam.daemonSocketPath {} is not an absolute path", path.display())))
-        }
-        false => Ok(path),
-    }
+fn socket(path: PathBuf) -> PathBuf {
+    if path.as_os_str().is_empty() { SOCKET.into() } else { path }
 }
 
 /// The daemon's socket for DEL and GC. A malformed key is ignored.
 pub fn socket_as_written(written: &AsWritten) -> PathBuf {
-    let path: PathBuf = written.key(&["ipam", "daemonSocketPath"]).unwrap_or_default();
-    socket(path).unwrap_or_else(|_| SOCKET.into())
+    socket(written.key(&["ipam", "daemonSocketPath"]).unwrap_or_default())
 }
 
 /// Maximum length of an option's value, in bytes.
@@ -268,7 +261,6 @@ mod tests {
     #[test]
     fn invalid_values_are_named() {
         for (ipam, code, culprit) in [
-            (json!({"daemonSocketPath": "dhcp.sock"}), 7, "daemonSocketPath"),
             (json!({"daemonSocketPath": 5}), 6, "daemonSocketPath"),
             (json!({"family": "6"}), 7, "family"),
             (json!({"family": 6}), 6, "family"),
@@ -289,8 +281,15 @@ mod tests {
     }
 
     #[test]
+    fn a_relative_socket_is_accepted_as_by_the_reference() {
+        let written = AsWritten::from(json!({"ipam": {"daemonSocketPath": "dhcp.sock"}}));
+        assert_eq!(socket_as_written(&written), PathBuf::from("dhcp.sock"));
+        assert_eq!(Conf::try_from(written).unwrap().socket, PathBuf::from("dhcp.sock"));
+    }
+
+    #[test]
     fn an_invalid_socket_does_not_keep_del_from_calling_the_daemon() {
-        for socket in [json!(5), json!("dhcp.sock"), json!(""), Value::Null] {
+        for socket in [json!(5), json!(""), Value::Null] {
             let written = AsWritten::from(json!({"ipam": {"daemonSocketPath": socket}}));
             assert_eq!(socket_as_written(&written), PathBuf::from(SOCKET));
         }

@@ -21,10 +21,10 @@ const STALE_LEASE_AGE: u64 = 600;
 /// `ipam.dataDir`: contains a directory of leases for each network.
 ///
 /// # Errors
-/// Code 6 if it is not a string. Code 7 if it cannot be a path.
+/// Code 6 if it is not a string, 7 if it contains a NUL byte.
 pub fn data_dir(written: &AsWritten) -> Result<PathBuf> {
     let dir = written.member("ipam").and_then(|ipam| json::member(ipam, "dataDir"));
-    json::directory(dir, "ipam.dataDir", DATA_DIR)
+    json::path(dir, "ipam.dataDir", DATA_DIR)
 }
 
 /// `dataDir` for DEL and GC. An invalid value is logged, and the default is used.

@@ -99,11 +99,11 @@ impl Conf {
 }
 
 fn subnet_file(written: &AsWritten) -> Result<PathBuf> {
-    json::directory(written.member("subnetFile"), "subnetFile", SUBNET_FILE)
+    json::path(written.member("subnetFile"), "subnetFile", SUBNET_FILE)
 }
 
 fn data_dir(written: &AsWritten) -> Result<PathBuf> {
-    json::directory(written.member("dataDir"), "dataDir", DATA_DIR)
+    json::path(written.member("dataDir"), "dataDir", DATA_DIR)
 }
 
 #[cfg(test)]

@@ -18,9 +18,9 @@ const DATA_DIR: &str = "/run/cni/tuning";
 /// `dataDir`, the directory of the old values.
 ///
 /// # Errors
-/// Code 6 if it is not a string, 7 if it is not an absolute path.
+/// Code 6 if it is not a string, 7 if it contains a NUL byte.
 pub fn data_dir(raw: &AsWritten) -> Result<PathBuf> {
-    json::directory(raw.member("dataDir"), "dataDir", DATA_DIR)
+    json::path(raw.member("dataDir"), "dataDir", DATA_DIR)
 }
 
 /// `dataDir` for DEL and GC: the default if it is missing or invalid.
@@ -99,9 +99,6 @@ impl TryFrom<AsWritten> for Conf {
 
     fn try_from(raw: AsWritten) -> Result<Self> {
         let data_dir = data_dir(&raw)?;
-        if !data_dir.is_absolute() {
-            return Err(Error::config(format!("dataDir {data_dir:?} is not an absolute path")));
-        }
         let network: Settings = raw.decode()?;
         let OfCall { args: Args { cni: call }, runtime_config } = raw.decode()?;
         let mac_of_call = mac("runtimeConfig.mac", &runtime_config.mac)?.or(mac("args.cni.mac", &call.mac)?);

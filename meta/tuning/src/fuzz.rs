@@ -23,7 +23,7 @@ pub fn configuration(input: &[u8]) {
     let raw = AsWritten::from(document.clone());
     let data_dir = conf::data_dir(&raw);
     let Ok(conf) = Conf::try_from(raw) else { return };
-    assert!(data_dir.unwrap() == conf.data_dir && conf.data_dir.is_absolute());
+    assert_eq!(data_dir.unwrap(), conf.data_dir);
     for sysctl in &conf.sysctls {
         for ifname in ["eth0", "eth0.100", "...", "net"].map(|name| IfName::parse(name).unwrap()) {
             let path = sysctl.key.path(&ifname);

@@ -57,20 +57,21 @@ pub fn has_few_values(bytes: &[u8]) -> bool {
     bytes.iter().filter(|byte| matches!(byte, b',' | b'[' | b'{')).count() < MAX_VALUES
 }
 
-/// A directory in a configuration. Without the member, or with an empty one, the default. `key` is for errors.
+/// A path in a configuration. Without the member, or with an empty one, the default. `key` is for errors. A relative path is returned as it
+/// is: the dispatcher has warned of it ([`crate::schema::relative_path`]).
 ///
 /// # Errors
-/// Code 6 if it is not a string, 7 if it is not an absolute path.
-pub fn directory(member: Option<&Value>, key: &str, default: &str) -> Result<PathBuf> {
+/// Code 6 if it is not a string, 7 if it contains a NUL byte.
+pub fn path(member: Option<&Value>, key: &str, default: &str) -> Result<PathBuf> {
     #[cfg(feature = "keys")]
     crate::keys::note("", &[key]);
     match member {
         None => Ok(default.into()),
-        Some(Value::String(dir)) if dir.is_empty() => Ok(default.into()),
-        Some(Value::String(dir)) if dir.contains('\0') => {
-            Err(Error::config(format!("{key} {dir:?} is not a path")))
+        Some(Value::String(path)) if path.is_empty() => Ok(default.into()),
+        Some(Value::String(path)) if path.contains('\0') => {
+            Err(Error::config(format!("{key} {path:?} is not a path")))
         }
-        Some(Value::String(dir)) => Ok(dir.into()),
+        Some(Value::String(path)) => Ok(path.into()),
         Some(_) => Err(Error::new(Code::Decoding, format!("{key}: expected a string"))),
     }
 }

@@ -11,10 +11,10 @@ use system::{close_later, size_limit};
 
 use crate::call::{Document, Environment, Variable};
 use crate::log::serving;
-use crate::schema::Key;
+use crate::schema::{Key, Type, relative_path};
 use crate::{
     Add, AddResult, AsWritten, Check, Code, Command, Del, Error, Gc, REFERENCE_RELEASE, Repair, Result,
-    ResultExt, Role, Scope, Status, Undo, Version, collect, json, repair,
+    ResultExt, Role, Scope, Status, Undo, Version, collect, json, repair, warn,
 };
 
 /// A CNI plugin.
@@ -307,7 +307,21 @@ fn status<P: Plugin>(env: &Environment, document: &Document) -> Result<()> {
 
 pub(crate) fn conf<P: Plugin>(document: &Document) -> Result<P::Conf> {
     document.refuse_repeated(P::UNREPEATED)?;
-    P::Conf::try_from(document.as_written()).map_err(Into::into)
+    let conf = P::Conf::try_from(document.as_written()).map_err(Into::into)?;
+    warn_of_relative_paths(&document.as_written(), P::ROLE, P::KEYS);
+    Ok(conf)
+}
+
+fn warn_of_relative_paths(written: &AsWritten, role: Role, keys: &[Key]) {
+    let object: &[&str] = if role == Role::Ipam { &["ipam"] } else { &[] };
+    for key in keys.iter().filter(|key| matches!(key.takes, Type::Path)) {
+        let place = [object, &[key.name]].concat();
+        let path: String = written.key(&place).unwrap_or_default();
+        if let Some(warning) = relative_path(&path) {
+            let current = env::current_dir().unwrap_or_default();
+            warn(&format!("{} {warning} (the working directory is {})", place.join("."), current.display()));
+        }
+    }
 }
 
 fn attachment(env: &Environment) -> Result<crate::Attachment> {

@@ -53,7 +53,7 @@ pub enum Type {
     IfName,
     /// The name or an alternative name of an existing interface.
     LinkName,
-    /// An absolute path.
+    /// A path. It should be absolute, see [`relative_path`].
     Path,
     /// A list of values of a type.
     List(&'static Type),
@@ -108,6 +108,17 @@ impl Type {
             Self::Any => "anything".to_owned(),
         }
     }
+}
+
+/// The warning of a relative path in a configuration. `None` for other paths. As the reference, plugins accept relative paths, because the
+/// runtimes of running hosts may always start plugins in the same directory.
+pub fn relative_path(path: &str) -> Option<String> {
+    let is_relative = !path.is_empty() && !path.starts_with('/');
+    is_relative.then(|| {
+        format!(
+            "{path:?} is relative to the plugin's working directory, so a DEL from another directory does not find it; use an absolute path"
+        )
+    })
 }
 
 /// Keys with their paths, including those in inner objects. `[]` is the element of a list.

@@ -133,6 +133,11 @@ impl Report<'_> {
                     self.error(node.at, format!("{name}: {text} is not {}", takes.describe()));
                 }
             }
+            (Type::Path, Tree::String(text)) => {
+                if let Some(warning) = schema::relative_path(text) {
+                    self.warning(node.at, format!("{name}: {warning}"));
+                }
+            }
             (takes, Tree::String(text)) if takes_text(takes) => {
                 if let Err(wrong) = read(takes, text) {
                     let finding = self.error(node.at, format!("{name}: {wrong}"));

@@ -191,7 +191,8 @@ fn value(takes: Type) -> Value {
         Type::Number(low, i64::MAX) => json!({"type": "integer", "minimum": low}),
         Type::Number(low, high) => json!({"type": "integer", "minimum": low, "maximum": high}),
         Type::OneOf(words) => json!({"enum": words.iter().chain(&[""]).collect::<Vec<_>>()}),
-        Type::Text => json!({"type": "string"}),
+        // Also relative paths, although they give a warning.
+        Type::Text | Type::Path => json!({"type": "string"}),
         Type::Version => text(r"[0-9]+\.[0-9]+\.[0-9]+"),
         Type::Ip => text(IP),
         Type::Cidr => text(&format!("{IP}/[0-9]{{1,3}}")),
@@ -199,7 +200,6 @@ fn value(takes: Type) -> Value {
         Type::Mac => text("[0-9A-Fa-f]{2}([:-][0-9A-Fa-f]{2}){5,19}|[0-9A-Fa-f]{4}(\\.[0-9A-Fa-f]{4}){2,9}"),
         Type::IfName => text("[^/:\\s]{1,15}"),
         Type::LinkName => text("[^/:\\s]{1,127}"),
-        Type::Path => text("/.*"),
         Type::List(inner) => json!({"type": "array", "items": value(*inner)}),
         Type::Object(keys) => object(keys.iter()),
         Type::Map(inner) => json!({"type": "object", "additionalProperties": value(*inner)}),

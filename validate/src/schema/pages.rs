@@ -80,7 +80,7 @@ fn kind(takes: Type) -> String {
         Type::IpOrCidr => "address or subnet".to_owned(),
         Type::Mac => "MAC address".to_owned(),
         Type::IfName | Type::LinkName => "interface name".to_owned(),
-        Type::Path => "absolute path".to_owned(),
+        Type::Path => "[absolute path](validate.md#relative-paths)".to_owned(),
         Type::List(inner) => format!("list of {}", kinds(*inner)),
         Type::Map(inner) => format!("object of {}", kinds(*inner)),
         Type::Object(_) | Type::Ipam | Type::IpamPart | Type::Delegate => "object".to_owned(),

@@ -168,7 +168,7 @@ fn text_without_the_form_of_its_type_is_refused() {
         ("bridge", json!({"type": "bridge", "vlan": 5000}), "/vlan"),
         ("bridge", json!({"type": "bridge", "ipam": {"subnet": "10.1.0.0/16"}}), "type"),
         ("portmap", json!({"type": "portmap", "backend": "nftable"}), "/backend"),
-        ("tuning", json!({"type": "tuning", "dataDir": "run"}), "/dataDir"),
+        ("tuning", json!({"type": "tuning", "dataDir": 5}), "/dataDir"),
         (NETWORK, json!({"plugins": [{"type": "bridge"}]}), "name"),
         (NETWORK, json!({"name": "net", "plugins": []}), "/plugins"),
         (NETWORK, json!({"name": "net", "plugins": [{"type": "bridge", "mtu": "1500"}]}), "/plugins/0/mtu"),
