@@ -73,9 +73,9 @@ impl Settings {
     }
 
     /// Finds a network to detach containers from it. If its file was deleted, uses the configuration in the cache of one of its
-    /// attachments. Returns whether it did.
-    pub fn network_or_cached(&self, name: &str, ui: &Ui) -> runtime::Result<(Network, bool)> {
-        self.network_of_file(name).map(|network| (network, false)).or_else(|missing| {
+    /// attachments.
+    pub fn network_or_cached(&self, name: &str, ui: &Ui) -> runtime::Result<Network> {
+        self.network_of_file(name).or_else(|missing| {
             let known = self.runtime.results().list()?;
             let cached = known.iter().find(|entry| entry.network.as_str() == name);
             let network = cached.and_then(|entry| entry.network().ok()).ok_or(missing)?;
@@ -88,7 +88,7 @@ impl Settings {
             ui.warn(&format!(
                 "network {name} has no valid configuration file{why}: using the configuration of the ADD"
             ));
-            Ok((network, true))
+            Ok(network)
         })
     }
 
@@ -99,7 +99,7 @@ impl Settings {
         if is_uncertain {
             return self.network_of_file(name);
         }
-        self.network_or_cached(name, ui).map(|(network, _)| network)
+        self.network_or_cached(name, ui)
     }
 }
 

@@ -146,15 +146,15 @@ fn delete_record(runtime: &Runtime, chain: &Chain) {
     }
 }
 
-/// Detaches all attachments, each from its network as it was at ADD. Continues after failures, and returns them all.
+/// Detaches all attachments, each from its network. Continues after failures, and returns them all.
 fn each(
     known: &[Entry],
     configured: Option<&Chain>,
     del: impl Fn(&Chain, &Entry) -> runtime::Result<()>,
 ) -> Result<()> {
-    let outcomes = known
-        .iter()
-        .map(|entry| as_added(entry, configured).and_then(|chain| del(&chain, entry).map_err(|e| flat(&e))));
+    let outcomes = known.iter().map(|entry| {
+        network_of(entry, configured).and_then(|chain| del(&chain, entry).map_err(|e| flat(&e)))
+    });
     let failures = outcomes.filter_map(Result::err);
     failures.reduce(|all, next| all.detail(format!("{next}"))).map_or(Ok(()), Err)
 }
@@ -173,15 +173,11 @@ fn known(
     Ok(cache.list()?.into_iter().filter(|entry| entry.attach.attachment == at.attachment).collect())
 }
 
-/// The network as it was at ADD. The cache does not contain the plugins of the directory next to the file, and
-/// libcni's earliest format does not contain the network. Then this is the configured network, if it has the same
-/// name.
-fn as_added(entry: &Entry, configured: Option<&Chain>) -> Result<Chain> {
+/// The configured network if it has the name of the attachment's network, otherwise the network as it was at ADD. DEL of both uses the
+/// configuration of the ADD; only the configured network has the plugins of the directory next to the file.
+fn network_of(entry: &Entry, configured: Option<&Chain>) -> Result<Chain> {
     let configured = configured.filter(|chain| chain.name == entry.network);
-    match configured.filter(|chain| chain.bytes() == entry.config) {
-        Some(chain) => Ok(chain.clone()),
-        None => entry.network().or_else(|e| configured.cloned().ok_or_else(|| flat(&e))),
-    }
+    configured.map_or_else(|| entry.network().map_err(|e| flat(&e)), |chain| Ok(chain.clone()))
 }
 
 #[cfg(test)]

@@ -1185,12 +1185,12 @@ fn a_failed_add_keeps_an_attachment_whose_result_cannot_be_examined() {
 }
 
 #[test]
-fn without_a_file_del_uses_the_configuration_of_each_attachments_own_add() {
+fn del_uses_the_configuration_of_each_attachments_own_add_whether_the_file_has_changed_or_is_deleted() {
     let lab = Lab::new();
-    let [_a, _b] = ["a", "b"].map(|id| lab.container(id));
+    let [_a, _b, _c] = ["a", "b", "c"].map(|id| lab.container(id));
     let tool = lab.cnitool();
     let leases = |dir: &str| lab.host().sh(&format!("find /run/lab/{dir} -name '10.*'"));
-    for id in ["a", "b"] {
+    for id in ["a", "b", "c"] {
         let mut ipam = host_local(&[&["10.1.2.0/24"]]);
         ipam["dataDir"] = json!(format!("/run/lab/{id}"));
         let bridge = json!({"type": "bridge", "bridge": "br0", "ipam": ipam});
@@ -1198,12 +1198,14 @@ fn without_a_file_del_uses_the_configuration_of_each_attachments_own_add() {
         tool.says(&format!("add net {id} --container-id {id}"));
         assert!(!leases(id).is_empty());
     }
-    fs::remove_file("/etc/cni/net.d/10-net.conflist").unwrap();
-    tool.says("del net b --container-id b");
-    assert_eq!(leases("b"), "");
-    assert_ne!(leases("a"), "");
-    tool.says("del net --all");
+    tool.says("del net a --container-id a");
     assert_eq!(leases("a"), "");
+    fs::remove_file("/etc/cni/net.d/10-net.conflist").unwrap();
+    tool.says("del net c --container-id c");
+    assert_eq!(leases("c"), "");
+    assert_ne!(leases("b"), "");
+    tool.says("del net --all");
+    assert_eq!(leases("b"), "");
 }
 
 #[test]

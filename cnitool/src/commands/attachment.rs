@@ -100,10 +100,9 @@ pub fn check(target: &ManyTargets, settings: &Settings, ui: &Ui) -> Result<()> {
 
 /// Runs DEL of one attachment, or of all.
 pub fn del(target: &ManyTargets, settings: &Settings, ui: &Ui) -> Result<()> {
-    let (network, is_cached) = settings.network_or_cached(&target.network, ui)?;
+    let network = settings.network_or_cached(&target.network, ui)?;
     each(Command::Del, target, &network, settings, ui, |attach| {
-        let cached = settings.runtime.results().load(&network.name, &attach.attachment);
-        if let Ok(None) = cached {
+        if let Ok(None) = settings.runtime.results().load(&network.name, &attach.attachment) {
             ui.warn(&format!(
                 "the cache does not contain {} on network {}: DEL may find nothing to remove. `cnitool list` lists \
                  the attachments",
@@ -111,9 +110,7 @@ pub fn del(target: &ManyTargets, settings: &Settings, ui: &Ui) -> Result<()> {
                 network.name
             ));
         }
-        // Without a file, each attachment has the configuration of its own ADD.
-        let own = cached.ok().flatten().filter(|_| is_cached).and_then(|entry| entry.network().ok());
-        settings.runtime.del(own.as_ref().unwrap_or(&network), attach)
+        settings.runtime.del(&network, attach)
     })
 }
 

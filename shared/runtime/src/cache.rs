@@ -68,6 +68,14 @@ impl Entry {
     pub fn network(&self) -> Result<Network> {
         Network::from_bytes(&self.config)
     }
+
+    /// The network as it was at ADD, if it was another one than today's: DEL needs the configuration of ADD (SPEC.md, section 3). No cache
+    /// contains the plugins of the network's directory, so they come from `today`. `None` if the cached configuration is unusable.
+    pub(crate) fn network_for_del(&self, today: &Network) -> Option<Network> {
+        let added =
+            self.network().ok().filter(|added| added.name == today.name && self.config != today.bytes)?;
+        Some(added.with_directory_of(today))
+    }
 }
 
 /// A file of the cache, as read.

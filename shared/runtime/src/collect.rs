@@ -103,7 +103,7 @@ impl Runtime {
             // An ADD that is not running any more has written the cache. So look at the cache last.
             let may_continue = || is_still_stale(entry) && self.cache.is_unchanged(entry);
             report(done, delete.len(), at);
-            match self.del_while(&entry.network_for_del(network), &entry.attach, may_continue) {
+            match self.del_while(network, &entry.attach, may_continue) {
                 Ok(true) => {}
                 Ok(false) => drop(kept.insert(at.clone())),
                 Err(e) => {

@@ -62,6 +62,14 @@ impl Error {
         self
     }
 
+    /// Appends a sentence to the details of the last failure.
+    #[must_use]
+    pub fn detail(mut self, text: impl AsRef<str>) -> Self {
+        let last = self.more.last_mut().unwrap_or(&mut *self.first);
+        last.error = last.error.clone().detail(text);
+        self
+    }
+
     /// Joins two errors.
     #[must_use]
     pub fn and(mut self, other: Self) -> Self {

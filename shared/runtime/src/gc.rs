@@ -103,7 +103,7 @@ impl Runtime {
             }
             report(done, stale.len(), &entry.attach.attachment);
             let Attachment { container, ifname } = &entry.attach.attachment;
-            let outcome = self.del_unlocked(&entry.network_for_del(network), &entry.attach);
+            let outcome = self.del_unlocked(network, &entry.attach);
             failures.note(
                 outcome.map_err(|e| e.context(format_args!("stale {ifname} of container {container}"))),
             );
@@ -133,17 +133,6 @@ fn is_among(valid: &Attachments, entry: &Entry) -> bool {
 }
 
 impl Entry {
-    /// The network as it was at ADD, because DEL needs the configuration of ADD (SPEC.md, section 3). No cache contains the plugins of the
-    /// network's directory, so they come from `today`. If the cached configuration is unusable, returns `today`.
-    pub(crate) fn network_for_del(&self, today: &Network) -> Network {
-        match self.network() {
-            Ok(added) if added.name == today.name && self.config != today.bytes => {
-                added.with_directory_of(today)
-            }
-            _ => today.clone(),
-        }
-    }
-
     /// Whether the attachment's namespace exists, or may exist. Without a namespace, it is assumed to run.
     pub fn is_alive(&self) -> bool {
         self.exists().unwrap_or(true)

@@ -199,8 +199,8 @@ impl Runtime {
     }
 
     /// DEL: runs the plugins in reverse order, continues after failures, and deletes the cached result if none failed. May be called
-    /// repeatedly, without an ADD, and without a valid cached result. If `args` is empty, those
-    /// of the cached ADD are used, and the same for capability arguments.
+    /// repeatedly, without an ADD, and without a valid cached result. Uses the configuration of the cached ADD, and `network` only if there
+    /// is none. If `args` is empty, those of the cached ADD are used, and the same for capability arguments.
     ///
     /// # Errors
     /// All failures.
@@ -223,7 +223,10 @@ impl Runtime {
         mut may_continue: impl FnMut() -> bool,
     ) -> Result<bool> {
         let entry = self.cache.load(&network.name, &attach.attachment).ok().flatten();
+        let added = entry.as_ref().and_then(|entry| entry.network_for_del(network));
         let attach = attach.clone().completed_from(entry.as_ref().map(|entry| &entry.attach));
+        let file = added.is_some().then(|| self.cache.path(&network.name, &attach.attachment));
+        let network = added.as_ref().unwrap_or(network);
         // DEL receives the result only since version 0.4.0.
         let prev = entry.filter(|_| network.version >= Version::V0_4_0);
         let prev = prev.and_then(|entry| entry.result_in(network.version).ok());
@@ -235,7 +238,14 @@ impl Runtime {
             }
             failures.note(self.call(Command::Del, network, plugin, &extras));
         }
-        failures.into_result()?;
+        failures.into_result().map_err(|failed| match file {
+            Some(file) => failed.detail(format!(
+                "DEL used the configuration of the ADD; to use today's configuration of network {}, delete {} and repeat the DEL",
+                network.name,
+                file.display()
+            )),
+            None => failed,
+        })?;
         if !may_continue() {
             return Ok(false);
         }

@@ -146,6 +146,33 @@ fn del_receives_the_previous_result_only_since_0_4_0() {
 }
 
 #[test]
+fn del_uses_the_configuration_of_the_add_until_its_record_is_deleted() {
+    let stage = stage();
+    let runtime = stage.runtime();
+    runtime
+        .add(&network("1.0.0", r#"{"type": "first", "key": 1}, {"type": "second"}"#), &attach("c"))
+        .unwrap();
+    let today = network("1.1.0", r#"{"type": "first", "key": 2}"#);
+    stage.forget_calls();
+    stage.plugin("second", r#"echo '{"code": 11, "msg": "not now"}'; exit 1"#);
+    let error = runtime.del(&today, &attach("c")).unwrap_err();
+    assert_eq!(stage.calls(), ["second DEL", "first DEL"]);
+    assert_eq!(
+        (&stage.log()[1].request["key"], &stage.log()[1].request["cniVersion"]),
+        (&json!(1), &json!("1.0.0"))
+    );
+    // The new configuration may have been written because the old one cannot be deleted.
+    let record = runtime.results().path(&today.name, &attach("c").attachment);
+    assert!(error.to_string().contains(&format!("delete {}", record.display())), "{error}");
+
+    fs::remove_file(record).unwrap();
+    stage.forget_calls();
+    runtime.del(&today, &attach("c")).unwrap();
+    assert_eq!(stage.calls(), ["first DEL"]);
+    assert_eq!(stage.log()[0].request["key"], 2);
+}
+
+#[test]
 fn an_add_stops_at_the_first_failing_plugin_and_one_call_rolls_it_back() {
     let stage = stage();
     stage.plugin("second", r#"[ $CNI_COMMAND = DEL ] || { echo '{"code": 7, "msg": "no"}'; exit 1; }"#);
