@@ -14,7 +14,7 @@ use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 use serde_json::{Value, json};
 
-use crate::common::{cable, host_local, ips, is_ignored, leases};
+use crate::common::{STORE, cable, host_local, ips, is_ignored, leases};
 
 /// A bridge with host-local, as a separate network.
 fn pods(version: &str, subnet: &str) -> Value {
@@ -402,6 +402,26 @@ fn an_add_that_fails_is_rolled_back_and_one_that_hangs_is_killed() {
         killed
     });
     assert!(in_time, "{:?}", leases());
+}
+
+#[test]
+fn an_add_that_fails_is_rolled_back_although_the_cache_has_an_attachment_from_before_a_reboot() {
+    let lab = Lab::new();
+    let pod = lab.container("pod");
+    let mut network = pods("1.0.0", "10.1.2.0/24");
+    network["plugins"].as_array_mut().unwrap().push(json!({"type": "last"}));
+    lab.configure("10-net.conflist", &network);
+    lab.fake_plugin("last", "[ $CNI_COMMAND = DEL ] || echo '{}'");
+    let tool = lab.cnitool();
+    tool.says("add net pod");
+    // Like a reboot that empties /run.
+    pod.sh("ip link delete eth0");
+    leases().iter().for_each(|lease| fs::remove_file(Path::new(STORE).join(lease)).unwrap());
+
+    lab.fake_plugin("last", "[ $CNI_COMMAND = DEL ] || { echo '{\"code\": 11, \"msg\": \"no\"}'; exit 1; }");
+    let failed = tool.run("add net pod");
+    assert_eq!(failed.exit, Some(11), "{failed:#?}");
+    assert!(leases().is_empty() && pod.link("eth0").is_none(), "{failed:#?}");
 }
 
 #[test]
@@ -1179,7 +1199,8 @@ fn a_failed_add_keeps_an_attachment_whose_result_cannot_be_examined() {
     let result = "/var/lib/cni/results/net-pod-eth0";
     let inject = "inject=?lstat,?newfstatat,?statx:error=EIO";
     let unseen = injecting(&["-P", result, "-e", inject]);
-    assert!(!tool.clone().under(&unseen).run("add net pod --container-id pod").succeeded());
+    let failed = tool.clone().under(&unseen).run("add net pod --container-id pod");
+    assert!(!failed.succeeded() && failed.stderr.contains("this ADD was not rolled back"), "{failed:#?}");
     assert!(pod.link("eth0").is_some());
     tool.says("check net pod --container-id pod");
 }

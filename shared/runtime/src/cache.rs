@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use std::time::{Duration, SystemTime};
 
 use base64::prelude::{BASE64_STANDARD, Engine};
-use cni::{AddResult, Attachment, CniArgs, NetworkName, ResultExt, Version, json};
+use cni::{AddResult, Attachment, CniArgs, Code, NetworkName, ResultExt, Version, json};
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 use system::file::{self, AtomicFile};
@@ -15,6 +15,9 @@ use system::file::{self, AtomicFile};
 use crate::{AttachmentParameters, Network, Result, result};
 
 const KIND: &str = "cniCacheV1";
+
+/// Maximum length of a file's name in bytes (NAME_MAX in linux/limits.h).
+const LONGEST_NAME: usize = 255;
 
 /// An incomplete file of this age is stale: its writer was killed.
 const INCOMPLETE_AGE: Duration = Duration::from_secs(300);
@@ -130,6 +133,23 @@ impl Cache {
         self.results_dir().join(file_name(network, at))
     }
 
+    /// Checks that an ADD can write the attachment's file.
+    ///
+    /// # Errors
+    /// Code 4 if the file's name is too long.
+    pub(crate) fn require_writable(&self, network: &NetworkName, at: &Attachment) -> Result<()> {
+        let length = file_name(network, at).len();
+        if length > LONGEST_NAME {
+            let text = format!(
+                "the cache file {} would have a name of {length} bytes; file systems accept {LONGEST_NAME}",
+                self.path(network, at).display()
+            );
+            let error = cni::Error::new(Code::InvalidEnvironment, text);
+            return Err(error.detail("use a shorter container id or network name").into());
+        }
+        Ok(())
+    }
+
     /// Writes the result of an ADD, as the plugin printed it. The file is written atomically.
     ///
     /// # Errors
@@ -162,10 +182,9 @@ impl Cache {
     /// Code 5 if the file cannot be read, 6 if it is not JSON or a value has the wrong type, 7 if it is not in libcni's format.
     pub fn load(&self, network: &NetworkName, at: &Attachment) -> Result<Option<Entry>> {
         let path = self.path(network, at);
-        let text = match file::read_own(&path, json::MAX_BYTES) {
-            Err(e) if e.kind() == io::ErrorKind::NotFound => return Ok(None),
-            text => text.map_err(|e| cni::Error::io(format!("read {}", path.display()), &e))?,
-        };
+        let text = file::missing_is_fine(file::read_own(&path, json::MAX_BYTES).map(Some));
+        let text = text.map_err(|e| cni::Error::io(format!("read {}", path.display()), &e))?;
+        let Some(text) = text else { return Ok(None) };
         let value = json::parse(&text, "the cached result").context(|| path.display())?;
         let added = mtime(&path);
         if value.get("kind").is_some() {
@@ -189,7 +208,7 @@ impl Cache {
     /// Code 5 if its file cannot be deleted.
     pub fn remove(&self, network: &NetworkName, at: &Attachment) -> Result<()> {
         let path = self.path(network, at);
-        let removed = match fs::remove_file(&path) {
+        let removed = match file::missing_is_fine(fs::remove_file(&path)) {
             // A read-only file system refuses the removal even if there is no file.
             Err(_) if is_missing(&path) => Ok(()),
             removed => removed,

@@ -13,14 +13,9 @@
 //! let runtime = Runtime::new(["/opt/cni/bin"]);
 //! let attach = AttachmentParameters::new("0a1b2c", "eth0")?.netns("/run/netns/web").arg("K8S_POD_NAME", "web");
 //!
-//! match runtime.add(&network, &attach) {
-//!     Ok(result) => result.addresses().for_each(|address| println!("{address}")),
-//!     Err(failed) => {
-//!         // A failed ADD is always followed by a DEL.
-//!         runtime.del(&network, &attach)?;
-//!         return Err(failed);
-//!     }
-//! }
+//! // A failed ADD is followed by a DEL.
+//! let result = runtime.add_or_roll_back(&network, &attach)?;
+//! result.addresses().for_each(|address| println!("{address}"));
 //! runtime.check(&network, &attach)?;
 //! runtime.del(&network, &attach)?;
 //! # Ok::<(), runtime::Error>(())
@@ -46,6 +41,7 @@ mod process;
 mod repair;
 mod request;
 mod result;
+mod rollback;
 mod run;
 pub mod text;
 mod watch;

@@ -1,8 +1,6 @@
 //! ADD, CHECK, DEL and STATUS of a network: run its plugins in order, for DEL in reverse order (SPEC.md, section 3).
 
 use std::ffi::OsString;
-use std::fs;
-use std::io::ErrorKind;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -95,9 +93,14 @@ impl Runtime {
     /// After a failure, call [`Runtime::del`], or use [`Runtime::add_or_roll_back`] instead.
     ///
     /// # Errors
-    /// The failure of the first plugin that failed; code 5 if the cache cannot be locked or written, 7 if the network has no plugins, 999 if ADD
-    /// was interrupted.
+    /// The failure of the first plugin that failed; code 4 if the cache file has a too long name or belongs to another attachment that is
+    /// alive, 5 if the cache cannot be locked or written, 7 if the network has no plugins, 999 if ADD was interrupted.
     pub fn add(&self, network: &Network, attach: &AttachmentParameters) -> Result<AddResult> {
+        self.cache.require_writable(&network.name, &attach.attachment)?;
+        self.add_plugins(network, attach)
+    }
+
+    pub(crate) fn add_plugins(&self, network: &Network, attach: &AttachmentParameters) -> Result<AddResult> {
         let _lock = Lock::shared(self.cache.dir())?;
         let mut last: Option<Value> = None;
         let interrupted = |when: &str, plugin: &PluginConf| match self.interrupted.load(Ordering::Relaxed) {
@@ -117,33 +120,6 @@ impl Runtime {
         let last = last.ok_or_else(|| Error::own(Code::InvalidConfig, "the network has no plugins"))?;
         self.cache.write(network, attach, &last)?;
         Ok(result::read(&last, network.version)?)
-    }
-
-    /// ADD, and DEL if it fails. An attachment that existed before is kept. Waits until other processes have ended this function for the
-    /// same attachment.
-    ///
-    /// # Errors
-    /// Like [`Runtime::add`], followed by failures of the DEL.
-    pub fn add_or_roll_back(&self, network: &Network, attach: &AttachmentParameters) -> Result<AddResult> {
-        // The DEL would delete what another process is adding.
-        let _lock = Lock::of_attachment(self.cache.dir(), &network.name, &attach.attachment)?;
-        let path = self.cache.path(&network.name, &attach.attachment);
-        // Only a regular file is a result of an ADD. It may also exist if it cannot be examined.
-        let may_be_attached = || match fs::symlink_metadata(&path) {
-            Ok(file) => file.is_file(),
-            Err(e) => !matches!(e.kind(), ErrorKind::NotFound | ErrorKind::NotADirectory),
-        };
-        let was_attached = may_be_attached();
-        self.add(network, attach).map_err(|failed| {
-            // A failed ADD writes no result. If there is one now, it is another runtime's.
-            if was_attached || may_be_attached() {
-                return failed;
-            }
-            match self.del(network, attach) {
-                Ok(()) => failed,
-                Err(rollback) => failed.and(rollback.context("roll back")),
-            }
-        })
     }
 
     /// CHECK of every plugin. If `args` is empty, those of the cached ADD are used, and the same for capability arguments. Succeeds without
@@ -224,13 +200,39 @@ impl Runtime {
     ) -> Result<bool> {
         let entry = self.cache.load(&network.name, &attach.attachment).ok().flatten();
         let added = entry.as_ref().and_then(|entry| entry.network_for_del(network));
-        let attach = attach.clone().completed_from(entry.as_ref().map(|entry| &entry.attach));
-        let file = added.is_some().then(|| self.cache.path(&network.name, &attach.attachment));
-        let network = added.as_ref().unwrap_or(network);
+        let completed = attach.clone().completed_from(entry.as_ref().map(|entry| &entry.attach));
+        let done = self.del_plugins(
+            added.as_ref().unwrap_or(network),
+            &completed,
+            entry.as_ref(),
+            &mut may_continue,
+        );
+        let done = done.map_err(|failed| match added {
+            Some(_) => failed.detail(format!(
+                "DEL used the configuration of the ADD; to use today's configuration of network {}, delete {} and repeat the DEL",
+                network.name,
+                self.cache.path(&network.name, &attach.attachment).display()
+            )),
+            None => failed,
+        })?;
+        if !done || !may_continue() {
+            return Ok(false);
+        }
+        self.cache.remove(&network.name, &attach.attachment).map(|()| true)
+    }
+
+    /// DEL of the plugins of exactly this network. Returns whether all were called.
+    pub(crate) fn del_plugins(
+        &self,
+        network: &Network,
+        attach: &AttachmentParameters,
+        entry: Option<&Entry>,
+        mut may_continue: impl FnMut() -> bool,
+    ) -> Result<bool> {
         // DEL receives the result only since version 0.4.0.
         let prev = entry.filter(|_| network.version >= Version::V0_4_0);
         let prev = prev.and_then(|entry| entry.result_in(network.version).ok());
-        let extras = Extras { attach: Some(&attach), prev: prev.as_ref(), valid: None };
+        let extras = Extras { attach: Some(attach), prev: prev.as_ref(), valid: None };
         let mut failures = Failures::default();
         for plugin in network.plugins.iter().rev() {
             if !may_continue() {
@@ -238,18 +240,7 @@ impl Runtime {
             }
             failures.note(self.call(Command::Del, network, plugin, &extras));
         }
-        failures.into_result().map_err(|failed| match file {
-            Some(file) => failed.detail(format!(
-                "DEL used the configuration of the ADD; to use today's configuration of network {}, delete {} and repeat the DEL",
-                network.name,
-                file.display()
-            )),
-            None => failed,
-        })?;
-        if !may_continue() {
-            return Ok(false);
-        }
-        self.cache.remove(&network.name, &attach.attachment).map(|()| true)
+        failures.into_result().map(|()| true)
     }
 
     /// STATUS of every plugin. A network with a version before 1.1.0 is assumed to be ready.

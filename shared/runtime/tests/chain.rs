@@ -9,7 +9,7 @@ use std::sync::atomic::AtomicBool;
 
 use cni::Version;
 use fakes::{Stage, attach, gives, network};
-use runtime::{Decision, Entry, Network, Valid};
+use runtime::{AttachmentParameters, Decision, Entry, Network, Runtime, Valid};
 use serde_json::{Value, json};
 
 const TWO: &str = r#"{"type": "first"}, {"type": "second", "capabilities": {"portMappings": true}}"#;
@@ -183,16 +183,98 @@ fn an_add_stops_at_the_first_failing_plugin_and_one_call_rolls_it_back() {
     assert_eq!(stage.calls(), ["first ADD", "second ADD", "third DEL", "second DEL", "first DEL"]);
 }
 
+const FAILS: &str = r#"[ $CNI_COMMAND != ADD ] || { echo '{"code": 999, "msg": "no"}'; exit 1; }"#;
+
+fn attach_as(ifname: &str) -> AttachmentParameters {
+    AttachmentParameters::new("c", ifname).unwrap().netns("/proc/self/ns/net")
+}
+
 #[test]
-fn a_failed_second_add_keeps_the_first_attachment() {
+fn a_failed_second_add_keeps_the_first_attachment_and_says_so() {
     let stage = stage();
     let runtime = stage.runtime();
     let network = network("1.1.0", TWO);
-    runtime.add(&network, &attach("c")).unwrap();
-    stage.plugin("first", r#"echo '{"code": 999, "msg": "eth0 exists"}'; exit 1"#);
+    runtime.add(&network, &attach_as("lo")).unwrap();
+    let record = runtime.results().path(&network.name, &attach_as("lo").attachment);
+    for torn in [false, true] {
+        if torn {
+            fs::write(&record, "torn").unwrap();
+        }
+        stage.plugin("first", FAILS);
+        stage.forget_calls();
+        let error = runtime.add_or_roll_back(&network, &attach_as("lo")).unwrap_err();
+        assert_eq!(stage.calls(), ["first ADD"]);
+        assert!(error.to_string().contains("this ADD was not rolled back"), "{error}");
+        assert!(error.to_string().contains(record.to_str().unwrap()), "{error}");
+    }
+}
+
+/// After a reboot, or after the namespace was deleted without a DEL.
+#[test]
+fn a_failed_add_is_rolled_back_although_the_cache_has_an_attachment_that_no_longer_exists() {
+    for (torn, gone) in [(false, false), (true, false), (false, true)] {
+        let stage = stage();
+        let runtime = stage.runtime();
+        let network = network("1.1.0", TWO);
+        let file = stage.path().join("namespace");
+        fs::write(&file, "").unwrap();
+        let ifname = if gone { "lo" } else { "none0" };
+        let earlier = if gone { attach_as(ifname).netns(&file) } else { attach_as(ifname) };
+        runtime.add(&network, &earlier).unwrap();
+        let record = runtime.results().path(&network.name, &earlier.attachment);
+        if torn {
+            fs::write(&record, "torn").unwrap();
+        }
+        stage.plugin("second", FAILS);
+        stage.forget_calls();
+        runtime.add_or_roll_back(&network, &attach_as(ifname)).unwrap_err();
+        assert_eq!(stage.calls(), ["first ADD", "second ADD", "second DEL", "first DEL"]);
+        assert!(!record.exists());
+    }
+}
+
+#[test]
+fn a_rollback_uses_the_configuration_of_the_failed_add_and_then_that_of_the_stale_attachment() {
+    let stage = stage();
+    let runtime = stage.runtime();
+    runtime.add(&network("1.1.0", r#"{"type": "first"}"#), &attach_as("none0")).unwrap();
+    stage.plugin("second", FAILS);
     stage.forget_calls();
-    runtime.add_or_roll_back(&network, &attach("c")).unwrap_err();
-    assert_eq!(stage.calls(), ["first ADD"]);
+    runtime.add_or_roll_back(&network("1.1.0", r#"{"type": "second"}"#), &attach_as("none0")).unwrap_err();
+    assert_eq!(stage.calls(), ["second ADD", "second DEL", "first DEL"]);
+    assert!(runtime.results().list().unwrap().is_empty());
+}
+
+#[test]
+fn a_failed_add_keeps_an_attachment_that_another_runtime_has_cached_meanwhile() {
+    let stage = stage();
+    let runtime = stage.runtime();
+    let network = network("1.1.0", TWO);
+    runtime.add(&network, &attach_as("none0")).unwrap();
+    let record = runtime.results().path(&network.name, &attach_as("none0").attachment);
+    stage.plugin("second", &format!("touch -d '1 hour ago' {}; {FAILS}", record.display()));
+    stage.forget_calls();
+    runtime.add_or_roll_back(&network, &attach_as("none0")).unwrap_err();
+    assert_eq!(stage.calls(), ["first ADD", "second ADD"]);
+}
+
+#[test]
+fn an_attachment_with_a_too_long_name_for_the_cache_is_refused_before_any_plugin_runs() {
+    let stage = stage();
+    let runtime = stage.runtime();
+    let network = network("1.1.0", TWO);
+    let length = |longest: usize| longest - "net--eth0".len();
+    let fits = attach(&"c".repeat(length(255)));
+    runtime.add_or_roll_back(&network, &fits).unwrap();
+    runtime.del(&network, &fits).unwrap();
+    stage.forget_calls();
+    let too_long = attach(&"c".repeat(length(256)));
+    for add in [Runtime::add, Runtime::add_or_roll_back] {
+        let error = add(&runtime, &network, &too_long).unwrap_err();
+        assert!(error.code() == 4 && error.to_string().contains("256 bytes"), "{error}");
+    }
+    assert!(stage.log().is_empty());
+    runtime.del(&network, &too_long).unwrap();
 }
 
 #[test]

@@ -1,0 +1,96 @@
+//! ADD that reverts its changes if it fails. An attachment of an earlier ADD is kept if it still exists.
+
+use std::fs;
+use std::os::unix::fs::MetadataExt;
+use std::path::Path;
+use std::time::SystemTime;
+
+use cni::{AddResult, Attachment, NetworkName};
+use netns::NetNs;
+use nix::errno::Errno;
+use nix::net::if_::if_nametoindex;
+
+use crate::error::Failures;
+use crate::lock::Lock;
+use crate::{AttachmentParameters, Cache, Network, Result, Runtime};
+
+impl Runtime {
+    /// ADD, and DEL if it fails. An attachment that existed before is kept, and the error says so. Waits until other processes have ended
+    /// this function for the same attachment.
+    ///
+    /// # Errors
+    /// Like [`Runtime::add`], followed by failures of the DEL.
+    pub fn add_or_roll_back(&self, network: &Network, attach: &AttachmentParameters) -> Result<AddResult> {
+        let (name, at) = (&network.name, &attach.attachment);
+        self.cache.require_writable(name, at)?;
+        // The DEL would delete what another process is adding.
+        let _lock = Lock::of_attachment(self.cache.dir(), name, at)?;
+        let was_attached = self.is_attached(network, attach);
+        let before = self.cache.version(name, at);
+        self.add_plugins(network, attach).map_err(|failed| {
+            // A failed ADD writes no result. If there is a new one, it is another runtime's.
+            let is_new = self.cache.version(name, at).is_some_and(|now| Some(now) != before);
+            if was_attached || is_new {
+                return failed.detail(format!(
+                    "this ADD was not rolled back, because an earlier ADD has attached {} of container {} ({}); run DEL to detach it",
+                    at.ifname,
+                    at.container,
+                    self.cache.path(name, at).display()
+                ));
+            }
+            match self.roll_back(network, attach) {
+                Ok(()) => failed,
+                Err(rollback) => failed.and(rollback.context("roll back")),
+            }
+        })
+    }
+
+    /// Whether the attachment exists, or may exist: it is in the cache, and its namespace has the interface. After a reboot, or after its
+    /// namespace was deleted without a DEL, it is only in the cache.
+    pub(crate) fn is_attached(&self, network: &Network, attach: &AttachmentParameters) -> bool {
+        let at = &attach.attachment;
+        let recorded = match self.cache.load(&network.name, at) {
+            Ok(None) => return false,
+            Ok(Some(entry)) => entry.attach.netns,
+            // Only a regular file is a result of an ADD.
+            Err(_) if is_irregular(&self.cache.path(&network.name, at)) => return false,
+            Err(_) => None,
+        };
+        let netns = recorded.or_else(|| attach.netns.clone());
+        netns.is_none_or(|netns| has_interface(&netns, &at.ifname).unwrap_or(true))
+    }
+
+    /// DEL of a failed ADD. The cache may contain an earlier attachment with another configuration.
+    fn roll_back(&self, network: &Network, attach: &AttachmentParameters) -> Result<()> {
+        let _lock = Lock::shared(self.cache.dir()).ok();
+        let mut failures = Failures::default();
+        let earlier = self.cache.load(&network.name, &attach.attachment).ok().flatten();
+        if earlier.is_some_and(|entry| entry.network_for_del(network).is_some()) {
+            failures.note(self.del_plugins(network, attach, None, || true));
+        }
+        failures.note(self.del_unlocked(network, attach));
+        failures.into_result()
+    }
+}
+
+impl Cache {
+    /// Inode and modification time of an attachment's file. `None` if it does not exist.
+    fn version(&self, network: &NetworkName, at: &Attachment) -> Option<(u64, Option<SystemTime>)> {
+        let file = fs::symlink_metadata(self.path(network, at)).ok()?;
+        Some((file.ino(), file.modified().ok()))
+    }
+}
+
+fn is_irregular(path: &Path) -> bool {
+    fs::symlink_metadata(path).is_ok_and(|file| !file.is_file())
+}
+
+/// Whether the namespace at a path has an interface. `Ok(false)` if no namespace is at the path.
+fn has_interface(netns: &Path, name: &str) -> cni::Result<bool> {
+    let Some(netns) = NetNs::open_if_present(netns)? else { return Ok(false) };
+    match netns.enter(|| if_nametoindex(name))? {
+        Ok(_) => Ok(true),
+        Err(Errno::ENODEV) => Ok(false),
+        Err(e) => Err(e.into()),
+    }
+}
