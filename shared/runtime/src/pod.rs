@@ -140,24 +140,29 @@ impl Pods {
         Self { runtime, locks: Arc::default() }
     }
 
-    /// Attaches a pod to all of its networks. If one fails, detaches all.
+    /// Attaches a pod to all of its networks. If one fails, detaches the pod from all of them, except from those to which it was attached
+    /// before.
     ///
     /// # Errors
-    /// Like [`Runtime::add`], followed by failures to detach.
+    /// Like [`Runtime::add_or_roll_back`], followed by failures to detach.
     pub fn set_up(&self, pod: &Pod) -> Result<Vec<Attached>> {
         let attachments = pod.attachments()?;
         self.alone(&pod.id, || {
-            let mut attached = Vec::new();
-            for (index, (network, attach)) in attachments.iter().enumerate() {
-                match self.runtime.add(network, attach) {
-                    Ok(result) => attached.push(Attached {
-                        network: network.name.clone(),
-                        ifname: attach.attachment.ifname.clone(),
-                        result,
-                    }),
+            let (mut attached, mut new) = (Vec::new(), Vec::new());
+            for (network, attach) in &attachments {
+                let is_new = !self.runtime.is_attached(network, attach);
+                match self.runtime.add_or_roll_back(network, attach) {
+                    Ok(result) => {
+                        attached.push(Attached {
+                            network: network.name.clone(),
+                            ifname: attach.attachment.ifname.clone(),
+                            result,
+                        });
+                        new.extend(is_new.then(|| (*network, attach.clone())));
+                    }
                     Err(failed) => {
                         let failed = failed.context(format_args!("network {}", network.name));
-                        return Err(match self.take_down(&attachments[..=index]) {
+                        return Err(match self.take_down(&new) {
                             Ok(()) => failed,
                             Err(left) => failed.and(left.context("roll back")),
                         });

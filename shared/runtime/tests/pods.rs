@@ -63,6 +63,30 @@ fn if_one_network_fails_the_whole_pod_is_detached_in_reverse_order() {
 }
 
 #[test]
+fn a_failed_set_up_keeps_the_attachments_of_an_earlier_one() {
+    let stage = stage();
+    let on = |ifname: &str, network: Network| NetworkRequest {
+        ifname: Some(IfName::parse(ifname).unwrap()),
+        ..NetworkRequest::from(network)
+    };
+    let pods = Pods::new(stage.runtime());
+    let pod = pod("p").join(on("lo", network("a", "good")));
+    pods.set_up(&pod).unwrap();
+    stage.forget_calls();
+    stage.plugin("bad", r#"[ $CNI_COMMAND = DEL ] || { echo '{"code": 999, "msg": "no"}'; exit 1; }"#);
+    let pod = pod.join(on("none0", network("b", "good"))).join(on("none1", network("c", "bad")));
+    pods.set_up(&pod).unwrap_err();
+    let expected = ["good ADD lo", "good ADD none0", "bad ADD none1", "bad DEL none1", "good DEL none0"];
+    assert_eq!(calls(&stage), expected);
+
+    stage.forget_calls();
+    stage.plugin("good", r#"echo '{"code": 999, "msg": "lo exists"}'; exit 1"#);
+    let error = pods.set_up(&pod).unwrap_err();
+    assert_eq!(calls(&stage), ["good ADD lo"]);
+    assert!(error.to_string().contains("not rolled back"), "{error}");
+}
+
+#[test]
 fn tear_down_continues_after_failures_and_finds_networks_that_are_only_in_the_cache() {
     let stage = stage();
     let pods = Pods::new(stage.runtime());
