@@ -72,6 +72,10 @@ impl Entry {
         Network::from_bytes(&self.config)
     }
 
+    fn is_of(&self, network: &NetworkName, at: &Attachment) -> bool {
+        self.network == *network && self.attach.attachment == *at
+    }
+
     /// The network as it was at ADD, if it was another one than today's: DEL needs the configuration of ADD (SPEC.md, section 3). No cache
     /// contains the plugins of the network's directory, so they come from `today`. `None` if the cached configuration is unusable.
     pub(crate) fn network_for_del(&self, today: &Network) -> Option<Network> {
@@ -136,7 +140,8 @@ impl Cache {
     /// Checks that an ADD can write the attachment's file.
     ///
     /// # Errors
-    /// Code 4 if the file's name is too long.
+    /// Code 4 if the file's name is too long, or if it is also the name of another attachment's file, and that attachment is alive: networks
+    /// and container ids may contain hyphens.
     pub(crate) fn require_writable(&self, network: &NetworkName, at: &Attachment) -> Result<()> {
         let length = file_name(network, at).len();
         if length > LONGEST_NAME {
@@ -147,7 +152,19 @@ impl Cache {
             let error = cni::Error::new(Code::InvalidEnvironment, text);
             return Err(error.detail("use a shorter container id or network name").into());
         }
-        Ok(())
+        let path = self.path(network, at);
+        let Some(other) = read_entry(&path).filter(|entry| !entry.is_of(network, at) && entry.is_alive())
+        else {
+            return Ok(());
+        };
+        let Attachment { container, ifname } = other.attach.attachment;
+        let text = format!(
+            "the cache file {} belongs to another attachment: {ifname} of container {container} on network {}",
+            path.display(),
+            other.network
+        );
+        let error = cni::Error::new(Code::InvalidEnvironment, text);
+        Err(error.detail("use another container id, or detach the other container first").into())
     }
 
     /// Writes the result of an ADD, as the plugin printed it. The file is written atomically.
@@ -176,7 +193,7 @@ impl Cache {
         Ok(written.map_err(|e| cni::Error::io(format!("write the result to {}", path.display()), &e))?)
     }
 
-    /// Reads an attachment. `None` if the file does not exist.
+    /// Reads an attachment. `None` if the file does not exist or belongs to another attachment.
     ///
     /// # Errors
     /// Code 5 if the file cannot be read, 6 if it is not JSON or a value has the wrong type, 7 if it is not in libcni's format.
@@ -188,7 +205,8 @@ impl Cache {
         let value = json::parse(&text, "the cached result").context(|| path.display())?;
         let added = mtime(&path);
         if value.get("kind").is_some() {
-            return Ok(Some(entry(&value, added).context(|| path.display())?));
+            let entry = entry(&value, added).context(|| path.display())?;
+            return Ok(Some(entry).filter(|entry| entry.is_of(network, at)));
         }
         // libcni's earliest format contains only the result.
         let attach = AttachmentParameters { netns: sandbox(&value, &at.ifname), ..at.clone().into() };
@@ -202,12 +220,15 @@ impl Cache {
         now.is_some_and(|now| now.added == entry.added && now.result == entry.result)
     }
 
-    /// Deletes an attachment's file. Succeeds if it does not exist.
+    /// Deletes an attachment's file. Succeeds if it does not exist or belongs to another attachment.
     ///
     /// # Errors
     /// Code 5 if its file cannot be deleted.
     pub fn remove(&self, network: &NetworkName, at: &Attachment) -> Result<()> {
         let path = self.path(network, at);
+        if read_entry(&path).is_some_and(|entry| !entry.is_of(network, at)) {
+            return Ok(());
+        }
         let removed = match file::missing_is_fine(fs::remove_file(&path)) {
             // A read-only file system refuses the removal even if there is no file.
             Err(_) if is_missing(&path) => Ok(()),

@@ -114,7 +114,9 @@ pub fn cache(scratch: &Path, input: &[u8]) {
         }
     }
     cache.remove(&name, &at).unwrap();
-    assert!(cache.list().unwrap().is_empty());
+    assert!(cache.load(&name, &at).unwrap().is_none());
+    // Only a file of another attachment is still in the cache.
+    assert!(cache.list().unwrap().iter().all(|entry| entry.network != name || entry.attach.attachment != at));
 }
 
 #[test]

@@ -84,6 +84,30 @@ fn a_file_in_libcnis_earliest_format_is_read_as_a_result() {
     assert!(!entry.is_alive(), "its namespace no longer exists");
 }
 
+/// Names may contain hyphens, so two attachments may have the same file.
+#[test]
+fn a_file_of_another_attachment_is_neither_read_nor_removed_nor_overwritten_while_that_is_alive() {
+    let (guard, cache) = cache();
+    let network = |name: &str| NetworkName::parse(name).unwrap();
+    let at = |container: &str| AttachmentParameters::new(container, "eth0").unwrap();
+    let namespace = guard.path().join("namespace");
+    std::os::unix::fs::symlink("/proc/self/ns/net", &namespace).unwrap();
+    let list = br#"{"cniVersion": "1.0.0", "name": "a-b", "plugins": [{"type": "t"}]}"#;
+    cache.write(&Network::from_bytes(list).unwrap(), &at("c").netns(&namespace), &json!({})).unwrap();
+    let (owner, other) = (at("c").attachment, at("b-c").attachment);
+    assert_eq!(cache.path(&network("a-b"), &owner), cache.path(&network("a"), &other));
+
+    assert!(cache.load(&network("a"), &other).unwrap().is_none());
+    cache.remove(&network("a"), &other).unwrap();
+    assert!(cache.load(&network("a-b"), &owner).unwrap().is_some());
+    let error = cache.require_writable(&network("a"), &other).unwrap_err();
+    assert!(error.to_string().contains("eth0 of container c on network a-b"), "{error}");
+    cache.require_writable(&network("a-b"), &owner).unwrap();
+
+    fs::remove_file(&namespace).unwrap();
+    cache.require_writable(&network("a"), &other).unwrap();
+}
+
 proptest! {
     #[test]
     fn arbitrary_files_cause_no_panic(cut in 0..OF_LIBCNI.len(), byte: u8, text: Vec<u8>) {
