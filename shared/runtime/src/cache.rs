@@ -1,5 +1,6 @@
 //! Cache of ADD's results until DEL, in libcni's format (`cniCacheV1`) and directory: libcni and this crate read each other's entries.
 
+use std::collections::BTreeSet;
 use std::fs::{self, File};
 use std::io;
 use std::os::unix::fs::DirBuilderExt;
@@ -7,7 +8,9 @@ use std::path::{Path, PathBuf};
 use std::time::{Duration, SystemTime};
 
 use base64::prelude::{BASE64_STANDARD, Engine};
-use cni::{AddResult, Attachment, CniArgs, Code, NetworkName, ResultExt, Version, json};
+use cni::{
+    AddResult, Attachment, Attachments, CniArgs, Code, ContainerId, NetworkName, ResultExt, Version, json,
+};
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 use system::file::{self, AtomicFile};
@@ -306,6 +309,24 @@ impl Cache {
         Ok((entries, unreadable))
     }
 
+    /// The attachments of these containers to a network. A file without the attachment's names (a truncated one, or one in libcni's earliest
+    /// format) counts as every attachment that it may be, by its name.
+    ///
+    /// # Errors
+    /// Code 5 if the directory cannot be read.
+    pub(crate) fn attachments_of(
+        &self,
+        network: &NetworkName,
+        containers: &[ContainerId],
+    ) -> Result<Attachments> {
+        let containers: BTreeSet<&ContainerId> = containers.iter().collect();
+        let (entries, nameless) = self.survey()?;
+        let named = entries.into_iter().filter(|entry| entry.network == *network);
+        let named = named.map(|entry| entry.attach.attachment);
+        let possible = nameless.iter().flat_map(|path| attachments_named(path, network));
+        Ok(named.chain(possible).filter(|at| containers.contains(&at.container)).collect())
+    }
+
     /// Like [`Cache::list`]. Also returns the files that are not in the format `cniCacheV1`, such as truncated ones and those of libcni
     /// before 0.8.
     ///
@@ -371,6 +392,15 @@ fn read_bare_result(path: &Path, network: &NetworkName) -> Option<Entry> {
     let netns = sandbox(&result, ifname);
     let attach = AttachmentParameters { netns, ..AttachmentParameters::new(container, ifname).ok()? };
     Some(Entry { network: network.clone(), attach, config: Vec::new(), result, added: mtime(path) })
+}
+
+/// The attachments to a network whose file may have this path: container ids and interface names may contain hyphens.
+fn attachments_named(file: &Path, network: &NetworkName) -> Vec<Attachment> {
+    let name =
+        file.file_name().and_then(|name| name.to_str()?.strip_prefix(network.as_str())?.strip_prefix('-'));
+    let name = name.unwrap_or_default();
+    let split = |(hyphen, _)| AttachmentParameters::new(&name[..hyphen], &name[hyphen + 1..]).ok();
+    name.match_indices('-').filter_map(split).map(|attach| attach.attachment).collect()
 }
 
 /// Whether a file may belong to the network, by its name.

@@ -6,7 +6,7 @@ use std::io::ErrorKind;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
-use cni::{Attachment, Attachments, Code, Command};
+use cni::{Attachment, Attachments, Code, Command, ContainerId};
 
 use crate::error::Failures;
 use crate::lock::Lock;
@@ -20,6 +20,8 @@ pub enum Valid<'a> {
     Alive(&'a [Cache]),
     /// Exactly these.
     Only(&'a [Attachment]),
+    /// All attachments of these containers in the runtime's own cache, which GC reads after running ADDs have ended.
+    Containers(&'a [ContainerId]),
 }
 
 /// Plan of a GC.
@@ -58,6 +60,15 @@ impl Runtime {
             Valid::Only(valid) => {
                 let valid: Attachments = valid.iter().cloned().collect();
                 let stale = known.into_iter().filter(|entry| !is_among(&valid, entry)).collect();
+                return Ok(GcPlan { valid, stale, ..GcPlan::default() });
+            }
+            Valid::Containers(containers) => {
+                let valid = self.cache.attachments_of(&network.name, containers)?;
+                // Compares files, because the names of an entry in libcni's earliest format are uncertain.
+                let file = |at: &Attachment| self.cache.path(&network.name, at);
+                let kept: BTreeSet<PathBuf> = valid.iter().map(file).collect();
+                let is_stale = |entry: &Entry| !kept.contains(&file(&entry.attach.attachment));
+                let stale = known.into_iter().filter(is_stale).collect();
                 return Ok(GcPlan { valid, stale, ..GcPlan::default() });
             }
             Valid::Alive(others) => others,

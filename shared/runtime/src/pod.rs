@@ -1,6 +1,6 @@
 //! Pods: a namespace that is attached to several networks, as in the network managers of CRI-O and Podman.
 
-use std::collections::{BTreeSet, HashMap};
+use std::collections::HashMap;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
 
@@ -203,7 +203,8 @@ impl Pods {
         })
     }
 
-    /// GC of these networks: deletes all resources, except those of the pods in `alive`.
+    /// GC of these networks: deletes all resources, except those of the pods in `alive`. The list must also contain the pods that are being
+    /// set up: GC waits until they are, and reads their attachments then.
     ///
     /// # Errors
     /// All failures.
@@ -212,14 +213,9 @@ impl Pods {
         networks: impl IntoIterator<Item = &'a Network>,
         alive: &[ContainerId],
     ) -> Result<()> {
-        let known = self.runtime.results().list()?;
-        let alive: BTreeSet<&ContainerId> = alive.iter().collect();
         let mut failures = Failures::default();
         for network in networks {
-            let of_network = known.iter().filter(|entry| entry.network == network.name);
-            let valid =
-                of_network.map(|entry| &entry.attach.attachment).filter(|at| alive.contains(&at.container));
-            failures.note(self.runtime.gc(network, Valid::Only(&valid.cloned().collect::<Vec<_>>())));
+            failures.note(self.runtime.gc(network, Valid::Containers(alive)));
         }
         failures.into_result()
     }

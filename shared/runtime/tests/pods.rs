@@ -4,6 +4,8 @@
 mod fakes;
 
 use std::fs;
+use std::thread;
+use std::time::Duration;
 
 use cni::{ContainerId, IfName};
 use fakes::{Stage, gives};
@@ -115,7 +117,7 @@ fn operations_on_one_pod_wait_for_each_other() {
         ),
     );
     let pods = Pods::new(stage.runtime());
-    std::thread::scope(|scope| {
+    thread::scope(|scope| {
         for _ in 0..8 {
             scope.spawn(|| pods.set_up(&pod("p").join(network("a", "slow"))).unwrap());
         }
@@ -135,4 +137,51 @@ fn gc_keeps_resources_of_live_pods() {
     let left = stage.runtime().results().list().unwrap();
     assert_eq!(left.len(), 1);
     assert_eq!(left[0].attach.attachment.container.as_str(), "alive");
+}
+
+#[test]
+fn gc_keeps_a_live_pod_whose_set_up_ends_while_gc_waits() {
+    let stage = Stage::new();
+    let [came, go] = ["came", "go"].map(|name| stage.path().join(name));
+    let wait = format!("touch {}; while ! [ -e {} ]; do sleep 0.01; done", came.display(), go.display());
+    stage.plugin("slow", &format!("[ $CNI_COMMAND != ADD ] || {{ {wait}; }}; {}", gives("10.0.0.2/24")));
+    let pods = Pods::new(stage.runtime());
+    let net = network("net", "slow");
+    thread::scope(|scope| {
+        scope.spawn(|| pods.set_up(&pod("new").join(net.clone())).unwrap());
+        while !came.exists() {
+            thread::sleep(Duration::from_millis(5));
+        }
+        let gc = scope.spawn(|| pods.gc([&net], &[ContainerId::parse("new").unwrap()]).unwrap());
+        // GC reads the cache, if it does so before it waits.
+        thread::sleep(Duration::from_millis(200));
+        fs::write(&go, "").unwrap();
+        gc.join().unwrap();
+    });
+    assert_eq!(calls(&stage), ["slow ADD eth0", "slow GC "]);
+    assert_eq!(stage.log()[1].request["cni.dev/valid-attachments"][0]["containerID"], "new");
+}
+
+/// A truncated file, and one in libcni's earliest format. Interface names may contain hyphens.
+#[test]
+fn gc_keeps_live_pods_whose_files_in_the_cache_do_not_name_them() {
+    for text in ["torn", r#"{"cniVersion": "0.2.0", "ip4": {"ip": "10.0.0.2/24"}}"#] {
+        let stage = stage();
+        let pods = Pods::new(stage.runtime());
+        let net = network("net", "good");
+        let request = NetworkRequest {
+            ifname: Some(IfName::parse("my-if").unwrap()),
+            ..NetworkRequest::from(net.clone())
+        };
+        for id in ["alive", "gone"] {
+            pods.set_up(&pod(id).join(request.clone())).unwrap();
+            fs::write(stage.path().join(format!("cache/results/net-{id}-my-if")), text).unwrap();
+        }
+        stage.forget_calls();
+        pods.gc([&net], &[ContainerId::parse("alive").unwrap()]).unwrap();
+        let log = stage.log();
+        assert!(log.iter().all(|call| !call.variables.contains("alive")), "{:?}", calls(&stage));
+        let valid = &log.last().unwrap().request["cni.dev/valid-attachments"];
+        assert_eq!(*valid, serde_json::json!([{"containerID": "alive", "ifname": "my-if"}]));
+    }
 }
