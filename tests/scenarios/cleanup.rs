@@ -201,6 +201,30 @@ fn gc_removes_a_resource_that_force_names_although_its_container_is_alive_and_sa
     assert!(missing.stderr.contains("--force nobody: no container, resource"), "{missing:#?}");
 }
 
+/// Plugins with the package skel of CNI 0.7 and earlier answer with code 100.
+#[test]
+fn a_plugin_of_another_vendor_that_refuses_with_any_code_does_not_fail_a_gc() {
+    beyond_reference!("gc");
+    let lab = Lab::new();
+    let refusal = r#"echo '{"code": 100, "msg": "required env variables missing"}'; exit 1"#;
+    lab.fake_plugin(
+        "old",
+        &format!("[ $CNI_COMMAND = DEL ] || [ $CNI_COMMAND = ADD ] && echo '{{}}' || {{ {refusal}; }}"),
+    );
+    let pod = lab.container("pod");
+    lab.configure("10-net.conflist", &network("1.0.0", &json!([bridge("10.204.11.0/24"), {"type": "old"}])));
+    let tool = lab.cnitool();
+    tool.says("add net pod --container-id pod");
+    pod.vanish();
+    lab.host().wait_until("the pair is gone", |host| host.ip("link show master br0").is_empty());
+    let collected = tool.run("gc net");
+    assert!(
+        collected.succeeded() && collected.stderr.contains("cannot list their resources: old"),
+        "{collected:#?}"
+    );
+    assert!(leases().is_empty());
+}
+
 /// A plugin of another vendor that exits with an error without CNI_COMMAND, and notes each such call.
 const STRICT: &str = "cat >/dev/null
     case $CNI_COMMAND in
@@ -617,7 +641,7 @@ fn a_lease_stays_if_the_addresses_of_a_namespace_cannot_be_read() {
 const STUBBORN: &str = r#"request=$(cat)
     case $1$request in
     collect*'"dryRun":true'*) echo '{"things": [{"kind": "toy", "containerID": "pod", "ifname": "eth0", "address": "10.204.6.2"}]}' ;;
-    collect*) echo '{"code": 111, "msg": "it is stuck"}'; exit 1 ;;
+    collect*) echo '{"code": 111, "msg": "it is stuck", "ferrule": "0.2.0"}'; exit 1 ;;
     esac
     [ "$CNI_COMMAND" != ADD ] || echo '{"cniVersion": "1.1.0"}'"#;
 

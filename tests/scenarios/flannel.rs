@@ -174,7 +174,7 @@ fn a_delegate_that_fails_to_repair_or_to_list_is_reported() {
     beyond_reference!("flannel");
     let lab = Lab::new();
     let pod = lab.container("pod");
-    let failing = r#"case $1 in repair | collect) echo '{"code": 111, "msg": "no memory"}'; exit 1 ;; esac"#;
+    let failing = r#"case $1 in repair | collect) echo '{"code": 111, "msg": "no memory", "ferrule": "0.2.0"}'; exit 1 ;; esac"#;
     lab.fake_plugin("spy", &format!("{failing}\n{SPY}"));
     flanneld_says(&subnet_env(true));
     let plugins = json!([{"type": "flannel", "delegate": {"type": "spy"}}]);

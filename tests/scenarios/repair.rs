@@ -472,11 +472,12 @@ fn watch_does_nothing_while_other_programs_change_their_rules() {
     assert_eq!(repairs(), 2, "one for the start, one for the loss");
 }
 
-/// It exits with an error without CNI_COMMAND, or answers with an error object, as plugins in Go do.
+/// It exits with an error without CNI_COMMAND, or answers with an error object, as plugins in Go do: with code 4, before CNI 0.8 with 100.
 #[test]
 fn another_vendors_plugin_that_refuses_the_request_does_not_fail_a_repair() {
     beyond_reference!("repair");
-    for refusal in ["exit 1", r#"echo '{"code": 4, "msg": "CNI_COMMAND is missing"}'; exit 1"#] {
+    let object = |code: u32| format!(r#"echo '{{"code": {code}, "msg": "CNI_COMMAND is missing"}}'; exit 1"#);
+    for refusal in ["exit 1".to_owned(), object(4), object(100), object(0)] {
         let lab = Lab::new();
         let _pod = lab.container("pod");
         let added = r#"echo '{"cniVersion": "1.0.0"}'"#;
@@ -492,6 +493,7 @@ fn another_vendors_plugin_that_refuses_the_request_does_not_fail_a_repair() {
         lab.host().sh("nft flush ruleset");
         let repaired = tool.json("repair net");
         assert_eq!(repaired["repaired"].as_array().map(Vec::len), Some(1), "{repaired:#}");
+        assert_eq!(repaired["foreignPlugins"], json!(["vendor"]), "{refusal}");
         assert!(lab.host().sh("nft list ruleset").contains("net/pod/eth0"));
     }
 }

@@ -1,7 +1,7 @@
 //! COLLECT: GC of named attachments, and its dry run.
 //!
 //! The specification's GC names the attachments to keep, so an attachment that is created while it runs loses its resources. Ferrule's
-//! plugins have the command line `bridge collect`, without `CNI_COMMAND`; other plugins only print their version. The request on stdin
+//! plugins have the command line `bridge collect`, without `CNI_COMMAND`; other plugins only print their version, or fail. The request on stdin
 //! names the stale attachments. It works with any `cniVersion`. The plugin does not call its IPAM plugin: the caller calls both.
 
 use std::env;

@@ -49,6 +49,8 @@ pub struct Error {
     code: u32,
     msg: String,
     details: String,
+    /// Whether a plugin ended with this error and did not mark it as one of Ferrule's ([`Error::to_marked_json`]).
+    unmarked: bool,
 }
 
 impl Error {
@@ -59,7 +61,7 @@ impl Error {
 
     /// Another plugin's error, unchanged. Codes from 100 on belong to that plugin.
     pub fn foreign(code: u32, msg: impl Into<String>, details: impl Into<String>) -> Self {
-        Self { code, msg: msg.into(), details: details.into() }
+        Self { code, msg: msg.into(), details: details.into(), unmarked: false }
     }
 
     /// Code 7: the configuration is invalid.
@@ -105,6 +107,16 @@ impl Error {
         self
     }
 
+    /// Records that a plugin ended with this error and did not mark it.
+    pub(crate) fn unmarked(mut self) -> Self {
+        self.unmarked = true;
+        self
+    }
+
+    pub(crate) fn is_unmarked(&self) -> bool {
+        self.unmarked
+    }
+
     /// The code, see [`Code`].
     pub fn code(&self) -> u32 {
         self.code
@@ -134,6 +146,16 @@ impl Error {
 
     /// The error object as a line of JSON.
     pub fn to_json(&self, version: Version) -> String {
+        self.wire(version, None)
+    }
+
+    /// The error object of a failed command that is not in the specification. Plugins of other vendors refuse such a command with error objects
+    /// of any code, but without this mark.
+    pub(crate) fn to_marked_json(&self) -> String {
+        self.wire(Version::LATEST, Some(env!("CARGO_PKG_VERSION")))
+    }
+
+    fn wire(&self, version: Version, ferrule: Option<&str>) -> String {
         #[derive(Serialize)]
         #[serde(rename_all = "camelCase")]
         struct Wire<'a> {
@@ -142,9 +164,12 @@ impl Error {
             msg: &'a str,
             #[serde(skip_serializing_if = "str::is_empty")]
             details: &'a str,
+            /// The mark: see [`crate::exec::MARK`].
+            #[serde(skip_serializing_if = "Option::is_none")]
+            ferrule: Option<&'a str>,
         }
         let (msg, details) = (&shortened(&self.msg), &shortened(&self.details));
-        let wire = Wire { cni_version: version, code: self.code, msg, details };
+        let wire = Wire { cni_version: version, code: self.code, msg, details, ferrule };
         serde_json::to_string_pretty(&wire).unwrap_or_default()
     }
 }

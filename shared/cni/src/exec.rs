@@ -48,23 +48,26 @@ fn why_unusable(file: &Path) -> std::result::Result<(), Option<String>> {
 
 /// The error of a failed plugin: its error object, or a description without one.
 pub fn failure(command: Command, status: ExitStatus, out: &[u8]) -> Error {
-    error_object(out).unwrap_or_else(|| {
+    let error = error_object(out).unwrap_or_else(|| {
         let end = match (status.code(), status.signal()) {
             (Some(code), _) => format!("ended with exit code {code}"),
             (None, Some(signal)) => format!("was killed by signal {signal}"),
             (None, None) => "failed".to_owned(),
         };
-        Error::new(Code::Decoding, format!("{command} {end} {WITHOUT_OBJECT}")).detail(excerpt(out))
-    })
+        Error::new(Code::Decoding, format!("{command} {end} and printed no error object"))
+            .detail(excerpt(out))
+    });
+    let is_marked = json::parse(out, "its error object").is_ok_and(|object| object.get(MARK).is_some());
+    if status.code().is_some() && !is_marked { error.unmarked() } else { error }
 }
 
-const WITHOUT_OBJECT: &str = "and printed no error object";
+/// The key that error objects of Ferrule's plugins have if the request is not in the specification.
+const MARK: &str = "ferrule";
 
-/// Whether this is the error of a plugin that refused an unknown request: it exited without an error object, or missed
-/// variables in its environment (code 4). Ferrule's plugins report a failure otherwise.
+/// Whether this is the error of a plugin of another vendor that refused a request which is not in the specification: it exited, and its
+/// error, if any, has no [`MARK`]. The code says nothing: with the package skel of CNI before 0.8, it is 100.
 pub fn refused_request(error: &Error) -> bool {
-    let ended = error.msg().ends_with(WITHOUT_OBJECT) && error.msg().contains(" ended with exit code ");
-    ended || error.code() == Code::InvalidEnvironment as u32
+    error.is_unmarked()
 }
 
 /// The error of a plugin that reached a limit.
@@ -142,5 +145,19 @@ mod tests {
         assert!(said.msg().contains("exit code 1") && said.details().contains("panic: oh"), "{said}");
         let own = failure(Command::Del, ExitStatus::from_raw(1 << 8), br#"{"code": 11, "msg": "later"}"#);
         assert_eq!((own.code(), own.msg()), (11, "later"));
+    }
+
+    #[test]
+    fn an_error_without_ferrules_mark_is_a_refusal_whatever_its_code_is() {
+        let exited = ExitStatus::from_raw(1 << 8);
+        for code in [0, 4, 7, 100, 999] {
+            let out = format!(r#"{{"code": {code}, "msg": "required env variables missing"}}"#);
+            assert!(refused_request(&failure(Command::Collect, exited, out.as_bytes())), "{code}");
+        }
+        assert!(refused_request(&failure(Command::Collect, exited, b"usage: plugin")));
+        let own = Error::new(Code::InvalidEnvironment, "CNI_PATH is missing").to_marked_json();
+        let own = failure(Command::Collect, exited, own.as_bytes());
+        assert!(!refused_request(&own) && own.code() == 4, "{own:?}");
+        assert!(!refused_request(&failure(Command::Collect, ExitStatus::from_raw(9), b"")));
     }
 }

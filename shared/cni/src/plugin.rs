@@ -123,7 +123,7 @@ pub fn main<P: Plugin>() -> ExitCode {
         };
         let _served = serving(P::NAME);
         let answered = read_stdin().and_then(|request| print(&own(&request)?));
-        return answered.map_or_else(|e| failed(&e, Version::LATEST, &print), |()| ExitCode::SUCCESS);
+        return answered.map_or_else(|e| fail_with(&e.to_marked_json(), &print), |()| ExitCode::SUCCESS);
     }
     let _served = serving(P::NAME);
     size_limit::block_sigxfsz();
@@ -163,8 +163,12 @@ pub(crate) fn answer<P: Plugin>(variable: Variable<'_>, read: ReadStdin<'_>, pri
 }
 
 pub(crate) fn failed(error: &Error, version: Version, print: Print<'_>) -> ExitCode {
+    fail_with(&error.to_json(version), print)
+}
+
+fn fail_with(object: &str, print: Print<'_>) -> ExitCode {
     // If the error object cannot be printed either, only the exit code reports the failure.
-    print(&error.to_json(version)).ok();
+    print(object).ok();
     ExitCode::FAILURE
 }
 

@@ -1,7 +1,7 @@
 //! REPAIR: installs missing rules of many attachments in one run.
 //!
 //! The command is not in the specification. Ferrule's plugins have the command line `bridge repair`, without `CNI_COMMAND`; other plugins
-//! only print their version. Stdin has the attachments, each with the request of a CHECK. Stdout has the results, in the same order.
+//! only print their version, or fail. Stdin has the attachments, each with the request of a CHECK. Stdout has the results, in the same order.
 
 use std::collections::BTreeSet;
 use std::env;

@@ -69,7 +69,8 @@ struct Answer {
 #[serde(default)]
 struct Reply {
     repaired: bool,
-    code: u32,
+    /// `None` for success.
+    code: Option<u32>,
     msg: String,
     details: String,
 }
@@ -150,11 +151,11 @@ impl Runtime {
 impl Repaired {
     fn note(&mut self, of: usize, kind: &PluginType, reply: Reply) {
         let Some(so_far) = self.attachments.get_mut(of) else { return };
-        if reply.code == 0 {
+        let Some(code) = reply.code else {
             so_far.iter_mut().for_each(|repaired| *repaired |= reply.repaired);
             return;
-        }
-        let error = cni::Error::foreign(reply.code, reply.msg, reply.details);
+        };
+        let error = cni::Error::foreign(code, reply.msg, reply.details);
         let error = Error::of_plugin(kind, Command::Repair, error);
         *so_far = Err(match so_far {
             Ok(_) => error,
@@ -165,7 +166,7 @@ impl Repaired {
 
 impl From<&cni::Error> for Reply {
     fn from(e: &cni::Error) -> Self {
-        Self { repaired: false, code: e.code(), msg: e.msg().into(), details: e.details().into() }
+        Self { repaired: false, code: Some(e.code()), msg: e.msg().into(), details: e.details().into() }
     }
 }
 
