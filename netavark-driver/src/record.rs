@@ -52,7 +52,8 @@ impl Record {
 /// Code 5 if the file cannot be deleted, or the cache cannot be read.
 pub fn delete_unused(runtime: &Runtime, chain: &Chain) -> Result<()> {
     let path = path(runtime.results(), &chain.name);
-    let Ok(locked) = file::open_own(File::options().read(true), &path) else { return Ok(()) };
+    // NFS grants an exclusive lock only on a file that is open for writing (flock(2)).
+    let Ok(locked) = file::open_own(File::options().read(true).write(true), &path) else { return Ok(()) };
     if locked.try_lock().is_err() || !is_at(&locked, &path) || is_used(runtime, chain)? {
         return Ok(());
     }

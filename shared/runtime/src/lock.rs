@@ -1,6 +1,7 @@
 //! Lock that excludes GC from ADD and DEL, in all processes (SPEC.md, section 3, "Lifecycle & Ordering").
 
 use std::fs::{DirBuilder, File};
+use std::io;
 use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
 use std::path::Path;
 
@@ -53,13 +54,32 @@ impl Lock {
         })
     }
 
-    fn take(dir: &Path, lock: impl FnOnce(&File) -> std::io::Result<()>) -> Result<Self> {
+    fn take(dir: &Path, lock: impl FnOnce(&File) -> io::Result<()>) -> Result<Self> {
         let path = dir.join("results.lock");
-        // Only root may open the file, because each process that opens it can hold the lock.
-        let open = || system::file::open_own(File::options().create(true).append(true).mode(0o600), &path);
         let make = || DirBuilder::new().recursive(true).mode(0o755).create(dir);
-        let file = open().or_else(|_| make().and_then(|()| open()));
+        let file = open(&path).or_else(|_| make().and_then(|()| open(&path)));
         let locked = file.and_then(|file| lock(&file).map(|()| Self { _file: file }));
         Ok(locked.map_err(|e| cni::Error::io(format!("lock {}", path.display()), &e))?)
+    }
+}
+
+/// Opens the file for reading and writing, because NFS refuses a shared lock on a file that is only open for writing, and an exclusive lock on
+/// one that is only open for reading (flock(2)). Only root may open the file, because each process that opens it can hold the lock.
+fn open(path: &Path) -> io::Result<File> {
+    system::file::open_own(File::options().read(true).create(true).append(true).mode(0o600), path)
+}
+
+#[cfg(test)]
+mod tests {
+    use nix::fcntl::OFlag;
+
+    use super::*;
+
+    #[test]
+    fn the_file_is_open_for_reading_and_writing() {
+        let dir = tempfile::tempdir().unwrap();
+        let lock = Lock::shared(dir.path()).unwrap();
+        let flags = OFlag::from_bits_retain(fcntl(&lock._file, FcntlArg::F_GETFL).unwrap());
+        assert_eq!(flags & OFlag::O_ACCMODE, OFlag::O_RDWR);
     }
 }
