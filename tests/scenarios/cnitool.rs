@@ -1113,6 +1113,21 @@ fn a_failed_gc_reports_the_failure_and_counts_only_removed_objects() {
 }
 
 #[test]
+fn a_dry_gc_that_fails_does_not_say_that_nothing_would_be_removed() {
+    beyond_reference!("gc");
+    let lab = Lab::new();
+    lab.configure("10-net.conflist", &pods("1.0.0", "10.1.2.0/24"));
+    let tool = lab.cnitool();
+    assert_eq!(tool.says("gc net --dry-run"), "nothing would be removed\n");
+    let missing = json!({"cniVersion": "1.0.0", "name": "net", "plugins": [{"type": "missing"}]});
+    lab.configure("10-net.conflist", &missing);
+    for line in ["gc net --dry-run", "gc --dry-run", "gc net --dry-run --output json"] {
+        let failed = tool.run(line);
+        assert!(!failed.succeeded() && failed.stdout.is_empty(), "{line}: {failed:#?}");
+    }
+}
+
+#[test]
 fn a_repair_that_repairs_nothing_is_no_success_unless_nothing_was_missing() {
     beyond_reference!("repair");
     let lab = Lab::new();

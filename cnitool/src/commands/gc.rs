@@ -69,7 +69,7 @@ pub fn run(network: Option<&str>, options: &GcOptions, settings: &Settings, ui: 
         }
     }
     if options.dry_run {
-        preview(&done, network.is_none(), ui)?
+        preview(&done, network.is_none(), failed.is_empty(), ui)?
     } else {
         failed.extend(settings.runtime.remove_incomplete().err());
         report(&done, network.is_none(), ui)?
@@ -200,13 +200,21 @@ fn all_networks(settings: &Settings, ui: &Ui) -> Result<Vec<Known>> {
     Ok(networks.into_values().collect())
 }
 
-fn preview(all: &[Gc], several: bool, ui: &Ui) -> Result<()> {
+/// Prints what a GC would remove. `is_complete` is false if the resources of some networks, which are not in `all`, could not be listed.
+fn preview(all: &[Gc], several: bool, is_complete: bool, ui: &Ui) -> Result<()> {
+    if all.is_empty() && !is_complete {
+        return Ok(());
+    }
     all.iter().for_each(|gc| gc.warn_of_foreign(ui));
     let json = || match (several, all) {
         (false, [one]) => one.preview(),
         _ => all.iter().map(Gc::preview).collect(),
     };
-    ui.either(json, || table(all, several, ui))
+    ui.either(json, || match table(all, several) {
+        table if !table.is_empty() => table.render(ui, ""),
+        _ if is_complete => "nothing would be removed\n".to_owned(),
+        _ => String::new(),
+    })
 }
 
 fn report(all: &[Gc], several: bool, ui: &Ui) -> Result<()> {
@@ -373,7 +381,7 @@ fn text(resource: &Resource) -> String {
 }
 
 /// The table. With several networks, it has a column for the network.
-fn table(all: &[Gc], several: bool, ui: &Ui) -> String {
+fn table(all: &[Gc], several: bool) -> Table {
     const HEAD: [&str; 7] = ["NETWORK", "WHAT", "NAME", "CONTAINER", "INTERFACE", "RUNTIME", ""];
     let first = usize::from(!several);
     let mut table = Table::new(HEAD.into_iter().skip(first));
@@ -383,7 +391,7 @@ fn table(all: &[Gc], several: bool, ui: &Ui) -> String {
             table.row([network.clone()].into_iter().chain(row).skip(first));
         }
     }
-    if table.is_empty() { "nothing would be removed\n".to_owned() } else { table.render(ui, "") }
+    table
 }
 
 #[cfg(test)]
