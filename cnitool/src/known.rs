@@ -10,12 +10,17 @@ use crate::network_dirs::{self, NetworkDir};
 use crate::settings::Settings;
 use crate::ui::Ui;
 
-/// The attachments of cnitool's own cache, or of all, sorted by network, container and interface.
+/// The attachments of cnitool's own cache, or of all, sorted by network, container and interface. Each has the plugins
+/// of its network's directory.
 ///
 /// # Errors
 /// If a cache cannot be read.
 pub fn attachments(all: bool, settings: &Settings, ui: &Ui) -> Result<Vec<Entry>> {
-    if all { of_all_caches(settings, ui) } else { settings.runtime.results().list() }
+    if all {
+        of_all_caches(settings, ui)
+    } else {
+        Ok(with_directories(settings.runtime.results().list()?, settings))
+    }
 }
 
 /// The attachments of all caches. If two caches contain the same attachment, the newer entry counts. Warns of files
@@ -73,9 +78,29 @@ pub fn read_caches(settings: &Settings) -> Result<(Vec<Entry>, Vec<PathBuf>)> {
     unread.into_iter().next().map_or(Ok((entries, damaged)), Err)
 }
 
+/// Adds the plugins of each network's directory, because no cache contains them.
+fn with_directories(entries: Vec<Entry>, settings: &Settings) -> Vec<Entry> {
+    if entries.is_empty() {
+        return entries;
+    }
+    let mut networks = BTreeMap::new();
+    for dir in network_dirs::own_and_all(&settings.conf).0 {
+        // `doctor` reports a directory that cannot be read.
+        for network in dir.conf.load().unwrap_or_default().into_iter().filter_map(|file| file.network.ok()) {
+            networks.entry(network.name.clone()).or_insert(network);
+        }
+    }
+    let complete = |entry: Entry| match networks.get(&entry.network) {
+        Some(today) => entry.with_directory_of(today),
+        None => entry,
+    };
+    entries.into_iter().map(complete).collect()
+}
+
 /// The contents of all caches.
 #[derive(Debug)]
 pub struct Caches {
+    /// Attachments with the plugins of their network's directory.
     pub entries: Vec<Entry>,
     /// Files that are not results of ADD.
     pub damaged: Vec<PathBuf>,
@@ -105,6 +130,7 @@ impl Caches {
                 }
             }
         }
-        Self { entries: known.into_values().collect(), damaged, unread }
+        let entries = with_directories(known.into_values().collect(), settings);
+        Self { entries, damaged, unread }
     }
 }

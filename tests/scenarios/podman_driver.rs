@@ -373,7 +373,14 @@ fn a_setup_removes_the_earlier_attachment_also_from_plugins_in_the_networks_dire
     fs::remove_file("/run/lab/noted").unwrap();
     set_up(&lab, &after, &call);
     assert_eq!(fs::read_to_string("/run/lab/noted").unwrap(), "DEL\nADD\n");
-    tear_down(&lab, &after, &call);
+    after.netns.vanish();
+    // Another text than that in the cache.
+    fs::write("/etc/cni/net.d/old.conflist", of_podman_4().to_string()).unwrap();
+    fs::remove_file("/run/lab/noted").unwrap();
+    let last = lab.container("last");
+    set_up(&lab, &last, &call);
+    assert_eq!(fs::read_to_string("/run/lab/noted").unwrap(), "DEL\nADD\n");
+    tear_down(&lab, &last, &call);
     assert_eq!(fs::read_to_string("/run/lab/noted").unwrap(), "DEL\nADD\nDEL\n");
     assert_eq!(traces(&lab), (Vec::new(), String::new(), String::new()));
 }

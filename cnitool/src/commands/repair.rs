@@ -11,6 +11,7 @@ use serde_json::json;
 use crate::again::again;
 use crate::known;
 use crate::metrics::REPAIRS;
+use crate::network_dirs;
 use crate::settings::Settings;
 use crate::signals::Signals;
 use crate::ui::{Style, Ui};
@@ -28,8 +29,26 @@ pub fn run(network: Option<&str>, settings: &Settings, ui: &Ui) -> Result<()> {
             settings.network(name)?;
         }
     }
+    warn_of_invalid_files(&entries, settings, ui);
     let repaired = settings.runtime.repair(&entries);
     report(&entries, &repaired, ui)
+}
+
+/// Warns if the plugins of a network's directory may be missing: the file of a network that seems to have none may be
+/// an invalid one.
+fn warn_of_invalid_files(entries: &[Entry], settings: &Settings, ui: &Ui) {
+    let (dirs, _) = network_dirs::own_and_all(&settings.conf);
+    let invalid = known::invalid_files(dirs.iter().map(|dir| &dir.conf)).unwrap_or_default();
+    let Some(file) = invalid.first() else { return };
+    let of_files = known::networks(&dirs, &[]).unwrap_or_default();
+    let names: BTreeSet<_> = entries.iter().map(|entry| &entry.network).collect();
+    for name in names.into_iter().filter(|name| !of_files.contains_key(*name)) {
+        ui.warn(&format!(
+            "network {name}: its configuration may be {file}, which is invalid. Then rules of plugins in the \
+             directory {name} are not restored: `cnitool validate {file}` shows the mistake",
+            file = file.display()
+        ));
+    }
 }
 
 /// Retains the attachments of a network, and newer ones of other networks with the same host ports: a repair of the

@@ -5,6 +5,7 @@ use std::fs::{self, File};
 use std::io;
 use std::os::unix::fs::DirBuilderExt;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
 use base64::prelude::{BASE64_STANDARD, Engine};
@@ -15,7 +16,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 use system::file::{self, AtomicFile};
 
-use crate::{AttachmentParameters, Network, Result, result};
+use crate::{AttachmentParameters, Network, PluginConf, Result, result};
 
 const KIND: &str = "cniCacheV1";
 
@@ -51,6 +52,8 @@ pub struct Entry {
     pub result: Value,
     /// Time of ADD: the file's modification time. None if it cannot be read.
     pub added: Option<SystemTime>,
+    /// The plugins of the network's directory ([`Entry::with_directory_of`]).
+    directory: Arc<[PluginConf]>,
 }
 
 impl Entry {
@@ -67,12 +70,20 @@ impl Entry {
         result::in_version(&self.result, Version::WHEN_ABSENT, version)
     }
 
-    /// The network's configuration at ADD. Plugins that libcni loaded from a directory with the network's name are not in it.
+    /// The network's configuration at ADD, with the plugins of [`Entry::with_directory_of`].
     ///
     /// # Errors
     /// Like [`Network::from_bytes`].
     pub fn network(&self) -> Result<Network> {
-        Network::from_bytes(&self.config)
+        Network::from_bytes(&self.config).map(|network| network.with_directory(&self.directory))
+    }
+
+    /// Adds the plugins that `today`, the network's present configuration, has read from the directory with the network's name. No cache
+    /// contains these plugins.
+    #[must_use]
+    pub fn with_directory_of(mut self, today: &Network) -> Self {
+        self.directory = today.directory_plugins().into();
+        self
     }
 
     fn is_of(&self, network: &NetworkName, at: &Attachment) -> bool {
@@ -82,9 +93,9 @@ impl Entry {
     /// The network as it was at ADD, if it was another one than today's: DEL needs the configuration of ADD (SPEC.md, section 3). No cache
     /// contains the plugins of the network's directory, so they come from `today`. `None` if the cached configuration is unusable.
     pub(crate) fn network_for_del(&self, today: &Network) -> Option<Network> {
-        let added =
-            self.network().ok().filter(|added| added.name == today.name && self.config != today.bytes)?;
-        Some(added.with_directory_of(today))
+        let added = Network::from_bytes(&self.config).ok();
+        let added = added.filter(|added| added.name == today.name && self.config != today.bytes)?;
+        Some(added.with_directory(today.directory_plugins()))
     }
 }
 
@@ -213,7 +224,14 @@ impl Cache {
         }
         // libcni's earliest format contains only the result.
         let attach = AttachmentParameters { netns: sandbox(&value, &at.ifname), ..at.clone().into() };
-        Ok(Some(Entry { network: network.clone(), attach, config: Vec::new(), result: value, added }))
+        Ok(Some(Entry {
+            network: network.clone(),
+            attach,
+            config: Vec::new(),
+            result: value,
+            added,
+            directory: Arc::default(),
+        }))
     }
 
     /// Whether an attachment's file is unchanged since the entry was read. If not, another program has deleted the attachment or added it
@@ -391,7 +409,14 @@ fn read_bare_result(path: &Path, network: &NetworkName) -> Option<Entry> {
     let (container, ifname) = split.next_back().or_else(|| name.rsplit_once('-'))?;
     let netns = sandbox(&result, ifname);
     let attach = AttachmentParameters { netns, ..AttachmentParameters::new(container, ifname).ok()? };
-    Some(Entry { network: network.clone(), attach, config: Vec::new(), result, added: mtime(path) })
+    Some(Entry {
+        network: network.clone(),
+        attach,
+        config: Vec::new(),
+        result,
+        added: mtime(path),
+        directory: Arc::default(),
+    })
 }
 
 /// The attachments to a network whose file may have this path: container ids and interface names may contain hyphens.
@@ -437,7 +462,7 @@ fn entry(value: &Value, added: Option<SystemTime>) -> cni::Result<Entry> {
     if attach.netns.is_none() {
         attach.netns = sandbox(&result, &attach.attachment.ifname);
     }
-    Ok(Entry { network, attach, config, result, added })
+    Ok(Entry { network, attach, config, result, added, directory: Arc::default() })
 }
 
 /// The namespace of an interface in the result: libcni stores it separately only since 1.2.0.

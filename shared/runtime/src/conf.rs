@@ -103,10 +103,15 @@ impl Network {
         &self.bytes
     }
 
-    /// Appends the plugins that another configuration of this network has read from the directory.
-    pub(crate) fn with_directory_of(mut self, other: &Self) -> Self {
+    /// The plugins from the directory with the network's name.
+    pub fn directory_plugins(&self) -> &[PluginConf] {
+        self.plugins.get(self.inlined..).unwrap_or_default()
+    }
+
+    /// Appends plugins of the directory with the network's name.
+    pub(crate) fn with_directory(mut self, plugins: &[PluginConf]) -> Self {
         if !self.load_only_inlined_plugins {
-            self.plugins.extend(other.plugins.iter().skip(other.inlined).cloned());
+            self.plugins.extend_from_slice(plugins);
         }
         self
     }

@@ -8,7 +8,7 @@ use cni::{AddResult, Attachment, CniArgs, Code, ContainerId, IfName, NetworkName
 use serde_json::{Map, Value};
 
 use crate::error::Failures;
-use crate::{AttachmentParameters, Error, Network, Result, Runtime, Valid};
+use crate::{AttachmentParameters, ConfDir, Error, Network, Result, Runtime, Valid};
 
 /// Request for one network.
 #[derive(Clone, Debug)]
@@ -118,7 +118,7 @@ pub struct Attached {
 /// use runtime::{ConfDir, Pod, Pods, Runtime};
 ///
 /// let networks = ConfDir::new("/etc/cni/net.d");
-/// let pods = Pods::new(Runtime::new(["/opt/cni/bin"]));
+/// let pods = Pods::new(Runtime::new(["/opt/cni/bin"])).networks(networks.clone());
 /// let pod = Pod::new("0a1b2c", "/run/netns/web")?
 ///     .join(networks.default_network()?)  // eth0
 ///     .join(networks.find("storage")?);   // eth1
@@ -131,13 +131,22 @@ pub struct Attached {
 #[derive(Clone, Debug)]
 pub struct Pods {
     runtime: Runtime,
+    networks: Option<ConfDir>,
     locks: Arc<Mutex<HashMap<ContainerId, Arc<Mutex<()>>>>>,
 }
 
 impl Pods {
     /// Uses this runtime. Clones share their locks; other processes have separate locks.
     pub fn new(runtime: Runtime) -> Self {
-        Self { runtime, locks: Arc::default() }
+        Self { runtime, networks: None, locks: Arc::default() }
+    }
+
+    /// Sets the directory of networks. [`Pods::tear_down`] reads the plugins of a network's directory there if the pod no longer lists the
+    /// network.
+    #[must_use]
+    pub fn networks(mut self, dir: ConfDir) -> Self {
+        self.networks = Some(dir);
+        self
     }
 
     /// Attaches a pod to all of its networks. If one fails, detaches the pod from all of them, except from those to which it was attached
@@ -241,8 +250,15 @@ impl Pods {
         });
         let mut failures = Failures::default();
         for entry in known {
+            let name = entry.network.clone();
+            let listed = listed.iter().map(|(network, _)| *network).find(|network| network.name == name);
+            let find = || self.networks.as_ref()?.find(&name).ok();
+            let entry = match listed.cloned().or_else(find) {
+                Some(today) => entry.with_directory_of(&today),
+                None => entry,
+            };
             let outcome = entry.network().and_then(|network| self.runtime.del(&network, &entry.attach));
-            failures.note(outcome.map_err(|e| e.context(format_args!("network {}", entry.network))));
+            failures.note(outcome.map_err(|e| e.context(format_args!("network {name}"))));
         }
         failures.into_result()
     }

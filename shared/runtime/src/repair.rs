@@ -6,7 +6,7 @@ use std::path::Path;
 use std::thread;
 
 use cni::exec::refused_request;
-use cni::{Code, Command, PluginType, json};
+use cni::{Code, Command, NetworkName, PluginType, json};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use serde_json::value::RawValue;
@@ -84,10 +84,10 @@ impl Runtime {
         let mut repaired = Repaired::default();
         let mut parts: BTreeMap<PluginType, Vec<Part>> = BTreeMap::new();
         // Most attachments share a configuration, which is parsed once.
-        let mut networks: BTreeMap<&[u8], Result<Network>> = BTreeMap::new();
+        let mut networks: BTreeMap<(&NetworkName, &[u8]), Result<Network>> = BTreeMap::new();
         for (of, entry) in entries.iter().enumerate() {
             let claims = entry.host_ports();
-            let network = networks.entry(&entry.config).or_insert_with(|| entry.network());
+            let network = networks.entry((&entry.network, &entry.config)).or_insert_with(|| entry.network());
             let known = items(entry, network, &claims);
             repaired.attachments.push(known.as_ref().map(|_| false).map_err(Clone::clone));
             for (kind, item) in known.unwrap_or_default() {

@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use cni::{ContainerId, IfName};
 use fakes::{Stage, gives};
-use runtime::{Network, NetworkRequest, Pod, Pods};
+use runtime::{ConfDir, Network, NetworkRequest, Pod, Pods};
 
 fn network(name: &str, plugin: &str) -> Network {
     let text = format!(r#"{{"cniVersion": "1.1.0", "name": "{name}", "plugins": [{{"type": "{plugin}"}}]}}"#);
@@ -102,6 +102,23 @@ fn tear_down_continues_after_failures_and_finds_networks_that_are_only_in_the_ca
     fs::remove_file(stage.path().join("bin/good")).unwrap();
     let error = pods.tear_down(&pod("p").join(network("a", "good")).join(network("b", "good"))).unwrap_err();
     assert_eq!(error.failures().count(), 2);
+}
+
+/// No cache contains these plugins.
+#[test]
+fn tear_down_calls_the_plugins_in_the_directory_of_a_network_that_the_pod_no_longer_lists() {
+    let stage = stage();
+    stage.plugin("further", &gives("10.0.0.2/24"));
+    let networks = stage.path().join("net.d");
+    fs::create_dir_all(networks.join("a")).unwrap();
+    fs::write(networks.join("10-a.conflist"), network("a", "good").bytes()).unwrap();
+    fs::write(networks.join("a/10.conf"), r#"{"type": "further"}"#).unwrap();
+    let networks = ConfDir::new(networks);
+    let pods = Pods::new(stage.runtime()).networks(networks.clone());
+    pods.set_up(&pod("p").join(networks.find("a").unwrap())).unwrap();
+    stage.forget_calls();
+    pods.tear_down(&pod("p")).unwrap();
+    assert_eq!(calls(&stage), ["further DEL eth0", "good DEL eth0"]);
 }
 
 #[test]

@@ -74,3 +74,38 @@ fn repair_of_one_network_leaves_a_host_port_to_the_newer_attachment_of_another()
         assert_eq!(tcp_says(&far, HOST).as_deref(), Some("old 198.51.100.2"), "{backend}");
     }
 }
+
+/// libcni and cnitool load these plugins too, but no cache contains them.
+#[test]
+fn rules_of_a_plugin_in_the_networks_directory_are_missed_by_show_and_doctor_and_restored_by_repair() {
+    beyond_reference!("repair");
+    let lab = Lab::new();
+    let (pod, far) = (lab.container("pod"), lab.machine("far"));
+    let tool = tool(&lab, "nftables");
+    let mut network = pods("nftables");
+    let portmap = network["plugins"].as_array_mut().unwrap().pop().unwrap();
+    lab.configure("10-net.conflist", &network);
+    fs::create_dir("/etc/cni/net.d/net").unwrap();
+    fs::write("/etc/cni/net.d/net/10-portmap.conf", portmap.to_string()).unwrap();
+    tool.says("add net pod --container-id pod");
+    let _server = pod.serve_tcp("pod", "10.1.2.2:80");
+    assert!(answers(&far));
+    lab.host().sh("nft flush ruleset");
+    // The rules of the plugin in the list exist again, so that only those of the other plugin are missing.
+    fs::rename("/etc/cni/net.d/net", "/etc/cni/net.d/other").unwrap();
+    tool.says("repair --all");
+    fs::rename("/etc/cni/net.d/other", "/etc/cni/net.d/net").unwrap();
+
+    let shown = tool.run("show pod");
+    assert!(shown.exit == Some(1) && shown.stdout.contains("missing"), "{shown:#?}");
+    let found = tool.run("doctor");
+    assert!(found.exit == Some(1) && found.stdout.contains("net/pod/eth0: CHECK failed"), "{found:#?}");
+    assert_eq!(tool.json("repair --all")["repaired"], json!(["net/pod/eth0"]));
+    assert!(answers(&far));
+    let found = tool.run("doctor");
+    assert!(!found.stdout.contains("net/pod/eth0"), "{found:#?}");
+
+    fs::write("/etc/cni/net.d/net/10-portmap.conf", "{").unwrap();
+    let repaired = tool.run("repair --all");
+    assert!(repaired.stderr.contains("10-net.conflist, which is invalid"), "{repaired:#?}");
+}
