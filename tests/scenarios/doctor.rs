@@ -110,6 +110,14 @@ fn a_configuration_that_add_refuses_is_an_error_and_a_doubtful_one_a_warning() {
         finds(&tool, check, &words);
     }
     fs::remove_file(file).unwrap();
+    fs::create_dir("/etc/cni/net.d/net").unwrap();
+    fs::write("/etc/cni/net.d/net/20.conf", "{").unwrap();
+    finds(
+        &tool,
+        check,
+        &["error", "net.d/net/20.conf:1:", "cnitool validate /etc/cni/net.d/10-net.conflist"],
+    );
+    fs::remove_file("/etc/cni/net.d/net/20.conf").unwrap();
     finds_nothing(&tool, check);
 }
 

@@ -67,6 +67,44 @@ fn a_configuration_that_add_refuses_is_an_error_with_its_location() {
     assert!(marked.starts_with("\"10.1.2.5/24\""), "{}", shown.stdout);
 }
 
+/// libcni loads `NAME/*.conf` next to the file too: one wrong file makes every ADD impossible.
+#[test]
+fn plugins_in_the_networks_directory_are_checked_too() {
+    let lab = Lab::new();
+    lab.container("pod");
+    lab.configure("10-net.conflist", &list(json!([bridge(json!({}))])));
+    fs::create_dir("/etc/cni/net.d/net").unwrap();
+    let tool = lab.cnitool();
+    let validate = |path: &str| tool.run(&format!("validate {path} --output json"));
+    for (plugin, words) in [
+        (r#"{"type": "bandwidth", "ingressRate": -5}"#, "error: ingressRate: -5"),
+        (r#"{"type": "bandwidth", "ingressRate": 1000}"#, "burst must also be set"),
+        (r#"{"type": "portmap", "snat": "yes"}"#, "error: snat: "),
+        (r#"{"type": "portmap" "#, "error: "),
+        (r#"{"snat": true}"#, "error: type is missing"),
+        ("[]", "expected an object"),
+    ] {
+        fs::write("/etc/cni/net.d/net/20.conf", plugin).unwrap();
+        for path in [FILE, "", "/etc/cni/net.d"] {
+            let judged = validate(path);
+            let all: Value = serde_json::from_str(&judged.stdout).unwrap();
+            let of_file = |one: &&Value| one["file"] == "/etc/cni/net.d/net/20.conf";
+            let found = all.as_array().unwrap().iter().find(of_file).unwrap();
+            let found = reported(&Outcome { stdout: found.to_string(), ..judged.clone() });
+            assert!(found.iter().any(|one| one.contains(words)), "{plugin}: {found:?}");
+            assert_eq!(judged.exit, Some(3), "{plugin}");
+        }
+        assert!(!tool.run("add net pod").succeeded(), "ADD refuses it as well: {plugin}");
+    }
+    let portmap = r#"{"type": "portmap", "capabilities": {"portMappings": true}}"#;
+    fs::write("/etc/cni/net.d/net/20.conf", portmap).unwrap();
+    let judged = tool.run("validate");
+    assert!(judged.exit == Some(0) && judged.stdout.contains("net/20.conf is valid\n"), "{judged:#?}");
+    let inlined = with(list(json!([bridge(json!({}))])), json!({"loadOnlyInlinedPlugins": true}));
+    fs::write("/etc/cni/net.d/net/20.conf", "{").unwrap();
+    assert_eq!(findings(&lab, &inlined), [""; 0]);
+}
+
 #[test]
 fn settings_that_may_not_work_as_intended_are_a_warning() {
     let lab = Lab::new();

@@ -19,12 +19,40 @@ use crate::schema::{self, Key, LIST, PLUGIN, Plugin, Role};
 impl Report<'_> {
     /// Checks a document on its own: the parsed text, and the network as the runtime library has loaded it.
     pub fn document(&mut self, root: Option<&Node>, problems: Vec<Problem>, read: &runtime::Result<Network>) {
-        for Problem { at, text } in problems {
-            self.error(at, text);
-        }
+        self.problems(problems);
         if let Some(root) = root {
             self.check(root);
             self.network(root, read);
+        }
+    }
+
+    /// Checks a file of a network's directory: the configuration of the last plugin of the network. `read` is the outcome of
+    /// appending the plugin to the network.
+    pub fn directory_plugin(
+        &mut self,
+        root: Option<&Node>,
+        problems: Vec<Problem>,
+        read: &runtime::Result<()>,
+    ) {
+        self.problems(problems);
+        let Some(root) = root else { return };
+        match root.value {
+            Tree::Object(_) => {
+                let last = self.network.and_then(|network| network.plugins.len().checked_sub(1));
+                self.plugin(root, last.unwrap_or(usize::MAX));
+            }
+            _ => drop(self.error(root.at, format!("expected an object, found {}", root.value.kind()))),
+        }
+        if let Err(error) = read
+            && self.errors() == 0
+        {
+            self.error(root.at, error.to_string());
+        }
+    }
+
+    fn problems(&mut self, problems: Vec<Problem>) {
+        for Problem { at, text } in problems {
+            self.error(at, text);
         }
     }
 

@@ -19,7 +19,8 @@ use crate::ui::{Style, Ui};
 pub fn run(files: &[PathBuf], settings: &Settings, ui: &Ui) -> Result<ExitCode> {
     let others = on_this_host(settings);
     let files = expanded(files, settings)?;
-    let judged: Vec<_> = files.iter().map(|file| Judged::read(file, &files, &others, settings)).collect();
+    let judged: Vec<_> =
+        files.iter().flat_map(|file| Judged::with_directory(file, &files, &others, settings)).collect();
     if ui.json() {
         // For one file, the JSON output is an object, as in earlier versions.
         let list: Vec<Value> = judged.iter().map(Judged::json).collect();
@@ -61,23 +62,62 @@ fn real(file: &Path) -> PathBuf {
 }
 
 /// A file and its findings.
-pub struct Judged<'a> {
-    file: &'a Path,
+pub struct Judged {
+    pub file: PathBuf,
     source: String,
     pub findings: Vec<Finding>,
 }
 
-impl<'a> Judged<'a> {
+impl Judged {
+    /// A network's file, and the files with plugins in the directory with the network's name.
+    pub fn with_directory(
+        file: &Path,
+        files: &[PathBuf],
+        others: &[Ranges],
+        settings: &Settings,
+    ) -> Vec<Self> {
+        let own = Self::network(file, files, others, settings);
+        // The streams have no directory.
+        if is_stream(file) {
+            return vec![own];
+        }
+        let mut all = vec![own];
+        let Ok(mut network) = Network::from_bytes(all[0].source.as_bytes()) else { return all };
+        let plugins = network.plugin_files(file).unwrap_or_default();
+        all.extend(plugins.into_iter().map(|plugin| Self::plugin(plugin, &mut network, settings)));
+        // The directory may be unreadable, or the network have no plugin.
+        if all.iter().all(|one| one.errors() == 0)
+            && let Err(e) = Network::from_file(file)
+        {
+            all[0].findings.insert(0, finding(&e));
+        }
+        all
+    }
+
+    /// A file with a plugin of a network's directory, which is appended to the network.
+    fn plugin(file: PathBuf, network: &mut Network, settings: &Settings) -> Self {
+        let source = match read(&file) {
+            Ok(source) => String::from_utf8_lossy(&source).into_owned(),
+            Err(e) => return Self::unread(file, &e),
+        };
+        let (root, problems) = text::parse(&source);
+        let pushed = network.push_plugin(source.as_bytes());
+        let mut report = Report::new(&settings.path, false, pushed.is_ok().then_some(network));
+        report.directory_plugin(root.as_ref(), problems, &pushed);
+        let findings = report.finish();
+        Self { file, source, findings }
+    }
+
     /// A file that cannot be read is a finding, so that the other files are still read.
-    pub fn read(file: &'a Path, files: &[PathBuf], others: &[Ranges], settings: &Settings) -> Self {
+    fn unread(file: PathBuf, e: &io::Error) -> Self {
+        let why = cni::Error::io("the file cannot be read", e);
+        Self { file, source: String::new(), findings: vec![finding(why.msg())] }
+    }
+
+    fn network(file: &Path, files: &[PathBuf], others: &[Ranges], settings: &Settings) -> Self {
         let source = match read(file) {
             Ok(source) => String::from_utf8_lossy(&source).into_owned(),
-            Err(e) => {
-                let mut report = Report::new(&settings.path, is_list(file), None);
-                let why = cni::Error::io("the file cannot be read", &e);
-                report.error(Position { line: 1, column: 1 }, why.msg());
-                return Self { file, source: String::new(), findings: report.finish() };
-            }
+            Err(e) => return Self::unread(file.to_owned(), &e),
         };
         let (root, problems) = text::parse(&source);
         let network = Network::from_bytes(source.as_bytes());
@@ -97,7 +137,8 @@ impl<'a> Judged<'a> {
             report.among(root, &own, others, overlaps);
             report.among(root, &own, &given, overlaps);
         }
-        Self { file, source, findings: report.finish() }
+        let findings = report.finish();
+        Self { file: file.to_owned(), source, findings }
     }
 
     fn errors(&self) -> usize {
@@ -106,7 +147,7 @@ impl<'a> Judged<'a> {
 
     fn json(&self) -> Value {
         let list: Vec<Value> = self.findings.iter().map(Finding::json).collect();
-        json!({"file": self.file, "valid": self.errors() == 0, "findings": list})
+        json!({"file": self.file.to_string_lossy(), "valid": self.errors() == 0, "findings": list})
     }
 
     fn text(&self, ui: &Ui) -> String {
@@ -116,12 +157,22 @@ impl<'a> Judged<'a> {
     }
 }
 
-/// Reads a file as [`Network::from_file`] does, or a stream: `-`, or a process substitution of a shell: bash
-/// names it in /dev/fd, zsh in /proc/self/fd.
+/// An error of a whole file.
+fn finding(text: impl ToString) -> Finding {
+    let at = Position { line: 1, column: 1 };
+    Finding { at, level: Level::Error, text: text.to_string(), help: None }
+}
+
+/// Whether a file is stdin (`-`) or a process substitution of a shell: bash names it in /dev/fd, zsh in /proc/self/fd.
+fn is_stream(file: &Path) -> bool {
+    file == Path::new("-") || file.starts_with("/dev") || file.starts_with("/proc/self/fd")
+}
+
+/// Reads a file as [`Network::from_file`] does, or a stream.
 fn read(file: &Path) -> io::Result<Vec<u8>> {
     let bytes = match file {
         _ if file == Path::new("-") => read_stream(io::stdin())?,
-        _ if file.starts_with("/dev") || file.starts_with("/proc/self/fd") => read_stream(File::open(file)?)?,
+        _ if is_stream(file) => read_stream(File::open(file)?)?,
         _ => system::file::read(file, MAX_BYTES)?,
     };
     if has_few_values(&bytes) {

@@ -14,16 +14,18 @@ pub fn valid(host: &Host<'_>) -> Result<Vec<Finding>> {
         let files: Vec<_> = dir.conf.load()?.into_iter().map(|file| file.file).collect();
         let settings = host.settings.with_plugins(&dir.plugins);
         for file in &files {
-            let judged = Judged::read(file, &files, &others, &settings);
-            findings.extend(judged.findings.iter().map(|found| {
-                let object = format!("{}:{}:{}", file.display(), found.at.line, found.at.column);
-                let whole = format!("correct the file: `cnitool validate {}` shows the line", file.display());
-                let remedy = found.help.clone().unwrap_or(whole);
-                match found.level {
-                    Level::Error => Finding::error(object, &found.text, remedy),
-                    Level::Warning => Finding::warning(object, &found.text, remedy),
-                }
-            }));
+            for judged in Judged::with_directory(file, &files, &others, &settings) {
+                findings.extend(judged.findings.iter().map(|found| {
+                    let object = format!("{}:{}:{}", judged.file.display(), found.at.line, found.at.column);
+                    let whole =
+                        format!("correct the file: `cnitool validate {}` shows the line", file.display());
+                    let remedy = found.help.clone().unwrap_or(whole);
+                    match found.level {
+                        Level::Error => Finding::error(object, &found.text, remedy),
+                        Level::Warning => Finding::warning(object, &found.text, remedy),
+                    }
+                }));
+            }
         }
     }
     Ok(findings)

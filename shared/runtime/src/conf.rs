@@ -11,7 +11,7 @@ use serde_json::{Value, json};
 
 use crate::files::files;
 use crate::request::Extras;
-use crate::{Result, text};
+use crate::{Error, Result, text};
 
 /// An object with undecoded values.
 pub(crate) type Raw = BTreeMap<String, Box<RawValue>>;
@@ -75,9 +75,7 @@ impl Network {
         let file = file.as_ref();
         let mut this =
             read(file).and_then(|bytes| Self::parse(&bytes)).map_err(|e| e.context(file.display()))?;
-        if !this.load_only_inlined_plugins {
-            this.load_directory(&file.with_file_name(this.name.as_str()))?;
-        }
+        this.load_directory(file)?;
         if this.plugins.is_empty() {
             return Err(cni::Error::config("it has no plugins").context(file.display()).into());
         }
@@ -125,10 +123,31 @@ impl Network {
         }
     }
 
-    fn load_directory(&mut self, dir: &Path) -> cni::Result<()> {
-        for file in files(dir, &["conf"])? {
-            let plugin = read(&file).and_then(|bytes| PluginConf::parse(document(&bytes)?));
-            self.plugins.push(plugin.map_err(|e| e.context(file.display()))?);
+    /// The files with further plugins: the `*.conf` in the directory with the network's name next to the network's file, sorted. Empty if
+    /// the network has `loadOnlyInlinedPlugins`.
+    ///
+    /// # Errors
+    /// Code 5 if the directory cannot be read.
+    pub fn plugin_files(&self, file: &Path) -> Result<Vec<PathBuf>> {
+        if self.load_only_inlined_plugins {
+            return Ok(Vec::new());
+        }
+        Ok(files(&file.with_file_name(self.name.as_str()), &["conf"])?)
+    }
+
+    /// Appends the plugin in the text of such a file.
+    ///
+    /// # Errors
+    /// Code 6 with line and column if it is not JSON, 7 for an invalid value.
+    pub fn push_plugin(&mut self, bytes: &[u8]) -> Result<()> {
+        self.plugins.push(PluginConf::parse(document(bytes)?)?);
+        Ok(())
+    }
+
+    fn load_directory(&mut self, of: &Path) -> Result<()> {
+        for file in self.plugin_files(of)? {
+            let pushed = read(&file).map_err(Error::from).and_then(|bytes| self.push_plugin(&bytes));
+            pushed.map_err(|e| e.context(file.display()))?;
         }
         Ok(())
     }
