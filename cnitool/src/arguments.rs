@@ -19,6 +19,14 @@ pub fn parse_age(text: &str) -> Result<Duration, String> {
     number.checked_mul(seconds).map(Duration::from_secs).ok_or_else(|| "it is too long".to_owned())
 }
 
+/// A pause between two runs. Runs without a pause would use a whole processor, and block every ADD.
+pub fn parse_pause(text: &str) -> Result<Duration, String> {
+    match parse_age(text)? {
+        Duration::ZERO => Err("the pause must be longer than 0: use at least 1s".to_owned()),
+        pause => Ok(pause),
+    }
+}
+
 /// Parses a port of the command line.
 ///
 /// # Errors
@@ -99,7 +107,9 @@ mod tests {
             assert_eq!(parse_age(text), Ok(Duration::from_secs(seconds)), "{text}");
         }
         for wrong in ["", "h", "1w", "-1h", "1h30m", "99999999999999999999d"] {
-            assert!(parse_age(wrong).is_err(), "{wrong}");
+            assert!(parse_age(wrong).is_err() && parse_pause(wrong).is_err(), "{wrong}");
         }
+        assert_eq!((parse_age("0m"), parse_pause("1s")), (Ok(Duration::ZERO), Ok(Duration::from_secs(1))));
+        assert!(parse_pause("0m").is_err());
     }
 }

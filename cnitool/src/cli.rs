@@ -365,7 +365,7 @@ pub struct GcOptions {
     #[arg(long)]
     pub dry_run: bool,
     /// Run again and again, each time after this pause, until SIGTERM or SIGINT: 30m, 1h
-    #[arg(long, value_name = "PAUSE", value_parser = crate::arguments::parse_age, conflicts_with = "dry_run")]
+    #[arg(long, value_name = "PAUSE", value_parser = crate::arguments::parse_pause, conflicts_with = "dry_run")]
     pub every: Option<std::time::Duration>,
 }
 

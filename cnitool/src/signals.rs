@@ -34,11 +34,12 @@ impl Signals {
     /// # Errors
     /// If waiting fails.
     pub fn wait(&self, at_most: Duration) -> Result<bool> {
-        let end = Instant::now() + at_most;
+        // A pause that ends after all times of the clock does not end.
+        let end = Instant::now().checked_add(at_most);
         loop {
             let mut ready = [PollFd::new(self.as_fd(), PollFlags::POLLIN)];
-            match poll(&mut ready, timeout(end)) {
-                Ok(0) if Instant::now() >= end => return Ok(false),
+            match poll(&mut ready, end.map_or(PollTimeout::NONE, timeout)) {
+                Ok(0) if end.is_some_and(|end| Instant::now() >= end) => return Ok(false),
                 Ok(0) | Err(Errno::EINTR) => {}
                 Ok(_) => return Ok(true),
                 Err(e) => return Err(Error::from(e).context("wait for a signal")),

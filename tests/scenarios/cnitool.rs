@@ -1,7 +1,9 @@
 //! cnitool: commands by operators, and calls of scripts for the reference's cnitool.
 
 use std::collections::BTreeSet;
+use std::ffi::OsStr;
 use std::fs;
+use std::os::unix::ffi::OsStrExt;
 use std::os::unix::process::ExitStatusExt;
 use std::path::{Path, PathBuf};
 use std::process::Child;
@@ -698,6 +700,25 @@ fn status_lists_invalid_files_and_fails_without_a_network() {
         (&json!(file), &json!(false), &json!(6))
     );
     assert_eq!(tool.run("status net").exit, Some(0));
+}
+
+/// JSON cannot contain such a name.
+#[test]
+fn a_file_whose_name_is_not_utf8_is_listed_with_replacement_characters() {
+    let lab = Lab::new();
+    let tool = lab.cnitool();
+    let file = |name: &[u8]| Path::new("/etc/cni/net.d").join(OsStr::from_bytes(name));
+    lab.configure("10-net.conflist", &pods("1.0.0", "10.1.2.0/24"));
+    fs::write(file(b"20-\xff.conflist"), pods("1.0.0", "10.1.3.0/24").to_string()).unwrap();
+    fs::write(file(b"30-\xff.conflist"), "{").unwrap();
+    for command in ["list", "list --all", "list networks", "status", "validate"] {
+        let outcome = tool.run(&format!("{command} --output json"));
+        let json: Value =
+            serde_json::from_str(&outcome.stdout).unwrap_or_else(|e| panic!("{e}: {outcome:#?}"));
+        for name in ["20-\u{fffd}.conflist", "30-\u{fffd}.conflist"] {
+            assert!(json.to_string().contains(name), "{command}: {json:#}");
+        }
+    }
 }
 
 #[test]

@@ -113,7 +113,7 @@ impl Listing {
     fn json(&self) -> Value {
         let network = self.file.network.as_ref().ok();
         json!({
-            "file": self.file.file,
+            "file": self.file.file.to_string_lossy(),
             "name": network.map(|network| network.name.as_str()),
             "runtime": self.runtime,
             "cniVersion": network.map(|network| network.version),

@@ -1,7 +1,7 @@
 //! `schema`: JSON Schema of configurations, for editors and other programs.
 
 use std::fs;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 use runtime::Result;
 use serde_json::{Value, json};
@@ -26,9 +26,10 @@ pub fn run(of: &str, to: Option<&Path>, ui: &Ui) -> Result<()> {
     }
 }
 
-fn write(dir: &Path, name: &str, schema: &Value) -> Result<PathBuf> {
+/// Returns the path of the file.
+fn write(dir: &Path, name: &str, schema: &Value) -> Result<String> {
     let file = dir.join(format!("{name}.json"));
     fs::write(&file, schemas::as_file(schema))
         .map_err(|e| cni::Error::io(format!("write {}", file.display()), &e))?;
-    Ok(file)
+    Ok(file.to_string_lossy().into_owned())
 }

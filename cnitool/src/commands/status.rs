@@ -1,6 +1,6 @@
 //! `status`.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use cni::{Command, PluginType, Version, json as keys};
@@ -72,7 +72,7 @@ struct Invalid {
 impl Invalid {
     fn json(&self) -> Value {
         json!({
-            "file": self.file, "network": null, "ready": false, "notAsked": [], "leased": 0, "ranges": [],
+            "file": self.file.to_string_lossy(), "network": null, "ready": false, "notAsked": [], "leased": 0, "ranges": [],
             "code": self.error.code(), "msg": self.error.to_string(),
         })
     }
@@ -123,7 +123,7 @@ impl Answer {
             self.unsupported.iter().map(|(plugin, why)| json!({"plugin": plugin.as_str(), "why": why}));
         let leased = leases::of(&self.network);
         json!({
-            "file": self.network.file,
+            "file": self.network.file.as_deref().map(Path::to_string_lossy),
             "network": self.network.name.as_str(),
             "ready": self.is_ready(),
             "notAsked": unsupported.collect::<Vec<_>>(),

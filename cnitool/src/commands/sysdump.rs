@@ -25,7 +25,7 @@ pub fn run(to: Option<&Path>, list: bool, settings: &Settings, ui: &Ui) -> Resul
     ui.either(
         || {
             let files: Vec<Value> = items.iter().map(json).collect();
-            json!({"archive": (!list).then_some(&to), "removed": removed, "files": files})
+            json!({"archive": (!list).then(|| to.to_string_lossy()), "removed": removed, "files": files})
         },
         || match list {
             true => format!("{} files; nothing was written\n", items.len()),

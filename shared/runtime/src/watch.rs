@@ -122,7 +122,8 @@ impl Watcher {
     /// # Errors
     /// Code 5 if the directory can no longer be watched or read. The last valid networks are kept.
     pub fn wait(&mut self, timeout: Duration) -> Result<Option<Arc<Networks>>> {
-        let deadline = Instant::now() + timeout;
+        // A timeout that ends after all times of the clock does not end.
+        let deadline = Instant::now().checked_add(timeout);
         while self.next_event(deadline)? {
             self.drain()?;
             // Watch new directories before reading them.
@@ -190,10 +191,10 @@ impl Watcher {
         }
     }
 
-    fn next_event(&self, deadline: Instant) -> Result<bool> {
+    fn next_event(&self, deadline: Option<Instant>) -> Result<bool> {
         loop {
-            let left = deadline.saturating_duration_since(Instant::now());
-            let left = Timespec::try_from(left).ok();
+            let left = deadline.map(|deadline| deadline.saturating_duration_since(Instant::now()));
+            let left = left.and_then(|left| Timespec::try_from(left).ok());
             match poll(&mut [PollFd::new(&self.events, PollFlags::IN)], left.as_ref()) {
                 Ok(ready) => return Ok(ready > 0),
                 Err(Errno::INTR) => {}

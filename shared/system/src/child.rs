@@ -76,7 +76,8 @@ pub fn run(command: &mut Command, request: &[u8], limits: Limits) -> Result<Outc
     if limits.group {
         command.process_group(0);
     }
-    let deadline = limits.time.map(|time| Instant::now() + time);
+    // A limit after all times of the clock is none.
+    let deadline = limits.time.and_then(|time| Instant::now().checked_add(time));
     let never_ran =
         |e| Stopped { why: IoStop::System("start the program", e), log: Vec::new(), remains: None };
     let mut child = spawn(command).map_err(never_ran)?;
@@ -189,6 +190,12 @@ mod tests {
         let stopped = run(sh("echo oh >&2; exec sleep 600").stderr(Stdio::piped()), b"", limits).unwrap_err();
         assert!(matches!(stopped.why, IoStop::Late), "{stopped:?}");
         ends(&stopped);
+    }
+
+    #[test]
+    fn a_limit_that_the_clock_cannot_represent_is_none() {
+        let limits = Limits { time: Some(Duration::MAX), ..ALL };
+        assert!(run(&mut Command::new("true"), b"", limits).unwrap().status.success());
     }
 
     #[test]

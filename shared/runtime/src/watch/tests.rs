@@ -37,6 +37,14 @@ fn new_changed_and_deleted_files_are_noticed() {
 }
 
 #[test]
+fn a_change_ends_a_wait_without_a_deadline() {
+    let dir = tempfile::tempdir().unwrap();
+    let mut watcher = Watcher::new(ConfDir::new(dir.path())).unwrap();
+    fs::write(dir.path().join("10-a.conflist"), conf("a")).unwrap();
+    assert_eq!(names(&watcher.wait(Duration::MAX).unwrap().unwrap()), ["a"]);
+}
+
+#[test]
 fn a_file_that_becomes_invalid_keeps_its_last_good_state_until_it_is_removed() {
     let dir = tempfile::tempdir().unwrap();
     let file = dir.path().join("10-a.conflist");
