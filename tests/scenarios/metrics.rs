@@ -66,6 +66,19 @@ fn metrics_contain_addresses_attachments_and_stale_resources() {
     assert!(checked.status.success(), "{checked:?}");
 }
 
+/// Prometheus refuses a scrape that contains a sample twice.
+#[test]
+fn a_range_of_two_plugins_of_one_network_is_one_sample() {
+    beyond_reference!("gc");
+    let lab = Lab::new();
+    let bridge =
+        |name: &str| json!({"type": "bridge", "bridge": name, "ipam": host_local(&[&["10.212.2.0/29"]])});
+    let plugins = json!([bridge("br0"), bridge("br1")]);
+    lab.configure("10-net.conflist", &json!({"cniVersion": "1.1.0", "name": "net", "plugins": plugins}));
+    let text = lab.cnitool().says("metrics");
+    assert_eq!(text.lines().filter(|line| line.starts_with("cni_addresses_used{")).count(), 1, "{text}");
+}
+
 /// The value of a sample.
 #[track_caller]
 fn value(text: &str, series: &str) -> u64 {

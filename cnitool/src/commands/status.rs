@@ -1,5 +1,6 @@
 //! `status`.
 
+use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
@@ -167,6 +168,7 @@ pub struct Fill {
     pub capacity: u128,
 }
 
+/// The range sets of a network. If several of its plugins have the same set, they share its leases.
 pub fn fill(network: &Network) -> Vec<Fill> {
     let leased = leases::of(network);
     let count = |set: &host_local::RangeSet| leased.iter().filter(|ip| set.range_of(**ip).is_some()).count();
@@ -175,7 +177,10 @@ pub fn fill(network: &Network) -> Vec<Fill> {
         leased: count(&set),
         capacity: set.capacity(),
     };
-    ranges::sets(network).into_iter().map(fill).collect()
+    let mut fills: Vec<Fill> = ranges::sets(network).into_iter().map(fill).collect();
+    let mut seen = BTreeSet::new();
+    fills.retain(|fill| seen.insert(fill.range.clone()));
+    fills
 }
 
 impl Fill {
