@@ -249,17 +249,17 @@ fn try_register(dir: &Path, is_installed: bool) -> Result<()> {
 
 /// The real path of a directory. Creates a missing directory, except in a container: it would not exist on the host.
 pub fn make(dir: &Path, root: &Path) -> Result<PathBuf> {
-    if !dir.exists() && root != Path::new("/") {
-        let of_host = Path::new("/").join(dir.strip_prefix(root).unwrap_or(dir));
-        return Err(Error::new(Code::InvalidConfig, format!("the host's {} is not mounted at {}", of_host.display(), dir.display()))
-            .detail("a runtime of this host looks for plugins there: mount it (in a Kubernetes manifest: hostPath and mountPath)"));
-    }
     if let Some(link) = dir.ancestors().find(|path| path.is_symlink() && !path.exists()) {
         return Err(Error::new(
             Code::Io,
             format!("{} is a symbolic link to a directory that does not exist", link.display()),
         )
         .detail("make or mount that directory, or remove the link"));
+    }
+    if !dir.exists() && root != Path::new("/") {
+        let of_host = Path::new("/").join(dir.strip_prefix(root).unwrap_or(dir));
+        return Err(Error::new(Code::InvalidConfig, format!("the host's {} is not mounted at {}", of_host.display(), dir.display()))
+            .detail("a runtime of this host looks for plugins there: mount it (in a Kubernetes manifest: hostPath and mountPath)"));
     }
     if !dir.exists() {
         fs::create_dir_all(dir)

@@ -217,6 +217,10 @@ fn a_directory_of_the_host_that_is_not_mounted_in_the_container_is_an_error() {
     assert_eq!(host.installed(), [""; 0]);
     assert!(!host.at("/usr/lib/cni").exists());
     assert!(Path::new(&host.root).exists());
+    // The link is absolute: below the root of this container, its target is another directory.
+    fs::create_dir_all(host.at("/usr/lib")).unwrap();
+    symlink("/var/lib/cni-bin", host.at("/usr/lib/cni")).unwrap();
+    refused(&host.install(&[]), "/usr/lib/cni is a symbolic link to a directory that does not exist");
 }
 
 /// The list of the directories into which ferrule-install has installed, which the packages have.
