@@ -721,6 +721,20 @@ fn a_file_whose_name_is_not_utf8_is_listed_with_replacement_characters() {
     }
 }
 
+/// ADD works as long as the name of the cache file is not longer than 255 bytes.
+#[test]
+fn the_attachment_of_the_longest_container_id_is_deleted() {
+    let lab = Lab::new();
+    let pod = lab.container("pod");
+    lab.configure("10-net.conflist", &pods("1.0.0", "10.1.2.0/24"));
+    let names = format!("net pod --container-id {}", "x".repeat(255 - "net--eth0".len()));
+    let tool = lab.cnitool();
+    tool.says(&format!("add {names}"));
+    tool.says(&format!("check {names}"));
+    tool.says(&format!("del {names}"));
+    assert!(pod.link("eth0").is_none() && leases().is_empty());
+}
+
 #[test]
 fn a_configuration_is_judged_as_a_whole_before_it_is_used() {
     let lab = Lab::new();

@@ -124,15 +124,26 @@ fn id(selector: &Selector<'_>) -> Option<String> {
     Some(format!("{}-{}", owner.container(), owner.ifname()))
 }
 
-/// The reference's chains for an interface, and for its address.
+/// The reference's chains for an interface, and for its address. None for an id with which their names would be too
+/// long: the kernel refuses such a name, also in a lookup.
 fn reference_chains(selector: &Selector<'_>) -> Option<[String; 2]> {
     let chain = format!("cni-br-iface-{}", id(selector)?);
-    Some([chain.clone(), format!("{chain}-mac")])
+    let longest = format!("{chain}-mac");
+    (longest.len() < NFT_NAME_MAXLEN).then_some([chain, longest])
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_container_whose_id_is_too_long_for_a_chain_has_none_of_the_references_chains() {
+        let chains = |length: usize| {
+            reference_chains(&Selector::Of(&crate::owner::tests::owner("net", &"x".repeat(length), "eth0")))
+        };
+        assert_eq!(chains(233).unwrap()[1].len(), 255);
+        assert_eq!(chains(234), None);
+    }
 
     #[test]
     fn a_record_determines_its_elements() {

@@ -68,6 +68,9 @@ numbers!(u32:
 // Registers: the verdict's, and the 32-bit ones. A wider value uses several.
 numbers!(u32: NFT_REG_VERDICT = 0, NFT_REG32_00 = 8);
 
+/// The size of the name of a table, chain or set, with the NUL.
+pub const NFT_NAME_MAXLEN: usize = 256;
+
 /// A comment in the user data of a rule or element (`NFTNL_UDATA_RULE_COMMENT` of libnftnl).
 pub const UDATA_COMMENT: u8 = 0;
 
