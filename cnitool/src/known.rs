@@ -47,7 +47,7 @@ pub type Known = (Network, Vec<PathBuf>);
 pub fn networks(dirs: &[NetworkDir], entries: &[Entry]) -> Result<BTreeMap<NetworkName, Known>> {
     let mut networks = BTreeMap::new();
     for dir in dirs.iter().chain([&network_dirs::of_driver()]) {
-        for network in dir.conf.load()?.into_iter().filter_map(|file| file.network.ok()) {
+        for network in dir.conf.networks()? {
             networks.entry(network.name.clone()).or_insert_with(|| (network, dir.plugins.clone()));
         }
     }
@@ -86,7 +86,7 @@ fn with_directories(entries: Vec<Entry>, settings: &Settings) -> Vec<Entry> {
     let mut networks = BTreeMap::new();
     for dir in network_dirs::own_and_all(&settings.conf).0 {
         // `doctor` reports a directory that cannot be read.
-        for network in dir.conf.load().unwrap_or_default().into_iter().filter_map(|file| file.network.ok()) {
+        for network in dir.conf.networks().unwrap_or_default() {
             networks.entry(network.name.clone()).or_insert(network);
         }
     }

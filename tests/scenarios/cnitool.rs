@@ -702,6 +702,25 @@ fn status_lists_invalid_files_and_fails_without_a_network() {
     assert_eq!(tool.run("status net").exit, Some(0));
 }
 
+/// libcni's rule.
+#[test]
+fn of_two_files_of_one_network_every_command_uses_the_list() {
+    beyond_reference!("gc");
+    let lab = Lab::new();
+    lab.container("pod");
+    let single = json!({"cniVersion": "1.0.0", "name": "net", "type": "tuning"});
+    lab.configure("05-net.conf", &single);
+    lab.configure("10-net.conflist", &pods("1.0.0", "10.1.2.0/24"));
+    let tool = lab.cnitool();
+    let listed = tool.says("list networks");
+    let line = |file: &str| listed.lines().find(|line| line.ends_with(file)).unwrap().to_owned();
+    assert!(line("05-net.conf").contains("default"), "{listed}");
+    assert!(!line("10-net.conflist").contains("name taken"), "{listed}");
+    tool.says("add net pod");
+    let metrics = tool.says("metrics");
+    assert!(metrics.contains(r#"cni_attachments{network="net",plugin="bridge"} 1"#), "{metrics}");
+}
+
 /// JSON cannot contain such a name.
 #[test]
 fn a_file_whose_name_is_not_utf8_is_listed_with_replacement_characters() {

@@ -58,7 +58,8 @@ fn networks(all: bool, settings: &Settings, ui: &Ui) -> Result<Vec<Listing>> {
     let mut listings = Vec::new();
     for dir in network_dirs {
         let files = dir.conf.load()?;
-        let roles: Vec<_> = (0..files.len()).map(|i| role(i, &files)).collect();
+        let used = dir.conf.networks()?;
+        let roles: Vec<_> = (0..files.len()).map(|i| role(i, &files, &used)).collect();
         let whose = |file: &ConfFile| dir.runtime_of(file.network.as_ref().ok()?);
         listings.extend(files.into_iter().zip(roles).map(|(file, role)| {
             let runtime = whose(&file);
@@ -68,14 +69,13 @@ fn networks(all: bool, settings: &Settings, ui: &Ui) -> Result<Vec<Listing>> {
     Ok(listings)
 }
 
-/// How a runtime uses a file.
-fn role(index: usize, files: &[ConfFile]) -> &'static str {
-    let name = |file: &ConfFile| file.network.as_ref().ok().map(|network| network.name.clone());
-    let Some(own) = name(&files[index]) else { return "invalid" };
+/// How a runtime uses a file. `used` are the networks that runtimes find by their names.
+fn role(index: usize, files: &[ConfFile], used: &[Network]) -> &'static str {
+    let Ok(own) = &files[index].network else { return "invalid" };
     let first_valid = files.iter().position(|file| file.network.is_ok());
     if first_valid == Some(index) {
         "default"
-    } else if files[..index].iter().any(|file| name(file).as_ref() == Some(&own)) {
+    } else if used.iter().any(|other| other.name == own.name && other.file != own.file) {
         "name taken"
     } else {
         ""

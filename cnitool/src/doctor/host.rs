@@ -47,9 +47,9 @@ impl<'a> Host<'a> {
     pub fn examine(settings: &'a Settings) -> Self {
         let (mut network_dirs, unread) = network_dirs::own_and_all(&settings.conf);
         let (mut networks, mut unread_dirs) = (BTreeMap::new(), Vec::new());
-        network_dirs.retain(|dir| match dir.conf.load() {
-            Ok(files) => {
-                for network in files.into_iter().filter_map(|file| file.network.ok()) {
+        network_dirs.retain(|dir| match dir.conf.networks() {
+            Ok(found) => {
+                for network in found {
                     let settings = settings.with_plugins(&dir.plugins);
                     let name = network.name.clone();
                     networks.entry(name).or_insert(Configured { network, settings });

@@ -63,16 +63,21 @@ impl ConfDir {
     /// # Errors
     /// Code 7 if there is none; the details list the existing names, and problems of other files.
     pub fn find(&self, name: &str) -> Result<Network> {
-        let mut files = self.load()?;
-        let has_it =
-            |file: &ConfFile| file.network.as_ref().is_ok_and(|network| network.name.as_str() == name);
-        let is_list =
-            |file: &ConfFile| file.file.extension().is_some_and(|extension| extension == "conflist");
-        let list = files.iter().position(|file| has_it(file) && is_list(file));
-        match list.or_else(|| files.iter().position(has_it)) {
-            Some(found) => files.swap_remove(found).network,
-            None => Err(self.none(&format!("no network {name:?}"), &files)),
-        }
+        let files = self.load()?;
+        let networks = files.iter().filter_map(|file| file.network.as_ref().ok());
+        let found = find(networks, name).cloned();
+        found.ok_or_else(|| self.none(&format!("no network {name:?}"), &files))
+    }
+
+    /// The networks that [`ConfDir::find`] finds, one for each name.
+    ///
+    /// # Errors
+    /// Code 5 if the directory cannot be read.
+    pub fn networks(&self) -> Result<Vec<Network>> {
+        let networks: Vec<Network> = self.load()?.into_iter().filter_map(|file| file.network.ok()).collect();
+        let is_found =
+            |network: &&Network| find(&networks, &network.name).is_some_and(|it| it.file == network.file);
+        Ok(networks.iter().filter(is_found).cloned().collect())
     }
 
     fn none(&self, what: &str, files: &[ConfFile]) -> Error {
@@ -85,6 +90,20 @@ impl ConfDir {
         let invalid = files.iter().filter_map(|file| file.network.as_ref().err());
         invalid.fold(error, |error, why| error.detail(why.to_string())).into()
     }
+}
+
+/// Finds a network by its name. As for libcni, the first `.conflist` with the name takes precedence over other files.
+pub(crate) fn find<'a>(networks: impl IntoIterator<Item = &'a Network>, name: &str) -> Option<&'a Network> {
+    let is_list = |network: &Network| {
+        network
+            .file
+            .as_ref()
+            .and_then(|file| file.extension())
+            .is_some_and(|extension| extension == "conflist")
+    };
+    let named = networks.into_iter().filter(|network| network.name.as_str() == name);
+    // Of several equal ones, this is the first.
+    named.min_by_key(|network| !is_list(network))
 }
 
 #[cfg(test)]
@@ -128,6 +147,8 @@ mod tests {
             ("20-n.conflist", r#"{"name": "n", "plugins": [{"type": "list"}]}"#),
         ]);
         assert_eq!(kinds(&conf.find("n").unwrap()), ["list"]);
+        let all = conf.networks().unwrap();
+        assert_eq!(all.iter().map(kinds).collect::<Vec<_>>(), [["list"]]);
         let error = conf.find("m").unwrap_err();
         assert!(
             error.to_string().contains("no network \"m\"") && error.to_string().contains("00-broken"),

@@ -11,7 +11,7 @@ use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::fs::inotify::{self, CreateFlags, Reader, WatchFlags};
 use rustix::io::Errno;
 
-use crate::{ConfDir, ConfFile, Error, Network, Result};
+use crate::{ConfDir, ConfFile, Error, Network, Result, conf_dir};
 
 /// The networks of a directory at one moment.
 #[derive(Debug, Default)]
@@ -29,9 +29,9 @@ impl Networks {
         self.networks.first()
     }
 
-    /// Finds a network by its name.
+    /// Finds a network by its name, as [`ConfDir::find`] does.
     pub fn find(&self, name: &str) -> Option<&Network> {
-        self.networks.iter().find(|network| network.name.as_str() == name)
+        conf_dir::find(&self.networks, name)
     }
 
     /// The current files. For invalid files, the network of `last` is kept.

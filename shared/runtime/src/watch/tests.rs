@@ -37,6 +37,16 @@ fn new_changed_and_deleted_files_are_noticed() {
 }
 
 #[test]
+fn a_list_takes_precedence_over_another_file_of_the_same_name() {
+    let dir = tempfile::tempdir().unwrap();
+    fs::write(dir.path().join("10-a.conf"), r#"{"cniVersion": "1.0.0", "name": "a", "type": "single"}"#)
+        .unwrap();
+    fs::write(dir.path().join("20-a.conflist"), conf("a")).unwrap();
+    let watcher = Watcher::new(ConfDir::new(dir.path())).unwrap();
+    assert_eq!(watcher.current().get().find("a").unwrap().plugins[0].kind.as_str(), "t");
+}
+
+#[test]
 fn a_change_ends_a_wait_without_a_deadline() {
     let dir = tempfile::tempdir().unwrap();
     let mut watcher = Watcher::new(ConfDir::new(dir.path())).unwrap();
