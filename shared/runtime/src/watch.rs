@@ -13,6 +13,9 @@ use rustix::io::Errno;
 
 use crate::{ConfDir, ConfFile, Error, Network, Result, conf_dir};
 
+/// The kernel follows this many symbolic links in a path (`MAXSYMLINKS`).
+const LINKS_MAX: usize = 40;
+
 /// The networks of a directory at one moment.
 #[derive(Debug, Default)]
 #[non_exhaustive]
@@ -148,9 +151,22 @@ impl Watcher {
     }
 
     /// Watches the directory, its subdirectories (they may have the name of a network), and the nearest existing parent, because the
-    /// directory may be created or replaced. Watching twice has no effect.
+    /// directory may be created or replaced. The same for the target of each symbolic link in its path. Watching twice has no effect.
     fn follow(&self) -> Result<()> {
         let path = self.dir.path();
+        let targets = std::iter::successors(Some(path.to_owned()), |path| target(path));
+        targets.take(LINKS_MAX).try_for_each(|path| self.follow_parent(&path))?;
+        if self.add(path)? {
+            let dirs = std::fs::read_dir(path).into_iter().flatten().flatten();
+            for dir in dirs.filter(|entry| entry.path().is_dir()) {
+                self.add(&dir.path())?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Watches the nearest existing parent of a path.
+    fn follow_parent(&self, path: &Path) -> Result<()> {
         let mut nearest = None;
         // Repeats until nothing changes, because a nearer parent may be created before the one above it is watched.
         loop {
@@ -162,16 +178,9 @@ impl Watcher {
                 }
             }
             if nearest == last {
-                break;
+                return Ok(());
             }
         }
-        if self.add(path)? {
-            let dirs = std::fs::read_dir(path).into_iter().flatten().flatten();
-            for dir in dirs.filter(|entry| entry.path().is_dir()) {
-                self.add(&dir.path())?;
-            }
-        }
-        Ok(())
     }
 
     /// Watches a directory. Returns whether it exists.
@@ -220,6 +229,14 @@ impl Watcher {
 /// The parent of a relative path with one component is the working directory.
 fn or_here(path: &Path) -> &Path {
     if path.as_os_str().is_empty() { Path::new(".") } else { path }
+}
+
+/// The path to which the last symbolic link in a path leads. `None` if it contains no link.
+fn target(path: &Path) -> Option<PathBuf> {
+    path.ancestors().find_map(|link| {
+        let parent = or_here(link.parent()?);
+        Some(parent.join(std::fs::read_link(link).ok()?).join(path.strip_prefix(link).ok()?))
+    })
 }
 
 fn failed(dir: &ConfDir, cause: Errno) -> Error {

@@ -85,6 +85,22 @@ fn the_directory_and_a_networks_directory_may_be_created_later() {
 }
 
 #[test]
+fn the_targets_of_symbolic_links_may_be_created_and_replaced_later() {
+    let parent = tempfile::tempdir().unwrap();
+    let (link, dir) = (parent.path().join("link"), parent.path().join("a/b/net.d"));
+    std::os::unix::fs::symlink("a/b", &link).unwrap();
+    let mut watcher = Watcher::new(ConfDir::new(link.join("net.d"))).unwrap();
+    fs::create_dir_all(&dir).unwrap();
+    fs::write(dir.join("10-a.conflist"), conf("a")).unwrap();
+    until(&mut watcher, |networks| names(networks) == ["a"]);
+    fs::rename(parent.path().join("a"), parent.path().join("old")).unwrap();
+    until(&mut watcher, |networks| names(networks).is_empty());
+    fs::create_dir_all(&dir).unwrap();
+    fs::write(dir.join("20-b.conflist"), conf("b")).unwrap();
+    until(&mut watcher, |networks| names(networks) == ["b"]);
+}
+
+#[test]
 fn directories_may_be_created_while_watches_are_added() {
     for round in 0..1000_u32 {
         let parent = tempfile::tempdir().unwrap();
