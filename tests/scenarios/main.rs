@@ -13,6 +13,7 @@ mod cleanup_property;
 mod cleanup_race;
 mod cleanup_reboot;
 mod cleanup_restart;
+mod cleanup_waits;
 mod cnitool;
 mod common;
 mod completion;

@@ -85,7 +85,8 @@ impl Runtime {
     /// `is_still_stale` is called before each plugin's DEL. `look_again` is called before each plugin's removal of the remaining resources,
     /// and returns the attachments that are still stale. If it fails for a plugin, this plugin deletes only the resources in `names`.
     /// `report` is called before each DEL with the number done, the total, and the attachment. Waits for running ADDs and DELs of this
-    /// library, and blocks new ones.
+    /// library, and blocks new ones. Between two DELs and before each plugin's removal, it lets waiting ones run, because it judges each
+    /// attachment again, unless the decision contains `names` or `foreign` plugins.
     pub fn collect(
         &self,
         network: &Network,
@@ -94,8 +95,11 @@ impl Runtime {
         mut look_again: impl FnMut(&Attachments) -> Result<Attachments>,
         mut report: impl FnMut(usize, usize, &Attachment),
     ) -> Result<CollectResult> {
-        let _lock = Lock::exclusive(self.cache.dir())?;
+        let lock = Lock::exclusive(self.cache.dir())?;
         let Decision { delete, elsewhere, stale, names, foreign, valid } = decide()?;
+        // The names and the list of valid attachments are not judged again.
+        let let_others_in =
+            || if names.is_empty() && foreign.is_empty() { lock.let_others_in() } else { Ok(()) };
         let mut failures = Failures::default();
         let mut kept = BTreeSet::new();
         for (done, entry) in delete.iter().enumerate() {
@@ -103,6 +107,9 @@ impl Runtime {
             // An ADD that is not running any more has written the cache. So look at the cache last.
             let may_continue = || is_still_stale(entry) && self.cache.is_unchanged(entry);
             report(done, delete.len(), at);
+            if done > 0 {
+                let_others_in()?;
+            }
             match self.del_while(network, &entry.attach, may_continue) {
                 Ok(true) => {}
                 Ok(false) => drop(kept.insert(at.clone())),
@@ -116,7 +123,7 @@ impl Runtime {
         let network = &self.with_plugins_of(network, delete.iter().chain(&elsewhere));
         let only = |_: &PluginConf| {
             let stale: Attachments = stale.iter().filter(|at| !kept.contains(at)).cloned().collect();
-            let still = match look_again(&stale) {
+            let still = match let_others_in().and_then(|()| look_again(&stale)) {
                 Ok(still) => still,
                 Err(e) => {
                     failures.note::<()>(Err(e));

@@ -1,21 +1,28 @@
 //! Lock that excludes GC from ADD and DEL, in all processes (SPEC.md, section 3, "Lifecycle & Ordering").
 
-use std::fs::{DirBuilder, File};
+use std::fs::{DirBuilder, File, TryLockError};
 use std::io;
 use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
 use std::path::Path;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread;
+use std::time::Duration;
 
-use cni::{Attachment, NetworkName};
+use cni::{Attachment, Code, NetworkName};
 use nix::errno::Errno;
 use nix::fcntl::{FcntlArg, fcntl};
 use nix::libc::{F_WRLCK, SEEK_SET, flock};
+use system::Retry;
 
 use crate::Result;
+
+/// How long a GC lets waiting processes have the lock: longer than the pauses between the attempts of an ADD.
+const GC_PAUSE: Duration = Duration::from_millis(15);
 
 /// Held until it is dropped.
 #[derive(Debug)]
 pub(crate) struct Lock {
-    _file: File,
+    file: File,
 }
 
 impl Lock {
@@ -24,13 +31,41 @@ impl Lock {
         Self::take(dir, File::lock_shared)
     }
 
+    /// Like [`Lock::shared`]. Fails with code 999 if the flag is set while it waits.
+    pub(crate) fn shared_unless(dir: &Path, interrupted: &AtomicBool) -> Result<Self> {
+        Self::take(dir, |file| {
+            poll_unless(interrupted, || match file.try_lock_shared() {
+                Ok(()) => Ok(true),
+                Err(TryLockError::WouldBlock) => Ok(false),
+                Err(TryLockError::Error(e)) => Err(e),
+            })
+        })
+    }
+
     /// Waits until no ADD, DEL or GC runs.
     pub(crate) fn exclusive(dir: &Path) -> Result<Self> {
         Self::take(dir, File::lock)
     }
 
-    /// Waits until no other process has this lock for the attachment.
-    pub(crate) fn of_attachment(dir: &Path, network: &NetworkName, at: &Attachment) -> Result<Self> {
+    /// Releases an exclusive lock, so that waiting processes get it, and takes it again.
+    ///
+    /// # Errors
+    /// Code 5 if the file cannot be locked.
+    pub(crate) fn let_others_in(&self) -> Result<()> {
+        let locked = self.file.unlock().and_then(|()| {
+            thread::sleep(GC_PAUSE);
+            self.file.lock()
+        });
+        Ok(locked.map_err(|e| cni::Error::io("lock the results again", &e))?)
+    }
+
+    /// Waits until no other process has this lock for the attachment. Fails with code 999 if the flag is set while it waits.
+    pub(crate) fn of_attachment(
+        dir: &Path,
+        network: &NetworkName,
+        at: &Attachment,
+        interrupted: &AtomicBool,
+    ) -> Result<Self> {
         let names = [network.as_str(), at.container.as_str(), at.ifname.as_str()];
         // One byte of the file for each attachment, by a hash (FNV-1a). Such locks and those of the whole file do not affect each other.
         let bytes = names.iter().flat_map(|name| name.bytes().chain([0xff]));
@@ -45,12 +80,11 @@ impl Lock {
             l_pid: 0,
         };
         Self::take(dir, |file| {
-            loop {
-                match fcntl(file, FcntlArg::F_OFD_SETLKW(&range)) {
-                    Err(Errno::EINTR) => {}
-                    locked => break Ok(locked.map(drop)?),
-                }
-            }
+            poll_unless(interrupted, || match fcntl(file, FcntlArg::F_OFD_SETLK(&range)) {
+                Ok(_) => Ok(true),
+                Err(Errno::EAGAIN | Errno::EACCES | Errno::EINTR) => Ok(false),
+                Err(e) => Err(e.into()),
+            })
         })
     }
 
@@ -58,9 +92,28 @@ impl Lock {
         let path = dir.join("results.lock");
         let make = || DirBuilder::new().recursive(true).mode(0o755).create(dir);
         let file = open(&path).or_else(|_| make().and_then(|()| open(&path)));
-        let locked = file.and_then(|file| lock(&file).map(|()| Self { _file: file }));
-        Ok(locked.map_err(|e| cni::Error::io(format!("lock {}", path.display()), &e))?)
+        let locked = file.and_then(|file| lock(&file).map(|()| Self { file }));
+        Ok(locked.map_err(|e| match e.kind() {
+            io::ErrorKind::Interrupted => {
+                let text = "ADD was interrupted while it waited for another command";
+                cni::Error::new(Code::Internal, text).detail(format!("which has locked {}", path.display()))
+            }
+            _ => cni::Error::io(format!("lock {}", path.display()), &e),
+        })?)
     }
+}
+
+/// Attempts until an attempt succeeds. A handler's signal does not end a system call that waits: the kernel restarts it.
+///
+/// # Errors
+/// `Interrupted` if the flag is set before. The error of an attempt.
+fn poll_unless(interrupted: &AtomicBool, mut attempt: impl FnMut() -> io::Result<bool>) -> io::Result<()> {
+    let got = Retry::new(Duration::MAX).wait_for(|| match attempt()? {
+        true => Ok(Some(())),
+        false if interrupted.load(Ordering::Relaxed) => Err(io::ErrorKind::Interrupted.into()),
+        false => Ok(None),
+    });
+    got.map(Option::unwrap_or_default)
 }
 
 /// Opens the file for reading and writing, because NFS refuses a shared lock on a file that is only open for writing, and an exclusive lock on
@@ -79,7 +132,7 @@ mod tests {
     fn the_file_is_open_for_reading_and_writing() {
         let dir = tempfile::tempdir().unwrap();
         let lock = Lock::shared(dir.path()).unwrap();
-        let flags = OFlag::from_bits_retain(fcntl(&lock._file, FcntlArg::F_GETFL).unwrap());
+        let flags = OFlag::from_bits_retain(fcntl(&lock.file, FcntlArg::F_GETFL).unwrap());
         assert_eq!(flags & OFlag::O_ACCMODE, OFlag::O_RDWR);
     }
 }

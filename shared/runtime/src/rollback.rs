@@ -24,7 +24,9 @@ impl Runtime {
         let (name, at) = (&network.name, &attach.attachment);
         self.cache.require_writable(name, at)?;
         // The DEL would delete what another process is adding.
-        let _lock = Lock::of_attachment(self.cache.dir(), name, at)?;
+        let _own = Lock::of_attachment(self.cache.dir(), name, at, &self.interrupted)?;
+        // An ADD that was interrupted while it waited for the lock has nothing to roll back.
+        let _lock = Lock::shared_unless(self.cache.dir(), &self.interrupted)?;
         let was_attached = self.is_attached(network, attach);
         let before = self.cache.version(name, at);
         self.add_plugins(network, attach).map_err(|failed| {
@@ -62,7 +64,6 @@ impl Runtime {
 
     /// DEL of a failed ADD. The cache may contain an earlier attachment with another configuration.
     fn roll_back(&self, network: &Network, attach: &AttachmentParameters) -> Result<()> {
-        let _lock = Lock::shared(self.cache.dir()).ok();
         let mut failures = Failures::default();
         let earlier = self.cache.load(&network.name, &attach.attachment).ok().flatten();
         if earlier.is_some_and(|entry| entry.network_for_del(network).is_some()) {

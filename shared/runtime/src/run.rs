@@ -27,7 +27,7 @@ pub struct Runtime {
     pub(crate) cache: Cache,
     exec: Arc<dyn Exec>,
     timeout: Option<Duration>,
-    interrupted: Arc<AtomicBool>,
+    pub(crate) interrupted: Arc<AtomicBool>,
 }
 
 impl Runtime {
@@ -75,8 +75,8 @@ impl Runtime {
         self
     }
 
-    /// Sets a flag that interrupts an ADD, for example from a signal handler. ADD waits until the running plugin exits, runs no
-    /// other plugin, and fails. Other commands ignore the flag, because they can be repeated.
+    /// Sets a flag that interrupts an ADD, for example from a signal handler. ADD stops waiting for other processes. It waits until the
+    /// running plugin exits, runs no other plugin, and fails. Other commands ignore the flag, because they can be repeated.
     #[must_use]
     pub fn interrupted_by(mut self, flag: Arc<AtomicBool>) -> Self {
         self.interrupted = flag;
@@ -97,11 +97,11 @@ impl Runtime {
     /// alive, 5 if the cache cannot be locked or written, 7 if the network has no plugins, 999 if ADD was interrupted.
     pub fn add(&self, network: &Network, attach: &AttachmentParameters) -> Result<AddResult> {
         self.cache.require_writable(&network.name, &attach.attachment)?;
+        let _lock = Lock::shared_unless(self.cache.dir(), &self.interrupted)?;
         self.add_plugins(network, attach)
     }
 
     pub(crate) fn add_plugins(&self, network: &Network, attach: &AttachmentParameters) -> Result<AddResult> {
-        let _lock = Lock::shared(self.cache.dir())?;
         let mut last: Option<Value> = None;
         let interrupted = |when: &str, plugin: &PluginConf| match self.interrupted.load(Ordering::Relaxed) {
             true => {

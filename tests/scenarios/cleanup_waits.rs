@@ -1,0 +1,84 @@
+//! How long GC blocks other commands, and how signals end a command that waits for it.
+
+use std::fs;
+use std::path::Path;
+use std::time::Duration;
+
+use lab::{Lab, Tool, beyond_reference, until, until_within};
+use nix::sys::signal::{Signal, kill};
+use nix::unistd::Pid;
+use serde_json::json;
+
+const LOG: &str = "/run/lab/log";
+
+/// A network `slow` with stale attachments, and a network `other`. Their plugin writes the command and the container into
+/// the log. In DEL, it then waits as the script says.
+fn configure(lab: &Lab, stale: usize, waits: &str) -> Tool {
+    let script = format!(
+        r#"cat >/dev/null
+        case "$CNI_COMMAND" in
+        ADD) echo '{{"cniVersion": "1.1.0"}}' ;;
+        DEL) echo DEL >>{LOG}; {waits}; echo end >>{LOG} ;;
+        esac
+        [ "$CNI_CONTAINERID" != late ] || echo late >>{LOG}"#
+    );
+    lab.fake_plugin("waits", &script);
+    for name in ["slow", "other"] {
+        let network = json!({"cniVersion": "1.1.0", "name": name, "plugins": [{"type": "waits"}]});
+        lab.configure(&format!("{name}.conflist"), &network);
+    }
+    let tool = lab.cnitool();
+    let gone = lab.container("gone");
+    (0..stale).for_each(|i| drop(tool.says(&format!("add slow gone --container-id c{i}"))));
+    gone.vanish();
+    lab.container("pod");
+    tool
+}
+
+/// A script that waits until the file `go` exists.
+const FOR_GO: &str = "while kill -0 $PPID && ! [ -e /run/lab/go ]; do sleep 0.01; done";
+
+fn log() -> Vec<String> {
+    fs::read_to_string(LOG).unwrap_or_default().lines().map(str::to_owned).collect()
+}
+
+fn pid(child: &std::process::Child) -> Pid {
+    Pid::from_raw(child.id().cast_signed())
+}
+
+#[test]
+fn an_add_does_not_wait_until_a_gc_has_deleted_all_stale_attachments() {
+    beyond_reference!("gc");
+    let lab = Lab::new();
+    const STALE: usize = 30;
+    let tool = configure(&lab, STALE, "sleep 0.2");
+    let mut gc = tool.spawn("gc slow");
+    until("GC is under way", || !log().is_empty());
+    tool.says("add other pod --container-id late");
+    assert!(gc.wait().unwrap().success());
+    let log = log();
+    let before = log.iter().take_while(|line| *line != "late").filter(|line| *line == "end").count();
+    assert!(before < STALE - 1, "ADD waited for {before} DELs: {log:?}");
+    assert!(tool.json("list attachments")[0]["containerID"] == "late", "GC has done its work");
+}
+
+#[test]
+fn a_signal_ends_an_add_that_waits_for_a_gc() {
+    beyond_reference!("gc");
+    let lab = Lab::new();
+    let tool = configure(&lab, 1, FOR_GO);
+    let mut gc = tool.spawn("gc slow");
+    until("GC is under way", || !log().is_empty());
+    let mut add = tool.spawn("add other pod --container-id late");
+    let process = Path::new("/proc").join(add.id().to_string());
+    let is_lock =
+        |file: fs::DirEntry| fs::read_link(file.path()).is_ok_and(|to| to.ends_with("results.lock"));
+    until("ADD waits", || fs::read_dir(process.join("fd")).unwrap().flatten().any(is_lock));
+    kill(pid(&add), Signal::SIGTERM).unwrap();
+    let is_running = || fs::read_to_string(process.join("stat")).is_ok_and(|stat| !stat.contains(") Z "));
+    until_within(Duration::from_secs(60), "ADD has ended", || !is_running());
+    assert_eq!(add.wait().unwrap().code(), Some(1));
+    assert_eq!(log(), ["DEL"], "no plugin was called for it");
+    fs::write("/run/lab/go", "").unwrap();
+    assert!(gc.wait().unwrap().success());
+}
