@@ -1,11 +1,12 @@
-//! How long GC blocks other commands, and how signals end a command that waits for it.
+//! How long GC blocks other commands, and how signals end a GC and a command that waits for it.
 
 use std::fs;
+use std::os::unix::process::ExitStatusExt;
 use std::path::Path;
 use std::time::Duration;
 
 use lab::{Lab, Tool, beyond_reference, until, until_within};
-use nix::sys::signal::{Signal, kill};
+use nix::sys::signal::{Signal, kill, killpg};
 use nix::unistd::Pid;
 use serde_json::json;
 
@@ -81,4 +82,22 @@ fn a_signal_ends_an_add_that_waits_for_a_gc() {
     assert_eq!(log(), ["DEL"], "no plugin was called for it");
     fs::write("/run/lab/go", "").unwrap();
     assert!(gc.wait().unwrap().success());
+}
+
+/// Ctrl-C sends SIGINT to all processes of the terminal's foreground process group. A pause may be longer than the clock.
+#[test]
+fn after_ctrl_c_a_repeated_gc_completes_its_run() {
+    beyond_reference!("gc");
+    for pause in ["1h", "18446744073709551615s"] {
+        let lab = Lab::new();
+        let tool = configure(&lab, 1, FOR_GO).under(&["setsid".to_owned()]);
+        let mut gc = tool.spawn(&format!("gc --all --every {pause}"));
+        until("GC is under way", || !log().is_empty());
+        killpg(pid(&gc), Signal::SIGINT).unwrap();
+        fs::write("/run/lab/go", "").unwrap();
+        let ended = gc.wait().unwrap();
+        assert_eq!((ended.code(), ended.signal()), (Some(0), None), "{pause}");
+        assert_eq!(log(), ["DEL", "end"], "{pause}");
+        assert_eq!(tool.json("list attachments"), json!([]), "{pause}");
+    }
 }
