@@ -5,7 +5,7 @@ use std::env;
 use std::time::{Duration, Instant};
 
 use netfilter::RulesetMonitor;
-use runtime::{Entry, Error, Repaired, Result};
+use runtime::{AttachmentParameters, Entry, Error, Repaired, Result};
 use serde_json::json;
 
 use crate::again::again;
@@ -121,6 +121,10 @@ fn repair_once(ui: &Ui) -> Result<()> {
 /// The attachments of all caches, the oldest first.
 fn oldest_first(settings: &Settings, ui: &Ui) -> Result<Vec<Entry>> {
     let mut entries = known::of_all_caches(settings, ui)?;
+    // libcni before 1.2.0 writes the path of the namespace only if the result of ADD contains it.
+    for AttachmentParameters { attachment, netns, .. } in entries.iter_mut().map(|entry| &mut entry.attach) {
+        *netns = netns.take().or_else(|| liveness::netns_of(&attachment.container));
+    }
     entries.sort_by_key(|entry| entry.added);
     Ok(entries)
 }

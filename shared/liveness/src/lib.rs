@@ -451,6 +451,21 @@ pub fn has_process(netns: &Path) -> bool {
     processes().map_or(true, |all| all.into_iter().any(is_in_it))
 }
 
+/// The network namespace of a container's processes, by the names of their control groups. `None` if no process has such a name, or if
+/// the container has the host's network namespace.
+pub fn netns_of(container: &str) -> Option<PathBuf> {
+    netns_among(container, processes().ok()?)
+}
+
+fn netns_among(container: &str, processes: Vec<PathBuf>) -> Option<PathBuf> {
+    let own = id(Path::new("/proc/thread-self/ns/net")).ok()?;
+    let is_its = |process: &PathBuf| {
+        read_lossy(&process.join("cgroup")).is_ok_and(|cgroup| has_word(&cgroup, container))
+    };
+    let namespaces = processes.into_iter().filter(is_its).map(|process| process.join("ns/net"));
+    namespaces.into_iter().find(|netns| id(netns).is_ok_and(|found| found != own))
+}
+
 /// Directories of the processes in /proc.
 fn processes() -> io::Result<Vec<PathBuf>> {
     let is_number = |name: &OsStr| name.as_encoded_bytes().iter().all(u8::is_ascii_digit);
@@ -503,6 +518,34 @@ mod tests {
         let found = namespaces.used.contains(&id(&process.join("ns/net")).unwrap());
         sleep.kill().and_then(|()| sleep.wait()).unwrap();
         assert!(found, "{namespaces:?}");
+    }
+
+    #[test]
+    fn the_namespace_of_a_container_is_found_by_the_control_group_of_a_process() {
+        let mut sleep = process::Command::new("unshare").args(["--net", "sleep", "60"]).spawn().unwrap();
+        let inside = Path::new("/proc").join(sleep.id().to_string()).join("ns/net");
+        let own = Path::new("/proc/thread-self/ns/net");
+        while id(&inside).unwrap() == id(own).unwrap() {
+            std::thread::sleep(std::time::Duration::from_millis(10));
+        }
+        let proc = tempfile::tempdir().unwrap();
+        let process = |number: &str, group: &str, netns: &Path| {
+            let dir = proc.path().join(number);
+            fs::create_dir_all(dir.join("ns")).unwrap();
+            fs::write(dir.join("cgroup"), format!("0::/kubepods.slice/{group}.scope\n")).unwrap();
+            std::os::unix::fs::symlink(netns, dir.join("ns/net")).unwrap();
+            dir
+        };
+        let all = vec![
+            process("1", "cri-containerd-8f3c1", &inside),
+            process("2", "cri-containerd-8f3c", own),
+            process("3", "cri-containerd-8f3c", &inside),
+        ];
+        let found = netns_among("8f3c", all.clone());
+        let none = [netns_among("8f3", all.clone()), netns_among("8f3c", all[..2].to_vec())];
+        sleep.kill().and_then(|()| sleep.wait()).unwrap();
+        assert_eq!(found, Some(all[2].join("ns/net")));
+        assert_eq!(none, [None, None]);
     }
 
     #[test]

@@ -45,6 +45,8 @@ struct Part {
     /// The [`Item`] as JSON. It is serialized only once, because a host has thousands.
     item: String,
     claims: Vec<String>,
+    /// Whether the cache contains the path of the attachment's namespace.
+    has_netns: bool,
 }
 
 /// An attachment in a request.
@@ -53,7 +55,8 @@ struct Item<'a> {
     #[serde(rename = "containerID")]
     container: &'a str,
     ifname: &'a str,
-    netns: Option<&'a Path>,
+    /// Empty: the cache does not contain it. Plugins that install rules refuse that.
+    netns: &'a Path,
     args: String,
     claims: &'a [String],
     config: &'a RawValue,
@@ -91,7 +94,8 @@ impl Runtime {
             let known = items(entry, network, &claims);
             repaired.attachments.push(known.as_ref().map(|_| false).map_err(Clone::clone));
             for (kind, item) in known.unwrap_or_default() {
-                parts.entry(kind).or_default().push(Part { of, item, claims: claims.clone() });
+                let has_netns = entry.attach.netns.is_some();
+                parts.entry(kind).or_default().push(Part { of, item, claims: claims.clone(), has_netns });
             }
         }
         let answers: Vec<_> = thread::scope(|scope| {
@@ -104,7 +108,7 @@ impl Runtime {
             match answers {
                 // A plugin without anything to repair answers with an empty list.
                 Some(reply) => {
-                    parts.iter().zip(reply).for_each(|(part, reply)| repaired.note(part.of, kind, reply))
+                    parts.iter().zip(reply).for_each(|(part, reply)| repaired.note(part, kind, reply))
                 }
                 None => drop(repaired.foreign.insert(kind.clone())),
             }
@@ -149,13 +153,21 @@ impl Runtime {
 }
 
 impl Repaired {
-    fn note(&mut self, of: usize, kind: &PluginType, reply: Reply) {
-        let Some(so_far) = self.attachments.get_mut(of) else { return };
+    fn note(&mut self, part: &Part, kind: &PluginType, reply: Reply) {
+        let Some(so_far) = self.attachments.get_mut(part.of) else { return };
         let Some(code) = reply.code else {
             so_far.iter_mut().for_each(|repaired| *repaired |= reply.repaired);
             return;
         };
-        let error = cni::Error::foreign(code, reply.msg, reply.details);
+        let error = match part.has_netns {
+            true => cni::Error::foreign(code, reply.msg, reply.details),
+            // libcni before 1.2.0 does not write the path. The container may run, and lack its rules.
+            false => cni::Error::new(
+                Code::Internal,
+                "its rules cannot be checked: the cache does not contain the path of its namespace",
+            )
+            .detail("if the container runs, restart it: its runtime calls DEL and ADD"),
+        };
         let error = Error::of_plugin(kind, Command::Repair, error);
         *so_far = Err(match so_far {
             Ok(_) => error,
@@ -183,9 +195,8 @@ fn batch(parts: &[Part]) -> usize {
 /// For each plugin of the attachment, the stdin of a CHECK.
 fn items(entry: &Entry, network: &Result<Network>, claims: &[String]) -> Result<Vec<(PluginType, String)>> {
     let unknown = |why: String| Error::own(Code::UnknownContainer, why);
-    if !entry.is_alive() || entry.attach.netns.is_none() {
-        let path = entry.attach.netns.as_deref().unwrap_or("".as_ref()).display();
-        return Err(unknown(format!("its namespace {path} has been deleted")));
+    if let Some(path) = entry.attach.netns.as_deref().filter(|_| !entry.is_alive()) {
+        return Err(unknown(format!("its namespace {} has been deleted", path.display())));
     }
     if entry.config.is_empty() {
         return Err(unknown(
@@ -215,7 +226,7 @@ fn item(entry: &Entry, claims: &[String], config: &[u8]) -> serde_json::Result<S
     serde_json::to_string(&Item {
         container: &attach.attachment.container,
         ifname: &attach.attachment.ifname,
-        netns: attach.netns.as_deref(),
+        netns: attach.netns.as_deref().unwrap_or_else(|| Path::new("")),
         args: attach.args.to_string(),
         claims,
         config: serde_json::from_slice(config)?,

@@ -75,6 +75,28 @@ fn repair_of_one_network_leaves_a_host_port_to_the_newer_attachment_of_another()
     }
 }
 
+/// Calico's result lists no interface of the container, and libcni before 1.2.0 does not write the path of its namespace.
+#[test]
+fn an_attachment_whose_namespace_the_cache_does_not_contain_is_an_error() {
+    beyond_reference!("repair");
+    let lab = Lab::new();
+    let _pod = lab.container("pod");
+    let tool = tool(&lab, "nftables");
+    tool.says("add net pod --container-id pod");
+    let mut entry: Value = serde_json::from_slice(&fs::read(RESULT).unwrap()).unwrap();
+    entry.as_object_mut().unwrap().remove("netns");
+    entry["result"]["interfaces"] = json!([]);
+    for ip in entry["result"]["ips"].as_array_mut().unwrap() {
+        ip.as_object_mut().unwrap().remove("interface");
+    }
+    fs::write(RESULT, entry.to_string()).unwrap();
+    lab.host().sh("nft flush ruleset");
+    let repaired = tool.run("repair --all");
+    assert_eq!(repaired.exit, Some(1), "{repaired:#?}");
+    assert!(repaired.stderr.contains("does not contain the path of its namespace"), "{repaired:#?}");
+    assert!(!repaired.stderr.contains("deleted"), "{repaired:#?}");
+}
+
 /// libcni and cnitool load these plugins too, but no cache contains them.
 #[test]
 fn rules_of_a_plugin_in_the_networks_directory_are_missed_by_show_and_doctor_and_restored_by_repair() {
