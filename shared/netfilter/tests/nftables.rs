@@ -488,11 +488,11 @@ fn frames_with_a_foreign_source_are_dropped_at_the_port() {
 }
 
 #[test]
-fn a_port_mapped_twice_leads_to_the_last_one_and_is_removed_once() {
+fn a_port_mapped_twice_leads_to_the_first_one_and_is_removed_once() {
     lab();
     let rules = host_ports(&["10.1.0.5/24"], &["tcp 8080 80", "tcp 8080 81"]);
     install(&nftables(), &owner("cbr0", "c1"), &rules);
-    assert!(ruleset().contains("10.1.0.5 . 81"));
+    assert!(ruleset().contains("10.1.0.5 . 80") && !ruleset().contains("10.1.0.5 . 81"));
     install(&nftables(), &owner("cbr0", "c2"), &masquerade(&["10.1.0.6/24"]));
     Removal::start().remove(&owner("cbr0", "c1"), &[HostPorts::KIND]).unwrap();
     assert!(!ruleset().contains("10.1.0.5"));

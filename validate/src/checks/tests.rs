@@ -57,7 +57,7 @@ fn the_specifications_own_kind_of_example_has_no_finding() {
 fn relative_paths_are_warnings() {
     let source = r#"{"cniVersion": "1.0.0", "name": "n", "plugins": [{"type": "bridge",
         "ipam": {"type": "host-local", "subnet": "10.1.0.0/16", "dataDir": "leases", "resolvConf": "/r.conf"}}]}"#;
-    let expected = "2:76 warning dataDir: \"leases\" is relative to the plugin's working directory, so a DEL from another \
+    let expected = "2:76 warning: dataDir: \"leases\" is relative to the plugin's working directory, so a DEL from another \
                     directory does not find it; use an absolute path";
     assert_eq!(findings(source), [expected]);
 }

@@ -1,7 +1,7 @@
 use std::cell::Cell;
 use std::sync::Mutex;
 
-use crate::exec::failure;
+use crate::exec::{error_object, failure};
 use crate::schema::Key;
 use crate::{Add, AddResult, AsWritten, Check, Del, Result, Role, Undo};
 
@@ -132,7 +132,7 @@ fn a_plugin_within_answers_as_a_process_would() {
 #[test]
 fn an_error_within_is_the_object_that_a_process_would_print_and_is_rolled_back() {
     let (status, out) = add("fail");
-    let error = failure(Command::Add, status, out.as_bytes());
+    let error = error_object(out.as_bytes()).unwrap();
     assert_eq!((status.code(), error), (Some(1), Error::config("no address today").detail("come back")));
     assert_eq!(TAKEN_BACK.get(), 1);
 }

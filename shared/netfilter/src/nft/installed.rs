@@ -42,7 +42,7 @@ impl Installed {
     }
 }
 
-/// The elements of records, without duplicates. If two mappings have the same port, the last one is used.
+/// The elements of records, without duplicates. If two records have the same key, the last one is used.
 pub(super) fn unique<'a>(records: impl IntoIterator<Item = &'a Record>) -> Vec<Element> {
     let mut elements: Vec<Element> = Vec::new();
     let mut places = BTreeMap::new();
