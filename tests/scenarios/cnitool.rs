@@ -41,7 +41,8 @@ fn a_script_written_for_the_references_cnitool_works_unchanged() {
     assert_eq!((&result["cniVersion"], ips(&result)), (&json!("0.4.0"), vec!["10.1.2.2/24"]));
     assert!(pod.link("net7").is_some());
     assert_eq!(tool.says(&format!("check mine {netns}")), "");
-    assert_eq!(tool.says(&format!("status mine {netns}")), "");
+    // The reference prints nothing. Its scripts read only the exit code.
+    assert!(tool.says(&format!("status mine {netns}")).contains("ready"));
     assert_eq!(tool.says(&format!("del mine {netns}")), "");
     assert_eq!(tool.says(&format!("del mine {netns}")), "", "a second DEL is fine");
     assert!(pod.link("net7").is_none());
@@ -1064,7 +1065,7 @@ fn a_network_may_be_a_path_wherever_a_name_may_be_and_a_mistyped_one_is_an_error
     fs::write(&file, pods("1.1.0", "10.1.2.0/24").to_string()).unwrap();
     let (tool, path) = (lab.cnitool(), file.display());
     assert!(tool.says(&format!("version {path}")).contains("bridge"));
-    assert_eq!(tool.says(&format!("repair {path}")), "");
+    assert_eq!(tool.says(&format!("repair {path}")), "no attachments\n");
     tool.says(&format!("add {path} pod"));
     assert!(tool.says(&format!("graph {path}")).contains("network net"));
     for wrong in ["graph typo", "repair typo", "graph net --to x.png", "add net typo"] {
@@ -1146,6 +1147,30 @@ fn a_failed_gc_reports_the_failure_and_counts_only_removed_objects() {
         "case $CNI_COMMAND$CNI_CONTAINERID in ADD*) echo '{\"cniVersion\": \"1.0.0\"}' ;; \
         DELone) echo '{\"code\": 100, \"msg\": \"no\"}'; exit 1 ;; esac",
     );
+#[test]
+fn gc_repair_and_status_print_their_result_also_without_a_terminal() {
+    beyond_reference!("gc");
+    let lab = Lab::new();
+    let [gone, _one] = ["gone", "one"].map(|id| lab.container(id));
+    lab.configure("10-net.conflist", &with_ports("net", "br0", "10.1.2.0/24"));
+    let tool = lab.cnitool();
+    tool.says("add net gone --container-id gone");
+    tool.says("add net one -p 8080:80 --container-id one");
+    let status = tool.says("status net");
+    assert!(status.contains("ready") && status.contains("2 of 253 addresses"), "{status}");
+    assert_eq!(tool.says("repair net"), "✓ attachments: 2 complete\n");
+    assert_eq!(tool.says("repair --all"), "", "a run of a timer or a watch that changes nothing is silent");
+    lab.host().sh("nft delete table inet ferrule");
+    let repaired = tool.says("repair --all");
+    assert!(repaired.ends_with("net/one/eth0 repaired\n✓ attachments: 2 repaired\n"), "{repaired}");
+    gone.vanish();
+    lab.host().wait_until("the pair is deleted", |host| host.ip("link show master br0").len() == 1);
+    let removed = tool.says("gc net");
+    assert!(removed.starts_with("✓ network net: 1 stale attachment"), "{removed}");
+    assert_eq!(tool.says("gc net"), "✓ network net: nothing removed\n");
+    assert_eq!(tool.says("gc --all"), "");
+}
+
     lab.configure(
         "10-net.conflist",
         &json!({"cniVersion": "1.0.0", "name": "net", "plugins": [{"type": "fails"}]}),

@@ -245,7 +245,8 @@ fn report(all: &[Gc], several: bool, ui: &Ui) -> Result<()> {
             _ => ui.print_json(&reports.into()),
         };
     }
-    for gc in all.iter().filter(|gc| ui.is_seen() || several && gc.is_something()) {
+    // The journal of a timer that cleans up all networks has no line for a network without stale resources.
+    for gc in all.iter().filter(|gc| ui.is_seen() || !several || gc.is_something()) {
         // In a timer's run, the journal shows each removed resource.
         for resource in gc.plan.removed.iter().filter(|_| several && gc.is_complete) {
             ui.print(&format!("network {}: {} removed\n", gc.network, text(resource)))?;

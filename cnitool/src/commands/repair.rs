@@ -31,7 +31,7 @@ pub fn run(network: Option<&str>, settings: &Settings, ui: &Ui) -> Result<()> {
     }
     warn_of_invalid_files(&entries, settings, ui);
     let repaired = settings.runtime.repair(&entries);
-    report(&entries, &repaired, ui)
+    report(&entries, &repaired, network.is_none(), ui)
 }
 
 /// Warns if the plugins of a network's directory may be missing: the file of a network that seems to have none may be
@@ -130,7 +130,7 @@ fn oldest_first(settings: &Settings, ui: &Ui) -> Result<Vec<Entry>> {
 }
 
 /// Reports repaired and skipped attachments. Returns the failures as an error.
-fn report(entries: &[Entry], repaired: &Repaired, ui: &Ui) -> Result<()> {
+fn report(entries: &[Entry], repaired: &Repaired, several: bool, ui: &Ui) -> Result<()> {
     let (mut done, mut gone, mut failed) = (Vec::new(), Vec::new(), Vec::new());
     for (entry, outcome) in entries.iter().zip(&repaired.attachments) {
         match outcome {
@@ -156,7 +156,9 @@ fn report(entries: &[Entry], repaired: &Repaired, ui: &Ui) -> Result<()> {
         json!({"repaired": names(&done), "whole": whole, "passedOver": names(&gone), "foreignPlugins": foreign})
     };
     let counts = Counts { of: entries.len(), skipped: gone.len(), failed: failed.len() };
-    ui.either(json, || text(&done, &counts, ui))?;
+    // The journal of `repair --all --watch` has no line for a run that finds all rules complete.
+    let is_summarized = ui.is_seen() || !several || done.len() + failed.len() > 0;
+    ui.either(json, || text(&done, is_summarized.then_some(&counts), ui))?;
     failed.into_iter().reduce(Error::and).map_or(Ok(()), Err)
 }
 
@@ -177,12 +179,10 @@ struct Counts {
     failed: usize,
 }
 
-fn text(done: &[&Entry], counts: &Counts, ui: &Ui) -> String {
-    let mut text: String = done.iter().map(|entry| format!("{} repaired\n", name(entry))).collect();
-    if ui.is_seen() {
-        text += &format!("{}\n", counts.summary(done.len(), ui));
-    }
-    text
+fn text(done: &[&Entry], counts: Option<&Counts>, ui: &Ui) -> String {
+    let repaired = done.iter().map(|entry| format!("{} repaired\n", name(entry)));
+    let summary = counts.map(|counts| format!("{}\n", counts.summary(done.len(), ui)));
+    repaired.chain(summary).collect()
 }
 
 /// The name of an attachment as in the labels of rules.

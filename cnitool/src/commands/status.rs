@@ -21,20 +21,16 @@ pub fn run(name: Option<&str>, settings: &Settings, ui: &Ui) -> Result<ExitCode>
         Some(name) => (vec![settings.network(name)?], Vec::new()),
         None => configured(&settings.conf)?,
     };
-    let answers: Vec<Answer> = networks.into_iter().map(|network| Answer::of(network, settings)).collect();
-    if ui.json() {
-        let invalid = invalid.iter().map(Invalid::json);
-        ui.print_json(&answers.iter().map(Answer::json).chain(invalid).collect())?;
-    } else if name.is_none() || ui.is_seen() {
-        ui.print(&table(&answers, &invalid).render(ui, ""))?;
-    } else {
-        for (plugin, why) in answers.iter().flat_map(|answer| &answer.unsupported) {
-            ui.warn(&format!("plugin {plugin} received no STATUS: {why}"));
-        }
+    if !system::is_root() {
+        let error = cni::Error::new(Code::Internal, "STATUS was not called: plugins need root");
+        return Err(error.detail("run `cnitool status` as root").into());
     }
     Ok(match answers.into_iter().find_map(|answer| answer.status.err()) {
         Some(error) => {
-            // If the user has named a network, print why it is not ready.
+            // A script may discard stdout. If it has named a network, stderr also says why it is not ready.
+    let answers: Vec<Answer> = networks.into_iter().map(|network| Answer::of(network, settings)).collect();
+    let json = || answers.iter().map(Answer::json).chain(invalid.iter().map(Invalid::json)).collect();
+    ui.either(json, || table(&answers, &invalid).render(ui, ""))?;
             if name.is_some() && !ui.is_seen() {
                 ui.fail(&error);
             }
