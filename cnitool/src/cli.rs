@@ -4,7 +4,7 @@ use std::path::PathBuf;
 
 use clap::error::ErrorKind;
 use clap::parser::ValueSource;
-use clap::{Args, CommandFactory, FromArgMatches, Parser, Subcommand, ValueEnum};
+use clap::{ArgGroup, Args, CommandFactory, FromArgMatches, Parser, Subcommand, ValueEnum};
 use clap_complete::Shell;
 
 /// Call CNI plugins as a container runtime does; check, repair and clean up hosts.
@@ -121,6 +121,11 @@ pub enum When {
     Never,
 }
 
+/// Arguments of which one is required. If all are missing, clap's error lists them.
+fn one_or_all(arguments: &[&'static str]) -> ArgGroup {
+    ArgGroup::new("networks").args(arguments.iter().copied()).required(true)
+}
+
 #[derive(Debug, Subcommand)]
 pub enum Command {
     /// Attach a network namespace to a network, and print the result
@@ -148,10 +153,9 @@ pub enum Command {
     /// gc keeps an attachment if a cache of this host contains it and its network namespace exists. The caches are
     /// --cache-dir, /var/lib/cni, and its subdirectories. If no cache contains the attachment, gc looks for the container.
     /// If the container is or may be alive, gc lists its resources and keeps them.
-    #[command(after_help = GC_EXAMPLES)]
+    #[command(after_help = GC_EXAMPLES, group = one_or_all(&["network", "all", "dry_run"]).multiple(true))]
     Gc {
         /// The network's name. Without it: all networks of all runtimes, with --all or --dry-run
-        #[arg(required_unless_present_any = ["dry_run", "all"])]
         network: Option<String>,
         /// Ignored with a warning: the reference's cnitool requires a namespace here, and ignores further words
         #[arg(hide = true)]
@@ -164,10 +168,9 @@ pub enum Command {
     /// For each attachment whose namespace exists, the plugins install what is missing, from the configuration and the
     /// result in the cache. The caches are --cache-dir, /var/lib/cni, and its subdirectories. Interfaces of containers,
     /// addresses, routes and leases are not changed. Plugins of other vendors are skipped, with a warning.
-    #[command(after_help = REPAIR_EXAMPLES)]
+    #[command(after_help = REPAIR_EXAMPLES, group = one_or_all(&["network", "all"]))]
     Repair {
         /// The network's name
-        #[arg(required_unless_present = "all", conflicts_with = "all")]
         network: Option<String>,
         /// All networks
         #[arg(long)]

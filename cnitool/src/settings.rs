@@ -1,6 +1,7 @@
 //! Settings from the command line and the environment.
 
-use std::io::{IsTerminal, stdin};
+use std::fs;
+use std::io::{ErrorKind, IsTerminal, stdin};
 use std::path::{Component, Path, PathBuf};
 use std::time::Duration;
 
@@ -59,7 +60,10 @@ impl Settings {
     /// directory contains the name, the error names that directory.
     pub fn network(&self, text: &str) -> runtime::Result<Network> {
         if text.contains('/') {
-            return Network::from_file(text);
+            return Network::from_file(text).map_err(|error| match fs::metadata(text) {
+                Err(e) if e.kind() == ErrorKind::NotFound => missing_file(text),
+                _ => error,
+            });
         }
         self.conf.find(text).map_err(|missing| {
             let elsewhere = network_dirs::with_network(text).zip(missing.failures().next().cloned());
@@ -103,6 +107,14 @@ impl Settings {
     }
 }
 
+/// The error of a network whose file does not exist. It has the code of a network name that does not exist.
+fn missing_file(path: &str) -> runtime::Error {
+    let error = Error::config(format!("the network's file {path} does not exist"));
+    error
+        .detail("correct the path, or give the network's name: `cnitool list networks` lists the names")
+        .into()
+}
+
 /// The attachment that the command line names.
 pub fn attach(netns: &str, names: &Names) -> runtime::Result<AttachmentParameters> {
     let said = |value: &Option<String>| value.clone().filter(|value| !value.is_empty());
@@ -115,10 +127,11 @@ pub fn attach(netns: &str, names: &Names) -> runtime::Result<AttachmentParameter
         None => Map::new(),
         Some(text) => serde_json::from_str(&text)
             .map_err(|e| if e.is_data() { cni::json::in_words(&e) } else { e.to_string() })
-            .map_err(|what| invalid(format!("the capability arguments are not a JSON object: {what}")))?,
+            .map_err(|what| invalid(format!("--cap-args (or CAP_ARGS) {text:?} is not a JSON object: {what}")))
+            .map_err(|e| e.detail(r#"pass an object such as {"portMappings": [{"hostPort": 8080, "containerPort": 80, "protocol": "tcp"}]}"#))?,
     };
     let mut attach = AttachmentParameters::new(&container, &ifname)?.netns(&netns);
-    attach = attach.args(args.map_err(|e| invalid(format!("CNI_ARGS {e}")))?);
+    attach = attach.args(args.map_err(|e| invalid(format!("--args (or CNI_ARGS) {e}")))?);
     Ok(capabilities.into_iter().fold(attach, |attach, (name, value)| attach.capability(&name, value)))
 }
 

@@ -138,7 +138,7 @@ fn a_network_may_be_a_path_and_its_namespace_is_created_on_demand_and_deleted_if
     let failed = tool.run(&format!("add --create {network} blue -p 8080:80"));
     assert!(failed.stderr.contains("no plugin of network net forwards ports"), "{failed:?}");
     assert_eq!(namespaces(), before);
-    assert_eq!(tool.run(&format!("add --create {network} /run/netns/blue")).exit, Some(3));
+    assert_eq!(tool.run(&format!("add --create {network} /run/netns/blue")).exit, Some(2));
 
     // The second interface finds the namespace that the first ADD created.
     for ifname in ["eth0", "eth1"] {
@@ -1068,7 +1068,7 @@ fn a_network_may_be_a_path_wherever_a_name_may_be_and_a_mistyped_one_is_an_error
     assert_eq!(tool.says(&format!("repair {path}")), "no attachments\n");
     tool.says(&format!("add {path} pod"));
     assert!(tool.says(&format!("graph {path}")).contains("network net"));
-    for wrong in ["graph typo", "repair typo", "graph net --to x.png", "add net typo"] {
+    for wrong in ["graph typo", "repair typo", "add net typo"] {
         assert_eq!(tool.run(wrong).exit, Some(3), "{wrong}");
     }
     for command in ["check", "del"] {
@@ -1078,6 +1078,36 @@ fn a_network_may_be_a_path_wherever_a_name_may_be_and_a_mistyped_one_is_an_error
     }
     let typo = tool.run(&format!("add {path} typo"));
     assert!(typo.exit == Some(3) && typo.stderr.contains("--create"), "{typo:#?}");
+}
+
+#[test]
+fn exit_code_2_means_wrong_usage_and_3_that_the_object_does_not_exist() {
+    let lab = Lab::new();
+    lab.container("pod");
+    lab.configure("10-net.conflist", &pods("1.0.0", "10.1.2.0/24"));
+    for (line, exit, words) in [
+        ("add net pod --args FOO", 2, "--args (or CNI_ARGS) has \"FOO\", which is not KEY=VALUE"),
+        ("add net pod --cap-args foo", 2, "--cap-args (or CAP_ARGS) \"foo\" is not a JSON object"),
+        ("add net pod --cap-args [1]", 2, "pass an object such as {\"portMappings\""),
+        ("add net pod -i a/b", 2, "contains an invalid character /"),
+        ("add net pod --container-id a:b", 2, "the container's id \"a:b\" has ':' in it"),
+        ("graph net --to x.png", 2, "use .svg, .dot, .gv or .txt"),
+        ("explain foo", 2, "`cnitool explain` lists the plugins and the error codes"),
+        ("explain bridge.isGatway", 2, "did you mean \"isGateway\"?"),
+        ("schema foo", 2, "`cnitool explain` lists the plugins"),
+        ("gc", 2, "<NETWORK|--all|--dry-run>"),
+        ("repair", 2, "<NETWORK|--all>"),
+        ("repair net --all", 2, "cannot be used with"),
+        ("validate net", 2, "network net is in /etc/cni/net.d/10-net.conflist"),
+        ("add other pod", 3, "no network \"other\""),
+        ("add ./missing.conflist pod", 3, "the network's file ./missing.conflist does not exist"),
+        ("add net typo", 3, "/run/netns/typo does not exist"),
+        ("check net pod", 3, "was not added to network net"),
+        ("show typo", 3, "no attachment matches typo"),
+    ] {
+        let refused = lab.cnitool().run(line);
+        assert!(refused.exit == Some(exit) && refused.stderr.contains(words), "{line}: {refused:#?}");
+    }
 }
 
 #[test]

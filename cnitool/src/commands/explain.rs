@@ -1,5 +1,6 @@
 //! `explain`: error codes, plugins, and keys.
 
+use cni::Code;
 use runtime::Result;
 use serde_json::{Value, json};
 use validate::schema::{self, Key, LIST, PLUGIN, Plugin};
@@ -40,7 +41,8 @@ fn subject(name: &str) -> Result<Subject> {
         return Ok(Subject::Network);
     }
     schema::plugin(name).map(Subject::Plugin).ok_or_else(|| {
-        let error = cni::Error::config(format!("{name:?} is neither a plugin of Ferrule nor an error code"));
+        let text = format!("{name:?} is neither a plugin of Ferrule nor an error code");
+        let error = cni::Error::new(Code::InvalidEnvironment, text);
         let near = schema::nearest(name, schema::plugins().map(|plugin| plugin.name));
         error.detail(advice(near, "`cnitool explain` lists the plugins and the error codes")).into()
     })
@@ -81,7 +83,7 @@ impl Subject {
             let key = key.ok_or_else(|| {
                 let near = schema::nearest(step, keys.iter().map(|key| key.name));
                 let name = self.name();
-                cni::Error::config(format!("{name} has no key {step:?}"))
+                cni::Error::new(Code::InvalidEnvironment, format!("{name} has no key {step:?}"))
                     .detail(advice(near, &format!("`cnitool explain {name}` lists the keys")))
             })?;
             keys = key.takes.keys().iter().collect();

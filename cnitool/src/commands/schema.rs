@@ -3,6 +3,7 @@
 use std::fs;
 use std::path::Path;
 
+use cni::Code;
 use runtime::Result;
 use serde_json::{Value, json};
 
@@ -20,8 +21,11 @@ pub fn run(of: &str, to: Option<&Path>, ui: &Ui) -> Result<()> {
         Some((_, schema)) => ui.print(&schemas::as_file(&schema)),
         None => {
             let near = nearest(of, schemas::all().map(|(name, _)| name));
-            let help = near.map(|near| format!("did you mean {near:?}?")).unwrap_or_default();
-            Err(cni::Error::config(format!("{of:?} is not a plugin of Ferrule")).detail(help).into())
+            let help = near.map_or("`cnitool explain` lists the plugins".to_owned(), |near| {
+                format!("did you mean {near:?}?")
+            });
+            let text = format!("{of:?} is not a plugin of Ferrule");
+            Err(cni::Error::new(Code::InvalidEnvironment, text).detail(help).into())
         }
     }
 }

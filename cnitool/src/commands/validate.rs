@@ -5,6 +5,7 @@ use std::io::{self, Read};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
+use cni::Code;
 use cni::json::{MAX_BYTES, MAX_VALUES, has_few_values};
 use runtime::text::{self, Position};
 use runtime::{ConfDir, Network, Result};
@@ -38,6 +39,10 @@ fn expanded(files: &[PathBuf], settings: &Settings) -> Result<Vec<PathBuf>> {
     for file in if files.is_empty() { &all[..] } else { files } {
         if file.is_dir() {
             found.extend(ConfDir::new(file).load()?.into_iter().map(|file| file.file));
+        } else if let Some(known) = file_of_network(file, settings) {
+            let text = format!("validate needs files: there is no file {}", file.display());
+            let help = format!("network {} is in {}", file.display(), known.display());
+            return Err(cni::Error::new(Code::InvalidEnvironment, text).detail(help).into());
         } else {
             found.push(file.clone());
         }
@@ -47,6 +52,12 @@ fn expanded(files: &[PathBuf], settings: &Settings) -> Result<Vec<PathBuf>> {
         return Err(cni::Error::config(format!("no network configuration in {}", dir.display())).into());
     }
     Ok(found)
+}
+
+/// The file of a network whose name was given instead of its file.
+fn file_of_network(given: &Path, settings: &Settings) -> Option<PathBuf> {
+    let name = given.to_str().filter(|_| !given.exists())?;
+    settings.conf.find(name).ok()?.file
 }
 
 /// The networks in the directories of cnitool and of all runtimes.
