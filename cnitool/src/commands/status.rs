@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
-use cni::{Command, PluginType, Version, json as keys};
+use cni::{Code, Command, PluginType, Version, json as keys};
 use runtime::{ConfDir, ConfFile, Error, Network, PluginConf, Result};
 use serde_json::{Value, json};
 use validate::ranges;
@@ -16,6 +16,9 @@ use crate::table::Table;
 use crate::ui::{Style, Ui};
 
 /// Runs STATUS of one network, or of all.
+///
+/// # Errors
+/// Without root: plugins would fail for that reason alone.
 pub fn run(name: Option<&str>, settings: &Settings, ui: &Ui) -> Result<ExitCode> {
     let (networks, invalid) = match name {
         Some(name) => (vec![settings.network(name)?], Vec::new()),
@@ -25,12 +28,12 @@ pub fn run(name: Option<&str>, settings: &Settings, ui: &Ui) -> Result<ExitCode>
         let error = cni::Error::new(Code::Internal, "STATUS was not called: plugins need root");
         return Err(error.detail("run `cnitool status` as root").into());
     }
-    Ok(match answers.into_iter().find_map(|answer| answer.status.err()) {
-        Some(error) => {
-            // A script may discard stdout. If it has named a network, stderr also says why it is not ready.
     let answers: Vec<Answer> = networks.into_iter().map(|network| Answer::of(network, settings)).collect();
     let json = || answers.iter().map(Answer::json).chain(invalid.iter().map(Invalid::json)).collect();
     ui.either(json, || table(&answers, &invalid).render(ui, ""))?;
+    Ok(match answers.into_iter().find_map(|answer| answer.status.err()) {
+        Some(error) => {
+            // A script may discard stdout. If it has named a network, stderr also says why it is not ready.
             if name.is_some() && !ui.is_seen() {
                 ui.fail(&error);
             }

@@ -1,7 +1,6 @@
 //! Networks: whether a container can be attached now, and how many addresses are free.
 
 use host_local::NEARLY_FULL;
-use nix::unistd::geteuid;
 use runtime::Result;
 
 use super::{Finding, Host};
@@ -10,7 +9,7 @@ use crate::commands::status::{Answer, fill};
 
 /// Networks whose plugins report in STATUS that they are not ready. Without root, plugins would fail for that reason alone.
 pub fn status(host: &Host<'_>) -> Result<Vec<Finding>> {
-    if !host.networks.is_empty() && !geteuid().is_root() {
+    if !host.networks.is_empty() && !system::is_root() {
         let cause = "STATUS was not called: plugins need root";
         return Ok(vec![Finding::warning("networks", cause, "run `cnitool doctor` as root")]);
     }

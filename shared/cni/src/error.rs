@@ -71,7 +71,9 @@ impl Error {
 
     /// Code 5: an operation on a file failed.
     pub fn io(operation: impl Display, cause: &io::Error) -> Self {
-        Self::new(Code::Io, format!("{operation}: {}", words(cause)))
+        let error = Self::new(Code::Io, format!("{operation}: {}", words(cause)));
+        let is_for_root = cause.kind() == io::ErrorKind::PermissionDenied && !system::is_root();
+        if is_for_root { error.detail("run it as root") } else { error }
     }
 
     /// Appends a sentence to the details: a cause, or a remedy.

@@ -14,3 +14,8 @@ pub mod size_limit;
 pub mod socket;
 
 pub use retry::Retry;
+
+/// Whether the process runs as root, in its own user namespace.
+pub fn is_root() -> bool {
+    rustix::process::geteuid().is_root()
+}

@@ -239,5 +239,14 @@ fn without_root_what_needs_it_is_a_warning() {
     finds(&nobody, "networks.status", &["warning", "STATUS was not called", "as root"]);
     finds(&nobody, "attachments.results", &["warning", "/var/lib/cni/results", "Permission denied"]);
     assert_eq!(nobody.run("doctor").exit, Some(4));
+    let status = nobody.run("status net");
+    assert!(status.exit == Some(1) && status.stdout.is_empty(), "{status:#?}");
+    assert!(status.stderr.contains("STATUS was not called: plugins need root"), "{status:#?}");
+    for command in ["list", "show", "gc net", "gc --all", "repair --all"] {
+        let refused = nobody.run(command);
+        let words = ["/var/lib/cni/results", "Permission denied", "run it as root"];
+        let has_words = words.iter().all(|word| refused.stderr.contains(word));
+        assert!(!refused.succeeded() && has_words, "{command}: {refused:#?}");
+    }
     finds_nothing(&tool, "networks.status");
 }
