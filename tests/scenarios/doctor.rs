@@ -125,7 +125,11 @@ fn a_configuration_that_add_refuses_is_an_error_and_a_doubtful_one_a_warning() {
 fn a_host_without_networks_is_a_warning() {
     let lab = Lab::new();
     let tool = lab.cnitool();
-    finds(&tool, "configurations.any", &["warning", "/etc/cni/net.d", "no network is configured", "docs/"]);
+    finds(
+        &tool,
+        "configurations.any",
+        &["warning", "/etc/cni/net.d", "no network is configured", "explain bridge"],
+    );
     healthy(&lab);
     finds_nothing(&tool, "configurations.any");
 }

@@ -209,3 +209,4 @@ fn a_file_that_cannot_be_read_is_a_finding_and_hides_no_other_file() {
     let judged = lab.cnitool().under(&stream).run("validate /dev/stdin");
     assert!(judged.exit == Some(3) && !judged.stdout.contains("cannot be read"), "{judged:#?}");
 }
+    assert!(doctor.stdout.contains("move it out of the directory"), "{doctor:#?}");

@@ -122,7 +122,9 @@ impl Judged {
     /// A file that cannot be read is a finding, so that the other files are still read.
     fn unread(file: PathBuf, e: &io::Error) -> Self {
         let why = cni::Error::io("the file cannot be read", e);
-        Self { file, source: String::new(), findings: vec![finding(why.msg())] }
+        let is_no_file = file.metadata().is_ok_and(|meta| !meta.is_file());
+        let help = is_no_file.then(|| "it is not a regular file: move it out of the directory".to_owned());
+        Self { file, source: String::new(), findings: vec![Finding { help, ..finding(why.msg()) }] }
     }
 
     fn network(file: &Path, files: &[PathBuf], others: &[Ranges], settings: &Settings) -> Self {

@@ -42,6 +42,6 @@ pub fn any(host: &Host<'_>) -> Result<Vec<Finding>> {
     Ok(vec![Finding::warning(
         format!("directory {}", dirs.join(", ")),
         "no network is configured, so runtimes report that the host's network is not ready",
-        "write a network's configuration into one of these directories; docs/bridge.md has examples",
+        "write a network's configuration into one of these directories; `cnitool explain bridge` lists the keys",
     )])
 }

@@ -27,7 +27,7 @@ pub fn legacy(host: &Host<'_>) -> Result<Vec<Finding>> {
             continue;
         };
         if saved.lines().any(|line| line.starts_with(":FORWARD DROP")) {
-            found.extend(finding(host, &format!("{tool} filter FORWARD"), "iptables-legacy"));
+            found.extend(finding(host, "FORWARD of table filter", tool.trim_end_matches("-save")));
         }
     }
     Ok(found)

@@ -59,7 +59,10 @@ pub fn suite(host: &Host<'_>) -> Result<Vec<Finding>> {
                 banners.len(),
                 names.join(", ")
             ),
-            "run `ferrule-install`; it installs all plugins, and keeps the replaced files",
+            format!(
+                "run `ferrule-install --dir {}`: it installs all plugins there, and keeps the replaced files",
+                dir.display()
+            ),
         ));
     }
     Ok(findings)

@@ -115,7 +115,8 @@ fn a_chain_of_legacy_iptables_that_drops_is_a_warning() {
     if !lab.host().try_exec(&["iptables-legacy", "-P", "FORWARD", "DROP"]).status.success() {
         return lab::skip("iptables-legacy");
     }
-    let words = ["warning", "network net", "filter FORWARD", "iptables-legacy", "add the plugin `firewall`"];
+    let words =
+        ["warning", "network net", "FORWARD of table filter (iptables-legacy)", "add the plugin `firewall`"];
     finds(&tool, "firewalls.legacy", &words);
     lab.host().sh("iptables-legacy -P FORWARD ACCEPT");
     finds_nothing(&tool, "firewalls.legacy");

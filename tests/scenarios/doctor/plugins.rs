@@ -51,7 +51,7 @@ fn plugins_of_another_suite_among_ours_are_a_warning() {
         "directory /run/lab/bin",
         "2 of 3 plugins are Ferrule's",
         "host-local",
-        "ferrule-install",
+        "ferrule-install --dir /run/lab/bin",
     ];
     finds(&tool, "plugins.suite", &words);
     installed(&lab, &["host-local"]);
