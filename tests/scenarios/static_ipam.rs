@@ -155,6 +155,17 @@ fn status_accepts_a_network_whose_addresses_are_in_the_runtimes_requests() {
     alone(&lab, json!({"addresses": [{"address": "10.0.0.5"}]}))
         .status()
         .refused(6, "ipam.addresses[0].address");
+    let with = |address: &str| json!({"addresses": [{"address": "10.0.0.5/24"}, {"address": address}]});
+    for (address, culprit) in [
+        ("10.0.0.5/16", "address 10.0.0.5 is given twice"),
+        ("224.0.0.1/4", "address 224.0.0.1/4 cannot be assigned"),
+        ("0.0.0.0/0", "address 0.0.0.0/0 cannot be assigned"),
+    ] {
+        alone(&lab, with(address)).status().refused(7, culprit);
+        // The addresses of a request replace those of the entries.
+        let requested = json!({"runtimeConfig": {"ips": ["10.0.0.9"]}});
+        assert_eq!(ips(&alone(&lab, with(address)).config(requested).add().ok_result()), ["10.0.0.9/24"]);
+    }
 }
 
 #[test]

@@ -6,7 +6,7 @@ use cni::addr::parse_ip;
 use cni::{CniArgs, Code, Error, IpConfig, Result};
 use ipnetwork::IpNetwork;
 
-use crate::conf::{Conf, Entry, RequestedIp};
+use crate::conf::{Conf, Entry, RequestedIp, refuse_unusable};
 
 /// The addresses of an attachment, with their gateways. `runtimeConfig.ips`, otherwise `args.cni.ips`, replace all
 /// others. `IP` in `CNI_ARGS` is added to the configuration's.
@@ -37,7 +37,7 @@ pub fn of_attachment(conf: &Conf, args: &CniArgs) -> Result<Vec<IpConfig>> {
     for gateway in list(args, "GATEWAY", parse_ip)? {
         set_gateway(&mut ips, gateway)?;
     }
-    refuse_unusable(&ips)?;
+    refuse_unusable(ips.iter().map(|ip| ip.address))?;
     Ok(ips)
 }
 
@@ -100,20 +100,6 @@ fn set_gateway(ips: &mut [IpConfig], gateway: IpAddr) -> Result<()> {
     let addresses: Vec<_> = ips.iter().map(|ip| ip.address.to_string()).collect();
     Err(Error::config(format!("CNI_ARGS: GATEWAY: {gateway} is not in the subnet of any address"))
         .detail(format!("the addresses: {}", addresses.join(", "))))
-}
-
-fn refuse_unusable(ips: &[IpConfig]) -> Result<()> {
-    for (n, IpConfig { address, .. }) in ips.iter().enumerate() {
-        let ip = address.ip();
-        if ip.is_unspecified() || ip.is_multicast() {
-            return Err(Error::config(format!("address {address} cannot be assigned to an interface")));
-        }
-        if ips[..n].iter().any(|earlier| earlier.address.ip() == ip) {
-            return Err(Error::config(format!("address {ip} is given twice"))
-                .detail("IP of CNI_ARGS is added to ipam.addresses"));
-        }
-    }
-    Ok(())
 }
 
 /// A comma-separated list in `CNI_ARGS`.

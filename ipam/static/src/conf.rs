@@ -1,5 +1,6 @@
 //! The configuration after all checks. No I/O.
 
+use std::collections::BTreeSet;
 use std::net::IpAddr;
 
 use cni::addr::{self, parse_cidr, parse_ip};
@@ -92,8 +93,13 @@ impl TryFrom<AsWritten> for Conf {
     fn try_from(written: AsWritten) -> Result<Self> {
         let RawConf { ipam, runtime_config, args } = written.decode()?;
         let entries = ipam.addresses.iter().enumerate().map(|(n, raw)| entry(n, raw));
+        let entries: Vec<Entry> = entries.collect::<Result<_>>()?;
+        // Requested addresses replace those of the entries, which then only have their subnets and gateways.
+        if args.cni.ips.is_empty() && runtime_config.ips.is_empty() {
+            refuse_unusable(entries.iter().filter_map(|entry| entry.address))?;
+        }
         Ok(Self {
-            entries: entries.collect::<Result<_>>()?,
+            entries,
             routes: ipam.routes,
             dns: ipam.dns,
             args_ips: args.cni.ips,
@@ -122,4 +128,23 @@ fn check(entry: Entry) -> Result<(), String> {
         }
         _ => Ok(()),
     }
+}
+
+/// Refuses addresses that no interface can have, and an address that is listed twice.
+///
+/// # Errors
+/// Code 7, naming the address.
+pub fn refuse_unusable(addresses: impl Iterator<Item = IpNetwork>) -> Result<()> {
+    let mut seen = BTreeSet::new();
+    for address in addresses {
+        let ip = address.ip();
+        if ip.is_unspecified() || ip.is_multicast() {
+            return Err(Error::config(format!("address {address} cannot be assigned to an interface")));
+        }
+        if !seen.insert(ip) {
+            return Err(Error::config(format!("address {ip} is given twice"))
+                .detail("IP of CNI_ARGS is added to ipam.addresses"));
+        }
+    }
+    Ok(())
 }
