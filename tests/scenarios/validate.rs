@@ -178,6 +178,21 @@ fn repeated_names_and_overlapping_ranges_are_found_across_all_networks_of_the_ho
     assert_eq!(tool.json("validate").as_array().unwrap().len(), 3);
 }
 
+/// libcni also loads the plugins in the directory NAME/.
+#[test]
+fn a_list_without_plugins_is_an_error_unless_the_directory_of_the_network_contains_some() {
+    let lab = Lab::new();
+    lab.configure("10-net.conflist", &json!({"cniVersion": "1.1.0", "name": "net"}));
+    let judged = lab.cnitool().run("validate");
+    let words = ["plugins is missing: the network has no plugins", "set \"plugins\": [{"];
+    assert!(judged.exit == Some(3) && words.iter().all(|word| judged.stdout.contains(word)), "{judged:#?}");
+    let status = lab.cnitool().run("status net");
+    assert!(status.stderr.contains("set \"plugins\": [{"), "{status:#?}");
+    fs::create_dir("/etc/cni/net.d/net").unwrap();
+    fs::write("/etc/cni/net.d/net/10.conf", json!({"type": "bridge"}).to_string()).unwrap();
+    assert!(lab.cnitool().says("validate").contains("is valid"));
+}
+
 #[test]
 fn a_file_that_cannot_be_read_is_a_finding_and_hides_no_other_file() {
     let lab = Lab::new();
@@ -198,6 +213,7 @@ fn a_file_that_cannot_be_read_is_a_finding_and_hides_no_other_file() {
 
     let doctor = tool.run("doctor");
     assert!(doctor.exit == Some(1) && doctor.stdout.contains(fifo), "{doctor:#?}");
+    assert!(doctor.stdout.contains("move it out of the directory"), "{doctor:#?}");
     assert!(doctor.stdout.contains("expected a number"), "{doctor:#?}");
     tool.says("sysdump --to /run/lab/out.tgz");
     let dumped =
@@ -209,4 +225,3 @@ fn a_file_that_cannot_be_read_is_a_finding_and_hides_no_other_file() {
     let judged = lab.cnitool().under(&stream).run("validate /dev/stdin");
     assert!(judged.exit == Some(3) && !judged.stdout.contains("cannot be read"), "{judged:#?}");
 }
-    assert!(doctor.stdout.contains("move it out of the directory"), "{doctor:#?}");

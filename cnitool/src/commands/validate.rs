@@ -137,6 +137,11 @@ impl Judged {
         let mut report = Report::new(&settings.path, is_list(file), network.as_ref().ok());
         report.document(root.as_ref(), problems, &network);
         if let (Some(root), Ok(network)) = (&root, &network) {
+            // Plugins may also be in the directory NAME/ next to the file.
+            if network.plugins.is_empty() && Network::from_file(file).is_err() {
+                report.error(root.at, "plugins is missing: the network has no plugins").help =
+                    Some(r#"set "plugins": [{"type": "bridge", ...}]"#.to_owned());
+            }
             let own = Ranges::of(network, &real(file));
             let overlaps = |other: &Ranges| {
                 other.file.parent() == own.file.parent() || files.iter().any(|file| real(file) == other.file)

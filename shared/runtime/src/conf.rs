@@ -77,7 +77,8 @@ impl Network {
             read(file).and_then(|bytes| Self::parse(&bytes)).map_err(|e| e.context(file.display()))?;
         this.load_directory(file)?;
         if this.plugins.is_empty() {
-            return Err(cni::Error::config("it has no plugins").context(file.display()).into());
+            let error = cni::Error::config("it has no plugins").context(file.display());
+            return Err(error.detail(r#"set "plugins": [{"type": "bridge", ...}]"#).into());
         }
         this.file = Some(file.to_owned());
         Ok(this)
