@@ -148,7 +148,7 @@ fn keys_of_bridge() {
         Bad("an MTU too large for a packet", 7, "mtu", |c| c.config(json!({"mtu": 70000}))),
         Bad("hairpin and promiscuous mode together", 7, "hairpinMode", |c| c.config(json!({"hairpinMode": true, "promiscMode": true}))),
         Bad("a VLAN below nothing", 7, "vlan", |c| c.config(json!({"vlan": -1}))),
-        Bad("a VLAN that is reserved", 7, "4095", |c| c.config(json!({"vlan": 4095}))),
+        Bad("a VLAN that is reserved", 7, "vlan 4095 is out of range, 0 to 4094", |c| c.config(json!({"vlan": 4095}))),
         Bad("a trunk of VLAN 0", 7, "vlanTrunk", |c| c.config(json!({"vlanTrunk": [{"id": 0}]}))),
         Bad("a trunk that ends before it starts", 7, "vlanTrunk", |c| c.config(json!({"vlanTrunk": [{"minID": 9, "maxID": 5}]}))),
         Bad("a trunk that never ends", 7, "maxID", |c| c.config(json!({"vlanTrunk": [{"minID": 9}]}))),

@@ -1147,6 +1147,30 @@ fn gc_of_all_networks_reports_live_containers() {
     assert!(said.contains("✓ network net: nothing removed"), "{said}");
 }
 
+#[test]
+fn gc_repair_and_status_print_their_result_also_without_a_terminal() {
+    beyond_reference!("gc");
+    let lab = Lab::new();
+    let [gone, _one] = ["gone", "one"].map(|id| lab.container(id));
+    lab.configure("10-net.conflist", &with_ports("net", "br0", "10.1.2.0/24"));
+    let tool = lab.cnitool();
+    tool.says("add net gone --container-id gone");
+    tool.says("add net one -p 8080:80 --container-id one");
+    let status = tool.says("status net");
+    assert!(status.contains("ready") && status.contains("2 of 253 addresses"), "{status}");
+    assert_eq!(tool.says("repair net"), "✓ attachments: 2 complete\n");
+    assert_eq!(tool.says("repair --all"), "", "a run of a timer or a watch that changes nothing is silent");
+    lab.host().sh("nft delete table inet ferrule");
+    let repaired = tool.says("repair --all");
+    assert!(repaired.ends_with("net/one/eth0 repaired\n✓ attachments: 2 repaired\n"), "{repaired}");
+    gone.vanish();
+    lab.host().wait_until("the pair is deleted", |host| host.ip("link show master br0").len() == 1);
+    let removed = tool.says("gc net");
+    assert!(removed.starts_with("✓ network net: 1 stale attachment"), "{removed}");
+    assert_eq!(tool.says("gc net"), "✓ network net: nothing removed\n");
+    assert_eq!(tool.says("gc --all"), "");
+}
+
 /// `--all` means all networks. Next to it, `gc NETWORK --all` must not detach running containers.
 #[test]
 fn gc_refuses_all_with_a_network_and_says_what_to_use() {
@@ -1177,30 +1201,6 @@ fn a_failed_gc_reports_the_failure_and_counts_only_removed_objects() {
         "case $CNI_COMMAND$CNI_CONTAINERID in ADD*) echo '{\"cniVersion\": \"1.0.0\"}' ;; \
         DELone) echo '{\"code\": 100, \"msg\": \"no\"}'; exit 1 ;; esac",
     );
-#[test]
-fn gc_repair_and_status_print_their_result_also_without_a_terminal() {
-    beyond_reference!("gc");
-    let lab = Lab::new();
-    let [gone, _one] = ["gone", "one"].map(|id| lab.container(id));
-    lab.configure("10-net.conflist", &with_ports("net", "br0", "10.1.2.0/24"));
-    let tool = lab.cnitool();
-    tool.says("add net gone --container-id gone");
-    tool.says("add net one -p 8080:80 --container-id one");
-    let status = tool.says("status net");
-    assert!(status.contains("ready") && status.contains("2 of 253 addresses"), "{status}");
-    assert_eq!(tool.says("repair net"), "✓ attachments: 2 complete\n");
-    assert_eq!(tool.says("repair --all"), "", "a run of a timer or a watch that changes nothing is silent");
-    lab.host().sh("nft delete table inet ferrule");
-    let repaired = tool.says("repair --all");
-    assert!(repaired.ends_with("net/one/eth0 repaired\n✓ attachments: 2 repaired\n"), "{repaired}");
-    gone.vanish();
-    lab.host().wait_until("the pair is deleted", |host| host.ip("link show master br0").len() == 1);
-    let removed = tool.says("gc net");
-    assert!(removed.starts_with("✓ network net: 1 stale attachment"), "{removed}");
-    assert_eq!(tool.says("gc net"), "✓ network net: nothing removed\n");
-    assert_eq!(tool.says("gc --all"), "");
-}
-
     lab.configure(
         "10-net.conflist",
         &json!({"cniVersion": "1.0.0", "name": "net", "plugins": [{"type": "fails"}]}),
@@ -1271,10 +1271,13 @@ fn a_value_of_the_wrong_type_is_reported_in_terms_of_json() {
     let tool = lab.cnitool();
     for (line, words) in [
         (format!("add {} pod", list.display()), "plugins: expected a list, found an object"),
-        (format!("validate {}", list.display()), "plugins: expected a list of: anything, found an object"),
+        (
+            format!("validate {}", list.display()),
+            "plugins: expected a list of plugin objects, found an object",
+        ),
         (
             format!("add {} pod", plugin.display()),
-            "mtu: expected a whole number from 0 to 4294967295, found the string \"9000\"",
+            "mtu: expected a whole number, found the string \"9000\": remove the quotes",
         ),
         (format!("add {} pod --cap-args [1]", plugin.display()), "expected an object, found a list"),
     ] {

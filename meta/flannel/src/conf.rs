@@ -80,9 +80,11 @@ impl Conf {
 
     fn check_delegate(&self) -> Result<()> {
         let is_set = |key: &str| self.delegate.keys().any(|set| set.eq_ignore_ascii_case(key));
-        if let Some(key) = ["name", "ipam"].into_iter().find(|key| is_set(key)) {
-            return Err(Error::config(format!("delegate.{key} must not be set: flannel sets it"))
-                .detail("put keys of the IPAM plugin under ipam, next to delegate"));
+        let own =
+            [("name", "remove it"), ("ipam", "put keys of the IPAM plugin under ipam, next to delegate")];
+        if let Some((key, remedy)) = own.into_iter().find(|(key, _)| is_set(key)) {
+            let text = format!("delegate.{key} must not be set: flannel sets it");
+            return Err(Error::config(text).detail(remedy));
         }
         let Some((_, kind)) = self.delegate.iter().find(|(key, _)| key.eq_ignore_ascii_case("type")) else {
             return Ok(());
@@ -128,6 +130,12 @@ mod tests {
         ] {
             let error = conf(json!({"delegate": delegate})).unwrap_err();
             assert!(error.code() == code && error.msg().contains(word), "{delegate}: {error:?}");
+        }
+        for (delegate, remedy) in [
+            (json!({"name": "x"}), "remove it"),
+            (json!({"ipam": {}}), "put keys of the IPAM plugin under ipam, next to delegate"),
+        ] {
+            assert_eq!(conf(json!({"delegate": delegate})).unwrap_err().details(), remedy);
         }
     }
 

@@ -101,7 +101,7 @@ fn every_mistake_in_a_conflist_is_reported_with_its_path_and_remedy() {
     let path = dir.path().display().to_string();
     let error = create(document(&[("conflist", &file), ("plugin-path", &path)], &value!({}))).unwrap_err();
     let expected = format!(
-        "{file}:2:29: mtu: expected a number from 0 to 65535, found a string; {file}:3:12: no plugin \"portmapp\" in {path} (did you mean \"portmap\"?)"
+        "{file}:2:29: mtu: expected a number from 0 to 65535, found a string (remove the quotes); {file}:3:12: no plugin \"portmapp\" in {path} (did you mean \"portmap\"?)"
     );
     assert_eq!(error.msg(), expected);
     let error = create(document(&[("conflist", "/nonexistent/web.conflist")], &value!({}))).unwrap_err();

@@ -65,7 +65,7 @@ pub fn allows_uplink(raw: &AsWritten) -> bool {
 
 /// VLAN of the container's port, for DEL and GC. `None` if it is invalid.
 pub fn vlan(raw: &AsWritten) -> Option<u16> {
-    vlan_id("vlan", raw.key(&["vlan"])?).ok()
+    vlan_id("vlan", raw.key(&["vlan"])?, &VLAN_IDS).ok()
 }
 
 /// The checked configuration.
@@ -169,27 +169,29 @@ fn vlans(raw: &RawConf) -> Result<Option<Vlans>> {
     let native = match raw.vlan {
         0 if tagged.is_empty() => return Ok(None),
         0 => DEFAULT_NATIVE_VLAN,
-        id => vlan_id("vlan", id)?,
+        // The key also accepts 0: no VLAN.
+        id => vlan_id("vlan", id, &(0..=*VLAN_IDS.end()))?,
     };
     Ok(Some(Vlans { native, access: raw.vlan != 0, tagged, keep_default: raw.preserve_default_vlan }))
 }
 
 fn trunk(raw: &RawTrunk) -> Result<Vec<RangeInclusive<u16>>> {
+    let tag = |key: &str, id| vlan_id(&format!("vlanTrunk: {key}"), id, &VLAN_IDS);
     let range = match (raw.min, raw.max) {
         (None, None) => None,
         (Some(min), Some(max)) if min > max => {
             return Err(Error::config(format!("vlanTrunk: minID {min} is greater than maxID {max}")));
         }
-        (Some(min), Some(max)) => Some(vlan_id("vlanTrunk: minID", min)?..=vlan_id("vlanTrunk: maxID", max)?),
+        (Some(min), Some(max)) => Some(tag("minID", min)?..=tag("maxID", max)?),
         (None, Some(_)) => return Err(Error::config("vlanTrunk: maxID is given without minID")),
         (Some(_), None) => return Err(Error::config("vlanTrunk: minID is given without maxID")),
     };
-    let single = raw.id.map(|id| vlan_id("vlanTrunk: id", id)).transpose()?;
+    let single = raw.id.map(|id| tag("id", id)).transpose()?;
     Ok(range.into_iter().chain(single.map(|id| id..=id)).collect())
 }
 
-fn vlan_id(key: &str, id: i64) -> Result<u16> {
-    u16::try_from(id).ok().filter(|_| VLAN_IDS.contains(&id)).ok_or_else(|| {
-        Error::config(format!("{key} {id} is out of range, {} to {}", VLAN_IDS.start(), VLAN_IDS.end()))
+fn vlan_id(key: &str, id: i64, allowed: &RangeInclusive<i64>) -> Result<u16> {
+    u16::try_from(id).ok().filter(|_| allowed.contains(&id)).ok_or_else(|| {
+        Error::config(format!("{key} {id} is out of range, {} to {}", allowed.start(), allowed.end()))
     })
 }

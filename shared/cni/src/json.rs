@@ -87,7 +87,8 @@ pub fn decode<'de, T: de::Deserialize<'de>>(value: &'de Value) -> Result<T> {
 /// Decodes a part of a document by its keys, from the outermost on. For DEL and GC: a key of the wrong type is logged and ignored.
 pub fn lenient<'de, T: de::Deserialize<'de>>(document: &'de Value, keys: &[&str]) -> Option<T> {
     let part = keys.iter().try_fold(document, |object, key| member(object, key))?;
-    let wrong = |error: Error| warn(&format!("{}: {}; this key is ignored", keys.join("."), error.msg()));
+    let wrong =
+        |error: Error| warn(&format!("{}: {}; DEL and GC ignore this key", keys.join("."), error.msg()));
     decode(part).map_err(wrong).ok()
 }
 
@@ -189,7 +190,12 @@ impl de::Error for Mistake {
     }
 
     fn invalid_type(found: Unexpected<'_>, expected: &dyn Expected) -> Self {
-        Self::custom(format_args!("expected {}, found {}", in_json(&expected.to_string()), written(&found)))
+        let (expected, found_text) = (expected.to_string(), written(&found));
+        Self::custom(format_args!(
+            "expected {}, found {found_text}{}",
+            kind_in_json(&expected),
+            punctuation(&found, &expected)
+        ))
     }
 
     fn invalid_value(found: Unexpected<'_>, expected: &dyn Expected) -> Self {
@@ -215,7 +221,25 @@ pub fn in_words(error: &serde_json::Error) -> String {
         Some(_) => found.rsplit(' ').next().unwrap_or_default().trim_matches('`').to_owned(),
         None => found.to_owned(),
     };
-    format!("expected {}, found {found}", in_json(expected))
+    format!("expected {}, found {found}", kind_in_json(expected))
+}
+
+/// Like [`in_json`], without the range of a number: the key may accept less than the Rust type.
+fn kind_in_json(expected: &str) -> &str {
+    match in_json(expected) {
+        number if number.starts_with("a whole number") => "a whole number",
+        other => other,
+    }
+}
+
+/// The remedy for a value that is right but for its quotes or brackets. Empty for another value.
+fn punctuation(found: &Unexpected<'_>, expected: &str) -> &'static str {
+    match (found, kind_in_json(expected)) {
+        (Unexpected::Str(text), "a whole number") if text.parse::<i64>().is_ok() => ": remove the quotes",
+        (Unexpected::Str(text), "true or false") if text.parse::<bool>().is_ok() => ": remove the quotes",
+        (Unexpected::Str(_) | Unexpected::Map, "a list") => ": put it into [ ]",
+        _ => "",
+    }
 }
 
 /// The JSON name of serde's name for a Rust type.
@@ -483,10 +507,25 @@ mod tests {
         assert_eq!(error.code(), 6);
         assert!(
             error.msg().starts_with(
-                "inner[1][1].hostPort: expected a whole number from 0 to 65535, found the string \"80\""
+                "inner[1][1].hostPort: expected a whole number, found the string \"80\": remove the quotes"
             ),
             "{error}"
         );
+    }
+
+    #[test]
+    fn a_mistake_in_quotes_or_brackets_is_named_and_no_range_that_the_key_may_not_have() {
+        for (value, expected) in [
+            (json!({"hostPort": "eighty"}), "hostPort: expected a whole number, found the string \"eighty\""),
+            (json!({"hostPort": 1.5}), "hostPort: expected a whole number, found 1.5"),
+            (json!({"inner": "x"}), "inner: expected a list, found the string \"x\": put it into [ ]"),
+            (json!({"inner": [{}]}), "inner[0]: expected a list, found an object: put it into [ ]"),
+            (json!({"inner": 5}), "inner: expected a list, found 5"),
+        ] {
+            assert_eq!(decode::<Mapping>(&value).unwrap_err().msg(), expected);
+        }
+        let error = decode::<bool>(&json!("true")).unwrap_err();
+        assert_eq!(error.msg(), "expected true or false, found the string \"true\": remove the quotes");
     }
 
     #[test]

@@ -68,6 +68,8 @@ pub enum Type {
     IpamPart,
     /// The configuration of the delegate that creates the interface. `type` is optional, with the default bridge.
     Delegate,
+    /// The configuration of a plugin of a network.
+    Plugin,
     /// Any value. It is not checked.
     Any,
 }
@@ -86,7 +88,7 @@ impl Type {
     pub fn describe(self) -> String {
         match self {
             Self::Bool | Self::BoolOrText => "true or false".to_owned(),
-            Self::Text => "text".to_owned(),
+            Self::Text => "a string".to_owned(),
             Self::Version => "a version of the specification".to_owned(),
             Self::Number(low, i64::MAX) => format!("a number from {low}"),
             Self::Number(low, high) => format!("a number from {low} to {high}"),
@@ -97,7 +99,7 @@ impl Type {
             Self::Mac => "a MAC address".to_owned(),
             Self::IfName | Self::LinkName => "the name of an interface".to_owned(),
             Self::Path => "an absolute path".to_owned(),
-            Self::List(inner) => format!("a list of: {}", inner.describe()),
+            Self::List(inner) => format!("a list of {}", inner.plural()),
             Self::Object(keys) => {
                 format!("an object: {}", keys.iter().map(|key| key.name).collect::<Vec<_>>().join(", "))
             }
@@ -105,7 +107,22 @@ impl Type {
             Self::Ipam => "an object: the type of an IPAM plugin, and its keys".to_owned(),
             Self::IpamPart => "an object: keys of an IPAM plugin".to_owned(),
             Self::Delegate => "an object: keys of an interface plugin".to_owned(),
+            Self::Plugin => "an object: the type of a plugin, and its keys".to_owned(),
             Self::Any => "anything".to_owned(),
+        }
+    }
+
+    /// The type of a list's elements in words.
+    fn plural(self) -> String {
+        match self {
+            Self::Text => "strings".to_owned(),
+            Self::Version => "versions of the specification".to_owned(),
+            Self::Ip => "IP addresses".to_owned(),
+            Self::IpOrCidr => "IP addresses, with or without a prefix length".to_owned(),
+            Self::List(inner) => format!("lists of {}", inner.plural()),
+            Self::Object(_) => "objects".to_owned(),
+            Self::Plugin => "plugin objects".to_owned(),
+            other => format!("values, each {}", other.describe()),
         }
     }
 }

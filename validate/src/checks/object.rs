@@ -96,7 +96,16 @@ impl Report<'_> {
         for (at, key, _) in
             members.iter().filter(|(_, key, _)| set.iter().any(|set| key.eq_ignore_ascii_case(set)))
         {
-            self.error(*at, format!("{name}.{key} must not be set: flannel sets it"));
+            let remedy = match key.eq_ignore_ascii_case("ipam") {
+                true => "put keys of the IPAM plugin under ipam, next to delegate",
+                false => "remove it",
+            };
+            self.error(*at, format!("{name}.{key} must not be set: flannel sets it")).help =
+                Some(remedy.to_owned());
+        }
+        if let Some(kind) = node.get("type").filter(|kind| kind.as_str() == Some("flannel")) {
+            self.error(kind.at, format!("{name}.type: flannel cannot delegate to itself"));
+            return;
         }
         let named = node.get("type").is_some();
         let known = if named {
@@ -113,7 +122,7 @@ impl Report<'_> {
     /// Checks that a value has its key's type. Checks the elements of lists and objects, too.
     fn value(&mut self, node: &Node, takes: Type, name: &str) {
         match (takes, &node.value) {
-            (Type::Any, _) | (Type::Bool | Type::BoolOrText, Tree::Bool(_)) => {}
+            (Type::Any | Type::Plugin, _) | (Type::Bool | Type::BoolOrText, Tree::Bool(_)) => {}
             (Type::Ipam, _) => self.ipam(node),
             (Type::IpamPart, _) => self.part(node, name, ("host-local", Role::Ipam), &[]),
             (Type::Delegate, _) => self.part(node, name, ("bridge", Role::Interface), &["name", "ipam"]),
@@ -148,9 +157,22 @@ impl Report<'_> {
                 }
             }
             (_, other) => {
-                self.error(node.at, format!("{name}: expected {}, found {}", takes.describe(), other.kind()));
+                let text = format!("{name}: expected {}, found {}", takes.describe(), other.kind());
+                self.error(node.at, text).help = punctuation(takes, other).map(str::to_owned);
             }
         }
+    }
+}
+
+/// The remedy for a value that is right but for its brackets or quotes.
+fn punctuation(takes: Type, found: &Tree) -> Option<&'static str> {
+    match (takes, found) {
+        (Type::List(Type::Object(_) | Type::Plugin), Tree::Object(_)) => Some("put it into [ ]"),
+        (Type::List(inner), Tree::String(_)) if takes_text(*inner) => Some("put it into [ ]"),
+        (Type::Number(..), Tree::String(text)) if text.parse::<i64>().is_ok() => Some("remove the quotes"),
+        (Type::Bool, Tree::String(text)) if text.parse::<bool>().is_ok() => Some("remove the quotes"),
+        (Type::Text, Tree::Number(_) | Tree::Bool(_)) => Some("put it into double quotes"),
+        _ => None,
     }
 }
 

@@ -25,7 +25,9 @@ fn findings_of(source: &str, is_list: bool) -> Vec<String> {
     }
     report.check(&root.unwrap());
     let shown = |finding: Finding| {
-        let help = finding.help.filter(|help| help.starts_with("did you")).unwrap_or_default();
+        let remedies = ["did you", "put it", "remove the quotes"];
+        let is_shown = |help: &String| remedies.iter().any(|remedy| help.starts_with(remedy));
+        let help = finding.help.filter(is_shown).unwrap_or_default();
         let text = format!(
             "{}:{} {} {} {help}",
             finding.at.line,
@@ -108,7 +110,7 @@ fn every_problem_is_found_in_one_run_with_its_path_and_the_nearest_known_key() {
         [
             r#"3:11 error: the network's name "my net" has ' ' in it; only letters, digits, '_', '.' and '-' are allowed"#,
             r#"5:24 warning: plugin bridge has no key "isGatway" did you mean "isGateway"?"#,
-            "5:49 error: mtu: expected a number from 0 to 65535, found a string",
+            "5:49 error: mtu: expected a number from 0 to 65535, found a string remove the quotes",
             "5:65 error: vlan: 5000 is not a number from 0 to 4094",
             "5:71 error: JSON has no comments",
             r#"6:60 error: subnet: "10.1.0.0" has no prefix length, such as 10.1.0.0/24"#,
@@ -120,6 +122,69 @@ fn every_problem_is_found_in_one_run_with_its_path_and_the_nearest_known_key() {
             "9:20 error: a comma before the closing ']' is not JSON",
         ]
     );
+}
+
+#[test]
+fn a_value_of_another_type_is_named_in_the_words_of_json_with_its_remedy() {
+    let ipam = |keys: &str| format!(r#"{{"type": "bridge", "ipam": {{"type": "host-local", {keys}}}}}"#);
+    for (plugin, expected) in [
+        (
+            ipam(r#""ranges": [{"subnet": "10.1.0.0/16"}]"#),
+            "ranges[0]: expected a list of objects, found an object put it into [ ]",
+        ),
+        (ipam(r#""ranges": 5"#), "ranges: expected a list of lists of objects, found a number"),
+        (
+            r#"{"type": "bridge", "dns": {"search": "a"}}"#.to_owned(),
+            "search: expected a list of strings, found a string put it into [ ]",
+        ),
+        (
+            r#"{"type": "bridge", "isGateway": "true"}"#.to_owned(),
+            "isGateway: expected true or false, found a string remove the quotes",
+        ),
+        (
+            r#"{"type": "bridge", "mtu": "big"}"#.to_owned(),
+            "mtu: expected a number from 0 to 65535, found a string",
+        ),
+        (
+            r#"{"type": "bridge", "bridge": 5}"#.to_owned(),
+            "bridge: expected the name of an interface, found a number",
+        ),
+        (
+            r#"{"type": "flannel", "delegate": {"type": "flannel"}}"#.to_owned(),
+            "delegate.type: flannel cannot delegate to itself",
+        ),
+        (
+            r#"{"type": "flannel", "delegate": {"name": "x"}}"#.to_owned(),
+            "delegate.name must not be set: flannel sets it",
+        ),
+    ] {
+        let source = format!(r#"{{"cniVersion": "1.0.0", "name": "n", "plugins": [{plugin}]}}"#);
+        let found = findings(&source);
+        assert!(
+            found.iter().any(|finding| finding.ends_with(&format!(" error: {expected}"))),
+            "{plugin}: {found:?}"
+        );
+    }
+    for (list, expected) in [
+        (
+            r#"{"cniVersion": "1.2.0", "name": "n", "plugins": []}"#,
+            "cniVersion: \"1.2.0\" is not supported (supported versions:",
+        ),
+        (
+            r#"{"cniVersion": "1.0.0", "name": "n", "plugins": "bridge"}"#,
+            "plugins: expected a list of plugin objects, found a string",
+        ),
+        (
+            r#"{"cniVersion": "1.0.0", "name": "n", "plugins": {"type": "bridge"}}"#,
+            "found an object put it into [ ]",
+        ),
+    ] {
+        assert!(
+            findings(list).iter().any(|finding| finding.contains(expected)),
+            "{list}: {:?}",
+            findings(list)
+        );
+    }
 }
 
 #[test]

@@ -7,13 +7,19 @@ use crate::schema::Type;
 
 /// Whether values of the type are strings with a format.
 pub fn takes_text(takes: Type) -> bool {
-    !matches!(takes, Type::Bool | Type::Number(..) | Type::List(_) | Type::Object(_) | Type::Map(_))
+    !matches!(
+        takes,
+        Type::Bool | Type::Number(..) | Type::List(_) | Type::Object(_) | Type::Map(_) | Type::Plugin
+    )
 }
 
 /// The problem of a string of such a type. None: it is valid.
 pub fn read(takes: Type, text: &str) -> Result<(), String> {
     match takes {
-        Type::Version => Version::parse(text).map(drop).map_err(|e| format!("{} ({})", e.msg(), e.details())),
+        // The caller's message begins with the key.
+        Type::Version => Version::parse(text)
+            .map(drop)
+            .map_err(|e| format!("{} ({})", e.msg().trim_start_matches("cniVersion "), e.details())),
         Type::OneOf(words) if !text.is_empty() => match words.contains(&text) {
             true => Ok(()),
             false => Err(format!("{text:?} is none of {}", words.join(", "))),

@@ -209,7 +209,7 @@ fn example(takes: Type) -> Value {
         Type::List(inner) => json!([example(*inner)]),
         Type::Object(keys) => object(keys.iter()),
         Type::Map(inner) => json!({"name": example(*inner)}),
-        Type::IpamPart | Type::Delegate => json!({}),
+        Type::IpamPart | Type::Delegate | Type::Plugin => json!({}),
         Type::Text | Type::Ipam | Type::Any => json!("word"),
     }
 }

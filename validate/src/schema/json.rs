@@ -180,7 +180,7 @@ fn property(key: &Key) -> Value {
 fn value(takes: Type) -> Value {
     const IP: &str = r"([0-9]{1,3}(\.[0-9]{1,3}){3}|[0-9A-Fa-f:]*:[0-9A-Fa-f:.]*)";
     match takes {
-        Type::Any => json!({}),
+        Type::Any | Type::Plugin => json!({}),
         Type::Ipam => json!({"$ref": "#/$defs/ipam"}),
         Type::IpamPart => part("host-local", Role::Ipam, &[]),
         Type::Delegate => part("bridge", Role::Interface, &["name", "ipam"]),

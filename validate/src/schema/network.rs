@@ -34,7 +34,7 @@ pub const LIST: &[Key] = &[
     ),
     key(
         "plugins",
-        Type::List(&Type::Any),
+        Type::List(&Type::Plugin),
         "those of the directory NAME/",
         "The plugins, in the order of ADD.",
     ),

@@ -83,7 +83,7 @@ fn kind(takes: Type) -> String {
         Type::Path => "[absolute path](validate.md#relative-paths)".to_owned(),
         Type::List(inner) => format!("list of {}", kinds(*inner)),
         Type::Map(inner) => format!("object of {}", kinds(*inner)),
-        Type::Object(_) | Type::Ipam | Type::IpamPart | Type::Delegate => "object".to_owned(),
+        Type::Object(_) | Type::Ipam | Type::IpamPart | Type::Delegate | Type::Plugin => "object".to_owned(),
         Type::Text | Type::Version => "string".to_owned(),
         Type::Any => "any".to_owned(),
     }

@@ -73,7 +73,7 @@ fn sample(takes: Type) -> Value {
         Type::List(inner) => json!([sample(*inner)]),
         Type::Object(keys) => sample_of(keys.iter()),
         Type::Map(inner) => json!({"some": sample(*inner)}),
-        Type::Ipam => json!({"type": "static"}),
+        Type::Ipam | Type::Plugin => json!({"type": "static"}),
         Type::IpamPart | Type::Delegate => json!({}),
         Type::Any => json!([7]),
     }
