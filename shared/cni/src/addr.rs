@@ -22,8 +22,10 @@ pub fn parse_ip(text: &str) -> Result<IpAddr, String> {
 /// # Errors
 /// The problem, as text.
 pub fn parse_cidr(text: &str) -> Result<IpNetwork, String> {
-    let (ip, prefix) =
-        text.split_once('/').ok_or_else(|| format!("{text:?} has no prefix length, such as {text}/24"))?;
+    let (ip, prefix) = text.split_once('/').ok_or_else(|| match text {
+        "default" => format!("{text:?} is not an address: write 0.0.0.0/0 or ::/0"),
+        _ => format!("{text:?} has no prefix length, such as {text}/24"),
+    })?;
     let written: IpAddr = ip.parse().map_err(|_| format!("{text:?} is not an address in CIDR form"))?;
     let digits = !prefix.is_empty() && prefix.len() <= 3 && prefix.bytes().all(|b| b.is_ascii_digit());
     let mut prefix: u8 = Some(prefix)
@@ -107,6 +109,8 @@ mod tests {
         ] {
             assert!(parse_cidr(bad).is_err(), "{bad}");
         }
+        let error = parse_cidr("default").unwrap_err();
+        assert_eq!(error, "\"default\" is not an address: write 0.0.0.0/0 or ::/0");
     }
 
     #[test]
