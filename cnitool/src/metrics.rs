@@ -52,8 +52,11 @@ const UNKNOWN: Metric = (
     "gauge",
     "Resources that gc keeps because it does not know whether their container is alive.",
 );
-const FAILED: Metric =
-    ("cni_network_examined", "gauge", "1 if all plugins of a network listed their resources, else 0.");
+const FAILED: Metric = (
+    "cni_network_examined",
+    "gauge",
+    "1 if all Ferrule plugins of a network listed their resources, else 0. Other plugins do not count.",
+);
 const REPAIRED: Metric = (
     "cni_repairs_total",
     "counter",

@@ -119,7 +119,11 @@ fn a_network_whose_plugin_lists_no_resources_counts_as_not_examined() {
         |name: &str, kind: &str| json!({"cniVersion": "1.1.0", "name": name, "plugins": [{"type": kind}]});
     lab.configure("10-net.conflist", &network("net", "blind"));
     lab.configure("20-other.conflist", &network("other", "loopback"));
+    // Another vendor's plugin cannot list resources: an alert for it could never be resolved.
+    lab.fake_plugin("foreign", "exit 1");
+    lab.configure("30-foreign.conflist", &network("foreign", "foreign"));
     let text = lab.cnitool().says("metrics");
+    assert_eq!(value(&text, r#"cni_network_examined{network="foreign"}"#), 1);
     assert_eq!(value(&text, r#"cni_network_examined{network="net"}"#), 0);
     assert_eq!(value(&text, r#"cni_network_examined{network="other"}"#), 1);
     assert!(!text.contains(r#"cni_stale_oldest_age_seconds{network="net"}"#), "{text}");
