@@ -94,6 +94,21 @@ impl Conf {
         }))
     }
 
+    /// The keys whose values iptables checks, as a hint for an error of its tools. Empty if no key has such a value.
+    pub fn advice(&self) -> String {
+        let chain = match &self.mark {
+            Mark::Chain(chain) => Some(format!(
+                "externalSetMarkChain: if the chain {} does not exist, create it in table nat, or start \
+                 kube-proxy, which creates KUBE-MARK-MASQ",
+                chain.as_str()
+            )),
+            Mark::Bit(_) => None,
+        };
+        let conditions = (self.conditions.backend() == Some(Backend::Iptables))
+            .then(|| "if iptables refuses a condition, correct conditionsV4 or conditionsV6".to_owned());
+        chain.into_iter().chain(conditions).collect::<Vec<_>>().join("; ")
+    }
+
     /// Describes the mappings of host addresses whose family the container lacks. `0.0.0.0` and `::` are not listed: they
     /// mean all existing addresses.
     pub fn unreachable_mappings(&self, addresses: &[IpNetwork]) -> Vec<String> {
@@ -166,18 +181,20 @@ fn mark(raw: &RawConf) -> Result<Mark> {
 /// The backend that all options agree on.
 fn backend(raw: &RawConf, mark: &Mark, conditions: &Conditions) -> Result<Option<Backend>> {
     let by_key = raw.backend.as_deref().map(str::parse).transpose().map_err(Error::config)?;
-    let by_key = by_key.map(|backend| ("backend", backend));
-    let by_mark = matches!(mark, Mark::Chain(_)).then_some(("externalSetMarkChain", Backend::Iptables));
+    let by_key = by_key.map(|backend| (backend, format!("\"backend\": \"{backend}\""), String::new()));
+    let by_mark = matches!(mark, Mark::Chain(_))
+        .then(|| (Backend::Iptables, "externalSetMarkChain".to_owned(), "needs iptables".to_owned()));
     let conditions_key = if raw.conditions_v4.is_empty() { "conditionsV6" } else { "conditionsV4" };
-    let by_conditions = conditions.backend().map(|backend| (conditions_key, backend));
+    let by_conditions = conditions
+        .backend()
+        .map(|backend| (backend, conditions_key.to_owned(), format!("is in {backend}' syntax")));
     let required: Vec<_> = [by_key, by_mark, by_conditions].into_iter().flatten().collect();
-    match required.iter().find(|one| one.1 != required[0].1) {
-        Some((key, other)) => {
-            let (first, backend) = required[0];
-            Err(Error::config(format!("{first} requires the backend {backend}, but {key} requires {other}"))
-                .detail("remove one of the two keys"))
+    match required.iter().find(|one| one.0 != required[0].0) {
+        Some((_, key, why)) => {
+            let text = format!("{} contradicts {key}, which {why}", required[0].1);
+            Err(Error::config(text).detail("remove one of the two keys"))
         }
-        None => Ok(required.first().map(|one| one.1)),
+        None => Ok(required.first().map(|one| one.0)),
     }
 }
 
@@ -277,7 +294,7 @@ mod tests {
             ("hostPort", json!(65536), "portMappings[0].hostPort 65536"),
             ("containerPort", json!(-1), "portMappings[0].containerPort -1"),
             ("protocol", json!("icmp"), "portMappings[0].protocol \"icmp\""),
-            ("protocol", json!(""), "portMappings[0].protocol \"\""),
+            ("protocol", json!(""), "portMappings[0].protocol is missing: set it to tcp, udp or sctp"),
             ("hostIP", json!("127.0.0"), "portMappings[0].hostIP \"127.0.0\""),
             ("hostIP", json!("224.0.0.1"), "portMappings[0].hostIP 224.0.0.1"),
         ] {
@@ -315,10 +332,23 @@ mod tests {
         let words = json!(["-s", "192.0.2.1"]);
         for key in ["conditionsV4", "conditionsV6"] {
             let refused = conf(json!({"backend": "nftables", key: words})).unwrap_err();
-            assert_eq!(
-                refused.msg(),
-                format!("backend requires the backend nftables, but {key} requires iptables")
-            );
+            let text = format!("\"backend\": \"nftables\" contradicts {key}, which is in iptables' syntax");
+            assert_eq!(refused.msg(), text);
+        }
+    }
+
+    #[test]
+    fn the_advice_for_an_error_of_iptables_names_the_keys_with_words_for_iptables() {
+        let advice = |keys: Value| conf(keys).unwrap().advice();
+        assert!(
+            advice(json!({"externalSetMarkChain": "MARK-MASQ"}))
+                .contains("if the chain MARK-MASQ does not exist")
+        );
+        assert!(advice(json!({"conditionsV4": ["-s", "10.0.0.300"]})).contains("correct conditionsV4"));
+        for keys in
+            [json!({}), json!({"conditionsV4": ["ip saddr 192.0.2.1"]}), json!({"backend": "iptables"})]
+        {
+            assert_eq!(advice(keys), "");
         }
     }
 

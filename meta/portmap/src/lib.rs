@@ -10,7 +10,7 @@ mod localnet;
 use std::cell::LazyCell;
 
 use cni::schema::Key;
-use cni::{Add, AddResult, Check, Del, Failures, Gc, Plugin, Repair, Result, Role, Status, Undo};
+use cni::{Add, AddResult, Check, Del, Failures, Gc, Plugin, Repair, Result, ResultExt, Role, Status, Undo};
 pub use conf::Conf;
 use iface::verify;
 use localnet::LoopbackAnswers;
@@ -38,7 +38,7 @@ impl Plugin for Portmap {
             call.conf.unreachable_mappings(&ports.addresses).iter().for_each(|text| cni::warn(text));
             conf::repeated_mappings(&ports).for_each(|text| cni::warn(&text));
             let firewall = Firewall::open(call.conf.backend)?;
-            firewall.install(&owner, &ports, undo)?;
+            firewall.install(&owner, &ports, undo).hint(&call.conf.advice())?;
             if let Some(guard) = localnet::guard_in_nftables(&ports, || Ok(firewall.backend_of_installed()))?
             {
                 firewall.install(&owner, &guard, undo)?;

@@ -47,6 +47,9 @@ impl FromStr for Protocol {
     type Err = String;
 
     fn from_str(text: &str) -> Result<Self, String> {
+        if text.is_empty() {
+            return Err("protocol is missing: set it to tcp, udp or sctp".to_owned());
+        }
         [Self::Tcp, Self::Udp, Self::Sctp]
             .into_iter()
             .find(|p| p.as_str().eq_ignore_ascii_case(text))

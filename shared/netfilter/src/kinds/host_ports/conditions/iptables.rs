@@ -85,6 +85,11 @@ fn check(word: &str) -> Result<(), String> {
     if !word.starts_with('-') {
         return Ok(());
     }
+    if let Some((option, value)) = word.split_once(' ') {
+        return Err(format!(
+            "{word:?}: write the option and its value as two strings: {option:?}, {value:?}"
+        ));
+    }
     let name = word.split('=').next().unwrap_or(word);
     let allowed = match word.strip_prefix("--") {
         Some(_) => name.len() > 2 && !REFUSED.iter().any(|refused| refused.starts_with(name)),
@@ -171,6 +176,8 @@ mod tests {
             let error = read(&words(bad)).unwrap_err();
             assert!(error.contains(culprit), "{bad}: {error}");
         }
+        let error = read(&["-s 10.0.0.0/8".to_owned()]).unwrap_err();
+        assert!(error.ends_with(r#"as two strings: "-s", "10.0.0.0/8""#), "{error}");
         for bad in ["1.2.3.4\n-A INPUT", "", "a\0", "a\tb", &"x".repeat(256)] {
             assert!(read(&["-s".into(), bad.into()]).is_err(), "{bad:?}");
         }
