@@ -30,6 +30,9 @@ impl Key {
         if segments.next() != Some("net") {
             return Err("is not below net/, the only part of /proc/sys that may be set".into());
         }
+        if text.contains("..") {
+            return Err("is not a path below net/: \"..\" is not allowed".into());
+        }
         let segments: Vec<String> = segments.map(str::to_owned).collect();
         if segments.is_empty() || segments.iter().any(String::is_empty) {
             return Err("is not a path below net/: a part of it is empty".into());
@@ -51,6 +54,14 @@ impl Key {
     pub fn rank(&self) -> (usize, bool) {
         let for_all = matches!(self.interface(), Some([name]) if name == "all");
         (self.segments.len(), !for_all)
+    }
+
+    /// The remedy if the sysctl does not exist.
+    fn spelling_advice(&self) -> &'static str {
+        match self.interface() {
+            Some(_) => "the kernel has no such sysctl: check its spelling, and that the interface exists",
+            None => "the kernel has no such sysctl: check its spelling",
+        }
     }
 
     /// Path below /proc/sys/net.
@@ -93,9 +104,16 @@ impl Sysctl {
     /// Code 2 if the sysctl does not exist, 7 if the kernel refuses the value, 5 if it cannot be written; the message names key and value.
     pub fn set(&self, sandbox: &Namespace, ifname: &IfName, undo: &mut Undo) -> Result<()> {
         let path = self.key.path(ifname);
+        let advised = |advice: &str, e: Error| match e.code() == Code::UnsupportedField as u32 {
+            true => e.detail(advice),
+            false => e,
+        };
         // A sysctl without a value cannot be restored.
-        let set = sandbox.sysctl_with_value(&path).and_then(|before| {
-            sandbox.set_sysctl(&path, &self.value)?;
+        let read = sandbox.sysctl_with_value(&path).map_err(|e| advised(self.key.spelling_advice(), e));
+        let set = read.and_then(|before| {
+            // The sysctl exists, so the kernel has no object of the value's name, such as a congestion control.
+            let name = format!("the kernel has no {:?}: check the name, or load its module", self.value);
+            sandbox.set_sysctl(&path, &self.value).map_err(|e| advised(&name, e))?;
             Ok(before)
         });
         let before = set.context(|| format!("sysctl {}", self.key.written)).hint(&format!("in {sandbox}"))?;
@@ -206,6 +224,14 @@ mod tests {
         ] {
             assert!(Key::parse(bad).is_err(), "{bad:?}");
         }
+    }
+
+    #[test]
+    fn two_dots_are_refused_by_name() {
+        let error = Key::parse("net/../kernel/panic").unwrap_err();
+        assert_eq!(error, "is not a path below net/: \"..\" is not allowed");
+        let error = Key::parse("net.core.").unwrap_err();
+        assert_eq!(error, "is not a path below net/: a part of it is empty");
     }
 
     #[test]

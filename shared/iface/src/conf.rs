@@ -265,7 +265,7 @@ pub fn unicast_mac(key: &str, text: &str) -> Result<Mac> {
     let mac: Mac = text.parse().map_err(|e| Error::config(format!("{key}: {e}")))?;
     let why = match mac {
         _ if mac.is_multicast() => "this is a multicast address; clear the lowest bit of its first byte",
-        _ if mac.is_zero() => "remove the key to let the kernel choose an address",
+        _ if mac.is_zero() => "set another address, or remove the key",
         _ => return Ok(mac),
     };
     Err(Error::config(format!("{key}: {mac} cannot be an interface's address")).detail(why))
