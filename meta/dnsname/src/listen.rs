@@ -124,7 +124,7 @@ fn bridge(host: &Namespace, result: &AddResult) -> Result<Option<Link>> {
 }
 
 fn unreachable(ifname: &IfName) -> Error {
-    Error::config(format!("dnsname: the host has no address in the network of {ifname} that dnsmasq could answer on")).detail(
+    Error::config(format!("the host has no address in the network of {ifname} that dnsmasq could answer on")).detail(
         "dnsname needs the container's gateway on this host: use bridge with isGateway, or ptp. Containers on macvlan, ipvlan \
          and vlan do not reach their host: remove dnsname from such a network",
     )

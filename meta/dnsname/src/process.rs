@@ -128,7 +128,8 @@ impl Server {
             Ok(()) => Ok(true),
             Err(Errno::SRCH) => Ok(false),
             Err(e) => {
-                let what = format!("send {signal:?} to dnsmasq (process {})", self.pid.as_raw_nonzero());
+                let what =
+                    format!("send {} to dnsmasq (process {})", name(signal), self.pid.as_raw_nonzero());
                 Err(Error::io(what, &e.into()).detail("signals to other users' processes require CAP_KILL"))
             }
         }
@@ -163,6 +164,15 @@ impl Server {
 }
 
 /// Whether a process no longer exists, or waits for its parent (proc_pid_stat(5)).
+/// The name of a signal that [`Server`] sends.
+fn name(signal: Signal) -> &'static str {
+    match signal {
+        Signal::HUP => "SIGHUP",
+        Signal::KILL => "SIGKILL",
+        _ => "SIGTERM",
+    }
+}
+
 fn has_exited(pid: i32) -> bool {
     let stat = fs::read_to_string(of(pid, "stat")).unwrap_or_default();
     stat.rsplit_once(") ").is_none_or(|(_, rest)| rest.starts_with(['Z', 'X']))
