@@ -107,6 +107,13 @@ fn a_misspelled_command_is_an_error_with_the_usage() {
     let (exit, out, said) = run(&["deamon"]);
     assert_eq!((exit, out), (Some(2), String::new()));
     assert!(said.contains("\"deamon\"") && said.ends_with(&usage), "{said}");
+    for (arguments, words) in [
+        (&["list", "-o", "yaml"][..], "accepts only json, not \"yaml\""),
+        (&["list", "-socketpath", "/nope"], "if its socket has another path, correct -socketpath"),
+    ] {
+        let (exit, _, said) = run(arguments);
+        assert!(exit != Some(0) && said.contains(words), "{said}");
+    }
     // Runtimes parse the release in this line.
     for arguments in [&[][..], &["--version"], &["-v"]] {
         let (exit, _, said) = run(arguments);

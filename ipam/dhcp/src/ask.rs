@@ -122,15 +122,16 @@ fn receive(stream: &UnixStream) -> io::Result<Vec<u8>> {
     Ok(answer)
 }
 
-/// Code 11: no daemon listens on the socket.
-pub fn no_daemon(socket: &Path, cause: &io::Error) -> Error {
+/// Code 11: no daemon listens on the socket. `remedy`: how the caller names another socket.
+pub fn no_daemon(socket: &Path, cause: &io::Error, remedy: &str) -> Error {
     Error::io(format!("ask the DHCP daemon on {}", socket.display()), cause)
         .with_code(Code::TryAgainLater)
-        .detail(
-            "start it: systemctl start cni-dhcp.socket, or `dhcp daemon`; if its socket has another \
-         path, set daemonSocketPath",
-        )
+        .detail("start it: systemctl start cni-dhcp.socket, or `dhcp daemon`")
+        .detail(format!("if its socket has another path, {remedy}"))
 }
+
+/// The remedy of a plugin that uses another socket than the daemon.
+pub const SET_SOCKET: &str = "set daemonSocketPath";
 
 /// The daemon's answer to a request.
 ///
@@ -140,7 +141,7 @@ pub fn no_daemon(socket: &Path, cause: &io::Error) -> Error {
 pub fn answer(socket: &Path, request: &Request, netns: Option<BorrowedFd<'_>>) -> Result<Value> {
     match ask(socket, request, netns)? {
         DaemonAnswer::Answered(answer) => answer,
-        DaemonAnswer::NoDaemon(e) => Err(no_daemon(socket, &e)),
+        DaemonAnswer::NoDaemon(e) => Err(no_daemon(socket, &e, SET_SOCKET)),
     }
 }
 

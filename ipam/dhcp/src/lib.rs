@@ -35,7 +35,7 @@ use dhcp_client::Random;
 use iface::Namespace;
 use netns::NetNs;
 
-use ask::{DaemonAnswer, ask, no_daemon};
+use ask::{DaemonAnswer, SET_SOCKET, ask, no_daemon};
 use conf::{Conf, socket_as_written};
 use wire::{Op, Request};
 
@@ -113,7 +113,7 @@ impl Plugin for Dhcp {
                 Err(e.with_code(Code::NotAvailable))
             }
             DaemonAnswer::Answered(answer) => answer.map(drop),
-            DaemonAnswer::NoDaemon(e) => Err(no_daemon(socket, &e).with_code(Code::NotAvailable)),
+            DaemonAnswer::NoDaemon(e) => Err(no_daemon(socket, &e, SET_SOCKET).with_code(Code::NotAvailable)),
         }
     }
 

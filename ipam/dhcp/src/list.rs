@@ -2,13 +2,14 @@
 
 use std::ffi::OsString;
 use std::fmt::Write;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
+use cni::Result;
 use serde_json::Value;
 
 use crate::args::SOCKET;
-use crate::ask::answer;
+use crate::ask::{DaemonAnswer, ask, no_daemon};
 use crate::wire::{Op, Request};
 
 const HELP: &str = "usage: dhcp list [-o json] [-socketpath PATH]
@@ -26,9 +27,14 @@ pub fn main(arguments: &[OsString]) -> ExitCode {
                 print!("{HELP}");
                 return ExitCode::SUCCESS;
             }
-            (Some("-o" | "--output"), 1..) if rest.next().is_some_and(|form| form == "json") => {
-                as_json = true
-            }
+            (Some("-o" | "--output"), 1..) => match rest.next() {
+                Some(form) if form == "json" => as_json = true,
+                form => {
+                    let form = form.map(OsString::as_os_str).unwrap_or_default();
+                    eprint!("dhcp list: {argument:?} accepts only json, not {form:?}\n{HELP}");
+                    return ExitCode::from(2);
+                }
+            },
             (Some("-socketpath" | "--socketpath"), 1..) => {
                 socket = rest.next().map(PathBuf::from).unwrap_or_default()
             }
@@ -38,7 +44,7 @@ pub fn main(arguments: &[OsString]) -> ExitCode {
             }
         }
     }
-    match answer(&socket, &Request::new(Op::List, ""), None) {
+    match leases(&socket) {
         Ok(leases) if as_json => println!("{leases:#}"),
         Ok(leases) => print!("{}", table(&leases)),
         Err(e) => {
@@ -47,6 +53,14 @@ pub fn main(arguments: &[OsString]) -> ExitCode {
         }
     }
     ExitCode::SUCCESS
+}
+
+/// The daemon's leases.
+fn leases(socket: &Path) -> Result<Value> {
+    match ask(socket, &Request::new(Op::List, ""), None)? {
+        DaemonAnswer::Answered(answer) => answer,
+        DaemonAnswer::NoDaemon(e) => Err(no_daemon(socket, &e, "correct -socketpath")),
+    }
 }
 
 const COLUMNS: [(&str, &str); 8] = [
