@@ -199,6 +199,7 @@ pub fn origin_of(path: &[String], list: &Value, options: &Words) -> Option<Strin
     let kind = list.get("plugins")?.get(index)?.get("type")?.as_str()?;
     match (index, rest) {
         (_, []) => Some("option type".to_owned()),
+        (0, [ipam, key]) if ipam == "ipam" && key == "type" => Some("option ipam".to_owned()),
         (1.., [key]) if key == "type" => Some(format!("option {kind}")),
         (0, rest) => Some(flag_of(rest, options).unwrap_or_else(|| format!("option {}", rest.join(".")))),
         (_, rest) => Some(format!("option {kind}.{}", rest.join("."))),

@@ -41,8 +41,23 @@ fn words(finding: &Finding, source: &Source, options: &Words, root: Option<&Node
         Some(file) => format!("{}:{}:{}", file.display(), finding.at.line, finding.at.column),
         None => origin(finding.at, source, options, root),
     };
-    let help = finding.help.as_ref().map(|help| format!(" ({help})")).unwrap_or_default();
-    format!("{place}: {}{help}", finding.text)
+    let help = remedy(finding, source).map(|help| format!(" ({help})")).unwrap_or_default();
+    // The option's name ends with the key's name.
+    let key = place.rsplit([' ', '.']).next().unwrap_or_default();
+    let text = finding.text.strip_prefix(&format!("{key}: ")).unwrap_or(&finding.text);
+    format!("{place}: {text}{help}")
+}
+
+/// The remedy in the terms of Podman's options.
+fn remedy(finding: &Finding, source: &Source) -> Option<String> {
+    let help = finding.help.as_deref()?;
+    Some(match finding.text.strip_suffix(" is missing").filter(|_| source.file.is_none()) {
+        _ if help.ends_with("CNI_PATH") => {
+            "run `ferrule-install`, or name the directory by --opt plugin-path=DIR".to_owned()
+        }
+        Some(key) => format!("add --opt {key}=VALUE; {help}"),
+        None => help.to_owned(),
+    })
 }
 
 /// The option or the flag from which a position of the written chain comes.

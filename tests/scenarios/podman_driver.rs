@@ -281,7 +281,7 @@ fn whatever_is_wrong_is_told_in_one_text_with_its_place_and_a_remedy_and_leaves_
     let mut network = recorded("create");
     network["options"]["vlan"] = "many".into();
     let error = fails(&lab, &["create"], &network);
-    assert_eq!(error, "option vlan: vlan: expected a number from 0 to 4094, found a string");
+    assert_eq!(error, "option vlan: expected a number from 0 to 4094, found a string");
     lab.configure(
         "bad.conflist",
         &json!({"cniVersion": "1.0.0", "name": "bad", "plugins": [{"type": "brigde"}]}),
@@ -848,8 +848,7 @@ fn names_on_a_network_whose_containers_do_not_reach_their_host_are_refused_by_cr
             network["options"]["vlanId"] = "7".into();
         }
         let error = fails(&lab, &["create"], &network);
-        let expected =
-            format!("option dnsname: dnsname: containers of {kind} reach no address of their host");
+        let expected = format!("option dnsname: containers of {kind} reach no address of their host");
         assert!(error.starts_with(&expected) && error.contains("remove dnsname"), "{error}");
     }
 }

@@ -7,7 +7,7 @@ use super::*;
 /// A directory with plugins of these names. No test runs them.
 fn plugins() -> tempfile::TempDir {
     let dir = tempfile::tempdir().unwrap();
-    for name in ["bridge", "macvlan", "ptp", "host-local", "static", "portmap", "firewall", "dhcp"] {
+    for name in ["bridge", "macvlan", "ptp", "host-local", "static", "portmap", "firewall", "dhcp", "vlan"] {
         let file = dir.path().join(name);
         fs::write(&file, "").unwrap();
         fs::set_permissions(&file, fs::Permissions::from_mode(0o755)).unwrap();
@@ -109,13 +109,35 @@ fn every_mistake_in_a_conflist_is_reported_with_its_path_and_remedy() {
 }
 
 #[test]
+fn the_remedy_of_a_missing_plugin_or_key_is_an_option_of_podman() {
+    let more = value!({"subnets": [{"subnet": "10.1.0.0/24"}]});
+    let error = create(document(&[("type", "bridge"), ("plugin-path", "/nope")], &more)).unwrap_err();
+    for plugin in ["type: no plugin \"bridge\"", "ipam: no plugin \"host-local\""] {
+        let expected = format!(
+            "option {plugin} in /nope (run `ferrule-install`, or name the directory by --opt plugin-path=DIR)"
+        );
+        assert!(error.msg().contains(&expected), "{error}");
+    }
+    let dir = plugins();
+    let path = dir.path().display().to_string();
+    let error =
+        create(document(&[("type", "vlan"), ("master", "lo"), ("plugin-path", &path)], &more)).unwrap_err();
+    assert!(
+        error
+            .msg()
+            .contains("option type: vlanId is missing (add --opt vlanId=VALUE; set vlanId to a number"),
+        "{error}"
+    );
+}
+
+#[test]
 fn a_mistake_in_an_option_is_reported_with_the_options_name() {
     let dir = plugins();
     let path = dir.path().display().to_string();
     let more = value!({"subnets": [{"subnet": "10.1.0.0/24"}]});
     for (key, text, expected) in [
-        ("vlan", "many", "option vlan: vlan: expected a number from 0 to 4094, found a string"),
-        ("portmap.backend", "pf", "option portmap.backend: backend: \"pf\" is none of nftables, iptables"),
+        ("vlan", "many", "option vlan: expected a number from 0 to 4094, found a string"),
+        ("portmap.backend", "pf", "option portmap.backend: \"pf\" is none of nftables, iptables"),
     ] {
         let options = [("type", "bridge"), ("plugin-path", &*path), (key, text)];
         let error = create(document(&options, &more)).unwrap_err();
