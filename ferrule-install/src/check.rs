@@ -26,7 +26,11 @@ pub fn all(dir: &Path, sources: &Sources, update: bool) -> Result<()> {
             Code::Internal,
             format!("{wrong} of {count} plugins in {} are missing, differ from their source, or do not answer VERSION", dir.display()),
         )
-        .detail("the same command without --check installs them"));
+        .detail(if update {
+            "the same command without --check installs them"
+        } else {
+            "the same command without --check installs missing plugins; with --update true, it also replaces the others"
+        }));
     }
     let checked = if update { "equals its source file" } else { "exists" };
     say(&format!("{count} plugins in {}: each {checked} and answers VERSION", dir.display()));
@@ -34,6 +38,9 @@ pub fn all(dir: &Path, sources: &Sources, update: bool) -> Result<()> {
 }
 
 fn one(at: &Path, from: &Path, update: bool, sums: &mut Sums) -> Result<()> {
+    if !files::exists(at)? {
+        return Err(Error::new(Code::Internal, format!("{} is missing", at.display())));
+    }
     let of_source = sums.get(from)?;
     let found = sums.get(at)?;
     if update && found != of_source {

@@ -10,6 +10,7 @@ mod stay;
 mod target;
 
 use std::collections::BTreeSet;
+use std::env;
 use std::hash::{BuildHasher, Hasher, RandomState};
 use std::io::{self, Write};
 use std::path::{Path, PathBuf};
@@ -17,8 +18,8 @@ use std::process::ExitCode;
 use std::thread;
 use std::time::{Duration, Instant};
 
-use clap::builder::BoolishValueParser;
-use clap::{ArgAction, Parser};
+use clap::builder::{BoolishValueParser, Resettable};
+use clap::{ArgAction, CommandFactory, FromArgMatches, Parser};
 use cni::{Code, Error, Failures, Result};
 
 use crate::placed::Placed;
@@ -103,7 +104,7 @@ const EXIT_CODES: &str = "Exit codes: 0 done; 1 it failed, and the message says 
     11 another ferrule-install is running in DIR.";
 
 fn main() -> ExitCode {
-    match run(&Cli::parse()) {
+    match run(&command_line()) {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
             complain(&error);
@@ -248,7 +249,18 @@ fn install(from: &Path, dir: &Path, mut sources: Sources, update: bool, run: u64
     placed.install(&sources, run)
 }
 
-/// The names of an option. An empty environment variable is treated as unset.
+/// The names of an option, separated by commas or blanks. An empty environment variable is treated as unset.
 fn names(given: &[String]) -> BTreeSet<String> {
-    given.iter().map(|name| name.trim().to_owned()).filter(|name| !name.is_empty()).collect()
+    given.iter().flat_map(|names| names.split_whitespace()).map(str::to_owned).collect()
+}
+
+/// The command line. An empty variable of a boolean is treated as unset.
+fn command_line() -> Cli {
+    let mut command = Cli::command();
+    for (option, variable) in [("update", "UPDATE_CNI_BINARIES"), ("rollback_on_exit", "ROLLBACK_ON_EXIT")] {
+        if env::var_os(variable).is_some_and(|value| value.is_empty()) {
+            command = command.mut_arg(option, |argument| argument.env(Resettable::Reset));
+        }
+    }
+    Cli::from_arg_matches(&command.get_matches()).unwrap_or_else(|e| e.exit())
 }

@@ -491,7 +491,7 @@ fn a_check_lists_plugins_that_differ_from_the_source_and_changes_nothing() {
     let missing = scene.install(&["--check"]);
     refused(&missing, "2 of 2 plugins");
     let said = String::from_utf8_lossy(&missing.stdout);
-    assert!(said.contains("portmap: No such file") && said.contains("bridge differs from"), "{said}");
+    assert!(said.contains("portmap is missing") && said.contains("bridge differs from"), "{said}");
     scene.assert_old("checked");
 
     ok(&scene.install(&[]));
@@ -506,6 +506,10 @@ fn a_check_lists_plugins_that_differ_from_the_source_and_changes_nothing() {
     // With `--update false`, existing files stay, but they must answer VERSION too.
     executable(&scene.dir.join("portmap"), "others' portmap");
     refused(&scene.install(&["--check", "--update", "false"]), "1 of 2 plugins");
+    refused(
+        &scene.install(&["--check", "--update", "false"]),
+        "with --update true, it also replaces the others",
+    );
 }
 
 #[test]
@@ -519,6 +523,10 @@ fn options_or_the_environment_select_plugins_to_skip_and_files_to_keep() {
     scene.others();
     ok(&scene.install_under(&["env", "SKIP_CNI_BINARIES=bridge"], &[]));
     let others = ("bridge", "others' bridge");
+    assert_eq!(content(&scene.dir), as_map(&[others, ("calico", "calico"), ("portmap", NEW)]));
+    // Blanks separate names, too.
+    scene.others();
+    ok(&scene.install_under(&["env", "SKIP_CNI_BINARIES=bridge calico", "UPDATE_CNI_BINARIES="], &[]));
     assert_eq!(content(&scene.dir), as_map(&[others, ("calico", "calico"), ("portmap", NEW)]));
     for update in [&["env", "UPDATE_CNI_BINARIES=false", "SKIP_CNI_BINARIES="][..], &[]] {
         scene.others();
