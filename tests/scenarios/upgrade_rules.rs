@@ -249,6 +249,97 @@ fn check_accepts_an_ingress_policy_of_the_reference_and_notices_its_removal() {
     }
 }
 
+/// The reference's rules for a bridge with the policy `isolated`. They stay after the last container.
+fn isolate_as_the_reference(lab: &Lab, variant: &str) {
+    let rules = "-N CNI-ISOLATION-STAGE-1
+        -N CNI-ISOLATION-STAGE-2
+        -I FORWARD -j CNI-ISOLATION-STAGE-1
+        -A CNI-ISOLATION-STAGE-1 -i br0 -o br0 -j DROP
+        -A CNI-ISOLATION-STAGE-1 -i br0 ! -o br0 -j CNI-ISOLATION-STAGE-2
+        -A CNI-ISOLATION-STAGE-2 -o br0 -j DROP";
+    for rule in rules.lines() {
+        lab.host().sh(&format!("iptables-{variant} {}", rule.trim()));
+    }
+}
+
+/// They contain only the bridge, and do not see frames between its ports.
+#[test]
+fn the_references_rules_for_a_bridge_do_not_stand_in_for_lost_isolation_of_our_containers() {
+    beyond_reference!("check-upgrade");
+    for variant in ["nft", "legacy"] {
+        let lab = Lab::new();
+        lab.host().sh("for f in /proc/sys/net/bridge/bridge-nf-call-ip*tables; do [ ! -e $f ] || echo 0 >$f; done");
+        let [a, b] = ["a", "b"].map(|id| lab.container(id));
+        isolate_as_the_reference(&lab, variant);
+        let mut bridge = dual_stack();
+        bridge["type"] = json!("bridge");
+        let firewall = json!({"type": "firewall", "ingressPolicy": "isolated"});
+        let network = json!({"cniVersion": "1.0.0", "name": "net", "plugins": [bridge, firewall]});
+        lab.configure("net.conflist", &network);
+        let ours = lab.cnitool();
+        for pod in ["a", "b"] {
+            ours.says(&format!("add net {pod} --container-id {pod}"));
+        }
+        let _server = b.serve_tcp("b", "10.1.2.3:80");
+        assert!(a.is_cut_off_from("10.1.2.3"), "{variant}");
+        lab.host().sh("nft delete table bridge ferrule");
+        assert!(tcp_says(&a, "10.1.2.3:80").is_some(), "{variant}: what is lost is seen");
+        assert!(!ours.run("check net --all").succeeded(), "{variant}");
+        assert_eq!(ours.json("repair --all")["repaired"], json!(["net/a/eth0", "net/b/eth0"]), "{variant}");
+        assert!(a.is_cut_off_from("10.1.2.3"), "{variant}");
+        ours.says("check net --all");
+    }
+}
+
+/// A network whose firewall is the default one.
+fn with_firewall(lab: &Lab) -> Chain {
+    let mut bridge = dual_stack();
+    bridge["type"] = json!("bridge");
+    bridge["ipam"] = host_local(&[&["10.1.2.0/24"]]);
+    lab.chain(json!({"cniVersion": "1.0.0", "name": "net", "plugins": [bridge, {"type": "firewall"}]}))
+}
+
+#[test]
+fn check_accepts_the_references_rules_for_an_address_and_notices_their_removal() {
+    beyond_reference!("check-upgrade");
+    for variant in ["nft", "legacy"] {
+        let lab = Lab::new();
+        let pod = lab.container("pod");
+        let path = format!("{}:/usr/sbin:/usr/bin:/sbin:/bin", tools_of(&lab, variant));
+        lab.host().sh(&format!("echo '{path}' >/run/lab/path"));
+        let by_the_reference = |call: Call| {
+            let path = fs::read_to_string("/run/lab/path").unwrap();
+            call.by_the_reference().env("PATH", path.trim())
+        };
+        let network = with_firewall(&lab);
+        let result = network.clone().each(by_the_reference).add(&pod, "eth0").ok_result();
+        network.check(&pod, "eth0", &result).iter().for_each(Outcome::ok);
+        lab.host().sh(&format!("iptables-{variant} -F CNI-FORWARD"));
+        network.check(&pod, "eth0", &result)[1].refused(999, "net/pod/eth0");
+    }
+}
+
+/// If a DEL of the reference has no result, the rules for the address stay, and another container gets the address.
+#[test]
+fn stale_rules_of_the_reference_for_an_address_do_not_stand_in_for_ours() {
+    beyond_reference!("check-upgrade");
+    for variant in ["nft", "legacy"] {
+        let lab = Lab::new();
+        let pod = lab.container("pod");
+        let accept = format!(
+            "iptables-{variant} -A CNI-FORWARD -s 10.1.2.2 -j ACCEPT
+             iptables-{variant} -A CNI-FORWARD -d 10.1.2.2 -m conntrack --ctstate RELATED,ESTABLISHED -j ACCEPT"
+        );
+        lab.host().sh(&format!(
+            "iptables-{variant} -N CNI-FORWARD; iptables-{variant} -A FORWARD -j CNI-FORWARD; {accept}"
+        ));
+        let network = with_firewall(&lab);
+        let result = network.add(&pod, "eth0").ok_result();
+        lab.host().sh("nft delete table inet ferrule");
+        network.check(&pod, "eth0", &result)[1].refused(999, "net/pod/eth0");
+    }
+}
+
 /// A network with a policy, on a separate bridge.
 fn with_policy(lab: &Lab, name: &str, number: u8) {
     let (v4, v6) = (format!("10.1.{number}.0/24"), format!("fd00:1:{number}::/64"));

@@ -16,7 +16,7 @@ use cni::{
 };
 use conf::{Backend, Conf, Policy};
 use firewalld::Zone;
-use iface::verify;
+use iface::{verify, veth};
 use netfilter::{Expected, Family, Forward, Isolation, Kind, Owner, PortIsolation, Removal};
 use rules::{FirewallRules, query_bus_for_backend};
 
@@ -44,6 +44,7 @@ impl Plugin for Firewall {
             &result,
             &call.netns,
             &call.attachment.ifname,
+            false,
         )?;
         if rules.open_nothing() {
             cni::warn(
@@ -125,8 +126,10 @@ impl Plugin for Firewall {
 
 /// The rules that ADD installed.
 fn rules_of_add(call: &Check<Conf>) -> Result<FirewallRules> {
-    let Check { conf, prev_result, netns, .. } = call;
-    FirewallRules::query_bus_and_namespace(conf, prev_result, netns, &call.attachment.ifname)
+    let Check { net, attachment, conf, prev_result, netns, .. } = call;
+    // Stale rules of the reference may contain the address or the bridge of a container that Ferrule has attached.
+    let is_of_ferrule = veth::is_of_ferrule(&net.name, attachment, prev_result)?;
+    FirewallRules::query_bus_and_namespace(conf, prev_result, netns, &attachment.ifname, !is_of_ferrule)
 }
 
 /// The rules that repair looks for.

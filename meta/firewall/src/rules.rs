@@ -21,7 +21,7 @@ pub(crate) struct FirewallRules {
 
 impl FirewallRules {
     /// Builds the rules. Calls firewalld over D-Bus, unless the configuration names the backend. Opens the container's
-    /// namespace for `ingressPolicy`.
+    /// namespace for `ingressPolicy`. `may_be_of_reference` is whether CHECK accepts the reference's rules.
     ///
     /// # Errors
     /// Code 5 or 11 if the bus does not answer. Code 7 if there is an `ingressPolicy` and the container is on no
@@ -31,6 +31,7 @@ impl FirewallRules {
         result: &AddResult,
         netns: &Path,
         ifname: &IfName,
+        may_be_of_reference: bool,
     ) -> Result<Self> {
         let has_policy = conf.policy != Policy::Open;
         let port = has_policy.then(|| Port::find_in_namespace(result, netns, ifname)).transpose()?;
@@ -42,17 +43,22 @@ impl FirewallRules {
             bridge: port.bridge,
             isolates_containers,
             bit,
+            may_be_of_reference,
         });
         let port_isolation = port.filter(|_| isolates_containers).map(|port| PortIsolation {
             bridge: port.bridge,
             port: port.name,
             gateway_port: port.gateway.and_then(|gateway| gateway.port),
             bit,
+            may_be_of_reference,
         });
         let (zone, forward) = match addresses {
             none if none.is_empty() => (None, None),
             addresses if is_by_firewalld => (Some(Zone::new(&conf.zone, addresses)), None),
-            addresses => (None, Some(Forward { addresses, opening: conf.opening.clone() })),
+            addresses => {
+                let opening = conf.opening.clone();
+                (None, Some(Forward { addresses, opening, may_be_of_reference }))
+            }
         };
         Ok(Self { isolation, port_isolation, forward, zone })
     }

@@ -86,24 +86,11 @@ pub fn veth(host: &Namespace, call: &Del) -> Result<()> {
     delete(&sandbox, Some(link).filter(|_| !foreign))
 }
 
-/// Finds the host's end by the attachment's name, else by the configured one, else by those in the result of ADD. Another attachment's
-/// interface may have such a name.
+/// Finds the host's end by the attachment's name, else by the configured one, else by those in the result of ADD.
 fn named_end(host: &Namespace, call: &Del) -> Result<Option<Link>> {
-    let (network, at) = (&call.net.name, &call.attachment);
-    let is_own = |link: &Link| link.is("veth") && ownership::is_owner(network, at, link);
-    let has_no_other_owner = |link: &Link| link.is("veth") && (!ownership::is_owned(link) || is_own(link));
-    let derived = host.nl.link(&veth::host_name(network, at))?.filter(has_no_other_owner);
-    if derived.is_some() {
-        return Ok(derived);
-    }
     let requested = conf::host_interface_as_written(&call.conf).map(|name| name.to_string());
     let listed = call.prev_result.iter().flat_map(AddResult::host_interfaces).map(|one| one.name.clone());
-    for name in requested.into_iter().chain(listed) {
-        if let Some(link) = host.nl.link(&name)?.filter(is_own) {
-            return Ok(Some(link));
-        }
-    }
-    Ok(None)
+    veth::find_host_end(host, &call.net.name, &call.attachment, requested.into_iter().chain(listed))
 }
 
 /// GC: deletes the network's veth pairs whose attachments are not valid.

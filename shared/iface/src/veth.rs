@@ -3,7 +3,7 @@
 use std::os::fd::AsFd;
 use std::time::Duration;
 
-use cni::{Attachment, Code, Error, IfName, NetworkName, Result, Scope, Undo};
+use cni::{AddResult, Attachment, Code, Error, IfName, NetworkName, Result, Scope, Undo};
 use netlink::{Link, LinkChange, LinkKind, Mac, NewLink, OperState, Peer};
 
 use crate::{Namespace, creation, ownership};
@@ -148,6 +148,42 @@ fn taken(sandbox: &Namespace, at: &Attachment, host_name: &str) -> Error {
 /// Name of an attachment's end on the host, unless `hostInterface` is set.
 pub fn host_name(network: &NetworkName, at: &Attachment) -> String {
     ownership::name(LETTERS, network, at)
+}
+
+/// Finds the host's end of the pair that Ferrule created for an attachment: by its derived name, else by one of `names`. Another
+/// attachment's interface may have such a name.
+///
+/// # Errors
+/// If the kernel refuses.
+pub fn find_host_end(
+    host: &Namespace,
+    network: &NetworkName,
+    at: &Attachment,
+    names: impl Iterator<Item = String>,
+) -> Result<Option<Link>> {
+    let is_own = |link: &Link| link.is("veth") && ownership::is_owner(network, at, link);
+    let has_no_other_owner = |link: &Link| link.is("veth") && (!ownership::is_owned(link) || is_own(link));
+    let derived = host.nl.link(&host_name(network, at))?.filter(has_no_other_owner);
+    if derived.is_some() {
+        return Ok(derived);
+    }
+    for name in names {
+        if let Some(link) = host.nl.link(&name)?.filter(is_own) {
+            return Ok(Some(link));
+        }
+    }
+    Ok(None)
+}
+
+/// Whether Ferrule created the attachment's veth pair. The kernel is only asked if the result of ADD does not list the derived name: because
+/// the configuration contains another one, or the result is of an older version.
+///
+/// # Errors
+/// If the kernel refuses.
+pub fn is_of_ferrule(network: &NetworkName, at: &Attachment, result: &AddResult) -> Result<bool> {
+    let (derived, listed) = (host_name(network, at), || result.host_interfaces().map(|one| one.name.clone()));
+    Ok(listed().any(|name| name == derived)
+        || find_host_end(&Namespace::host()?, network, at, listed())?.is_some())
 }
 
 /// Whether a name is of the form that the reference gives to a veth on the host.

@@ -80,7 +80,8 @@ fn a_shared_rule_that_was_deleted_or_moved_returns_to_its_place_in_the_chain() {
     lab();
     let [bridge, interface] = ["cni0"; 2].map(|name| IfName::parse(name).unwrap());
     let ports = host_ports(&["10.1.0.5/24", "fd00::5/64"], &["tcp 8080 80", "udp 192.0.2.1 53 53"]);
-    let isolation = Isolation { bridge, interface, isolates_containers: true, bit: 12 };
+    let isolation =
+        Isolation { bridge, interface, isolates_containers: true, bit: 12, may_be_of_reference: false };
     // Its rule is before the shared ones.
     let conditions = Conditions::parse(&["ip saddr 192.0.2.7".to_owned()], &[]).unwrap();
     let conditional = HostPorts { conditions, ..host_ports(&["10.1.0.6/24"], &["tcp 8080 80"]) };
@@ -149,7 +150,8 @@ fn an_add_moves_no_shared_rule_that_another_attachment_has_elsewhere() {
 fn after_another_program_has_deleted_the_records_no_rule_is_lost_and_repair_completes_them() {
     lab();
     let [bridge, interface] = ["cni0"; 2].map(|name| IfName::parse(name).unwrap());
-    let isolation = Isolation { bridge, interface, isolates_containers: true, bit: 12 };
+    let isolation =
+        Isolation { bridge, interface, isolates_containers: true, bit: 12, may_be_of_reference: false };
     let [first, second] = ["10.1.0.5/24", "10.2.0.6/16"].map(|address| masquerade(&[address]));
     let of_first: [&dyn Rules; 2] = [&first, &isolation];
     let (c1, c2) = (owner("cbr0", "c1"), owner("cbr0", "c2"));
@@ -409,8 +411,11 @@ fn check_accepts_host_ports_of_an_older_version_and_the_next_add_replaces_the_ru
 fn check_accepts_forward_rules_of_an_older_version_and_the_next_add_completes_them() {
     lab();
     let opening = Opening::of_forward(Opening::DEFAULT_BIT, ChainName::parse("CNI-ADMIN").unwrap());
-    let rules = ["10.1.0.5", "10.1.0.6"]
-        .map(|address| Forward { addresses: vec![address.parse().unwrap()], opening: opening.clone() });
+    let rules = ["10.1.0.5", "10.1.0.6"].map(|address| Forward {
+        addresses: vec![address.parse().unwrap()],
+        opening: opening.clone(),
+        may_be_of_reference: false,
+    });
     install(&nftables(), &owner("cbr0", "c1"), &rules[0]);
     let complete = run("nft list chain inet ferrule forwarded");
     assert_eq!(complete.matches("meta mark set").count(), 2, "{complete}");

@@ -156,8 +156,11 @@ fn a_connection_keeps_the_mark_that_another_program_sets() {
 fn packets_that_pass_forward_keep_the_mark_that_another_program_sets() {
     let lab = Lab::new();
     let opening = Opening::of_forward(Opening::DEFAULT_BIT, ChainName::parse("CNI-ADMIN").unwrap());
-    let forward =
-        Forward { addresses: ADDRESSES.iter().map(|a| ip(a.split('/').next().unwrap())).collect(), opening };
+    let forward = Forward {
+        addresses: ADDRESSES.iter().map(|a| ip(a.split('/').next().unwrap())).collect(),
+        opening,
+        may_be_of_reference: false,
+    };
     run("iptables -P FORWARD DROP");
     run("ip6tables -P FORWARD DROP");
     install(&Firewall::open(Some(Backend::Nftables)).unwrap(), &owner("cbr0", "c1"), &forward);

@@ -56,6 +56,9 @@ pub struct Forward {
     pub addresses: Vec<IpAddr>,
     /// The mark, and the administrator's chain.
     pub opening: Opening,
+    /// Whether the reference may have attached the container. CHECK then accepts the reference's rules, which do not say
+    /// for which attachment they are.
+    pub may_be_of_reference: bool,
 }
 
 impl Forward {
@@ -87,7 +90,7 @@ impl Rules for Forward {
     }
 
     fn reference(&self) -> Option<&dyn ReferenceRules> {
-        Some(self)
+        if self.may_be_of_reference { Some(self) } else { None }
     }
 }
 

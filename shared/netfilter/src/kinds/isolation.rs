@@ -94,6 +94,9 @@ pub struct Isolation {
     /// The bit of the packet's mark that the chain `redirected` sets if a host port has rewritten the packet's
     /// destination (DNAT). [`PortIsolation`] accepts frames with this bit.
     pub bit: u8,
+    /// Whether the reference may have attached the container. CHECK then accepts the reference's rules, which do not say
+    /// for which attachment they are.
+    pub may_be_of_reference: bool,
 }
 
 /// Isolates a bridge port from all other ports. It can still reach the host, and networks that the host routes to.
@@ -109,6 +112,9 @@ pub struct PortIsolation {
     /// The bit of the packet's mark for frames that a host port has redirected. With br_netfilter, such a frame can
     /// be bridged to its container, so the bridge's table must accept it.
     pub bit: u8,
+    /// Whether the reference may have attached the container. CHECK then accepts the reference's rules, which do not say
+    /// for which attachment they are.
+    pub may_be_of_reference: bool,
 }
 
 impl Isolation {
@@ -135,7 +141,7 @@ impl Rules for Isolation {
     }
 
     fn reference(&self) -> Option<&dyn ReferenceRules> {
-        Some(self)
+        if self.may_be_of_reference { Some(self) } else { None }
     }
 }
 
@@ -211,7 +217,7 @@ impl Rules for PortIsolation {
     }
 
     fn reference(&self) -> Option<&dyn ReferenceRules> {
-        Some(self)
+        if self.may_be_of_reference { Some(self) } else { None }
     }
 }
 
@@ -337,8 +343,14 @@ mod tests {
     fn rules(interface: &str, gateway: Option<&str>) -> (Isolation, PortIsolation) {
         let [bridge, port, interface] = ["br0", "veth1", interface].map(|name| IfName::parse(name).unwrap());
         let gateway_port = gateway.map(|name| IfName::parse(name).unwrap());
-        let isolation = Isolation { bridge: bridge.clone(), interface, isolates_containers: true, bit: 12 };
-        (isolation, PortIsolation { bridge, port, gateway_port, bit: 12 })
+        let isolation = Isolation {
+            bridge: bridge.clone(),
+            interface,
+            isolates_containers: true,
+            bit: 12,
+            may_be_of_reference: false,
+        };
+        (isolation, PortIsolation { bridge, port, gateway_port, bit: 12, may_be_of_reference: false })
     }
 
     fn add(firewall: &Firewall, owner: &Owner, rules: &dyn Rules) {
