@@ -321,7 +321,7 @@ fn check_accepts_the_references_rules_for_an_address_and_notices_their_removal()
 
 /// If a DEL of the reference has no result, the rules for the address stay, and another container gets the address.
 #[test]
-fn stale_rules_of_the_reference_for_an_address_do_not_stand_in_for_ours() {
+fn stale_rules_of_the_reference_for_an_address_do_not_stand_in_for_ours_and_add_deletes_them() {
     beyond_reference!("check-upgrade");
     for variant in ["nft", "legacy"] {
         let lab = Lab::new();
@@ -333,8 +333,11 @@ fn stale_rules_of_the_reference_for_an_address_do_not_stand_in_for_ours() {
         lab.host().sh(&format!(
             "iptables-{variant} -N CNI-FORWARD; iptables-{variant} -A FORWARD -j CNI-FORWARD; {accept}"
         ));
+        let rules = || lab.host().sh(&format!("iptables-{variant}-save -t filter"));
         let network = with_firewall(&lab);
         let result = network.add(&pod, "eth0").ok_result();
+        assert!(!rules().contains("10.1.2.2/32"), "{variant}: {}", rules());
+        lab.host().sh(&accept);
         lab.host().sh("nft delete table inet ferrule");
         network.check(&pod, "eth0", &result)[1].refused(999, "net/pod/eth0");
     }

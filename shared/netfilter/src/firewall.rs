@@ -158,7 +158,7 @@ impl Firewall {
             installed => installed?,
         }
         if let Engine::Nftables(_) = &self.engine {
-            iptables::forward::open(&in_nftables.openings)?;
+            iptables::forward::open(in_nftables)?;
         }
         Ok(true)
     }

@@ -2,6 +2,7 @@
 //! The engines know no kind by name.
 
 use std::fmt::{self, Debug, Display};
+use std::net::IpAddr;
 
 use netlink::{Family, RequestError};
 
@@ -56,6 +57,8 @@ pub struct NftablesRules {
     pub(crate) rules: Vec<Rule>,
     /// How to open FORWARD or INPUT of iptables for the packets that the rules mark, by family.
     pub(crate) openings: Vec<(Family, Opening)>,
+    /// The container's addresses. The reference's rules for them in the opened chain are stale, and ADD deletes them.
+    pub(crate) accepted: Vec<IpAddr>,
 }
 
 impl NftablesRules {

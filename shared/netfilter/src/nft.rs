@@ -151,7 +151,7 @@ impl Nft {
             return Err(self.with_missing_module(kind, error));
         }
         if !rules.openings.is_empty() {
-            let open = |_| tables::open(&self.socket, &rules.openings);
+            let open = |_| tables::open(&self.socket, rules);
             retry(&self.socket, owner, "open the host's firewall to", open)?;
         }
         change.warn_of_takeovers();

@@ -13,11 +13,13 @@
 //! that says so, and no effect. The chain is deleted if that is its only rule.
 
 use std::collections::BTreeSet;
+use std::net::IpAddr;
 
 use netlink::{Family, RequestError};
 
 use crate::chain_name::ChainName;
 use crate::listing::{Content, Edit, Listed, Listing, NewRule};
+use crate::reference::chains::accepts;
 use crate::ruleset::Table;
 
 /// The iptables table and chain for forwarded packets.
@@ -152,6 +154,19 @@ pub(crate) fn open(
         edit.add(table, hook, true, TO_CHAIN, Content::Jump(chain.to_owned()));
     }
     Ok((edit, is_open))
+}
+
+/// Like [`open`], and deletes the reference's rules for addresses whose container Ferrule attaches now: they are of an
+/// earlier container.
+pub(crate) fn open_for(
+    listing: &dyn Listing,
+    family: Family,
+    opening: &Opening,
+    addresses: &[IpAddr],
+) -> Result<Edit, RequestError> {
+    let (mut edit, _) = open(listing, family, opening)?;
+    edit.deleted.extend(accepts(listing, family, (TABLE, opening.chain()), addresses)?);
+    Ok(edit)
 }
 
 /// Deletes the rules that accept packets with these bits. See [`close`].

@@ -6,6 +6,7 @@ use netlink::{Family, RequestError};
 use super::legacy::{has_chain, has_table, unlisted, warn_without_tools};
 use super::saved::Saved;
 use super::tools::{Tools, lock, retry};
+use crate::kind::NftablesRules;
 use crate::listing::{Edit, Listed};
 use crate::opening::{self, MARK, OpenedHook, Opening, TABLE};
 
@@ -13,8 +14,8 @@ use crate::opening::{self, MARK, OpenedHook, Opening, TABLE};
 ///
 /// # Errors
 /// The tool's error.
-pub(crate) fn open(openings: &[(Family, Opening)]) -> Result<()> {
-    for opened in opened(openings) {
+pub(crate) fn open(rules: &NftablesRules) -> Result<()> {
+    for opened in opened(&rules.openings) {
         let (family, tools, opening) = opened?;
         let Some(tools) = tools else {
             let consequence = format!("these may drop the containers' packets in {}", opening.hook());
@@ -22,7 +23,8 @@ pub(crate) fn open(openings: &[(Family, Opening)]) -> Result<()> {
             continue;
         };
         let _lock = lock()?;
-        let opened = retry(|| edit(&tools, |saved| Ok(opening::open(saved, family, opening)?.0)));
+        let opened =
+            retry(|| edit(&tools, |saved| opening::open_for(saved, family, opening, &rules.accepted)));
         opened
             .context(|| format!("let the containers' packets pass {} of iptables-legacy", opening.hook()))?;
     }

@@ -82,6 +82,7 @@ impl Rules for Forward {
             extend_layout(&mut rules.layout, family, bit);
             rules.openings.push((family, self.opening.clone()));
         }
+        rules.accepted.clone_from(&self.addresses);
         rules
     }
 

@@ -7,6 +7,7 @@ use super::connection::Connection;
 use super::decode::{content, is_for_udp, jump, port};
 use super::query;
 use super::retry::{Attempt, plain};
+use crate::kind::NftablesRules;
 use crate::listing::{Content, Edit, Listed, Listing, NewRule, RuleLocation};
 use crate::opening::{self, Opening, TABLE};
 use crate::ruleset::uapi::*;
@@ -62,11 +63,11 @@ fn expressions(rule: &NewRule) -> Expressions {
 
 /// Opens the tables for marked packets. The records, which tell other plugins that the tables must stay open, come
 /// first.
-pub(super) fn open(socket: &Connection, openings: &[(Family, Opening)]) -> Attempt {
+pub(super) fn open(socket: &Connection, rules: &NftablesRules) -> Attempt {
     let mut batch = Batch::new(Some(socket.generation().map_err(plain)?));
-    for (family, opening) in openings {
-        let (edit, _) = opening::open(&Tables(socket), *family, opening).map_err(plain)?;
-        batch.edit(&edit);
+    for (family, opening) in &rules.openings {
+        let edit = opening::open_for(&Tables(socket), *family, opening, &rules.accepted);
+        batch.edit(&edit.map_err(plain)?);
     }
     if batch.is_empty() { Ok(()) } else { batch.commit_on(socket, &[TABLE]) }
 }
