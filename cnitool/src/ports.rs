@@ -23,7 +23,7 @@ enum State {
     ToContainer,
     /// The rules are not as ADD left them.
     Missing,
-    /// A newer attachment has requested the same port, and receives the packets.
+    /// Another attachment has requested the same port, and receives the packets.
     Taken(String),
     /// The container has exited, or the plugin is not portmap.
     Unknown,
@@ -123,7 +123,7 @@ fn mappings(entry: &Entry) -> &[Value] {
     mappings.map(Vec::as_slice).unwrap_or_default()
 }
 
-/// The ports that newer attachments have taken. None: the container has exited, or the plugin is not portmap.
+/// The ports that other attachments have taken. None: the container has exited, or the plugin is not portmap.
 ///
 /// # Errors
 /// If the rules are not as ADD left them ([`is_difference`]), or cannot be read.

@@ -268,7 +268,8 @@ fn the_references_rules_for_a_bridge_do_not_stand_in_for_lost_isolation_of_our_c
     beyond_reference!("check-upgrade");
     for variant in ["nft", "legacy"] {
         let lab = Lab::new();
-        lab.host().sh("for f in /proc/sys/net/bridge/bridge-nf-call-ip*tables; do [ ! -e $f ] || echo 0 >$f; done");
+        lab.host()
+            .sh("for f in /proc/sys/net/bridge/bridge-nf-call-ip*tables; do [ ! -e $f ] || echo 0 >$f; done");
         let [a, b] = ["a", "b"].map(|id| lab.container(id));
         isolate_as_the_reference(&lab, variant);
         let mut bridge = dual_stack();

@@ -11,7 +11,7 @@ use crate::kind::{IptablesRules, Kind, NftablesRules, OwnedRules, Rules};
 use crate::nft::{BlockingChain, Nft, Prepared};
 use crate::owner::Owner;
 use crate::removal::Removal;
-use crate::ruleset::UdpPort;
+use crate::ruleset::{Table, UdpPort};
 use crate::{conntrack, iptables};
 
 /// The firewall of the calling thread's namespace, through one backend.
@@ -126,7 +126,9 @@ impl Firewall {
         undo.push(move || Removal::start().remove(&owned, &[kind]));
         let in_nftables = rules.nftables();
         match (&self.engine, rules.iptables()) {
-            (Engine::Iptables(iptables), Some(rules)) => iptables.install(owner, kind, rules)?,
+            (Engine::Iptables(iptables), Some(rules)) => {
+                iptables.install(owner, kind, rules, may_have_sibling(owner, kind))?;
+            }
             (engine, _) => {
                 let installed = engine.nft(|nft| nft.install(owner, kind, &in_nftables));
                 self.finish((owner, rules), &in_nftables, installed)?;
@@ -213,7 +215,7 @@ impl Firewall {
         self.backend() == Backend::Iptables && rules.iptables().is_some()
     }
 
-    /// Checks that an attachment's rules are as Ferrule or the reference installed them. If a newer attachment has one
+    /// Checks that an attachment's rules are as Ferrule or the reference installed them. If another attachment has one
     /// of its host ports, this is a warning.
     ///
     /// # Errors
@@ -221,14 +223,14 @@ impl Firewall {
     pub fn check(&self, owner: &Owner, rules: &dyn Rules) -> Result<()> {
         for port in self.taken(owner, rules)? {
             cni::warn(&format!(
-                "a newer attachment uses a host port of {owner}, which gets the port again when the newer one is \
+                "another attachment uses a host port of {owner}, which gets the port when the other one is \
                  deleted: {port}"
             ));
         }
         Ok(())
     }
 
-    /// Like [`Firewall::check`]. Returns the host ports that a newer attachment has, as `HOLDER has it now: RULE`.
+    /// Like [`Firewall::check`]. Returns the host ports that another attachment has, as `HOLDER has it now: RULE`.
     ///
     /// # Errors
     /// Code 999, with the missing rule.
@@ -423,7 +425,19 @@ fn fall_back(owner: &Owner, kind: Kind, rules: &dyn IptablesRules, lack: &Error)
     cni::warn(&format!(
         "the kernel cannot install the {kind} rules in nftables, so iptables is used: {lack}"
     ));
-    iptables.install(owner, kind, rules)
+    iptables.install(owner, kind, rules, may_have_sibling(owner, kind))
+}
+
+/// Whether the container may have host ports of another attachment in iptables.
+fn may_have_sibling(owner: &Owner, kind: Kind) -> bool {
+    let Some(properties) = kind.iptables().filter(|_| kind.properties.maps_host_ports) else { return false };
+    let Some(shared) = &properties.shared else { return false };
+    let nft = Nft::open().ok();
+    Family::ALL.into_iter().any(|family| {
+        let table = Table::of_iptables(family, properties.table);
+        nft.as_ref().is_some_and(|nft| nft.may_have_sibling(table, shared.entry, owner))
+            || iptables::legacy::may_have_sibling(family, properties.table, owner)
+    })
 }
 
 fn nftables() -> Result<Engine> {

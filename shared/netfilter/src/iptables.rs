@@ -38,16 +38,26 @@ impl Iptables {
         Ok(Self { _private: () })
     }
 
-    /// Installs an attachment's rules, replacing its existing ones.
+    /// Installs an attachment's rules, replacing its existing ones. `follows`: whether the container may have other
+    /// attachments with rules of the kind, which this one's rules must follow.
     ///
     /// # Errors
     /// The tool's error. The caller must undo the changes for the other family.
-    pub(crate) fn install(&self, owner: &Owner, kind: Kind, rules: &dyn IptablesRules) -> Result<()> {
+    pub(crate) fn install(
+        &self,
+        owner: &Owner,
+        kind: Kind,
+        rules: &dyn IptablesRules,
+        follows: bool,
+    ) -> Result<()> {
         let scripts = scripts(owner, kind, rules)?;
         let _lock = lock()?;
         for (tools, script) in scripts {
-            let outcome = match tools.restore(&script.addition()) {
-                Err(e) if !tool::is_hung(&e) => repair::replace(&tools, &[&script]),
+            let add = || {
+                if follows { repair::replace(&tools, &[&script]) } else { tools.restore(&script.addition()) }
+            };
+            let outcome = match add() {
+                Err(e) if !follows && !tool::is_hung(&e) => repair::replace(&tools, &[&script]),
                 other => other,
             };
             outcome.context(|| format!("install the iptables rules of {owner}"))?;
@@ -81,7 +91,7 @@ impl Iptables {
         Ok(())
     }
 
-    /// Checks that an attachment's rules are as they were installed. Returns host ports for which a newer attachment's
+    /// Checks that an attachment's rules are as they were installed. Returns host ports for which another attachment's
     /// rules come first.
     pub(crate) fn check(&self, owner: &Owner, kind: Kind, rules: &dyn IptablesRules) -> Result<Vec<String>> {
         let mut waiting = Vec::new();

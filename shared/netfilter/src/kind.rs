@@ -153,7 +153,7 @@ pub(crate) struct IptablesProperties {
     pub(crate) parents: &'static [&'static str],
     /// What attachments share, if anything.
     pub(crate) shared: Option<Shared>,
-    /// Lists the rules of an attachment that wait until a newer attachment is deleted, from the output of iptables-save
+    /// Lists the rules of an attachment that wait until another attachment is deleted, from the output of iptables-save
     /// and the name of the attachment's chain. None: no rules of this kind wait.
     pub(crate) waiting: Option<fn(&str, &str) -> Vec<String>>,
 }

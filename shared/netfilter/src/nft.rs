@@ -39,7 +39,7 @@ use system::{boot, close_later};
 
 use crate::kind::{Kind, NftablesRules, ReferenceRules};
 use crate::listing::Listing as _;
-use crate::owner::Owner;
+use crate::owner::{Owner, are_of_one_container};
 use crate::plan::chains;
 use crate::reference::names::is_any_chain;
 use crate::ruleset::{Element, RECORDS_MAX, Set, Table};
@@ -234,6 +234,13 @@ impl Nft {
             }
         }
         Ok(false)
+    }
+
+    /// Whether a chain of iptables-nft may have a rule of another attachment of the owner's container.
+    pub(crate) fn may_have_sibling(&self, table: Table, chain: &str, owner: &Owner) -> bool {
+        let label = owner.label();
+        let rules = query::rules(&self.socket, table, chain);
+        rules.map_or(true, |rules| rules.iter().any(|rule| are_of_one_container(&rule.comment, &label)))
     }
 
     /// Whether a table has a chain. True if the kernel does not report it.

@@ -57,9 +57,14 @@ impl Owner {
         format!(
             "{}{}/{}",
             network_prefix(&self.network),
-            shown(&self.container, CONTAINER_MAX),
+            self.container_label(),
             shown(&self.ifname, IFNAME_MAX)
         )
+    }
+
+    /// The container in the label.
+    pub(crate) fn container_label(&self) -> String {
+        shown(&self.container, CONTAINER_MAX)
     }
 
     /// A name of 15 letters and digits for the owner and a purpose.
@@ -83,6 +88,13 @@ pub fn network_prefix(network: &str) -> String {
 /// networks have different texts.
 pub(crate) fn network_of(label: &str) -> Option<&str> {
     label.split('/').next()
+}
+
+/// Whether two labels are of one container. Its other attachment keeps a host port that a later one also maps: that one's
+/// network may be internal, without a way back to clients.
+pub(crate) fn are_of_one_container(one: &str, other: &str) -> bool {
+    let container = |label: &str| label.split('/').nth(1).map(str::to_owned);
+    one != other && container(one).is_some() && container(one) == container(other)
 }
 
 /// Whether GC of a network removes something with this label.
@@ -144,6 +156,17 @@ pub(crate) mod tests {
         let other = owner(&"n".repeat(255), &format!("{}d", "c".repeat(254)), "a\"b;c{}$'`é");
         assert_ne!(long.label(), other.label());
         assert!(long.label().starts_with(&network_prefix(&"n".repeat(255))));
+    }
+
+    #[test]
+    fn attachments_of_one_container_are_recognized_by_their_labels() {
+        let long = "c".repeat(255);
+        let label = |network: &str, container: &str, ifname: &str| owner(network, container, ifname).label();
+        assert!(are_of_one_container(&label("a", "c1", "eth0"), &label("b", "c1", "eth1")));
+        assert!(are_of_one_container(&label("a", &long, "eth0"), &label("b", &long, "eth0")));
+        assert!(!are_of_one_container(&label("a", "c1", "eth0"), &label("a", "c1", "eth0")));
+        assert!(!are_of_one_container(&label("a", "c1", "eth0"), &label("a", "c2", "eth0")));
+        assert!(!are_of_one_container("", "shared"));
     }
 
     #[test]

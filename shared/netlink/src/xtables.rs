@@ -47,6 +47,20 @@ const TRIES: u32 = 16;
 /// # Errors
 /// If the kernel refuses, for example without CAP_NET_ADMIN.
 pub fn user_chains(family: Family, table: &str) -> Result<Vec<String>, RequestError> {
+    let malformed = || RequestError::own(ErrorKind::InvalidData, "the kernel's table is malformed");
+    chains_in(&entries(family, table)?, family).ok_or_else(malformed)
+}
+
+/// Whether a text is in a table of this namespace, for example in a comment. See [`user_chains`].
+///
+/// # Errors
+/// If the kernel refuses, for example without CAP_NET_ADMIN.
+pub fn contains(family: Family, table: &str, text: &[u8]) -> Result<bool, RequestError> {
+    Ok(entries(family, table)?.windows(text.len().max(1)).any(|bytes| bytes == text))
+}
+
+/// The entries of a table.
+fn entries(family: Family, table: &str) -> Result<Vec<u8>, RequestError> {
     let (domain, level) =
         family.choose((AddressFamily::Inet, libc::SOL_IP), (AddressFamily::Inet6, libc::SOL_IPV6));
     let socket = socket(domain, SockType::Datagram, SockFlag::SOCK_CLOEXEC, None)?;
@@ -62,11 +76,7 @@ pub fn user_chains(family: Family, table: &str) -> Result<Vec<String>, RequestEr
             // The size has changed.
             Err(Errno::EAGAIN) => {}
             Err(errno) => return Err(errno.into()),
-            Ok(()) => {
-                let malformed =
-                    || RequestError::own(ErrorKind::InvalidData, "the kernel's table is malformed");
-                return chains_in(&entries[ENTRIES..], family).ok_or_else(malformed);
-            }
+            Ok(()) => return Ok(entries.split_off(ENTRIES)),
         }
     }
     Err(RequestError::own(ErrorKind::WouldBlock, "the table kept changing while it was read"))

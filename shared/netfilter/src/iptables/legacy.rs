@@ -70,6 +70,13 @@ pub(super) fn has_chain(family: Family, (table, chain): TableChain) -> Result<bo
     has_chains(family, table, |found| found == chain)
 }
 
+/// Whether a table of this namespace may have rules of another attachment of a container. Starts no program.
+pub(crate) fn may_have_sibling(family: Family, table: &str, owner: &Owner) -> bool {
+    let container = owner.container_label();
+    has_table(family, table).unwrap_or(true)
+        && xtables::contains(family, table, format!("/{container}/").as_bytes()).unwrap_or(true)
+}
+
 /// Whether a table of this namespace may have the rules. Starts no program.
 fn may_have_rules(family: Family, Query { selector, kind, addresses }: Query<'_>) -> Result<bool> {
     let accepts =

@@ -73,3 +73,8 @@ pub(super) fn in_table<'a>(lines: &'a [Line], table: &str) -> impl Iterator<Item
 pub(super) fn put(text: &mut String, verb: &str, line: &Line) {
     let _ = writeln!(text, "{verb} {} {}", line.chain, line.words);
 }
+
+/// Inserts a rule at a position of its chain, from 1.
+pub(super) fn put_at(text: &mut String, position: usize, line: &Line) {
+    let _ = writeln!(text, "-I {} {position} {}", line.chain, line.words);
+}

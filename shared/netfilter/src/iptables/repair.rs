@@ -7,12 +7,13 @@ use cni::{Result, ResultExt};
 use netlink::Family;
 
 use super::canonical::form;
-use super::render::{OWN_CHANGE, in_table, put};
+use super::render::{OWN_CHANGE, in_table, put, put_at};
 use super::saved::{self, Saved};
 use super::tools::{Tools, lock, retry};
 use super::{script, tool};
 use crate::kind::OwnedRules;
 use crate::opening;
+use crate::owner::are_of_one_container;
 use crate::script::{Line, Script, comment};
 
 /// Prefix of Ferrule's own chains.
@@ -157,16 +158,23 @@ pub(super) fn replacement(scripts: &[&Script], saved: &Saved<'_>) -> String {
     let others: BTreeSet<&str> = scripts.iter().flat_map(|script| script.tables()).collect();
     for table in own.iter().chain(others.difference(&own)) {
         let (mut lines, mut chains, mut shared) = (String::new(), BTreeSet::new(), BTreeSet::new());
+        let mut jumps = Jumps::default();
+        for script in scripts.iter().filter(|script| script.table == *table) {
+            put_chains(&mut lines, script, saved, &mut chains);
+        }
         for script in scripts {
-            if script.table == *table {
-                put_chains(&mut lines, script, saved, &mut chains);
-            }
             for line in in_table(&script.shared, table) {
                 if shared.insert((&line.chain, &line.words)) {
                     put_shared(&mut lines, line, saved);
                 }
             }
-            in_table(&script.lines, table).for_each(|line| put(&mut lines, line.verb(), line));
+            for line in in_table(&script.lines, table) {
+                let position = line.first.then(|| jumps.insert(line, scripts, saved));
+                match position.filter(|position| *position > 1) {
+                    Some(position) => put_at(&mut lines, position, line),
+                    None => put(&mut lines, line.verb(), line),
+                }
+            }
         }
         if !lines.is_empty() {
             let mark = if looks_like_loss(&lines, table, saved) { OWN_CHANGE } else { "" };
@@ -174,6 +182,25 @@ pub(super) fn replacement(scripts: &[&Script], saved: &Saved<'_>) -> String {
         }
     }
     text
+}
+
+/// The comments of the rules of chains in which the newest attachment's jump is the first, while jumps are inserted.
+#[derive(Default)]
+struct Jumps(BTreeMap<String, Vec<String>>);
+
+impl Jumps {
+    /// The position of an inserted jump, from 1: behind those of the container's other attachments, which keep their host
+    /// ports. The jumps of all `scripts` were deleted.
+    fn insert(&mut self, line: &Line, scripts: &[&Script], saved: &Saved<'_>) -> usize {
+        let is_kept = |rule: &&str| !scripts.iter().any(|script| script.chain == saved::target(rule));
+        let listed = || saved.rules_of(line.table, &line.chain).filter(is_kept).map(saved::comment).collect();
+        let labels = self.0.entry(line.chain.clone()).or_insert_with(listed);
+        let label = saved::comment(&line.words);
+        let sibling = labels.iter().rposition(|other| are_of_one_container(other, &label));
+        let position = sibling.map_or(0, |sibling| sibling + 1);
+        labels.insert(position, label);
+        position + 1
+    }
 }
 
 /// Whether the events of a transaction look as if another program had removed rules: see [`crate::RulesetMonitor`]. Marking a

@@ -122,6 +122,14 @@ impl Batch {
         self.push(format!("add a rule to chain {}", rule.chain), new);
     }
 
+    /// Adds a rule directly after another one of the same chain.
+    pub(super) fn add_rule_after(&mut self, table: Table, previous: u64, rule: &Rule) {
+        let previous = Some((NFTA_RULE_POSITION, previous));
+        let flags = NLM_F_CREATE | NLM_F_APPEND;
+        let new = new_rule(table, flags, rule.chain, previous, &rule.comment, &rule.expressions);
+        self.push(format!("add a rule to chain {}", rule.chain), new);
+    }
+
     /// Replaces a rule of the same chain.
     pub(super) fn replace_rule(&mut self, table: Table, handle: u64, rule: &Rule) {
         let replaced = Some((NFTA_RULE_HANDLE, handle));
@@ -217,7 +225,7 @@ impl Batch {
     }
 }
 
-/// A message with a rule. `other` is the attribute that names another rule by its handle: the next or the replaced one.
+/// A message with a rule. `other` is the attribute that names another rule by its handle: a neighbour or the replaced one.
 fn new_rule(
     table: Table,
     flags: u16,

@@ -19,7 +19,7 @@ use crate::ruleset::{Element, Layout, Record};
 const REMEDY: &str = "something has removed or changed them; `cnitool repair --all` installs them again";
 
 impl Nft {
-    /// Checks that an attachment's rules are as they were installed. Returns the host ports that a newer attachment
+    /// Checks that an attachment's rules are as they were installed. Returns the host ports that another attachment
     /// has. Ports with conditions are not among them: a newer rule matches only some packets, and the kernel does not
     /// report which.
     ///
@@ -124,7 +124,7 @@ impl Nft {
     }
 }
 
-/// The newer attachment that has an element for which this one waits. None: this one has it. An error: the difference.
+/// The attachment that has an element for which this one waits. None: this one has it. An error: the difference.
 fn holder(
     view: &View<'_>,
     element: &Element,

@@ -132,7 +132,11 @@ impl WaitingAttachments {
 pub(super) struct RequestedElements(BTreeMap<String, BTreeMap<Key, Element>>);
 
 /// A set and a key in it.
-type Key = (Cow<'static, str>, Vec<u8>);
+pub(super) type Key = (Cow<'static, str>, Vec<u8>);
+
+pub(super) fn key(element: &Element) -> Key {
+    (element.set.name.clone(), element.key.clone())
+}
 
 impl RequestedElements {
     /// The element that an attachment requests in place of another one.
@@ -142,7 +146,6 @@ impl RequestedElements {
         claim: &RecordKey,
         element: &Element,
     ) -> Result<Option<Element>, RequestError> {
-        let key = |element: &Element| (element.set.name.clone(), element.key.clone());
         if !self.0.contains_key(&claim.digest) {
             let found = Installed::read(view, claim.clone())?;
             let all = unique(&found.records).into_iter().map(|element| (key(&element), element));

@@ -8,7 +8,7 @@ use netlink::{RequestError, Socket};
 use nix::errno::Errno;
 
 use super::batch::Batch;
-use super::claims::WaitingAttachments;
+use super::claims::{Key, WaitingAttachments, key};
 use super::connection::Connection;
 use super::content::{Renamed, is_same};
 use super::deletion::delete_elements;
@@ -19,7 +19,7 @@ use super::retry::{Attempt, plain};
 use super::view::View;
 use super::{probe, query};
 use crate::kind::{Kind, NftablesRules};
-use crate::owner::{self, Owner};
+use crate::owner::{self, Owner, are_of_one_container};
 use crate::ruleset::{Chain, Element, Expressions, Layout, Record, Rule, Set, Table};
 
 /// The installation of an attachment's rules, which may need several attempts.
@@ -38,9 +38,14 @@ pub(super) struct Installation<'a> {
     generation: Cell<Option<u32>>,
     /// What the last attempt took over from other attachments: each record, with the label of the earlier holder.
     taken: RefCell<BTreeSet<(String, String)>>,
-    /// Comments of rules between the shared ones, when the last attempt read them.
-    others: RefCell<BTreeSet<String>>,
+    /// Host ports that another attachment of the container keeps, according to the last attempt: sets and keys.
+    waits_for: RefCell<BTreeSet<Key>>,
+    /// Other rules between the shared ones, when the last attempt read them.
+    others: RefCell<Vec<OtherRule>>,
 }
+
+/// The comment and the handle of a rule of an attachment or of another program.
+type OtherRule = (String, u64);
 
 impl<'a> Installation<'a> {
     pub(super) fn new(
@@ -59,6 +64,7 @@ impl<'a> Installation<'a> {
             lacks_object: Cell::new(false),
             generation: Cell::new(None),
             taken: RefCell::default(),
+            waits_for: RefCell::default(),
             others: RefCell::default(),
         }
     }
@@ -147,7 +153,8 @@ impl<'a> Installation<'a> {
             return Ok(());
         }
         let view = View::new(self.socket, kind, 1);
-        for older in others.iter().filter(|label| *label != own).filter_map(|label| Owner::of_label(label)) {
+        let labels: BTreeSet<&str> = others.iter().map(|(label, _)| label.as_str()).collect();
+        for older in labels.into_iter().filter(|label| label != own).filter_map(Owner::of_label) {
             let older = Installed::read(&view, RecordKey::of(&older, kind))?;
             let preceding = || older.records.iter().filter(|r| r.chain.is_some()).filter_map(|r| r.redirects);
             let is_hidden = |record: &&Record| {
@@ -179,10 +186,18 @@ impl<'a> Installation<'a> {
             batch.add_element(table, &Element::record(digest, index), &record.text);
         }
         for element in unique(&self.rules.records) {
-            batch.add_element(table, &element, label);
+            if !self.waits_for.borrow().contains(&key(&element)) {
+                batch.add_element(table, &element, label);
+            }
         }
+        let others = self.others.borrow();
+        let sibling = others.iter().rev().find(|(other, _)| are_of_one_container(other, label));
         for rule in &self.rules.rules {
-            batch.add_rule(table, &Rule { comment: label.clone(), ..rule.clone() });
+            let rule = Rule { comment: label.clone(), ..rule.clone() };
+            match sibling {
+                Some((_, handle)) => batch.add_rule_after(table, *handle, &rule),
+                None => batch.add_rule(table, &rule),
+            }
         }
     }
 
@@ -191,7 +206,7 @@ impl<'a> Installation<'a> {
     ///
     /// For each element of this attachment: deletes it if it exists. If another attachment has it, that one is recorded
     /// for the warning and appended to the port's queue. This attachment is removed from the queue, because it has the
-    /// port now.
+    /// port now. If the other attachment is of the same container, it keeps a host port, and this one waits.
     fn delete_conflicting(&self, batch: &mut Batch) -> Result<(), RequestError> {
         let (kind, label) = (self.kind, &self.record_key.label);
         let (view, table) = (View::new(self.socket, kind, 1), kind.table());
@@ -205,38 +220,37 @@ impl<'a> Installation<'a> {
         // Read once, because one attachment may have thousands of ports.
         let mut claims = BTreeMap::new();
         self.taken.borrow_mut().clear();
+        self.waits_for.borrow_mut().clear();
         for element in expected.iter().filter(|element| !element.set.is_shared) {
             let Some(holder) = view.comment_of(element)? else { continue };
-            batch.delete_element(table, element);
-            if holder != *label {
-                let contains_element = |record: &&Record| {
-                    record
-                        .elements
-                        .iter()
-                        .any(|own| own.key == element.key && own.set.name == element.set.name)
-                };
-                let record = self.rules.records.iter().find(contains_element);
-                // A host port is taken over, not the address that it leads to.
-                let is_host_port = record.is_some_and(|record| record.redirects.is_some());
-                if is_host_port || !kind.properties.maps_host_ports {
-                    let record = record.map(Record::to_string).unwrap_or_default();
-                    self.taken.borrow_mut().insert((record, holder.clone()));
-                }
-            }
             let mut queue = WaitingAttachments::read(&view, element)?;
             queue.remove(label);
-            if holder != *label && element.set.is_claimed {
-                if !claims.contains_key(&holder) {
-                    let record_keys = RecordKey::find(self.socket, kind, |label| label == holder)?;
-                    claims.insert(holder.clone(), record_keys.into_iter().next());
-                }
-                if let Some(claim) = claims.get(&holder).cloned().flatten() {
-                    queue.push_newest(claim);
-                }
+            if holder != *label && element.set.is_claimed && !claims.contains_key(&holder) {
+                let record_keys = RecordKey::find(self.socket, kind, |label| label == holder)?;
+                claims.insert(holder.clone(), record_keys.into_iter().next());
+            }
+            let claim = claims.get(&holder).cloned().flatten();
+            let record = self.record_of(element).filter(|_| holder != *label);
+            let is_host_port = record.is_some_and(|record| record.redirects.is_some());
+            if is_host_port && claim.is_some() && are_of_one_container(&holder, label) {
+                queue.push_newest(self.record_key.clone());
+                self.waits_for.borrow_mut().insert(key(element));
+            } else {
+                batch.delete_element(table, element);
+                claim.into_iter().for_each(|claim| queue.push_newest(claim));
+                // A host port is taken over, not the address that it leads to.
+                let taken = record.filter(|_| is_host_port || !kind.properties.maps_host_ports);
+                self.taken.borrow_mut().extend(taken.map(|record| (record.to_string(), holder)));
             }
             queue.write(&view, batch);
         }
         Ok(())
+    }
+
+    /// This attachment's record that contains an element.
+    fn record_of(&self, element: &Element) -> Option<&Record> {
+        let is_it = |own: &Element| own.key == element.key && own.set.name == element.set.name;
+        self.rules.records.iter().find(|record| record.elements.iter().any(is_it))
     }
 }
 
@@ -255,8 +269,8 @@ pub(super) struct LayoutDiff {
     misplaced: Vec<(u64, Rule)>,
     /// Rules of an older version.
     outdated: Vec<(u64, Rule)>,
-    /// Comments of other rules in ordered chains: the labels of attachments with own rules.
-    others: BTreeSet<String>,
+    /// Other rules in ordered chains, in their order: those of attachments with own rules.
+    others: Vec<OtherRule>,
     /// For a missing or misplaced rule, by its chain and comment: the handle of the existing rule that must follow it.
     next: BTreeMap<(&'static str, String), u64>,
 }
@@ -276,7 +290,8 @@ impl LayoutDiff {
             let expected = || layout.rules.iter().filter(|rule| rule.chain == chain.name);
             if chain.is_ordered {
                 let is_other = |rule: &&RawRule| !expected().any(|shared| shared.comment == rule.comment);
-                this.others.extend(found.iter().filter(is_other).map(|rule| rule.comment.clone()));
+                this.others
+                    .extend(found.iter().filter(is_other).map(|rule| (rule.comment.clone(), rule.handle)));
                 this.compare_order(expected(), found);
             } else {
                 this.find_late(expected, found);
