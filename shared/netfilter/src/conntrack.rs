@@ -1,40 +1,40 @@
-//! Connection tracking: flushes UDP flows whose destination has changed.
+//! Connection tracking: flushes UDP and SCTP flows whose destination has changed.
 //!
-//! While a client sends, the kernel keeps the entry of its UDP flow forever. After the container was replaced, the
-//! entry would lead nowhere.
+//! While a client sends from one port, the kernel keeps the entry of its flow forever. A UDP client may never change its
+//! port, and an SCTP peer has a fixed one. After the container was replaced, the entry would lead nowhere, or to
+//! another container with the same address.
 
 mod pattern;
 
+use std::cell::RefCell;
 use std::collections::{BTreeMap, BTreeSet};
-use std::net::{IpAddr, SocketAddr};
+use std::net::IpAddr;
 
 use netlink::wire::Attributes;
 use netlink::{Family, Netlink, RequestError, Socket};
 use nix::errno::Errno;
 
-use crate::ruleset::UdpPort;
+use crate::ruleset::TrackedPort;
+use crate::ruleset::uapi::TRACKED_PROTOCOLS;
 use pattern::{Flow, HEADER, IPCTNL_MSG_CT_DELETE, IPCTNL_MSG_CT_GET, Pattern, identity, message};
-
-/// The scope of link-local addresses.
-const RT_SCOPE_LINK: u8 = 253;
 
 /// Maximum number of times that the kernel walks its table of connections. One walk takes 0.2 ms.
 const WALKS_MAX: usize = 16;
 
-/// UDP flows, according to removed rules.
+/// Flows, according to removed rules.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Targets {
     /// The flows that the rules lead to containers.
-    pub(crate) flows: BTreeSet<UdpTarget>,
+    pub(crate) flows: BTreeSet<FlowTarget>,
     /// Whether rules of the reference were removed that contain no addresses.
     pub(crate) has_rules_without_addresses: bool,
 }
 
-/// The UDP flows through a host port to a container.
+/// The flows through a host port to a container.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(crate) struct UdpTarget {
-    /// The host port. None: any.
-    pub(crate) port: Option<u16>,
+pub(crate) struct FlowTarget {
+    /// The number of the protocol, and the host port. None: any.
+    pub(crate) port: Option<(u8, u16)>,
     /// The container's address. After the container has exited, another one may have it.
     pub(crate) to: IpAddr,
 }
@@ -45,71 +45,114 @@ impl Targets {
     }
 }
 
-impl From<UdpPort> for UdpTarget {
-    fn from(UdpPort { port, to, .. }: UdpPort) -> Self {
-        Self { port: Some(port), to: to.ip() }
+impl From<TrackedPort> for FlowTarget {
+    fn from(TrackedPort { protocol, port, to, .. }: TrackedPort) -> Self {
+        Self { port: Some((protocol, port)), to: to.ip() }
     }
 }
 
-/// Flushes the UDP flows to targets.
+/// Flushes the flows to targets.
 pub(crate) type Flush<'a> = &'a dyn Fn(&Targets);
 
-/// Flushes the UDP flows to newly mapped ports of this host: they may lead to an older container, or to the host
-/// itself. Flows that are forwarded to the same port of other hosts are kept.
-pub(crate) fn flush_mapped(socket: &Socket, ports: &[UdpPort]) -> Result<(), RequestError> {
-    flush_all(socket, mapped(ports).into_keys().map(to_host).collect())
+/// Flushes the flows to newly mapped ports of this host: they may lead to an older container, or to the host itself.
+/// Flows that are forwarded to the same port of other hosts are kept.
+pub(crate) fn flush_mapped(socket: &Socket, ports: &[TrackedPort]) -> Result<(), RequestError> {
+    Mapped::new(ports).flush(socket, |_, _| true)
 }
 
 /// Like [`flush_mapped`], but keeps the flows that already lead to the mapped port of the container. If several
-/// attachments map a host port, the last one has it. Takes longer, because the kernel has to list the flows.
-pub(crate) fn flush_misdirected(socket: &Socket, ports: &[UdpPort]) -> Result<(), RequestError> {
-    let misdirected = |(host, to)| Pattern { except: Some(to), ..to_host(host) };
-    flush_all(socket, mapped(ports).into_iter().map(misdirected).collect())
+/// attachments map a host port, the last one has it.
+pub(crate) fn flush_misdirected(socket: &Socket, ports: &[TrackedPort]) -> Result<(), RequestError> {
+    Mapped::new(ports).flush(socket, |flow, port| flow.answers_from != port.to)
 }
 
-/// The mapped addresses and ports of this host, each with its destination. A mapping of one address takes precedence.
-fn mapped(ports: &[UdpPort]) -> BTreeMap<SocketAddr, SocketAddr> {
-    let (mut own, mut mapped) = (None, BTreeMap::new());
-    for &UdpPort { port, to, .. } in ports.iter().filter(|port| port.host_ip.is_none()) {
-        let own = own.get_or_insert_with(own_addresses).iter();
-        let of_family = own.filter(|ip| ip.is_ipv4() == to.is_ipv4());
-        mapped.extend(of_family.map(|ip| (SocketAddr::new(*ip, port), to)));
+/// Mapped ports of this host. Each flow is looked up in them, because a host may have thousands of addresses.
+struct Mapped<'a> {
+    /// By protocol and port.
+    ports: BTreeMap<(u8, u16), Vec<&'a TrackedPort>>,
+    netlink: Option<Netlink>,
+    /// Whether packets to an address are for this host, as far as it is known.
+    is_local: RefCell<BTreeMap<IpAddr, bool>>,
+}
+
+impl<'a> Mapped<'a> {
+    fn new(all: &'a [TrackedPort]) -> Self {
+        let mut ports: BTreeMap<_, Vec<_>> = BTreeMap::new();
+        all.iter().for_each(|port| ports.entry((port.protocol, port.port)).or_default().push(port));
+        let netlink = Netlink::open().ok();
+        let own = netlink.as_ref().and_then(|netlink| netlink.addresses(None).ok()).unwrap_or_default();
+        let is_local = own.iter().map(|address| (address.net.ip(), true)).collect();
+        Self { ports, netlink, is_local: RefCell::new(is_local) }
     }
-    let of_one = |one: &UdpPort| Some((SocketAddr::new(one.host_ip?, one.port), one.to));
-    mapped.extend(ports.iter().filter_map(of_one));
-    mapped
+
+    /// Deletes the flows to these ports that `is_meant` selects, with one listing for each protocol and family.
+    fn flush(
+        &self,
+        socket: &Socket,
+        is_meant: impl Fn(&Flow, &TrackedPort) -> bool,
+    ) -> Result<(), RequestError> {
+        let mut flushed = Ok(());
+        for pattern in all_patterns() {
+            let of_pattern = self.ports.iter().filter(|((protocol, _), _)| *protocol == pattern.protocol);
+            let of_pattern =
+                of_pattern.filter(|(_, ports)| ports.iter().any(|port| pattern.is_of(port.to.ip())));
+            let numbers: Vec<u16> = of_pattern.map(|((_, number), _)| *number).collect();
+            let filter = match numbers[..] {
+                [] => continue,
+                [number] => Pattern { port: Some(number), ..pattern },
+                _ => pattern,
+            };
+            let is_meant = |flow: &Flow| self.mapping(flow).is_some_and(|port| is_meant(flow, port));
+            flushed = flushed.and(delete_listed(socket, &filter, is_meant));
+        }
+        flushed
+    }
+
+    /// The mapping of a flow's first packet. A mapping of one address takes precedence.
+    fn mapping(&self, flow: &Flow) -> Option<&TrackedPort> {
+        let ports = self.ports.get(&(flow.protocol, flow.to.port()))?;
+        let last = |host_ip| {
+            let is_it =
+                |port: &&&TrackedPort| port.host_ip == host_ip && port.to.is_ipv4() == flow.to.is_ipv4();
+            ports.iter().rev().find(is_it).copied()
+        };
+        last(Some(flow.to.ip())).or_else(|| last(None).filter(|_| self.is_local(flow.to.ip())))
+    }
+
+    /// Whether an address is this host's: one of an interface, or local by a route, as those of a load balancer.
+    fn is_local(&self, ip: IpAddr) -> bool {
+        let look_up = || self.netlink.as_ref().is_some_and(|nl| nl.is_local(ip).unwrap_or(false));
+        *self.is_local.borrow_mut().entry(ip).or_insert_with(look_up)
+    }
 }
 
-/// The flows to a port of this host.
-fn to_host(host: SocketAddr) -> Pattern {
-    Pattern { to: Some(host.ip()), port: Some(host.port()), ..Pattern::all(Family::from(host.ip())) }
+/// A pattern for each family and protocol.
+fn all_patterns() -> impl Iterator<Item = Pattern> {
+    let of_family =
+        |family| TRACKED_PROTOCOLS.into_iter().map(move |protocol| Pattern::all(family, protocol));
+    Family::ALL.into_iter().flat_map(of_family)
 }
 
-/// Flushes the UDP flows to containers.
+/// Flushes the flows to containers.
 pub(crate) fn flush_containers(
     socket: &Socket,
-    flows: impl IntoIterator<Item = UdpTarget>,
+    flows: impl IntoIterator<Item = FlowTarget>,
 ) -> Result<(), RequestError> {
-    let answering =
-        |UdpTarget { port, to }| Pattern { port, answers_from: Some(to), ..Pattern::all(Family::from(to)) };
-    flush_all(socket, flows.into_iter().map(answering).collect())
-}
-
-/// This host's addresses with global scope, and its loopback addresses.
-fn own_addresses() -> Vec<IpAddr> {
-    let addresses = Netlink::open().and_then(|netlink| netlink.addresses(None)).unwrap_or_default();
-    addresses
-        .iter()
-        .filter(|address| address.scope != RT_SCOPE_LINK)
-        .map(|address| address.net.ip())
-        .collect()
+    let answering = |FlowTarget { port, to }: FlowTarget| {
+        let of_target = all_patterns().filter(move |pattern| {
+            pattern.is_of(to) && port.is_none_or(|(protocol, _)| protocol == pattern.protocol)
+        });
+        let port = port.map(|(_, number)| number);
+        of_target.map(move |pattern| Pattern { port, answers_from: Some(to), ..pattern })
+    };
+    flush_all(socket, flows.into_iter().flat_map(answering).collect())
 }
 
 /// The kernel's filter cannot match an IPv6 address: it matches all others instead (at least up to Linux 6.18;
 /// `ctnetlink_filter_match_tuple` in nf_conntrack_netlink.c).
 fn flush_all(socket: &Socket, patterns: Vec<Pattern>) -> Result<(), RequestError> {
     let (v4, mut listed): (Vec<Pattern>, Vec<Pattern>) =
-        patterns.into_iter().partition(|pattern| pattern.family == Family::V4 && pattern.except.is_none());
+        patterns.into_iter().partition(|pattern| pattern.family == Family::V4);
     if v4.len() > WALKS_MAX {
         listed.extend(v4);
     } else {
@@ -132,35 +175,49 @@ fn flush(socket: &Socket, pattern: &Pattern) -> Result<(), RequestError> {
     }
 }
 
-/// Continues after a failure: the other flows need not wait for a repetition.
+/// One walk for all patterns of a protocol and family. Otherwise each would need one.
 fn flush_one_by_one(socket: &Socket, patterns: &[Pattern]) -> Result<(), RequestError> {
     let mut flushed = Ok(());
-    for family in Family::ALL {
-        let of_family: Vec<&Pattern> = patterns.iter().filter(|pattern| pattern.family == family).collect();
-        let mut get = message(IPCTNL_MSG_CT_GET, family);
-        match &of_family[..] {
+    for all in all_patterns() {
+        let is_of = |pattern: &&Pattern| (pattern.family, pattern.protocol) == (all.family, all.protocol);
+        let of_kind: Vec<&Pattern> = patterns.iter().filter(is_of).collect();
+        let filter = match of_kind[..] {
             [] => continue,
-            [pattern] => pattern.write(&mut get),
-            // One walk for all patterns. Otherwise each would need one.
-            _ => Pattern::all(family).write(&mut get),
-        }
-        let found = socket.dump(get, |_, payload| {
-            let connection = Attributes::after(HEADER, payload);
-            let flow = Flow::read(connection)?;
-            of_family.iter().any(|pattern| pattern.fits(&flow)).then(|| identity(connection))
-        });
-        let found = match found {
-            // The kernel has no connection tracking.
-            Err(refusal) if refusal.errno() == Some(Errno::EINVAL) => return Ok(()),
-            other => other?,
+            [pattern] => *pattern,
+            _ => all,
         };
-        for identity in found {
-            let mut delete = message(IPCTNL_MSG_CT_DELETE, family);
-            identity.iter().for_each(|(kind, value)| delete.put(*kind, value));
-            match socket.request(delete, |_, _| {}) {
-                Err(refusal) if refusal.errno() != Some(Errno::ENOENT) => flushed = flushed.and(Err(refusal)),
-                _ => {}
-            }
+        let is_meant = |flow: &Flow| of_kind.iter().any(|pattern| pattern.fits(flow));
+        flushed = flushed.and(delete_listed(socket, &filter, is_meant));
+    }
+    flushed
+}
+
+/// Lists flows, and deletes those that `is_meant` selects. Continues after a failure: the other flows need not wait for
+/// a repetition.
+fn delete_listed(
+    socket: &Socket,
+    filter: &Pattern,
+    is_meant: impl Fn(&Flow) -> bool,
+) -> Result<(), RequestError> {
+    let mut get = message(IPCTNL_MSG_CT_GET, filter.family);
+    filter.write(&mut get);
+    let found = socket.dump(get, |_, payload| {
+        let connection = Attributes::after(HEADER, payload);
+        let flow = Flow::read(connection)?;
+        is_meant(&flow).then(|| identity(connection))
+    });
+    let found = match found {
+        // The kernel has no connection tracking.
+        Err(refusal) if refusal.errno() == Some(Errno::EINVAL) => return Ok(()),
+        other => other?,
+    };
+    let mut flushed = Ok(());
+    for identity in found {
+        let mut delete = message(IPCTNL_MSG_CT_DELETE, filter.family);
+        identity.iter().for_each(|(kind, value)| delete.put(*kind, value));
+        match socket.request(delete, |_, _| {}) {
+            Err(refusal) if refusal.errno() != Some(Errno::ENOENT) => flushed = flushed.and(Err(refusal)),
+            _ => {}
         }
     }
     flushed
@@ -175,6 +232,7 @@ mod tests {
 
     use super::pattern::{CTA_IP_V6_DST, CTA_TUPLE_IP, CTA_TUPLE_ORIG};
     use super::*;
+    use crate::ruleset::uapi::UDP;
 
     /// In a new namespace: the tests never touch the host's. Addresses outside of loopback are other hosts'.
     fn tracked_flows(to: &[&str]) -> Socket {
@@ -184,6 +242,7 @@ mod tests {
         };
         run(&["ip", "link", "set", "lo", "up"]);
         run(&["ip", "route", "add", "local", "fd00::/64", "dev", "lo"]);
+        run(&["ip", "route", "add", "192.0.2.1", "dev", "lo"]);
         let rules = "table inet t { chain c { type filter hook output priority 0; ct state new counter; }; }";
         run(&["nft", rules]);
         // Long enough on a busy machine.
@@ -219,34 +278,50 @@ mod tests {
         flush_containers(&socket, [target(None, "fd00::2"), target(Some(53), "fd00::3")]).unwrap();
         flush_containers(&socket, [target(None, "fd00::4")]).unwrap();
         assert_eq!(left_to(&socket), ips(&["::1", "fd00::1"]));
-        flush_mapped(&socket, &[UdpPort { to: "[::1]:7".parse().unwrap(), ..mapped(None) }]).unwrap();
+        flush_mapped(&socket, &[TrackedPort { to: "[::1]:7".parse().unwrap(), ..mapped(Some("::1")) }])
+            .unwrap();
         assert_eq!(left_to(&socket), ips(&["fd00::1"]));
     }
 
-    fn target(port: Option<u16>, to: &str) -> UdpTarget {
-        UdpTarget { port, to: to.parse().unwrap() }
+    fn target(port: Option<u16>, to: &str) -> FlowTarget {
+        FlowTarget { port: port.map(|port| (UDP, port)), to: to.parse().unwrap() }
     }
 
-    fn mapped(host_ip: Option<&str>) -> UdpPort {
+    fn mapped(host_ip: Option<&str>) -> TrackedPort {
         let host_ip = host_ip.map(|ip| ip.parse().unwrap());
-        UdpPort { host_ip, port: 53, to: "127.0.0.1:53".parse().unwrap() }
+        TrackedPort { protocol: UDP, host_ip, port: 53, to: "127.0.0.1:53".parse().unwrap() }
     }
 
     #[test]
     fn only_flows_to_the_mapped_port_of_this_host_are_flushed() {
-        let socket = tracked_flows(&["127.0.0.1:53", "127.0.0.1:54", "127.0.0.2:53"]);
+        let socket = tracked_flows(&["127.0.0.1:53", "127.0.0.1:54", "192.0.2.1:53"]);
         assert_eq!(left(&socket), 3);
         flush_mapped(&socket, &[mapped(None)]).unwrap();
-        assert_eq!(left(&socket), 2, "127.0.0.2 stands for somebody else: it is no address of the host");
-        flush_mapped(&socket, &[mapped(Some("127.0.0.2"))]).unwrap();
+        assert_eq!(left(&socket), 2, "192.0.2.1 is somebody else's");
+        flush_mapped(&socket, &[mapped(Some("192.0.2.1"))]).unwrap();
         assert_eq!(left(&socket), 1);
+    }
+
+    /// 127.0.0.2 is local by the route to 127.0.0.0/8, as a load balancer's address is by another route.
+    #[test]
+    fn flows_to_addresses_that_are_local_by_a_route_or_link_local_are_flushed() {
+        let socket =
+            tracked_flows(&["127.0.0.2:53", "127.0.0.3:53", "192.0.2.1:53", "[fd00::1]:53", "[fd00::1]:54"]);
+        flush_mapped(&socket, &[mapped(None), TrackedPort { port: 54, ..mapped(None) }]).unwrap();
+        assert_eq!((left(&socket), left_to(&socket).len()), (1, 2));
+        let v6 = TrackedPort { to: "[::1]:7".parse().unwrap(), ..mapped(None) };
+        flush_misdirected(&socket, &[v6]).unwrap();
+        assert_eq!(left_to(&socket).len(), 1);
     }
 
     #[test]
     fn an_older_kernels_connections_are_flushed_one_by_one() {
         let socket = tracked_flows(&["127.0.0.1:53", "127.0.0.1:54", "127.0.0.2:53"]);
-        let pattern =
-            |to: &str, port| Pattern { to: to.parse().ok(), port: Some(port), ..Pattern::all(Family::V4) };
+        let pattern = |from: &str, port| Pattern {
+            answers_from: from.parse().ok(),
+            port: Some(port),
+            ..Pattern::all(Family::V4, UDP)
+        };
         flush_one_by_one(&socket, &[pattern("127.0.0.1", 53)]).unwrap();
         assert_eq!(left(&socket), 2);
         flush_one_by_one(&socket, &[pattern("127.0.0.1", 54), pattern("127.0.0.2", 53)]).unwrap();
@@ -267,7 +342,7 @@ mod tests {
     fn flows_that_lead_to_the_container_are_not_misdirected() {
         let socket = tracked_flows(&["127.0.0.1:53", "[::1]:53"]);
         let count = || (left(&socket), left_to(&socket).len());
-        let to = |to: &str| UdpPort { to: to.parse().unwrap(), ..mapped(None) };
+        let to = |to: &str| TrackedPort { to: to.parse().unwrap(), ..mapped(None) };
         flush_misdirected(&socket, &[to("127.0.0.1:54"), to("127.0.0.1:53"), to("[::1]:53")]).unwrap();
         assert_eq!(count(), (1, 1), "the last mapping has the port");
         flush_misdirected(&socket, &[to("127.0.0.1:54"), to("[::2]:53")]).unwrap();

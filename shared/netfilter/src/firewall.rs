@@ -11,7 +11,7 @@ use crate::kind::{IptablesRules, Kind, NftablesRules, OwnedRules, Rules};
 use crate::nft::{BlockingChain, Nft, Prepared};
 use crate::owner::Owner;
 use crate::removal::Removal;
-use crate::ruleset::{Table, UdpPort};
+use crate::ruleset::{Table, TrackedPort};
 use crate::{conntrack, iptables};
 
 /// The firewall of the calling thread's namespace, through one backend.
@@ -113,7 +113,7 @@ impl Firewall {
     }
 
     /// Installs an attachment's rules, replacing its rules of the same kind. A newer mapping of a host port takes
-    /// precedence over another attachment's, and UDP flows to the port are flushed. Kinds without iptables rules, such as the spoof check and isolation, always use nftables.
+    /// precedence over another attachment's, and UDP and SCTP flows to the port are flushed. Kinds without iptables rules, such as the spoof check and isolation, always use nftables.
     ///
     /// # Errors
     /// Code 7 if the backend does not support the rules. Otherwise the tool's or the kernel's error. Nothing is changed
@@ -134,7 +134,7 @@ impl Firewall {
                 self.finish((owner, rules), &in_nftables, installed)?;
             }
         }
-        self.flush(&in_nftables.udp_ports(), conntrack::flush_mapped)
+        self.flush(&in_nftables.tracked_ports(), conntrack::flush_mapped)
     }
 
     /// Completes an installation by nftables: falls back to iptables if the kernel lacks a part, and opens the legacy
@@ -312,7 +312,7 @@ impl Firewall {
         }
     }
 
-    /// Flushes the UDP flows to the ports of installed rules, unless they already lead to the container. Many of them do
+    /// Flushes the UDP and SCTP flows to the ports of installed rules, unless they already lead to the container. Many of them do
     /// while rules are repaired: the kernel translates the packets of a flow by its entry, also without the rules.
     fn flush_all(&self, all: &[OwnedRules<'_>], outcomes: &mut [Result<bool>]) {
         let mut installed: Vec<usize> = (0..all.len()).filter(|of| outcomes[*of] == Ok(true)).collect();
@@ -320,7 +320,7 @@ impl Firewall {
         let mut ports = Vec::new();
         installed.retain(|of| {
             let before = ports.len();
-            ports.extend(all[*of].1.nftables().udp_ports());
+            ports.extend(all[*of].1.nftables().tracked_ports());
             ports.len() > before
         });
         if let Err(e) = self.flush(&ports, conntrack::flush_misdirected) {
@@ -328,19 +328,18 @@ impl Firewall {
         }
     }
 
-    /// Flushes UDP flows to mapped ports.
+    /// Flushes UDP and SCTP flows to mapped ports.
     fn flush(
         &self,
-        ports: &[UdpPort],
-        flush: fn(&Socket, &[UdpPort]) -> Result<(), RequestError>,
+        ports: &[TrackedPort],
+        flush: fn(&Socket, &[TrackedPort]) -> Result<(), RequestError>,
     ) -> Result<()> {
         let flushed = match &self.engine {
             _ if ports.is_empty() => Ok(()),
             Engine::Nftables(nft) => flush(nft.socket(), ports),
             Engine::Iptables(_) => Socket::open(Protocol::Netfilter).and_then(|socket| flush(&socket, ports)),
         };
-        Ok(flushed
-            .map_err(|r| r.during("delete", "the UDP connection tracking entries of the mapped ports"))?)
+        Ok(flushed.map_err(|r| r.during("delete", "the connection tracking entries of the mapped ports"))?)
     }
 }
 

@@ -10,7 +10,7 @@ use crate::backend::Backend;
 use crate::listing::{Listing, TableChain};
 use crate::opening::{OpenedHook, Opening};
 use crate::owner::Owner;
-use crate::ruleset::{Layout, Need, Record, Rule, Table, UdpPort};
+use crate::ruleset::{Layout, Need, Record, Rule, Table, TrackedPort};
 use crate::script::Script;
 use crate::selector::Selector;
 
@@ -67,9 +67,9 @@ impl NftablesRules {
         Self { records, ..Self::default() }
     }
 
-    /// The host ports that are forwarded by UDP.
-    pub(crate) fn udp_ports(&self) -> Vec<UdpPort> {
-        self.records.iter().filter_map(|record| record.udp).collect()
+    /// The host ports whose flows the kernel may keep.
+    pub(crate) fn tracked_ports(&self) -> Vec<TrackedPort> {
+        self.records.iter().filter_map(|record| record.tracked).collect()
     }
 }
 
@@ -115,7 +115,7 @@ pub struct Kind {
 pub(crate) struct KindProperties {
     /// The name in the ruleset, at most 12 letters, because of the limited length of comments.
     pub(crate) name: &'static str,
-    /// Whether the rules map host ports to containers. Then UDP flows must be flushed, and several attachments may
+    /// Whether the rules map host ports to containers. Then UDP and SCTP flows must be flushed, and several attachments may
     /// claim a port.
     pub(crate) maps_host_ports: bool,
     pub(crate) nftables: NftablesProperties,

@@ -34,7 +34,8 @@ pub struct Listed {
     pub(crate) comment: String,
     /// The chain or target of the rule, with any conditions. Empty without one.
     pub(crate) target: String,
-    pub(crate) is_for_udp: bool,
+    /// The transport protocol, if the kernel may keep its flows: one of the `TRACKED_PROTOCOLS`.
+    pub(crate) tracked: Option<u8>,
     /// The destination port, if the rule is for one.
     pub(crate) port: Option<u16>,
     pub(crate) content: Content,

@@ -8,7 +8,7 @@ use std::net::IpAddr;
 
 use netlink::{Family, RequestError};
 
-use crate::conntrack::{Targets, UdpTarget};
+use crate::conntrack::{FlowTarget, Targets};
 use crate::kind::{IptablesProperties, Kind, Shared};
 use crate::listing::{Edit, Listed, Listing, RuleLocation};
 use crate::opening::{self, OpenedHook};
@@ -25,7 +25,7 @@ pub(crate) struct Plan {
     pub(crate) jumps: Vec<RuleLocation>,
     /// Shared rules, if this was the last attachment, and the chains.
     pub(crate) rest: Edit,
-    /// UDP flows according to the chains.
+    /// Flows according to the chains.
     pub(crate) targets: Targets,
 }
 
@@ -104,7 +104,7 @@ impl Search<'_> {
         if found.is_empty() && !selector.is_for_many() {
             return Ok(plan);
         }
-        let (mut left, mut left_udp, mut is_entry_used) = (BTreeSet::new(), BTreeSet::new(), false);
+        let (mut left, mut left_tracked, mut is_entry_used) = (BTreeSet::new(), BTreeSet::new(), false);
         // Other programs' rules may have comments that look like labels.
         let may_be_theirs = chains::may_be_of(selector, *kind);
         for parent in properties.parents {
@@ -115,7 +115,7 @@ impl Search<'_> {
                     found.insert(rule.target);
                 } else {
                     is_entry_used |= properties.shared.as_ref().is_some_and(|shared| shared.entry == *parent);
-                    left_udp.extend(rule.is_for_udp.then(|| rule.target.clone()));
+                    left_tracked.extend(rule.tracked.map(|_| rule.target.clone()));
                     left.insert(rule.target);
                 }
             }
@@ -130,7 +130,7 @@ impl Search<'_> {
         }
         if !plan.targets.flows.is_empty() {
             // Another attachment may map a port to the same address: its container has the address now.
-            let others = left_udp.difference(&found).filter(|chain| is_own(*kind, chain));
+            let others = left_tracked.difference(&found).filter(|chain| is_own(*kind, chain));
             let others = self.targets(others)?;
             plan.targets.flows.retain(|flow| !others.flows.contains(flow));
         }
@@ -146,14 +146,15 @@ impl Search<'_> {
         Ok(plan)
     }
 
-    /// The UDP flows to containers, if the rules contain their addresses. The reference's do not.
+    /// The UDP and SCTP flows to containers, if the rules contain their addresses. The reference's do not.
     fn targets<'c>(&self, chains: impl IntoIterator<Item = &'c String>) -> Result<Targets, RequestError> {
         let mut targets = Targets::default();
         for chain in chains {
             let rules = self.listing.rules(self.table(self.properties.table), chain)?;
-            let udp = rules.iter().filter(|rule| rule.is_for_udp);
-            let target = |rule: &Listed| Some(UdpTarget { port: rule.port, to: rule.comment.parse().ok()? });
-            targets.flows.extend(udp.filter_map(target));
+            let target = |rule: &Listed| {
+                Some(FlowTarget { port: Some((rule.tracked?, rule.port?)), to: rule.comment.parse().ok()? })
+            };
+            targets.flows.extend(rules.iter().filter_map(target));
             targets.has_rules_without_addresses |= is_any_chain(chain);
         }
         Ok(targets)

@@ -6,7 +6,7 @@ use std::net::IpAddr;
 use cni::{Code, Error, Failures, NetworkName, Result, Scope};
 use netlink::{Protocol, Socket};
 
-use crate::conntrack::{self, Targets, UdpTarget};
+use crate::conntrack::{self, FlowTarget, Targets};
 use crate::iptables;
 use crate::kind::Kind;
 use crate::nft::Nft;
@@ -38,13 +38,13 @@ impl Removal {
     }
 
     /// Sets the addresses of the one container whose rules are removed, if the caller knows them. The reference's rules
-    /// do not contain the destinations of UDP flows, and some contain only addresses.
+    /// do not contain the destinations of flows, and some contain only addresses.
     #[must_use]
     pub fn with_addresses(self, addresses: impl IntoIterator<Item = IpAddr>) -> Self {
         Self { addresses: addresses.into_iter().collect(), ..self }
     }
 
-    /// Removes an attachment's rules of these kinds, and flushes their UDP flows. Succeeds if there are no rules.
+    /// Removes an attachment's rules of these kinds, and flushes their UDP and SCTP flows. Succeeds if there are no rules.
     ///
     /// # Errors
     /// If the kernel or an iptables tool fails. The other rules are removed nevertheless.
@@ -125,13 +125,13 @@ impl Removal {
         failures.into_result()
     }
 
-    /// Flushes UDP flows through the removed host ports. A failure is only a warning: the rules are
+    /// Flushes UDP and SCTP flows through the removed host ports. A failure is only a warning: the rules are
     /// removed nevertheless, and a flow expires when its client stops sending.
     fn flush(&self, targets: &Targets) {
         // Use the container's addresses only if rules existed: at a repeated DEL, another container may have them.
         let known = self.addresses.iter().filter(|_| targets.has_rules_without_addresses);
-        let known = known.map(|ip| UdpTarget { port: None, to: *ip });
-        let flows: BTreeSet<UdpTarget> = targets.flows.iter().copied().chain(known).collect();
+        let known = known.map(|ip| FlowTarget { port: None, to: *ip });
+        let flows: BTreeSet<FlowTarget> = targets.flows.iter().copied().chain(known).collect();
         if flows.is_empty() {
             return;
         }
@@ -144,9 +144,9 @@ impl Removal {
         if let Err(refusal) = attempt().or_else(|_| attempt()) {
             let addresses: BTreeSet<IpAddr> = flows.iter().map(|flow| flow.to).collect();
             let listed = addresses.iter().map(ToString::to_string).collect::<Vec<_>>().join(", ");
-            let error = refusal.during("delete the UDP connection tracking entries of", listed);
+            let error = refusal.during("delete the connection tracking entries of", listed);
             cni::warn(&format!(
-                "{error}; UDP clients of its host ports may keep sending to the removed container for some minutes"
+                "{error}; UDP and SCTP clients of its host ports may keep sending to the removed container for some minutes"
             ));
         }
     }

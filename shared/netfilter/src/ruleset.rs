@@ -8,7 +8,7 @@ mod layout;
 mod set;
 pub(crate) mod uapi;
 
-pub(crate) use element::{Element, RECORDS_MAX, Record, Redirected, UdpPort, concatenated, padded};
+pub(crate) use element::{Element, RECORDS_MAX, Record, Redirected, TrackedPort, concatenated, padded};
 pub(crate) use expr::{Expressions, R0, octets};
 pub(crate) use field::Field;
 pub(crate) use layout::{BRIDGE, Chain, INET, Layout, NAT_IN, Need, POSTROUTING, Rule, Table};

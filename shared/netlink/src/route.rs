@@ -409,6 +409,26 @@ impl Netlink {
         self.link_named_by(index)
     }
 
+    /// Whether packets to an address are for this host: the address is one of its interfaces', or local by a route.
+    ///
+    /// # Errors
+    /// If the kernel refuses the request.
+    pub fn is_local(&self, address: IpAddr) -> Result<bool> {
+        const TYPE_AT: usize = 7;
+        let mut header = [0; HEADER];
+        header[..2].copy_from_slice(&[family(address), bits(address)]);
+        let mut message = Message::new(RTM_GETROUTE, 0, &header);
+        message.put_ip(RTA_DST, address);
+        let mut is_local = false;
+        let outcome = self.socket.request(message, |_, payload| {
+            is_local = payload.get(TYPE_AT) == Some(&RTN_LOCAL);
+        });
+        match outcome {
+            Err(r) if matches!(r.errno(), Some(Errno::ENETUNREACH | Errno::EHOSTUNREACH)) => Ok(false),
+            other => other.map(|()| is_local).map_err(|r| r.during("look up the route to", address)),
+        }
+    }
+
     /// Accepts packets that arrive on a link for an address of this host on another link. The host's own route to the address does not
     /// change. Succeeds if the route already exists.
     ///

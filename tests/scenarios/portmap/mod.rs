@@ -4,6 +4,7 @@ mod lifecycle;
 mod localnet;
 mod options;
 mod reach;
+mod sctp;
 mod udp;
 mod unrest;
 

@@ -66,6 +66,25 @@ fn a_udp_client_reaches_the_new_container_after_the_old_one_was_deleted() {
     });
 }
 
+/// As the address of a load balancer that forwards packets without changing their destination.
+#[test]
+fn a_udp_client_of_an_address_that_is_local_by_a_route_reaches_the_new_container() {
+    beyond_reference!("conntrack-on-del");
+    with_each_backend(|lab, keys| {
+        let ([other, pod], far) = (["other", "pod"].map(|id| lab.container(id)), lab.machine("far"));
+        let address = "203.0.113.7:5353";
+        lab.host().sh("ip route add local 203.0.113.7 dev lo");
+        far.sh("ip route replace 203.0.113.7 via 198.51.100.1");
+        // Its rules let the kernel track connections.
+        network(lab, keys, web()).add(&other, "eth0").ok_result();
+        let client = Client::new(&far);
+        client.calls(address);
+        network(lab, keys, json!([port("udp", 5353, 53)])).add(&pod, "eth0").ok_result();
+        let _server = pod.serve_udp("pod", "10.1.2.3:53");
+        assert_eq!(client.asks(address).as_deref(), Some("pod"));
+    });
+}
+
 #[test]
 fn a_udp_client_reaches_the_newer_of_two_containers() {
     // https://github.com/containernetworking/plugins/issues/1190
@@ -133,7 +152,7 @@ fn a_del_without_access_to_connections_removes_the_rules_and_warns() {
             let outcome = del_without_conntrack(&call, lab, error);
             outcome.ok();
             assert!(
-                outcome.stderr.contains("warning: delete the UDP connection tracking entries of"),
+                outcome.stderr.contains("warning: delete the connection tracking entries of"),
                 "{outcome:?}"
             );
             assert_eq!(lab.host().ruleset(), before, "{error}");

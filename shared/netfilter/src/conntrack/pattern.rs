@@ -5,6 +5,8 @@ use std::net::{IpAddr, SocketAddr};
 use netlink::Family;
 use netlink::wire::{Attributes, Message, read_ip, read_u8};
 
+use crate::ruleset::uapi::TRACKED_PROTOCOLS;
+
 macro_rules! numbers {
     ($type:ty: $($name:ident = $value:expr),* $(,)?) => { $(pub(super) const $name: $type = $value;)* };
 }
@@ -17,55 +19,52 @@ numbers!(u16:
 );
 // The fields of a tuple that a filter compares: their bit numbers in the kernel (nf_internals.h).
 numbers!(u32:
-    CTA_FILTER_F_CTA_IP_SRC = 1, CTA_FILTER_F_CTA_IP_DST = 2, CTA_FILTER_F_CTA_PROTO_NUM = 1 << 3,
+    CTA_FILTER_F_CTA_IP_SRC = 1, CTA_FILTER_F_CTA_PROTO_NUM = 1 << 3,
     CTA_FILTER_F_CTA_PROTO_DST_PORT = 1 << 5,
 );
 
-/// The number of the protocol (RFC 5237's registry).
-const UDP: u8 = 17;
 /// `struct nfgenmsg`.
 pub(super) const HEADER: usize = 4;
 
-/// Pattern of UDP flows: all fields that are set must match.
+/// Pattern of flows: all fields that are set must match.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Pattern {
     pub(super) family: Family,
-    /// Destination of the first packet.
-    pub(super) to: Option<IpAddr>,
+    /// The number of the protocol.
+    pub(super) protocol: u8,
     /// Destination port of the first packet.
     pub(super) port: Option<u16>,
     /// Source of the answers.
     pub(super) answers_from: Option<IpAddr>,
-    /// Flows with this source of the answers do not match. The kernel's filter does not support this.
-    pub(super) except: Option<SocketAddr>,
 }
 
-/// A listed UDP flow: the destination of the first packet, and the source of the answers.
+/// A listed flow: the destination of the first packet, and the source of the answers.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Flow {
-    to: SocketAddr,
-    answers_from: SocketAddr,
+    pub(super) protocol: u8,
+    pub(super) to: SocketAddr,
+    pub(super) answers_from: SocketAddr,
 }
 
 impl Pattern {
-    /// All flows of a family.
-    pub(super) fn all(family: Family) -> Self {
-        Self { family, to: None, port: None, answers_from: None, except: None }
+    /// All flows of a family and protocol.
+    pub(super) fn all(family: Family, protocol: u8) -> Self {
+        Self { family, protocol, port: None, answers_from: None }
+    }
+
+    /// Whether flows to an address can match.
+    pub(super) fn is_of(&self, ip: IpAddr) -> bool {
+        self.family == Family::from(ip)
     }
 
     /// Writes the pattern as a filter for the kernel, as far as its filter supports it.
     pub(super) fn write(&self, message: &mut Message) {
-        let (to, answers_from) = (v4(self.to), v4(self.answers_from));
+        let answers_from = v4(self.answers_from);
         let mut flags = CTA_FILTER_F_CTA_PROTO_NUM;
         message.nest(CTA_TUPLE_ORIG, |tuple| {
-            tuple.nest(CTA_TUPLE_IP, |nest| {
-                if let Some(to) = to {
-                    nest.put_ip(CTA_IP_V4_DST, to);
-                    flags |= CTA_FILTER_F_CTA_IP_DST;
-                }
-            });
+            tuple.nest(CTA_TUPLE_IP, |_| {});
             tuple.nest(CTA_TUPLE_PROTO, |nest| {
-                nest.put_u8(CTA_PROTO_NUM, UDP);
+                nest.put_u8(CTA_PROTO_NUM, self.protocol);
                 if let Some(port) = self.port {
                     nest.put_be16(CTA_PROTO_DST_PORT, port);
                     flags |= CTA_FILTER_F_CTA_PROTO_DST_PORT;
@@ -85,23 +84,22 @@ impl Pattern {
 
     /// Whether a listed flow matches. Kernels before 5.8 list all.
     pub(super) fn fits(&self, flow: &Flow) -> bool {
-        self.to.is_none_or(|to| to == flow.to.ip())
+        self.protocol == flow.protocol
             && self.port.is_none_or(|port| port == flow.to.port())
             && self.answers_from.is_none_or(|from| from == flow.answers_from.ip())
-            && self.except != Some(flow.answers_from)
     }
 }
 
 impl Flow {
-    /// None: the connection is not a UDP flow.
+    /// None: the connection is of another protocol.
     pub(super) fn read(connection: Attributes<'_>) -> Option<Self> {
         let tuple = |kind| connection.get(kind).map(Attributes::of);
         let (original, reply) = (tuple(CTA_TUPLE_ORIG)?, tuple(CTA_TUPLE_REPLY)?);
-        let number = Attributes::of(original.get(CTA_TUPLE_PROTO)?).get(CTA_PROTO_NUM).and_then(read_u8);
-        (number == Some(UDP)).then_some(())?;
+        let protocol = Attributes::of(original.get(CTA_TUPLE_PROTO)?).get(CTA_PROTO_NUM).and_then(read_u8)?;
+        TRACKED_PROTOCOLS.contains(&protocol).then_some(())?;
         let to = socket(original, [CTA_IP_V4_DST, CTA_IP_V6_DST], CTA_PROTO_DST_PORT)?;
         let answers_from = socket(reply, [CTA_IP_V4_SRC, CTA_IP_V6_SRC], CTA_PROTO_SRC_PORT)?;
-        Some(Self { to, answers_from })
+        Some(Self { protocol, to, answers_from })
     }
 }
 

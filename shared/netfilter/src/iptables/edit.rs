@@ -63,24 +63,27 @@ mod tests {
 
     use super::*;
     use crate::HostPorts;
-    use crate::conntrack::UdpTarget;
+    use crate::conntrack::FlowTarget;
     use crate::plan::Query;
     use crate::plan::chains;
+    use crate::ruleset::uapi::{SCTP, UDP};
     use crate::selector::Selector;
 
     #[test]
-    fn the_udp_rules_in_a_containers_chain_name_its_addresses_and_ports() {
+    fn the_udp_and_sctp_rules_in_a_containers_chain_name_its_addresses_and_ports() {
         let owner = crate::owner::tests::owner("net", "c", "eth0");
         let chain = chains::chain(&owner, HostPorts::KIND).unwrap();
         let saved = format!(
             "*nat\n:{chain} - [0:0]\n:X - [0:0]\n-A {chain} -p udp -m udp --dport 53 -m comment --comment \"fd00::5\" -j DNAT\n\
+             -A {chain} -p sctp -m sctp --dport 2905 -m comment --comment fd00::5 -j DNAT\n\
              -A {chain} -p tcp -m comment --comment fd00::6 -j DNAT\n\
              -A X -p udp -m comment --comment 10.0.0.9 -j RETURN\nCOMMIT\n"
         );
         let (kind, selector) = (HostPorts::KIND, Selector::Of(&owner));
         let query = Query { selector: &selector, kind, addresses: &[] };
         let plan = query.plan(&Saved::read(&saved), Family::V6, []).unwrap();
-        let target = UdpTarget { port: Some(53), to: "fd00::5".parse().unwrap() };
-        assert_eq!(plan.targets.flows, BTreeSet::from([target]));
+        let target = FlowTarget { port: Some((UDP, 53)), to: "fd00::5".parse().unwrap() };
+        let peer = FlowTarget { port: Some((SCTP, 2905)), ..target };
+        assert_eq!(plan.targets.flows, BTreeSet::from([target, peer]));
     }
 }

@@ -7,6 +7,7 @@ use netlink::{Family, RequestError};
 
 use crate::listing::{Content, Listed, Listing, RuleLocation};
 use crate::ruleset::Table;
+use crate::ruleset::uapi::{SCTP, UDP};
 
 /// A listing, indexed.
 pub(super) struct Saved<'a> {
@@ -65,7 +66,11 @@ impl Listing for Saved<'_> {
             location: RuleLocation { table, chain: chain.to_owned(), handle: *handle },
             comment: comment(rule),
             target: target(rule).to_owned(),
-            is_for_udp: rule.contains(" -p udp "),
+            tracked: match word_after(rule, " -p ") {
+                "udp" => Some(UDP),
+                "sctp" => Some(SCTP),
+                _ => None,
+            },
             port: word_after(rule, " --dport ").parse().ok(),
             content: content(rule),
         };

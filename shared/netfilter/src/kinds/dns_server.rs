@@ -88,8 +88,6 @@ fn layout() -> Layout {
 }
 
 /// Numbers of transport protocols.
-const TCP: u8 = 6;
-const UDP: u8 = 17;
 
 fn record(interface: &IfName) -> Record {
     let element = Element::in_set(interfaces(), padded(interface));

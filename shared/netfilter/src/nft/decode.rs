@@ -10,32 +10,33 @@ use crate::listing::Content;
 use crate::ruleset::Field;
 use crate::ruleset::uapi::*;
 
-/// The number of the protocol UDP (RFC 5237's registry).
-const UDP: u8 = 17;
-
-/// Whether a rule of iptables-nft is only for UDP: it has the protocol's match, or tests the protocol number.
-pub(super) fn is_for_udp(rule: &RawRule) -> bool {
-    Attributes::of(&rule.expressions).any(|(_, expression)| {
-        let expression = Attributes::of(expression);
-        let data = Attributes::of(expression.get(NFTA_EXPR_DATA).unwrap_or_default());
-        match expression.get(NFTA_EXPR_NAME).and_then(read_str) {
-            Some("match") => data.get(NFTA_MATCH_NAME).and_then(read_str) == Some("udp"),
-            Some("cmp") => {
-                let value = Attributes::of(data.get(NFTA_CMP_DATA).unwrap_or_default()).get(NFTA_DATA_VALUE);
-                value == Some(&[UDP])
-            }
-            _ => false,
-        }
+/// The transport protocol of a rule of iptables-nft, if the kernel may keep its flows: by the protocol's match, or by a
+/// test of the protocol number.
+pub(super) fn tracked(rule: &RawRule) -> Option<u8> {
+    expressions(rule).find_map(|(name, data)| match name {
+        "match" => tracked_match(data).map(|(protocol, _)| protocol),
+        "cmp" => match value(data, NFTA_CMP_DATA)? {
+            [number] => TRACKED_PROTOCOLS.contains(number).then_some(*number),
+            _ => None,
+        },
+        _ => None,
     })
 }
 
-/// The destination port of a rule of iptables-nft for UDP: it has the protocol's match with `struct xt_udp`, or tests the
-/// field.
+/// The protocol of a match, and where its data have the destination port (`struct xt_udp` and `struct xt_sctp_info`).
+fn tracked_match(data: Attributes<'_>) -> Option<(u8, usize)> {
+    match match_name(data)? {
+        "udp" => Some((UDP, 4)),
+        "sctp" => Some((SCTP, 0)),
+        _ => None,
+    }
+}
+
+/// The destination port of a rule of iptables-nft, in the protocol's match or as a field of the packet.
 pub(super) fn port(rule: &RawRule) -> Option<u16> {
-    const DPTS_AT: usize = 4;
     let in_match = |(name, data): &(&str, Attributes<'_>)| {
-        let info = data.get(NFTA_MATCH_INFO).filter(|_| *name == "match" && match_name(*data) == Some("udp"));
-        Some(u16::from_ne_bytes(*info?.get(DPTS_AT..)?.first_chunk()?))
+        let (_, at) = tracked_match(*data).filter(|_| *name == "match")?;
+        Some(u16::from_ne_bytes(*data.get(NFTA_MATCH_INFO)?.get(at..)?.first_chunk()?))
     };
     let in_field = |pair: &[(&str, Attributes<'_>)]| match pair {
         [("payload", field), ("cmp", equal)] if loads(*field, Field::TH_DPORT) && is_equal(*equal) => {

@@ -9,7 +9,7 @@ use super::claims::{RequestedElements, WaitingAttachments};
 use super::installed::{Installed, unique};
 use super::query;
 use super::view::View;
-use crate::conntrack::UdpTarget;
+use crate::conntrack::FlowTarget;
 use crate::ruleset::{Element, Record};
 
 /// Deletes what still belongs to these attachments, except the records, and passes host ports to attachments that wait
@@ -87,17 +87,17 @@ pub(super) fn unused_bits(view: &View<'_>, stale: &[Installed]) -> Result<BTreeS
     Ok(bits.into_iter().filter(|bit| !needed.contains(bit)).collect())
 }
 
-/// The UDP flows to the containers, except those that another attachment maps in the same way: its container has the
+/// The UDP and SCTP flows to the containers, except those that another attachment maps in the same way: its container has the
 /// address now. All records are listed only if another attachment has one of the ports, or may have it with conditions.
 pub(super) fn unmapped_flows(
     view: &View<'_>,
     stale: &[Installed],
-) -> Result<BTreeSet<UdpTarget>, RequestError> {
+) -> Result<BTreeSet<FlowTarget>, RequestError> {
     let labels: BTreeSet<&str> = stale.iter().map(|found| found.record_key.label.as_str()).collect();
     let (mut flows, mut may_be_mapped) = (BTreeSet::new(), false);
     for record in stale.iter().flat_map(|found| &found.records) {
-        let Some(port) = record.udp else { continue };
-        flows.insert(UdpTarget::from(port));
+        let Some(port) = record.tracked else { continue };
+        flows.insert(FlowTarget::from(port));
         may_be_mapped |= record.chain.is_some();
         for element in &record.elements {
             may_be_mapped |= view.comment_of(element)?.is_some_and(|holder| !labels.contains(&*holder));
@@ -105,7 +105,7 @@ pub(super) fn unmapped_flows(
     }
     if may_be_mapped {
         let all = Vec::from_iter(flows.iter().copied());
-        let of = |record: Record| record.udp.into_iter().map(UdpTarget::from).collect();
+        let of = |record: Record| record.tracked.into_iter().map(FlowTarget::from).collect();
         let needed = view.needed_by_others(&all, &digests(stale), of)?;
         flows.retain(|flow| !needed.contains(flow));
     }

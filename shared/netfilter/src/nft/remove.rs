@@ -14,7 +14,7 @@ use super::retry::{Attempt, plain, retry};
 use super::tables::Tables;
 use super::view::View;
 use super::{Nft, query};
-use crate::conntrack::{Flush, Targets, UdpTarget};
+use crate::conntrack::{FlowTarget, Flush, Targets};
 use crate::kind::Kind;
 use crate::opening;
 use crate::plan::{Plan, Query};
@@ -23,7 +23,7 @@ use crate::selector::Selector;
 
 impl Nft {
     /// Removes the selected rules of a kind in one transaction. If other programs change the ruleset too often for
-    /// that, uses several. UDP flows are flushed when no packet can start one again, but before the records are
+    /// that, uses several. UDP and SCTP flows are flushed when no packet can start one again, but before the records are
     /// deleted: if the plugin is killed in between, the next one finds the records.
     ///
     /// # Errors
@@ -75,7 +75,7 @@ impl Nft {
         Ok(found)
     }
 
-    fn unmapped_flows(&self, kind: Kind, stale: &[Installed]) -> Result<BTreeSet<UdpTarget>, RequestError> {
+    fn unmapped_flows(&self, kind: Kind, stale: &[Installed]) -> Result<BTreeSet<FlowTarget>, RequestError> {
         let view = View::new(&self.socket, kind, stale.len()).with_partial_dumps(self.partial_dumps());
         unmapped_flows(&view, stale)
     }
@@ -153,7 +153,7 @@ impl Nft {
         self.partial_dumps.get().unwrap_or(&self.socket)
     }
 
-    /// Removes rules of iptables-nft or of the reference. UDP flows are flushed as by [`Nft::remove`].
+    /// Removes rules of iptables-nft or of the reference. UDP and SCTP flows are flushed as by [`Nft::remove`].
     pub(crate) fn remove_foreign(&self, query: Query<'_>, flush: Flush<'_>) -> Result<()> {
         let has_flows = |plan: &Plan| query.kind.properties.maps_host_ports && !plan.targets.is_empty();
         let first = self.remove_planned(query, &Plan::default(), has_flows)?;

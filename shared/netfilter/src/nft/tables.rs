@@ -4,7 +4,7 @@ use netlink::{Family, RequestError, Socket};
 
 use super::batch::Batch;
 use super::connection::Connection;
-use super::decode::{content, is_for_udp, jump, port};
+use super::decode::{content, jump, port, tracked};
 use super::query;
 use super::retry::{Attempt, plain};
 use crate::kind::NftablesRules;
@@ -29,7 +29,7 @@ impl Listing for Tables<'_> {
         let listed = |rule: query::RawRule| Listed {
             location: RuleLocation { table, chain: chain.to_owned(), handle: rule.handle },
             target: jump(&rule).unwrap_or_default(),
-            is_for_udp: is_for_udp(&rule),
+            tracked: tracked(&rule),
             port: port(&rule),
             content: content(&rule),
             comment: rule.comment,

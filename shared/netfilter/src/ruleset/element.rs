@@ -66,8 +66,8 @@ pub struct Record {
     pub(crate) text: String,
     /// The elements.
     pub(crate) elements: Vec<Element>,
-    /// The host port that is forwarded to the container by UDP.
-    pub(crate) udp: Option<UdpPort>,
+    /// The host port that is forwarded to the container, if the kernel may keep its flows after the container was deleted.
+    pub(crate) tracked: Option<TrackedPort>,
     /// The chain with its rules, if it has conditions and cannot be in a set.
     pub(crate) chain: Option<&'static str>,
     /// The bit of the packet's mark that another program's chain accepts for it.
@@ -95,9 +95,11 @@ impl Redirected {
     }
 }
 
-/// A host port that is forwarded to a container by UDP.
+/// A host port that is forwarded to a container by one of the [`super::uapi::TRACKED_PROTOCOLS`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct UdpPort {
+pub struct TrackedPort {
+    /// The number of the transport protocol.
+    pub(crate) protocol: u8,
     /// None: all addresses of the family of `to`.
     pub(crate) host_ip: Option<IpAddr>,
     pub(crate) port: u16,
@@ -108,7 +110,7 @@ pub struct UdpPort {
 impl Record {
     /// A record with only elements.
     pub(crate) fn of(text: String, elements: impl Into<Vec<Element>>) -> Self {
-        Self { text, elements: elements.into(), udp: None, chain: None, bit: None, redirects: None }
+        Self { text, elements: elements.into(), tracked: None, chain: None, bit: None, redirects: None }
     }
 }
 

@@ -8,6 +8,12 @@ macro_rules! numbers {
 // Families (NFPROTO_*).
 numbers!(u8: NFPROTO_UNSPEC = 0, NFPROTO_INET = 1, NFPROTO_IPV4 = 2, NFPROTO_BRIDGE = 7, NFPROTO_IPV6 = 10);
 
+// Transport protocols (RFC 5237's registry).
+numbers!(u8: TCP = 6, UDP = 17, SCTP = 132);
+
+/// The protocols whose clients may keep their port, so that the kernel's entry of a flow outlives a container.
+pub const TRACKED_PROTOCOLS: [u8; 2] = [UDP, SCTP];
+
 // Hooks (enum nf_inet_hooks; the bridge family numbers them alike).
 numbers!(u32: NF_INET_PRE_ROUTING = 0, NF_INET_LOCAL_IN = 1, NF_INET_FORWARD = 2, NF_INET_LOCAL_OUT = 3, NF_INET_POST_ROUTING = 4);
 

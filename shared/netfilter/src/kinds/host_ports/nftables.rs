@@ -6,7 +6,7 @@ use ipnetwork::IpNetwork;
 use netlink::Family;
 
 use super::conditional;
-use super::forward::{Forward, Protocol};
+use super::forward::Forward;
 use super::mapping::HostPorts;
 use super::mark::Mark;
 use crate::kind::{NftablesProperties, NftablesRules};
@@ -15,7 +15,7 @@ use crate::networks::subnet;
 use crate::ruleset::uapi::*;
 use crate::ruleset::{
     Chain, Element, Expressions, Field, INET, Layout, NAT_IN, Need, POSTROUTING, R0, Record, Redirected,
-    Rule, Set, Type, UdpPort, concatenated, octets,
+    Rule, Set, TrackedPort, Type, concatenated, octets,
 };
 
 const PREROUTING: Chain = Chain::nat("prerouting", NAT_IN);
@@ -161,14 +161,14 @@ fn mapped(forward: Forward) -> Record {
     };
     let data = concatenated(&[&octets(forward.to.ip()), &forward.to.port().to_be_bytes()]);
     let record = Record::of(format!("map {forward}"), [Element { set, key, data }]);
-    Record { udp: udp(&forward), redirects: Some(redirected(&forward)), ..record }
+    Record { tracked: tracked(&forward), redirects: Some(redirected(&forward)), ..record }
 }
 
 /// A host port in a rule with conditions.
 fn conditional(forward: Forward) -> Record {
     let record = Record::of(format!("rule {forward}"), []);
     Record {
-        udp: udp(&forward),
+        tracked: tracked(&forward),
         redirects: Some(redirected(&forward)),
         chain: Some(HOSTPORTS.name),
         ..record
@@ -180,9 +180,10 @@ fn redirected(forward: &Forward) -> Redirected {
     Redirected { family: Family::from(to), protocol: protocol.number(), host_ip, port: host_port }
 }
 
-fn udp(forward: &Forward) -> Option<UdpPort> {
+fn tracked(forward: &Forward) -> Option<TrackedPort> {
     let Forward { protocol, host_ip, host_port, to } = *forward;
-    (protocol == Protocol::Udp).then_some(UdpPort { host_ip, port: host_port, to })
+    let protocol = protocol.number();
+    TRACKED_PROTOCOLS.contains(&protocol).then_some(TrackedPort { protocol, host_ip, port: host_port, to })
 }
 
 /// Source NAT of connections to the container from a network.
