@@ -24,6 +24,26 @@ fn without_snat_clients_keep_their_addresses() {
 }
 
 #[test]
+fn a_mapping_of_one_address_precedes_one_of_all_addresses_in_either_order() {
+    beyond_reference!("newest-wins");
+    with_each_backend(|lab, keys| {
+        let far = lab.machine("far");
+        let one = json!({"hostPort": 8080, "containerPort": 81, "protocol": "tcp", "hostIP": HOST[0]});
+        for mappings in [[port("tcp", 8080, 80), one.clone()], [one.clone(), port("tcp", 8080, 80)]] {
+            let pod = lab.container("pod");
+            let network = network(lab, keys, json!(mappings));
+            let result = network.add(&pod, "eth0").ok_result();
+            let ip = result["ips"][0]["address"].as_str().unwrap().split('/').next().unwrap().to_owned();
+            let _servers = [80, 81].map(|port| pod.serve_tcp(&port.to_string(), &at(&ip, port)));
+            let server = |host: &str| tcp_says(&far, &at(host, 8080)).map(|answer| answer[..2].to_owned());
+            assert_eq!(server(HOST[0]).as_deref(), Some("81"), "{mappings:?}");
+            assert_eq!(server(GATEWAY[0]).as_deref(), Some("80"), "{mappings:?}");
+            network.del(&pod, "eth0", &result).iter().for_each(lab::Outcome::ok);
+        }
+    });
+}
+
+#[test]
 fn with_masq_all_all_clients_have_the_hosts_address() {
     beyond_reference!("masq-all");
     with_each_backend(|lab, keys| {

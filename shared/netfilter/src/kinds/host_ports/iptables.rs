@@ -45,10 +45,12 @@ impl IptablesRules for HostPorts {
 /// The rules of a family. Comments in the attachment's own chain contain the container's addresses, so that its
 /// connections can be flushed.
 fn write(ports: &HostPorts, script: &mut Script, label: &str, family: Family) {
-    let forwards: Vec<Forward> = ports.forwards().filter(|f| Family::from(f.to) == family).collect();
+    let mut forwards: Vec<Forward> = ports.forwards().filter(|f| Family::from(f.to) == family).collect();
     if forwards.is_empty() {
         return;
     }
+    // The first match decides. A mapping of one address must be before those of all addresses.
+    forwards.sort_by_key(|forward| forward.host_ip.is_none());
     share_host_ports(script, family);
     let mark = match &ports.mark {
         Mark::Chain(chain) => chain.as_str().to_owned(),
