@@ -1,6 +1,6 @@
 //! From where, and at which of the host's addresses, a host port can be reached.
 
-use lab::{beyond_reference, tcp_is_cut_off, tcp_says, udp_says};
+use lab::{Lab, beyond_reference, tcp_is_cut_off, tcp_says, udp_says};
 use serde_json::json;
 
 use super::*;
@@ -38,6 +38,32 @@ fn the_host_the_other_container_and_the_container_itself_reach_it_too() {
             }
         }
     });
+}
+
+/// The masquerade of the other network ends the chain in which the mark is cleared.
+#[test]
+fn the_mark_is_cleared_from_connections_of_a_masqueraded_container_on_another_network() {
+    beyond_reference!("newest-wins");
+    let lab = Lab::new();
+    let _far = lab.machine("far");
+    let [pod, other] = ["pod", "other"].map(|id| lab.container(id));
+    let masqueraded = |name: &str, bridge: &str, subnet: &str, mappings: Value| {
+        let ipam = host_local(&[&[subnet]]);
+        let bridge = json!({
+            "type": "bridge", "bridge": bridge, "isDefaultGateway": true, "ipMasq": true, "ipMasqBackend": "nftables",
+            "ipam": ipam,
+        });
+        let portmap =
+            json!({"type": "portmap", "backend": "nftables", "runtimeConfig": {"portMappings": mappings}});
+        lab.chain(json!({"cniVersion": "1.0.0", "name": name, "plugins": [bridge, portmap]}))
+    };
+    masqueraded("one", "br0", "10.1.2.0/24", web()).add(&pod, "eth0").ok_result();
+    masqueraded("two", "br1", "10.9.0.0/24", json!([])).add(&other, "eth0").ok_result();
+    let _server = pod.serve_tcp("pod", "10.1.2.2:80");
+    assert!(tcp_says(&other, &at(HOST[0], 8080)).is_some());
+    let connections = lab.host().sh("cat /proc/net/nf_conntrack");
+    let of_port: Vec<&str> = connections.lines().filter(|line| line.contains("dport=8080 ")).collect();
+    assert!(!of_port.is_empty() && of_port.iter().all(|line| line.contains("mark=0 ")), "{connections}");
 }
 
 #[test]

@@ -67,8 +67,9 @@ fn layout() -> Layout {
         add_map(&mut this, ports(family), family, None);
     }
     this.rules.push(rule("no host port", Expressions::new().unmark(Mark::DEFAULT_BIT, R0)));
+    // A masquerade ends the chain, and the mark must be cleared before.
     let rule = Expressions::new().was_dnatted().jump(HAIRPIN.name);
-    this.rules.push(Rule::new(POSTROUTING, "host ports", rule));
+    this.rules.push(Rule { first: true, ..Rule::new(POSTROUTING, "host ports", rule) });
     this
 }
 
