@@ -26,6 +26,9 @@ use crate::ruleset::Table;
 pub(crate) const TABLE: &str = "filter";
 pub(crate) const HOOK: &str = "FORWARD";
 
+/// The priority of the chain that sets the mark of forwarded packets: before other programs' filters, so that they see it.
+pub(crate) const MARKING_PRIORITY: i32 = -10;
+
 /// The chain that jumps to the administrator's, and then accepts packets with the mark. The reference uses the same
 /// name.
 pub(crate) const CHAIN: &str = "CNI-FORWARD";

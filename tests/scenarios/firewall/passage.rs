@@ -117,6 +117,23 @@ fn a_chain_of_others_that_drops_is_named_with_the_rule_that_opens_it() {
     network.check(&pod, "eth0", &result).iter().for_each(lab::Outcome::ok);
 }
 
+#[test]
+fn a_chain_that_precedes_the_mark_is_named_with_another_remedy_and_status_fails() {
+    beyond_reference!("firewall-nftables");
+    let lab = Lab::new();
+    let pod = lab.container("pod");
+    lab.host().sh(
+        "nft add table inet early; nft 'add chain inet early pass { type filter hook forward priority -20; policy drop; }'
+         nft insert rule inet early pass meta mark and 0x1000 == 0x1000 accept",
+    );
+    let outcome = network(&lab, 2, &json!({"backend": "nftables"})).add(&pod, "eth0");
+    outcome.ok_result();
+    assert!(outcome.stderr.contains("priority -20 is below -10"), "{}", outcome.stderr);
+    assert!(!outcome.stderr.contains("nft insert rule"), "{}", outcome.stderr);
+    let status = lab.plugin("firewall").config(json!({"backend": "nftables"})).status();
+    status.refused(50, "priority -20 is below -10");
+}
+
 /// An iptables rule accepts packets only in its own chain, and sets no mark.
 #[test]
 fn add_names_another_programs_chain_that_drops_and_that_iptables_cannot_open() {

@@ -23,8 +23,8 @@ use crate::ruleset::{
     Chain, Element, Expressions, Field, INET, Layout, Need, R0, Record, Rule, Set, Table, Type, octets,
 };
 
-/// Before other programs' filters, so that they see the mark.
-const FORWARD: Chain = Chain::forward("forward", -10);
+/// Sets the mark.
+const FORWARD: Chain = Chain::forward("forward", opening::MARKING_PRIORITY);
 
 /// After other programs' filters, and before POSTROUTING.
 const FORWARDED: Chain = Chain::forward("forwarded", 1000);

@@ -7,7 +7,7 @@ use netlink::{Family, RequestError, Socket};
 
 use super::decode::{expressions, verdict};
 use super::query::{self, Base, RawRule};
-use crate::opening;
+use crate::opening::{self, MARKING_PRIORITY};
 use crate::ruleset::uapi::*;
 use crate::ruleset::{INET, Table};
 
@@ -20,6 +20,11 @@ pub struct BlockingChain {
 }
 
 impl BlockingChain {
+    /// Whether the chain is evaluated before Ferrule's rules mark the packets.
+    fn precedes_mark(&self) -> bool {
+        self.chain.priority < MARKING_PRIORITY
+    }
+
     /// Whether the chain is for packets of this family.
     pub(crate) fn is_for(&self, family: Family) -> bool {
         match self.chain.family {
@@ -45,6 +50,12 @@ impl fmt::Display for BlockingChain {
                 "and no rule of iptables can change that: set the backend to nftables; ADD then prints the rule \
                  to add",
             ),
+            (_, Some(_)) if self.precedes_mark() => write!(
+                f,
+                "and no rule can accept them by their mark, because the chain's priority {} is below {MARKING_PRIORITY}, \
+                 that of the chain which marks them: change its priority to 0, or accept the containers' addresses in it",
+                self.chain.priority
+            ),
             (_, Some(bit)) => {
                 let bit = 1_u32 << bit;
                 write!(
@@ -65,9 +76,11 @@ pub(super) fn find(socket: &Socket, bit: Option<u8>) -> Result<Vec<BlockingChain
             continue;
         }
         let rules = query::rules_of(socket, chain.family, &chain.table, &chain.name)?;
+        let drops = chain.drops || rules.iter().any(drops_all);
+        let chain = BlockingChain { chain, bit };
         let is_opened = || bit.is_some_and(|bit| rules.iter().any(|rule| accepts(rule, bit)));
-        if (chain.drops || rules.iter().any(drops_all)) && !is_opened() {
-            blocking.push(BlockingChain { chain, bit });
+        if drops && (chain.precedes_mark() || !is_opened()) {
+            blocking.push(chain);
         }
     }
     Ok(blocking)

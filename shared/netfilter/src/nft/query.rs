@@ -85,6 +85,7 @@ pub(super) struct Base {
     pub(super) family: u8,
     pub(super) table: String,
     pub(super) name: String,
+    pub(super) priority: i32,
     /// Whether its policy is drop.
     pub(super) drops: bool,
 }
@@ -139,6 +140,7 @@ fn base(payload: &[u8], hook: u32) -> Option<Base> {
         family: *payload.first()?,
         table: chain.get(NFTA_CHAIN_TABLE).and_then(read_str)?.to_owned(),
         name: chain.get(NFTA_CHAIN_NAME).and_then(read_str)?.to_owned(),
+        priority: at.get(NFTA_HOOK_PRIORITY).and_then(read_be32).map(u32::cast_signed)?,
         drops: chain.get(NFTA_CHAIN_POLICY).and_then(read_be32).map(u32::cast_signed) == Some(NF_DROP),
     })
 }
