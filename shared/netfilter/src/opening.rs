@@ -138,6 +138,10 @@ pub(crate) fn open(
     if !is_led_to {
         edit.ensure_chain(listing, table, chain)?;
     }
+    // Another program has flushed the chain.
+    if here.is_empty() && edit.new_chains.is_empty() {
+        edit.add(table, chain, false, CREATED, Content::Nothing);
+    }
     if let Some(admin) = opening.admin.as_ref().map(ChainName::as_str).filter(|admin| !leads(&here, admin)) {
         edit.ensure_chain(listing, table, admin)?;
         edit.add(table, chain, true, TO_ADMIN, Content::Jump(admin.to_owned()));
@@ -201,6 +205,11 @@ pub(crate) fn close(
     let (mut edit, table) = (Edit::default(), table(family));
     let (unused, rest): (Vec<_>, Vec<_>) = listing.rules(table, chain)?.into_iter().partition(is_unused);
     if unused.is_empty() {
+        // Another program has flushed the table.
+        let is_flushed = rest.is_empty() && listing.has_chain(table, chain)?;
+        if is_flushed && jumps(listing, table, chain)? == 0 {
+            edit.old_chains.push((table, chain.to_owned()));
+        }
         return Ok(edit);
     }
     edit.deleted.extend(unused.into_iter().map(|rule| rule.location));

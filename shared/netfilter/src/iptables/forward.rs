@@ -169,4 +169,16 @@ mod tests {
         assert!(elsewhere.contains("-X CNI-FORWARD") && !elsewhere.contains("-X CNI-ADMIN"), "{elsewhere}");
         assert_eq!(closed("*filter\n:FORWARD DROP [0:0]\nCOMMIT\n"), "");
     }
+
+    /// By `iptables -F`, which also removes the rule that says who created the chain.
+    #[test]
+    fn a_flushed_chain_is_deleted_unless_a_rule_jumps_to_it_and_opening_marks_it_as_ours_again() {
+        let flushed = "*filter\n:FORWARD DROP [0:0]\n:CNI-FORWARD - [0:0]\n:CNI-ADMIN - [0:0]\nCOMMIT\n";
+        let deleted = closed(flushed);
+        assert!(deleted.contains("-X CNI-FORWARD\n") && !deleted.contains("CNI-ADMIN"), "{deleted}");
+        assert_eq!(closed(&flushed.replace("COMMIT", "-A FORWARD -j CNI-FORWARD\nCOMMIT")), "");
+        let (script, is_open) = opened(flushed);
+        let created = "-A CNI-FORWARD -m comment --comment \"ferrule: created this chain\"\n";
+        assert!(!is_open && script.contains(created) && !script.contains("-A CNI-ADMIN"), "{script}");
+    }
 }
