@@ -47,6 +47,31 @@ fn repair_flushes_only_udp_flows_that_do_not_reach_the_container() {
 }
 
 #[test]
+fn repair_after_the_loss_of_all_records_does_not_double_rules_with_conditions() {
+    beyond_reference!("repair");
+    let lab = Lab::new();
+    let _pod = lab.container("pod");
+    let mut list = pods("nftables");
+    list["plugins"][1]["conditionsV4"] = json!(["ip saddr != 10.99.0.0/16"]);
+    let tool = tool(&lab, "nftables");
+    for snat in [true, false] {
+        list["plugins"][1]["snat"] = json!(snat);
+        lab.configure("10-net.conflist", &list);
+        tool.says("add net pod --container-id pod");
+        let rules = || lab.host().sh("nft list chain inet ferrule hostports").matches("8080").count();
+        let before = rules();
+        assert!(before > 0);
+        lab.host().sh("nft flush set inet ferrule attachments");
+        for _ in 0..2 {
+            tool.says("repair --all");
+            assert_eq!(rules(), before, "{snat}");
+        }
+        tool.says("check net --all");
+        tool.says("del net pod --container-id pod");
+    }
+}
+
+#[test]
 fn repair_of_one_network_leaves_a_host_port_to_the_newer_attachment_of_another() {
     beyond_reference!("repair");
     for backend in ["nftables", "iptables"] {

@@ -90,6 +90,7 @@ impl<'a> Installation<'a> {
             batch.commit_on(socket, &[table.name])?;
             return self.attempt(replace);
         }
+        let replace = replace || diff.others.iter().any(|(comment, _)| *comment == self.record_key.label);
         // No rule refers to the set of records, so it may be missing although all rules exist.
         let lacks_records = (self.lacks_object.get() || !diff.is_empty())
             && has_lost_records(socket, table).map_err(plain)?;
@@ -217,6 +218,9 @@ impl<'a> Installation<'a> {
         let is_expected = |element: &Element| keys.contains(&(&*element.set.name, &*element.key));
         delete_elements(&view, std::slice::from_ref(&earlier), is_expected, batch)?;
         earlier.delete_records(table, batch);
+        if earlier.records.is_empty() {
+            self.delete_unrecorded_rules(batch);
+        }
         // Read once, because one attachment may have thousands of ports.
         let mut claims = BTreeMap::new();
         self.taken.borrow_mut().clear();
@@ -245,6 +249,15 @@ impl<'a> Installation<'a> {
             queue.write(&view, batch);
         }
         Ok(())
+    }
+
+    /// Deletes this attachment's own rules after another program has deleted the records.
+    fn delete_unrecorded_rules(&self, batch: &mut Batch) {
+        let Some(chain) = self.rules.rules.first().map(|rule| rule.chain) else { return };
+        let others = self.others.borrow();
+        for (_, handle) in others.iter().filter(|(comment, _)| *comment == self.record_key.label) {
+            batch.delete_rule(self.kind.table(), chain, *handle);
+        }
     }
 
     /// This attachment's record that contains an element.
