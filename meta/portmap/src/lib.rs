@@ -12,7 +12,7 @@ use std::cell::LazyCell;
 use cni::schema::Key;
 use cni::{Add, AddResult, Check, Del, Failures, Gc, Plugin, Repair, Result, ResultExt, Role, Status, Undo};
 pub use conf::Conf;
-use iface::verify;
+use iface::{Namespace, verify};
 use localnet::LoopbackAnswers;
 use netfilter::{Backend, Expected, Firewall, HostPorts, Kind, LoopbackGuard, Owner, Removal, Rules};
 
@@ -70,17 +70,23 @@ impl Plugin for Portmap {
 
     fn check(call: &Check<Conf>) -> Result<()> {
         let Some(ports) = host_ports(call)? else { return Ok(()) };
-        Firewall::open(call.conf.backend)?.check(&owner(call), &ports)
+        Firewall::open(call.conf.backend)?.check(&owner(call), &ports)?;
+        localnet::check_answers(&Namespace::host()?, &ports, &owner(call))
     }
 
     fn repair(calls: &[Repair<Conf>]) -> Vec<Result<bool>> {
         let default = LazyCell::new(|| Firewall::default_backend(HostPorts::KIND));
-        netfilter::repair_with(
+        let repaired = netfilter::repair_with(
             calls,
             |call| expected(&call.check, &default),
             verify::is_attached,
             enable_loopback_answers,
-        )
+        );
+        let host = LazyCell::new(Namespace::host);
+        let repair = |(call, outcome): (&Repair<Conf>, Result<bool>)| {
+            Ok(outcome? || repair_loopback_answers(&call.check, &host)?)
+        };
+        calls.iter().zip(repaired).map(repair).collect()
     }
 
     fn gc(call: &Gc) -> Result<()> {
@@ -117,6 +123,21 @@ fn expected(
     let rules =
         [Some(Box::new(ports) as Box<dyn Rules>), guard.map(|guard| Box::new(guard) as Box<dyn Rules>)];
     Ok(rules.into_iter().flatten().map(|rules| Expected { owner: owner(call), rules, backend }).collect())
+}
+
+/// Sets the sysctl route_localnet again for an attachment whose rules exist, if another program has reset it. Returns
+/// whether it was reset.
+fn repair_loopback_answers(
+    call: &Check<Conf>,
+    host: &LazyCell<Result<Namespace>, impl FnOnce() -> Result<Namespace>>,
+) -> Result<bool> {
+    let Some(ports) = host_ports(call)? else { return Ok(false) };
+    let (owner, host) = (owner(call), LazyCell::force(host).as_ref().map_err(Clone::clone)?);
+    if localnet::check_answers(host, &ports, &owner).is_ok() {
+        return Ok(false);
+    }
+    verify::while_attached(call, |undo| LoopbackAnswers::new().enable(&ports, &owner, undo))?;
+    Ok(true)
 }
 
 /// Sets the sysctl route_localnet again for attachments whose rules were repaired, if another program has reset it. The

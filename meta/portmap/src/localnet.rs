@@ -76,11 +76,7 @@ impl LoopbackAnswers {
         undo: &mut Undo,
     ) -> Result<()> {
         for local in [IpAddr::V4(Ipv4Addr::LOCALHOST), IpAddr::V6(Ipv6Addr::LOCALHOST)] {
-            let container = ports.addresses.iter().map(|a| a.ip()).find(|ip| ip.is_ipv4() == local.is_ipv4());
-            let is_mapped = ports.mappings.iter().any(|mapping| maps_loopback(mapping.host_ip, local));
-            let Some(container) = container.filter(|_| is_mapped) else { continue };
-            match (host.nl.route_get(container)?, local) {
-                // Without a route to the container, no answer can arrive.
+            match (answering_link(host, ports, local)?, local) {
                 (None, _) => {}
                 (Some(link), IpAddr::V4(_)) => self.enable_v4(host, &link, owner, undo)?,
                 // Nothing deletes this route. It is harmless: the kernel drops packets to ::1 from other links anyway.
@@ -113,6 +109,37 @@ impl LoopbackAnswers {
         self.earlier_values.insert(link.name.clone(), earlier_value);
         Ok(())
     }
+}
+
+/// The link on which a container answers to a loopback address that one of its ports is mapped on. None also without a
+/// route to the container: no answer can arrive.
+fn answering_link(host: &Namespace, ports: &HostPorts, local: IpAddr) -> Result<Option<Link>> {
+    let container = ports.addresses.iter().map(|a| a.ip()).find(|ip| ip.is_ipv4() == local.is_ipv4());
+    let is_mapped = ports.mappings.iter().any(|mapping| maps_loopback(mapping.host_ip, local));
+    match container.filter(|_| is_mapped) {
+        Some(container) => Ok(host.nl.route_get(container)?),
+        None => Ok(None),
+    }
+}
+
+/// Checks that an attachment's container can answer to 127.0.0.1, if one of its ports is mapped on it.
+///
+/// # Errors
+/// Code 999 if another program has reset `route_localnet`. Code 5 if it cannot be read.
+pub fn check_answers(host: &Namespace, ports: &HostPorts, owner: &Owner) -> Result<()> {
+    if ports.source_nat == SourceNat::None {
+        return Ok(());
+    }
+    let Some(link) = answering_link(host, ports, Ipv4Addr::LOCALHOST.into())? else { return Ok(()) };
+    // The kernel uses the greater one of the link's value and the value for all links.
+    for link in [&*link.name, "all"] {
+        if host.sysctl(&setting(link))? != "0" {
+            return Ok(());
+        }
+    }
+    let text = format!("{} is 0, so the host ports of {owner} do not work at 127.0.0.1", setting(&link.name));
+    Err(Error::new(Code::Internal, text)
+        .detail("something has reset it; `cnitool repair --all` sets it again"))
 }
 
 /// Removes an attachment from the users of `route_localnet`. Restores the setting of its link if no other attachment needs it.

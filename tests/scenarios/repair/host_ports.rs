@@ -47,6 +47,31 @@ fn repair_flushes_only_udp_flows_that_do_not_reach_the_container() {
 }
 
 #[test]
+fn check_reports_a_reset_route_localnet_and_repair_sets_it_again() {
+    beyond_reference!("repair");
+    for backend in ["nftables", "iptables"] {
+        let lab = Lab::new();
+        let pod = lab.container("pod");
+        let tool = tool(&lab, backend);
+        tool.says("add net pod --container-id pod");
+        let _server = pod.serve_tcp("pod", "10.1.2.2:80");
+        lab.host().sh("echo 0 >/proc/sys/net/ipv4/conf/br0/route_localnet");
+        assert!(tcp_is_cut_off(lab.host(), "127.0.0.1:8080"), "{backend}");
+        let reset = tool.run("check net --all");
+        assert!(
+            !reset.succeeded() && reset.stdout.contains("ipv4/conf/br0/route_localnet is 0"),
+            "{reset:?}"
+        );
+        assert_eq!(tool.json("repair --all")["repaired"], json!(["net/pod/eth0"]), "{backend}");
+        assert!(tcp_says(lab.host(), "127.0.0.1:8080").is_some(), "{backend}");
+        tool.says("check net --all");
+        assert_eq!(tool.json("repair --all")["repaired"], json!([]), "{backend}");
+        tool.says("del net pod --container-id pod");
+        assert_eq!(lab.host().sysctl("ipv4/conf/br0/route_localnet"), "0", "{backend}");
+    }
+}
+
+#[test]
 fn repair_after_the_loss_of_all_records_does_not_double_rules_with_conditions() {
     beyond_reference!("repair");
     let lab = Lab::new();
