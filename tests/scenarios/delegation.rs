@@ -2,8 +2,10 @@
 
 use std::fs;
 
-use lab::{Call, Lab, beyond_reference};
+use lab::{Call, Lab, Release, beyond_reference};
 use serde_json::{Value, json};
+
+use crate::common::{STORE, cable};
 
 /// An IPAM plugin that records its input, and fails if /run/lab/fail contains the command.
 const SPY: &str = r#"
@@ -91,8 +93,9 @@ fn a_delegated_add_that_fails_is_followed_by_its_del() {
     assert_eq!(commands(), ["ADD", "DEL"]);
 }
 
+/// After a refusal of the request, nothing is to be undone: the plugin's DEL would release an earlier ADD's address.
 #[test]
-fn a_failed_rollback_of_a_delegated_add_is_reported_unless_it_is_the_same_refusal_of_the_request() {
+fn a_failed_rollback_of_a_delegated_add_is_reported_and_a_refused_request_is_not_rolled_back() {
     beyond_reference!("rollback");
     let lab = Lab::new();
     let call = spied(&lab);
@@ -102,13 +105,45 @@ fn a_failed_rollback_of_a_delegated_add_is_reported_unless_it_is_the_same_refusa
         fs::write("/run/lab/error.DEL", del).unwrap();
         call.add().error().details
     };
-    let refusal = r#"{"code": 7, "msg": "ipam.pool is missing"}"#;
-    let same = details(refusal, refusal);
-    assert!(!same.contains("rollback"), "{same}");
     let failure = r#"{"code": 5, "msg": "write the lease: I/O error"}"#;
+    let refusals = [
+        r#"{"code": 7, "msg": "ipam.pool is missing"}"#,
+        r#"{"code": 999, "msg": "failed to allocate for range 0: 10.1.2.9 has been allocated to pod, duplicate allocation is not allowed"}"#,
+    ];
+    for refusal in refusals {
+        let refused = details(refusal, failure);
+        assert!(!refused.contains("rollback"), "{refused}");
+    }
+    assert_eq!(commands(), ["ADD", "ADD"]);
     for del in [failure, r#"{"code": 5, "msg": "the lease stays"}"#] {
         let details = details(failure, del);
         let expected = del.split('"').nth_back(1).unwrap();
         assert!(details.contains(&format!("the rollback failed too: {expected}")), "{details}");
+    }
+}
+
+/// For example, a runtime that has lost its records starts a running container again.
+#[test]
+fn a_second_add_in_another_namespace_fails_and_the_running_attachment_keeps_its_lease() {
+    beyond_reference!("rollback");
+    let lab = Lab::new();
+    let [running, again] = ["pod", "again"].map(|name| lab.container(name));
+    let ipam = json!({"type": "host-local", "ranges": [[{"subnet": "10.1.2.0/24"}]]});
+    cable(&lab);
+    let ours = lab.plugin("macvlan").config(json!({"master": "cable", "ipam": ipam}));
+    let reference = Release::latest().place();
+    let lease = format!("{STORE}/10.1.2.2");
+    for call in [ours.clone(), ours.env("CNI_PATH", reference.to_str().unwrap())] {
+        let call = call.env("CNI_CONTAINERID", "pod");
+        let [first, second] = [&running, &again]
+            .map(|namespace| call.clone().env("CNI_NETNS", namespace.path().to_str().unwrap()));
+        fs::remove_dir_all(STORE).ok();
+        first.add().ok_result();
+        let error = second.add().error();
+        assert!(error.msg.contains("duplicate allocation is not allowed"), "{error:?}");
+        assert!(fs::exists(&lease).unwrap(), "the lease of the running attachment was released");
+        assert!(again.link("eth0").is_none());
+        first.del().ok();
+        assert!(!fs::exists(&lease).unwrap());
     }
 }

@@ -39,7 +39,7 @@ impl Delegate {
         Self { kind, label: Label { name: "plugin", key: "delegate" }, path, stdin, version }
     }
 
-    /// Runs its ADD. `undo` runs its DEL, even if its ADD fails.
+    /// Runs its ADD. `undo` runs its DEL, also after a failed ADD, unless the plugin has refused the request.
     ///
     /// # Errors
     /// The plugin's error, with its code; 7 if the plugin does not exist; 6 for an invalid result.
@@ -52,7 +52,7 @@ impl Delegate {
     /// # Errors
     /// The plugin's error, with its code; 7 if the plugin does not exist; 6 for an invalid result.
     pub fn add_for_caller(&self) -> Result<AddResult> {
-        self.run(Command::Add).and_then(|out| self.parse(&out))
+        self.run(Command::Add)?.into_result().and_then(|out| self.parse(&out))
     }
 
     /// Checks that the plugin exists.
@@ -64,7 +64,14 @@ impl Delegate {
     }
 
     fn add_if(&self, undo: &mut Undo, suits: impl FnOnce(&AddResult) -> Result<()>) -> Result<AddResult> {
-        let result = self.add_for_caller().and_then(|result| {
+        self.require()?;
+        let result = match self.run(Command::Add) {
+            // It has changed nothing. Its DEL would release what an earlier ADD has allocated to the attachment, which may be running.
+            Ok(Ended::Failed(refusal)) if refusal.refuses_the_request() => return Err(refusal),
+            ended => ended.and_then(Ended::into_result),
+        };
+        let result = result.and_then(|out| {
+            let result = self.parse(&out)?;
             suits(&result).map_err(|e| self.named(e))?;
             Ok(result)
         });
@@ -74,9 +81,7 @@ impl Delegate {
                 undo.push(move || this.call(Command::Del));
                 Ok(result)
             }
-            Err(error) => Err(match self.find().and_then(|_| this.call(Command::Del)) {
-                // A bad configuration, which both refuse, is said once. Another failure may have left something.
-                Err(rollback) if rollback == error && error.refuses_the_request() => error,
+            Err(error) => Err(match this.call(Command::Del) {
                 Err(rollback) => error.and_rollback(rollback),
                 Ok(()) => error,
             }),
@@ -88,7 +93,7 @@ impl Delegate {
     /// # Errors
     /// The plugin's error, with its code; 7 if the plugin does not exist.
     pub fn call(&self, command: Command) -> Result<()> {
-        self.run(command).map(drop)
+        self.run(command)?.into_result().map(drop)
     }
 
     /// Runs its REPAIR for an attachment. Returns whether a rule was missing. A plugin that does not know the command has nothing to
@@ -149,7 +154,11 @@ impl Delegate {
         parsed.map_err(|e| self.named(e).detail(excerpt(out)))
     }
 
-    fn run(&self, command: Command) -> Result<Vec<u8>> {
+    /// Runs a command.
+    ///
+    /// # Errors
+    /// If the plugin did not run to its end, or failed without an error object.
+    fn run(&self, command: Command) -> Result<Ended> {
         let file = self.find()?;
         let ended = match multicall::here(&file) {
             Some(plugin) => plugin.run(command, &self.stdin),
@@ -158,10 +167,10 @@ impl Delegate {
         let Outcome { status, out, .. } =
             ended.map_err(|stopped| self.named(exec::unfinished(&stopped, command, LIMITS)))?;
         if status.success() {
-            return Ok(out);
+            return Ok(Ended::Succeeded(out));
         }
         // The plugin's words are not changed: callers compare some of them.
-        Err(error_object(&out).unwrap_or_else(|| self.named(failure(command, status, &out))))
+        error_object(&out).map(Ended::Failed).ok_or_else(|| self.named(failure(command, status, &out)))
     }
 
     fn find(&self) -> Result<PathBuf> {
@@ -172,6 +181,23 @@ impl Delegate {
 
     fn named(&self, error: Error) -> Error {
         error.context(format_args!("{} {}", self.label.name, self.kind))
+    }
+}
+
+/// How a plugin has ended by itself.
+enum Ended {
+    /// With this output.
+    Succeeded(Vec<u8>),
+    /// With this error object.
+    Failed(Error),
+}
+
+impl Ended {
+    fn into_result(self) -> Result<Vec<u8>> {
+        match self {
+            Self::Succeeded(out) => Ok(out),
+            Self::Failed(error) => Err(error),
+        }
     }
 }
 
@@ -211,7 +237,7 @@ impl Ipam {
         self.0.find()
     }
 
-    /// Runs its ADD. `undo` runs its DEL, even if its ADD fails.
+    /// Runs its ADD. `undo` runs its DEL, also after a failed ADD, unless the plugin has refused the request.
     ///
     /// # Errors
     /// The plugin's error, with its code; 7 if the plugin does not exist; 6 for a result without an address.

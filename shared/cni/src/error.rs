@@ -124,8 +124,11 @@ impl Error {
         self.code
     }
 
-    /// Whether this refuses the request itself: its version, its variables or its configuration. Nothing was changed then.
+    /// Whether this refuses the request itself: its version, its variables or its configuration, or an ADD for an attachment that already
+    /// has an address. Nothing was changed then.
     pub(crate) fn refuses_the_request(&self) -> bool {
+        // The words of host-local. The reference's code is 999.
+        const DUPLICATE: &str = "duplicate allocation is not allowed";
         const REFUSALS: [Code; 5] = [
             Code::IncompatibleVersion,
             Code::UnsupportedField,
@@ -133,7 +136,7 @@ impl Error {
             Code::Decoding,
             Code::InvalidConfig,
         ];
-        REFUSALS.iter().any(|code| *code as u32 == self.code)
+        REFUSALS.iter().any(|code| *code as u32 == self.code) || self.msg.contains(DUPLICATE)
     }
 
     /// Operation and object.
