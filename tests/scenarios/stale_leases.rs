@@ -34,12 +34,13 @@ fn added(lab: &Lab, netns: &str, id: &str) -> Outcome {
 
 /// While this looks at the machine, other tests may create and delete namespaces. Then no lease counts as stale.
 fn retried(add: impl Fn() -> Outcome) -> Outcome {
-    let is_unsure = |outcome: &Outcome| {
-        ["cannot examine all network namespaces", "the search for stale leases"]
-            .iter()
-            .any(|why| outcome.stderr.contains(why))
-    };
     (0..30).map(|_| add()).find(|outcome| !is_unsure(outcome)).unwrap_or_else(add)
+}
+
+fn is_unsure(outcome: &Outcome) -> bool {
+    ["cannot examine all network namespaces", "the search for stale leases"]
+        .iter()
+        .any(|why| outcome.stderr.contains(why))
 }
 
 fn adds(lab: &Lab, id: &str) -> Outcome {
@@ -157,6 +158,48 @@ fn a_container_that_is_started_again_gets_an_address() {
     assert_eq!(leases(), ["10.211.4.3"]);
 }
 
+/// As in [`Lab::plugin`], without a runtime. Nobody is in the namespace.
+fn call(lab: &Lab, net: u8, id: &str) -> Call {
+    let call = lab.plugin("host-local").config(json!({"ipam": ipam(net, &json!({}))}));
+    call.env("CNI_CONTAINERID", id).env("CNI_NETNS", "/run/netns/of-nobody")
+}
+
+/// What a runtime records about an attachment.
+fn record(network: &str, id: &str, netns: &str) {
+    let entry = json!({"kind": "cniCacheV1", "containerId": id, "ifName": "eth0", "networkName": network, "netns": netns});
+    fs::create_dir_all("/var/lib/cni/results").unwrap();
+    fs::write(format!("/var/lib/cni/results/{network}-{id}-eth0"), entry.to_string()).unwrap();
+}
+
+/// A lease of a container whose namespace is deleted.
+fn stale(address: &str, id: &str) {
+    fs::create_dir_all(STORE).unwrap();
+    fs::write(format!("{STORE}/{address}"), format!("{id}\r\neth0")).unwrap();
+    record("net", id, "/run/netns/of-a-dead-one");
+}
+
+/// One of them releases the leases. The searches of the others then find none.
+#[test]
+fn concurrent_adds_on_a_range_full_of_stale_leases_all_get_an_address() {
+    beyond_reference!("stale-leases");
+    let lab = Lab::new();
+    let ipam = json!({"type": "host-local", "ranges": [[{"subnet": "10.211.30.0/28"}]], "staleLeaseAge": 0});
+    let adds = || -> Vec<Outcome> {
+        fs::remove_dir_all(STORE).ok();
+        (2..15).for_each(|host| stale(&format!("10.211.30.{host}"), &format!("old{host}")));
+        let calls: Vec<_> =
+            (0..4).map(|n| call(&lab, 30, &format!("new{n}")).config(json!({"ipam": ipam}))).collect();
+        thread::scope(|scope| {
+            let running: Vec<_> = calls.iter().map(|call| scope.spawn(|| call.add())).collect();
+            running.into_iter().map(|add| add.join().unwrap()).collect()
+        })
+    };
+    let all = (0..30).map(|_| adds()).find(|all| !all.iter().any(is_unsure)).unwrap_or_else(adds);
+    for added in all {
+        assert!(added.succeeded(), "{added:#?}");
+    }
+}
+
 /// At 90 %, the ADD starts a process without waiting for it.
 #[test]
 fn stale_leases_are_released_in_the_background_before_the_range_is_full() {
@@ -220,8 +263,7 @@ struct Torn<'a>(&'a Lab);
 
 impl Torn<'_> {
     fn call(&self, id: &str) -> Call {
-        let call = self.0.plugin("host-local").config(json!({"ipam": ipam(8, &json!({}))}));
-        call.env("CNI_CONTAINERID", id).env("CNI_NETNS", "/run/netns/of-nobody")
+        call(self.0, 8, id)
     }
 
     fn add_all(&self) {

@@ -62,11 +62,10 @@ impl Plugin for HostLocal {
         let mut chosen = choose(&mut store, call, &requested);
         if chosen.is_err() && conf.reuse_stale_leases {
             drop(store);
-            let has_room = reuse(call).run();
+            reuse(call).run();
             store = Store::create(&conf.data_dir, &call.net.name)?;
-            if has_room {
-                chosen = choose(&mut store, call, &requested);
-            }
+            // Also if the search has released nothing: the search of a concurrent ADD may have released the leases.
+            chosen = choose(&mut store, call, &requested);
         }
         let ips = chosen?;
         store.reserve(&call.attachment, &ips)?;

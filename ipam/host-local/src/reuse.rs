@@ -43,21 +43,17 @@ pub struct Request {
 }
 
 impl Request {
-    /// Releases stale leases. Returns whether there were any. The caller must not hold the lock.
-    pub fn run(&self) -> bool {
-        let Ok(request) = serde_json::to_vec(self) else { return false };
-        let limits = Limits { bytes: 1, time: Some(TIMEOUT), group: true };
-        match child::run(&mut command(), &request, limits) {
-            Ok(outcome) => !outcome.out.is_empty(),
-            Err(stopped) => {
-                let why = match stopped.why {
-                    IoStop::Late => format!("it did not finish within {TIMEOUT:?}"),
-                    IoStop::Endless => "it printed too much".to_owned(),
-                    IoStop::System(operation, e) => format!("{operation}: {e}"),
-                };
-                cni::warn(&format!("the search for stale leases of network {} failed: {why}", self.network));
-                false
-            }
+    /// Releases stale leases. The caller must not hold the lock.
+    pub fn run(&self) {
+        let Ok(request) = serde_json::to_vec(self) else { return };
+        let limits = Limits { bytes: 0, time: Some(TIMEOUT), group: true };
+        if let Err(stopped) = child::run(&mut command(), &request, limits) {
+            let why = match stopped.why {
+                IoStop::Late => format!("it did not finish within {TIMEOUT:?}"),
+                IoStop::Endless => "it printed too much".to_owned(),
+                IoStop::System(operation, e) => format!("{operation}: {e}"),
+            };
+            cni::warn(&format!("the search for stale leases of network {} failed: {why}", self.network));
         }
     }
 
@@ -75,24 +71,22 @@ impl Request {
     }
 
     /// Reads the leases before and after looking at the host. Only leases that have not changed are released.
-    fn release(&self) -> Result<bool> {
-        let Ok(network) = NetworkName::parse(&self.network) else { return Ok(false) };
-        let Some(store) = Store::open(&self.data_dir, &network)? else { return Ok(false) };
+    fn release(&self) -> Result<()> {
+        let Ok(network) = NetworkName::parse(&self.network) else { return Ok(()) };
+        let Some(store) = Store::open(&self.data_dir, &network)? else { return Ok(()) };
         let leases = store.dated_leases()?;
         drop(store);
         let stale = proof::stale(leases, &network, self);
         if stale.is_empty() {
-            return Ok(false);
+            return Ok(());
         }
-        let Some(mut store) = Store::open(&self.data_dir, &network)? else { return Ok(false) };
-        let mut released = false;
+        let Some(mut store) = Store::open(&self.data_dir, &network)? else { return Ok(()) };
         for (aged, why) in stale {
             if store.release_unchanged(&aged)? {
                 log(&network, &aged, &why);
-                released = true;
             }
         }
-        Ok(released)
+        Ok(())
     }
 }
 
@@ -116,20 +110,13 @@ pub fn serve(arguments: &[OsString]) -> Option<ExitCode> {
     });
     let request = serde_json::from_reader(std::io::stdin()).ok();
     Some(match request.map(|request: Request| request.release()) {
-        Some(Ok(true)) => answer(),
-        Some(Ok(false)) => ExitCode::SUCCESS,
+        Some(Ok(())) => ExitCode::SUCCESS,
         Some(Err(error)) => {
             cni::warn(&error.to_string());
             ExitCode::FAILURE
         }
         None => ExitCode::FAILURE,
     })
-}
-
-/// Writes one byte to stdout: an address is free now.
-fn answer() -> ExitCode {
-    std::io::stdout().write_all(b"+").ok();
-    ExitCode::SUCCESS
 }
 
 /// Logs to stderr and to syslog (RFC 3164: daemon, notice), because the runtime does not read stderr of a process in
