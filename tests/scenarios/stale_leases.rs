@@ -178,6 +178,20 @@ fn stale(address: &str, id: &str) {
     record("net", id, "/run/netns/of-a-dead-one");
 }
 
+/// Podman with `--userns` starts the container's process before ADD. Nomad names the namespace after the container.
+#[test]
+fn the_id_of_the_container_that_is_being_attached_does_not_keep_its_own_stale_lease() {
+    beyond_reference!("stale-leases");
+    let lab = Lab::new();
+    let _new = ["again", "other"].map(|id| lab.container(id));
+    stale("10.211.6.2", "again");
+    stale("10.211.6.3", "other");
+    retried(|| call(&lab, 6, "next").add()).refused(999, "no IP addresses available");
+    let result = retried(|| call(&lab, 6, "again").add()).ok_result();
+    assert_eq!(result["ips"][0]["address"], "10.211.6.2/24");
+    assert_eq!(fs::read_to_string(format!("{STORE}/10.211.6.3")).unwrap(), "other\r\neth0");
+}
+
 /// One of them releases the leases. The searches of the others then find none.
 #[test]
 fn concurrent_adds_on_a_range_full_of_stale_leases_all_get_an_address() {
@@ -288,6 +302,35 @@ impl Torn<'_> {
     }
 }
 
+/// A runtime that creates the namespace of a container at the same path after each boot, such as Nomad.
+struct SamePath<'a>(&'a Lab);
+
+impl SamePath<'_> {
+    fn call(&self, id: &str) -> Call {
+        call(self.0, 7, id).config(json!({"name": "same"}))
+    }
+
+    fn add_all(&self) {
+        for id in ["same", "running"] {
+            self.call(id).add().ok_result();
+            record("same", id, &format!("/run/netns/{id}"));
+            let namespace = self.0.container(id);
+            if id == "running" {
+                namespace.sh("ip address add 10.211.7.3/24 dev lo");
+            }
+        }
+    }
+
+    fn gives_the_container_and_no_other_its_address(&self) {
+        let next = |id: &str| after_a_reboot(&self.call(id));
+        retried(|| next("next").add()).refused(999, "no IP addresses available");
+        retried(|| next("running").add()).refused(7, "duplicate allocation is not allowed");
+        self.call("same").add().refused(7, "duplicate allocation is not allowed");
+        let result = retried(|| next("same").add()).ok_result();
+        assert_eq!(result["ips"][0]["address"], "10.211.7.2/24");
+    }
+}
+
 /// No release of the reference records the boot id or drops leases, so each lease needs its own proof.
 #[test]
 fn leases_from_before_a_reboot_are_stale_unless_their_containers_are_found() {
@@ -316,9 +359,12 @@ fn leases_from_before_a_reboot_are_stale_unless_their_containers_are_found() {
         assert!(refused.stdout.contains("no IP addresses available"), "{refused:#?}");
     }
     torn.add_all();
+    let same_path = SamePath(&lab);
+    same_path.add_all();
     let minute = Duration::from_secs(63);
     thread::sleep(minute.saturating_sub(started.elapsed()));
     torn.keeps_only_the_files_of_today();
+    same_path.gives_the_container_and_no_other_its_address();
     for net in nets {
         let next = |keys: &Value| after_a_reboot(&call(net, "next", keys));
         call(net, "next", &json!({})).add().refused(999, "no IP addresses available");

@@ -156,7 +156,7 @@ fn reuse(call: &Add<Conf>) -> reuse::Request {
         network: call.net.name.to_string(),
         age: conf.stale_lease_age,
         reboot: conf.reset_on_reboot != Some(false),
-        container: call.attachment.container.to_string(),
+        next: Some((call.attachment.container.to_string(), call.attachment.ifname.to_string())),
     }
 }
 

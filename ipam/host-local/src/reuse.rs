@@ -17,7 +17,7 @@ use cni::{NetworkName, Result};
 use serde::{Deserialize, Serialize};
 use system::child::{self, IoStop, Limits};
 
-use crate::store::{DatedLease, Store};
+use crate::store::{DatedLease, Owner, Store};
 
 /// The process's only argument.
 const ARGUMENT: &str = "release-stale-leases";
@@ -38,11 +38,24 @@ pub struct Request {
     pub age: u64,
     /// Whether leases from before the last boot are stale.
     pub reboot: bool,
-    /// The container of the running ADD.
-    pub container: String,
+    /// The container and the interface that an ADD attaches after the search. None in the background.
+    pub next: Option<(String, String)>,
 }
 
 impl Request {
+    /// Whether this is a request of the attachment that has a lease.
+    fn is_of(&self, owner: &Owner) -> bool {
+        let next = self.next.as_ref();
+        next.is_some_and(|(container, ifname)| {
+            owner.container == *container && owner.ifname.as_ref() == Some(ifname)
+        })
+    }
+
+    /// Whether this is a request of a container.
+    fn is_of_container(&self, id: &str) -> bool {
+        self.next.as_ref().is_some_and(|(container, _)| container == id)
+    }
+
     /// Releases stale leases. The caller must not hold the lock.
     pub fn run(&self) {
         let Ok(request) = serde_json::to_vec(self) else { return };
@@ -58,8 +71,9 @@ impl Request {
     }
 
     /// Releases stale leases in the background.
-    pub fn start(&self) {
-        let Ok(request) = serde_json::to_vec(self) else { return };
+    pub fn start(mut self) {
+        self.next = None;
+        let Ok(request) = serde_json::to_vec(&self) else { return };
         let mut command = command();
         command.stdin(Stdio::piped()).stdout(Stdio::null()).stderr(Stdio::null());
         // If starting fails, the next ADD tries again.

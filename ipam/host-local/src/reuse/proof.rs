@@ -31,7 +31,7 @@ pub fn stale(leases: Vec<DatedLease>, network: &NetworkName, request: &Request) 
     let suspect = |aged: DatedLease| {
         let age = now.duration_since(aged.changed).ok()?;
         let is_old = age >= Duration::from_secs(request.age);
-        let reason = if is_old { reason(&aged, network, &caches, boot)? } else { return None };
+        let reason = if is_old { reason(&aged, network, &caches, boot, request)? } else { return None };
         Some((aged, reason))
     };
     let mut suspects: Vec<_> = leases.into_iter().filter_map(suspect).collect();
@@ -50,8 +50,8 @@ pub fn stale(leases: Vec<DatedLease>, network: &NetworkName, request: &Request) 
     let calls = RunningPlugins::scan();
     suspects.retain(|(DatedLease { lease, .. }, reason)| {
         let container = &lease.owner.container;
-        let is_called = *container != request.container && calls.may_be_for(container);
-        !is_called && !shows(&namespaces, lease) && reason.holds(&namespaces)
+        let is_called = !request.is_of_container(container) && calls.may_be_for(container);
+        !is_called && !shows(&namespaces, lease, request) && reason.holds(&namespaces)
     });
     suspects.into_iter().map(|(aged, reason)| (aged, reason.text())).collect()
 }
@@ -65,20 +65,31 @@ fn scan() -> Result<Namespaces, String> {
     (1..LOOKS).fold(attempt(), |outcome, _| outcome.or_else(|_| attempt()))
 }
 
-/// Whether a namespace has the lease's address, or a process has the container's id.
-fn shows(namespaces: &Namespaces, lease: &Lease) -> bool {
+/// Whether a namespace has the lease's address, or a process has the container's id. The new process of the container that ADD attaches has
+/// its id, too.
+fn shows(namespaces: &Namespaces, lease: &Lease, request: &Request) -> bool {
+    let container = &lease.owner.container;
     namespaces.may_have(lease.ip)
         || namespaces.host_has(lease.ip)
-        || namespaces.has_container(&lease.owner.container)
+        || !request.is_of_container(container) && namespaces.has_container(container)
 }
 
-fn reason(aged: &DatedLease, network: &NetworkName, caches: &[Cache], boot: Option<Boot>) -> Option<Reason> {
-    let paths = namespaces_of(&aged.lease.owner, network, caches, boot)?;
+fn reason(
+    aged: &DatedLease,
+    network: &NetworkName,
+    caches: &[Cache],
+    boot: Option<Boot>,
+    request: &Request,
+) -> Option<Reason> {
+    let owner = &aged.lease.owner;
+    let paths = namespaces_of(owner, network, caches, boot)?;
+    let is_before = boot.is_some_and(|boot| boot.is_after(aged.changed));
+    // The runtime may have created the namespace of the running ADD at the same path as before the boot.
+    let is_created_again = is_before && request.is_of(owner);
     let is_deleted = |path: &PathBuf| fs::metadata(path).is_err_and(|e| e.kind() == ErrorKind::NotFound);
-    if !paths.iter().all(|path| is_deleted(path) || is_plain_file(path)) {
+    if !is_created_again && !paths.iter().all(|path| is_deleted(path) || is_plain_file(path)) {
         return None;
     }
-    let is_before = boot.is_some_and(|boot| boot.is_after(aged.changed));
     match paths.is_empty() {
         _ if is_before => Some(Reason::Reboot),
         true => None,
