@@ -534,11 +534,20 @@ fn a_gc_that_does_not_see_all_processes_keeps_attachments_whose_namespace_is_tha
     let process = sleeper(&lab, "pod");
     tool.says(&format!("add net /proc/{}/ns/net --container-id pod", process.id()));
     let elsewhere = ["unshare", "--pid", "--fork", "--mount-proc"].map(str::to_owned);
-    tool.clone().under(&elsewhere).says("gc net");
-    assert_eq!(leases(), ["10.204.9.2"], "the address of a running container was released");
+    let child_of =
+        |first: &str| [&elsewhere[..], &[first, "-c", r#""$@"; exit $?"#, first].map(str::to_owned)].concat();
+    // GC is the first process of a pod, or a shell or tini is.
+    for under in [elsewhere.to_vec(), child_of("sh")] {
+        tool.clone().under(&under).says("gc net");
+        assert_eq!(leases(), ["10.204.9.2"], "the address of a running container was released");
+    }
     drop(process);
     pod.vanish();
-    tool.says("gc net");
+    tool.clone().under(&child_of("sh")).says("gc net");
+    assert_eq!(leases(), ["10.204.9.2"], "it cannot know that the container has exited");
+    // A whole machine in a PID namespace has an init: a node of kind, an LXC container.
+    lab.host().sh("cp /bin/sh /run/lab/init");
+    tool.clone().under(&child_of("/run/lab/init")).says("gc net");
     assert!(leases().is_empty());
 }
 

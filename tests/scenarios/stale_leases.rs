@@ -192,6 +192,34 @@ fn the_id_of_the_container_that_is_being_attached_does_not_keep_its_own_stale_le
     assert_eq!(fs::read_to_string(format!("{STORE}/10.211.6.3")).unwrap(), "other\r\neth0");
 }
 
+/// For example Multus in a pod without hostPID.
+#[test]
+fn a_plugin_that_does_not_see_the_hosts_processes_releases_no_lease() {
+    beyond_reference!("stale-leases");
+    let lab = Lab::new();
+    let pod = lab.container("running");
+    let process = sleeper(&lab, "running");
+    pod.sh("ip address add 10.211.9.2/24 dev lo");
+    pod.vanish();
+    for id in ["running", "other"] {
+        call(&lab, 9, id).add().ok_result();
+    }
+    record("net", "running", &format!("/proc/{}/ns/net", process.id()));
+    let child_of = |first: &str| {
+        let under = ["unshare", "--pid", "--fork", "--mount-proc", first, "-c", r#""$0"; exit $?"#];
+        call(&lab, 9, "next").under(&under.map(str::to_owned))
+    };
+    let added = child_of("sh").add();
+    added.refused(999, "no IP addresses available");
+    assert!(added.stderr.contains("cannot examine all network namespaces"), "{added:#?}");
+    drop(process);
+    child_of("sh").add().refused(999, "no IP addresses available");
+    // A machine in a PID namespace, such as a node of kind.
+    lab.host().sh("cp /bin/sh /run/lab/systemd");
+    let result = retried(|| child_of("/run/lab/systemd").add()).ok_result();
+    assert_eq!(result["ips"][0]["address"], "10.211.9.2/24");
+}
+
 /// One of them releases the leases. The searches of the others then find none.
 #[test]
 fn concurrent_adds_on_a_range_full_of_stale_leases_all_get_an_address() {

@@ -79,7 +79,10 @@ impl Namespaces {
     pub fn scan() -> Result<Self> {
         let host = Netlink::open()?;
         let mut this = Self { links: host.links()?, ..Self::default() };
-        this.hidden_process = (!sees_parent()).then(|| "/proc shows another PID namespace".to_owned());
+        this.hidden_process = (!sees_all_processes()).then(|| {
+            "/proc shows another PID namespace, or only the processes of a container's PID namespace"
+                .to_owned()
+        });
         this.own = host.addresses(None)?.iter().map(|address| address.net.ip()).collect();
         this.follow_links(&host);
         let own = id(Path::new("/proc/thread-self/ns/net")).ok();
@@ -416,11 +419,18 @@ fn number(text: &str) -> Option<u64> {
     text.strip_prefix("net:[")?.strip_suffix(']')?.parse().ok()
 }
 
-/// Whether /proc shows this process and its parent. In its own PID namespace, a plugin does not see the containers' processes.
-fn sees_parent() -> bool {
+/// Whether /proc shows the processes of all containers of this host. In a PID namespace of its own, such as that of a pod without hostPID, a
+/// plugin sees none of them, and the paths `/proc/PID/ns/net` of the runtimes lead nowhere or to other processes.
+fn sees_all_processes() -> bool {
     let own = process::id();
     let is_own = fs::read_link("/proc/self").is_ok_and(|link| link == Path::new(&own.to_string()));
-    is_own && own != 1 && std::os::unix::process::parent_id() != 0
+    is_own && (is_in_host_pid_namespace() || own != 1 && is_in_pid_namespace_of_machine())
+}
+
+/// Whether the PID namespace is that of a whole machine, such as an LXC container or a node of kind: its first process is an init. The runtime
+/// and its containers are then in this PID namespace, too.
+fn is_in_pid_namespace_of_machine() -> bool {
+    read_lossy(Path::new("/proc/1/comm")).is_ok_and(|name| ["init", "systemd"].contains(&name.trim_end()))
 }
 
 /// Whether this process is in the host's own PID namespace. In another one, /proc does not show all of the host's processes.
