@@ -101,8 +101,7 @@ fn in_words(error: &Error) -> String {
     }
 }
 
-/// Writes a warning to Podman's terminal.
-#[expect(clippy::print_stderr, reason = "netavark passes it through to Podman's terminal")]
+/// Writes a warning to stderr, which netavark passes through to Podman's terminal. The terminal may be closed.
 fn warn(text: impl Display) {
-    eprintln!("cni: warning: {text}");
+    io::stderr().write_all(format!("cni: warning: {text}\n").as_bytes()).ok();
 }

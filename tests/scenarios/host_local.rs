@@ -126,6 +126,23 @@ fn an_unreachable_gateway_is_a_warning_unless_a_route_needs_it() {
     ipam(&lab, "c", &conf).add().refused(7, "10.9.0.1");
 }
 
+/// For example, the disk of the log is full.
+#[test]
+fn a_warning_that_cannot_be_written_does_not_stop_a_command() {
+    beyond_reference!("gateway-outside");
+    let lab = Lab::new();
+    let mut conf =
+        json!({"type": "host-local", "ranges": [[{"subnet": "10.0.0.0/24", "gateway": "10.9.0.1"}]]});
+    let call = |conf: &Value| {
+        ipam(&lab, "a", conf).under(&["sh", "-c", r#"exec "$0" 2>/dev/full"#].map(str::to_owned))
+    };
+    call(&conf).add().ok_result();
+    assert_eq!(leases(), ["10.0.0.1"]);
+    conf["dataDir"] = json!(5);
+    call(&conf).del().ok();
+    assert!(leases().is_empty());
+}
+
 #[test]
 fn routes_are_passed_on() {
     let lab = Lab::new();

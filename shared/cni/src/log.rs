@@ -1,5 +1,6 @@
 //! Warnings on stderr, with the name of the plugin that this process serves.
 
+use std::io::{Write, stderr};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 /// The plugins whose calls this process serves. The first plugin has called the second one, and so on. Lines of the log begin with the name
@@ -27,9 +28,8 @@ pub(crate) fn is_served(plugin: &str) -> bool {
     served().contains(&plugin)
 }
 
-/// Logs a warning on stderr.
-#[expect(clippy::print_stderr, reason = "the log of a plugin")]
+/// Logs a warning on stderr. If that fails, for example because the log's disk is full, the warning is lost, and the plugin continues.
 pub fn warn(text: &str) {
     let plugin = served().last().copied().unwrap_or("cni");
-    eprintln!("{plugin}: warning: {text}");
+    stderr().write_all(format!("{plugin}: warning: {text}\n").as_bytes()).ok();
 }

@@ -173,16 +173,17 @@ fn fail_with(object: &str, print: Print<'_>) -> ExitCode {
 }
 
 /// Without `CNI_COMMAND`. A misspelled command line of a plugin that has some fails: it may be in a systemd unit.
-#[expect(clippy::print_stderr, clippy::print_stdout, reason = "a person started the plugin at a terminal")]
+#[expect(clippy::print_stdout, reason = "a person started the plugin at a terminal")]
 fn about<P: Plugin>(arguments: &[OsString]) -> ExitCode {
     match arguments.first().filter(|_| !P::USAGE.is_empty()) {
         Some(help) if ["-h", "-help", "--help"].iter().any(|one| help == one) => print!("{}", P::USAGE),
         Some(word) if !word.as_encoded_bytes().starts_with(b"-") => {
-            eprint!("{}: unknown argument {word:?}\n{}", P::NAME, P::USAGE);
+            let text = format!("{}: unknown argument {word:?}\n{}", P::NAME, P::USAGE);
+            io::stderr().write_all(text.as_bytes()).ok();
             return ExitCode::from(2);
         }
         // As the reference, whatever the flags are.
-        _ => eprint!("{}", version_text(P::NAME)),
+        _ => drop(io::stderr().write_all(version_text(P::NAME).as_bytes())),
     }
     ExitCode::SUCCESS
 }
