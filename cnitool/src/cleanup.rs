@@ -63,7 +63,8 @@ pub enum KeepReason {
     Changed,
     /// The container may be alive: a process, the addresses of a namespace or a cache file could not be read.
     Unexamined,
-    /// The container may be alive: the resource has neither an address nor a namespace path to look for.
+    /// The container may be alive: the resource has neither an address nor a namespace path to look for. Or there is no container: a lease
+    /// without interface may be an administrator's.
     Untraceable,
     /// The resource does not contain the id of its container.
     NoOwner,
@@ -285,7 +286,7 @@ impl Plan {
         let mut is_settled = true;
         let containers = by_container(&listed.resources);
         for ((container, ifname), resources) in by_owner(&listed.resources) {
-            let forced = options.force.contains(container);
+            let forced = options.force.contains(container) && attachment(container, ifname).is_some();
             let all = containers.get(container).map(Vec::as_slice).unwrap_or_default();
             let keep_reason = if forced { None } else { host.keep_reason(container, ifname, all) };
             // The plan is not settled if an attachment looks alive only because the kernel has not removed the links of its
@@ -381,7 +382,8 @@ impl Host<'_> {
     /// Why an attachment's resources are kept. `None` if the container is dead, or if `--detach-running` removes the attachment.
     /// `resources` are all resources of the container.
     fn keep_reason(&self, container: &str, ifname: &str, resources: &[&Resource]) -> Option<KeepReason> {
-        if container.is_empty() {
+        // An administrator may have written any text into a lease.
+        if ContainerId::parse(container).is_err() {
             return Some(KeepReason::NoOwner);
         }
         let leads_to_namespace = |resource: &&Resource| {
@@ -406,7 +408,9 @@ impl Host<'_> {
         if self.cached.is_stale(container, ifname) {
             return self.cached.is_shown(container, ifname).then_some(KeepReason::Alive);
         }
-        let has_address = |resource: &&Resource| resource.address.is_some_and(|ip| self.namespaces.has(ip));
+        let has_address = |resource: &&Resource| {
+            resource.address.is_some_and(|ip| self.namespaces.has(ip) || self.namespaces.host_has(ip))
+        };
         let has_path = |resource: &&Resource| resource.netns.as_deref().is_some_and(|path| self.is_at(path));
         if resources.iter().any(|resource| has_address(resource) || has_path(resource))
             || self.namespaces.has_container(container)
@@ -423,6 +427,10 @@ impl Host<'_> {
             || self.cached.is_unreadable(container, ifname)
         {
             return Some(KeepReason::Unexamined);
+        }
+        // An administrator reserves an address by a lease without interface. Old releases of the reference wrote such leases, too.
+        if resources.iter().all(|resource| resource.kind == "lease" && resource.ifname.is_empty()) {
+            return Some(KeepReason::Untraceable);
         }
         // The evidence that a container is dead: the searches above did not find the resource's address or namespace
         // path, or the resource is a link whose namespace was deleted.

@@ -8,7 +8,7 @@ use lab::{Lab, Release, Tool, beyond_reference, injecting, write_program};
 use serde_json::{Value, json};
 
 use crate::cleanup_networks::ELSEWHERE;
-use crate::common::{cable, host_local, leases, ports, sleeper};
+use crate::common::{STORE, cable, host_local, leases, ports, sleeper};
 
 fn network(version: &str, plugins: &Value) -> Value {
     json!({"cniVersion": version, "name": "net", "plugins": plugins})
@@ -549,6 +549,34 @@ fn a_gc_that_does_not_see_all_processes_keeps_attachments_whose_namespace_is_tha
     lab.host().sh("cp /bin/sh /run/lab/init");
     tool.clone().under(&child_of("/run/lab/init")).says("gc net");
     assert!(leases().is_empty());
+}
+
+/// docs/host-local.md: "You may add and delete files".
+#[test]
+fn gc_keeps_leases_that_an_administrator_has_written_and_addresses_of_the_host() {
+    beyond_reference!("gc");
+    let lab = Lab::new();
+    let _pod = lab.container("pod");
+    lab.configure("10-net.conflist", &network("1.1.0", &json!([bridge("10.204.10.0/24")])));
+    let tool = lab.cnitool();
+    tool.says("add net pod --container-id pod");
+    lab.host().sh("ip address add 10.204.10.60/32 dev br0");
+    for (host, content) in [
+        (50, "reserved"),
+        (51, "used by the printer, do not touch"),
+        (60, "vip\r\neth0"),
+        (70, "gone\r\neth0"),
+    ] {
+        fs::write(format!("{STORE}/10.204.10.{host}"), content).unwrap();
+    }
+    let [removed, kept] = dry_run(&tool);
+    assert_eq!(removed, ["lease 10.204.10.70 gone"]);
+    assert_eq!(kept.len(), 3, "{kept:?}");
+    tool.says("gc net");
+    assert_eq!(leases(), ["10.204.10.2", "10.204.10.50", "10.204.10.51", "10.204.10.60"]);
+    // --force names the lease.
+    tool.says("gc net --force 10.204.10.50 --force 10.204.10.51");
+    assert_eq!(leases(), ["10.204.10.2", "10.204.10.60"]);
 }
 
 /// A macvlan network, so no veth leads to the container.
