@@ -514,6 +514,32 @@ fn with_reset_on_reboot_the_first_add_after_a_reboot_drops_older_leases() {
     assert_eq!(leases(), ["10.0.0.4"]);
 }
 
+/// A bad sector, for example.
+#[test]
+fn a_lease_file_that_cannot_be_read_fails_only_a_del_that_finds_no_lease() {
+    beyond_reference!("lenient-del");
+    let lab = Lab::new();
+    let conf = host_local(&[&["10.0.0.0/24"]]);
+    addresses(&lab, &["bad", "a", "b", "c"], &conf);
+    let bad = lease("10.0.0.2");
+    // Reading the first byte of a process's memory fails with EIO.
+    lab.host().exec(&["mount", "--bind", "/proc/self/mem", bad.to_str().unwrap()]);
+    let del = |id: &str| ipam(&lab, id, &conf).del();
+    // The mount has not changed the directory, so this makes the index incomplete.
+    fs::remove_file(lease(".index")).unwrap();
+    let deleted = del("a");
+    deleted.ok();
+    assert!(deleted.stderr.contains("read lease") && deleted.stderr.contains("10.0.0.2"), "{deleted:#?}");
+    let deleted = del("b");
+    deleted.ok();
+    assert_eq!(deleted.stderr, "", "the index has the lease");
+    del("unknown").refused(5, "10.0.0.2");
+    assert_eq!(leases(), ["10.0.0.2", "10.0.0.5"]);
+    lab.host().exec(&["umount", bad.to_str().unwrap()]);
+    ["bad", "c"].iter().for_each(|id| del(id).ok());
+    assert!(leases().is_empty());
+}
+
 /// A separate dataDir with these mount options.
 fn mounted(lab: &Lab, options: &str) -> (PathBuf, Value) {
     let dir = lab.dir().join("leases");

@@ -17,8 +17,8 @@ use std::process::ExitCode;
 
 use cni::schema::Key;
 use cni::{
-    Add, AddResult, Attachment, Check, Code, Del, Error, Gc, IpConfig, NetworkName, Plugin, Resource, Result,
-    Role, Status, Undo,
+    Add, AddResult, Attachment, Check, Code, Del, Error, Failures, Gc, IpConfig, NetworkName, Plugin,
+    Resource, Result, Role, Status, Undo,
 };
 use ipnetwork::IpNetwork;
 
@@ -196,7 +196,15 @@ fn release(
     is_selected: impl Fn(IpAddr) -> bool,
 ) -> Result<()> {
     let Some(mut store) = Store::open(data_dir, network)? else { return Ok(()) };
-    let (leases, mut failures) = store.every_lease_of(at)?;
+    let (leases, unread) = store.every_lease_of(at)?;
+    let mut failures = Failures::new();
+    match unread.into_result() {
+        // The leases of the attachment are found. An unreadable file is most likely another attachment's.
+        Err(error) if leases.iter().any(|lease| lease.owner.ifname.is_some()) => {
+            cni::warn(&error.to_string())
+        }
+        outcome => drop(failures.note(outcome)),
+    }
     for lease in leases.iter().filter(|lease| is_selected(lease.ip)) {
         failures.note(store.release(lease));
     }

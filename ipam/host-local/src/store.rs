@@ -14,7 +14,7 @@
 //! - *Nothing calls fsync.* After a power failure no container runs, so no lease is needed. A lease file is then complete
 //!   (DEL or GC releases it), torn, or missing.
 //! - *ADD reads only the attachment's leases*, and so do DEL and CHECK if the attachment has a lease: the [`index`] finds
-//!   them. The *seal* of the index proves that it has an entry for every lease. Without a valid seal, the next ADD, DEL
+//!   them. The *seal* of the index proves that it has an entry for every lease that could be read. Without a valid seal, the next ADD, DEL
 //!   or CHECK reads all leases and rebuilds the index. GC always does, except in a dry run.
 
 use std::io::{self, ErrorKind};
@@ -210,18 +210,18 @@ impl Store {
                     errors.others.note::<(), _>(Err(Error::new(Code::Io, text)));
                     Some(None)
                 }
+                // The index lacks it. Without an entry of their attachment, DEL and CHECK read all leases again.
                 Err(e) => {
                     let path = self.dir.lease(ip);
-                    errors.unread.note::<Option<Owner>, _>(Err(Error::io(
-                        format!("read lease {}", path.display()),
-                        &e,
-                    )))
+                    let error = Error::io(format!("read lease {}", path.display()), &e);
+                    errors.unread.note::<(), _>(Err(error));
+                    Some(None)
                 }
             };
             match owner {
                 Some(Some(owner)) => update_index(&mut index, |index| index.insert(&owner.content(), ip)),
                 Some(None) => {}
-                // After an error, the file may be a lease that the new index lacks.
+                // The lease could not be removed, and the new index lacks it.
                 None => index = None,
             }
         }
