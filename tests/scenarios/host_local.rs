@@ -373,6 +373,45 @@ fn status_fails_for_a_full_range_set_if_configured() {
 }
 
 #[test]
+fn status_accepts_a_file_system_without_a_limit() {
+    beyond_reference!("status");
+    let lab = Lab::new();
+    let (_, conf) = mounted(&lab, "size=0");
+    let call = ipam(&lab, "a", &conf);
+    call.add().ok_result();
+    call.status().ok();
+}
+
+/// The runtime passes them only to ADD, CHECK and DEL.
+#[test]
+fn status_does_not_require_the_ranges_that_the_runtime_passes() {
+    beyond_reference!("status");
+    let lab = Lab::new();
+    let call = ipam(&lab, "a", &json!({"type": "host-local"}));
+    call.status().refused(7, "ipam.ranges is missing or empty");
+    let call = call.config(json!({"capabilities": {"ipRanges": true}}));
+    for plugin in ["host-local", "bridge"] {
+        call.clone().called(plugin).status().ok();
+    }
+    call.add().refused(7, "ipam.ranges is missing or empty");
+    let ranges = json!({"ipRanges": [[{"subnet": "10.0.0.0/24"}]]});
+    assert_eq!(ips(&call.config(json!({"runtimeConfig": ranges})).add().ok_result()), ["10.0.0.2/24"]);
+}
+
+#[test]
+fn status_does_not_warn_of_a_small_range_set_without_leases() {
+    beyond_reference!("status");
+    let lab = Lab::new();
+    let conf = host_local(&[&["10.0.0.0/30"]]);
+    let said = || ipam(&lab, "ignored", &conf).status().stderr;
+    assert_eq!(said(), "");
+    addresses(&lab, &["a"], &conf);
+    assert!(said().contains("1 of the 1 addresses"));
+    ipam(&lab, "a", &conf).del().ok();
+    assert_eq!(said(), "");
+}
+
+#[test]
 fn an_empty_lease_file_does_not_block_its_address() {
     // https://github.com/containernetworking/plugins/issues/498
     beyond_reference!("torn-lease");

@@ -8,6 +8,7 @@ use cni::addr::{self, parse_cidr, parse_ip};
 use cni::{AsWritten, Error, Result, ResultExt, Route, Version, json};
 use ipnetwork::IpNetwork;
 use serde::{Deserialize, Deserializer, de::Error as _};
+use serde_json::Value;
 
 use crate::range::{Range, RangeSet, Spec};
 
@@ -39,7 +40,7 @@ pub fn likely_data_dir(written: &AsWritten) -> PathBuf {
 #[derive(Debug)]
 pub struct Conf {
     pub data_dir: PathBuf,
-    /// The range sets. An attachment gets one address of each: first of the runtime's, then of the old form's, then of
+    /// The range sets. Empty only with the capability `ipRanges`. An attachment gets one address of each: first of the runtime's, then of the old form's, then of
     /// `ranges`.
     pub sets: Vec<RangeSet>,
     pub routes: Vec<Route>,
@@ -61,11 +62,14 @@ pub struct Conf {
 }
 
 impl Conf {
-    /// Checks that the result's version has room for an address of each range set.
+    /// Checks that there are range sets, and that the result's version has room for an address of each.
     ///
     /// # Errors
-    /// Code 7 if the version allows only one address of each family, and there are more range sets.
+    /// Code 7 if there are none, or if the version allows only one address of each family, and there are more range sets.
     pub fn check_fits(&self, version: Version) -> Result<()> {
+        if self.sets.is_empty() {
+            return Err(no_ranges().detail("the runtime has passed no runtimeConfig.ipRanges"));
+        }
         version.check_fits(self.sets.iter().map(RangeSet::is_ipv4))
     }
 }
@@ -180,6 +184,7 @@ impl TryFrom<AsWritten> for Conf {
 
     fn try_from(written: AsWritten) -> Result<Self> {
         let data_dir = data_dir(&written)?;
+        let passes_ranges = passes_ranges(&written);
         let RawConf { mut ipam, runtime_config, args } = written.decode()?;
         let labelled = |key: &'static str| move |(n, set)| (format!("{key}[{n}]"), set);
         let runtime =
@@ -187,6 +192,9 @@ impl TryFrom<AsWritten> for Conf {
         let old = ipam.old_form().map(|set| ("ipam.subnet".to_owned(), set));
         let ranges = ipam.ranges.into_iter().enumerate().map(labelled("ipam.ranges"));
         let sets = range_sets(runtime.chain(old).chain(ranges).collect(), &ipam.exclude)?;
+        if sets.is_empty() && !passes_ranges {
+            return Err(no_ranges());
+        }
         check_gateways(&sets, &ipam.routes)?;
         let ips = |hosts: Vec<Host>| hosts.into_iter().map(|host| host.0).collect();
         Ok(Self {
@@ -219,12 +227,19 @@ fn check_gateways(sets: &[RangeSet], routes: &[Route]) -> Result<()> {
     Ok(())
 }
 
+/// Whether the runtime passes ranges to ADD. It passes none to STATUS.
+fn passes_ranges(written: &AsWritten) -> bool {
+    let declared = written.member("capabilities").and_then(|all| json::member(all, "ipRanges"));
+    declared.and_then(Value::as_bool) == Some(true)
+}
+
+fn no_ranges() -> Error {
+    Error::config("ipam.ranges is missing or empty")
+        .detail("set ipam.ranges to a list of range sets, such as [[{\"subnet\": \"10.1.0.0/16\"}]]")
+}
+
 /// Checks range sets, each with the configuration's key.
 fn range_sets(written: Vec<(String, Vec<RawRange>)>, exclude: &[Block]) -> Result<Vec<RangeSet>> {
-    if written.is_empty() {
-        return Err(Error::config("ipam.ranges is missing or empty")
-            .detail("set ipam.ranges to a list of range sets, such as [[{\"subnet\": \"10.1.0.0/16\"}]]"));
-    }
     let mut sets: Vec<(String, RangeSet)> = Vec::new();
     for (label, ranges) in written {
         let ranges: Result<Vec<Range>, String> =
@@ -241,7 +256,7 @@ fn range_sets(written: Vec<(String, Vec<RawRange>)>, exclude: &[Block]) -> Resul
 
 #[cfg(test)]
 mod tests {
-    use serde_json::{Value, json};
+    use serde_json::json;
 
     use super::*;
 

@@ -277,7 +277,7 @@ impl Store {
     pub fn is_nearly_full(&self, sets: &[RangeSet]) -> bool {
         let Some(index) = &self.index else { return false };
         let leased = u128::from(index.count()) / (sets.len().max(1) as u128);
-        sets.iter().any(|set| leased >= set.capacity().saturating_mul(NEARLY_FULL) / 100)
+        sets.iter().any(|set| status::is_nearly_full(leased, set))
     }
 
     /// Records that a search for stale leases in the background starts now. Returns false if the caller must not start

@@ -15,6 +15,13 @@ use crate::range::RangeSet;
 /// A range set is nearly full if this percentage is leased.
 pub const NEARLY_FULL: u128 = 90;
 
+/// Whether so many leases nearly fill a range set.
+pub fn is_nearly_full(leased: u128, set: &RangeSet) -> bool {
+    let capacity = set.capacity();
+    // Rounded up: a set of one address is not nearly full while it is free.
+    leased >= capacity - capacity / (100 / (100 - NEARLY_FULL))
+}
+
 /// Usage of a range set.
 #[derive(Debug)]
 pub struct Fill<'a> {
@@ -56,8 +63,8 @@ fn writable(dir: &Path) -> Result<()> {
     if fs.flags().contains(FsFlags::ST_RDONLY) {
         return refuse("the file system for leases is read-only");
     }
-    // Some file systems do not count inodes: they report 0 of 0 free.
-    if fs.blocks_free() == 0 || (fs.files() > 0 && fs.files_free() == 0) {
+    // Some file systems have no limit: they report 0 of 0 blocks or inodes free.
+    if fs.blocks() > 0 && fs.blocks_free() == 0 || fs.files() > 0 && fs.files_free() == 0 {
         return refuse("the file system for leases is full");
     }
     access(there, AccessFlags::W_OK | AccessFlags::X_OK)
@@ -67,9 +74,8 @@ fn writable(dir: &Path) -> Result<()> {
 /// Counts in the cheapest way that is certain: first the number of leases in the index, then file names, then the files
 /// themselves, because a torn file reserves no address.
 fn nearly_full<'a>(dir: &Directory, sets: &'a [RangeSet]) -> Result<Vec<Fill<'a>>> {
-    let little = |leased: u128, set: &RangeSet| leased < set.capacity().saturating_mul(NEARLY_FULL) / 100;
     let all = Index::sealed(dir).map(|index| u128::from(index.count()));
-    if all.is_some_and(|all| sets.iter().all(|set| little(all, set))) {
+    if all.is_some_and(|all| !sets.iter().any(|set| is_nearly_full(all, set))) {
         return Ok(Vec::new());
     }
     let ips = dir.addresses()?;
@@ -77,7 +83,7 @@ fn nearly_full<'a>(dir: &Directory, sets: &'a [RangeSet]) -> Result<Vec<Fill<'a>
     for set in sets {
         let in_set = |ip: &&IpAddr| set.range_of(**ip).is_some_and(|range| range.may_lease(**ip));
         let named = ips.iter().filter(in_set);
-        if little(named.clone().count() as u128, set) {
+        if !is_nearly_full(named.clone().count() as u128, set) {
             continue;
         }
         let mut leased = 0;
