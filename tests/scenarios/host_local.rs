@@ -579,6 +579,22 @@ fn a_lease_file_that_cannot_be_read_fails_only_a_del_that_finds_no_lease() {
     assert!(leases().is_empty());
 }
 
+/// Immediately after an upgrade from the reference, `.lock` does not exist yet.
+#[test]
+fn leases_of_the_reference_can_be_checked_and_released_without_space_for_another_file() {
+    beyond_reference!("torn-lease");
+    let lab = Lab::new();
+    let (dir, conf) = mounted(&lab, "nr_inodes=9");
+    let [a, b] = ["a", "b"].map(|id| ipam(&lab, id, &conf));
+    let result = a.clone().by_the_reference().add().ok_result();
+    (0..).take_while(|n| fs::write(dir.join(format!("ballast-{n}")), "").is_ok()).count();
+    a.check(&result).ok();
+    b.del().ok();
+    a.del().ok();
+    let names = fs::read_dir(dir.join("net")).unwrap().flatten().map(|entry| entry.file_name());
+    assert!(!names.into_iter().any(|name| name == "10.0.0.2" || name == "fd00::2"));
+}
+
 /// A separate dataDir with these mount options.
 fn mounted(lab: &Lab, options: &str) -> (PathBuf, Value) {
     let dir = lab.dir().join("leases");

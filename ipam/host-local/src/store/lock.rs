@@ -16,6 +16,7 @@
 //!   5 s, once for each new `.lock`. By then the earlier runs have ended.
 //! - *An unrelated process holds `lock`.* After 5 s the plugin continues without it, and records that. Later runs only try to get
 //!   it, until it is free again. Meanwhile the reference is not excluded, see [`Lock::excludes_reference`].
+//! - *No space for `.lock`*, for example on a full disk after the reference was replaced: the run waits for the lock on the directory instead.
 
 use std::fs::{self, File};
 use std::io::{self, ErrorKind};
@@ -52,8 +53,8 @@ enum Note {
 pub struct Lock {
     /// None: another process held it for too long.
     shared: Option<File>,
-    /// Closing it unlocks it. It is dropped last.
-    _own: File,
+    /// Closing it unlocks it. It is dropped last. None: there was no space for it.
+    _own: Option<File>,
 }
 
 /// The name of the file in the directory, and the error.
@@ -86,11 +87,25 @@ impl Lock {
 
     /// None if the directory or its `.lock` was replaced in the meantime.
     fn of(dir: &Directory) -> Result<Option<Self>, Failure> {
-        let locked = own(dir).and_then(|own| Ok(note(dir, &own)?.map(|note| (own, note))));
+        let locked = match own(dir) {
+            Err(e) if is_full(&e) => return Self::without_own(dir).map(Some),
+            own => own.and_then(|own| Ok(note(dir, &own)?.map(|note| (own, note)))),
+        };
         let Some((own, mut note)) = locked.map_err(|e| (OWN, e))? else { return Ok(None) };
         note = outlast(dir, &own, note).map_err(|e| (OWN, e))?;
         let shared = shared_after(dir, &own, note).map_err(|e| (SHARED, e))?;
-        Ok(Some(Self { shared, _own: own }))
+        Ok(Some(Self { shared, _own: Some(own) }))
+    }
+
+    /// Without space for `.lock`, so that DEL and GC can release leases. The first run that creates `.lock` waits for the lock on the directory,
+    /// too.
+    fn without_own(dir: &Directory) -> Result<Self, Failure> {
+        wait_for_directory(dir).map_err(|e| (OWN, e))?;
+        let shared = match Retry::new(LOCK_TIMEOUT).wait_for(|| shared(dir)) {
+            Err(e) if is_full(&e) => None,
+            shared => shared.map_err(|e| (SHARED, e))?,
+        };
+        Ok(Self { shared, _own: None })
     }
 }
 
@@ -128,15 +143,22 @@ fn write_note(own: &File, note: Note) -> io::Result<Note> {
 
 /// Locks the directory if it is free. With a new `.lock`, waits for processes that started under an older one.
 fn outlast(dir: &Directory, own: &File, note: Note) -> io::Result<Note> {
-    let alone = || Ok(try_lock(dir.as_file())?.then_some(()));
-    let immediate = alone()?;
     if note != Note::New {
+        try_lock(dir.as_file())?;
         return Ok(note);
     }
-    if immediate.is_none() {
-        Retry::new(LOCK_TIMEOUT).wait_for(alone)?;
-    }
+    wait_for_directory(dir)?;
     write_note(own, Note::Settled)
+}
+
+/// Waits for the lock on the directory. If an unrelated process holds it, the wait ends after 5 s.
+fn wait_for_directory(dir: &Directory) -> io::Result<()> {
+    Retry::new(LOCK_TIMEOUT).wait_for(|| Ok(try_lock(dir.as_file())?.then_some(()))).map(drop)
+}
+
+/// Whether the file system or the quota is full.
+fn is_full(error: &io::Error) -> bool {
+    matches!(error.kind(), ErrorKind::StorageFull | ErrorKind::QuotaExceeded)
 }
 
 /// Locks `lock`. None if another program holds it, and waiting has timed out.
