@@ -123,7 +123,9 @@ fn every_command_reaches_the_delegate_with_the_configuration_of_its_add() {
     let (call, _pod) = spied(&lab);
     let call = call.version("1.1.0").config(json!({"runtimeConfig": {"mac": "02:00:00:00:00:01", "odd": 1}}));
     let result = call.add().ok_result();
-    let saved = document("pod");
+    let mut saved = document("pod");
+    // Not for the delegate.
+    saved.as_object_mut().unwrap().remove("ferrule.ifname");
     assert_eq!(
         (&saved["name"], &saved["type"], &saved["ipMasq"]),
         (&json!("cbr0"), &json!("spy"), &json!(false))
@@ -251,6 +253,48 @@ fn two_networks_of_a_container_do_not_overwrite_each_others_files() {
     assert!(kept().is_empty() && lab.host().link_names().iter().all(|name| !name.starts_with("veth")));
 }
 
+/// For example by Multus.
+#[test]
+fn two_interfaces_of_a_container_on_one_network_do_not_overwrite_each_others_files() {
+    beyond_reference!("flannel");
+    let lab = Lab::new();
+    let call = flannel(&lab);
+    settled(&lab, &call);
+    let pod = lab.container("pod");
+    let before = lab.snapshot();
+    let one = call.on(&pod);
+    let two = one.clone().ifname("net1");
+    one.add().ok_result();
+    let with_one = lab.snapshot();
+    // A result that cannot be delivered is rolled back.
+    two.clone().under(&["sh", "-c", r#"exec "$0" >/dev/full"#].map(str::to_owned)).add();
+    lab.snapshot().assert_same(&with_one);
+    two.add().ok_result();
+    assert_eq!(kept(), ["pod", "pod@cbr0@net1"]);
+    two.del().ok();
+    two.del().ok();
+    lab.snapshot().assert_same(&with_one);
+    two.add().ok_result();
+    one.del().ok();
+    assert_eq!(kept(), ["pod@cbr0@net1"]);
+    two.del().ok();
+    lab.snapshot().assert_same(&before);
+}
+
+#[test]
+fn after_the_network_was_renamed_del_deletes_the_attachment_of_the_old_name() {
+    beyond_reference!("flannel");
+    let lab = Lab::new();
+    let call = flannel(&lab);
+    settled(&lab, &call);
+    let pod = lab.container("pod");
+    let before = lab.snapshot();
+    let call = call.on(&pod);
+    call.add().ok_result();
+    call.config(json!({"name": "renamed"})).del().ok();
+    lab.snapshot().assert_same(&before);
+}
+
 #[test]
 fn lost_files_are_recreated_from_the_configuration() {
     beyond_reference!("flannel");
@@ -341,7 +385,8 @@ fn an_attachment_of_the_reference_is_deleted_and_ours_has_the_references_format(
     lab.snapshot().assert_same(&before);
 
     call.add().ok_result();
-    let ours = self::document("pod");
+    let mut ours = self::document("pod");
+    assert_eq!(ours.as_object_mut().unwrap().remove("ferrule.ifname"), Some(json!("eth0")));
     assert_eq!(ours, document, "the same keys and values");
     bridge.del().ok();
     fs::remove_file(format!("{STATE}/pod")).unwrap();

@@ -15,12 +15,16 @@ use crate::document::is_of;
 /// Not allowed in names of containers and networks.
 const SEPARATOR: char = '@';
 
-/// The saved configuration of an attachment, in `CONTAINERID`, or, if another network of the container uses that file, in
+/// The key with the attachment's interface. The reference writes no such key, and ignores it.
+const IFNAME: &str = "ferrule.ifname";
+
+/// The saved configuration of an attachment, in `CONTAINERID`, or, if another interface of the container uses that file, in
 /// `CONTAINERID@NETWORK@IFNAME`.
 #[derive(Clone, Debug)]
 pub struct Saved {
     dir: PathBuf,
     network: NetworkName,
+    ifname: IfName,
     plain: String,
     own: String,
 }
@@ -29,7 +33,8 @@ impl Saved {
     /// The file of an attachment.
     pub fn new(dir: &Path, network: &NetworkName, at: &Attachment) -> Self {
         let own = format!("{}{SEPARATOR}{network}{SEPARATOR}{}", at.container, at.ifname);
-        Self { dir: dir.to_owned(), network: network.clone(), plain: at.container.to_string(), own }
+        let (plain, ifname) = (at.container.to_string(), at.ifname.clone());
+        Self { dir: dir.to_owned(), network: network.clone(), ifname, plain, own }
     }
 
     /// Reads the file. `None` if it does not exist or is not JSON.
@@ -40,7 +45,10 @@ impl Saved {
         let own = self.document(&self.own)?;
         let found = if own == SavedFile::Nothing { self.document(&self.plain)? } else { own };
         Ok(match found {
-            SavedFile::Document(document) if self.is_ours(&document) => Some(document),
+            SavedFile::Document(mut document) if self.is_ours(&document) => {
+                take_ifname(&mut document);
+                Some(document)
+            }
             _ => None,
         })
     }
@@ -50,6 +58,8 @@ impl Saved {
     /// # Errors
     /// Code 5 if it cannot be written. It may exist nevertheless.
     pub fn write(&self, document: &Value) -> Result<()> {
+        let mut document = document.clone();
+        document[IFNAME] = self.ifname.as_str().into();
         let bytes = document.to_string();
         let failed = |name: &str, e: &io::Error| Error::io(format!("write {}", self.path(name).display()), e);
         DirBuilder::new()
@@ -64,7 +74,7 @@ impl Saved {
         let label = self.label(&self.plain);
         let plain = AtomicFile { dir: &dir, name: &self.plain, label: &label };
         if self.document(&self.own)? == SavedFile::Nothing {
-            // Of two concurrent networks, the first gets the plain name.
+            // Of two concurrent interfaces, the first gets the plain name.
             if plain.create_on_disk(bytes.as_bytes()).map_err(|e| failed(&self.plain, &e))? {
                 return Ok(());
             }
@@ -102,8 +112,12 @@ impl Saved {
         read(&self.path(name))
     }
 
+    /// The network may have been renamed since the ADD. The reference's files do not name the interface.
     fn is_ours(&self, document: &Value) -> bool {
-        is_of(document, &self.network)
+        match &document[IFNAME] {
+            Value::String(ifname) => *ifname == *self.ifname,
+            _ => is_of(document, &self.network),
+        }
     }
 
     fn path(&self, name: &str) -> PathBuf {
@@ -123,6 +137,14 @@ enum SavedFile {
     Document(Value),
     /// Not JSON: the reference writes in place, and the host crashed.
     Garbage,
+}
+
+/// Removes the interface from a saved document. The rest is the other plugin's configuration.
+fn take_ifname(document: &mut Value) -> Option<String> {
+    match document.as_object_mut()?.remove(IFNAME)? {
+        Value::String(ifname) => Some(ifname),
+        _ => None,
+    }
 }
 
 fn read(path: &Path) -> Result<SavedFile> {
@@ -153,15 +175,18 @@ pub fn collect(dir: &Path, call: &Gc, mut is_collected: impl FnMut(Value) -> Res
         let Some(entry) = failures.note(entry.map_err(|e| failed(&e))) else { continue };
         let Ok(name) = entry.file_name().into_string() else { continue };
         if let Some(of) = label_of(&name).and_then(|label| label.strip_prefix(&unfinished)) {
-            if should_delete(of, &entry.path(), call) {
+            if should_delete(of, "", &entry.path(), call) {
                 failures.note(remove(&entry.path()));
             }
         } else if !name.starts_with('.') {
-            let Some(SavedFile::Document(document)) = failures.note(read(&entry.path())) else { continue };
+            let Some(SavedFile::Document(mut document)) = failures.note(read(&entry.path())) else {
+                continue;
+            };
             if !is_of(&document, &call.net.name) {
                 continue;
             }
-            let is_taken = should_delete(&name, &entry.path(), call);
+            let ifname = take_ifname(&mut document).unwrap_or_default();
+            let is_taken = should_delete(&name, &ifname, &entry.path(), call);
             // A dry run also lists what the other plugin would delete.
             let is_due = is_taken || call.scope.is_dry();
             if is_due && failures.note(is_collected(document)) == Some(true) && is_taken {
@@ -172,8 +197,8 @@ pub fn collect(dir: &Path, call: &Gc, mut is_collected: impl FnMut(Value) -> Res
     failures.into_result()
 }
 
-/// Whether GC deletes the file.
-fn should_delete(name: &str, path: &Path, call: &Gc) -> bool {
+/// Whether GC deletes the file. `ifname` is empty if only the container is known.
+fn should_delete(name: &str, ifname: &str, path: &Path, call: &Gc) -> bool {
     let mut parts = name.splitn(3, SEPARATOR);
     let container = parts.next().unwrap_or_default();
     if ContainerId::parse(container).is_err() {
@@ -181,7 +206,7 @@ fn should_delete(name: &str, path: &Path, call: &Gc) -> bool {
     }
     let file = Resource::new("saved network of flannel", path.display().to_string());
     match (parts.next(), parts.next()) {
-        (None, _) => call.scope.should_delete(file.of(container, "")),
+        (None, _) => call.scope.should_delete(file.of(container, ifname)),
         (Some(network), Some(ifname)) if network == &*call.net.name && IfName::parse(ifname).is_ok() => {
             call.scope.should_delete(file.of(container, ifname))
         }
