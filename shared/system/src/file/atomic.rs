@@ -17,8 +17,8 @@ use rustix::fs::{RenameFlags, renameat_with};
 
 use super::open_in;
 
-/// Prefix of temporary names. No other file of Ferrule has it.
-const PREFIX: &str = ".new";
+/// Prefix of temporary names.
+const PREFIX: &str = ".new.";
 
 /// Attempts to find a free temporary name. Names are taken only by stale files of killed processes.
 const TRIES: u32 = 1000;
@@ -123,7 +123,7 @@ impl AtomicFile<'_> {
         let (process, label) = (process::id(), shortened(self.label));
         let mut number = 0;
         loop {
-            let name = format!("{PREFIX}.{process}.{number}.{label}");
+            let name = format!("{PREFIX}{process}.{number}.{label}");
             match open_in(self.dir, &name, OFlag::O_WRONLY | OFlag::O_CREAT | OFlag::O_EXCL) {
                 Err(e) if e.kind() == ErrorKind::AlreadyExists && number < TRIES => number += 1,
                 opened => return Ok((name, opened?)),
@@ -149,12 +149,14 @@ fn shortened(label: &str) -> &str {
 
 /// Whether a name is temporary.
 pub fn is_temporary(name: &str) -> bool {
-    name.starts_with(PREFIX)
+    label_of(name).is_some()
 }
 
 /// The label of a temporary name, or the end of a long label.
 pub fn label_of(temporary: &str) -> Option<&str> {
-    temporary.strip_prefix(PREFIX)?.strip_prefix('.')?.splitn(3, '.').nth(2)
+    let mut parts = temporary.strip_prefix(PREFIX)?.splitn(3, '.');
+    let mut is_number = || parts.next().is_some_and(|part| part.parse::<u32>().is_ok());
+    if is_number() && is_number() { parts.next() } else { None }
 }
 
 /// Deletes stale temporary files with a label. The directory may be missing.
@@ -292,7 +294,9 @@ mod tests {
 
     #[test]
     fn other_names_are_not_temporary() {
-        for name in ["10.0.0.1", "fd00::1", "lock", "net-a-eth0", "x.new.1.0.b"] {
+        for name in
+            ["10.0.0.1", "fd00::1", "lock", "net-a-eth0", "x.new.1.0.b", ".newer-notes", ".new.notes.0.b"]
+        {
             assert!(!is_temporary(name) && label_of(name).is_none(), "{name}");
         }
         assert_eq!(label_of(".new"), None);
