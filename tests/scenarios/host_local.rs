@@ -4,8 +4,9 @@ use std::collections::BTreeSet;
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::thread;
+use std::time::Duration;
 
-use lab::{Call, Lab, Outcome, beyond_reference, under_test};
+use lab::{Call, Lab, Outcome, beyond_reference, injecting, under_test};
 use serde_json::{Value, json};
 
 use crate::common::{STORE, host_local, ips, leases};
@@ -577,6 +578,34 @@ fn a_lease_file_that_cannot_be_read_fails_only_a_del_that_finds_no_lease() {
     lab.host().exec(&["umount", bad.to_str().unwrap()]);
     ["bad", "c"].iter().for_each(|id| del(id).ok());
     assert!(leases().is_empty());
+}
+
+/// ZFS before 2.2, for example. The other program ignores the lock.
+#[test]
+fn a_lease_that_another_program_writes_at_the_same_moment_is_kept_on_a_file_system_without_exclusive_renames()
+{
+    beyond_reference!("torn-lease");
+    let lab = Lab::new();
+    let conf = host_local(&[&["10.0.0.0/24"]]);
+    let refuses = ["-e", "trace=renameat2", "-e", "inject=renameat2:error=EINVAL:delay_enter=2000000"];
+    let [a, b] = ["a", "b"].map(|id| ipam(&lab, id, &conf).under(&injecting(&refuses)));
+    let added = thread::scope(|scope| {
+        let running = scope.spawn(|| a.add());
+        let is_written = || {
+            let names = fs::read_dir(STORE).into_iter().flatten().flatten();
+            names.into_iter().any(|file| file.file_name().to_string_lossy().starts_with(".new."))
+        };
+        while !is_written() {
+            thread::sleep(Duration::from_millis(10));
+        }
+        fs::write(lease("10.0.0.2"), "other\r\neth0").unwrap();
+        running.join().unwrap()
+    });
+    added.refused(11, "10.0.0.2");
+    assert_eq!(fs::read_to_string(lease("10.0.0.2")).unwrap(), "other\r\neth0");
+    assert_eq!(ips(&b.add().ok_result()), ["10.0.0.3/24"]);
+    let left = fs::read_dir(STORE).unwrap().flatten();
+    assert!(!left.into_iter().any(|file| file.file_name().to_string_lossy().starts_with(".new.")));
 }
 
 /// Immediately after an upgrade from the reference, `.lock` does not exist yet.

@@ -6,7 +6,7 @@
 //! - *Leases are written atomically*: a file is written with a temporary name, `.new.*`, and then renamed. If the
 //!   process is killed, [`Store::retain`] removes the unfinished file.
 //! - *No lease is overwritten*: the rename fails if a file of this name exists (RENAME_NOREPLACE). On a file
-//!   system that does not support this flag, only the lock prevents it.
+//!   system that does not support this flag, a hard link gives the file its name. Without both, only the lock prevents it.
 //! - *A torn file is not a lease.* It is empty, or contains only zeros and white space. The reference writes lease files in
 //!   place, so a kill of the reference leaves empty files. The address of an empty file is free immediately, that of a
 //!   file with zeros or white space after [`Store::retain`] has removed the file. While the reference is not excluded, it may be

@@ -10,9 +10,9 @@ use std::process;
 use std::time::SystemTime;
 
 use nix::errno::Errno;
-use nix::fcntl::{OFlag, renameat};
+use nix::fcntl::{AtFlags, OFlag, renameat};
 use nix::sys::stat::{FchmodatFlags, Mode, fchmodat};
-use nix::unistd::{UnlinkatFlags, unlinkat};
+use nix::unistd::{UnlinkatFlags, linkat, unlinkat};
 use rustix::fs::{RenameFlags, renameat_with};
 
 use super::open_in;
@@ -71,8 +71,8 @@ impl AtomicFile<'_> {
     pub fn create(&self, content: &[u8]) -> io::Result<bool> {
         let renamed = self.write_and(content, |new| {
             match renameat_with(self.dir, new, self.dir, self.name, RenameFlags::NOREPLACE) {
-                // The file system does not support it: rely on the lock.
-                Err(rustix::io::Errno::INVAL) => Ok(renameat(self.dir, new, self.dir, self.name)?),
+                // The file system does not support it, such as ZFS before 2.2.
+                Err(rustix::io::Errno::INVAL) => self.link(new),
                 renamed => Ok(renamed?),
             }
         });
@@ -80,6 +80,20 @@ impl AtomicFile<'_> {
             Ok(()) => Ok(true),
             Err(e) if e.kind() == ErrorKind::AlreadyExists => Ok(false),
             Err(e) => Err(e),
+        }
+    }
+
+    /// Gives a temporary file its name unless the name exists. On a file system without links, only the caller's lock prevents that it
+    /// replaces a file.
+    fn link(&self, new: &str) -> io::Result<()> {
+        match linkat(self.dir, new, self.dir, self.name, AtFlags::empty()) {
+            Ok(()) => {
+                // If that fails, it stays like the file of a killed process.
+                unlinkat(self.dir, new, UnlinkatFlags::NoRemoveDir).ok();
+                Ok(())
+            }
+            Err(Errno::EEXIST) => Err(ErrorKind::AlreadyExists.into()),
+            Err(_) => Ok(renameat(self.dir, new, self.dir, self.name)?),
         }
     }
 
