@@ -316,7 +316,7 @@ fn check_accepts_the_references_rules_for_an_address_and_notices_their_removal()
         let result = network.clone().each(by_the_reference).add(&pod, "eth0").ok_result();
         network.check(&pod, "eth0", &result).iter().for_each(Outcome::ok);
         lab.host().sh(&format!("iptables-{variant} -F CNI-FORWARD"));
-        network.check(&pod, "eth0", &result)[1].refused(999, "net/pod/eth0");
+        network.check(&pod, "eth0", &result)[1].refused(999, "rule");
     }
 }
 

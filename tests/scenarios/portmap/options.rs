@@ -27,10 +27,9 @@ fn without_snat_clients_keep_their_addresses() {
 fn a_mapping_of_one_address_precedes_one_of_all_addresses_in_either_order() {
     beyond_reference!("newest-wins");
     with_each_backend(|lab, keys| {
-        let far = lab.machine("far");
+        let (far, pod) = (lab.machine("far"), lab.container("pod"));
         let one = json!({"hostPort": 8080, "containerPort": 81, "protocol": "tcp", "hostIP": HOST[0]});
         for mappings in [[port("tcp", 8080, 80), one.clone()], [one.clone(), port("tcp", 8080, 80)]] {
-            let pod = lab.container("pod");
             let network = network(lab, keys, json!(mappings));
             let result = network.add(&pod, "eth0").ok_result();
             let ip = result["ips"][0]["address"].as_str().unwrap().split('/').next().unwrap().to_owned();

@@ -27,8 +27,10 @@ fn an_sctp_peer_reaches_the_new_container_after_the_old_one_was_deleted() {
         let ([old, new], far) = (["old", "new"].map(|id| lab.container(id)), lab.machine("far"));
         let network = network(lab, keys, json!([port("sctp", 2905, 2905)]));
         let result = network.add(&old, "eth0").ok_result();
-        assert!(reaches(lab, &far, &old));
+        let is_tracked = || lab.host().sh("cat /proc/net/nf_conntrack").contains("dport=2905 ");
+        assert!(reaches(lab, &far, &old) && is_tracked());
         network.del(&old, "eth0", &result).iter().for_each(Outcome::ok);
+        assert!(!is_tracked());
         network.add(&new, "eth0").ok_result();
         assert!(reaches(lab, &far, &new));
     });

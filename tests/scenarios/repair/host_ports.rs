@@ -59,7 +59,7 @@ fn check_reports_a_reset_route_localnet_and_repair_sets_it_again() {
         assert!(tcp_is_cut_off(lab.host(), "127.0.0.1:8080"), "{backend}");
         let reset = tool.run("check net --all");
         assert!(
-            !reset.succeeded() && reset.stdout.contains("ipv4/conf/br0/route_localnet is 0"),
+            !reset.succeeded() && reset.stderr.contains("ipv4/conf/br0/route_localnet is 0"),
             "{reset:?}"
         );
         assert_eq!(tool.json("repair --all")["repaired"], json!(["net/pod/eth0"]), "{backend}");

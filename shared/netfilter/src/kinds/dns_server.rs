@@ -87,8 +87,6 @@ fn layout() -> Layout {
     }
 }
 
-/// Numbers of transport protocols.
-
 fn record(interface: &IfName) -> Record {
     let element = Element::in_set(interfaces(), padded(interface));
     Record { bit: Some(BIT), ..Record::of(format!("dns on {interface}"), [element]) }
