@@ -6,7 +6,7 @@ use std::{fs, thread};
 use lab::{Lab, Netns, beyond_1_1_1, beyond_reference, needs, tcp_says, udp_says, under_test, until_within};
 use serde_json::{Value, json};
 
-use crate::common::{container_interface, dual_stack, host_end, host_local, ips, leases};
+use crate::common::{container_interface, dual_stack, host_end, host_local, ips, leases, udev_replaces_no_mac};
 
 /// One family, only addresses.
 fn plain() -> Value {
@@ -469,6 +469,22 @@ fn the_bridge_keeps_its_mac_when_containers_attach_and_detach() {
     call.clone().on(&a).del().ok();
     call.on(&b).del().ok();
     assert_eq!(mac(), first);
+}
+
+#[test]
+fn udev_replaces_no_mac_of_bridge_and_veth() {
+    beyond_reference!("udev");
+    let lab = Lab::new();
+    udev_replaces_no_mac(&lab, &lab.plugin("bridge").config(dual_stack()), &lab.container("pod"));
+}
+
+#[test]
+fn udev_replaces_no_mac_of_the_gateway_of_a_vlan() {
+    needs!(BridgeVlanFiltering);
+    beyond_reference!("udev");
+    let lab = Lab::new();
+    let call = lab.plugin("bridge").config(dual_stack()).config(json!({"vlan": 10}));
+    udev_replaces_no_mac(&lab, &call, &lab.container("pod"));
 }
 
 /// Only /sys shows whether the MAC was set. In a user namespace with the host's /sys, as in rootless Podman, /sys is

@@ -50,6 +50,25 @@ pub fn host_end(result: &Value) -> &str {
     names.rfind(|name| name.starts_with("veth")).unwrap()
 }
 
+/// An attachment's MACs stay when udev sees its interfaces a moment later. udev replaces random MACs (`MACAddressPolicy=persistent`,
+/// systemd.link(5)), on the host and in a container that runs udev.
+pub fn udev_replaces_no_mac(lab: &Lab, call: &Call, pod: &Container) {
+    // 1 is NET_ADDR_RANDOM of linux/netdevice.h.
+    let udev = "for link in /sys/class/net/*; do
+        if [ $(cat $link/addr_assign_type) = 1 ]; then
+            ip link set ${link##*/} address 02:00:00:00:00:$(printf %02x $(cat $link/ifindex)); echo ${link##*/}
+        fi
+    done";
+    let inside = format!("ip netns exec {} sh -ec '{udev}'", pod.id);
+    let udev = || lab.host().sh(udev) + &lab.host().sh(&inside);
+    // The lab's own links.
+    udev();
+    let call = call.clone().on(pod);
+    let result = call.add().ok_result();
+    assert_eq!(udev(), "");
+    call.check(&result).ok();
+}
+
 /// The leased addresses on disk.
 pub fn leases() -> Vec<String> {
     let entries =

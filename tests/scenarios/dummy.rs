@@ -3,7 +3,7 @@
 use lab::{Call, Container, Lab, beyond_reference, needs};
 use serde_json::json;
 
-use crate::common::{container_interface, host_local, ips, leases};
+use crate::common::{container_interface, host_local, ips, leases, udev_replaces_no_mac};
 
 fn dummy(lab: &Lab, pod: &Container) -> Call {
     let ipam = host_local(&[&["10.1.2.0/24"], &["fd00:1:2::/64"]]);
@@ -25,6 +25,15 @@ fn the_container_reaches_its_own_addresses_and_the_result_is_its_interface() {
     assert_eq!((&interface["name"], &interface["mac"]), (&json!("eth0"), &link["address"]));
     assert_eq!(link["linkinfo"]["info_kind"], "dummy");
     assert!(pod.reaches("10.1.2.2") && pod.reaches("fd00:1:2::2"));
+}
+
+#[test]
+fn udev_does_not_replace_its_mac() {
+    beyond_reference!("dummy");
+    needs!(Dummy);
+    let lab = Lab::new();
+    let pod = lab.container("pod");
+    udev_replaces_no_mac(&lab, &dummy(&lab, &pod), &pod);
 }
 
 #[test]

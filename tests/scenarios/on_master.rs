@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 
 use crate::common::{
     a_failed_ipam_plugin_leaves_nothing, a_taken_name_is_refused, cable, container_interface, data,
-    ignores_routers_before_it_is_up, is_up, leases,
+    ignores_routers_before_it_is_up, is_up, leases, udev_replaces_no_mac,
 };
 
 /// A plugin whose interfaces are on a master.
@@ -145,6 +145,7 @@ macro_rules! promises {
 
 promises!({
     the_result_is_the_containers_interface_as_the_kernel_has_it,
+    udev_does_not_replace_its_mac,
     nothing_is_left_after_del_and_a_second_del_succeeds,
     del_releases_the_lease_even_if_the_master_or_the_container_was_deleted,
     a_link_of_the_host_may_have_the_name_of_the_containers_one,
@@ -178,6 +179,13 @@ fn the_result_is_the_containers_interface_as_the_kernel_has_it(kind: &Kind) {
     assert!(is_up(&pod, "eth0"));
     assert_eq!(pod.link("eth0").unwrap()["linkinfo"]["info_kind"], kind.kind);
     assert!(!lab.host().sh("ip -d link").contains(&format!("{} ", kind.kind)), "nothing is in the host");
+}
+
+fn udev_does_not_replace_its_mac(kind: &Kind) {
+    beyond_reference!("udev");
+    needs!(kind);
+    let lab = Lab::new();
+    udev_replaces_no_mac(&lab, &kind.on_uplink(&lab), &lab.container("pod"));
 }
 
 fn nothing_is_left_after_del_and_a_second_del_succeeds(kind: &Kind) {

@@ -6,6 +6,7 @@ use serde_json::{Value, json};
 use crate::bridge::make_sysctls_read_only;
 use crate::common::{
     container_interface, del_removes_rules_without_the_namespace, host_end, host_local, ips, leases, seen_as,
+    udev_replaces_no_mac,
 };
 
 /// Both families, with the host as the default gateway.
@@ -24,6 +25,13 @@ fn fixed(lab: &Lab, ips: &Value, routes: &Value) -> Value {
 
 fn attach(lab: &Lab, pod: &Container, config: Value) -> Value {
     lab.plugin("ptp").config(config).on(pod).add().ok_result()
+}
+
+#[test]
+fn udev_replaces_no_mac_of_the_veth() {
+    beyond_reference!("udev");
+    let lab = Lab::new();
+    udev_replaces_no_mac(&lab, &lab.plugin("ptp").config(dual_stack()), &lab.container("pod"));
 }
 
 #[test]

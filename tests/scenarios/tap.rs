@@ -10,7 +10,7 @@ use serde_json::{Value, json};
 
 use crate::common::{
     a_failed_ipam_plugin_leaves_nothing, a_taken_name_is_refused, container_interface, data, host_local,
-    ignores_routers_before_it_is_up, ips, leases,
+    ignores_routers_before_it_is_up, ips, leases, udev_replaces_no_mac,
 };
 
 /// The address of the machine behind the tap.
@@ -136,6 +136,15 @@ fn a_later_bridge_in_the_chain_makes_a_port_of_a_tap_in_the_hosts_own_namespace(
     chain.del(&host, "tap0", &result).iter().for_each(lab::Outcome::ok);
     lab.host().sh("ip neigh flush dev br0");
     lab.snapshot().assert_same(&before);
+}
+
+#[test]
+fn udev_does_not_replace_its_mac() {
+    beyond_reference!("tap");
+    needs!(Tap);
+    let lab = Lab::new();
+    let pod = lab.container("pod");
+    udev_replaces_no_mac(&lab, &tap(&lab, &pod), &pod);
 }
 
 #[test]

@@ -1,7 +1,5 @@
 //! The bridge, which all attachments of its networks share and the first one creates.
 
-use std::hash::{BuildHasher, Hasher, RandomState};
-
 use cni::{AddResult, Code, Error, Result};
 use iface::Namespace;
 use netlink::{Link, LinkChange, LinkKind, Mac, NewLink};
@@ -27,7 +25,7 @@ pub fn ensure(host: &Namespace, conf: &Conf, mtu: Option<u32>) -> Result<Link> {
     }
     let promisc = conf.promisc && !bridge.promisc;
     let mac = follows_ports(host, &bridge)?
-        .then(|| bridge.mac.filter(|mac| !mac.is_zero()).unwrap_or_else(random_mac));
+        .then(|| bridge.mac.filter(|mac| !mac.is_zero()).unwrap_or_else(Mac::random));
     if promisc || mac.is_some() || !bridge.up {
         let change =
             LinkChange { up: Some(true), promisc: promisc.then_some(true), mac, ..LinkChange::default() };
@@ -72,7 +70,8 @@ fn addr_assign_type(link: &Link) -> Option<String> {
 fn create(host: &Namespace, conf: &Conf, mtu: Option<u32>) -> Result<Link> {
     let vlan_filtering = conf.vlans.is_some();
     let new = NewLink::new(&conf.bridge, LinkKind::Bridge { vlan_filtering });
-    let bridge = match host.nl.create_link(&NewLink { mac: Some(random_mac()), mtu, up: true, ..new }) {
+    // Random, because the bridges of two hosts may share an Ethernet.
+    let bridge = match host.nl.create_link(&NewLink { mac: Some(Mac::random()), mtu, up: true, ..new }) {
         Ok(link) => link,
         // Another plugin created it first.
         Err(e) if e.is_exists() => host.link(&conf.bridge)?,
@@ -95,12 +94,6 @@ fn without_vlans(cause: netlink::Error) -> Error {
     error
         .with_code(Code::UnsupportedField)
         .detail("this kernel was built without CONFIG_BRIDGE_VLAN_FILTERING")
-}
-
-/// Random, because the bridges of two hosts may share an Ethernet.
-fn random_mac() -> Mac {
-    let [a, b, c, d, e, ..] = RandomState::new().build_hasher().finish().to_ne_bytes();
-    Mac::local([a, b, c, d, e])
 }
 
 /// Checks that the bridge exists, with the address in ADD's result and the configured modes.

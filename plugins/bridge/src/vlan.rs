@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use cni::{AsWritten, Error, IfName, Result};
 use iface::{Namespace, ownership, veth};
-use netlink::{Link, LinkKind, NewLink, Peer};
+use netlink::{Link, LinkKind, Mac, NewLink, Peer};
 use system::lock::Lock;
 
 use crate::conf::{self, Vlans};
@@ -38,9 +38,10 @@ pub fn ensure_gateway(host: &Namespace, bridge: &Link, id: u16) -> Result<Link> 
     let gateway = match host.nl.link(&name)? {
         Some(link) => link,
         None => {
-            let peer = Peer { name: &name, mac: None, netns: None };
+            let peer = Peer { name: &name, mac: Some(Mac::random()), netns: None };
             let port = port_name(&name);
             host.nl.create_link(&NewLink {
+                mac: Some(Mac::random()),
                 mtu: Some(bridge.mtu),
                 master: Some(bridge.index),
                 up: true,

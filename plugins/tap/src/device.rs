@@ -51,9 +51,10 @@ pub fn create(sandbox: &Namespace, call: &Add<Conf>, mac: Option<Mac>, bridge: O
     let made = sandbox.link(&at.ifname)?;
     let alias = ownership::alias(&call.net.name, at);
     let master = bridge.map(|bridge| bridge.index);
+    let mac = Some(mac.unwrap_or_else(Mac::random));
     let change = LinkChange { mac, mtu: conf.mtu, alias: alias.as_deref(), master, ..LinkChange::default() };
     sandbox.nl.change_link(&made, &change)?;
-    let link = Link { mac: mac.or(made.mac), mtu: conf.mtu.unwrap_or(made.mtu), ..made };
+    let link = Link { mac, mtu: conf.mtu.unwrap_or(made.mtu), ..made };
     Ok(Tap { tun, link })
 }
 

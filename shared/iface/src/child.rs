@@ -17,7 +17,7 @@ pub struct Spec<'a> {
     pub kind: LinkKind,
     /// Parent.
     pub parent: Option<&'a Parent>,
-    /// Hardware address. `None`: the kernel chooses.
+    /// Hardware address. `None`: random, or the parent's.
     pub mac: Option<Mac>,
     /// MTU in bytes. `None`: the parent's, or the kernel's default.
     pub mtu: Option<u32>,
@@ -80,12 +80,17 @@ fn make(sandbox: &Namespace, name: &str, spec: &Spec<'_>, group: u32) -> netlink
     let home = spec.parent.map_or(sandbox, |parent| &parent.namespace);
     home.nl.create_link(&NewLink {
         parent: spec.parent.map(|parent| parent.link.index),
-        mac: spec.mac,
+        mac: spec.mac.or_else(|| has_own_mac(&spec.kind).then(Mac::random)),
         mtu: spec.mtu,
         group: Some(group),
         target: spec.parent.filter(|parent| !parent.in_container).map(|_| sandbox.target()),
         ..NewLink::new(name, spec.kind.clone())
     })
+}
+
+/// Whether links of a kind have another hardware address than their parent.
+fn has_own_mac(kind: &LinkKind) -> bool {
+    matches!(kind, LinkKind::Dummy | LinkKind::Macvlan { .. })
 }
 
 fn explained(spec: &Spec<'_>, cause: netlink::Error) -> Error {

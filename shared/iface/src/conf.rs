@@ -77,7 +77,7 @@ impl InterfaceConf {
         Ok(Self { enable_dad: raw.enabledad, accept_ra: raw.accept_ra, file_mac, requested_mac })
     }
 
-    /// The requested hardware address: `runtimeConfig`, else `args.cni`, else `CNI_ARGS`, else the key `mac`. `None`: the kernel chooses.
+    /// The requested hardware address: `runtimeConfig`, else `args.cni`, else `CNI_ARGS`, else the key `mac`. `None`: any.
     ///
     /// # Errors
     /// Code 7 for an invalid address.

@@ -90,14 +90,15 @@ pub fn create(
     spec: Spec<'_>,
     undo: &mut Undo,
 ) -> Result<Veth> {
-    let name = host_name(network, at);
+    let (name, mac) = (host_name(network, at), Some(spec.mac.unwrap_or_else(Mac::random)));
     let pair = NewLink {
+        mac: Some(Mac::random()),
         mtu: spec.mtu,
         master: spec.master,
         group: Some(ownership::group(network)),
         // Before Linux 6.2, the kernel renames only a link that is down.
         up: spec.host_interface.is_none(),
-        peer: Some(Peer { name: &at.ifname, mac: spec.mac, netns: Some(sandbox.as_fd()) }),
+        peer: Some(Peer { name: &at.ifname, mac, netns: Some(sandbox.as_fd()) }),
         ..NewLink::new(&name, LinkKind::Veth)
     };
     let link = host.nl.create_link(&pair).map_err(|e| match e {

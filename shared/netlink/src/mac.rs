@@ -1,6 +1,7 @@
 //! Hardware addresses.
 
 use std::fmt;
+use std::hash::{BuildHasher, Hasher, RandomState};
 use std::str::FromStr;
 
 /// An Ethernet address, EUI-48.
@@ -22,6 +23,13 @@ impl Mac {
     pub const fn local(tail: [u8; 5]) -> Self {
         let [a, b, c, d, e] = tail;
         Self([0x02, a, b, c, d, e])
+    }
+
+    /// A random address for a new link. Without an address in the request, the kernel chooses one at random, and on many hosts udev replaces
+    /// it a moment later (`MACAddressPolicy=persistent`, systemd.link(5)).
+    pub fn random() -> Self {
+        let [a, b, c, d, e, ..] = RandomState::new().build_hasher().finish().to_ne_bytes();
+        Self::local([a, b, c, d, e])
     }
 
     /// Whether it is a multicast address.
@@ -147,8 +155,10 @@ mod tests {
 
     #[test]
     fn a_random_mac_is_locally_administered_and_unicast() {
-        let mac = Mac::local([0xff; 5]);
-        assert!(!mac.is_multicast() && !mac.is_zero());
+        for mac in [Mac::local([0xff; 5]), Mac::random()] {
+            assert!(mac.bytes()[0] == 2 && !mac.is_multicast() && !mac.is_zero());
+        }
+        assert_ne!(Mac::random(), Mac::random());
         assert!("01:00:5e:00:00:01".parse::<Mac>().unwrap().is_multicast());
     }
 }
