@@ -3,10 +3,15 @@
 use std::time::Duration;
 use std::{fs, thread};
 
-use lab::{Lab, Netns, beyond_1_1_1, beyond_reference, needs, tcp_says, udp_says, under_test, until_within};
+use lab::{
+    Lab, Netns, beyond_1_1_1, beyond_reference, injecting, needs, tcp_says, udp_says, under_test,
+    until_within,
+};
 use serde_json::{Value, json};
 
-use crate::common::{container_interface, dual_stack, host_end, host_local, ips, leases, udev_replaces_no_mac};
+use crate::common::{
+    container_interface, dual_stack, host_end, host_local, ips, leases, udev_replaces_no_mac,
+};
 
 /// One family, only addresses.
 fn plain() -> Value {
@@ -137,6 +142,28 @@ fn a_new_bridge_resolves_neighbours_without_testing_its_link_local_address() {
     let pod = lab.container("pod");
     lab.plugin("bridge").config(dual_stack()).on(&pod).add().ok_result();
     assert_eq!(lab.host().sysctl("ipv6/conf/br0/accept_dad"), "0");
+}
+
+#[test]
+fn the_bridge_of_an_add_that_was_killed_gets_its_sysctls_by_the_next_add() {
+    beyond_reference!("bridge-dad");
+    let keys = ["accept_ra", "accept_dad"];
+    for killed_at in keys {
+        let lab = Lab::new();
+        let [a, b] = ["a", "b"].map(|id| lab.container(id));
+        let call = lab.plugin("bridge").config(dual_stack());
+        let path = format!("/proc/sys/net/ipv6/conf/br0/{killed_at}");
+        let kill = injecting(&["-P", &path, "-e", "inject=?open,openat:signal=KILL:when=1"]);
+        assert_eq!(call.clone().on(&a).under(&kill).add().exit, None, "{killed_at}");
+        assert!(lab.host().link("br0").is_some());
+        call.clone().on(&a).del().ok();
+        call.on(&b).add().ok_result();
+        assert_eq!(
+            keys.map(|key| lab.host().sysctl(&format!("ipv6/conf/br0/{key}"))),
+            ["0", "0"],
+            "{killed_at}"
+        );
+    }
 }
 
 #[test]

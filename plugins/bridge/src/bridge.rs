@@ -23,6 +23,7 @@ pub fn ensure(host: &Namespace, conf: &Conf, mtu: Option<u32>) -> Result<Link> {
     if conf.vlans.is_some() && !vlan_filtering {
         host.nl.enable_vlan_filtering(&bridge).map_err(without_vlans)?;
     }
+    let bridge = if bridge.up { bridge } else { prepare(host, bridge)? };
     let promisc = conf.promisc && !bridge.promisc;
     let mac = follows_ports(host, &bridge)?
         .then(|| bridge.mac.filter(|mac| !mac.is_zero()).unwrap_or_else(Mac::random));
@@ -71,18 +72,26 @@ fn create(host: &Namespace, conf: &Conf, mtu: Option<u32>) -> Result<Link> {
     let vlan_filtering = conf.vlans.is_some();
     let new = NewLink::new(&conf.bridge, LinkKind::Bridge { vlan_filtering });
     // Random, because the bridges of two hosts may share an Ethernet.
-    let bridge = match host.nl.create_link(&NewLink { mac: Some(Mac::random()), mtu, up: true, ..new }) {
-        Ok(link) => link,
+    match host.nl.create_link(&NewLink { mac: Some(Mac::random()), mtu, ..new }) {
+        // The host's default may be 2, which an administrator wants for other links.
+        Ok(link) => Ok(Link { accept_ra: Some(1), ..link }),
         // Another plugin created it first.
-        Err(e) if e.is_exists() => host.link(&conf.bridge)?,
-        Err(e) if vlan_filtering && e.is_unsupported() => return Err(without_vlans(e)),
-        Err(e) => return Err(e.into()),
-    };
-    // Duplicate address detection of the link-local address is off, because the bridge's MAC is its own. It takes about 2 s, during which
-    // the bridge cannot look for neighbours when it forwards, and other machines could not reach the first containers.
+        Err(e) if e.is_exists() => host.link(&conf.bridge),
+        Err(e) if vlan_filtering && e.is_unsupported() => Err(without_vlans(e)),
+        Err(e) => Err(e.into()),
+    }
+}
+
+/// Sets the sysctls of a bridge that is down: a new one, or that of an ADD that was killed before this step.
+///
+/// Duplicate address detection of the link-local address is off, because the bridge's MAC is its own. It takes about 2 s, during which the
+/// bridge cannot look for neighbours when it forwards, and other machines could not reach the first containers.
+fn prepare(host: &Namespace, bridge: Link) -> Result<Link> {
     let [ra, dad] = ["accept_ra", "accept_dad"].map(|key| format!("ipv6/conf/{}/{key}", bridge.name));
-    host.try_sysctls(&[(&ra, "0"), (&dad, "0")])?;
-    Ok(Link { accept_ra: Some(0), ..bridge })
+    let ignores = bridge.accept_ra == Some(1);
+    let pairs = [(&*ra, "0"), (&*dad, "0")];
+    host.try_sysctls(if ignores { &pairs } else { &pairs[1..] })?;
+    Ok(Link { accept_ra: if ignores { Some(0) } else { bridge.accept_ra }, ..bridge })
 }
 
 fn without_vlans(cause: netlink::Error) -> Error {
