@@ -602,6 +602,22 @@ fn check_ignores_case_and_spaces() {
     call.check(&result).ok();
 }
 
+/// The kernel returns such a list only to the first read(2).
+#[test]
+fn a_long_list_is_compared_and_restored_as_a_whole() {
+    beyond_reference!("rollback");
+    let lab = Lab::new();
+    let pod = wired(&lab, "eth0");
+    let ports = "6443,8080,9100,10250,10255,30000-32767";
+    let of = |ports: &str| json!({"sysctl": {"net.ipv4.ip_local_reserved_ports": ports}});
+    let call = tuning(&lab, &pod, of(ports));
+    let result = call.add().ok_result();
+    call.check(&result).ok();
+    let fails_later = json!({"mtu": 99_999_999});
+    tuning(&lab, &pod, of("1234")).config(fails_later).add().error();
+    assert_eq!(pod.sh("cat /proc/sys/net/ipv4/ip_local_reserved_ports").trim(), ports);
+}
+
 /// A rollback needs the old value, and CHECK must not pass a value that it has not read.
 #[test]
 fn a_sysctl_that_cannot_be_read_is_neither_set_nor_accepted_by_check() {

@@ -1,7 +1,7 @@
 //! A network namespace with a netlink socket in it.
 
-use std::fs::{self, OpenOptions};
-use std::io::{self, Write};
+use std::fs::{File, OpenOptions};
+use std::io::{self, Read, Write};
 use std::os::fd::{AsFd, BorrowedFd};
 use std::path::{Path, PathBuf};
 use std::rc::Rc;
@@ -18,6 +18,9 @@ const LOCKS: u64 = 32;
 
 /// Timeout for a namespace's lock. Plugins hold it for milliseconds.
 const LOCK_TIMEOUT: Duration = Duration::from_secs(20);
+
+/// Size of the buffer for a sysctl's value in bytes. Since Linux 5.8, the kernel allocates as much.
+const LONGEST_VALUE: usize = 16 << 10;
 
 /// The host's or a container's namespace. Clones share the descriptors.
 #[derive(Clone, Debug)]
@@ -193,8 +196,7 @@ impl Namespace {
     }
 
     fn read_sysctl(&self, key: &str) -> Result<io::Result<String>> {
-        let read = self.enter(|| fs::read_to_string(sysctl_path(key)))?;
-        Ok(read.map(|value| value.trim().to_owned()))
+        self.enter(|| read_value(key))
     }
 
     /// Writes `/proc/sys/net/KEY`.
@@ -237,7 +239,20 @@ impl Namespace {
 }
 
 fn has_value(key: &str, value: &str) -> bool {
-    fs::read_to_string(sysctl_path(key)).is_ok_and(|found| found.trim() == value)
+    read_value(key).is_ok_and(|found| found == value)
+}
+
+/// Reads a value in one system call. At an offset, the kernel returns nothing of a list such as `ip_local_reserved_ports`, so a second call
+/// would not get the rest.
+fn read_value(key: &str) -> io::Result<String> {
+    let mut value = vec![0; LONGEST_VALUE];
+    let length = File::open(sysctl_path(key))?.read(&mut value)?;
+    if length == LONGEST_VALUE {
+        return Err(io::Error::other(format!("the value is longer than {LONGEST_VALUE} bytes")));
+    }
+    value.truncate(length);
+    let value = String::from_utf8(value).map_err(|e| io::Error::new(io::ErrorKind::InvalidData, e))?;
+    Ok(value.trim().to_owned())
 }
 
 fn write_sysctl(key: &str, value: &str) -> io::Result<()> {
