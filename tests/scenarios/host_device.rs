@@ -675,6 +675,28 @@ fn a_second_attachment_to_the_same_device_fails_and_the_first_keeps_it() {
 }
 
 #[test]
+fn a_second_add_of_an_attachment_in_another_namespace_keeps_the_first_ones_device_and_record() {
+    beyond_reference!("way-home");
+    let lab = Lab::new();
+    let [pod, other] = ["pod", "other"].map(|id| lab.container(id));
+    lab.host().sh("ip link add dev1 type veth peer name far1");
+    let call = bare(&lab, &pod).config(json!({"useInterfaceNetwork": true}));
+    lab.host().sh("ip addr add 10.1.3.1/24 dev dev0");
+    let start = lab.snapshot();
+    call.add().ok_result();
+    let before = lab.snapshot();
+    let second =
+        call.clone().config(json!({"device": "dev1"})).env("CNI_NETNS", other.path().to_str().unwrap());
+    for refused in [second.clone(), second.config(json!({"name": "second"}))] {
+        refused.add().refused(4, "/run/netns/pod");
+        refused.del().ok();
+        lab.snapshot().assert_same(&before);
+    }
+    call.del().ok();
+    lab.snapshot().assert_same(&start);
+}
+
+#[test]
 fn check_reports_changes() {
     beyond_reference!("way-home");
     let lab = Lab::new();

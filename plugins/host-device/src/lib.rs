@@ -9,8 +9,12 @@ mod network;
 mod record;
 mod transfer;
 
+use cni::backup::Backup;
 use cni::schema::Key;
-use cni::{Add, AddResult, Check, Command, Del, Failures, Gc, Interface, Plugin, Result, Role, Status, Undo};
+use cni::{
+    Add, AddResult, Check, Code, Command, Del, Error, Failures, Gc, Interface, Plugin, Result, Role, Status,
+    Undo,
+};
 use conf::{Conf, lenient_selector};
 use iface::attach::{self, InterfaceSetup};
 use iface::{Namespace, creation, remove, verify};
@@ -108,6 +112,8 @@ fn take(
     (device, had): (&Link, &Network),
     undo: &mut Undo,
 ) -> Result<Link> {
+    let file = record::file(&call.net.name, &call.attachment);
+    refuse_second_device(host, &file, call)?;
     if device.master.is_some() {
         cni::warn(&format!(
             "{} is a port of a bridge or a bond: ADD removes it from there, and DEL restores it",
@@ -116,11 +122,27 @@ fn take(
     }
     let mut record = Record::new(host, device, &call.net.name, &call.netns)?;
     record.had = had.clone();
-    let file = record::file(&call.net.name, &call.attachment);
     record.save(&file)?;
     let link = record.move_in(file.clone(), host, sandbox, (device, &call.attachment), undo)?;
     record::remove_stale(device, &file)?;
     Ok(link)
+}
+
+/// Refuses an ADD whose attachment has a device in another namespace: the new record would replace the record of that device.
+fn refuse_second_device(host: &Namespace, file: &Backup, call: &Add<Conf>) -> Result<()> {
+    let Some(earlier) = record::load(file)? else { return Ok(()) };
+    if !earlier.is_elsewhere(host, None)? {
+        return Ok(());
+    }
+    let (at, device, netns) = (&call.attachment, &earlier.device, earlier.netns.display());
+    Err(Error::new(
+        Code::InvalidEnvironment,
+        format!(
+            "container {} already has device {device} as {}, in namespace {netns}",
+            at.container, at.ifname
+        ),
+    )
+    .detail("an earlier ADD was not followed by its DEL: run DEL with this CNI_NETNS, or choose another CNI_IFNAME"))
 }
 
 /// Moves the device back to the host from its current namespace.
@@ -135,6 +157,13 @@ fn return_device(call: &Del, failures: &mut Failures) {
     let netns = call.netns.as_ref().or(kept.as_ref().map(|record| &record.netns));
     let opened = failures.note(open_container(&host, netns));
     let sandbox = opened.as_ref().and_then(Option::as_ref);
+    // This DEL follows an ADD for another namespace, which was refused.
+    if let Some(record) = &kept
+        && opened.is_some()
+        && failures.note(record.is_elsewhere(&host, sandbox)) != Some(false)
+    {
+        return;
+    }
     let is_returned = match (kept, lenient_selector(&call.conf)) {
         (Some(record), _) => failures.note(record.move_back(&host, sandbox)) == Some(true),
         (None, Some(selector)) => {

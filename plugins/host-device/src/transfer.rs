@@ -174,6 +174,19 @@ impl Record {
             other => Ok(other?),
         }
     }
+
+    /// Whether the device is in the namespace to which ADD moved it, and not in `sandbox`.
+    ///
+    /// # Errors
+    /// If the namespace cannot be entered, or the kernel refuses to list links.
+    pub fn is_elsewhere(&self, host: &Namespace, sandbox: Option<&Namespace>) -> Result<bool> {
+        let has_device =
+            |namespace: &Namespace| Ok(namespace.nl.links()?.iter().any(|link| link.alias == self.device));
+        if sandbox.map_or(Ok(false), has_device)? {
+            return Ok(false);
+        }
+        open_container(host, Some(&self.netns))?.as_ref().map_or(Ok(false), has_device)
+    }
 }
 
 /// Opens the container's namespace. `None` if it does not exist, or if it is the host's own, because a process id was reused.
