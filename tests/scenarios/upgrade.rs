@@ -260,6 +260,25 @@ fn a_ptp_attachment_that_the_reference_masquerades_is_deleted_to_the_last_rule()
     }
 }
 
+/// A runtime calls DEL after an ADD that failed.
+#[test]
+fn a_network_that_is_refused_because_of_an_interface_of_the_reference_keeps_it() {
+    beyond_reference!("own-kind");
+    for [theirs, ours] in to_ours("bridge") {
+        for (first, second) in [("bridge", "bridge"), ("bridge", "ptp"), ("ptp", "bridge")] {
+            let lab = Lab::new();
+            let pod = lab.container("pod");
+            let of = |plugin| lab.plugin(plugin).on(&pod).config(dual_stack());
+            theirs.run(&of(first)).add().ok_result();
+            let before = lab.snapshot();
+            let other = ours.run(&of(second)).config(json!({"name": "other", "bridge": "br1"}));
+            other.add().refused(4, "eth0");
+            other.del().ok();
+            lab.snapshot().assert_same(&before);
+        }
+    }
+}
+
 #[test]
 fn containers_of_before_and_after_the_change_reach_each_other() {
     for [old, new] in ways("bridge") {

@@ -96,7 +96,7 @@ impl Plugin for Bridge {
             failures.note(removal.remove(&owner, &rules::KINDS));
             if let Some(host) = failures.note(Namespace::host()) {
                 failures.note(port::release_adopted(&host, call));
-                failures.note(remove::veth(&host, call));
+                failures.note(remove::veth(&host, call, |end| port::is_of_bridge(&host, end, &call.conf)));
                 // A concurrent `cnitool repair` may have installed the rules again before the link was deleted.
                 failures.note(removal.remove_repaired(&owner));
                 failures.note(vlan::remove_unused_gateway(&host, &call.conf));

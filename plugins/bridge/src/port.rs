@@ -2,7 +2,7 @@
 
 use std::path::PathBuf;
 
-use cni::{Add, AddResult, Check, Code, Del, Error, Failures, Interface, Result, Undo};
+use cni::{Add, AddResult, AsWritten, Check, Code, Del, Error, Failures, Interface, Result, Undo};
 use iface::{Namespace, attach, verify as shared, veth};
 use netlink::{BridgeVlan, Link, LinkChange, PortChange, RouteFilter};
 
@@ -230,6 +230,12 @@ fn find(host: &Namespace, bridge: &Link, call: &Check<Conf>, container: Option<&
             format!("no port of bridge {} leads to {}", bridge.name, call.attachment.ifname),
         )
     })
+}
+
+/// Whether a link is a port of the bridge of a DEL's configuration.
+pub fn is_of_bridge(host: &Namespace, link: &Link, conf: &AsWritten) -> Result<bool> {
+    let (Some(master), Some(name)) = (link.master, conf::bridge(conf)) else { return Ok(false) };
+    Ok(host.nl.link(&name)?.is_some_and(|bridge| bridge.index == master))
 }
 
 /// Removes ports that ADD adopted from the bridge. ADD's result lists them.

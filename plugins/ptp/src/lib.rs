@@ -73,7 +73,7 @@ impl Plugin for Ptp {
             let removal = Removal::start();
             failures.note(removal.remove(&owner, &KINDS));
             if let Some(host) = failures.note(Namespace::host()) {
-                failures.note(remove::veth(&host, call));
+                failures.note(remove::veth(&host, call, |end| Ok(end.master.is_none())));
                 failures.note(removal.remove_repaired(&owner));
             }
         })

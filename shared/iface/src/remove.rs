@@ -2,7 +2,7 @@
 //!
 //! A DEL may follow an ADD that failed because CNI_IFNAME existed. Only links of the plugin's own kind are therefore deleted.
 
-use cni::{AddResult, Command, Del, Failures, Gc, Ipam, NetConf, Result};
+use cni::{AddResult, Command, Del, Failures, Gc, Interface, Ipam, NetConf, Result};
 use netlink::Link;
 
 use crate::{Namespace, child, conf, host_end, ownership, veth};
@@ -70,9 +70,12 @@ pub fn chained(call: &Del, sandbox: &Namespace) -> Result<Option<Link>> {
 /// Deletes the attachment's veth pair: by the host's end, which Ferrule finds by its name without the container's namespace, else by the
 /// container's end. Succeeds if it does not exist.
 ///
+/// The reference's ends have no alias. Such an end may be another network's: this network's ADD may have failed because CNI_IFNAME existed.
+/// Its pair is therefore deleted only if the result of ADD lists the end, or `is_attached` recognizes what the plugin does with an end.
+///
 /// # Errors
 /// If the kernel refuses.
-pub fn veth(host: &Namespace, call: &Del) -> Result<()> {
+pub fn veth(host: &Namespace, call: &Del, is_attached: impl Fn(&Link) -> Result<bool>) -> Result<()> {
     let (network, at) = (&call.net.name, &call.attachment);
     let own = named_end(host, call)?;
     if own.is_some() {
@@ -81,15 +84,27 @@ pub fn veth(host: &Namespace, call: &Del) -> Result<()> {
     let Some(sandbox) = Namespace::open_if_present(call.netns.as_ref())? else { return Ok(()) };
     let Some(link) = sandbox.nl.link(&at.ifname)?.filter(|link| link.is("veth")) else { return Ok(()) };
     // The host's end has an unknown name: it was renamed, or the pair is another network's or the reference's.
-    let is_foreign = |end: Link| ownership::is_owned(&end) && !ownership::is_owner(network, at, &end);
-    let foreign = host_end::find(host, &sandbox, &link)?.is_some_and(is_foreign);
-    delete(&sandbox, Some(link).filter(|_| !foreign))
+    let is_own = match host_end::find(host, &sandbox, &link)? {
+        Some(end) if ownership::is_owned(&end) => ownership::is_owner(network, at, &end),
+        Some(end) => ownership::is_of(network, &end) || is_listed(call, &end) || is_attached(&end)?,
+        None => true,
+    };
+    delete(&sandbox, Some(link).filter(|_| is_own))
+}
+
+/// Whether the result of ADD lists an interface of the host.
+fn is_listed(call: &Del, link: &Link) -> bool {
+    host_interfaces(call).any(|one| one.name == link.name)
+}
+
+fn host_interfaces(call: &Del) -> impl Iterator<Item = &Interface> {
+    call.prev_result.iter().flat_map(AddResult::host_interfaces)
 }
 
 /// Finds the host's end by the attachment's name, else by the configured one, else by those in the result of ADD.
 fn named_end(host: &Namespace, call: &Del) -> Result<Option<Link>> {
     let requested = conf::host_interface_as_written(&call.conf).map(|name| name.to_string());
-    let listed = call.prev_result.iter().flat_map(AddResult::host_interfaces).map(|one| one.name.clone());
+    let listed = host_interfaces(call).map(|one| one.name.clone());
     veth::find_host_end(host, &call.net.name, &call.attachment, requested.into_iter().chain(listed))
 }
 

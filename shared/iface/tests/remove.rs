@@ -6,7 +6,7 @@ mod common;
 use std::os::fd::AsFd;
 use std::path::PathBuf;
 
-use cni::{Del, IfName, Undo};
+use cni::{AddResult, Del, IfName, Undo};
 use common::{add, another_sandbox, at, lab, layer_2, network, sh};
 use iface::{conf, host_end, remove, veth};
 use netlink::{LinkKind, NewLink, Peer};
@@ -16,9 +16,9 @@ fn a_veth_is_deleted_by_its_name_on_the_host_even_without_the_container() {
     lab(|lab| {
         let (net, at) = (network("net"), at("c", "eth0"));
         lab.veth(&net, &at);
-        remove::veth(&lab.host, &del("net", None)).unwrap();
+        remove::veth(&lab.host, &del("net", None), |_| Ok(false)).unwrap();
         assert_eq!(lab.sandbox.nl.link("eth0").unwrap(), None);
-        remove::veth(&lab.host, &del("net", None)).unwrap();
+        remove::veth(&lab.host, &del("net", None), |_| Ok(false)).unwrap();
     });
 }
 
@@ -28,7 +28,22 @@ fn a_veth_of_another_plugin_is_deleted_by_its_end_in_the_container() {
         let made = lab.veth(&network("net"), &at("c", "eth0"));
         // Like a pair of the reference.
         sh(&format!("ip link set {} alias mine", made.host.name));
-        remove::veth(&lab.host, &del("other", Some(&lab.path()))).unwrap();
+        let call = del("other", Some(&lab.path()));
+        remove::veth(&lab.host, &call, |_| Ok(false)).unwrap();
+        assert!(lab.sandbox.nl.link("eth0").unwrap().is_some());
+        remove::veth(&lab.host, &call, |end| Ok(end.name == made.host.name)).unwrap();
+        assert_eq!(lab.sandbox.nl.link("eth0").unwrap(), None);
+    });
+}
+
+#[test]
+fn a_veth_of_another_plugin_is_deleted_if_the_result_lists_it() {
+    lab(|lab| {
+        let made = lab.veth(&network("net"), &at("c", "eth0"));
+        sh(&format!("ip link set {} alias mine", made.host.name));
+        let prev = AddResult { interfaces: vec![lab.host.to_interface(&made.host)], ..AddResult::default() };
+        let call = Del { prev_result: Some(prev), ..del("other", Some(&lab.path())) };
+        remove::veth(&lab.host, &call, |_| Ok(false)).unwrap();
         assert_eq!(lab.sandbox.nl.link("eth0").unwrap(), None);
     });
 }
@@ -37,7 +52,7 @@ fn a_veth_of_another_plugin_is_deleted_by_its_end_in_the_container() {
 fn a_veth_of_another_network_with_the_same_name_is_kept() {
     lab(|lab| {
         lab.veth(&network("first"), &at("c", "eth0"));
-        remove::veth(&lab.host, &del("second", Some(&lab.path()))).unwrap();
+        remove::veth(&lab.host, &del("second", Some(&lab.path())), |_| Ok(false)).unwrap();
         assert!(lab.sandbox.nl.link("eth0").unwrap().is_some());
     });
 }
@@ -49,7 +64,7 @@ fn a_veth_that_was_renamed_is_deleted_by_its_end_in_the_container() {
         // Before Linux 6.2, one request cannot do both.
         sh(&format!("ip link set {} down", made.host.name));
         sh(&format!("ip link set {} name renamed", made.host.name));
-        remove::veth(&lab.host, &del("net", Some(&lab.path()))).unwrap();
+        remove::veth(&lab.host, &del("net", Some(&lab.path())), |_| Ok(false)).unwrap();
         assert_eq!(lab.sandbox.nl.link("eth0").unwrap(), None);
     });
 }
@@ -75,7 +90,8 @@ fn a_veth_with_a_requested_name_is_deleted_only_by_its_own_attachment() {
         for (network, names, deleted) in
             [("other", "web0", false), ("net", "web1", false), ("net", "web0", true)]
         {
-            remove::veth(&lab.host, &Del { conf: named(names), ..del(network, None) }).unwrap();
+            remove::veth(&lab.host, &Del { conf: named(names), ..del(network, None) }, |_| Ok(false))
+                .unwrap();
             assert_eq!(lab.host.nl.link("web0").unwrap().is_none(), deleted, "{network} {names}");
         }
     });
@@ -139,7 +155,7 @@ fn a_bridge_named_like_a_veth_is_kept() {
     lab(|lab| {
         let (net, at) = (network("net"), at("c", "eth0"));
         sh(&format!("ip link add {} type bridge", veth::host_name(&net, &at)));
-        remove::veth(&lab.host, &del("net", Some(&lab.path()))).unwrap();
+        remove::veth(&lab.host, &del("net", Some(&lab.path())), |_| Ok(false)).unwrap();
         assert_eq!(lab.host.nl.links().unwrap().iter().filter(|link| link.is("bridge")).count(), 1);
     });
 }
