@@ -106,6 +106,30 @@ fn a_device_moved_by_the_reference_gets_its_name_back_after_its_container_died()
 }
 
 #[test]
+fn a_device_moved_by_the_reference_returns_even_if_the_selector_does_not_find_it() {
+    beyond_reference!("way-home");
+    for [theirs, ours] in to_ours("host-device") {
+        for (selector, now, change) in [
+            (json!({"device": null, "hwaddr": "02:00:00:00:00:07"}), json!({}), "address 02:00:00:00:00:08"),
+            (json!({}), json!({"device": "dev1"}), "up"),
+        ] {
+            let lab = Lab::new();
+            let pod = lab.container("pod");
+            let call = host_device(&lab).config(selector).on(&pod);
+            lab.host().sh("ip link set dev0 address 02:00:00:00:00:07");
+            let result = theirs.run(&call).add().ok_result();
+            pod.sh(&format!("ip link set eth0 {change}"));
+            let edited = ours.run(&call).config(now);
+            // Without a result, ADD may have failed because another network's interface has the name.
+            edited.del().ok();
+            assert!(lab.host().link("dev0").is_none());
+            edited.config(json!({"prevResult": result})).del().ok();
+            assert_eq!(lab.host().link("dev0").unwrap()["ifalias"], Value::Null);
+        }
+    }
+}
+
+#[test]
 fn a_macvlan_of_the_other_suite_passes_check_and_is_deleted_with_its_lease() {
     is_taken_over("macvlan", &json!({}));
 }

@@ -52,6 +52,9 @@ impl Selector {
     /// Moves back a device without a record, for example after the reference's ADD. In the container it is CNI_IFNAME. If its record could
     /// not be read, its name on the host stays as its alias, for a later DEL that can read the record.
     ///
+    /// With `is_listed`, the result of ADD lists CNI_IFNAME. It is then the device even if the selector does not find it: the container may
+    /// have changed the MAC, and an administrator the configuration. Otherwise, it may be another network's.
+    ///
     /// # Errors
     /// If the kernel refuses.
     pub fn move_back(
@@ -59,10 +62,12 @@ impl Selector {
         host: &Namespace,
         sandbox: Option<&Namespace>,
         ifname: Option<&IfName>,
+        is_listed: bool,
         may_have_record: bool,
     ) -> Result<()> {
         if let (Some(sandbox), Some(ifname)) = (sandbox, ifname)
-            && let Some(link) = sandbox.nl.link(ifname)?.filter(|link| self.is_in_container(link))
+            && let Some(link) = sandbox.nl.link(ifname)?
+            && (self.is_in_container(&link) || is_listed && was_moved(host, &link)?)
         {
             let record = Record::from_link(&link);
             return match may_have_record {
@@ -168,6 +173,11 @@ impl Selector {
         let below: Vec<PathBuf> = below.map(|name| device.join(name)).collect();
         [vec![device.clone()], below].concat()
     }
+}
+
+/// Whether a container's interface was moved from the host: its alias is its name there, and the host has no interface of that name.
+fn was_moved(host: &Namespace, link: &Link) -> Result<bool> {
+    Ok(IfName::parse(&link.alias).is_ok() && host.nl.link(&link.alias)?.is_none())
 }
 
 fn with_address(host: &Namespace, address: &HardwareAddress) -> Result<Option<Link>> {
