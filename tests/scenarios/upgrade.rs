@@ -163,6 +163,32 @@ fn limits_of_the_other_suite_pass_check_and_their_ifb_is_deleted() {
     }
 }
 
+/// The reference's interfaces of a container share an ifb.
+#[test]
+fn the_references_limit_of_another_interface_stays_when_an_interface_is_detached() {
+    needs!(TrafficControl);
+    for [theirs, ours] in to_ours("bandwidth") {
+        for (limits, netns) in
+            [(json!({}), true), (json!({}), false), (json!({"egressRate": 0, "egressBurst": 0}), true)]
+        {
+            let lab = Lab::new();
+            let pod = wired(&lab, "eth0");
+            lab.host().sh("ip link add eth1 netns pod type veth peer name cable1; ip link set cable1 up; ip -n pod link set eth1 up");
+            let first = crate::bandwidth::limited(&lab, &pod);
+            let result = theirs.run(&first).add().ok_result();
+            let before = lab.snapshot();
+            let second = ours.run(&first).ifname("eth1").config(limits);
+            second.add().ok_result();
+            let second = if netns { second } else { second.without("CNI_NETNS") };
+            second.del().ok();
+            lab.snapshot().assert_same(&before);
+            ours.run(&first).check(&result).ok();
+            ours.run(&first).del().ok();
+            assert!(lab.host().ip("link show type ifb").is_empty());
+        }
+    }
+}
+
 #[test]
 fn rules_and_routes_of_the_references_sbr_pass_check_and_are_restored() {
     beyond_reference!("sbr-restore");

@@ -105,17 +105,23 @@ pub fn unshape(host: &Namespace, call: &Del, ifbs: &[Link]) -> Result<()> {
         let end = host_end::find(host, sandbox, container)?;
         let is_foreign = |link: &Link| ownership::is_of_another_network(link, &call.net.name);
         if is_foreign(container) || end.as_ref().is_some_and(is_foreign) {
-            return if ifbs.is_empty() { Ok(()) } else { redirect::remove_everywhere(host, ifbs) };
+            return redirect::remove_everywhere(host, &made_here(call, ifbs));
         }
         failures.note(bucket::remove(&sandbox.nl, container));
         if let Some(end) = end {
             failures.note(redirect::remove(host, &end, ifbs));
             failures.note(bucket::remove(&host.nl, &end));
         }
-    } else if !ifbs.is_empty() {
-        failures.note(redirect::remove_everywhere(host, ifbs));
+    } else {
+        let own = made_here(call, ifbs);
+        failures.note(redirect::remove_everywhere(host, if own.is_empty() { ifbs } else { &own }));
     }
     failures.into_result()
+}
+
+/// The ifbs that Ferrule has created. The reference's ifb, which has no alias, may be another interface's of the container.
+fn made_here(call: &Del, ifbs: &[Link]) -> Vec<Link> {
+    ifbs.iter().filter(|ifb| ownership::is_of(&call.net.name, ifb)).cloned().collect()
 }
 
 /// Host ends of the network's veths whose attachments are not valid, according to their aliases.

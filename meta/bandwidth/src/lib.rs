@@ -19,7 +19,7 @@ use cni::schema::Key;
 use cni::{Add, AddResult, Check, Del, Failures, Gc, Plugin, Repair, Result, Role, Status, Undo};
 use conf::Conf;
 use ends::Ends;
-use iface::{Namespace, verify};
+use iface::{Namespace, ownership, verify};
 use ifb::Ifb;
 use netlink::Link;
 
@@ -57,7 +57,7 @@ impl Plugin for Bandwidth {
         // Otherwise a filter may still lead to an ifb, whose alias tells the next DEL what to delete.
         if failures.note(ends::unshape(&host, call, &ifbs)).is_some() {
             for ifb in &ifbs {
-                failures.note(host.nl.delete_link(ifb));
+                failures.note(delete_unused(&host, call, ifb));
             }
         }
         failures.into_result()
@@ -103,6 +103,15 @@ impl Plugin for Bandwidth {
         Namespace::host()?.require_privileges()?;
         kernel::has_all_parts()
     }
+}
+
+/// Deletes an ifb, unless it is the reference's and receives the traffic of another interface of the container.
+fn delete_unused(host: &Namespace, call: &Del, ifb: &Link) -> Result<()> {
+    let is_made_here = ownership::is_of(&call.net.name, ifb);
+    if is_made_here || redirect::sources(host, std::slice::from_ref(ifb))?.is_empty() {
+        host.nl.delete_link(ifb)?;
+    }
+    Ok(())
 }
 
 fn repair(call: &Check<Conf>) -> Result<bool> {

@@ -96,15 +96,27 @@ pub fn remove(host: &Namespace, link: &Link, ifbs: &[Link]) -> Result<()> {
 /// Like [`remove`], for all links: without the container's namespace, the link is unknown.
 pub fn remove_everywhere(host: &Namespace, ifbs: &[Link]) -> Result<()> {
     let mut failures = Failures::new();
+    for link in sources(host, ifbs)? {
+        failures.note(remove(host, &link, ifbs));
+        failures.note(bucket::remove(&host.nl, &link));
+    }
+    failures.into_result()
+}
+
+/// The links whose received traffic is redirected to one of the ifbs.
+pub fn sources(host: &Namespace, ifbs: &[Link]) -> Result<Vec<Link>> {
+    let mut found = Vec::new();
+    if ifbs.is_empty() {
+        return Ok(found);
+    }
     for qdisc in host.nl.qdiscs(None)?.iter().filter(|qdisc| ["clsact", "ingress"].contains(&&*qdisc.kind)) {
         let Some(link) = host.nl.link_by_index(qdisc.link)? else { continue };
         let filters = host.nl.filters(&link, false)?;
         if ifbs.iter().any(|ifb| filters.iter().any(|filter| filter.redirects.contains(&ifb.index))) {
-            failures.note(remove(host, &link, ifbs));
-            failures.note(bucket::remove(&host.nl, &link));
+            found.push(link);
         }
     }
-    failures.into_result()
+    Ok(found)
 }
 
 /// Deletes a filter, and its precedence if it has no other filter.
