@@ -264,8 +264,10 @@ fn a_masters_mtu_that_is_lowered_lowers_the_containers_and_check_expects_it(kind
     b_call.check(&of_b).ok();
     b.sh("ip link set eth0 mtu 1280");
     b_call.check(&of_b).refused(999, "MTU is 1280");
-    // This version has no MTU in its results.
-    b_call.version("1.0.0").check(&of_b).refused(999, "MTU is 1280");
+    // A result before 1.1.0 has no MTU, and a later plugin of the chain may have set another one.
+    let mut older = of_b;
+    older["interfaces"][0].as_object_mut().unwrap().remove("mtu");
+    b_call.version("1.0.0").check(&older).ok();
 }
 
 fn check_reports_another_master_and_a_missing_master(kind: &Kind) {

@@ -22,8 +22,8 @@ impl<'a> Expected<'a> {
     }
 
     /// With the configured MTU, if there is one. Only then CHECK compares the MTU, with the result's: a later plugin of the chain may have
-    /// set another one. Results before 1.1.0 have none. Without a configured MTU, the result's is informational: plugins of other vendors
-    /// and programs on the node may set another one.
+    /// set another one. Results before 1.1.0 have no MTU, and CHECK then compares none. Without a configured MTU, the result's is
+    /// informational: plugins of other vendors and programs on the node may set another one.
     pub fn mtu(self, mtu: Option<u32>) -> Self {
         Self { mtu, ..self }
     }
@@ -42,7 +42,7 @@ pub fn container<C>(sandbox: &Namespace, call: &Check<C>, expected: Expected<'_>
     let listed = listed(&call.prev_result, &call.attachment)?;
     let link = interface(sandbox, listed)?;
     of_kind(&link, expected.kind)?;
-    mtu(&link, expected.mtu.map(|configured| listed.mtu.unwrap_or(configured).min(expected.most)))?;
+    mtu(&link, expected.mtu.and(listed.mtu).map(|mtu| mtu.min(expected.most)))?;
     up(&link)?;
     addresses_and_routes(sandbox, &link, call)?;
     Ok(link)

@@ -72,11 +72,13 @@ fn differences_are_named() {
 }
 
 #[test]
-fn an_mtu_that_is_not_configured_may_change() {
+fn an_mtu_that_is_not_configured_or_not_in_the_result_may_change() {
     lab(|lab| {
-        let call = attached(lab);
+        let mut call = attached(lab);
         change(lab, LinkChange { mtu: Some(1400), ..LinkChange::default() });
         verify::container(&lab.sandbox, &call, Expected::kind("veth")).unwrap();
+        call.prev_result.interfaces[0].mtu = None;
+        verify::container(&lab.sandbox, &call, Expected::kind("veth").mtu(Some(1500))).unwrap();
     });
 }
 
