@@ -967,6 +967,27 @@ fn an_administrators_interface_of_a_vlan_is_not_deleted_with_its_last_user() {
 }
 
 #[test]
+fn an_administrators_vlan_device_on_the_bridge_is_the_gateway_of_its_vlan() {
+    needs!(BridgeVlanFiltering, Vlan);
+    beyond_1_1_1!("vlan-gateway");
+    let lab = Lab::new();
+    let pod = lab.container("pod");
+    lab.host().sh("ip link add br0 type bridge vlan_filtering 1; bridge vlan add dev br0 vid 10 self
+        ip link add link br0 name br0.10 type vlan id 10; ip link set br0 up");
+    let vlans = || lab.host().sh("bridge vlan show dev br0");
+    let before = vlans();
+    let call = lab.plugin("bridge").config(dual_stack()).config(json!({"vlan": 10})).on(&pod);
+    let result = call.add().ok_result();
+    assert!(pod.reaches("10.1.2.1") && pod.reaches("fd00:1:2::1"));
+    assert_eq!(lab.host().addresses("br0.10"), ["10.1.2.1/24", "fd00:1:2::1/64"]);
+    call.check(&result).ok();
+    call.del().ok();
+    assert_eq!((lab.host().link("br0.10").is_some(), vlans()), (true, before));
+    lab.host().sh("ip link del br0.10; ip link add link br0 name br0.10 type vlan id 11");
+    call.add().refused(7, "br0.10");
+}
+
+#[test]
 fn vlan_filtering_of_an_existing_bridge_is_turned_on_when_a_vlan_is_configured() {
     // https://github.com/containernetworking/plugins/issues/231
     needs!(BridgeVlanFiltering);

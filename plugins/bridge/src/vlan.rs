@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use cni::{AsWritten, Error, IfName, Result};
 use iface::{Namespace, ownership, veth};
-use netlink::{Link, LinkKind, Mac, NewLink, Peer};
+use netlink::{Link, LinkKind, Mac, NewLink, Peer, VlanProtocol};
 use system::lock::Lock;
 
 use crate::conf::{self, Vlans};
@@ -32,7 +32,8 @@ pub fn gateway_interface(host: &Namespace, bridge: &Link, id: u16) -> Result<Opt
     }
 }
 
-/// Finds or creates the interface. The caller holds the [`lock`].
+/// Finds or creates the interface. An administrator may have created a VLAN device instead, which is used unchanged. The caller holds the
+/// [`lock`].
 pub fn ensure_gateway(host: &Namespace, bridge: &Link, id: u16) -> Result<Link> {
     let name = gateway_name(&bridge.name, id)?;
     let gateway = match host.nl.link(&name)? {
@@ -53,6 +54,11 @@ pub fn ensure_gateway(host: &Namespace, bridge: &Link, id: u16) -> Result<Link> 
             Link { accept_ra: Some(0), ..gateway }
         }
     };
+    // Its tag puts its packets into the VLAN. The administrator must have added the bridge itself to the VLAN.
+    if is_vlan_device(&gateway, bridge, id) {
+        host.nl.set_up(&gateway)?;
+        return Ok(gateway);
+    }
     // Also for an existing interface, whose creator may have been killed before this step.
     let port = host.nl.link_named_by(gateway.peer.filter(|_| is_within_host(&gateway)))?;
     let port = port.filter(|port| port.master == Some(bridge.index)).ok_or_else(|| {
@@ -94,6 +100,13 @@ pub fn remove_unused_gateway(host: &Namespace, conf: &AsWritten) -> Result<()> {
     Ok(())
 }
 
+/// Whether a link is an administrator's VLAN device on the bridge.
+fn is_vlan_device(link: &Link, bridge: &Link, id: u16) -> bool {
+    link.kind == Some(LinkKind::Vlan { id, protocol: VlanProtocol::Customer })
+        && link.peer == Some(bridge.index)
+        && is_within_host(link)
+}
+
 /// Whether the other end of a veth is on the host too. If not, its index belongs to another namespace.
 fn is_within_host(veth: &Link) -> bool {
     veth.peer_netns_id.is_none()
@@ -109,4 +122,25 @@ fn gateway_name(bridge: &str, id: u16) -> Result<IfName> {
         Error::config(format!("bridge {bridge}: the gateway interface of VLAN {id} {e}"))
             .detail("choose a shorter name for the bridge")
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_a_vlan_device_of_this_vlan_on_this_bridge_is_the_gateway() {
+        let bridge = Link { index: 7, ..Link::default() };
+        let of = |id| Some(LinkKind::Vlan { id, protocol: VlanProtocol::Customer });
+        for (kind, peer, peer_netns_id, expected) in [
+            (of(10), Some(7), None, true),
+            (of(11), Some(7), None, false),
+            (of(10), Some(8), None, false),
+            (of(10), Some(7), Some(1), false),
+            (Some(LinkKind::Veth), Some(7), None, false),
+        ] {
+            let link = Link { kind, peer, peer_netns_id, ..Link::default() };
+            assert_eq!(is_vlan_device(&link, &bridge, 10), expected, "{link:?}");
+        }
+    }
 }
