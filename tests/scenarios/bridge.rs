@@ -190,6 +190,23 @@ fn routes_of_the_address_plugin_are_set_in_the_container() {
 }
 
 #[test]
+fn a_route_with_an_unspecified_gateway_is_on_the_link_and_check_finds_it() {
+    beyond_reference!("unspecified-gateway");
+    let lab = Lab::new();
+    let pod = lab.container("pod");
+    let mut conf = dual_stack();
+    conf["ipam"]["routes"] =
+        json!([{"dst": "192.0.2.0/24", "gw": "0.0.0.0"}, {"dst": "2001:db8::/32", "gw": "::"}]);
+    let call = lab.plugin("bridge").config(conf).on(&pod);
+    let result = call.add().ok_result();
+    let routes = pod.routes();
+    for dst in ["192.0.2.0/24", "2001:db8::/32"] {
+        assert!(routes.contains(&format!("{dst} dev eth0")), "{routes:?}");
+    }
+    call.check(&result).ok();
+}
+
+#[test]
 fn mtu_advmss_priority_table_and_scope_of_a_route_are_applied() {
     beyond_reference!("route-attributes");
     let lab = Lab::new();

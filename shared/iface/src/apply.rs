@@ -110,11 +110,13 @@ pub(crate) fn add_route(
     }
 }
 
-/// Converts a route of a result. Without a next hop, it uses the gateway of its family, unless its scope excludes a gateway.
+/// Converts a route of a result. Without a next hop, it uses the gateway of its family, unless its scope excludes a gateway. The gateway
+/// 0.0.0.0 or :: means that the destination is on the link.
 pub(crate) fn kernel_route(link: &Link, requested: &cni::Route, own: &[&IpConfig]) -> netlink::Route {
     let on_link = requested.scope.is_some_and(|scope| scope != uapi::RT_SCOPE_UNIVERSE);
+    let gateway = requested.gw.or_else(|| gateway(own, requested.dst.is_ipv4()).filter(|_| !on_link));
     netlink::Route {
-        gateway: requested.gw.or_else(|| gateway(own, requested.dst.is_ipv4()).filter(|_| !on_link)),
+        gateway: gateway.filter(|gateway| !gateway.is_unspecified()),
         link: Some(link.index),
         table: requested.table,
         scope: requested.scope,
