@@ -118,6 +118,25 @@ fn del_restores_everything_that_add_has_moved() {
     }
 }
 
+/// The next plugin of the chain deletes the interface.
+#[test]
+fn after_del_the_container_still_prefers_the_default_route_of_its_other_interface() {
+    beyond_reference!("sbr-restore");
+    let lab = Lab::new();
+    let (pod, call) = manually(&lab);
+    lab.host().sh("ip link add far type veth peer name other netns pod; ip link set far up");
+    pod.sh("ip link set other up; ip addr add 10.8.0.2/24 dev other; ip route append default via 10.8.0.1");
+    let before = routing_of(&pod);
+    let by = |interface: &str| pod.sh("ip route get 192.0.2.2").contains(&format!("dev {interface} "));
+    assert!(by("eth0"));
+    call.add().ok_result();
+    assert!(by("other"));
+    call.del().ok();
+    assert!(by("other"));
+    pod.sh("ip route del default via 10.8.0.1; ip route append default via 10.8.0.1");
+    assert_eq!(routing_of(&pod), before);
+}
+
 #[test]
 fn an_interface_without_a_sandbox_in_the_result_is_the_containers_if_no_other_one_is() {
     let lab = Lab::new();

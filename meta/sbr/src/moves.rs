@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use cni::{Failures, Result, Undo};
 use iface::{Namespace, tables};
 use ipnetwork::{IpNetwork, Ipv6Network};
-use netlink::{Link, Route, uapi};
+use netlink::{Link, Route, RouteFilter, in_order_of_appending, uapi};
 
 use crate::source::{Source, can_be_chosen};
 
@@ -154,8 +154,13 @@ pub fn tables_without_rule(sandbox: &Namespace, link: &Link) -> Result<BTreeSet<
 
 /// Moves the link's routes of a table back to the main table, as far as possible. If the result for one route is unknown, the table keeps
 /// all of them for the next DEL.
+///
+/// The container's other default route stays the preferred one: the next plugin deletes the interface, and until then, the container
+/// continues to use the other one.
 pub fn restore(sandbox: &Namespace, link: &Link, table: u32, failures: &mut Failures) {
-    let Some(routes) = failures.note(tables::of_link(sandbox, link, Some(table))) else { return };
+    let filter = RouteFilter { link: Some(link.index), table: Some(table) };
+    let Some(mut routes) = failures.note(sandbox.nl.all_routes(filter)) else { return };
+    in_order_of_appending(&mut routes);
     let Some(main) = failures.note(own_routes(sandbox, link)) else { return };
     for route in routes.iter().filter(|route| !is_added(route)) {
         let moved = move_back(sandbox, link, &main, route);
@@ -177,7 +182,7 @@ fn move_back(sandbox: &Namespace, link: &Link, main: &[Route], route: &Route) ->
     for hinted in main.iter().filter(|one| is_alike(one, &back) && one.source != back.source) {
         tables::take(sandbox, link, hinted)?;
     }
-    tables::put(sandbox, &back)
+    tables::put_last(sandbox, &back)
 }
 
 fn is_added(route: &Route) -> bool {

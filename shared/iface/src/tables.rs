@@ -87,6 +87,17 @@ pub fn put(sandbox: &Namespace, route: &Route) -> netlink::Result<()> {
     }
 }
 
+/// Like [`put`], but IPv4 prefers the other routes to the same destination.
+///
+/// # Errors
+/// If the kernel refuses.
+pub fn put_last(sandbox: &Namespace, route: &Route) -> netlink::Result<()> {
+    match sandbox.nl.append_route(route) {
+        Err(e) if e.is_exists() => Ok(()),
+        other => other,
+    }
+}
+
 /// Adds a route that does not exist.
 ///
 /// # Errors

@@ -44,7 +44,7 @@ pub use link::{
 };
 pub use mac::{HardwareAddress, Mac, parse_hardware_address};
 pub use packet::PacketSocket;
-pub use route::{NextHop, RawAttributes, Route, RouteFilter, in_order_of_restoring};
+pub use route::{NextHop, RawAttributes, Route, RouteFilter, in_order_of_appending, in_order_of_restoring};
 pub use rule::Rule;
 pub use socket::{Protocol, Socket};
 pub use tun::{DEVICE as TUN_DEVICE, Tun};

@@ -457,6 +457,15 @@ impl Netlink {
         self.order(route.message(RTM_NEWROUTE, NLM_F_CREATE), "add route", Named(route))
     }
 
+    /// Like [`Netlink::add_route`], but IPv4 prefers the other routes.
+    ///
+    /// # Errors
+    /// If the same route exists, the gateway is unreachable, or the kernel refuses.
+    pub fn append_route(&self, route: &Route) -> Result<()> {
+        let last = if route.dst.is_ipv4() { NLM_F_APPEND } else { 0 };
+        self.order(route.message(RTM_NEWROUTE, NLM_F_CREATE | last), "add route", Named(route))
+    }
+
     /// Deletes exactly this route, or, of an IPv6 multipath route, the given next hops. Succeeds if it does not exist.
     ///
     /// # Errors
@@ -473,6 +482,11 @@ pub fn in_order_of_restoring(routes: &mut [Route]) {
     routes.sort_by_key(|route| route.dst.is_ipv6());
     let v4 = routes.partition_point(|route| route.dst.is_ipv4());
     routes[..v4].reverse();
+    in_order_of_appending(routes);
+}
+
+/// Sorts listed routes for [`Netlink::append_route`]: routes to the link's neighbours come first.
+pub fn in_order_of_appending(routes: &mut [Route]) {
     routes.sort_by_key(|route| route.gateway.is_some() || !route.hops.is_empty());
 }
 
