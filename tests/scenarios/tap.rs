@@ -95,6 +95,7 @@ fn on_a_bridge_of_the_container_the_machine_is_one_of_the_hosts_network() {
             ip addr flush dev net1; ip link set net1 master inner");
     let before = lab.snapshot();
     let call = bare(&lab, &pod).config(json!({"bridge": "inner"}));
+    call.clone().config(json!({"bridge": "net1"})).add().refused(7, "is not a bridge");
     let result = call.add().ok_result();
     assert_eq!(link(&pod)["master"], "inner");
     {
