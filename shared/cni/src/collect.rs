@@ -152,3 +152,26 @@ pub(crate) fn foreign(kind: &str) -> Error {
         format!("plugin {kind} is not Ferrule's: it does not support `{ARGUMENT}`"),
     )
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_answer_has_the_deleted_resources_and_the_failure() {
+        let deleted = Resource::new("link", "veth0");
+        let failed = Failed { code: 11, msg: "delete link veth1".into(), details: "busy".into() };
+        for failed in [None, Some(failed)] {
+            let answer = Answer { resources: vec![deleted.clone()], failed: failed.clone() };
+            let read = Answer::read(&serde_json::to_vec(&answer).unwrap()).unwrap();
+            let (resources, outcome) = read.outcome();
+            assert_eq!(resources, std::slice::from_ref(&deleted));
+            let error = outcome.err().map(|e| Failed {
+                code: e.code(),
+                msg: e.msg().into(),
+                details: e.details().into(),
+            });
+            assert_eq!(error, failed);
+        }
+    }
+}
