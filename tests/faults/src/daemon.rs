@@ -7,7 +7,9 @@ use std::thread;
 use std::time::{Duration, Instant};
 use std::{fmt, fs};
 
-use lab::dhcp::{Background, DhcpNetwork, DhcpSite, RANGE, RANGE_V6, STATE, daemon_command, executable};
+use lab::dhcp::{
+    Background, DhcpNetwork, DhcpSite, RANGE_FOR_A_DAY, RANGE_V6_FOR_A_DAY, STATE, daemon_command, executable,
+};
 use lab::{Call, Container};
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
@@ -26,10 +28,11 @@ impl Family {
     /// Both families.
     pub const ALL: [Self; 2] = [Self::V4, Self::V6];
 
+    /// An expired lease would look like a released one.
     fn network(self) -> Option<DhcpNetwork> {
         match self {
-            Self::V4 => DhcpNetwork::with(RANGE),
-            Self::V6 => DhcpNetwork::with_v6(RANGE_V6),
+            Self::V4 => DhcpNetwork::with(RANGE_FOR_A_DAY),
+            Self::V6 => DhcpNetwork::with_v6(RANGE_V6_FOR_A_DAY),
         }
     }
 

@@ -1,8 +1,8 @@
 //! A network with a DHCP server, and the daemon under test.
 
+mod releases;
 mod servers;
 
-use std::collections::BTreeSet;
 use std::ffi::OsStr;
 use std::fs::{self, File};
 use std::io::Write;
@@ -37,6 +37,9 @@ pub const RANGE_FOR_A_DAY: &str =
 
 /// dnsmasq's options for leases of two minutes, its minimum, from a range of fd00::/64.
 pub const RANGE_V6: &str = "--dhcp-range=fd00::10,fd00::ff,64,2m";
+
+/// The same for leases of a day.
+pub const RANGE_V6_FOR_A_DAY: &str = "--dhcp-range=fd00::10,fd00::ff,64,24h";
 
 /// Leases are renewed after five seconds, without being shorter. By then, the address is on the link, where the daemon
 /// looks for it.
@@ -258,10 +261,9 @@ impl DhcpSite {
         fs::read_to_string(self.server_log_path()).unwrap_or_default()
     }
 
-    /// How many releases the server has received. A repeated message counts once.
+    /// How many releases have ended a lease at the server. A repeated message counts once.
     pub fn released(&self) -> usize {
-        let log = self.server_log();
-        log.lines().filter_map(|line| Some(line.split_once("DHCPRELEASE")?.1)).collect::<BTreeSet<_>>().len()
+        releases::effective(&self.server_log()).len()
     }
 
     /// Starts the daemon under test, and waits until it answers.
