@@ -47,6 +47,7 @@ fn ours_and_the_reference_allocate_no_address_twice_concurrently() {
     let lab = Lab::new();
     let range = json!({"subnet": "10.1.0.0/24", "rangeStart": "10.1.0.2", "rangeEnd": "10.1.0.13"});
     let ipam = json!({"type": "host-local", "dataDir": "/run/lab/data", "ranges": [[range]]});
+    let leases = Path::new("/run/lab/data/net");
     let call = lab.plugin("host-local").config(json!({"ipam": ipam})).env("CNI_NETNS", "/run/netns/none");
     let alive = Mutex::new(HashSet::new());
     let come_and_go = |number: usize| {
@@ -56,9 +57,14 @@ fn ours_and_the_reference_allocate_no_address_twice_concurrently() {
             if ours_or_theirs.is_multiple_of(2) { &ours } else { &theirs }
         };
         for round in 0..8 {
-            let address = attach(of(number + round))["ips"][0]["address"].to_string();
-            assert!(alive.lock().unwrap().insert(address.clone()), "{address} is alive twice");
-            alive.lock().unwrap().remove(&address);
+            let result = attach(of(number + round));
+            let address = result["ips"][0]["address"].as_str().unwrap().trim_end_matches("/24");
+            assert!(alive.lock().unwrap().insert(address.to_owned()), "{address} is alive twice");
+            // The others allocate meanwhile.
+            thread::yield_now();
+            let lease = fs::read_to_string(leases.join(address)).unwrap();
+            assert_eq!(lease, format!("c{number}\r\neth0"), "the lease of {address}");
+            alive.lock().unwrap().remove(address);
             of(number + round / 2).del().ok();
         }
     };
@@ -68,7 +74,7 @@ fn ours_and_the_reference_allocate_no_address_twice_concurrently() {
             scope.spawn(move || come_and_go(number));
         }
     });
-    let names = fs::read_dir(Path::new("/run/lab/data/net")).unwrap().map(|entry| entry.unwrap().file_name());
+    let names = fs::read_dir(leases).unwrap().map(|entry| entry.unwrap().file_name());
     let left: Vec<_> = names.filter(|name| name.to_string_lossy().starts_with("10.")).collect();
     assert!(left.is_empty(), "{left:?}");
 }
