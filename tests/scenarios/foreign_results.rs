@@ -1,6 +1,6 @@
 //! Results that other projects' plugins pass to chained ones: docs/portmap.md#the-results-of-other-plugins.
 
-use lab::{Call, Container, Lab, beyond_reference, tcp_is_cut_off, tcp_says, under_test};
+use lab::{Call, Container, Lab, beyond_reference, tcp_is_refused, tcp_says, under_test};
 use serde_json::{Value, json};
 
 use crate::common::{host_local, ips};
@@ -181,14 +181,14 @@ fn host_ports_lead_to_containers_of_other_plugins() {
                 let host_port = at(HOST[family], 8080);
                 match served {
                     true => assert_eq!(tcp_says(&far, &host_port), answer, "{who}"),
-                    false => assert!(tcp_is_cut_off(&far, &host_port), "{who}"),
+                    false => assert!(tcp_is_refused(&far, &host_port), "{who}"),
                 }
             }
             if !under_test().reference {
                 check(&call, &prev);
             }
             call.del().ok();
-            assert!(tcp_is_cut_off(&far, &at(HOST[0], 8080)), "{who}");
+            assert!(tcp_is_refused(&far, &at(HOST[0], 8080)), "{who}");
         }
     });
 }

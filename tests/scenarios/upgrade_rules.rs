@@ -2,7 +2,10 @@
 
 use std::fs;
 
-use lab::{Call, Chain, Lab, Outcome, Release, beyond_reference, tcp_is_cut_off, tcp_says, write_program};
+use lab::{
+    Call, Chain, Lab, Outcome, Release, beyond_reference, tcp_is_cut_off, tcp_is_refused, tcp_says,
+    write_program,
+};
 use serde_json::{Value, json};
 
 use crate::common::{dual_stack, host_local};
@@ -99,7 +102,7 @@ fn a_new_mapping_replaces_a_stale_mapping_of_the_reference() {
         network.del(&stale, "eth0", &old).iter().for_each(Outcome::ok);
         assert_eq!(tcp_says(&far, "198.51.100.1:8080"), answer, "{backend}");
         network.del(&fresh, "eth0", &old).iter().for_each(Outcome::ok);
-        assert!(tcp_is_cut_off(&far, "198.51.100.1:8080"), "{backend}");
+        assert!(tcp_is_refused(&far, "198.51.100.1:8080"), "{backend}");
     }
 }
 

@@ -2,7 +2,7 @@
 
 use std::fs;
 
-use lab::tcp_says;
+use lab::{tcp_is_refused, tcp_says};
 
 use crate::host::{Host, IMAGE, ROOT_FILES};
 use crate::soon::soon;
@@ -94,8 +94,9 @@ impl<'a> Podman<'a> {
         });
     }
 
-    /// Whether a container's request comes to nothing.
+    /// Whether a container's request gets no answer. The caller checks that the server answers others.
     pub fn is_cut_off(&self, name: &str, server: &str, port: u16) -> bool {
+        self.inside(name, "true");
         !self.0.succeeds(&format!("podman exec {name} /bin/busybox nc -w 3 {server} {port}"))
     }
 
@@ -105,8 +106,16 @@ impl<'a> Podman<'a> {
         crate::soon::tcp_says_soon(&self.0.client, address, answer);
     }
 
-    /// No host port any more: the host itself answers that nobody listens.
-    pub fn is_closed(&self, address: &str) -> bool {
+    /// A host port is closed: the host refuses connections. The container's monitor has reserved the port, and exits a moment
+    /// after the container.
+    #[track_caller]
+    pub fn closes(&self, address: &str, what: &str) {
+        soon(&format!("{address} is closed: {what}"), &true, || tcp_is_refused(&self.0.client, address));
+    }
+
+    /// Whether no container answers at a host port. The monitor of a running container, which reserves the port, accepts
+    /// connections.
+    pub fn is_silent(&self, address: &str) -> bool {
         tcp_says(&self.0.client, address).is_none()
     }
 

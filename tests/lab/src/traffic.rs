@@ -144,6 +144,17 @@ pub fn udp_says(from: &Netns, to: &str) -> Option<String> {
 
 /// Whether a TCP connection fails: it is refused, or the kernel gives up after a second SYN.
 pub fn tcp_is_cut_off(from: &Netns, to: &str) -> bool {
+    tcp_failure(from, to).is_some()
+}
+
+/// Whether a host refuses a TCP connection, because no program listens and no rule forwards the port. A stale rule would
+/// forward it to an address that cannot be reached any more.
+pub fn tcp_is_refused(from: &Netns, to: &str) -> bool {
+    tcp_failure(from, to) == Some(io::ErrorKind::ConnectionRefused)
+}
+
+/// How a TCP connection fails.
+fn tcp_failure(from: &Netns, to: &str) -> Option<io::ErrorKind> {
     let address: SocketAddr = to.parse().expect("ADDRESS:PORT");
     from.run(|| {
         let retries = "/proc/sys/net/ipv4/tcp_syn_retries";
@@ -151,6 +162,6 @@ pub fn tcp_is_cut_off(from: &Netns, to: &str) -> bool {
         fs::write(retries, "1").expect("set how often the kernel asks");
         let connection = TcpStream::connect(address);
         fs::write(retries, usual).expect("set how often the kernel asks");
-        connection.is_err()
+        connection.err().map(|e| e.kind())
     })
 }

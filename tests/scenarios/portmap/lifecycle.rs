@@ -1,6 +1,6 @@
 //! ADD, DEL, CHECK, GC and STATUS, together with other containers and other firewalls.
 
-use lab::{Call, Lab, Outcome, beyond_reference, tcp_is_cut_off, tcp_says, under_test};
+use lab::{Call, Lab, Outcome, beyond_reference, tcp_is_cut_off, tcp_is_refused, tcp_says, under_test};
 use serde_json::json;
 
 use super::*;
@@ -18,7 +18,7 @@ fn two_networks_of_one_container_have_separate_rules() {
         assert!(tcp_says(lab.host(), &host(9090)).is_some_and(|answer| answer.starts_with("second")));
         second.del(&pod, "eth1", &result).iter().for_each(Outcome::ok);
         assert_eq!(tcp_says(&far, &host(8080)), pod_sees(FAR[0]));
-        assert!(tcp_is_cut_off(lab.host(), &host(9090)));
+        assert!(tcp_is_refused(lab.host(), &host(9090)));
     });
 }
 
@@ -94,7 +94,7 @@ fn a_newer_mapping_wins_and_the_older_ones_del_keeps_it() {
         assert_eq!(tcp_says(&far, &at(HOST[0], 8080)), answer);
         network.check(&fresh, "eth0", &fresh_result).iter().for_each(Outcome::ok);
         network.del(&fresh, "eth0", &fresh_result).iter().for_each(Outcome::ok);
-        assert!(tcp_is_cut_off(&far, &at(HOST[0], 8080)));
+        assert!(tcp_is_refused(&far, &at(HOST[0], 8080)));
     });
 }
 
@@ -139,7 +139,7 @@ fn a_container_on_two_networks_keeps_its_host_port_when_it_joins_or_leaves_eithe
                 assert_eq!(has[1].stderr, "");
                 networks[0].del(&pod, "eth0", &first).iter().for_each(Outcome::ok);
             }
-            assert!(tcp_is_cut_off(&far, &at(HOST[0], 8080)));
+            assert!(tcp_is_refused(&far, &at(HOST[0], 8080)));
         }
     }
 }

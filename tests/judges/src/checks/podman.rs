@@ -129,7 +129,7 @@ fn reload(host: &Host) {
     podman.starts("web", "--network net --publish 8080:80");
     podman.is_reached(&at(HOST, 8080), "web");
     host.run("nft flush ruleset");
-    assert!(podman.is_closed(&at(HOST, 8080)), "without rules");
+    assert!(podman.is_silent(&at(HOST, 8080)), "without rules");
     podman.does("network reload --all");
     podman.is_reached(&at(HOST, 8080), "web");
     let _far = host.client.serve_tcp("far", &at(CLIENT, 7));
@@ -177,7 +177,7 @@ fn kube(host: &Host) {
     podman.is_reached(&at(HOST, 8081), "web");
     podman.hears("shop-web", "127.0.0.1", 82, "db");
     podman.does("play kube --down /run/lab/pod.yaml");
-    assert!(podman.is_closed(&at(HOST, 8081)), "after play kube --down");
+    podman.closes(&at(HOST, 8081), "after play kube --down");
 }
 
 fn restart(host: &Host) {
@@ -193,7 +193,7 @@ pub fn restarts(podman: &Podman) {
     podman.does("restart --time 0 web");
     podman.is_reached(&at(HOST, 8080), "web");
     podman.does("stop --time 0 web");
-    assert!(podman.is_closed(&at(HOST, 8080)), "stopped");
+    podman.closes(&at(HOST, 8080), "stopped");
     podman.does("start web");
     podman.is_reached(&at(HOST, 8080), "web");
 }
@@ -297,9 +297,9 @@ fn isolated(host: &Host) {
     let b = podman.address("b", "two");
     podman.is_reached(&at(HOST, 8080), "a");
     podman.hears("c", &podman.address("a", "one"), 80, "a");
-    assert!(podman.is_cut_off("a", &b, 80));
     // The server there runs: its host reaches it.
     crate::soon::tcp_says_soon(host.lab.host(), &at(&b, 80), "b");
+    assert!(podman.is_cut_off("a", &b, 80));
 }
 
 fn names(host: &Host) {

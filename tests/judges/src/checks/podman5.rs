@@ -137,8 +137,8 @@ fn ports(host: &Host) {
         assert!(answer.is_some_and(|said| said.starts_with("last ")), "the range's last port at {address}");
     }
     podman.is_reached(&at(HOST, 9090), "web");
-    assert!(podman.is_closed(&at(HOST6, 9090)), "a port of one address is closed at others");
-    assert!(podman.is_closed(&at(HOST, 9191)), "a port of loopback is closed for others");
+    podman.closes(&at(HOST6, 9090), "a port of one address is closed at others");
+    podman.closes(&at(HOST, 9191), "a port of loopback is closed for others");
     crate::soon::tcp_says_soon(host.lab.host(), &at("127.0.0.1", 9191), "web");
 }
 
@@ -163,7 +163,7 @@ fn ipv6_alone(host: &Host) {
     podman.is_reached(&at(HOST6, 8080), "web");
     let answer = lab::tcp_says(&host.client, &at(HOST6, 7003));
     assert!(answer.is_some_and(|said| said.starts_with("last ")), "the range's last port");
-    assert!(podman.is_closed(&at(HOST, 8080)), "IPv4");
+    assert!(podman.is_silent(&at(HOST, 8080)), "IPv4");
     let _far = host.client.serve_tcp("far", &at(CLIENT6, 7));
     podman.hears("web", CLIENT6, 7, &format!("far {HOST6}"));
 }
@@ -234,7 +234,7 @@ fn pod(host: &Host) {
     podman.is_reached(&at(HOST, 8081), "web");
     podman.hears("web", "127.0.0.1", 82, "db");
     podman.does("pod rm --force --time 0 shop");
-    assert!(podman.is_closed(&at(HOST, 8081)), "after pod rm");
+    podman.closes(&at(HOST, 8081), "after pod rm");
 }
 
 fn restart(host: &Host) {
@@ -267,7 +267,7 @@ fn reboot(host: &Host) {
     host.run(&podman5::restart_command());
     for host_address in [HOST, HOST6] {
         podman.is_reached(&at(host_address, 8080), "web");
-        assert!(podman.is_closed(&at(host_address, 8081)), "the port of a container that has ended");
+        podman.closes(&at(host_address, 8081), "the port of a container that has ended");
     }
     assert_eq!(podman.address("web", "dual"), "10.91.0.77");
     podman.hears("other", "web", 80, "web");
@@ -493,7 +493,7 @@ fn brought_over(host: &Host) {
     assert!(shown.contains("10.89.0.0/24") && shown.contains("10.89.0.1"), "{shown}");
     podman.is_reached(&at(HOST, 8080), "web");
     podman.removes("gone");
-    assert!(podman.is_closed(&at(HOST, 8082)), "the port of a container that Podman 4 attached");
+    podman.closes(&at(HOST, 8082), "the port of a container that Podman 4 attached");
     podman.does("network reload web");
     podman.is_reached(&at(HOST, 8080), "web");
     podman.does("restart --time 0 web");
