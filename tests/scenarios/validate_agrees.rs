@@ -38,7 +38,7 @@ fn chained(plugin: Value) -> Vec<Value> {
 fn agrees(lab: &Lab, plugin: &str, chain: &[Value], prepare: &str) {
     lab.container("pod");
     let tool = lab.cnitool();
-    let (mut accepted, mut reported) = (0, 0);
+    let (mut accepted, mut succeeded, mut reported) = (0, 0, 0);
     for member in members(&tool, plugin) {
         for value in values() {
             let network = json!({"cniVersion": "1.1.0", "name": "net", "plugins": with_member(chain, plugin, &member, &value)});
@@ -58,10 +58,16 @@ fn agrees(lab: &Lab, plugin: &str, chain: &[Value], prepare: &str) {
                 added.succeeded() || misses_a_link || !OF_THE_CONFIGURATION.contains(&code(&added)),
                 "{network}\n{added:#?}"
             );
-            tool.run("del net pod");
+            let deleted = tool.run("del net pod");
+            // After a DEL that fails, cnitool would not call the plugin again.
+            if added.succeeded() {
+                succeeded += 1;
+                assert!(deleted.succeeded(), "{network}\n{deleted:#?}");
+            }
         }
     }
     assert!(accepted > 0 && reported > 0, "{plugin}: {accepted} accepted, {reported} reported");
+    assert!(succeeded > accepted / 2, "{plugin}: {succeeded} of {accepted} ADDs succeeded");
 }
 
 /// The code of an error, which is printed after the plugin's log.
