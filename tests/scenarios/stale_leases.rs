@@ -49,8 +49,18 @@ fn adds(lab: &Lab, id: &str) -> Outcome {
     added
 }
 
+/// The range is full, and the search for stale leases has found none.
+fn refuses_next(lab: &Lab) {
+    is_full(&retried(|| add(lab, "next")));
+}
+
 fn is_full(outcome: &Outcome) {
     assert!(!outcome.succeeded() && outcome.stderr.contains("no IP addresses available"), "{outcome:#?}");
+}
+
+/// The same for host-local alone.
+fn refused(add: impl Fn() -> Outcome) {
+    retried(add).refused(999, "no IP addresses available");
 }
 
 #[test]
@@ -64,7 +74,7 @@ fn a_full_range_allocates_the_address_of_a_container_that_has_exited() {
     lab.host().wait_until("the pair is deleted", |host| host.ip("link show master br0").len() == 1);
     for keys in [json!({"reuseStaleLeases": false}), json!({"staleLeaseAge": 86400})] {
         configure(&lab, 1, &keys);
-        is_full(&add(&lab, "next"));
+        refuses_next(&lab);
     }
     configure(&lab, 1, &json!({}));
     let added = adds(&lab, "next");
@@ -84,13 +94,13 @@ fn a_container_whose_process_lives_on_keeps_its_address() {
     ["stays", "hidden"].iter().for_each(|id| assert!(add(&lab, id).succeeded()));
     let process = sleeper(&lab, "hidden");
     hidden.vanish();
-    is_full(&add(&lab, "next"));
+    refuses_next(&lab);
     // The address is enough, and so is the container's id: runtimes use it in the names of cgroups and mounts.
     lab.host().sh(&format!("nsenter --net=/proc/{}/ns/net ip address flush dev eth0", process.id()));
     lab.host().sh("touch /run/lab/ns; unshare --net=/run/lab/ns true");
     fs::create_dir_all("/run/lab/names").unwrap();
     lab.host().sh("touch /run/lab/names/hidden; mount --bind /run/lab/ns /run/lab/names/hidden");
-    is_full(&add(&lab, "next"));
+    refuses_next(&lab);
     lab.host().sh("umount /run/lab/names/hidden");
     drop(process);
     lab.host().wait_until("the pair is deleted", |host| host.ip("link show master br0").len() == 1);
@@ -123,13 +133,13 @@ fn a_lease_without_a_runtimes_cache_file_stays() {
         call.env("CNI_CONTAINERID", id).env("CNI_NETNS", "/run/netns/of-nobody")
     };
     ["a", "b"].iter().for_each(|id| drop(call(id).add().ok_result()));
-    call("c").add().refused(999, "no IP addresses available");
+    refused(|| call("c").add());
     // Nor if its cache file is damaged, or contains no namespace.
     for note in ["{", r#"{"kind": "cniCacheV1", "containerId": "a", "ifName": "eth0", "networkName": "net"}"#]
     {
         fs::create_dir_all("/var/lib/cni/results").unwrap();
         fs::write("/var/lib/cni/results/net-a-eth0", note).unwrap();
-        call("c").add().refused(999, "no IP addresses available");
+        refused(|| call("c").add());
     }
     assert_eq!(leases(), ["10.211.3.2", "10.211.3.3"]);
 }
@@ -142,7 +152,7 @@ fn a_container_that_is_started_again_gets_an_address() {
     let pod = lab.container("again");
     configure(&lab, 4, &json!({}));
     assert!(add(&lab, "again").succeeded());
-    let second = add(&lab, "again");
+    let second = retried(|| add(&lab, "again"));
     assert!(!second.succeeded(), "it is alive: {second:#?}");
     pod.vanish();
     lab.host().wait_until("the pair is deleted", |host| host.ip("link show master br0").is_empty());
@@ -321,11 +331,11 @@ impl Torn<'_> {
     /// does not make it old.
     fn keeps_only_the_files_of_today(&self) {
         self.0.host().sh("touch -d '1 hour' /var/lib/cni/results/net-today-eth0");
-        self.call("next").add().refused(999, "no IP addresses available");
+        refused(|| self.call("next").add());
         let next = |id: &str| after_a_reboot(&self.call(id));
         let result = retried(|| next("next").add()).ok_result();
         assert_eq!(result["ips"][0]["address"], "10.211.8.2/24");
-        retried(|| next("more").add()).refused(999, "no IP addresses available");
+        refused(|| next("more").add());
         assert_eq!(fs::read_to_string(format!("{STORE}/10.211.8.3")).unwrap(), "today\r\neth0");
     }
 }
@@ -395,9 +405,9 @@ fn leases_from_before_a_reboot_are_stale_unless_their_containers_are_found() {
     same_path.gives_the_container_and_no_other_its_address();
     for net in nets {
         let next = |keys: &Value| after_a_reboot(&call(net, "next", keys));
-        call(net, "next", &json!({})).add().refused(999, "no IP addresses available");
+        refused(|| call(net, "next", &json!({})).add());
         for keys in [json!({"resetOnReboot": false}), json!({"staleLeaseAge": 86400})] {
-            next(&keys).add().refused(999, "no IP addresses available");
+            refused(|| next(&keys).add());
         }
         let result = retried(|| next(&json!({})).add()).ok_result();
         assert_eq!(result["ips"][0]["address"], format!("10.211.{net}.3/24"));
