@@ -142,6 +142,7 @@ mod tests {
         );
         let waiting = std::thread::spawn(move || release(&socket, &network, &at));
         std::thread::sleep(Duration::from_millis(50));
+        assert!(!waiting.is_finished(), "the other plugin still holds the lock");
         drop(other);
         waiting.join().unwrap().unwrap();
     }
