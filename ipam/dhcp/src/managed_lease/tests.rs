@@ -298,7 +298,7 @@ fn break_path(one: &mut ManagedLease) -> std::path::PathBuf {
 
 /// Runs the timers that are due, until a condition is true.
 fn tick_until(fixture: &Fixture, one: &mut ManagedLease, what: &str, condition: impl Fn(&Fixture) -> bool) {
-    let end = Time::now() + Duration::from_secs(5);
+    let end = Time::now() + TIMEOUT;
     while !condition(fixture) {
         assert!(Time::now() < end, "still not: {what}");
         let outcome = one.tick(&fixture.host);
