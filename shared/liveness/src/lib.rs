@@ -507,11 +507,21 @@ fn has_word(text: &str, id: &str) -> bool {
 mod tests {
     use super::*;
 
+    /// A process that is killed when this is dropped, also after a failed assertion.
+    pub struct Killed(pub process::Child);
+
+    impl Drop for Killed {
+        fn drop(&mut self) {
+            self.0.kill().and_then(|()| self.0.wait()).unwrap();
+        }
+    }
+
     /// The first list of processes does not contain the only process of a namespace yet.
     #[test]
     fn a_process_that_the_first_list_lacks_is_found() {
-        let mut sleep = process::Command::new("unshare").args(["--net", "sleep", "60"]).spawn().unwrap();
-        let process = Path::new("/proc").join(sleep.id().to_string());
+        let sleep = process::Command::new("unshare").args(["--net", "sleep", "60"]).spawn().unwrap();
+        let sleep = Killed(sleep);
+        let process = Path::new("/proc").join(sleep.0.id().to_string());
         let own = id(Path::new("/proc/thread-self/ns/net")).unwrap();
         while id(&process.join("ns/net")).unwrap() == own {
             std::thread::sleep(std::time::Duration::from_millis(10));
@@ -526,7 +536,6 @@ mod tests {
         let mut namespaces = Namespaces::default();
         namespaces.visit_processes(Some(own), &mut BTreeSet::new(), list);
         let found = namespaces.used.contains(&id(&process.join("ns/net")).unwrap());
-        sleep.kill().and_then(|()| sleep.wait()).unwrap();
         assert!(found, "{namespaces:?}");
     }
 

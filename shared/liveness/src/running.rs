@@ -142,6 +142,7 @@ fn started(stat: &str) -> Option<Duration> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::tests::Killed;
 
     #[test]
     fn the_variable_is_found_among_others() {
@@ -154,10 +155,10 @@ mod tests {
     fn only_a_young_process_with_a_command_is_a_running_plugin() {
         let process = |id: &str, command: &str| {
             let mut sleep = std::process::Command::new("sleep");
-            sleep.arg("60").env("CNI_CONTAINERID", id).env("CNI_COMMAND", command).spawn().unwrap()
+            Killed(sleep.arg("60").env("CNI_CONTAINERID", id).env("CNI_COMMAND", command).spawn().unwrap())
         };
         let id = |name: &str| format!("{name}-{}", std::process::id());
-        let mut all = [process(&id("plugin"), "ADD"), process(&id("del"), "DEL"), process(&id("other"), "")];
+        let _all = [process(&id("plugin"), "ADD"), process(&id("del"), "DEL"), process(&id("other"), "")];
         // The environment is that of this process until the program starts.
         let is_listed = |name: &str| RunningPlugins::scan().containers.contains(id(name).as_bytes());
         while !["plugin", "del", "other"].into_iter().all(is_listed) {
@@ -167,7 +168,6 @@ mod tests {
         assert!(calls.has_add(&id("plugin")) && calls.has(&id("del")) && !calls.has_add(&id("del")));
         assert!(RunningPlugins::default().and(calls).has_add(&id("plugin")));
         assert!(!RunningPlugins::scan().has(&id("other")) && RunningPlugins::scan().may_be_for(&id("other")));
-        all.iter_mut().for_each(|process| process.kill().and_then(|()| process.wait().map(drop)).unwrap());
         let stat = "7 (a) b) S 1 7 7 0 -1 4194560 1 0 0 0 1 2 0 0 20 0 1 0 4200 100 1";
         assert_eq!(started(stat), Some(Duration::from_secs(42)));
         assert!(age(Path::new("/proc/self")).unwrap() < CALL_MAX);
