@@ -96,6 +96,8 @@ impl Feature {
                 && Command::new("sh")
                     .args(["-ec", self.attempt()])
                     .env("PATH", PATH)
+                    // The legacy tools would create /run/xtables.lock on the machine.
+                    .env("XTABLES_LOCKFILE", "/dev/null")
                     .output()
                     .is_ok_and(|output| output.status.success())
         })
