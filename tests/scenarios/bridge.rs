@@ -456,6 +456,11 @@ fn check_notices_a_removed_object() {
 
     lab.host().exec(&["ip", "link", "set", host_end(&result), "nomaster"]);
     call.check(&result).refused(999, host_end(&result));
+    lab.host().exec(&["ip", "link", "set", host_end(&result), "master", "br0"]);
+    call.check(&result).ok();
+
+    pod.sh("ip link del eth0");
+    call.check(&result).refused(999, "eth0");
 }
 
 /// The reference's tuning sets an MTU without writing it to the result.
