@@ -124,7 +124,8 @@ fn a_young_namespace_of_podman_that_no_process_uses_keeps_everything() {
     const NAME: &str = "netns-55527acc-8557-0ebb-3b81-9a7e8210eda4";
     let lab = Lab::new();
     let pod = lab.container(NAME);
-    lab.configure("10-net.conflist", &network("1.1.0", &json!([bridge("10.1.2.0/24")])));
+    // No other test has this subnet: GC looks at the addresses of all namespaces of the machine.
+    lab.configure("10-net.conflist", &network("1.1.0", &json!([bridge("10.210.3.0/24")])));
     let tool = lab.cnitool();
     tool.says(&format!("add net {NAME} --container-id young {ELSEWHERE}"));
     tool.says("gc net --older-than 0s");
