@@ -355,7 +355,8 @@ fn gc_removes_leftovers_of_a_killed_test() {
     let tool = configure(&lab, &json!([bridge()]));
     run(&tool);
     let before = state(&lab);
-    assert_eq!(interrupted(&lab, &tool, Signal::SIGKILL), None);
+    // On a busy machine, the test may have ended before the signal.
+    assert!((0..10).any(|_| interrupted(&lab, &tool, Signal::SIGKILL).is_none()));
     assert_eq!(leases().len(), 4);
     // A process that another test is starting may have a copy of a descriptor of the namespaces until its execve(2).
     lab.host().wait_until("the namespaces are deleted", |host| {
