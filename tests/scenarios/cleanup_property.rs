@@ -133,6 +133,7 @@ fn a_gc_removes_exactly_what_the_dry_run_lists_for_all_kinds_of_resources() {
         let tool = &world.tool;
         let dry = tool.json("gc --dry-run");
         let (removed, kept) = (listed(&dry, "wouldRemove"), listed(&dry, "kept"));
+        assert!(!removed.is_empty(), "seed {seed}: nothing is stale: {kept:#?}");
         let run = tool.json("gc --all");
         assert_eq!(
             listed(&run, "things"),
