@@ -24,7 +24,7 @@ pub fn assert_all(attached: &Attached, who: &str, network: &Value) {
         let done = match kind {
             "loopback" => pod.exec(&["ip", "link", "show", "lo"]).contains("UP"),
             "portmap" => maps_the_port(attached),
-            "bandwidth" => host.exec(&["tc", "qdisc", "show"]).contains("tbf"),
+            "bandwidth" => is_limited(host, pod),
             "firewall" => lets_through(host, pod),
             "tuning" => has_sysctls(pod, plugin),
             "sbr" => pod.exec(&["ip", "rule"]).contains("from 10."),
@@ -54,11 +54,25 @@ fn maps_the_port(Attached { host, client, pod, port }: &Attached) -> bool {
     let address = address(pod);
     if pod.exec(&["ip", "route", "show", "default"]).is_empty() {
         let rules = host.ruleset();
-        return rules.lines().any(|line| line.contains(&port.to_string()) && line.contains(&address));
+        return rules.lines().any(|line| has_word(line, &port.to_string()) && has_word(line, &address));
     }
     let _server = pod.serve_tcp(&pod.id, &format!("{address}:80"));
     tcp_says(client, &format!("198.51.100.1:{port}"))
         .is_some_and(|answer| answer.starts_with(&format!("{} ", pod.id)))
+}
+
+/// Traffic to the container: a queueing discipline of its own link on the host.
+fn is_limited(host: &Netns, pod: &Container) -> bool {
+    let peer = pod.link("eth0").and_then(|link| link["link_index"].as_u64());
+    let links = host.ip("link show");
+    let name =
+        links.iter().find(|link| link["ifindex"].as_u64() == peer).and_then(|link| link["ifname"].as_str());
+    name.is_some_and(|name| host.exec(&["tc", "qdisc", "show", "dev", name]).contains("tbf"))
+}
+
+/// Whether a text has the word, and not only as a part of a longer one: 10.1.2.2 is in 10.1.2.23.
+fn has_word(text: &str, word: &str) -> bool {
+    text.split(|c: char| !c.is_ascii_alphanumeric() && c != '.').any(|one| one == word)
 }
 
 /// By an iptables rule, or by an element of the set of forwarded addresses.
@@ -67,8 +81,8 @@ fn lets_through(host: &Netns, pod: &Container) -> bool {
     let iptables = host.sh("iptables-save -t filter");
     let nftables = host.sh("nft list table inet ferrule 2>/dev/null || true");
     let set = nftables.split("set ").find(|set| set.starts_with("forward"));
-    iptables.lines().any(|line| line.contains("ACCEPT") && line.contains(&address))
-        || set.is_some_and(|set| set.contains(&address))
+    iptables.lines().any(|line| line.contains("ACCEPT") && has_word(line, &address))
+        || set.is_some_and(|set| has_word(set, &address))
 }
 
 fn has_sysctls(pod: &Container, plugin: &Value) -> bool {
