@@ -23,10 +23,7 @@ impl Rootless {
         for map in ["uid_map", "gid_map"] {
             fs::write(format!("{process}/{map}"), "0 0 65536").unwrap();
         }
-        let mut enter = Command::new("nsenter");
-        enter.args(["--target", &holder.0.id().to_string(), "--user", "--net", "--mount"]);
-        let entered = enter.args(["sh", "-ec", "ip link set lo up; ip netns add pod"]).status().unwrap();
-        assert!(entered.success(), "{entered}");
+        holder.sh("ip link set lo up; ip netns add pod");
         holder
     }
 
@@ -39,6 +36,22 @@ impl Rootless {
         BufReader::new(child.stdout.take().unwrap()).read_line(&mut line).unwrap();
         assert_eq!(line, "ready\n", "this kernel lets root make user namespaces");
         Self(child)
+    }
+
+    /// The names of its links, and its rules and chains, without the iptables tools' own empty chains, which stay.
+    fn state(&self) -> String {
+        self.sh(
+            "ip -brief link | cut -d ' ' -f 1
+             nft list ruleset | grep -vE '^(table .*|\\s*chain (PRE|POST)ROUTING .*|\\s*chain (IN|OUT)PUT .*|\\s*chain FORWARD .*|\\s*type .*|\\s*\\}?)$' || true",
+        )
+    }
+
+    fn sh(&self, script: &str) -> String {
+        let mut enter = Command::new("nsenter");
+        enter.args(["--target", &self.0.id().to_string(), "--user", "--net", "--mount", "sh", "-ec", script]);
+        let output = enter.output().unwrap();
+        assert!(output.status.success(), "{output:?}");
+        String::from_utf8(output.stdout).unwrap()
     }
 
     fn run(&self, call: &Call, namespaces: &[&str]) -> Call {
@@ -90,6 +103,9 @@ fn a_chain_works_where_a_user_namespace_owns_host_and_container() {
     beyond_reference!("nothing-left");
     for backend in ["nftables", "iptables"] {
         let (lab, rootless) = (Lab::new(), Rootless::new());
+        // DEL keeps the bridge.
+        rootless.sh("ip link add br0 type bridge");
+        let before = rootless.state();
         let calls = chain(&lab, backend).iter().map(|call| rootless.inside(call)).collect::<Vec<_>>();
         let mut prev = Value::Null;
         for call in &calls {
@@ -101,6 +117,7 @@ fn a_chain_works_where_a_user_namespace_owns_host_and_container() {
             call.clone().config(json!({"prevResult": prev})).del().ok();
             call.gc(&[]).ok();
         }
+        assert_eq!(rootless.state(), before, "{backend}");
     }
 }
 
