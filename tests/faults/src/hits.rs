@@ -83,6 +83,8 @@ fn attempts(index: usize, target: &Target) -> Vec<Attempt<'_>> {
     let mut all = Vec::new();
     for command in target.commands() {
         let calls = fixture.calls_of(command);
+        let is_traced = !calls.is_empty() || target.is_started_by_a_plugin();
+        assert!(is_traced, "{} {command}: no system call was traced", target.title());
         let command_index = COMMANDS.iter().position(|one| *one == command).expect("a command");
         let attempt =
             |kind, cleanup| move |case| Attempt { row: (kind, index, command_index), target, case, cleanup };
@@ -100,6 +102,7 @@ fn attempts(index: usize, target: &Target) -> Vec<Attempt<'_>> {
             }
         }
     }
+    assert!(!all.is_empty(), "{}: there is no case", target.title());
     all
 }
 
@@ -124,6 +127,10 @@ impl Job for Attempt<'_> {
             Kind::Fault => verify::fault(fixture, COMMANDS[command], &self.case),
             Kind::Kill => verify::kill(fixture, COMMANDS[command], &self.case, self.cleanup),
         }
+    }
+
+    fn del_restores_all(&self) -> bool {
+        COMMANDS[self.row.2] != "GC"
     }
 
     fn title(&self) -> String {

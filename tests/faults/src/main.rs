@@ -86,7 +86,19 @@ fn hits(options: &Options, workers: usize, expected: impl Fn(&Target) -> bool) -
     let outcomes = plan.run(|finding| eprintln!("{finding}\n"));
     faults(&plan, &outcomes);
     kills(&plan, &outcomes);
-    ExitCode::from(u8::from(!outcomes.findings.is_empty() && !under_test().reference))
+    exit_code(outcomes.tried() > 0, outcomes.findings.is_empty() || under_test().reference)
+}
+
+/// No case was tried. scripts/sweep knows this code.
+const NOTHING_TRIED: u8 = 3;
+
+/// A sweep that has tried nothing is a failure, too.
+fn exit_code(is_tried: bool, is_clean: bool) -> ExitCode {
+    if !is_tried {
+        eprintln!("no case was tried");
+        return ExitCode::from(NOTHING_TRIED);
+    }
+    ExitCode::from(u8::from(!is_clean))
 }
 
 /// Two faults in one ADD.
@@ -103,7 +115,7 @@ fn compound(options: &Options, workers: usize) -> ExitCode {
         let (tried, kept, after) = (count.tried, count.clean_after_run, count.clean_after);
         println!("| {} | {tried} | {kept} | {after} |", sweep.targets[*target].title());
     }
-    ExitCode::from(u8::from(!outcomes.findings.is_empty()))
+    exit_code(outcomes.tried() > 0, outcomes.findings.is_empty())
 }
 
 /// Disks, files, limits.
@@ -121,7 +133,7 @@ fn disk(options: &Options, workers: usize) -> ExitCode {
         let (kept, after) = (count.clean_after_run, count.clean_after);
         println!("| {name} | {label} | {tried} | {succeeded} | {kept} | {after} |");
     }
-    ExitCode::from(u8::from(!outcomes.findings.is_empty() && !under_test().reference))
+    exit_code(outcomes.tried() > 0, outcomes.findings.is_empty() || under_test().reference)
 }
 
 /// Every interleaving of commands on one data directory.
@@ -138,14 +150,15 @@ fn leases(options: &Options, workers: usize) -> ExitCode {
     println!(
         "| commands | preemptions and kills | schedules | with a kill | findings |\n|---|--:|--:|--:|--:|"
     );
-    let mut clean = true;
+    let (mut is_tried, mut clean) = (false, true);
     for scenario in scenarios {
         let Explored { schedules, kills, findings } = explore(&scenario, options.every, workers);
         findings.iter().for_each(|finding| eprintln!("{scenario}: {finding}\n"));
         println!("| {scenario} | {} | {schedules} | {kills} | {} |", scenario.bound, findings.len());
+        is_tried |= schedules > 0;
         clean &= findings.is_empty();
     }
-    ExitCode::from(u8::from(!clean))
+    exit_code(is_tried, clean)
 }
 
 /// Kills of dhcp's daemon.
@@ -153,15 +166,16 @@ fn daemon(options: &Options, workers: usize) -> ExitCode {
     println!(
         "| family | kills | ADD had succeeded | DEL had succeeded | no lease lost, nothing left |\n|---|--:|--:|--:|--:|"
     );
-    let mut clean = true;
+    let (mut is_tried, mut clean) = (false, true);
     for family in Family::ALL.into_iter().filter(|family| family.to_string().contains(&options.only)) {
         let sweep = DaemonSweep { family, every: options.every, workers };
         let Some(outcomes) = sweep.run(|finding| eprintln!("{finding}\n")) else { continue };
         let right = outcomes.tried - outcomes.findings.len();
         println!("| {family} | {} | {} | {} | {right} |", outcomes.tried, outcomes.added, outcomes.deleted);
-        clean &= outcomes.findings.is_empty();
+        is_tried |= outcomes.tried > 0;
+        clean &= outcomes.tried > 0 && outcomes.findings.is_empty();
     }
-    ExitCode::from(u8::from(!clean))
+    exit_code(is_tried, clean)
 }
 
 fn faults(plan: &Plan, outcomes: &Outcomes) {
@@ -200,7 +214,7 @@ fn races(seconds: u64) -> ExitCode {
         let refused: Vec<_> = refused.iter().map(|(cause, count)| format!("{count}: {cause}")).collect();
         let (refused, found) = (refused.join("; "), findings.len());
         println!("| {} | {addresses} | {seconds} | {attached} | {refused} | {found} |", race.workers);
-        clean &= findings.is_empty();
+        clean &= attached > 0 && findings.is_empty();
     }
     ExitCode::from(u8::from(!clean && !under_test().reference))
 }

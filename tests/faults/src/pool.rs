@@ -1,6 +1,6 @@
 //! Runs many cases concurrently, each worker in a separate lab.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -26,14 +26,21 @@ pub struct Count {
 pub struct Outcomes<R = Row> {
     pub counts: BTreeMap<R, Count>,
     pub findings: Vec<String>,
+    /// The fixtures on which a case was tried.
+    fixtures: BTreeSet<usize>,
 }
 
 impl<R> Outcomes<R> {
+    /// The number of cases that ran.
+    pub fn tried(&self) -> u32 {
+        self.counts.values().map(|count| count.tried).sum()
+    }
+
     /// Asserts that enough cases ran, without a finding. Some planned cases may not run: a process may make a call
     /// fewer times than in the traced run.
     #[track_caller]
     pub fn assert_clean(&self) {
-        let tried: u32 = self.counts.values().map(|count| count.tried).sum();
+        let tried = self.tried();
         assert!(tried >= 15, "only {tried} cases were tried");
         assert!(self.findings.is_empty(), "of {tried} cases:\n{}", self.findings.join("\n"));
     }
@@ -47,22 +54,41 @@ pub(crate) trait Job: Sync {
     /// Jobs with the same number share a fixture.
     fn fixture_index(&self) -> usize;
     fn fixture(&self) -> Fixture;
-    /// None: its call was not reached.
+    /// None: its call was not reached, and the fixture was cleaned up.
     fn verify(&self, fixture: &Fixture) -> Option<Verdict>;
+    /// Whether DEL restores the container after the command. GC removes the record of what it was.
+    fn del_restores_all(&self) -> bool {
+        true
+    }
     /// Describes the case in a finding.
     fn title(&self) -> String;
 }
 
 /// Runs all jobs with workers.
 pub(crate) fn run<J: Job>(workers: usize, jobs: &[J], report: impl Fn(&str) + Sync) -> Outcomes<J::Row> {
-    let outcomes = Mutex::new(Outcomes { counts: BTreeMap::new(), findings: Vec::new() });
+    let empty = Outcomes { counts: BTreeMap::new(), findings: Vec::new(), fixtures: BTreeSet::new() };
+    let outcomes = Mutex::new(empty);
     let next = AtomicUsize::new(0);
     thread::scope(|scope| {
         for _ in 0..workers {
             scope.spawn(|| work(jobs, &next, &outcomes, &report));
         }
     });
-    outcomes.into_inner().expect("no worker panics")
+    let mut outcomes = outcomes.into_inner().expect("no worker panics");
+    for line in untried(jobs, &outcomes.fixtures) {
+        report(&line);
+        outcomes.findings.push(line);
+    }
+    outcomes
+}
+
+/// A finding for each fixture on which no case was tried. Otherwise, nobody would notice that a target is not tested.
+fn untried<J: Job>(jobs: &[J], tried: &BTreeSet<usize>) -> Vec<String> {
+    let planned: BTreeMap<_, _> = jobs.iter().map(|job| (job.fixture_index(), job)).collect();
+    let untried = planned.into_iter().filter(|(index, _)| !tried.contains(index));
+    untried
+        .map(|(_, job)| format!("{}: not reached, nor any other case of this target", job.title()))
+        .collect()
 }
 
 /// The tracked connections of a lab become more with each case, and each case reads them all.
@@ -89,25 +115,34 @@ fn work<J: Job>(
             let text = lab::message_of_panic(&*panic).to_owned();
             Some(Verdict { after_run: Some(text.clone()), after_cleanup: Some(text), ..Verdict::default() })
         });
-        let Some(verdict) = verdict else {
-            // Not reached, but it ran.
-            if lab.is_dirty() {
-                drop(fixture.take());
-            }
-            continue;
+        let (fault, is_dirty) = match &verdict {
+            Some(verdict) => (verdict.fault().map(str::to_owned), verdict.dirty),
+            None => unreached(job, lab),
         };
-        if let Some(fault) = verdict.fault() {
-            let line = format!("{}: {fault}", job.title());
-            report(&line);
+        if fault.is_some() || is_dirty {
             // The next case must not find stale objects of this one.
             drop(fixture.take());
-            outcomes.lock().expect("no worker panics").findings.push(line);
         }
-        if verdict.dirty {
-            drop(fixture.take());
+        let mut outcomes = outcomes.lock().expect("no worker panics");
+        if let Some(fault) = fault {
+            let line = format!("{}: {fault}", job.title());
+            report(&line);
+            outcomes.findings.push(line);
         }
-        outcomes.lock().expect("no worker panics").counts.entry(job.row()).or_default().note(&verdict);
+        if let Some(verdict) = verdict {
+            outcomes.fixtures.insert(job.fixture_index());
+            outcomes.counts.entry(job.row()).or_default().note(&verdict);
+        }
     }
+}
+
+/// The finding after a case that was not reached, and whether the fixture is dirty. The command has run without a fault, and
+/// then DEL.
+fn unreached<J: Job>(job: &J, fixture: &Fixture) -> (Option<String>, bool) {
+    let changes = fixture.changes();
+    let is_dirty = !changes.is_empty();
+    let fault = (is_dirty && job.del_restores_all()).then(|| format!("not reached, and left:\n{changes}"));
+    (fault, is_dirty)
 }
 
 impl Count {
@@ -116,5 +151,38 @@ impl Count {
         self.succeeded += u32::from(verdict.succeeded);
         self.clean_after_run += u32::from(verdict.after_run.is_none());
         self.clean_after += u32::from(verdict.after_cleanup.is_none());
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    struct Planned(usize);
+
+    impl Job for Planned {
+        type Row = usize;
+        fn row(&self) -> usize {
+            self.0
+        }
+        fn fixture_index(&self) -> usize {
+            self.0 / 10
+        }
+        fn fixture(&self) -> Fixture {
+            unreachable!("no case runs")
+        }
+        fn verify(&self, _: &Fixture) -> Option<Verdict> {
+            None
+        }
+        fn title(&self) -> String {
+            format!("case {}", self.0)
+        }
+    }
+
+    #[test]
+    fn a_target_none_of_whose_cases_was_tried_is_a_finding() {
+        let jobs = [10, 11, 20, 21].map(Planned);
+        let findings = untried(&jobs, &BTreeSet::from([1]));
+        assert!(findings.len() == 1 && findings[0].starts_with("case 2"), "{findings:?}");
     }
 }

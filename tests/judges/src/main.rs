@@ -58,9 +58,14 @@ fn main() -> ExitCode {
         eprintln!("{USAGE}");
         return ExitCode::from(2);
     };
+    let checks: Vec<_> = checks::all().into_iter().filter(|check| check.matches(&filter)).collect();
+    if checks.is_empty() {
+        eprintln!("no check has {filter:?} in \"PROGRAM: NAME\"");
+        return ExitCode::from(2);
+    }
     podman::configure();
     let mut report = Report::default();
-    for check in checks::all().iter().filter(|check| check.matches(&filter)) {
+    for check in &checks {
         let mut tried = Vec::new();
         for side in &sides {
             let verdict = check.run_with(*side);
