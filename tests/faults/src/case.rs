@@ -107,11 +107,22 @@ pub fn own_calls(trace: &str, fed: bool) -> Vec<Syscall> {
     calls
 }
 
-/// The plugin's own calls after the failed one, mostly those of its rollback.
-pub(crate) fn calls_after_fault(trace: &str) -> Vec<Syscall> {
+/// The plugin's own calls after the failed one, mostly those of its rollback. Without writes to the
+/// descriptor of its answer: it cannot report that they fail.
+pub(crate) fn calls_after_fault(trace: &str, answer: u8) -> Vec<Syscall> {
     let Some(fault) = trace.find("(INJECTED)") else { return Vec::new() };
-    let before = own_calls(&trace[..fault], false);
-    own_calls(trace, false).into_iter().filter(|call| !before.contains(call)).collect()
+    let (before, answers) = (own_calls(&trace[..fault], false), writes_to(answer, trace));
+    let mut calls = own_calls(trace, false);
+    calls.retain(|call| !before.contains(call) && !answers.contains(call));
+    calls
+}
+
+/// The writes to a descriptor in a trace of one process.
+fn writes_to(descriptor: u8, trace: &str) -> Vec<Syscall> {
+    let start = format!("write({descriptor},");
+    let writes = trace.lines().filter(|line| line.starts_with("write("));
+    let numbered = (1..).zip(writes).filter(|(_, line)| line.starts_with(&start));
+    numbered.map(|(nth, _)| Syscall { name: "write".to_owned(), nth }).collect()
 }
 
 /// Calls of Go's scheduler and memory management. If they fail, Go ends the process on purpose, so no case makes them
@@ -199,7 +210,14 @@ mod tests {
     #[test]
     fn the_rollback_is_everything_after_the_fault() {
         let trace = "read(0, \"{}\", 8) = 2\nsendto(3) = 8\nsendto(3) = -1 EPERM (INJECTED)\nsendto(3) = 8\nunlink(\"a\") = 0\n";
-        assert_eq!(calls_after_fault(trace), [call("sendto", 3), call("unlink", 1)]);
+        assert_eq!(calls_after_fault(trace, 1), [call("sendto", 3), call("unlink", 1)]);
+    }
+
+    #[test]
+    fn the_writes_of_the_answer_are_not_of_the_rollback() {
+        let trace = "read(0, \"{}\", 8) = 2\nwrite(3, \"a\", 1) = -1 EIO (INJECTED)\nwrite(4, \"b\", 1) = 1\n\
+                     write(1, \"{\\n\", 2) = 2\n";
+        assert_eq!(calls_after_fault(trace, 1), [call("write", 2)]);
     }
 
     #[test]

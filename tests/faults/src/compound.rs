@@ -34,6 +34,9 @@ pub fn any_seed() -> u64 {
     mix(u64::from(now.subsec_nanos()) ^ now.as_secs()) >> 32
 }
 
+/// How many first faults are tried for a pair.
+const TRIES: usize = 10;
+
 /// Two faults of one run.
 #[derive(Clone, Debug)]
 pub(crate) struct Pair {
@@ -66,17 +69,21 @@ struct Attempt<'a> {
 }
 
 impl Attempt<'_> {
-    /// Selects a fault that makes the ADD fail, and one of the following rollback. None: this ADD did not fail, or
-    /// there was nothing to roll back.
+    /// Selects a fault that makes the ADD fail, and one of the following rollback. None: each selected ADD succeeded
+    /// nevertheless, or had nothing to roll back.
     fn choose(&self, fixture: &Fixture) -> Option<Pair> {
         let name = self.target.title().bytes().fold(self.seed, |hash, byte| mix(hash ^ u64::from(byte)));
         let mut random = mix(name ^ self.number);
-        let first = pick(faults(&fixture.calls_of("ADD")), &mut random)?;
+        let firsts = faults(&fixture.calls_of("ADD"));
+        (0..TRIES).find_map(|_| self.try_first(fixture, pick(firsts.clone(), &mut random)?, &mut random))
+    }
+
+    fn try_first(&self, fixture: &Fixture, first: Case, random: &mut u64) -> Option<Pair> {
         let failed = !fixture.trace_all(&first).succeeded();
-        let after = calls_after_fault(&fixture.trace());
+        let stderr = self.target.is_runtime();
+        let after = calls_after_fault(&fixture.trace(), if stderr { 2 } else { 1 });
         fixture.del().ok();
-        let second =
-            pick(faults(&after).into_iter().filter(|second| fits(second, &first)).collect(), &mut random);
+        let second = pick(faults(&after).into_iter().filter(|second| fits(second, &first)).collect(), random);
         second.filter(|_| failed).map(|second| Pair { first, second })
     }
 }

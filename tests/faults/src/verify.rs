@@ -119,9 +119,6 @@ pub(crate) fn pair(fixture: &Fixture, pair: &Pair, with: Cleanup) -> Option<Verd
         Some(format!("torn: {torn:?}"))
     } else if succeeded {
         fixture.check_objects(&run.ok_result())
-    } else if run.stdout.is_empty() && pair.second.at.name == "write" {
-        // The error object itself could not be written.
-        None
     } else if run.judged().is_err() {
         Some(format!("no proper error: {run:?}"))
     } else if is_silent() {
@@ -177,7 +174,7 @@ pub fn env_fault(fixture: &Fixture, command: &str, fault: &EnvFault) -> Verdict 
         }
         true => judge(fixture, command, &run, Some(&attached)),
     };
-    let after_run = touched.or_else(judge).or_else(|| complaint(command, &run, fault).filter(|_| begun));
+    let after_run = touched.or_else(judge).or_else(|| complaint(command, &run, fault, begun));
     let after_cleanup = match (command, succeeded) {
         ("GC", true) if !hidden => None,
         ("GC", _) => cleanup(fixture, Cleanup::Gc, true),
@@ -192,15 +189,15 @@ fn begins(call: &Call, run: &Outcome) -> bool {
     !run.stdout.is_empty() || call.run("VERSION").succeeded()
 }
 
-/// What an answer lacks.
-fn complaint(command: &str, run: &Outcome, fault: &EnvFault) -> Option<String> {
+/// What an answer lacks. If the process did not reach the plugin's own code, only that it should have.
+fn complaint(command: &str, run: &Outcome, fault: &EnvFault, begun: bool) -> Option<String> {
     if run.succeeded() || under_test().reference {
         return None;
     }
     if fault.spares.contains(&command) {
         return Some(format!("it need not have failed: {}", run.stdout));
     }
-    let culprit = fault.culprit.as_ref()?;
+    let culprit = fault.culprit.as_ref().filter(|_| begun)?;
     (!run.stdout.contains(culprit)).then(|| format!("no word of {culprit}: {}", run.stdout))
 }
 
@@ -242,4 +239,20 @@ fn attaches_again(fixture: &Fixture) -> Option<String> {
 
 fn left(changes: &str) -> Option<String> {
     (!changes.is_empty()).then(|| format!("left:\n{changes}"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_plugin_that_does_not_start_is_a_finding_only_if_it_must_succeed() {
+        let text = String::new;
+        let killed = Outcome { what: text(), exit: None, stdout: text(), stderr: text() };
+        let fault = EnvFault { culprit: Some("disk".to_owned()), ..EnvFault::new("memory", text()) };
+        assert_eq!(complaint("ADD", &killed, &fault, false), None);
+        assert!(complaint("ADD", &killed, &fault, true).is_some());
+        let spared = EnvFault { spares: &["ADD"], ..fault };
+        assert!(complaint("ADD", &killed, &spared, false).is_some());
+    }
 }
