@@ -8,13 +8,14 @@ use serde_json::{Value, json};
 
 use crate::case::{Case, Syscall, own_calls};
 use crate::compound::Pair;
+use crate::recreated;
 use crate::services::Services;
 use crate::target::{Hit, IFNAME, StayingPorts, Target};
 use crate::targets::HOST_PORT;
 use crate::traffic::Traffic;
 
 /// A machine on which all shared objects exist: one attachment stays all the time, and another one was attached and
-/// detached. All changes therefore belong to the attachment under test.
+/// detached. All changes therefore belong to the attachment under test. If the target is alone, no attachment stays.
 #[derive(Debug)]
 pub struct Fixture {
     /// They take seconds to start, so all cases share them.
@@ -24,6 +25,8 @@ pub struct Fixture {
     victim: Container,
     call: Call,
     hit: Hit,
+    /// A link that each hit ADD creates.
+    creates: Option<&'static str>,
     /// The ADD of the attachment that stays, if it claims the victim's ports again.
     claims_again: Option<Call>,
     /// None: no connection passes the rules of the plugin.
@@ -48,11 +51,13 @@ impl Fixture {
         // The reference always leaves connections, which would hide other findings.
         let traffic = (target.translates && !under_test().reference).then(|| Traffic::new(&lab));
         let staying = target.of_the_staying_attachment().call(&stays);
-        let result = staying.add().ok_result();
-        if let Some(traffic) = &traffic {
+        let result = (!target.alone).then(|| staying.add().ok_result());
+        if traffic.is_some() {
             // Connections stay longer than any sweep.
             lab.host().sh("sysctl -qw net.netfilter.nf_conntrack_udp_timeout=86400");
-            traffic.from(&stays, &result).expect("a container that nothing happened to");
+        }
+        if let (Some(traffic), Some(result)) = (&traffic, &result) {
+            traffic.from(&stays, result).expect("a container that nothing happened to");
             traffic.to_host_port(HOST_PORT + 1);
         }
         let call = target.call(&victim);
@@ -68,6 +73,7 @@ impl Fixture {
             victim,
             call,
             hit: target.hit,
+            creates: target.creates,
             claims_again,
             traffic,
             check_tells,
@@ -172,8 +178,21 @@ impl Fixture {
         self.run("GC", None, None)
     }
 
-    /// The changes since before the attachment.
+    /// The changes since before the attachment. A link that ADD creates may be missing or incomplete: the next ADD
+    /// completes it.
     pub fn changes(&self) -> String {
+        let changes = self.changes_of_all();
+        self.creates.map_or(changes.clone(), |link| recreated::left_out(&changes, link))
+    }
+
+    /// Why the link that ADD creates is not complete. For a state after a successful ADD and its DEL.
+    pub fn incomplete_link(&self) -> Option<String> {
+        self.creates?;
+        let changes = recreated::renamed(&self.changes_of_all());
+        (!changes.is_empty()).then(|| format!("after an ADD and its DEL, the host differs:\n{changes}"))
+    }
+
+    fn changes_of_all(&self) -> String {
         // This waits for the daemon and the server, so it comes first.
         let leases = self.services.changes();
         let changes = self.lab.changes_since(&self.before);
@@ -242,6 +261,11 @@ impl Fixture {
     fn run(&self, command: &str, prev: Option<&Value>, trace: Option<&str>) -> Outcome {
         let mut call = self.call(command, prev);
         let Some(trace) = trace else { return call.run(command) };
+        if let Some(link) = self.creates.filter(|_| command == "ADD") {
+            self.lab
+                .host()
+                .sh(&format!("! ip link show dev {link} >/dev/null 2>&1 || ip link delete {link}"));
+        }
         fs::write(log(), "").expect("empty the trace");
         call = match self.hit {
             Hit::Plugin => call.under(&strace(trace)),

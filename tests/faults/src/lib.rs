@@ -17,6 +17,7 @@ mod limit;
 mod plugin_file;
 mod pool;
 mod race;
+mod recreated;
 mod services;
 mod target;
 mod targets;

@@ -42,6 +42,10 @@ pub struct Target {
     pub staying_changes: Value,
     /// The network of that attachment. Empty: the same one.
     pub staying_network: Vec<Value>,
+    /// Whether no attachment stays: ADD creates the objects that attachments share, and DEL removes the last rules.
+    pub alone: bool,
+    /// A shared link on the host that DEL keeps. It is deleted before each hit ADD, which creates it again.
+    pub creates: Option<&'static str>,
     /// Its files on disk.
     pub state: Option<StateFiles>,
     /// The capabilities that each command needs, with these changes of the configuration (null: without that key).
@@ -102,6 +106,8 @@ impl Default for Target {
             staying_ports: StayingPorts::Others,
             staying_changes: json!({}),
             staying_network: Vec::new(),
+            alone: false,
+            creates: None,
             state: None,
             capabilities: Vec::new(),
         }
@@ -143,7 +149,7 @@ impl Target {
         [Some(self), both.then_some(single)].into_iter().flatten()
     }
 
-    /// Targets whose last plugin itself is hit, without another attachment that claims its ports.
+    /// Targets whose last plugin itself is hit, with an attachment that stays and does not claim its ports.
     pub fn plugins() -> Vec<Self> {
         Self::of(Self::is_of_a_plugin)
     }
@@ -154,7 +160,7 @@ impl Target {
     }
 
     fn is_of_a_plugin(&self) -> bool {
-        self.hit == Hit::Plugin && self.staying_ports == StayingPorts::Others && !self.single
+        self.hit == Hit::Plugin && self.staying_ports == StayingPorts::Others && !self.single && !self.alone
     }
 
     /// Its name in figures and findings.

@@ -38,6 +38,7 @@ pub fn all() -> Vec<Target> {
         claims.concat(),
         tools(),
         vec![delegate(), runtime(), dhcp(), dnsname(), dnsname_alone()],
+        first_and_last(),
     ]
     .concat()
 }
@@ -291,6 +292,23 @@ fn dnsname_alone() -> Target {
         capabilities: vec![(json!({}), [starts, stops, &["net_admin", "sys_ptrace"], stops, NONE])],
         ..dnsname
     }
+}
+
+/// The first and the last attachment of a host, which create and remove the objects that attachments share.
+fn first_and_last() -> Vec<Target> {
+    let of = |name, target| Target { name, alone: true, state: None, capabilities: Vec::new(), ..target };
+    let bridges = [
+        of("bridge, first and last container", bridge_alone()),
+        of("bridge, ipMasq, macspoofchk, nftables, first and last container", guarded("nftables")),
+        of("bridge, ipMasq, macspoofchk, iptables, first and last container", guarded("iptables")),
+    ];
+    let rules = [
+        of("portmap, nftables, first and last container", portmap("nftables")),
+        of("portmap, iptables, first and last container", portmap("iptables")),
+        of("firewall, nftables, first and last container", firewall("nftables")),
+        of("firewall, iptables, first and last container", firewall("iptables")),
+    ];
+    bridges.map(|target| Target { creates: Some("br0"), ..target }).into_iter().chain(rules).collect()
 }
 
 fn guarded(backend: &'static str) -> Target {

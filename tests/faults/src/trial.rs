@@ -53,7 +53,7 @@ pub fn hostile_files() -> Vec<Trial> {
 
 /// Process limits, and a read-only /proc or /sys.
 pub fn limits() -> Vec<Trial> {
-    let all = Target::of(|target| !target.is_started_by_a_plugin());
+    let all = Target::of(|target| !target.is_started_by_a_plugin() && !target.alone);
     let trial = |target: Target| {
         let kernel = ["/proc", "/sys"].map(disk::read_only_kernel).into();
         let memory = limit::memory(!target.is_runtime());

@@ -64,6 +64,7 @@ pub fn fault(fixture: &Fixture, command: &str, case: &Case) -> Option<Verdict> {
         // GC was the cleanup already.
         ("GC", true) => None,
         ("GC", false) => cleanup(fixture, Cleanup::Gc, true),
+        ("ADD", true) => cleanup(fixture, Cleanup::Del, false).or_else(|| fixture.incomplete_link()),
         _ => cleanup(fixture, Cleanup::Del, false),
     };
     Some(Verdict {
@@ -234,7 +235,10 @@ fn attaches_again(fixture: &Fixture) -> Option<String> {
         return Some(format!("after the next ADD, {finding}"));
     }
     let del = fixture.del();
-    (!del.succeeded()).then(|| format!("the DEL of the next ADD failed: {}", del.stdout))
+    if !del.succeeded() {
+        return Some(format!("the DEL of the next ADD failed: {}", del.stdout));
+    }
+    fixture.incomplete_link()
 }
 
 fn left(changes: &str) -> Option<String> {

@@ -15,6 +15,7 @@ enum Part {
     Iptables,
     Firewalld,
     Claims,
+    FirstAndLast,
     StartedByPlugins,
     Runtime,
 }
@@ -24,6 +25,7 @@ fn part(target: &Target) -> Part {
         (Hit::Runtime, ..) => Part::Runtime,
         (Hit::Delegate(_) | Hit::Tools(_), ..) => Part::StartedByPlugins,
         (Hit::Plugin, StayingPorts::Older | StayingPorts::Newer, _) => Part::Claims,
+        _ if target.alone => Part::FirstAndLast,
         (Hit::Plugin, StayingPorts::Others, None) if target.is_of_a_rare_kind() => Part::Links,
         (Hit::Plugin, StayingPorts::Others, None) => Part::Plugins,
         (Hit::Plugin, StayingPorts::Others, Some("nftables")) => Part::Nftables,
@@ -117,6 +119,13 @@ fn sources_of_firewalld_s_zones_leave_nothing_after_faults_and_kills() {
 fn a_host_port_that_two_attachments_claim_leads_to_the_one_that_remains_after_faults_and_kills() {
     beyond_reference!("nothing-left");
     sweep(Part::Claims);
+}
+
+/// They create the bridge, tables and chains, and remove the last rules.
+#[test]
+fn the_first_and_the_last_attachment_leave_nothing_after_faults_and_kills() {
+    beyond_reference!("nothing-left");
+    sweep(Part::FirstAndLast);
 }
 
 #[test]
