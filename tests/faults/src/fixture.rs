@@ -31,6 +31,8 @@ pub struct Fixture {
     claims_again: Option<Call>,
     /// None: no connection passes the rules of the plugin.
     traffic: Option<Traffic>,
+    /// Whether packets of each family are masqueraded after an ADD that nothing happened to. None: not known yet.
+    masqueraded: Option<Vec<bool>>,
     /// Whether CHECK is meaningful. The reference's CHECK refuses some of its own results.
     check_tells: bool,
     before: Baseline,
@@ -66,7 +68,7 @@ impl Fixture {
         install_hooks(&lab, target.hit);
         let before = lab.baseline();
         let claims_again = (target.staying_ports == StayingPorts::Newer).then_some(staying);
-        let fixture = Self {
+        let mut fixture = Self {
             services,
             lab,
             stays,
@@ -76,9 +78,11 @@ impl Fixture {
             creates: target.creates,
             claims_again,
             traffic,
+            masqueraded: None,
             check_tells,
             before,
         };
+        fixture.masqueraded = fixture.traffic.is_some().then(|| fixture.usual_masquerade());
         fixture.assert_that_state_includes_connections();
         fixture.assert_that_state_includes_zones();
         fixture
@@ -99,8 +103,11 @@ impl Fixture {
 
     /// Prepares what a command needs: an attachment, for all commands except ADD and STATUS.
     pub fn prepare(&self, command: &str) -> Option<Value> {
-        self.services.restore();
-        let result = (!["ADD", "STATUS"].contains(&command)).then(|| self.call.add().ok_result())?;
+        if ["ADD", "STATUS"].contains(&command) {
+            self.services.restore();
+            return None;
+        }
+        let result = self.attach();
         if let Some(staying) = &self.claims_again {
             staying.add().ok_result();
         }
@@ -108,10 +115,32 @@ impl Fixture {
         Some(result)
     }
 
-    /// The container sends packets to others, and a client to its host port. Returns the reason if they do not arrive.
+    /// An ADD that nothing happens to.
+    fn attach(&self) -> Value {
+        self.services.restore();
+        self.call.add().ok_result()
+    }
+
+    /// The container sends packets to others, and a client to its host port. Returns the reason if they do not arrive, or
+    /// with another source than after an ADD without a fault.
     fn reaches_others(&self, result: &Value) -> Result<(), String> {
+        let masqueraded = self.sends(result)?;
+        let is_same = self.masqueraded.as_ref().is_none_or(|usual| *usual == masqueraded);
+        is_same.then_some(()).ok_or_else(|| format!("packets are masqueraded: {masqueraded:?}"))
+    }
+
+    /// Attaches and detaches the container, to see whether its packets are masqueraded.
+    fn usual_masquerade(&self) -> Vec<bool> {
+        let result = self.attach();
+        let masqueraded = self.sends(&result).expect("a container that nothing happened to");
+        self.del().ok();
+        masqueraded
+    }
+
+    /// Whether packets of each family are masqueraded.
+    fn sends(&self, result: &Value) -> Result<Vec<bool>, String> {
         self.is_called();
-        self.traffic.as_ref().map_or(Ok(()), |traffic| traffic.from(&self.victim, result))
+        self.traffic.as_ref().map_or(Ok(Vec::new()), |traffic| traffic.from(&self.victim, result))
     }
 
     /// A client sends to the host port.

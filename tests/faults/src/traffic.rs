@@ -1,5 +1,6 @@
 //! Packets between containers and others, also through host ports, so that the kernel tracks connections.
 
+use std::cell::Cell;
 use std::net::{IpAddr, UdpSocket};
 use std::time::Duration;
 
@@ -19,6 +20,8 @@ const TIMEOUT: Duration = Duration::from_secs(10);
 pub struct Traffic {
     client: UdpSocket,
     far: UdpSocket,
+    /// The number of datagrams that containers have sent. Each contains its number.
+    sent: Cell<u64>,
 }
 
 impl Traffic {
@@ -27,7 +30,7 @@ impl Traffic {
         let client = UdpSocket::bind("[::]:4000");
         let [far, client] = [far, client].map(|socket| socket.expect("bind a UDP socket"));
         far.set_read_timeout(Some(TIMEOUT)).expect("set a receive timeout");
-        Self { client, far }
+        Self { client, far, sent: Cell::new(0) }
     }
 
     /// Sends from a client to a host port. It does not wait for an answer.
@@ -38,23 +41,31 @@ impl Traffic {
         }
     }
 
-    /// A container sends to the other machine, in each family of its result. Returns the reason if that fails.
-    pub fn from(&self, container: &Container, result: &Value) -> Result<(), String> {
+    /// A container sends to the other machine, in each family of its result. Returns whether each datagram arrives with
+    /// the host's address (masqueraded), or the reason if none arrives.
+    pub fn from(&self, container: &Container, result: &Value) -> Result<Vec<bool>, String> {
         let ips = result["ips"].as_array().into_iter().flatten().filter_map(|ip| ip["address"].as_str());
-        for v4 in ips.map(|ip| !ip.contains(':')) {
-            let (any, to) = if v4 { ("0.0.0.0:0", FAR[0]) } else { ("[::]:0", FAR[1]) };
+        let masqueraded = ips.map(|ip| {
+            let family = usize::from(ip.contains(':'));
+            let (any, to) = (["0.0.0.0:0", "[::]:0"][family], FAR[family]);
             let socket = container.run(|| UdpSocket::bind(any)).map_err(|e| format!("bind {any}: {e}"))?;
-            let arrived = (0..TRIES).any(|_| {
-                socket.send_to(container.id.as_bytes(), at(to, 7)).is_ok() && self.far_hears(&container.id)
+            let source = (0..TRIES).find_map(|_| {
+                self.sent.set(self.sent.get() + 1);
+                let text = format!("{} {}", container.id, self.sent.get());
+                socket.send_to(text.as_bytes(), at(to, 7)).ok()?;
+                self.far_hears(&text)
             });
-            arrived.then_some(()).ok_or_else(|| format!("{} does not reach {to}", container.id))?;
-        }
-        Ok(())
+            let source = source.ok_or_else(|| format!("{} does not reach {to}", container.id))?;
+            Ok(source == at(HOST[family], 0).0)
+        });
+        masqueraded.collect()
     }
 
-    fn far_hears(&self, what: &str) -> bool {
+    /// The source of the next datagram, if it has this text. An earlier one may arrive late.
+    fn far_hears(&self, text: &str) -> Option<IpAddr> {
         let mut heard = [0; 64];
-        self.far.recv(&mut heard).is_ok_and(|length| &heard[..length] == what.as_bytes())
+        let (length, from) = self.far.recv_from(&mut heard).ok()?;
+        (&heard[..length] == text.as_bytes()).then(|| from.ip().to_canonical())
     }
 }
 
