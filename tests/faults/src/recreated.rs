@@ -1,8 +1,9 @@
 //! Changes of a link that was deleted and created again, in the text of `Snapshot::since`.
 
-/// The changes without the lines of a link.
+/// The changes without the lines of a link, but with those of its ports.
 pub fn left_out(changes: &str, link: &str) -> String {
-    kept(changes, |line| !words(line).any(|word| word == link))
+    let of_a_port = format!(" master {link} ");
+    kept(changes, |line| line.contains(&of_a_port) || !words(line).any(|word| word == link))
 }
 
 /// The changes without pairs of lines that differ only in the link's number or addresses, which the kernel chooses.
@@ -54,6 +55,12 @@ mod tests {
 
     const CHANGES: &str = "disk\n  + /run/file: \"\"\nhost: rtnetlink\n  - 7: br0: <UP> mtu 1500 link/ether 02:00:00:00:00:01 brd\n  \
                            + 9: br0: <UP> mtu 1500 link/ether 02:00:00:00:00:02 brd\nhost: sysctls\n  + ipv6/conf/br0/accept_dad = 0\n";
+
+    #[test]
+    fn a_port_of_the_link_is_kept() {
+        let changes = "host: rtnetlink\n  + 8: veth1@if2: <UP> mtu 1500 master br0 mode DEFAULT\n";
+        assert_eq!(left_out(changes, "br0"), changes);
+    }
 
     #[test]
     fn lines_of_the_link_are_left_out() {
