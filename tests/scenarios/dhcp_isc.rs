@@ -116,6 +116,7 @@ fn a_server_behind_a_relay_leases_renews_and_releases() {
     assert_eq!(net.list()[0]["server"], "10.8.0.1");
     net.until("a renewal", || net.daemon_log().contains("renewed"));
     call.del().ok();
-    net.until("the release is seen", || net.released() == 1);
+    // The relay forwards the release, too: the server can log it twice.
+    net.until("the release is seen", || net.released() > 0);
     assert_eq!(leases_on_disk(), 0);
 }

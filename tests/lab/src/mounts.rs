@@ -58,7 +58,9 @@ fn replace_by_links(dir: &Path) {
     mount(Some(staging), &original, NONE, MsFlags::MS_MOVE, NONE).expect("move a mount");
     fs::remove_dir(staging).expect("delete a mount point");
     for entry in fs::read_dir(&original).expect("list a directory").flatten() {
-        symlink(entry.path(), dir.join(entry.file_name())).expect("link to the original");
+        // A relative link, such as /etc/os-release, leads nowhere from a directory below.
+        let target = fs::read_link(entry.path()).unwrap_or_else(|_| entry.path());
+        symlink(target, dir.join(entry.file_name())).expect("link to the original");
     }
 }
 

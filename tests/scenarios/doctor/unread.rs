@@ -152,14 +152,14 @@ fn a_plugin_that_cannot_list_its_resources_is_a_warning() {
             [ $# = 0 ] || { echo '{\"cniVersion\":\"1.1.0\",\"MESSAGE}'; exit 1; }";
         lab.fake_plugin("other", &script.replace("MESSAGE", message));
     };
-    plugin("code\":999,\"msg\":\"the disk fails\"");
+    plugin("ferrule\":\"0.2.0\",\"code\":999,\"msg\":\"the disk fails\"");
     let other =
         json!({"cniVersion": "1.1.0", "name": "other", "plugins": [{"type": "other"}, {"type": "firewall"}]});
     lab.configure("10-other.conflist", &other);
     let words =
         ["warning", "network other", "stale resources cannot be listed", "the disk fails", "again as root"];
     finds(&tool, "stale", &words);
-    // Another vendor's plugin refuses the command.
+    // Another vendor's plugin refuses the command: its error lacks the mark of Ferrule's plugins.
     plugin("code\":4,\"msg\":\"no CNI_COMMAND\"");
     finds_nothing(&tool, "stale");
 }

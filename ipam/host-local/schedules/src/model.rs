@@ -20,7 +20,8 @@ enum Deed {
     Add(&'static str, End),
     Del(&'static str, End),
     Gc(&'static [&'static str], End),
-    ReleaseStale(End),
+    /// Whether the search deleted a lease file.
+    ReleaseStale(End, bool),
     /// An administrator removes the file of an address.
     Remove(String),
 }
@@ -28,7 +29,7 @@ enum Deed {
 /// The end of a command.
 #[derive(Debug)]
 enum End {
-    /// The output: the address for an ADD, a byte or nothing for a search for stale leases, otherwise nothing.
+    /// The output: the address for an ADD, otherwise nothing.
     Success(String),
     RequestError(String),
     Killed,
@@ -68,7 +69,9 @@ fn events(scenario: &Scenario, run: &Run) -> Result<Vec<Event>, String> {
             Act::Add(container) => Deed::Add(container, end(run, process)?),
             Act::Del(container) => Deed::Del(container, end(run, process)?),
             Act::Gc(valid) => Deed::Gc(valid, end(run, process)?),
-            Act::ReleaseStale => Deed::ReleaseStale(end(run, process)?),
+            Act::ReleaseStale => {
+                Deed::ReleaseStale(end(run, process)?, removed_leases(run, process).next().is_some())
+            }
             Act::RemoveLocks | Act::Hold(_) => continue,
             Act::RemoveDirectory => {
                 events.extend(removals(run, process));
@@ -82,19 +85,22 @@ fn events(scenario: &Scenario, run: &Run) -> Result<Vec<Event>, String> {
 
 /// Each removal of a file by `rm` is a separate event.
 fn removals(run: &Run, process: usize) -> impl Iterator<Item = Event> {
+    removed_leases(run, process)
+        .map(|(at, name)| Event { deed: Deed::Remove(name.to_owned()), span: (at, at) })
+}
+
+/// The lease files that a process deleted, each with its step.
+fn removed_leases(run: &Run, process: usize) -> impl Iterator<Item = (usize, &str)> {
     let steps =
         run.steps.iter().enumerate().filter(move |(_, taken)| taken.process == process && !taken.killed);
-    let named = steps.filter_map(|(at, taken)| Some((at, taken.step.removes()?.to_owned())));
-    named
-        .filter(|(_, name)| name.starts_with("10.1.0."))
-        .map(|(at, name)| Event { deed: Deed::Remove(name), span: (at, at) })
+    let named = steps.filter_map(|(at, taken)| Some((at, taken.step.removes()?)));
+    named.filter(|(_, name)| name.starts_with("10.1.0."))
 }
 
 fn end(run: &Run, process: usize) -> Result<End, String> {
     let Some((code, stdout)) = &run.endings[process] else { return Ok(End::Killed) };
     let document: Value = serde_json::from_str(stdout).unwrap_or_default();
     match code {
-        0 if stdout == "+" => Ok(End::Success(stdout.clone())),
         0 => Ok(End::Success(document["ips"][0]["address"].as_str().unwrap_or_default().replace("/24", ""))),
         1 if document["msg"].is_string() => Ok(End::RequestError(stdout.clone())),
         _ => Err(format!("process {process} ended with {code} and {stdout:?}")),
@@ -125,7 +131,7 @@ impl State {
             Deed::Add(container, end) => self.after_add(container, end, scenario),
             Deed::Del(container, end) => self.after_removing(end, |owner| owner == *container),
             Deed::Gc(valid, end) => self.after_removing(end, |owner| !valid.contains(&owner)),
-            Deed::ReleaseStale(end) => self.after_search(end, scenario),
+            Deed::ReleaseStale(end, removed) => self.after_search(end, *removed, scenario),
             Deed::Remove(ip) => vec![self.without(|other, _| other == ip)],
         }
     }
@@ -159,14 +165,15 @@ impl State {
         }
     }
 
-    /// The search's output says whether it released anything. It may release fewer leases than it could. If the
-    /// container's file in the cache is truncated, the container may be alive.
-    fn after_search(&self, end: &End, scenario: &Scenario) -> Vec<Self> {
+    /// The search may release fewer leases than it could. If the container's file in the cache is truncated, the container may be alive.
+    fn after_search(&self, end: &End, removed: bool, scenario: &Scenario) -> Vec<Self> {
         let is_stale = scenario.start == Start::Stale;
         let without = || self.without(|_, owner| is_stale && owner == "goes");
         match end {
-            End::Success(released) if released == "+" => {
-                vec![without()].into_iter().filter(|next| next != self).collect()
+            // The administrator's `rm` may have deleted the file immediately before.
+            End::Success(_) if removed => {
+                let may_be_late = scenario.removes_directory();
+                vec![without()].into_iter().filter(|next| may_be_late || next != self).collect()
             }
             End::Success(_) => vec![self.clone()],
             End::RequestError(_) => vec![],

@@ -245,7 +245,7 @@ impl<'a> Fixture<'a> {
                 (self.call("gc").config(key), "GC")
             }
             ReleaseStale => {
-                let request = json!({"data_dir": root, "network": "net", "age": 0, "reboot": true, "container": "none"});
+                let request = json!({"data_dir": root, "network": "net", "age": 0, "reboot": true});
                 let mut process = Command::new(self.call("none").process().get_program());
                 process.arg("release-stale-leases").env_clear();
                 return Traced::start(process, request.to_string().as_bytes(), root);
