@@ -43,7 +43,7 @@ pub const KEYS: &[Key] = &[
     key(
         "resetOnReboot",
         Type::Bool,
-        "unset: they count as stale",
+        "unset: leases from before the reboot are stale",
         "Whether the first ADD after a reboot releases all older leases.",
     ),
     key(

@@ -28,8 +28,8 @@ pub const KEYS: &[Key] = &[
         Type::OneOf(&["open", "same-bridge", "isolated"]),
         "open",
         "Who may open connections to the container. `open`: all sources. `same-bridge`: all sources except \
-         containers on other bridges that have the policy `same-bridge` or `isolated`. `isolated`: as \
-         same-bridge, and also not containers on the same bridge.",
+         containers on other bridges that have the policy `same-bridge` or `isolated`. `isolated`: like \
+         `same-bridge`, but containers on the same bridge are excluded, too.",
     ),
     key(
         "acceptMarkBit",

@@ -198,7 +198,7 @@ pub const ROUTE: &[Key] = &[
     key(
         "gw",
         Type::Ip,
-        "the gateway of the first address of the family that has one",
+        "the gateway of the first address of this family that has a gateway",
         "Next hop. Without any, packets go directly to the link.",
     ),
     key("mtu", U32, "the kernel's", "Path MTU, in bytes."),

@@ -33,7 +33,7 @@ pub const HOST_INTERFACE: Key = key(
     Type::IfName,
     "derived from the attachment",
     "Name of the veth pair's end on the host. Each container needs its own name: `args.cni.hostInterface` has \
-     precedence over this key, and must begin with it.",
+     precedence over this key. Its value must begin with the value of this key.",
 );
 
 pub const MASTER: Key = key(

@@ -66,7 +66,7 @@ pub const PLUGIN: &[Key] = &[
         "dns",
         Type::Object(DNS),
         "the IPAM plugin's",
-        "Settings for the container's resolver, returned in the result in place of all those of the IPAM plugin.",
+        "Settings for the container's resolver. They replace all DNS settings of the IPAM plugin in the result.",
     ),
     key(
         "args",
@@ -122,7 +122,7 @@ const MAPPING: &[Key] = &[
         "all",
         "Address of the host that accepts connections to the port. 0.0.0.0 means all IPv4 addresses, :: all \
          IPv6 addresses. If the container has no address of its family, the mapping is ignored with a \
-         warning; if no other mapping remains, ADD fails with code 7. That does not hold for 0.0.0.0 and \
-         ::, which then map nothing.",
+         warning; if no other mapping remains, ADD fails with code 7. A mapping of 0.0.0.0 or :: without \
+         such an address is ignored without a warning or error.",
     ),
 ];
