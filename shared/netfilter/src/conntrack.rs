@@ -10,13 +10,17 @@ use std::cell::RefCell;
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
 
-use netlink::wire::Attributes;
+use ipnetwork::IpNetwork;
+use netlink::wire::{Attributes, read_be32};
 use netlink::{Family, Netlink, RequestError, Socket};
 use nix::errno::Errno;
 
 use crate::ruleset::TrackedPort;
 use crate::ruleset::uapi::TRACKED_PROTOCOLS;
-use pattern::{Flow, HEADER, IPCTNL_MSG_CT_DELETE, IPCTNL_MSG_CT_GET, Pattern, identity, message};
+use pattern::{
+    CTA_STATS_GLOBAL_ENTRIES, Flow, HEADER, IPCTNL_MSG_CT_DELETE, IPCTNL_MSG_CT_GET, IPCTNL_MSG_CT_GET_STATS,
+    Pattern, identity, message,
+};
 
 /// Maximum number of times that the kernel walks its table of connections. One walk takes 0.2 ms.
 const WALKS_MAX: usize = 16;
@@ -57,13 +61,19 @@ pub(crate) type Flush<'a> = &'a dyn Fn(&Targets);
 /// Flushes the flows to newly mapped ports of this host: they may lead to an older container, or to the host itself.
 /// Flows that are forwarded to the same port of other hosts are kept.
 pub(crate) fn flush_mapped(socket: &Socket, ports: &[TrackedPort]) -> Result<(), RequestError> {
-    Mapped::new(ports).flush(socket, |_, _| true)
+    let mapped = Mapped::new(ports);
+    let (v4, v6): (Vec<Pattern>, Vec<Pattern>) = all_patterns().partition(|one| one.family == Family::V4);
+    // The kernel finds the flows to a few addresses in less time than it lists all flows.
+    let few = mapped.few_addresses();
+    let is_flushed = few.map_or(Ok(false), |few| flush_by_kernel(socket, &few))?;
+    let listed = if is_flushed { Vec::new() } else { v4 };
+    mapped.flush(socket, listed.into_iter().chain(v6), |_, _| true)
 }
 
 /// Like [`flush_mapped`], but keeps the flows that already lead to the mapped port of the container. If several
 /// attachments map a host port, the last one has it.
 pub(crate) fn flush_misdirected(socket: &Socket, ports: &[TrackedPort]) -> Result<(), RequestError> {
-    Mapped::new(ports).flush(socket, |flow, port| flow.answers_from != port.to)
+    Mapped::new(ports).flush(socket, all_patterns(), |flow, port| flow.answers_from != port.to)
 }
 
 /// Mapped ports of this host. Each flow is looked up in them, because a host may have thousands of addresses.
@@ -85,14 +95,35 @@ impl<'a> Mapped<'a> {
         Self { ports, netlink, is_local: RefCell::new(is_local) }
     }
 
-    /// Deletes the flows to these ports that `is_meant` selects, with one listing for each protocol and family.
+    /// The IPv4 flows to these ports of this host, for each address. `None` if there are many addresses, or if a whole subnet is local by a
+    /// route. The exception is 127.0.0.0/8, of which only addresses of an interface count.
+    fn few_addresses(&self) -> Option<Vec<Pattern>> {
+        let local = self.netlink.as_ref()?.local_destinations().ok()?.into_iter().filter(IpNetwork::is_ipv4);
+        let (hosts, subnets): (Vec<_>, Vec<_>) = local.partition(|dst| dst.prefix() == 32);
+        subnets.iter().all(|dst| dst.ip().is_loopback()).then_some(())?;
+        let known = self.is_local.borrow();
+        let own: BTreeSet<IpAddr> = known.keys().copied().chain(hosts.iter().map(IpNetwork::ip)).collect();
+        let of_port = |port: &&'a TrackedPort| {
+            let all = || own.iter().copied().filter(IpAddr::is_ipv4).collect();
+            let addresses: Vec<IpAddr> = port.host_ip.map_or_else(all, |ip| vec![ip]);
+            let all = Pattern::all(Family::V4, port.protocol);
+            let number = Some(port.port);
+            addresses.into_iter().map(move |to| Pattern { to: Some(to), port: number, ..all })
+        };
+        let v4 = self.ports.values().flatten().filter(|port| port.to.is_ipv4());
+        let patterns: Vec<Pattern> = v4.copied().flat_map(|port| of_port(&port)).collect();
+        (patterns.len() <= WALKS_MAX).then_some(patterns)
+    }
+
+    /// Deletes the flows to these ports that `is_meant` selects, with one listing for each of the patterns.
     fn flush(
         &self,
         socket: &Socket,
+        patterns: impl IntoIterator<Item = Pattern>,
         is_meant: impl Fn(&Flow, &TrackedPort) -> bool,
     ) -> Result<(), RequestError> {
         let mut flushed = Ok(());
-        for pattern in all_patterns() {
+        for pattern in patterns {
             let of_pattern = self.ports.iter().filter(|((protocol, _), _)| *protocol == pattern.protocol);
             let of_pattern =
                 of_pattern.filter(|(_, ports)| ports.iter().any(|port| pattern.is_of(port.to.ip())));
@@ -164,15 +195,24 @@ fn flush_all(socket: &Socket, patterns: Vec<Pattern>) -> Result<(), RequestError
 /// Lets the kernel find and flush them (Linux 6.8). Older kernels list them, and each is flushed separately. That takes
 /// much longer, because the kernel locks each of its thousands of buckets, most of which are empty.
 fn flush(socket: &Socket, pattern: &Pattern) -> Result<(), RequestError> {
-    let mut delete = message(IPCTNL_MSG_CT_DELETE, pattern.family);
-    pattern.write(&mut delete);
-    match socket.request(delete, |_, _| {}) {
-        // An older kernel treats the pattern as one connection, and its tuple as incomplete.
-        Err(refusal) if refusal.errno() == Some(Errno::EINVAL) => {
-            flush_one_by_one(socket, std::slice::from_ref(pattern))
-        }
-        other => other,
+    match flush_by_kernel(socket, std::slice::from_ref(pattern))? {
+        true => Ok(()),
+        false => flush_one_by_one(socket, std::slice::from_ref(pattern)),
     }
+}
+
+/// Returns false if the kernel is older.
+fn flush_by_kernel(socket: &Socket, patterns: &[Pattern]) -> Result<bool, RequestError> {
+    for pattern in patterns {
+        let mut delete = message(IPCTNL_MSG_CT_DELETE, pattern.family);
+        pattern.write(&mut delete);
+        match socket.request(delete, |_, _| {}) {
+            // It treats the pattern as one connection, and its tuple as incomplete.
+            Err(refusal) if refusal.errno() == Some(Errno::EINVAL) => return Ok(false),
+            other => other?,
+        }
+    }
+    Ok(true)
 }
 
 /// One walk for all patterns of a protocol and family. Otherwise each would need one.
@@ -199,6 +239,9 @@ fn delete_listed(
     filter: &Pattern,
     is_meant: impl Fn(&Flow) -> bool,
 ) -> Result<(), RequestError> {
+    if tracks_nothing(socket) {
+        return Ok(());
+    }
     let mut get = message(IPCTNL_MSG_CT_GET, filter.family);
     filter.write(&mut get);
     let found = socket.dump(get, |_, payload| {
@@ -223,6 +266,15 @@ fn delete_listed(
     flushed
 }
 
+/// Whether the kernel tracks no connection of this network namespace. A listing takes milliseconds also then.
+fn tracks_nothing(socket: &Socket) -> bool {
+    let mut entries = None;
+    let counted = socket.request(message(IPCTNL_MSG_CT_GET_STATS, Family::V4), |_, payload| {
+        entries = Attributes::after(HEADER, payload).get(CTA_STATS_GLOBAL_ENTRIES).and_then(read_be32);
+    });
+    counted.is_ok() && entries == Some(0)
+}
+
 #[cfg(test)]
 mod tests {
     use std::net::UdpSocket;
@@ -243,15 +295,18 @@ mod tests {
         run(&["ip", "link", "set", "lo", "up"]);
         run(&["ip", "route", "add", "local", "fd00::/64", "dev", "lo"]);
         run(&["ip", "route", "add", "192.0.2.1", "dev", "lo"]);
+        run(&["ip", "route", "add", "local", "198.51.100.7", "dev", "lo"]);
         let rules = "table inet t { chain c { type filter hook output priority 0; ct state new counter; }; }";
         run(&["nft", rules]);
         // Long enough on a busy machine.
         std::fs::write("/proc/sys/net/netfilter/nf_conntrack_udp_timeout", "86400").unwrap();
-        for to in to {
-            let from = if to.starts_with('[') { "[::1]:0" } else { "127.0.0.1:0" };
-            UdpSocket::bind(from).unwrap().send_to(b"?", to).unwrap();
-        }
+        to.iter().for_each(|to| send(to));
         Socket::open(netlink::Protocol::Netfilter).unwrap()
+    }
+
+    fn send(to: &str) {
+        let from = if to.starts_with('[') { "[::1]:0" } else { "127.0.0.1:0" };
+        UdpSocket::bind(from).unwrap().send_to(b"?", to).unwrap();
     }
 
     fn left(socket: &Socket) -> usize {
@@ -283,6 +338,12 @@ mod tests {
         assert_eq!(left_to(&socket), ips(&["fd00::1"]));
     }
 
+    #[test]
+    fn a_listing_is_left_out_only_if_the_namespace_has_no_connections() {
+        assert!(tracks_nothing(&tracked_flows(&[])));
+        assert!(!tracks_nothing(&tracked_flows(&["127.0.0.1:53"])));
+    }
+
     fn target(port: Option<u16>, to: &str) -> FlowTarget {
         FlowTarget { port: port.map(|port| (UDP, port)), to: to.parse().unwrap() }
     }
@@ -302,13 +363,26 @@ mod tests {
         assert_eq!(left(&socket), 1);
     }
 
-    /// 127.0.0.2 is local by the route to 127.0.0.0/8, as a load balancer's address is by another route.
+    /// With the subnet 198.51.100.0/24, the kernel must list the flows; with the one address of a load balancer, it finds them itself.
     #[test]
     fn flows_to_addresses_that_are_local_by_a_route_or_link_local_are_flushed() {
-        let socket =
-            tracked_flows(&["127.0.0.2:53", "127.0.0.3:53", "192.0.2.1:53", "[fd00::1]:53", "[fd00::1]:54"]);
-        flush_mapped(&socket, &[mapped(None), TrackedPort { port: 54, ..mapped(None) }]).unwrap();
+        let socket = tracked_flows(&[
+            "127.0.0.1:53",
+            "198.51.100.7:53",
+            "192.0.2.1:53",
+            "[fd00::1]:53",
+            "[fd00::1]:54",
+        ]);
+        let both = [mapped(None), TrackedPort { port: 54, ..mapped(None) }];
+        assert!(Mapped::new(&both).few_addresses().is_some());
+        flush_mapped(&socket, &both).unwrap();
         assert_eq!((left(&socket), left_to(&socket).len()), (1, 2));
+        let route = ["route", "add", "local", "198.51.100.0/24", "dev", "lo"];
+        assert!(std::process::Command::new("ip").args(route).status().unwrap().success());
+        send("198.51.100.9:53");
+        assert!(Mapped::new(&both).few_addresses().is_none());
+        flush_mapped(&socket, &both).unwrap();
+        assert_eq!(left(&socket), 1, "192.0.2.1 is somebody else's");
         let v6 = TrackedPort { to: "[::1]:7".parse().unwrap(), ..mapped(None) };
         flush_misdirected(&socket, &[v6]).unwrap();
         assert_eq!(left_to(&socket).len(), 1);

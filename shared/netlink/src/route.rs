@@ -429,6 +429,16 @@ impl Netlink {
         }
     }
 
+    /// The destinations of the table of local routes: this host's addresses, and addresses and subnets that are local by a route.
+    ///
+    /// # Errors
+    /// If the kernel refuses the request.
+    pub fn local_destinations(&self) -> Result<Vec<IpNetwork>> {
+        let routes =
+            self.all_routes(RouteFilter { table: Some(RT_TABLE_LOCAL), ..RouteFilter::default() })?;
+        Ok(routes.into_iter().filter(|route| route.kind == RTN_LOCAL).map(|route| route.dst).collect())
+    }
+
     /// Accepts packets that arrive on a link for an address of this host on another link. The host's own route to the address does not
     /// change. Succeeds if the route already exists.
     ///

@@ -166,6 +166,9 @@ fn connections_to_several_ports_are_listed_once() {
     beyond_reference!("conntrack-on-del");
     let lab = Lab::new();
     let pod = lab.container("pod");
+    // With the first rules, the kernel begins to track connections. Without any, nothing is listed.
+    portmap(&lab, &lab.container("other"), 3).add().ok_result();
+    lab.host().sh("ping -c 1 127.0.0.1");
     let prev = json!({
         "cniVersion": "1.0.0", "interfaces": [{"name": "eth0", "sandbox": "/run/netns/pod"}],
         "ips": [{"address": "fd00:1:2::2/64", "interface": 0}],
@@ -173,8 +176,8 @@ fn connections_to_several_ports_are_listed_once() {
     let ports = [5353, 5354, 5355].map(|number| port("udp", number, 53));
     let trace = "/run/lab/trace";
     let strace = ["strace", "-f", "-qq", "-o", trace, "-e", "trace=sendto,sendmsg"].map(str::to_owned);
-    let portmap = lab.plugin("portmap").on(&pod).under(&strace);
-    portmap.config(json!({"prevResult": prev, "runtimeConfig": {"portMappings": ports}})).add().ok_result();
+    let call = lab.plugin("portmap").on(&pod).under(&strace);
+    call.config(json!({"prevResult": prev, "runtimeConfig": {"portMappings": ports}})).add().ok_result();
     let trace = fs::read_to_string(trace).unwrap();
     let lists = |line: &&str| line.contains("IPCTNL_MSG_CT_GET") && line.contains("NLM_F_DUMP");
     assert_eq!(trace.lines().filter(lists).count(), 1, "{trace}");

@@ -11,7 +11,8 @@ macro_rules! numbers {
     ($type:ty: $($name:ident = $value:expr),* $(,)?) => { $(pub(super) const $name: $type = $value;)* };
 }
 numbers!(u16:
-    NFNL_SUBSYS_CTNETLINK = 1, IPCTNL_MSG_CT_GET = 1, IPCTNL_MSG_CT_DELETE = 2,
+    NFNL_SUBSYS_CTNETLINK = 1, IPCTNL_MSG_CT_GET = 1, IPCTNL_MSG_CT_DELETE = 2, IPCTNL_MSG_CT_GET_STATS = 5,
+    CTA_STATS_GLOBAL_ENTRIES = 1,
     CTA_TUPLE_ORIG = 1, CTA_TUPLE_REPLY = 2, CTA_ID = 12, CTA_ZONE = 18, CTA_FILTER = 25,
     CTA_FILTER_ORIG_FLAGS = 1, CTA_FILTER_REPLY_FLAGS = 2,
     CTA_TUPLE_IP = 1, CTA_TUPLE_PROTO = 2, CTA_IP_V4_SRC = 1, CTA_IP_V4_DST = 2, CTA_IP_V6_SRC = 3,
@@ -19,7 +20,7 @@ numbers!(u16:
 );
 // The fields of a tuple that a filter compares: their bit numbers in the kernel (nf_internals.h).
 numbers!(u32:
-    CTA_FILTER_F_CTA_IP_SRC = 1, CTA_FILTER_F_CTA_PROTO_NUM = 1 << 3,
+    CTA_FILTER_F_CTA_IP_SRC = 1, CTA_FILTER_F_CTA_IP_DST = 1 << 1, CTA_FILTER_F_CTA_PROTO_NUM = 1 << 3,
     CTA_FILTER_F_CTA_PROTO_DST_PORT = 1 << 5,
 );
 
@@ -32,6 +33,8 @@ pub(super) struct Pattern {
     pub(super) family: Family,
     /// The number of the protocol.
     pub(super) protocol: u8,
+    /// Destination address of the first packet.
+    pub(super) to: Option<IpAddr>,
     /// Destination port of the first packet.
     pub(super) port: Option<u16>,
     /// Source of the answers.
@@ -49,7 +52,7 @@ pub(super) struct Flow {
 impl Pattern {
     /// All flows of a family and protocol.
     pub(super) fn all(family: Family, protocol: u8) -> Self {
-        Self { family, protocol, port: None, answers_from: None }
+        Self { family, protocol, to: None, port: None, answers_from: None }
     }
 
     /// Whether flows to an address can match.
@@ -62,7 +65,12 @@ impl Pattern {
         let answers_from = v4(self.answers_from);
         let mut flags = CTA_FILTER_F_CTA_PROTO_NUM;
         message.nest(CTA_TUPLE_ORIG, |tuple| {
-            tuple.nest(CTA_TUPLE_IP, |_| {});
+            tuple.nest(CTA_TUPLE_IP, |nest| {
+                if let Some(to) = v4(self.to) {
+                    nest.put_ip(CTA_IP_V4_DST, to);
+                    flags |= CTA_FILTER_F_CTA_IP_DST;
+                }
+            });
             tuple.nest(CTA_TUPLE_PROTO, |nest| {
                 nest.put_u8(CTA_PROTO_NUM, self.protocol);
                 if let Some(port) = self.port {
@@ -85,6 +93,7 @@ impl Pattern {
     /// Whether a listed flow matches. Kernels before 5.8 list all.
     pub(super) fn fits(&self, flow: &Flow) -> bool {
         self.protocol == flow.protocol
+            && self.to.is_none_or(|to| to == flow.to.ip())
             && self.port.is_none_or(|port| port == flow.to.port())
             && self.answers_from.is_none_or(|from| from == flow.answers_from.ip())
     }
