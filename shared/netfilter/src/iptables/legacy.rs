@@ -72,9 +72,13 @@ pub(super) fn has_chain(family: Family, (table, chain): TableChain) -> Result<bo
 
 /// Whether a table of this namespace may have rules of another attachment of a container. Starts no program.
 pub(crate) fn may_have_sibling(family: Family, table: &str, owner: &Owner) -> bool {
-    let container = owner.container_label();
-    has_table(family, table).unwrap_or(true)
-        && xtables::contains(family, table, format!("/{container}/").as_bytes()).unwrap_or(true)
+    let label = format!("/{}/", owner.container_label());
+    match has_table(family, table) {
+        Ok(false) => false,
+        Ok(true) => xtables::contains(family, table, label.as_bytes()).unwrap_or(true),
+        // The look itself would create the table.
+        Err(_) => true,
+    }
 }
 
 /// Whether a table of this namespace may have the rules. Starts no program.
