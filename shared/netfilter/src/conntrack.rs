@@ -62,12 +62,10 @@ pub(crate) type Flush<'a> = &'a dyn Fn(&Targets);
 /// Flows that are forwarded to the same port of other hosts are kept.
 pub(crate) fn flush_mapped(socket: &Socket, ports: &[TrackedPort]) -> Result<(), RequestError> {
     let mapped = Mapped::new(ports);
-    let (v4, v6): (Vec<Pattern>, Vec<Pattern>) = all_patterns().partition(|one| one.family == Family::V4);
+    let Some(few) = mapped.few_addresses() else { return mapped.flush(socket, all_patterns(), |_, _| true) };
     // The kernel finds the flows to a few addresses in less time than it lists all flows.
-    let few = mapped.few_addresses();
-    let is_flushed = few.map_or(Ok(false), |few| flush_by_kernel(socket, &few))?;
-    let listed = if is_flushed { Vec::new() } else { v4 };
-    mapped.flush(socket, listed.into_iter().chain(v6), |_, _| true)
+    flush_all(socket, few)?;
+    mapped.flush(socket, all_patterns().filter(|pattern| pattern.family == Family::V6), |_, _| true)
 }
 
 /// Like [`flush_mapped`], but keeps the flows that already lead to the mapped port of the container. If several
@@ -103,15 +101,14 @@ impl<'a> Mapped<'a> {
         subnets.iter().all(|dst| dst.ip().is_loopback()).then_some(())?;
         let known = self.is_local.borrow();
         let own: BTreeSet<IpAddr> = known.keys().copied().chain(hosts.iter().map(IpNetwork::ip)).collect();
-        let of_port = |port: &&'a TrackedPort| {
-            let all = || own.iter().copied().filter(IpAddr::is_ipv4).collect();
-            let addresses: Vec<IpAddr> = port.host_ip.map_or_else(all, |ip| vec![ip]);
-            let all = Pattern::all(Family::V4, port.protocol);
-            let number = Some(port.port);
-            addresses.into_iter().map(move |to| Pattern { to: Some(to), port: number, ..all })
+        let own: Vec<IpAddr> = own.into_iter().filter(IpAddr::is_ipv4).collect();
+        let of_port = |port: &TrackedPort| {
+            let addresses = port.host_ip.map_or_else(|| own.clone(), |ip| vec![ip]);
+            let of_any = Pattern { port: Some(port.port), ..Pattern::all(Family::V4, port.protocol) };
+            addresses.into_iter().map(move |to| Pattern { to: Some(to), ..of_any })
         };
         let v4 = self.ports.values().flatten().filter(|port| port.to.is_ipv4());
-        let patterns: Vec<Pattern> = v4.copied().flat_map(|port| of_port(&port)).collect();
+        let patterns: Vec<Pattern> = v4.flat_map(|port| of_port(port)).collect();
         (patterns.len() <= WALKS_MAX).then_some(patterns)
     }
 
@@ -184,24 +181,14 @@ pub(crate) fn flush_containers(
 fn flush_all(socket: &Socket, patterns: Vec<Pattern>) -> Result<(), RequestError> {
     let (v4, mut listed): (Vec<Pattern>, Vec<Pattern>) =
         patterns.into_iter().partition(|pattern| pattern.family == Family::V4);
-    if v4.len() > WALKS_MAX {
+    if v4.len() > WALKS_MAX || !flush_by_kernel(socket, &v4)? {
         listed.extend(v4);
-    } else {
-        v4.iter().try_for_each(|pattern| flush(socket, pattern))?;
     }
     flush_one_by_one(socket, &listed)
 }
 
-/// Lets the kernel find and flush them (Linux 6.8). Older kernels list them, and each is flushed separately. That takes
-/// much longer, because the kernel locks each of its thousands of buckets, most of which are empty.
-fn flush(socket: &Socket, pattern: &Pattern) -> Result<(), RequestError> {
-    match flush_by_kernel(socket, std::slice::from_ref(pattern))? {
-        true => Ok(()),
-        false => flush_one_by_one(socket, std::slice::from_ref(pattern)),
-    }
-}
-
-/// Returns false if the kernel is older.
+/// Lets the kernel find and flush them (Linux 6.8). Returns false if it is older. A listing takes much longer, because the kernel then locks
+/// each of its thousands of buckets, most of which are empty.
 fn flush_by_kernel(socket: &Socket, patterns: &[Pattern]) -> Result<bool, RequestError> {
     for pattern in patterns {
         let mut delete = message(IPCTNL_MSG_CT_DELETE, pattern.family);
