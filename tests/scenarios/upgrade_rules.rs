@@ -125,8 +125,8 @@ fn on_a_host_without_rules_of_the_reference_no_program_is_started() {
     assert_eq!(fs::read_to_string(started).unwrap_or_default(), "");
 }
 
-/// A separate directory with the programs `iptables` of a variant.
-fn tools_of(lab: &Lab, variant: &str) -> String {
+/// Selects the variant of iptables for [`by_the_reference`]: a separate directory has its programs.
+fn select_iptables(lab: &Lab, variant: &str) {
     let dir = lab.dir().join(variant);
     fs::create_dir(&dir).unwrap();
     for tool in ["iptables", "ip6tables"] {
@@ -138,7 +138,13 @@ fn tools_of(lab: &Lab, variant: &str) -> String {
             .unwrap();
         }
     }
-    dir.display().to_string()
+    lab.host().sh(&format!("echo '{}:/usr/sbin:/usr/bin:/sbin:/bin' >/run/lab/path", dir.display()));
+}
+
+/// A call of the reference's plugin, which finds the selected iptables.
+fn by_the_reference(call: Call) -> Call {
+    let path = fs::read_to_string("/run/lab/path").unwrap();
+    call.by_the_reference().env("PATH", path.trim())
 }
 
 #[test]
@@ -150,12 +156,7 @@ fn check_accepts_the_references_rules_in_either_variant_of_iptables_and_notices_
     ] {
         let lab = Lab::new();
         let pod = lab.container("pod");
-        let path = format!("{}:/usr/sbin:/usr/bin:/sbin:/bin", tools_of(&lab, variant));
-        lab.host().sh(&format!("echo '{path}' >/run/lab/path"));
-        let by_the_reference = |call: Call| {
-            let path = fs::read_to_string("/run/lab/path").unwrap();
-            call.by_the_reference().env("PATH", path.trim())
-        };
+        select_iptables(&lab, variant);
         let network = full_chain(&lab, json!({}), 8080);
         let result = network.clone().each(by_the_reference).add(&pod, "eth0").ok_result();
         network.check(&pod, "eth0", &result).iter().for_each(Outcome::ok);
@@ -309,12 +310,7 @@ fn check_accepts_the_references_rules_for_an_address_and_notices_their_removal()
     for variant in ["nft", "legacy"] {
         let lab = Lab::new();
         let pod = lab.container("pod");
-        let path = format!("{}:/usr/sbin:/usr/bin:/sbin:/bin", tools_of(&lab, variant));
-        lab.host().sh(&format!("echo '{path}' >/run/lab/path"));
-        let by_the_reference = |call: Call| {
-            let path = fs::read_to_string("/run/lab/path").unwrap();
-            call.by_the_reference().env("PATH", path.trim())
-        };
+        select_iptables(&lab, variant);
         let network = with_firewall(&lab);
         let result = network.clone().each(by_the_reference).add(&pod, "eth0").ok_result();
         network.check(&pod, "eth0", &result).iter().for_each(Outcome::ok);

@@ -541,8 +541,8 @@ mod tests {
 
     #[test]
     fn the_namespace_of_a_container_is_found_by_the_control_group_of_a_process() {
-        let mut sleep = process::Command::new("unshare").args(["--net", "sleep", "60"]).spawn().unwrap();
-        let inside = Path::new("/proc").join(sleep.id().to_string()).join("ns/net");
+        let sleep = Killed(process::Command::new("unshare").args(["--net", "sleep", "60"]).spawn().unwrap());
+        let inside = Path::new("/proc").join(sleep.0.id().to_string()).join("ns/net");
         let own = Path::new("/proc/thread-self/ns/net");
         while id(&inside).unwrap() == id(own).unwrap() {
             std::thread::sleep(std::time::Duration::from_millis(10));
@@ -562,7 +562,6 @@ mod tests {
         ];
         let found = netns_among("8f3c", all.clone());
         let none = [netns_among("8f3", all.clone()), netns_among("8f3c", all[..2].to_vec())];
-        sleep.kill().and_then(|()| sleep.wait()).unwrap();
         assert_eq!(found, Some(all[2].join("ns/net")));
         assert_eq!(none, [None, None]);
     }
