@@ -4,7 +4,7 @@
 mod users;
 
 use std::collections::BTreeMap;
-use std::io;
+use std::io::{self, ErrorKind};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::time::Duration;
 
@@ -13,7 +13,7 @@ use iface::Namespace;
 use netfilter::{Backend, Firewall, HostPorts, LoopbackGuard, Owner, SourceNat};
 use netlink::Link;
 use system::lock::Lock;
-use users::{Unused, Users};
+use users::{DIRECTORY, Unused, Users};
 
 /// The loopback rules that host ports in iptables also need in nf_tables, if a port is mapped on 127.0.0.1: other
 /// programs may flush the iptables table mangle. None with nftables, whose host ports include these rules, and if the
@@ -52,7 +52,7 @@ impl LoopbackAnswers {
     /// Allows the answers of an attachment's container, if one of its ports is mapped on a loopback address.
     ///
     /// # Errors
-    /// Code 2 if the link has no `route_localnet`, 5 if it cannot be read or written, 7 if the kernel refuses the
+    /// Code 2 if the link has no `route_localnet`, 5 if it cannot be read or written or its user cannot be recorded, 7 if the kernel refuses the
     /// value. Code 11 if another plugin holds the lock for 10 s. Code 999 if the kernel refuses a request for a route.
     pub fn enable(&mut self, ports: &HostPorts, owner: &Owner, undo: &mut Undo) -> Result<()> {
         // Without source NAT, the container would answer to its own loopback.
@@ -98,10 +98,13 @@ impl LoopbackAnswers {
         let earlier_value = known_value.map_or_else(|| host.sysctl(&key), Ok)?;
         let owned = owner.clone();
         undo.push(move || remove_user(&owned));
-        if let Err(e) = Users::of_host().join(&link.name, &owner.label(), &earlier_value) {
-            cni::warn(&format!(
-                "{key} stays set after the last host port is removed, because its user cannot be recorded in /run/ferrule/localnet: {e}"
-            ));
+        match Users::of_host().join(&link.name, &owner.label(), &earlier_value) {
+            Ok(()) => {}
+            // On a host that never has a place for records, the host ports are worth more than the earlier value.
+            Err(e) if e.kind() == ErrorKind::ReadOnlyFilesystem => cni::warn(&format!(
+                "{key} stays set after the last host port is removed, because its user cannot be recorded in {DIRECTORY}: {e}"
+            )),
+            Err(e) => return Err(not_recorded(&key, &e)),
         }
         if !is_handled && earlier_value != "1" {
             host.set_sysctl(&key, "1")?;
@@ -109,6 +112,11 @@ impl LoopbackAnswers {
         self.earlier_values.insert(link.name.clone(), earlier_value);
         Ok(())
     }
+}
+
+fn not_recorded(key: &str, cause: &io::Error) -> Error {
+    Error::io(format!("record a user of {key} in {DIRECTORY}"), cause)
+        .detail("DEL could not restore the setting; make this directory writable, or map no port on 127.0.0.1 (hostIP)")
 }
 
 /// The link on which a container answers to a loopback address that one of its ports is mapped on. None also without a
@@ -166,13 +174,15 @@ pub fn remove_stale_users(network: &NetworkName, scope: &Scope) -> Result<()> {
 /// Lists the stale users in a dry run: `is_stale` records each of them and returns false, so that `remove_where`
 /// deletes nothing.
 fn list(is_stale: impl Fn(&str) -> bool) -> Result<()> {
-    let (users, failed) =
-        (Users::of_host(), |e| Error::io("read /run/ferrule/localnet, the users of route_localnet", &e));
+    let (users, failed) = (Users::of_host(), |e| Error::io(UNREADABLE, &e));
     if users.may_exist().map_err(failed)? {
         users.remove_where(&is_stale).map_err(failed)?;
     }
     Ok(())
 }
+
+/// The operation that failed if the users cannot be read.
+const UNREADABLE: &str = "read /run/ferrule/localnet, the users of route_localnet";
 
 /// Timeout for the lock. Each holder needs some microseconds.
 const LOCK_TIMEOUT: Duration = Duration::from_secs(10);
@@ -195,18 +205,17 @@ fn setting(link: &str) -> String {
 /// Restores the earlier value of each link without users.
 fn restore_unused(remove: impl FnOnce(&Users) -> io::Result<Vec<Unused>>) -> Result<()> {
     let users = Users::of_host();
-    let failed = |e| Error::io("read /run/ferrule/localnet, the users of route_localnet", &e);
+    let failed = |e| Error::io(UNREADABLE, &e);
     if !users.may_exist().map_err(failed)? {
         return Ok(());
     }
     let _lock = lock()?;
     let mut failures = Failures::new();
     for Unused { link, earlier_value } in remove(&users).map_err(failed)? {
-        if failures.note(restore(&setting(&link), &earlier_value)).is_some() {
+        let restored = earlier_value.map_or(Ok(()), |value| restore(&setting(&link), &value));
+        if failures.note(restored).is_some() {
             failures.note(
-                users
-                    .remove_link(&link)
-                    .map_err(|e| Error::io(format!("remove /run/ferrule/localnet/{link}"), &e)),
+                users.remove_link(&link).map_err(|e| Error::io(format!("remove {DIRECTORY}/{link}"), &e)),
             );
         }
     }

@@ -45,11 +45,9 @@ pub(crate) struct Pair {
 }
 
 impl CompoundSweep {
-    /// Whether a target's rollback can be hit. The caller of a delegate or a tool does the rollback for it. Left out is the first attachment of
-    /// portmap: its rollback can leave `route_localnet`, a known defect (docs/reliability.md).
+    /// Whether a target's rollback can be hit. The caller of a delegate or a tool does the rollback for it.
     pub fn fits(target: &Target) -> bool {
-        let has_known_defect = target.alone && target.name.starts_with("portmap");
-        matches!(target.hit, Hit::Plugin | Hit::Runtime) && !has_known_defect
+        matches!(target.hit, Hit::Plugin | Hit::Runtime)
     }
 
     /// Runs all pairs. Calls `report` with each finding. The counts are by target.

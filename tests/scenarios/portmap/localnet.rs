@@ -128,6 +128,27 @@ fn a_bridge_that_was_removed_meanwhile_is_no_failure() {
     assert_eq!(left, 0);
 }
 
+/// Without the earlier value, no DEL could restore it.
+#[test]
+fn an_add_that_cannot_store_the_earlier_value_fails_and_changes_nothing() {
+    beyond_reference!("route-localnet");
+    with_each_backend(|lab, keys| {
+        let pod = lab.container("pod");
+        lab.host().sh("ip link add br0 type bridge; ip addr add 10.1.2.1/24 dev br0; ip link set br0 up
+                 mkdir -p /run/ferrule; mount -t tmpfs -o nr_inodes=2 full /run/ferrule");
+        let portmap = portmap(lab, &pod, 2).config(keys.clone());
+        portmap.add().refused(5, "/run/ferrule/localnet");
+        assert_eq!(setting(lab), "0");
+        portmap.del().ok();
+        // Where nothing can ever be stored, the host ports are worth more.
+        lab.host().sh("mount -o remount,ro /run/ferrule");
+        let added = portmap.add();
+        assert!(added.succeeded() && added.stderr.contains("route_localnet stays set"), "{added:#?}");
+        assert_eq!(setting(lab), "1");
+        lab.host().sh("umount /run/ferrule");
+    });
+}
+
 #[test]
 fn an_attachment_that_starts_while_the_last_one_ends_has_the_setting() {
     beyond_reference!("at-once");

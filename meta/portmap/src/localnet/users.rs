@@ -12,6 +12,9 @@ use std::path::{Path, PathBuf};
 
 use system::file::{self, AtomicFile, missing_is_fine};
 
+/// The directory of [`Users`].
+pub const DIRECTORY: &str = "/run/ferrule/localnet";
+
 /// The file with the earlier value.
 const EARLIER_VALUE: &str = "before";
 
@@ -31,13 +34,13 @@ pub struct Users {
 #[derive(Debug, PartialEq, Eq)]
 pub struct Unused {
     pub link: String,
-    /// The value to restore.
-    pub earlier_value: String,
+    /// The value to restore. None: it was never stored, so the setting was not changed either.
+    pub earlier_value: Option<String>,
 }
 
 impl Users {
     pub fn of_host() -> Self {
-        Self { dir: "/run/ferrule/localnet".into() }
+        Self { dir: DIRECTORY.into() }
     }
 
     /// Whether there may be any users: whether the directory exists.
@@ -54,13 +57,7 @@ impl Users {
                 .replace(now.as_bytes())?;
         }
         let mut options = OpenOptions::new();
-        let joined =
-            file::open_own(options.create(true).write(true).truncate(true), &dir.join(file_name(label)));
-        if joined.is_err() && !is_used(&dir).unwrap_or(true) {
-            // The next DEL would restore the value, although this container needs it.
-            self.remove_link(link)?;
-        }
-        joined.map(drop)
+        file::open_own(options.create(true).write(true).truncate(true), &dir.join(file_name(label))).map(drop)
     }
 
     /// Removes a user. Returns the links without users, with the earlier value.
@@ -123,10 +120,14 @@ fn names(dir: &Path) -> io::Result<Vec<OsString>> {
     }
 }
 
-/// The earlier value. If the file is not a number, the kernel's default.
-fn earlier_value(dir: &Path) -> io::Result<String> {
-    let text = missing_is_fine(file::read_own(&dir.join(EARLIER_VALUE), LONGEST_VALUE))?;
-    Ok(String::from_utf8_lossy(&text).trim().parse::<i32>().map_or(OFF.to_owned(), |value| value.to_string()))
+/// The earlier value, if it is stored. If the file is not a number, the kernel's default.
+fn earlier_value(dir: &Path) -> io::Result<Option<String>> {
+    let text = match file::read_own(&dir.join(EARLIER_VALUE), LONGEST_VALUE) {
+        Err(e) if e.kind() == ErrorKind::NotFound => return Ok(None),
+        text => text?,
+    };
+    let value = String::from_utf8_lossy(&text).trim().parse::<i32>();
+    Ok(Some(value.map_or(OFF.to_owned(), |value| value.to_string())))
 }
 
 #[cfg(test)]
@@ -156,21 +157,18 @@ mod tests {
         });
     }
 
-    /// Otherwise the next DEL would restore the value although the warning of the ADD says that it stays.
+    /// The ADD that could not be recorded fails, and its rollback changes nothing.
     #[test]
-    fn a_user_that_cannot_be_noted_leaves_no_earlier_value() {
+    fn an_earlier_value_that_was_not_stored_is_not_restored() {
         on_disk(|users| {
-            let too_long = format!("net/{}/eth0", "c".repeat(300));
-            users.join("br0", &too_long, "0").unwrap_err();
-            assert_eq!(users.remove("net/a/eth0").unwrap(), []);
-            users.join("br0", "net/a/eth0", "0").unwrap();
-            users.join("br0", &too_long, "1").unwrap_err();
-            assert_eq!(users.remove("net/a/eth0").unwrap(), unused("br0", "0"));
+            fs::create_dir_all(users.dir.join("br0").join(".before.new")).unwrap();
+            let left = Unused { link: "br0".to_owned(), earlier_value: None };
+            assert_eq!(users.remove("net/a/eth0").unwrap(), [left]);
         });
     }
 
     fn unused(link: &str, before: &str) -> Vec<Unused> {
-        vec![Unused { link: link.to_owned(), earlier_value: before.to_owned() }]
+        vec![Unused { link: link.to_owned(), earlier_value: Some(before.to_owned()) }]
     }
 
     #[test]
