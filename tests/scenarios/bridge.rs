@@ -166,6 +166,22 @@ fn the_bridge_of_an_add_that_was_killed_gets_its_sysctls_by_the_next_add() {
     }
 }
 
+/// Otherwise the bridge would be up, and no later ADD would set it.
+#[test]
+fn an_add_that_cannot_set_a_new_bridges_sysctl_for_now_fails_and_the_next_one_sets_it() {
+    beyond_reference!("bridge-dad");
+    for key in ["accept_ra", "accept_dad"] {
+        let lab = Lab::new();
+        let pod = lab.container("pod");
+        let call = lab.plugin("bridge").config(dual_stack()).on(&pod);
+        let path = format!("/proc/sys/net/ipv6/conf/br0/{key}");
+        let full = injecting(&["-P", &path, "-e", "inject=?open,openat:error=ENFILE:when=1"]);
+        call.clone().under(&full).add().refused(5, &format!("cannot set ipv6/conf/br0/{key}"));
+        call.add().ok_result();
+        assert_eq!(lab.host().sysctl(&format!("ipv6/conf/br0/{key}")), "0");
+    }
+}
+
 #[test]
 fn a_container_reaches_another_machine_through_the_host() {
     let lab = Lab::new();

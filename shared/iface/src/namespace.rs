@@ -208,10 +208,10 @@ impl Namespace {
     }
 
     /// Tries to write each sysctl. Ignores a failure if the sysctl does not exist (the kernel may have no IPv6) or already has the value. Logs
-    /// all other failures. Consecutive ones with the same cause are in one line.
+    /// a refusal of the host, for example because `/proc/sys` is read-only. Consecutive ones with the same cause are in one line.
     ///
     /// # Errors
-    /// If the namespace cannot be entered.
+    /// If the namespace cannot be entered. Code 5 for any other failure, for example without memory: the next call may succeed.
     pub fn try_sysctls(&self, pairs: &[(&str, &str)]) -> Result<()> {
         let refused = |(key, value): &(&str, &str)| match write_sysctl(key, value) {
             Err(e) if e.kind() != io::ErrorKind::NotFound && !has_value(key, value) => {
@@ -220,6 +220,9 @@ impl Namespace {
             _ => None,
         };
         let refused = self.enter(|| pairs.iter().filter_map(refused).collect::<Vec<_>>())?;
+        if let Some((name, cause)) = refused.iter().find(|(_, cause)| !is_refusal(cause)) {
+            return Err(Error::io(format!("cannot set {name} in /proc/sys/net of {self}"), cause));
+        }
         for same in refused.chunk_by(|(_, one), (_, other)| one.kind() == other.kind()) {
             let names: Vec<&str> = same.iter().map(|(name, _)| name.as_str()).collect();
             let what = format!("cannot set {} in /proc/sys/net of {self}", names.join(", "));
@@ -229,13 +232,19 @@ impl Namespace {
     }
 
     /// Makes the kernel ignore router advertisements on a link. A container could give the host addresses and a default route by them
-    /// (CVE-2020-10749). Prints a warning if the kernel refuses.
+    /// (CVE-2020-10749). Prints a warning if the host refuses.
     ///
     /// # Errors
-    /// If the namespace cannot be entered.
+    /// The same as of [`Self::try_sysctls`].
     pub fn ignore_router_advertisements(&self, link: &Link) -> Result<()> {
         self.try_sysctls(&[(&format!("ipv6/conf/{}/accept_ra", link.name), "0")])
     }
+}
+
+/// Whether this host never allows the change, or the kernel does not have the value.
+fn is_refusal(cause: &io::Error) -> bool {
+    use io::ErrorKind::{InvalidInput, PermissionDenied, ReadOnlyFilesystem};
+    matches!(cause.kind(), InvalidInput | PermissionDenied | ReadOnlyFilesystem)
 }
 
 fn has_value(key: &str, value: &str) -> bool {
