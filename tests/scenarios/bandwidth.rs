@@ -9,7 +9,7 @@ use lab::{Call, Container, Lab, Netns, beyond_1_1_1, beyond_reference, needs};
 use serde_json::{Value, json};
 
 use crate::common::{cable, host_local};
-use crate::tuning::wired;
+use crate::tuning::{wired, wired_as};
 
 /// The reference's name of the ifb: `printf netpod | sha512sum`.
 const IFB: &str = "bwp6230a40fd8ff";
@@ -286,13 +286,13 @@ fn del_after_the_containers_deletion_leaves_nothing() {
     needs!(TrafficControl);
     let lab = Lab::new();
     let before = lab.snapshot();
-    let pod = wired(&lab, "eth0");
+    let pod = wired_as(&lab, "was-limited", "eth0");
     let call = limited(&lab, &pod);
     call.add().ok_result();
     pod.vanish();
     lab.host().sh("ip link del cable 2>/dev/null || :");
     call.del().ok();
-    lab.snapshot().without("pod").assert_same(&before);
+    lab.snapshot().without("was-limited").assert_same(&before);
 }
 
 #[test]

@@ -66,7 +66,12 @@ fn a_del_without_namespace_and_prev_result_removes_the_rules() {
     // https://github.com/containernetworking/plugins/issues/810
     beyond_reference!("rules-by-attachment");
     for backend in ["nftables", "iptables"] {
-        del_removes_rules_without_the_namespace("bridge", masqueraded(backend), json!({"macspoofchk": true}));
+        del_removes_rules_without_the_namespace(
+            "of-bridge",
+            "bridge",
+            masqueraded(backend),
+            json!({"macspoofchk": true}),
+        );
     }
 }
 
@@ -90,7 +95,7 @@ fn check_notices_flushed_rules_and_the_next_add_restores_the_tables() {
 fn gc_removes_the_rules_of_deleted_containers() {
     beyond_reference!("gc");
     let lab = Lab::new();
-    let [stays, goes] = ["stays", "goes"].map(|id| lab.container(id));
+    let [stays, goes] = ["stays", "rules-not-valid"].map(|id| lab.container(id));
     let call = lab.plugin("bridge").version("1.1.0").config(masqueraded("nftables"));
     call.clone().on(&stays).add().ok_result();
     let before = lab.host().ruleset();

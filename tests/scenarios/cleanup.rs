@@ -96,14 +96,15 @@ fn the_dhcp_lease_of_a_running_container_that_is_in_no_cache_stays() {
 fn gc_removes_stale_resources_of_a_killed_setup_by_podmans_driver() {
     beyond_reference!("gc");
     let lab = Lab::new();
-    let pod = lab.container("torn");
+    let pod = lab.container("torn-setup");
     lab.fake_plugin("killer", r#"cat >/dev/null; [ "$CNI_COMMAND" != ADD ] || kill -9 $PPID"#);
     let plugins = json!([bridge("10.215.1.0/24"), ports(), {"type": "killer"}]);
     let conflist = json!({"cniVersion": "1.1.0", "name": "net", "plugins": plugins});
     fs::create_dir_all("/var/lib/cni/netavark").unwrap();
     fs::write("/var/lib/cni/netavark/net.conflist", conflist.to_string()).unwrap();
     let tool = lab.cnitool();
-    let killed = tool.run("add net torn --container-id torn -p 8098:80 --conf-dir /var/lib/cni/netavark");
+    let killed =
+        tool.run("add net torn-setup --container-id torn-setup -p 8098:80 --conf-dir /var/lib/cni/netavark");
     assert!(!killed.succeeded() && leases().len() == 1 && rules(&lab).contains("8098"), "{killed:#?}");
     assert_eq!(lab.host().sh("find /var/lib/cni -path '*/results/*'"), "", "only the file has the network");
     tool.says("gc --all");
@@ -114,7 +115,7 @@ fn gc_removes_stale_resources_of_a_killed_setup_by_podmans_driver() {
         assert!(tool.says(line).contains("lease"), "{line}");
     }
     tool.says("gc --all");
-    assert!(leases().is_empty() && !rules(&lab).contains("net/torn/"), "{}", rules(&lab));
+    assert!(leases().is_empty() && !rules(&lab).contains("net/torn-setup/"), "{}", rules(&lab));
 }
 
 /// Podman may not have started the container's first process yet.
@@ -137,34 +138,34 @@ fn a_young_namespace_of_podman_that_no_process_uses_keeps_everything() {
 fn older_than_keeps_resources_of_young_attachments() {
     beyond_reference!("gc");
     let lab = Lab::new();
-    let pods = ["old", "young"].map(|id| lab.container(id));
+    let pods = ["two-hours-old", "still-young"].map(|id| lab.container(id));
     lab.configure("10-net.conflist", &network("1.1.0", &json!([bridge("10.210.2.0/24"), ports()])));
     let tool = lab.cnitool();
-    tool.says("add net old --container-id old -p 8093:80");
-    tool.says("add net young --container-id young -p 8094:80");
+    tool.says("add net two-hours-old --container-id two-hours-old -p 8093:80");
+    tool.says("add net still-young --container-id still-young -p 8094:80");
     pods.iter().for_each(|pod| pod.vanish());
     lab.host().wait_until("the pairs are gone", |host| host.ip("link show master br0").is_empty());
-    lab.host().sh("touch -d '2 hours ago' /var/lib/cni/results/net-old-eth0");
+    lab.host().sh("touch -d '2 hours ago' /var/lib/cni/results/net-two-hours-old-eth0");
     let listed = listed(&tool.json("gc net --dry-run --older-than 1h")["wouldRemove"]);
-    assert!(!listed.is_empty() && listed.iter().all(|one| one.ends_with(" old")), "{listed:?}");
+    assert!(!listed.is_empty() && listed.iter().all(|one| one.ends_with(" two-hours-old")), "{listed:?}");
     tool.says("gc net --older-than 1h");
-    assert!(leases() == ["10.210.2.3"] && rules(&lab).contains("net/young/"), "{:?}", leases());
-    assert!(!rules(&lab).contains("net/old/"));
+    assert!(leases() == ["10.210.2.3"] && rules(&lab).contains("net/still-young/"), "{:?}", leases());
+    assert!(!rules(&lab).contains("net/two-hours-old/"));
     tool.says("gc net --older-than 1s");
     tool.says("gc net");
-    assert!(leases().is_empty() && !rules(&lab).contains("net/young/"));
+    assert!(leases().is_empty() && !rules(&lab).contains("net/still-young/"));
 }
 
 #[test]
 fn gc_keeps_and_lists_resources_of_live_containers_and_removes_stale_ones() {
     beyond_reference!("gc");
     let lab = Lab::new();
-    let [known, unknown, gone] = ["known", "unknown", "gone"].map(|id| lab.container(id));
+    let [known, unknown, gone] = ["known", "unknown", "left-before-gc"].map(|id| lab.container(id));
     lab.configure("10-net.conflist", &network("1.1.0", &json!([bridge("10.204.2.0/24")])));
     let tool = lab.cnitool();
     tool.says("add net known --container-id known");
     tool.says(&format!("add net unknown --container-id unknown {ELSEWHERE}"));
-    tool.says("add net gone --container-id gone");
+    tool.says("add net left-before-gc --container-id left-before-gc");
     gone.vanish();
 
     let collected = tool.run("gc net");
@@ -188,11 +189,11 @@ fn gc_removes_a_resource_that_force_names_although_its_container_is_alive_and_sa
     beyond_reference!("gc");
     let lab = Lab::new();
     let [cached, unknown] = ["cached", "unknown"].map(|id| lab.container(id));
-    lab.configure("10-net.conflist", &network("1.1.0", &json!([bridge("10.204.9.0/24")])));
+    lab.configure("10-net.conflist", &network("1.1.0", &json!([bridge("10.219.5.0/24")])));
     let tool = lab.cnitool();
     tool.says("add net cached --container-id cached");
     tool.says(&format!("add net unknown --container-id unknown {ELSEWHERE}"));
-    for address in ["10.204.9.2", "10.204.9.3"] {
+    for address in ["10.219.5.2", "10.219.5.3"] {
         let collected = tool.json(&format!("gc net --force {address}"));
         assert_eq!(collected["things"][0]["name"], address, "{collected:#}");
         assert!(!leases().contains(&address.to_owned()), "{address} is still leased");
@@ -212,10 +213,10 @@ fn a_plugin_of_another_vendor_that_refuses_with_any_code_does_not_fail_a_gc() {
         "old",
         &format!("[ $CNI_COMMAND = DEL ] || [ $CNI_COMMAND = ADD ] && echo '{{}}' || {{ {refusal}; }}"),
     );
-    let pod = lab.container("pod");
+    let pod = lab.container("of-a-refuser");
     lab.configure("10-net.conflist", &network("1.0.0", &json!([bridge("10.204.11.0/24"), {"type": "old"}])));
     let tool = lab.cnitool();
-    tool.says("add net pod --container-id pod");
+    tool.says("add net of-a-refuser --container-id of-a-refuser");
     pod.vanish();
     lab.host().wait_until("the pair is gone", |host| host.ip("link show master br0").is_empty());
     let collected = tool.run("gc net");
@@ -240,22 +241,25 @@ fn gc_lists_resources_once_while_a_process_is_in_a_namespace_whose_path_was_dele
     beyond_reference!("gc");
     let lab = Lab::new();
     lab.fake_plugin("strict", STRICT);
-    let pod = lab.container("pod");
+    let pod = lab.container("listed-once");
     lab.configure(
         "10-net.conflist",
         &network("1.1.0", &json!([{"type": "strict"}, bridge("10.204.10.0/24")])),
     );
     let tool = lab.cnitool();
-    tool.says("add net pod --container-id pod");
-    let process = sleeper(&lab, "pod");
+    tool.says("add net listed-once --container-id listed-once");
+    let process = sleeper(&lab, "listed-once");
     pod.vanish();
     let [removed, kept] = dry_run(&tool);
     drop(process);
-    assert!(removed.is_empty() && kept.contains(&"lease 10.204.10.2 pod".to_owned()), "{removed:?} {kept:?}");
+    assert!(
+        removed.is_empty() && kept.contains(&"lease 10.204.10.2 listed-once".to_owned()),
+        "{removed:?} {kept:?}"
+    );
     assert_eq!(fs::read_to_string("/run/lab/asked").unwrap().lines().count(), 1);
     lab.host().wait_until("the pair is deleted", |host| host.ip("link show master br0").is_empty());
     tool.says("gc net");
-    assert!(leases().is_empty() && !rules(&lab).contains("net/pod/"));
+    assert!(leases().is_empty() && !rules(&lab).contains("net/listed-once/"));
 }
 
 /// Without CAP_NET_ADMIN, the kernel does not tell the addresses beyond a veth, and any container may have the lease's.
@@ -268,13 +272,13 @@ fn a_container_is_not_called_alive_because_the_addresses_of_a_namespace_cannot_b
     let plugin = json!({"type": "macvlan", "ipam": host_local(&[&["10.204.8.0/24"]])});
     lab.configure("10-net.conflist", &network("1.1.0", &json!([plugin])));
     fs::create_dir_all("/var/lib/cni/networks/net").unwrap();
-    fs::write("/var/lib/cni/networks/net/10.204.8.9", "lost\r\neth0").unwrap();
+    fs::write("/var/lib/cni/networks/net/10.204.8.9", "leaseholder\r\neth0").unwrap();
 
     let under = ["setpriv", "--inh-caps=-net_admin", "--bounding-set=-net_admin"];
     let kept = lab.cnitool().under(&under.map(str::to_owned)).json("gc net --dry-run")["kept"].clone();
     let why = kept.as_array().unwrap().iter().map(|one| &one["why"]).collect::<Vec<_>>();
     assert_eq!(why, ["kept: may be alive"], "{kept:#}");
-    assert_eq!(dry_run(&lab.cnitool())[0], ["lease 10.204.8.9 lost"]);
+    assert_eq!(dry_run(&lab.cnitool())[0], ["lease 10.204.8.9 leaseholder"]);
 }
 
 /// The specification's list of valid attachments would lack this attachment, so GC would remove it. Ferrule sends a list of stale attachments.
@@ -282,7 +286,7 @@ fn a_container_is_not_called_alive_because_the_addresses_of_a_namespace_cannot_b
 fn an_attachment_that_is_created_while_gc_runs_keeps_everything() {
     beyond_reference!("gc");
     let lab = Lab::new();
-    let [late, gone] = ["late", "gone"].map(|id| lab.container(id));
+    let [late, gone] = ["late", "gone-before-late"].map(|id| lab.container(id));
     let (asked, added) = (lab.dir().join("asked"), lab.dir().join("added"));
     // A plugin that waits in GC, so that the ADD of another runtime runs meanwhile.
     let program = format!(
@@ -295,7 +299,7 @@ fn an_attachment_that_is_created_while_gc_runs_keeps_everything() {
     let tool = lab.cnitool();
     let plain = network("1.1.0", &json!([bridge("10.205.2.0/24"), ports()]));
     lab.configure("10-net.conflist", &plain);
-    tool.says("add net gone --container-id gone -p 8090:80");
+    tool.says("add net gone-before-late --container-id gone-before-late -p 8090:80");
     gone.vanish();
     let slow = json!([{"type": "between"}, bridge("10.205.2.0/24"), ports()]);
     lab.configure("10-net.conflist", &network("1.1.0", &slow));
@@ -309,7 +313,7 @@ fn an_attachment_that_is_created_while_gc_runs_keeps_everything() {
     assert!(late.link("eth0").is_some(), "the interface was deleted");
     assert!(rules(&lab).contains("8091"), "the host port was deleted");
     assert_eq!(leases().len(), 1);
-    assert!(!rules(&lab).contains("net/gone/"));
+    assert!(!rules(&lab).contains("net/gone-before-late/"));
 }
 
 /// The runtime writes its cache only after all plugins of the network have run.
@@ -368,25 +372,25 @@ fn an_attachment_whose_runtime_writes_its_cache_while_gc_looks_is_not_listed() {
 fn rules_of_plugins_that_the_network_no_longer_has_are_listed_and_removed() {
     beyond_reference!("gc");
     let lab = Lab::new();
-    let [own, other, live] = ["own", "other", "live"].map(|id| lab.container(id));
+    let [own, other, live] = ["own-cache", "other-cache", "live"].map(|id| lab.container(id));
     let plugins = json!([bridge("10.214.1.0/24"), ports(), {"type": "firewall"}]);
     lab.configure("10-net.conflist", &network("1.1.0", &plugins));
     let tool = lab.cnitool();
-    tool.says("add net own --container-id own -p 8095:80");
-    tool.says("add net other --container-id other -p 8096:80 --cache-dir /var/lib/cni/multus");
+    tool.says("add net own-cache --container-id own-cache -p 8095:80");
+    tool.says("add net other-cache --container-id other-cache -p 8096:80 --cache-dir /var/lib/cni/multus");
     tool.says("add net live --container-id live -p 8097:80");
     lab.configure("10-net.conflist", &network("1.1.0", &json!([bridge("10.214.1.0/24")])));
     [own, other].iter().for_each(|pod| pod.vanish());
     lab.host().wait_until("the pairs are gone", |host| host.ip("link show master br0").len() == 1);
     let [removed, _] = dry_run(&tool);
-    for id in ["own", "other"] {
+    for id in ["own-cache", "other-cache"] {
         for kind in ["hostports rules", "forward rules", "masquerade rules"] {
             assert!(removed.contains(&format!("{kind}  {id}")), "{kind} of {id}: {removed:#?}");
         }
     }
     tool.says("gc net");
     let left = rules(&lab);
-    assert!(!left.contains("net/own/") && !left.contains("net/other/"), "{left}");
+    assert!(!left.contains("net/own-cache/") && !left.contains("net/other-cache/"), "{left}");
     assert!(left.contains("8097") && left.contains("net/live/") && live.link("eth0").is_some(), "{left}");
     assert_eq!(leases().len(), 1);
     assert!(dry_run(&tool)[0].is_empty());
@@ -400,15 +404,15 @@ fn rules_of_an_unknown_container_are_kept_until_force_names_them() {
         return;
     }
     let lab = Lab::new();
-    let pod = lab.container("lost");
+    let pod = lab.container("lost-owner");
     let mut bridge = bridge("10.217.1.0/24");
     bridge["ipMasqBackend"] = "nftables".into();
     lab.configure("10-net.conflist", &network("1.1.0", &json!([bridge])));
     let tool = lab.cnitool();
     let reference = Release::V1_9_1.place().display().to_string();
-    tool.clone().env("CNI_PATH", &reference).says("add net lost --container-id lost");
+    tool.clone().env("CNI_PATH", &reference).says("add net lost-owner --container-id lost-owner");
     pod.vanish();
-    lab.host().sh("rm /var/lib/cni/results/net-lost-eth0 /var/lib/cni/networks/net/10.217.1.2");
+    lab.host().sh("rm /var/lib/cni/results/net-lost-owner-eth0 /var/lib/cni/networks/net/10.217.1.2");
     let kept = tool.json("gc net --dry-run")["kept"].clone();
     assert!(kept[0]["containerID"] == "" && kept[0]["why"] == "kept: owner unknown", "{kept:#}");
     let name = kept[0]["name"].as_str().unwrap().to_owned();
@@ -428,15 +432,15 @@ fn gc_also_works_for_networks_of_old_versions() {
     beyond_reference!("gc");
     for version in ["0.3.1", "0.4.0", "1.0.0"] {
         let lab = Lab::new();
-        let gone = lab.container("old");
-        lab.configure("10-net.conflist", &network(version, &json!([bridge("10.206.2.0/24"), ports()])));
+        let gone = lab.container("of-old-version");
+        lab.configure("10-net.conflist", &network(version, &json!([bridge("10.219.1.0/24"), ports()])));
         let tool = lab.cnitool();
-        tool.says(&format!("add net old --container-id old -p 8092:80 {ELSEWHERE}"));
+        tool.says(&format!("add net of-old-version --container-id of-old-version -p 8092:80 {ELSEWHERE}"));
         gone.vanish();
         lab.host().wait_until("the pair is gone", |host| host.ip("link show master br0").is_empty());
         let said = tool.run("gc --all");
         assert!(
-            leases().is_empty() && !rules(&lab).contains("net/old/"),
+            leases().is_empty() && !rules(&lab).contains("net/of-old-version/"),
             "{version}: {said:?} {}",
             rules(&lab)
         );
@@ -527,13 +531,13 @@ fn gc_deletes_old_incomplete_files_of_the_cache() {
 fn a_gc_that_does_not_see_all_processes_keeps_attachments_whose_namespace_is_that_of_a_process() {
     beyond_reference!("gc");
     let lab = Lab::new();
-    let pod = lab.container("pod");
+    let pod = lab.container("with-a-process");
     cable(&lab);
     let plugin = json!({"type": "macvlan", "master": "cable", "ipam": host_local(&[&["10.204.9.0/24"]])});
     lab.configure("10-net.conflist", &network("1.1.0", &json!([plugin])));
     let tool = lab.cnitool();
-    let process = sleeper(&lab, "pod");
-    tool.says(&format!("add net /proc/{}/ns/net --container-id pod", process.id()));
+    let process = sleeper(&lab, "with-a-process");
+    tool.says(&format!("add net /proc/{}/ns/net --container-id with-a-process", process.id()));
     let elsewhere = ["unshare", "--pid", "--fork", "--mount-proc"].map(str::to_owned);
     let child_of =
         |first: &str| [&elsewhere[..], &[first, "-c", r#""$@"; exit $?"#, first].map(str::to_owned)].concat();
@@ -558,26 +562,26 @@ fn gc_keeps_leases_that_an_administrator_has_written_and_addresses_of_the_host()
     beyond_reference!("gc");
     let lab = Lab::new();
     let _pod = lab.container("pod");
-    lab.configure("10-net.conflist", &network("1.1.0", &json!([bridge("10.204.10.0/24")])));
+    lab.configure("10-net.conflist", &network("1.1.0", &json!([bridge("10.219.4.0/24")])));
     let tool = lab.cnitool();
     tool.says("add net pod --container-id pod");
-    lab.host().sh("ip address add 10.204.10.60/32 dev br0");
+    lab.host().sh("ip address add 10.219.4.60/32 dev br0");
     for (host, content) in [
         (50, "reserved"),
         (51, "used by the printer, do not touch"),
         (60, "vip\r\neth0"),
-        (70, "gone\r\neth0"),
+        (70, "never-existed\r\neth0"),
     ] {
-        fs::write(format!("{STORE}/10.204.10.{host}"), content).unwrap();
+        fs::write(format!("{STORE}/10.219.4.{host}"), content).unwrap();
     }
     let [removed, kept] = dry_run(&tool);
-    assert_eq!(removed, ["lease 10.204.10.70 gone"]);
+    assert_eq!(removed, ["lease 10.219.4.70 never-existed"]);
     assert_eq!(kept.len(), 3, "{kept:?}");
     tool.says("gc net");
-    assert_eq!(leases(), ["10.204.10.2", "10.204.10.50", "10.204.10.51", "10.204.10.60"]);
+    assert_eq!(leases(), ["10.219.4.2", "10.219.4.50", "10.219.4.51", "10.219.4.60"]);
     // --force names the lease.
-    tool.says("gc net --force 10.204.10.50 --force 10.204.10.51");
-    assert_eq!(leases(), ["10.204.10.2", "10.204.10.60"]);
+    tool.says("gc net --force 10.219.4.50 --force 10.219.4.51");
+    assert_eq!(leases(), ["10.219.4.2", "10.219.4.60"]);
 }
 
 /// A macvlan network, so no veth leads to the container.
@@ -601,8 +605,8 @@ fn a_gc_that_does_not_see_the_path_of_a_namespace_keeps_the_attachment_while_oth
     lab.host().wait_until("the process has its own mounts", is_asleep);
     let mounts = format!("--mount=/proc/{}/ns/mnt", process.id());
     // As a GC in a container that was started before this namespace was mounted.
-    let pod = lab.container("pod");
-    tool.says("add net pod --container-id unknown");
+    let pod = lab.container("unseen-path");
+    tool.says("add net unseen-path --container-id of-unseen-path");
     tool.clone().under(&["nsenter", &mounts].map(str::to_owned)).says("gc net");
     assert_eq!(leases(), ["10.204.5.2"], "the address of a running container was released");
     drop(process);
@@ -616,11 +620,11 @@ fn gc_keeps_an_attachment_without_veth_while_a_process_is_in_a_namespace_whose_p
     beyond_reference!("gc");
     let lab = Lab::new();
     let tool = macvlan(&lab, "10.204.4.0/24");
-    let pod = lab.container("pod");
-    tool.says("add net pod --container-id unknown");
-    let process = sleeper(&lab, "pod");
+    let pod = lab.container("deleted-path");
+    tool.says("add net deleted-path --container-id of-deleted-path");
+    let process = sleeper(&lab, "deleted-path");
     pod.vanish();
-    assert_eq!(dry_run(&tool)[1], ["lease 10.204.4.2 unknown"]);
+    assert_eq!(dry_run(&tool)[1], ["lease 10.204.4.2 of-deleted-path"]);
     tool.says("gc net");
     assert_eq!(leases(), ["10.204.4.2"], "the address of a running container was released");
     drop(process);
@@ -645,16 +649,16 @@ fn a_plugin_of_another_vendor_learns_that_an_attachment_of_another_cache_is_vali
     let plugins = json!([{"type": "recorder"}, {"type": "macvlan", "master": "cable", "ipam": ipam}]);
     lab.configure("10-net.conflist", &network("1.1.0", &plugins));
     let tool = lab.cnitool();
-    let pod = lab.container("pod");
-    tool.says("add net pod --container-id unknown --cache-dir /var/lib/cni/other");
-    let process = sleeper(&lab, "pod");
+    let pod = lab.container("valid-path");
+    tool.says("add net valid-path --container-id of-valid-path --cache-dir /var/lib/cni/other");
+    let process = sleeper(&lab, "valid-path");
     pod.vanish();
     let valid = || {
         tool.says("gc net --force recorder");
         let asked: Value = serde_json::from_slice(&fs::read("/run/lab/asked").unwrap()).unwrap();
         asked["cni.dev/valid-attachments"].clone()
     };
-    assert_eq!(valid(), json!([{"containerID": "unknown", "ifname": "eth0"}]));
+    assert_eq!(valid(), json!([{"containerID": "of-valid-path", "ifname": "eth0"}]));
     drop(process);
     assert_eq!(valid(), json!([]));
 }
@@ -678,7 +682,7 @@ fn a_lease_stays_if_the_addresses_of_a_namespace_cannot_be_read() {
 /// A plugin that lists a toy and cannot remove it.
 const STUBBORN: &str = r#"request=$(cat)
     case $1$request in
-    collect*'"dryRun":true'*) echo '{"things": [{"kind": "toy", "containerID": "pod", "ifname": "eth0", "address": "10.204.6.2"}]}' ;;
+    collect*'"dryRun":true'*) echo '{"things": [{"kind": "toy", "containerID": "of-a-stubborn-one", "ifname": "eth0", "address": "10.219.2.2"}]}' ;;
     collect*) echo '{"code": 111, "msg": "it is stuck", "ferrule": "0.2.0"}'; exit 1 ;;
     esac
     [ "$CNI_COMMAND" != ADD ] || echo '{"cniVersion": "1.1.0"}'"#;
@@ -688,11 +692,11 @@ fn a_failed_gc_reports_as_removed_only_what_it_has_removed() {
     beyond_reference!("gc");
     let lab = Lab::new();
     lab.fake_plugin("stubborn", STUBBORN);
-    let pod = lab.container("pod");
-    let plugins = json!([{"type": "stubborn"}, bridge("10.204.6.0/24")]);
+    let pod = lab.container("of-a-stubborn-one");
+    let plugins = json!([{"type": "stubborn"}, bridge("10.219.2.0/24")]);
     lab.configure("10-net.conflist", &network("1.1.0", &plugins));
     let tool = lab.cnitool();
-    tool.says(&format!("add net pod --container-id pod {ELSEWHERE}"));
+    tool.says(&format!("add net of-a-stubborn-one --container-id of-a-stubborn-one {ELSEWHERE}"));
     pod.vanish();
     lab.host().wait_until("the pair is gone", |host| host.ip("link show master br0").is_empty());
     assert!(dry_run(&tool)[0].iter().any(|one| one.starts_with("toy")));
@@ -710,10 +714,10 @@ fn a_failed_gc_reports_as_removed_only_what_it_has_removed() {
 fn a_network_of_a_cache_is_not_collected_while_a_configuration_file_is_invalid() {
     beyond_reference!("gc");
     let lab = Lab::new();
-    let pod = lab.container("pod");
-    lab.configure("10-net.conflist", &network("1.1.0", &json!([bridge("10.204.5.0/24")])));
+    let pod = lab.container("of-invalid-file");
+    lab.configure("10-net.conflist", &network("1.1.0", &json!([bridge("10.219.3.0/24")])));
     let tool = lab.cnitool();
-    tool.says("add net pod --container-id pod");
+    tool.says("add net of-invalid-file --container-id of-invalid-file");
     pod.vanish();
     let file = "/etc/cni/net.d/10-net.conflist";
     fs::write(file, r#"{"cniVersion": "1.1.0", "name": "net", "disableGC": true, "plugins": [}"#).unwrap();

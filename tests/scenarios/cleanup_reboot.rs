@@ -48,38 +48,40 @@ fn gone(lab: &Lab, pods: &[&lab::Container]) {
 #[test]
 fn older_than_does_not_keep_attachments_from_before_a_reboot() {
     beyond_reference!("gc");
-    let Some((lab, tool)) = configured(1) else { return };
-    let pods = ["before", "now"].map(|id| lab.container(id));
-    ["before", "now"].iter().for_each(|id| drop(tool.says(&format!("add net {id} --container-id {id}"))));
+    let Some((lab, tool)) = configured(21) else { return };
+    let pods = ["before-reboot", "after-reboot"].map(|id| lab.container(id));
+    ["before-reboot", "after-reboot"]
+        .iter()
+        .for_each(|id| drop(tool.says(&format!("add net {id} --container-id {id}"))));
     gone(&lab, &[&pods[0], &pods[1]]);
-    ages(&lab, "before");
+    ages(&lab, "before-reboot");
     tool.says("gc net --older-than 1h");
-    assert_eq!(leases(), ["10.212.1.2", "10.212.1.3"]);
+    assert_eq!(leases(), ["10.212.21.2", "10.212.21.3"]);
     after_a_reboot(&tool).says("gc net --older-than 1h");
-    assert_eq!(leases(), ["10.212.1.3"], "its file is from after the reboot");
+    assert_eq!(leases(), ["10.212.21.3"], "its file is from after the reboot");
 }
 
 /// A loss of power leaves the files that libcni was writing empty.
 #[test]
 fn a_torn_result_from_before_a_reboot_keeps_nothing() {
     beyond_reference!("gc");
-    let Some((lab, tool)) = configured(2) else { return };
-    let pod = lab.container("torn");
-    tool.says("add net torn --container-id torn");
+    let Some((lab, tool)) = configured(22) else { return };
+    let pod = lab.container("torn-by-reboot");
+    tool.says("add net torn-by-reboot --container-id torn-by-reboot");
     gone(&lab, &[&pod]);
-    fs::write(cached("torn"), "").unwrap();
-    ages(&lab, "torn");
+    fs::write(cached("torn-by-reboot"), "").unwrap();
+    ages(&lab, "torn-by-reboot");
     tool.says("gc net");
     // A file of another program contains no attachment either, but it is not truncated JSON.
     fs::write(cached("foreign"), "a note of the administrator").unwrap();
     ages(&lab, "foreign");
     tool.says("gc net");
-    assert!(leases() == ["10.212.2.2"] && cached("torn").exists(), "the container may be alive");
+    assert!(leases() == ["10.212.22.2"] && cached("torn-by-reboot").exists(), "the container may be alive");
     let listed = after_a_reboot(&tool).says("gc net --dry-run");
-    assert!(listed.contains("truncated result") && cached("torn").exists(), "{listed}");
+    assert!(listed.contains("truncated result") && cached("torn-by-reboot").exists(), "{listed}");
     after_a_reboot(&tool).says("gc net");
     assert!(leases().is_empty(), "{:?}", leases());
-    assert!(!cached("torn").exists() && cached("foreign").exists());
+    assert!(!cached("torn-by-reboot").exists() && cached("foreign").exists());
 }
 
 /// Changes the cached namespace to that of another process, as if this process had got the same id.
@@ -93,20 +95,23 @@ fn is_reused(id: &str, by: u32) {
 #[test]
 fn after_a_reboot_a_reused_process_id_keeps_no_stale_attachment_and_its_process_keeps_its_network() {
     beyond_reference!("gc");
-    let Some((lab, tool)) = configured(3) else { return };
-    let [dead, later, other, hidden] = ["dead", "later", "other", "hidden"].map(|id| lab.container(id));
+    let Some((lab, tool)) = configured(23) else { return };
+    let [dead, later, other, hidden] =
+        ["of-reused-pid", "of-sleepers-pid", "other", "hidden"].map(|id| lab.container(id));
     let of_other = sleeper(&lab, "other");
-    for id in ["dead", "later", "other", "hidden"] {
+    for id in ["of-reused-pid", "of-sleepers-pid", "other", "hidden"] {
         tool.says(&format!("add net {id} --container-id {id}"));
     }
     dead.vanish();
     later.vanish();
     lab.host().wait_until("the pairs are gone", |host| host.ip("link show master br0").len() == 2);
-    for (id, by) in [("dead", process::id()), ("later", of_other.id()), ("hidden", process::id())] {
+    for (id, by) in
+        [("of-reused-pid", process::id()), ("of-sleepers-pid", of_other.id()), ("hidden", process::id())]
+    {
         is_reused(id, by);
         ages(&lab, id);
     }
-    let all = ["10.212.3.2", "10.212.3.3", "10.212.3.4", "10.212.3.5"];
+    let all = ["10.212.23.2", "10.212.23.3", "10.212.23.4", "10.212.23.5"];
     tool.says("gc net");
     assert_eq!(leases(), all, "without a reboot, the process may be the container's");
     // Other tests create and delete namespaces. If this happens while GC inspects the machine, it treats nothing as stale.
@@ -119,5 +124,5 @@ fn after_a_reboot_a_reused_process_id_keeps_no_stale_attachment_and_its_process_
     // GC finds the address of `hidden` in its namespace, so it keeps the attachment although the cache is older than the reboot.
     assert_eq!(leases(), all[2..]);
     assert!(other.link("eth0").is_some() && hidden.link("eth0").is_some());
-    assert!(!cached("dead").exists() && !cached("later").exists());
+    assert!(!cached("of-reused-pid").exists() && !cached("of-sleepers-pid").exists());
 }

@@ -11,15 +11,15 @@ use crate::common::{cable, ports};
 /// libcni takes no lock: a cache directory with cnitool's results and another lock.
 const LIBCNI: &str = "--cache-dir /run/lab/libcni";
 
-/// A network whose last plugin waits: in DEL of the container `first` until the file `go` exists, and in ADD of the container `starting`
+/// A network whose last plugin waits: in DEL of a container `first-*` until the file `go` exists, and in ADD of the container `starts-late`
 /// while the file `hold` exists. Otherwise the plugin is tuning.
 fn configure(lab: &Lab) {
     lab.host()
         .sh("mkdir -p /run/lab/libcni /var/lib/cni/results; ln -s /var/lib/cni/results /run/lab/libcni/");
     let waits = format!(
         r#"case "$CNI_COMMAND $CNI_CONTAINERID" in
-        "DEL first") touch /run/lab/asked; while kill -0 $PPID && ! [ -e /run/lab/go ]; do sleep 0.01; done ;;
-        "ADD starting") [ ! -e /run/lab/hold ] || touch /run/lab/held
+        "DEL first-"*) touch /run/lab/asked; while kill -0 $PPID && ! [ -e /run/lab/go ]; do sleep 0.01; done ;;
+        "ADD starts-late") [ ! -e /run/lab/hold ] || touch /run/lab/held
             while kill -0 $PPID && [ -e /run/lab/hold ]; do sleep 0.01; done ;;
         esac
         exec {} "$@""#,
@@ -71,31 +71,34 @@ fn containers_that_start_again_under_their_ids_keep_everything_while_gc_deletes_
     let lab = Lab::new();
     configure(&lab);
     let tool = lab.cnitool();
-    for (id, host) in [("first", 2), ("restarted", 3), ("starting", 4)] {
+    for (id, host) in [("first-of-three", 2), ("restarted", 3), ("starts-late", 4)] {
         let pod = lab.container(id);
         tool.says(&add(id, id, host));
         pod.vanish();
     }
     fs::write("/run/lab/hold", "").unwrap();
     // A runtime creates a new namespace for each start.
-    let [restarted, starting] = ["restarted2", "starting2"].map(|id| lab.container(id));
+    let [restarted, starting] = ["restarted2", "starts-late2"].map(|id| lab.container(id));
     let mut adding = None;
     let report = gc_meanwhile(&lab, &tool, || {
         tool.says(&format!("del net /run/netns/restarted --container-id restarted {LIBCNI}"));
         tool.says(&format!("{} {LIBCNI}", add("restarted2", "restarted", 3)));
-        adding = Some(tool.spawn(&format!("{} {LIBCNI}", add("starting2", "starting", 4))));
+        adding = Some(tool.spawn(&format!("{} {LIBCNI}", add("starts-late2", "starts-late", 4))));
         lab.host().wait_until("an ADD is under way", |_| fs::exists("/run/lab/held").unwrap());
     });
-    let ids = ["restarted", "starting"];
+    let ids = ["restarted", "starts-late"];
     let later = tool.json("gc net");
     for (report, why) in [(report, "kept: changed during this GC"), (later, "kept: is being started")] {
         removed_nothing_of(&report, &ids);
         has_everything(&lab, &restarted, "restarted", 3);
-        has_everything(&lab, &starting, "starting", 4);
+        has_everything(&lab, &starting, "starts-late", 4);
         let kept = report["kept"].as_array().unwrap();
-        assert!(kept.iter().any(|one| one["containerID"] == "starting" && one["why"] == why), "{report:#}");
+        assert!(
+            kept.iter().any(|one| one["containerID"] == "starts-late" && one["why"] == why),
+            "{report:#}"
+        );
     }
-    assert!(!lab.host().sh("nft list ruleset").contains("net/first/"), "GC has done its work");
+    assert!(!lab.host().sh("nft list ruleset").contains("net/first-of-three/"), "GC has done its work");
     fs::remove_file("/run/lab/hold").unwrap();
     assert!(adding.unwrap().wait().unwrap().success());
     for id in ids {
@@ -110,17 +113,17 @@ fn a_container_that_starts_again_during_its_own_del_keeps_everything() {
     let lab = Lab::new();
     configure(&lab);
     let tool = lab.cnitool();
-    let pod = lab.container("first");
-    tool.says(&add("first", "first", 2));
+    let pod = lab.container("first-and-only");
+    tool.says(&add("first-and-only", "first-and-only", 2));
     pod.vanish();
-    let again = lab.container("first2");
+    let again = lab.container("first-and-only2");
     let report = gc_meanwhile(&lab, &tool, || {
-        tool.says(&format!("{} {LIBCNI}", add("first2", "first", 2)));
+        tool.says(&format!("{} {LIBCNI}", add("first-and-only2", "first-and-only", 2)));
     });
     for report in [report, tool.json("gc net")] {
-        removed_nothing_of(&report, &["first"]);
-        has_everything(&lab, &again, "first", 2);
+        removed_nothing_of(&report, &["first-and-only"]);
+        has_everything(&lab, &again, "first-and-only", 2);
     }
-    tool.says("check net first2 --container-id first");
-    tool.says("del net first2 --container-id first");
+    tool.says("check net first-and-only2 --container-id first-and-only");
+    tool.says("del net first-and-only2 --container-id first-and-only");
 }

@@ -12,9 +12,9 @@ use serde_json::json;
 
 const LOG: &str = "/run/lab/log";
 
-/// A network `slow` with stale attachments, and a network `other`. Their plugin writes the command and the container into
+/// A network `slow` with stale attachments of a deleted namespace, and a network `other`. Their plugin writes the command and the container into
 /// the log. In DEL, it then waits as the script says.
-fn configure(lab: &Lab, stale: usize, waits: &str) -> Tool {
+fn configure(lab: &Lab, deleted: &str, stale: usize, waits: &str) -> Tool {
     let script = format!(
         r#"cat >/dev/null
         case "$CNI_COMMAND" in
@@ -29,9 +29,9 @@ fn configure(lab: &Lab, stale: usize, waits: &str) -> Tool {
         lab.configure(&format!("{name}.conflist"), &network);
     }
     let tool = lab.cnitool();
-    let gone = lab.container("gone");
-    (0..stale).for_each(|i| drop(tool.says(&format!("add slow gone --container-id c{i}"))));
-    gone.vanish();
+    let pod = lab.container(deleted);
+    (0..stale).for_each(|i| drop(tool.says(&format!("add slow {deleted} --container-id {deleted}{i}"))));
+    pod.vanish();
     lab.container("pod");
     tool
 }
@@ -52,7 +52,7 @@ fn an_add_does_not_wait_until_a_gc_has_deleted_all_stale_attachments() {
     beyond_reference!("gc");
     let lab = Lab::new();
     const STALE: usize = 30;
-    let tool = configure(&lab, STALE, "sleep 0.2");
+    let tool = configure(&lab, "thirty-dels", STALE, "sleep 0.2");
     let mut gc = tool.spawn("gc slow");
     until("GC is under way", || !log().is_empty());
     tool.says("add other pod --container-id late");
@@ -67,7 +67,7 @@ fn an_add_does_not_wait_until_a_gc_has_deleted_all_stale_attachments() {
 fn a_signal_ends_an_add_that_waits_for_a_gc() {
     beyond_reference!("gc");
     let lab = Lab::new();
-    let tool = configure(&lab, 1, FOR_GO);
+    let tool = configure(&lab, "holds-up-add", 1, FOR_GO);
     let mut gc = tool.spawn("gc slow");
     until("GC is under way", || !log().is_empty());
     let mut add = tool.spawn("add other pod --container-id late");
@@ -90,7 +90,7 @@ fn after_ctrl_c_a_repeated_gc_completes_its_run() {
     beyond_reference!("gc");
     for pause in ["1h", "18446744073709551615s"] {
         let lab = Lab::new();
-        let tool = configure(&lab, 1, FOR_GO).under(&["setsid".to_owned()]);
+        let tool = configure(&lab, "before-ctrl-c", 1, FOR_GO).under(&["setsid".to_owned()]);
         let mut gc = tool.spawn(&format!("gc --all --every {pause}"));
         until("GC is under way", || !log().is_empty());
         killpg(pid(&gc), Signal::SIGINT).unwrap();

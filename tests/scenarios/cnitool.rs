@@ -63,10 +63,10 @@ fn a_fifo_in_place_of_the_directory_of_results_is_an_error_that_names_it() {
 #[test]
 fn an_attachment_is_listed_shown_and_drawn_with_its_live_state() {
     let lab = Lab::new();
-    let pod = lab.container("pod");
+    let pod = lab.container("shown-missing");
     lab.configure("10-net.conflist", &pods("1.0.0", "10.1.2.0/24"));
     let tool = lab.cnitool();
-    tool.says("add net pod --container-id web1");
+    tool.says("add net shown-missing --container-id web1");
 
     let list = tool.json("list");
     assert_eq!(
@@ -543,10 +543,10 @@ fn collected(tool: &Tool) -> Value {
 #[test]
 fn attachments_of_deleted_namespaces_are_removed_and_the_others_stay() {
     let lab = Lab::new();
-    let [gone, alive] = ["gone", "alive"].map(|id| lab.container(id));
+    let [gone, alive] = ["without-path", "alive"].map(|id| lab.container(id));
     lab.configure("10-net.conflist", &pods("1.0.0", "10.1.2.0/24"));
     let tool = lab.cnitool();
-    tool.says("add net gone");
+    tool.says("add net without-path");
     tool.says("add net alive");
     gone.vanish();
     assert_eq!(collected(&tool)["removed"], 1);
@@ -562,11 +562,11 @@ fn attachments_of_deleted_namespaces_are_removed_and_the_others_stay() {
 fn attachments_in_the_caches_of_other_runtimes_are_valid() {
     beyond_reference!("gc");
     let lab = Lab::new();
-    let pods_of = ["own", "multus", "kubelet"].map(|id| lab.container(id));
+    let pods_of = ["own", "of-multus", "kubelet"].map(|id| lab.container(id));
     lab.configure("10-net.conflist", &pods("1.1.0", "10.1.2.0/24"));
     let tool = lab.cnitool();
     tool.says("add net own --container-id own");
-    tool.says("add net multus --container-id multus --cache-dir /var/lib/cni/multus");
+    tool.says("add net of-multus --container-id of-multus --cache-dir /var/lib/cni/multus");
     tool.says("add net kubelet --container-id kubelet --cache-dir /var/lib/cni/cache");
     let file = "/var/lib/cni/cache/results/net-kubelet-eth0";
     let kept: Value = serde_json::from_slice(&fs::read(file).unwrap()).unwrap();
@@ -607,14 +607,14 @@ fn del_succeeds_if_a_read_only_cache_does_not_contain_the_attachment() {
 fn a_gc_finds_the_references_containers_alive_by_the_addresses_that_they_have() {
     beyond_reference!("gc");
     let lab = Lab::new();
-    let pod = lab.container("pod");
+    let pod = lab.container("has-address");
     lab.configure("10-net.conflist", &pods("1.0.0", "10.201.7.0/24"));
     let theirs = lab.cnitool().env("CNI_PATH", "/usr/lib/cni");
-    theirs.says("add net pod --container-id pod --cache-dir /run/lab/other");
+    theirs.says("add net has-address --container-id has-address --cache-dir /run/lab/other");
     lab.configure("10-net.conflist", &pods("1.1.0", "10.201.7.0/24"));
     let kept = lab.cnitool().run("gc net");
     assert!(
-        kept.succeeded() && kept.stderr.contains("lease 10.201.7.2 of pod eth0: kept: alive"),
+        kept.succeeded() && kept.stderr.contains("lease 10.201.7.2 of has-address eth0: kept: alive"),
         "{kept:#?}"
     );
     assert_eq!(leases(), ["10.201.7.2"]);
@@ -629,14 +629,14 @@ fn a_node_that_lost_its_cache_and_all_namespaces_is_empty_after_one_gc() {
     beyond_reference!("gc");
     let lab = Lab::new();
     lab.configure("10-net.conflist", &pods("1.1.0", "10.202.0.0/16"));
-    let containers: Vec<_> = (0..200).map(|i| lab.container(&format!("c{i}"))).collect();
+    let containers: Vec<_> = (0..200).map(|i| lab.container(&format!("lost{i}"))).collect();
     let tool = lab.cnitool();
     let next = AtomicUsize::new(0);
     thread::scope(|scope| {
         for _ in 0..16 {
             scope.spawn(|| {
                 while let i @ 0..200 = next.fetch_add(1, Ordering::Relaxed) {
-                    tool.says(&format!("add net c{i}"));
+                    tool.says(&format!("add net lost{i}"));
                 }
             });
         }
@@ -1131,10 +1131,10 @@ fn on_a_terminal(lab: &Lab) -> Tool {
 fn gc_of_all_networks_reports_live_containers() {
     beyond_reference!("gc");
     let lab = Lab::new();
-    let [gone, _one, _two] = ["gone", "one", "two"].map(|id| lab.container(id));
+    let [gone, _one, _two] = ["gone-of-three", "one", "two"].map(|id| lab.container(id));
     lab.configure("10-net.conflist", &pods("1.0.0", "10.1.2.0/24"));
     let tool = on_a_terminal(&lab);
-    for name in ["gone", "one", "two"] {
+    for name in ["gone-of-three", "one", "two"] {
         tool.says(&format!("add net {name} --container-id {name}"));
     }
     gone.vanish();
@@ -1154,10 +1154,10 @@ fn gc_of_all_networks_reports_live_containers() {
 fn gc_repair_and_status_print_their_result_also_without_a_terminal() {
     beyond_reference!("gc");
     let lab = Lab::new();
-    let [gone, _one] = ["gone", "one"].map(|id| lab.container(id));
+    let [gone, _one] = ["gone-of-two", "one"].map(|id| lab.container(id));
     lab.configure("10-net.conflist", &with_ports("net", "br0", "10.1.2.0/24"));
     let tool = lab.cnitool();
-    tool.says("add net gone --container-id gone");
+    tool.says("add net gone-of-two --container-id gone-of-two");
     tool.says("add net one -p 8080:80 --container-id one");
     let status = tool.says("status net");
     assert!(status.contains("ready") && status.contains("2 of 253 addresses"), "{status}");
@@ -1243,11 +1243,11 @@ fn a_dry_gc_that_fails_does_not_say_that_nothing_would_be_removed() {
 fn a_repair_that_repairs_nothing_is_no_success_unless_nothing_was_missing() {
     beyond_reference!("repair");
     let lab = Lab::new();
-    let [_one, gone] = ["one", "gone"].map(|id| lab.container(id));
+    let [_one, gone] = ["one", "beyond-repair"].map(|id| lab.container(id));
     lab.configure("10-net.conflist", &with_ports("net", "br0", "10.1.2.0/24"));
     let tool = on_a_terminal(&lab);
     tool.says("add net one -p 8080:80 --container-id one");
-    tool.says("add net gone --container-id gone");
+    tool.says("add net beyond-repair --container-id beyond-repair");
     assert!(tool.says("repair net").contains("✓ attachments: 2 complete"));
     gone.vanish();
     lab.host().sh("nft delete table inet ferrule");
@@ -1386,23 +1386,23 @@ fn all_with_the_name_of_one_attachment_is_refused_and_detaches_nothing() {
 #[test]
 fn a_name_is_below_run_netns_also_after_the_namespace_was_deleted_and_despite_a_file_of_that_name() {
     let lab = Lab::new();
-    let pod = lab.container("web");
+    let pod = lab.container("named-as-a-file");
     lab.configure("10-net.conflist", &pods("1.0.0", "10.1.2.0/24"));
     let here = lab.dir().join("here");
     fs::create_dir(&here).unwrap();
-    fs::write(here.join("web"), "").unwrap();
+    fs::write(here.join("named-as-a-file"), "").unwrap();
     let in_here = ["env", "-C", here.to_str().unwrap()].map(str::to_owned);
     let tool = lab.cnitool().under(&in_here);
-    tool.says("add net web");
+    tool.says("add net named-as-a-file");
     assert!(pod.link("eth0").is_some());
-    let other = tool.run("del net web --container-id other");
+    let other = tool.run("del net named-as-a-file --container-id other");
     assert!(
         other.succeeded() && other.stderr.contains("does not contain eth0 of container other"),
         "{other:#?}"
     );
     assert!(!leases().is_empty());
     pod.vanish();
-    let deleted = tool.run("del net web");
+    let deleted = tool.run("del net named-as-a-file");
     assert!(deleted.succeeded() && deleted.stderr.is_empty(), "{deleted:#?}");
     assert!(leases().is_empty());
     // The reference's cnitool takes a namespace in the working directory, so scripts may have one.

@@ -139,11 +139,11 @@ pub fn seen_as(pod: &Netns, server: &str) -> String {
 }
 
 /// After a container's namespace was deleted, a DEL without a namespace removes its rules, and keeps another
-/// container's.
-pub fn del_removes_rules_without_the_namespace(plugin: &str, network: Value, rules: Value) {
+/// container's. The caller chooses the name of the deleted container.
+pub fn del_removes_rules_without_the_namespace(name: &str, plugin: &str, network: Value, rules: Value) {
     let shown = format!("{network} {rules}");
     let lab = Lab::new();
-    let [stays, goes] = ["stays", "goes"].map(|id| lab.container(id));
+    let [stays, goes] = ["stays", name].map(|id| lab.container(id));
     let call = lab.plugin(plugin).config(network).config(rules);
     call.clone().on(&stays).add().ok_result();
     let before = lab.host().ruleset();

@@ -123,7 +123,7 @@ fn is_crowded(who: &str, network: &Value, count: u16, plugins: &Path) {
     runs("add", &first, 9000);
     runs("del", &first, 9000);
     let before = lab.snapshot();
-    let pods: Vec<_> = (0..count).map(|n| (lab.container(&format!("pod{n}")), 9001 + n)).collect();
+    let pods: Vec<_> = (0..count).map(|n| (lab.container(&format!("crowd{n}")), 9001 + n)).collect();
     by_workers(&pods, |(pod, port)| runs("add", pod, *port));
     let host = lab.host();
     by_workers(&pods, |(pod, port)| {

@@ -70,7 +70,9 @@ fn the_interface_is_up_before_its_address_is_requested_and_exists_until_the_rele
 
 #[test]
 fn an_address_is_released_even_if_the_interface_or_the_container_was_deleted() {
-    with_each("dhcp", |_, pod, call| {
+    with_each("dhcp", |lab, _, call| {
+        let pod = lab.container("had-an-address");
+        let call = call.clone().on(&pod);
         call.add().ok_result();
         pod.sh("ip link del eth0");
         call.del().ok();

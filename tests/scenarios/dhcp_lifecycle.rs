@@ -160,14 +160,14 @@ fn the_kernel_deletes_the_address_of_an_expired_lease_and_the_next_daemon_reques
 fn a_start_in_another_mount_namespace_keeps_all_leases() {
     beyond_reference!("dhcp-restart");
     with_each(|mut net, family| {
-        let pods = ["one", "two"].map(|name| net.pod(name));
+        let pods = ["unmounted1", "unmounted2"].map(|name| net.pod(name));
         let addresses = pods.each_ref().map(|pod| {
             let address = ips(&bridge(&net, pod, family).add().ok_result())[0].to_owned();
             until_settled(&net, pod, family);
             address
         });
         net.end_daemon(Signal::SIGTERM);
-        make_due("one", &["renew"]);
+        make_due("unmounted1", &["renew"]);
         let mut command = Command::new("unshare");
         let script = "mount -t tmpfs none /run/netns; exec \"$0\" daemon";
         command.args(["-m", "sh", "-ec", script]).arg(executable()).stdin(Stdio::null());
@@ -188,7 +188,7 @@ fn a_start_in_another_mount_namespace_keeps_all_leases() {
         net.start_daemon("");
         assert_eq!(leases_on_disk(), 2, "{}", net.daemon_log());
         net.end_daemon(Signal::SIGTERM);
-        ["one", "two"].iter().for_each(|name| make_due(name, &["renew", "rebind", "expiry"]));
+        ["unmounted1", "unmounted2"].iter().for_each(|name| make_due(name, &["renew", "rebind", "expiry"]));
         net.start_daemon("");
         net.until("they are dropped", || net.list().is_empty() && leases_on_disk() == 0);
     });
@@ -558,13 +558,13 @@ fn an_add_of_another_container_on_a_link_drops_the_earlier_containers_leases() {
 fn a_lease_is_not_put_on_a_link_of_a_later_namespace_with_the_same_inode_number() {
     beyond_reference!("dhcp-restart");
     with_each(|mut net, family| {
-        let pod = net.pod("pod");
+        let pod = net.pod("same-inode");
         let address = ips(&bridge(&net, &pod, family).add().ok_result())[0].to_owned();
         until_settled(&net, &pod, family);
         net.end_daemon(Signal::SIGTERM);
         pod.vanish();
-        let later = net.pod("pod");
-        net.plug("pod");
+        let later = net.pod("same-inode");
+        net.plug("same-inode");
         later.sh("ip link set eth0 up");
         let mut record: Value = serde_json::from_slice(&fs::read(&files()[0]).unwrap()).unwrap();
         record["place"]["netnsId"][1] = json!(fs::metadata(later.path()).unwrap().ino());

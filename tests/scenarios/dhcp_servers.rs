@@ -83,7 +83,7 @@ fn a_server_that_restarts_with_another_subnet_moves_the_container_to_it() {
 fn nothing_keeps_the_namespace_of_a_container_that_vanishes() {
     beyond_reference!("dhcp-restart");
     let Some(net) = DhcpNetwork::with(&format!("{RANGE} {SOON}")) else { return };
-    let pod = net.pod("pod");
+    let pod = net.pod("not-kept");
     let call = net.bridge(&pod);
     call.add().ok_result();
     let links = || net.lab.host().link_names().iter().filter(|name| name.starts_with("veth")).count();

@@ -212,9 +212,9 @@ fn disabled_ipv6_is_an_error_if_a_network_has_ipv6_addresses() {
 fn stale_resources_of_a_deleted_container_are_a_warning() {
     beyond_reference!("gc");
     let lab = Lab::new();
-    let pod = lab.container("pod");
+    let pod = lab.container("warned-of");
     let tool = healthy(&lab);
-    tool.says("add net pod");
+    tool.says("add net warned-of");
     finds_nothing(&tool, "stale");
     pod.vanish();
     finds(&tool, "stale", &["warning", "network net", "1 attachment", "1 lease", "cnitool gc net"]);
@@ -227,7 +227,7 @@ fn stale_resources_of_a_deleted_container_are_a_warning() {
 fn stale_resources_of_a_network_without_a_file_are_a_warning() {
     beyond_reference!("gc");
     let lab = Lab::new();
-    let pods = ["cached", "driven"].map(|id| lab.container(id));
+    let pods = ["of-a-cache", "of-a-driver"].map(|id| lab.container(id));
     let tool = healthy(&lab);
     let other = |name: &str, subnet: &str| {
         let mut bridge = bridge(subnet);
@@ -235,13 +235,13 @@ fn stale_resources_of_a_network_without_a_file_are_a_warning() {
         json!({"cniVersion": "1.1.0", "name": name, "plugins": [bridge, {"type": "firewall"}]})
     };
     lab.configure("20-cached.conflist", &other("cached", "10.206.4.0/24"));
-    tool.says("add cached cached --container-id cached");
+    tool.says("add cached of-a-cache --container-id of-a-cache");
     fs::remove_file("/etc/cni/net.d/20-cached.conflist").unwrap();
     fs::create_dir_all("/var/lib/cni/netavark").unwrap();
     let driven = other("driven", "10.206.5.0/24").to_string();
     fs::write("/var/lib/cni/netavark/driven.conflist", driven).unwrap();
-    tool.says("add driven driven --container-id driven --conf-dir /var/lib/cni/netavark");
-    fs::remove_file("/var/lib/cni/results/driven-driven-eth0").unwrap();
+    tool.says("add driven of-a-driver --container-id of-a-driver --conf-dir /var/lib/cni/netavark");
+    fs::remove_file("/var/lib/cni/results/driven-of-a-driver-eth0").unwrap();
     finds_nothing(&tool, "stale");
     pods.iter().for_each(|pod| pod.vanish());
     lab.host().wait_until("the pairs are gone", |host| host.sh("ip -o link show type veth").is_empty());
@@ -259,7 +259,7 @@ fn resources_without_a_known_container_are_a_note_and_do_not_change_the_exit_cod
     let _quiet = lab.container("quiet");
     let tool = healthy(&lab);
     crate::common::cable(&lab);
-    let ipam = json!({"type": "static", "addresses": [{"address": "10.203.1.9/24"}]});
+    let ipam = json!({"type": "static", "addresses": [{"address": "10.219.6.9/24"}]});
     let ports = json!({"type": "portmap", "capabilities": {"portMappings": true}});
     lab.configure(
         "20-web.conflist",

@@ -180,7 +180,7 @@ fn with_a_policy_of_drop_only_the_administrators_rules_allow_new_connections_to_
 fn rules_of_the_iptables_backend_are_removed_without_namespace_and_prev_result_and_by_gc() {
     beyond_reference!("firewall-by-owner");
     let lab = Lab::new();
-    let [stays, goes, dies] = ["stays", "goes", "dies"].map(|id| lab.container(id));
+    let [stays, goes, dies] = ["stays", "of-iptables", "dies"].map(|id| lab.container(id));
     lab.host().sh(&both("nft", DROP));
     let first = lab.host().filters();
     let firewall = |address: &str| {

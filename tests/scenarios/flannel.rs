@@ -303,15 +303,17 @@ fn lost_files_are_recreated_from_the_configuration() {
     settled(&lab, &call);
     let before = lab.snapshot();
     // The file is lost, or torn by a crash of the machine, and flanneld's own file is deleted as well.
-    for spoil in ["rm /var/lib/cni/flannel/pod", "echo -n '{\"ty' >/var/lib/cni/flannel/pod"] {
-        let pod = lab.container("pod");
+    for spoil in
+        ["rm /var/lib/cni/flannel/lost-its-file", "echo -n '{\"ty' >/var/lib/cni/flannel/lost-its-file"]
+    {
+        let pod = lab.container("lost-its-file");
         let call = call.clone().on(&pod);
         call.add().ok_result();
         lab.host().sh(spoil);
         lab.host().sh("mv /run/flannel /run/gone");
         call.del().ok();
         lab.host().sh("mv /run/gone /run/flannel");
-        lab.snapshot().without("pod").assert_same(&before);
+        lab.snapshot().without("lost-its-file").assert_same(&before);
         pod.vanish();
     }
 }
@@ -321,7 +323,7 @@ fn gc_calls_the_delegate_and_deletes_files_of_invalid_attachments() {
     beyond_reference!("flannel");
     let lab = Lab::new();
     let call = flannel(&lab).version("1.1.0");
-    let [stays, goes] = ["stays", "goes"].map(|id| lab.container(id));
+    let [stays, goes] = ["stays", "of-flannel"].map(|id| lab.container(id));
     let of = |pod: &Container| call.clone().on(pod);
     of(&stays).add().ok_result();
     let before = lab.snapshot();
@@ -329,7 +331,7 @@ fn gc_calls_the_delegate_and_deletes_files_of_invalid_attachments() {
     // It was attached with another configuration.
     of(&goes).config(other).add().ok_result();
     fs::write(format!("{STATE}/strangers"), r#"{"name": "another", "type": "bridge"}"#).unwrap();
-    fs::write(format!("{STATE}/.new.7.0.cbr0~goes"), "").unwrap();
+    fs::write(format!("{STATE}/.new.7.0.cbr0~of-flannel"), "").unwrap();
     goes.vanish();
     call.gc(&[("stays", "eth0")]).ok();
     assert_eq!(kept(), ["stays", "strangers"]);
@@ -337,7 +339,7 @@ fn gc_calls_the_delegate_and_deletes_files_of_invalid_attachments() {
     let leases = lab.host().sh("ls /var/lib/cni/elsewhere/cbr0");
     assert!(!leases.contains("10.42") && !leases.contains("fd00"), "{leases}");
     fs::remove_dir_all("/var/lib/cni/elsewhere").unwrap();
-    lab.snapshot().without("goes").assert_same(&before);
+    lab.snapshot().without("of-flannel").assert_same(&before);
 }
 
 #[test]

@@ -17,6 +17,11 @@ const CABLE: &str =
 /// Its record for the container `pod`.
 const RECORD: &str = "/run/cni/host-device/pod~eth0.json";
 
+/// Its record for a container.
+fn record_of(id: &str) -> String {
+    format!("/run/cni/host-device/{id}~eth0.json")
+}
+
 /// dev0 for a container.
 pub fn of_cable(lab: &Lab, pod: &Container) -> Call {
     lab.host().sh(CABLE);
@@ -468,7 +473,7 @@ fn after_the_namespaces_deletion_the_kernels_name_is_replaced_by_the_original_on
     beyond_reference!("way-home");
     for (name, selector) in [("eth0", json!({})), ("dev7", json!({})), ("eth0", json!({"device": null}))] {
         let lab = Lab::new();
-        let pod = lab.container("pod");
+        let pod = lab.container("loses-device");
         let call = bare(&lab, &pod);
         call.add().ok_result();
         dies(&pod, name);
@@ -481,10 +486,10 @@ fn after_the_namespaces_deletion_the_kernels_name_is_replaced_by_the_original_on
 fn gc_returns_devices_of_dead_containers_and_of_existing_ones() {
     beyond_reference!("gc");
     let lab = Lab::new();
-    let pod = lab.container("pod");
+    let pod = lab.container("holds-device");
     let call = bare(&lab, &pod);
     call.add().ok_result();
-    call.gc(&[("pod", "eth0")]).ok();
+    call.gc(&[("holds-device", "eth0")]).ok();
     assert!(pod.link("eth0").is_some(), "it is valid");
     call.clone().config(json!({"name": "another"})).gc(&[]).ok();
     assert!(pod.link("eth0").is_some(), "it is another network's");
@@ -501,7 +506,7 @@ fn the_next_container_gets_a_device_whose_container_died() {
     beyond_reference!("way-home");
     for selector in [json!({}), json!({"device": null, "hwaddr": "02:00:00:00:00:07"})] {
         let lab = Lab::new();
-        let [a, b] = ["a", "b"].map(|id| lab.container(id));
+        let [a, b] = ["former-holder", "b"].map(|id| lab.container(id));
         let call = bare(&lab, &a);
         lab.host().sh("ip link set dev0 address 02:00:00:00:00:07");
         call.add().ok_result();
@@ -519,7 +524,7 @@ fn another_attachments_del_or_gc_returns_the_device_of_a_dead_container_as_its_r
     beyond_reference!("way-home");
     for is_gc in [false, true] {
         let lab = Lab::new();
-        let [a, b] = ["a", "b"].map(|id| lab.container(id));
+        let [a, b] = ["before-its-del", "b"].map(|id| lab.container(id));
         let call = bare(&lab, &a);
         call.add().ok_result();
         dies(&a, "eth0");
@@ -538,14 +543,15 @@ fn another_attachments_del_or_gc_returns_the_device_of_a_dead_container_as_its_r
 fn a_record_that_cannot_be_read_is_reported_and_the_device_keeps_its_alias() {
     beyond_reference!("way-home");
     let lab = Lab::new();
-    let [a, b] = ["pod", "b"].map(|id| lab.container(id));
+    let [a, b] = ["unreadable", "b"].map(|id| lab.container(id));
     let call = bare(&lab, &a);
     call.add().ok_result();
     dies(&a, "eth0");
-    let unread = injecting(&["-P", RECORD, "-e", "inject=?open,openat:error=EMFILE"]);
+    let record = record_of("unreadable");
+    let unread = injecting(&["-P", &record, "-e", "inject=?open,openat:error=EMFILE"]);
     let other = call.clone().on(&b);
-    other.clone().under(&unread).del().refused(5, RECORD);
-    other.under(&unread).add().refused(5, RECORD);
+    other.clone().under(&unread).del().refused(5, &record);
+    other.under(&unread).add().refused(5, &record);
     assert_eq!(alias(lab.host(), "eth0"), "dev0");
     call.without("CNI_NETNS").del().ok();
     assert_home(&lab);
@@ -566,18 +572,19 @@ fn a_del_without_a_namespace_returns_the_device_from_an_existing_one() {
 fn gc_keeps_the_record_of_a_card_that_the_kernel_is_still_moving() {
     beyond_reference!("gc");
     let lab = Lab::new();
-    let [pod, way] = ["pod", "way"].map(|id| lab.container(id));
+    let [pod, way] = ["card-on-its-way", "way"].map(|id| lab.container(id));
     let call = bare(&lab, &pod);
+    let record = record_of(&pod.id);
     call.add().ok_result();
     // As for a card, which has no kind.
-    lab.host().sh(&format!("sed -i 's/\"kind\":\"[^\"]*\"/\"kind\":null/' {RECORD}"));
+    lab.host().sh(&format!("sed -i 's/\"kind\":\"[^\"]*\"/\"kind\":null/' {record}"));
     pod.sh(&format!("ip link set eth0 netns {}", way.path().display()));
     pod.vanish();
     call.gc(&[]).ok();
     way.sh("ip link set eth0 netns host");
     call.gc(&[]).ok();
     assert_home(&lab);
-    lab.host().sh(&format!("test ! -e {RECORD}"));
+    lab.host().sh(&format!("test ! -e {record}"));
 }
 
 #[test]
@@ -606,7 +613,7 @@ fn del_and_gc_keep_a_device_on_the_host_if_its_record_names_the_hosts_namespace(
 fn the_record_of_a_dead_container_does_not_remove_the_device_from_another_one() {
     beyond_reference!("gc");
     let lab = Lab::new();
-    let [a, b] = ["a", "b"].map(|id| lab.container(id));
+    let [a, b] = ["reused-path", "b"].map(|id| lab.container(id));
     let call = bare(&lab, &a);
     let first = call.clone().env("CNI_NETNS", "/run/again");
     lab.host().sh(&format!("ln -s {} /run/again", a.path().display()));
@@ -716,7 +723,7 @@ fn check_reports_changes() {
 fn the_lease_is_released_without_a_namespace() {
     beyond_reference!("way-home");
     let lab = Lab::new();
-    let pod = lab.container("pod");
+    let pod = lab.container("leaves-a-lease");
     let call = of_cable(&lab, &pod);
     call.add().ok_result();
     pod.vanish();
@@ -810,7 +817,7 @@ fn the_device_is_found_by_every_selector() {
 fn without_a_record_a_device_of_a_dead_container_is_found_through_sysfs() {
     beyond_reference!("way-home");
     let lab = Lab::new();
-    let pod = lab.container("pod");
+    let pod = lab.container("without-record");
     let call = bare(&lab, &pod);
     call.add().ok_result();
     dies(&pod, "eth0");

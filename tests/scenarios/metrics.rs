@@ -15,12 +15,14 @@ use crate::common::{cable, host_local, ports};
 fn metrics_contain_addresses_attachments_and_stale_resources() {
     beyond_reference!("gc");
     let lab = Lab::new();
-    let [_stays, goes] = ["stays", "goes"].map(|id| lab.container(id));
+    let [_stays, goes] = ["stays", "counted-stale"].map(|id| lab.container(id));
     let bridge = json!({"type": "bridge", "bridge": "br0", "ipam": host_local(&[&["10.212.2.0/29"]])});
     let plugins = json!([bridge, {"type": "tuning"}]);
     lab.configure("10-net.conflist", &json!({"cniVersion": "1.1.0", "name": "net", "plugins": plugins}));
     let tool = lab.cnitool();
-    ["stays", "goes"].iter().for_each(|id| drop(tool.says(&format!("add net {id} --container-id {id}"))));
+    ["stays", "counted-stale"]
+        .iter()
+        .for_each(|id| drop(tool.says(&format!("add net {id} --container-id {id}"))));
     let has = |text: &str, line: &str| assert!(text.lines().any(|one| one == line), "{line}:\n{text}");
     let range = r#"{network="net",range="10.212.2.1-10.212.2.6"}"#;
     let text = tool.says("metrics");
@@ -37,7 +39,7 @@ fn metrics_contain_addresses_attachments_and_stale_resources() {
     }
     goes.vanish();
     lab.host().wait_until("the pair is deleted", |host| host.ip("link show master br0").len() == 1);
-    lab.host().sh("touch -d '2 hours ago' /var/lib/cni/results/net-goes-eth0");
+    lab.host().sh("touch -d '2 hours ago' /var/lib/cni/results/net-counted-stale-eth0");
     let text = tool.says("metrics");
     has(&text, r#"cni_stale_things{network="net",kind="attachment"} 1"#);
     has(&text, r#"cni_stale_things{network="net",kind="lease"} 1"#);
@@ -134,7 +136,7 @@ fn a_network_whose_plugin_lists_no_resources_counts_as_not_examined() {
 fn a_stale_resource_ages_from_run_to_run_until_gc_removes_it() {
     beyond_reference!("gc");
     let lab = Lab::new();
-    let [old, young] = ["old", "young"].map(|id| lab.container(id));
+    let [old, young] = ["ages-first", "ages-later"].map(|id| lab.container(id));
     let bridge = json!({"type": "bridge", "bridge": "br0", "ipam": host_local(&[&["10.212.7.0/29"]])});
     lab.configure("10-net.conflist", &json!({"cniVersion": "1.1.0", "name": "net", "plugins": [bridge]}));
     let tool = lab.cnitool();
@@ -142,7 +144,7 @@ fn a_stale_resource_ages_from_run_to_run_until_gc_removes_it() {
     let is_deleted = |count: usize| {
         lab.host().wait_until("the pair is deleted", |host| host.ip("link show master br0").len() == count);
     };
-    ["old", "young"]
+    ["ages-first", "ages-later"]
         .iter()
         .for_each(|id| drop(tool.says(&format!("add net {id} --container-id {id} {ELSEWHERE}"))));
     assert_eq!(age(), 0, "nothing is stale");
@@ -170,7 +172,7 @@ fn a_stale_resource_ages_from_run_to_run_until_gc_removes_it() {
 fn metrics_are_about_the_networks_that_gc_examines() {
     beyond_reference!("gc");
     let lab = Lab::new();
-    let pods = ["off", "cached"].map(|id| lab.container(id));
+    let pods = ["not-examined", "examined"].map(|id| lab.container(id));
     let bridge = |name: &str, net: u8| {
         let ipam = host_local(&[&[&format!("10.212.{net}.0/29")]]);
         json!({"type": "bridge", "bridge": name, "ipam": ipam})
@@ -182,7 +184,9 @@ fn metrics_are_about_the_networks_that_gc_examines() {
     lab.configure("10-off.conflist", &network("off", true, bridge("br0", 5)));
     lab.configure("20-cached.conflist", &network("cached", false, bridge("br0", 6)));
     let tool = lab.cnitool();
-    ["off", "cached"].iter().for_each(|id| drop(tool.says(&format!("add {id} {id} --container-id {id}"))));
+    for (network, id) in [("off", "not-examined"), ("cached", "examined")] {
+        tool.says(&format!("add {network} {id} --container-id {id}"));
+    }
     fs::remove_file("/etc/cni/net.d/20-cached.conflist").unwrap();
     pods.iter().for_each(|pod| pod.vanish());
     lab.host().wait_until("the pairs are gone", |host| host.ip("link show master br0").is_empty());

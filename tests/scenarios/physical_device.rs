@@ -19,13 +19,14 @@ struct Fixture {
 }
 
 impl Fixture {
-    fn new() -> Self {
+    /// `name` is the name of the container.
+    fn new(name: &str) -> Self {
         // All tests share one pair of cards. A failed test has returned its cards.
         static CARDS: Mutex<()> = Mutex::new(());
         let alone = CARDS.lock().unwrap_or_else(PoisonError::into_inner);
         let lab = Lab::new();
         let initial = lab.initial();
-        let [pod, peer] = ["pod", "peer"].map(|id| lab.container(id));
+        let [pod, peer] = [name, "peer"].map(|id| lab.container(id));
         let macs = std::env::var("FERRULE_SPARE_NICS").unwrap();
         let [own, far] = macs.split(' ').collect::<Vec<_>>()[..] else { panic!("two cards: {macs}") };
         fetch(&initial, own, "host", "nic0");
@@ -73,7 +74,7 @@ fn fetch(initial: &Netns, mac: &str, netns: &str, name: &str) {
 fn the_container_has_the_card_and_it_returns_to_the_host() {
     beyond_reference!("way-home");
     needs!(SpareNics);
-    let at = Fixture::new();
+    let at = Fixture::new("has-the-card");
     let result = at.call().add().ok_result();
     assert_eq!(container_interface(&result)["mac"], json!(at.mac));
     assert!(at.pod.reaches("198.51.100.2"));
@@ -86,7 +87,7 @@ fn the_container_has_the_card_and_it_returns_to_the_host() {
 fn the_card_is_found_by_its_address_on_each_bus() {
     beyond_reference!("device-id");
     needs!(SpareNics);
-    let at = Fixture::new();
+    let at = Fixture::new("on-each-bus");
     let kernel = at.lab.host().sh("readlink -f /sys/class/net/nic0/device");
     let virtio = kernel.trim();
     let pci = virtio.rsplit('/').nth(1).unwrap();
@@ -111,7 +112,7 @@ fn del_gc_and_the_next_add_restore_the_name_of_a_dead_containers_card() {
     beyond_reference!("way-home");
     needs!(SpareNics);
     for way in ["DEL", "GC", "ADD"] {
-        let at = Fixture::new();
+        let at = Fixture::new("lost-card");
         at.call().add().ok_result();
         at.container_dies();
         match way {
@@ -134,7 +135,7 @@ fn del_gc_and_the_next_add_restore_the_name_of_a_dead_containers_card() {
 fn a_del_that_is_faster_than_the_kernel_leaves_the_rest_to_gc() {
     beyond_reference!("way-home");
     needs!(SpareNics);
-    let at = Fixture::new();
+    let at = Fixture::new("faster-than-gc");
     at.call().add().ok_result();
     at.pod.vanish();
     // The host does not have the card yet.
@@ -149,7 +150,7 @@ fn a_del_that_is_faster_than_the_kernel_leaves_the_rest_to_gc() {
 fn without_its_alias_the_card_is_found_by_its_address_on_the_bus() {
     beyond_reference!("way-home");
     needs!(SpareNics);
-    let at = Fixture::new();
+    let at = Fixture::new("without-alias");
     at.call().add().ok_result();
     at.pod.sh("ip link set eth0 down alias ''; ip link set eth0 name wan");
     at.call().del().ok();

@@ -102,7 +102,7 @@ fn a_network_and_a_container_of_podmans_own_documents_are_set_up_and_torn_down_t
     }
     let lab = Lab::new();
     let client = lab.machine("client");
-    let pod = lab.container("pod");
+    let pod = lab.container("twice-torn-down");
     let made = does(&lab, &["create"], &recorded("create"));
     assert_eq!(made["subnets"], json!([{"subnet": "10.1.0.0/24"}, {"subnet": "fd00:1::/64"}]));
     assert_eq!((&made["ipam_options"]["driver"], &made["dns_enabled"]), (&json!("none"), &json!(false)));
@@ -145,10 +145,10 @@ fn cnitool_knows_the_containers_and_its_gc_takes_those_whose_namespace_is_gone_o
         return;
     }
     let lab = Lab::new();
-    let (pod, gone) = (lab.container("pod"), lab.container("gone"));
+    let (pod, gone) = (lab.container("pod"), lab.container("gone-for-podman"));
     set_up(&lab, &pod, &recorded("setup"));
     let mut other = recorded("setup");
-    other["container_id"] = "gone".into();
+    other["container_id"] = "gone-for-podman".into();
     other["port_mappings"] = Value::Null;
     other["network_options"]["static_ips"] = Value::Null;
     other["network_options"]["static_mac"] = Value::Null;
@@ -174,7 +174,7 @@ fn a_setup_removes_what_an_earlier_one_of_the_container_has_left() {
         return;
     }
     let lab = Lab::new();
-    let (before, after) = (lab.container("before"), lab.container("after"));
+    let (before, after) = (lab.container("before-setup"), lab.container("after"));
     set_up(&lab, &before, &recorded("setup"));
     before.netns.vanish();
     set_up(&lab, &after, &recorded("setup"));
@@ -356,7 +356,7 @@ fn a_setup_removes_the_earlier_attachment_also_from_plugins_in_the_networks_dire
         return;
     }
     let lab = Lab::new();
-    let (before, after) = (lab.container("before"), lab.container("after"));
+    let (before, after) = (lab.container("noted-once"), lab.container("noted-twice"));
     lab.fake_plugin(
         "noting",
         r#"cat >/dev/null; echo $CNI_COMMAND >>/run/lab/noted
@@ -405,7 +405,7 @@ fn the_chain_of_a_killed_setup_is_kept_in_a_file_for_gc_until_nothing_of_its_net
         return;
     }
     let lab = Lab::new();
-    let (torn, other) = (lab.container("torn"), lab.container("other"));
+    let (torn, other) = (lab.container("killed-setup"), lab.container("other"));
     does(&lab, &["create"], &recorded("create"));
     assert_eq!(lab.host().sh("find /var/lib/cni -type f"), "", "create keeps nothing");
     let call = killed_in(&lab, "ADD", &recorded("setup"));
@@ -480,7 +480,7 @@ fn a_setup_after_a_killed_one_succeeds() {
     }
     for result in [None, Some("{\"kind\": \"cniCa")] {
         let lab = Lab::new();
-        let (before, after) = (lab.container("before"), lab.container("after"));
+        let (before, after) = (lab.container("before-kill"), lab.container("after"));
         set_up(&lab, &before, &recorded("setup"));
         let file = lab.host().sh("ls -d /var/lib/cni/results/*");
         match result {
@@ -756,7 +756,7 @@ fn dummy_and_tap_networks_give_a_container_an_interface_with_an_address() {
 fn a_device_of_the_host_moves_into_the_container_and_returns() {
     let lab = Lab::new();
     let server = lab.machine("server");
-    let pod = lab.container("pod");
+    let pod = lab.container("with-uplink");
     let options = json!({"type": "host-device", "device": "uplink", "ipam": "host-local"});
     let network = made(&lab, "device", "198.51.100.0/24", &options);
     assert_eq!(network["network_interface"], "uplink");

@@ -97,7 +97,7 @@ fn the_result_lists_the_hosts_end_and_the_containers_which_has_the_addresses() {
 #[test]
 fn nothing_is_left_after_del_even_if_the_namespace_was_deleted() {
     let lab = Lab::new();
-    let [stays, goes] = ["stays", "goes"].map(|id| lab.container(id));
+    let [stays, goes] = ["stays", "of-ptp"].map(|id| lab.container(id));
     attach(&lab, &stays, dual_stack());
     let before = lab.snapshot();
     let call = lab.plugin("ptp").config(dual_stack()).on(&goes);
@@ -223,7 +223,7 @@ fn rules_are_removed_with_their_attachment_even_without_a_namespace() {
     beyond_reference!("rules-by-attachment");
     for backend in ["nftables", "iptables"] {
         let masqueraded = json!({"ipMasq": true, "ipMasqBackend": backend});
-        del_removes_rules_without_the_namespace("ptp", dual_stack(), masqueraded);
+        del_removes_rules_without_the_namespace("ruled-by-ptp", "ptp", dual_stack(), masqueraded);
     }
 }
 

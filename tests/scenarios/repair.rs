@@ -264,23 +264,25 @@ fn after_a_repair_the_newer_of_two_attachments_has_the_host_port() {
 fn no_rule_is_installed_for_a_deleted_or_replaced_container() {
     beyond_reference!("repair");
     for (what, happens) in [
-        ("its namespace", "umount -l /run/netns/pod; rm /run/netns/pod"),
+        ("its namespace", "umount -l /run/netns/not-for-repair; rm /run/netns/not-for-repair"),
         (
             "not a network namespace",
-            "umount -l /run/netns/pod; mount --bind /proc/self/ns/uts /run/netns/pod",
+            "umount -l /run/netns/not-for-repair; mount --bind /proc/self/ns/uts /run/netns/not-for-repair",
         ),
-        ("interface eth0 no longer exists", "ip -n pod link del eth0"),
-        ("no longer has address 10.1.2.2/24", "ip -n pod address del 10.1.2.2/24 dev eth0"),
-        ("a different MAC address", "ip -n pod link set eth0 address 0a:00:00:00:00:01"),
+        ("interface eth0 no longer exists", "ip -n not-for-repair link del eth0"),
+        ("no longer has address 10.1.2.2/24", "ip -n not-for-repair address del 10.1.2.2/24 dev eth0"),
+        ("a different MAC address", "ip -n not-for-repair link set eth0 address 0a:00:00:00:00:01"),
     ] {
         let lab = Lab::new();
-        lab.container("pod");
+        // The scripts delete the namespace without the lab.
+        lab.claim_name("not-for-repair");
+        lab.container("not-for-repair");
         let tool = tool(&lab, "nftables");
-        tool.says("add net pod --container-id pod");
+        tool.says("add net not-for-repair --container-id not-for-repair");
         lab.host().sh(&format!("{happens}; nft flush ruleset"));
         let passed = tool.run("repair --all");
         assert!(passed.succeeded(), "{passed:#?}");
-        let named = "net/pod/eth0 is skipped";
+        let named = "net/not-for-repair/eth0 is skipped";
         assert!(passed.stderr.contains(named) && passed.stderr.contains(what), "{happens}: {passed:#?}");
         assert_eq!(lab.host().sh("nft list ruleset"), "", "{happens}");
     }

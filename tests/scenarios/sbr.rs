@@ -28,7 +28,12 @@ pub fn manually(lab: &Lab) -> (Container, Call) {
 
 /// Like [`manually`], in a version.
 pub fn manually_in(lab: &Lab, version: &str) -> (Container, Call) {
-    let pod = lab.container("pod");
+    manually_as(lab, "pod", version)
+}
+
+/// Like [`manually_in`], for a container of this name.
+fn manually_as(lab: &Lab, name: &str, version: &str) -> (Container, Call) {
+    let pod = lab.container(name);
     let result = json!({
         "cniVersion": version,
         "interfaces": [{"name": "eth0", "sandbox": pod.netns.path()}],
@@ -38,7 +43,7 @@ pub fn manually_in(lab: &Lab, version: &str) -> (Container, Call) {
         ],
         "routes": [{"dst": "0.0.0.0/0"}, {"dst": "10.77.0.0/16", "gw": "10.1.0.7"}],
     });
-    lab.host().sh("ip link add cable type veth peer name eth0 netns pod; ip link set cable up");
+    lab.host().sh(&format!("ip link add cable type veth peer name eth0 netns {name}; ip link set cable up"));
     pod.sh("echo 0 >/proc/sys/net/ipv6/conf/eth0/accept_dad; ip link set lo up; ip link set eth0 up
         ip addr add 10.1.0.2/24 dev eth0; ip -6 addr add fd00:1::2/64 dev eth0 nodad
         ip route add default via 10.1.0.1; ip route add 10.77.0.0/16 via 10.1.0.7 mtu 1300 metric 5 proto static
@@ -218,7 +223,7 @@ fn a_failed_add_leaves_everything_as_it_was() {
 fn rules_are_removed_without_the_interface_and_without_the_namespace_del_succeeds() {
     beyond_reference!("sbr-restore");
     let lab = Lab::new();
-    let (pod, call) = manually(&lab);
+    let (pod, call) = manually_as(&lab, "had-rules", "1.1.0");
     let rules = pod.sh("ip rule; ip -6 rule");
     call.add().ok_result();
     pod.sh("ip link del eth0");

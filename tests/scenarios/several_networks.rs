@@ -218,7 +218,7 @@ fn nothing_is_left_on_any_network_of_a_pod_whose_namespace_was_deleted() {
     with_machine(&lab);
     settled(&lab);
     let before = lab.snapshot();
-    let container = lab.container("pod");
+    let container = lab.container("on-all-networks");
     let mut networks = networks();
     // The device here is a veth, which is deleted with its namespace.
     networks.retain(|network| network.plugin["type"] != "host-device");
@@ -229,7 +229,7 @@ fn nothing_is_left_on_any_network_of_a_pod_whose_namespace_was_deleted() {
         .wait_until("the pairs are deleted", |host| host.link_names().iter().all(|n| !n.starts_with("veth")));
     pod.netns = None;
     pods.tear_down(&pod).unwrap();
-    lab.snapshot().without("pod").assert_same(&before);
+    lab.snapshot().without("on-all-networks").assert_same(&before);
 }
 
 #[test]

@@ -105,17 +105,17 @@ fn changes_of_links_ports_sets_and_connections_are_seen() {
         let seen = changes(&lab, command);
         assert!(seen.starts_with("host: ") && seen.contains(line), "{command}: {seen}");
     }
-    let pod = lab.container("pod");
+    let pod = lab.container("seen-to-go");
     let then = lab.baseline();
     pod.sh("ip addr add 192.0.2.9/32 dev lo");
-    assert!(lab.changes_since(&then).starts_with("pod: rtnetlink\n  + 1: lo inet 192.0.2.9/32"));
+    assert!(lab.changes_since(&then).starts_with("seen-to-go: rtnetlink\n  + 1: lo inet 192.0.2.9/32"));
     pod.sh("ip addr del 192.0.2.9/32 dev lo");
     assert_eq!(lab.changes_since(&then), "");
     // The baseline does not keep the namespace: its end of a veth pair goes with it.
-    lab.host().sh("ip link add p0 type veth peer name p1 netns pod");
+    lab.host().sh("ip link add p0 type veth peer name p1 netns seen-to-go");
     pod.vanish();
     lab.host().wait_until("the pair is deleted", |host| host.link("p0").is_none());
-    assert!(lab.changes_since(&then).starts_with("pod\n  - is there\n  + is gone\n"));
+    assert!(lab.changes_since(&then).starts_with("seen-to-go\n  - is there\n  + is gone\n"));
 }
 
 #[test]

@@ -10,7 +10,8 @@ use serde_json::{Value, json};
 
 use crate::common::{STORE, leases, sleeper};
 
-/// A network with two addresses. Each test uses different addresses, because the whole machine is searched for them.
+/// A network with two addresses. Each test uses different addresses, and different names for its dead containers, because the whole machine is
+/// searched for them.
 fn ipam(net: u8, keys: &Value) -> Value {
     let range = json!({"subnet": format!("10.211.{net}.0/24"), "rangeStart": format!("10.211.{net}.2"), "rangeEnd": format!("10.211.{net}.3")});
     let mut ipam = json!({"type": "host-local", "ranges": [[range]], "staleLeaseAge": 0});
@@ -51,11 +52,13 @@ fn adds(lab: &Lab, id: &str) -> Outcome {
 
 /// The range is full, and the search for stale leases has found none.
 fn refuses_next(lab: &Lab) {
-    is_full(&retried(|| add(lab, "next")));
+    let outcome = retried(|| add(lab, "next"));
+    assert!(is_full(&outcome), "{outcome:#?}");
 }
 
-fn is_full(outcome: &Outcome) {
-    assert!(!outcome.succeeded() && outcome.stderr.contains("no IP addresses available"), "{outcome:#?}");
+fn is_full(outcome: &Outcome) -> bool {
+    let says_so = |text: &str| text.contains("no IP addresses available");
+    !outcome.succeeded() && (says_so(&outcome.stderr) || says_so(&outcome.stdout))
 }
 
 /// The same for host-local alone.
@@ -67,9 +70,9 @@ fn refused(add: impl Fn() -> Outcome) {
 fn a_full_range_allocates_the_address_of_a_container_that_has_exited() {
     beyond_reference!("stale-leases");
     let lab = Lab::new();
-    let [_stays, gone, _next] = ["stays", "gone", "next"].map(|id| lab.container(id));
+    let [_stays, gone, _next] = ["stays", "left-its-lease", "next"].map(|id| lab.container(id));
     configure(&lab, 1, &json!({}));
-    ["stays", "gone"].iter().for_each(|id| assert!(add(&lab, id).succeeded()));
+    ["stays", "left-its-lease"].iter().for_each(|id| assert!(add(&lab, id).succeeded()));
     gone.vanish();
     lab.host().wait_until("the pair is deleted", |host| host.ip("link show master br0").len() == 1);
     for keys in [json!({"reuseStaleLeases": false}), json!({"staleLeaseAge": 86400})] {
@@ -78,7 +81,7 @@ fn a_full_range_allocates_the_address_of_a_container_that_has_exited() {
     }
     configure(&lab, 1, &json!({}));
     let added = adds(&lab, "next");
-    let words = "stale lease 10.211.1.3 of container gone, interface eth0 is released: its network namespace /run/netns/gone is deleted";
+    let words = "stale lease 10.211.1.3 of container left-its-lease, interface eth0 is released: its network namespace /run/netns/left-its-lease is deleted";
     assert!(added.stderr.contains(words), "{added:#?}");
     assert_eq!(fs::read_to_string(format!("{STORE}/10.211.1.2")).unwrap(), "stays\r\neth0");
     assert_eq!(fs::read_to_string(format!("{STORE}/10.211.1.3")).unwrap(), "next\r\neth0");
@@ -89,19 +92,19 @@ fn a_full_range_allocates_the_address_of_a_container_that_has_exited() {
 fn a_container_whose_process_lives_on_keeps_its_address() {
     beyond_reference!("stale-leases");
     let lab = Lab::new();
-    let [_stays, hidden, _next] = ["stays", "hidden", "next"].map(|id| lab.container(id));
+    let [_stays, hidden, _next] = ["stays", "lives-on", "next"].map(|id| lab.container(id));
     configure(&lab, 2, &json!({}));
-    ["stays", "hidden"].iter().for_each(|id| assert!(add(&lab, id).succeeded()));
-    let process = sleeper(&lab, "hidden");
+    ["stays", "lives-on"].iter().for_each(|id| assert!(add(&lab, id).succeeded()));
+    let process = sleeper(&lab, "lives-on");
     hidden.vanish();
     refuses_next(&lab);
     // The address is enough, and so is the container's id: runtimes use it in the names of cgroups and mounts.
     lab.host().sh(&format!("nsenter --net=/proc/{}/ns/net ip address flush dev eth0", process.id()));
     lab.host().sh("touch /run/lab/ns; unshare --net=/run/lab/ns true");
     fs::create_dir_all("/run/lab/names").unwrap();
-    lab.host().sh("touch /run/lab/names/hidden; mount --bind /run/lab/ns /run/lab/names/hidden");
+    lab.host().sh("touch /run/lab/names/lives-on; mount --bind /run/lab/ns /run/lab/names/lives-on");
     refuses_next(&lab);
-    lab.host().sh("umount /run/lab/names/hidden");
+    lab.host().sh("umount /run/lab/names/lives-on");
     drop(process);
     lab.host().wait_until("the pair is deleted", |host| host.ip("link show master br0").len() == 1);
     adds(&lab, "next");
@@ -112,9 +115,9 @@ fn a_container_whose_process_lives_on_keeps_its_address() {
 fn a_hidden_mount_of_a_namespace_does_not_keep_stale_leases_for_ever() {
     beyond_reference!("stale-leases");
     let lab = Lab::new();
-    let [_stays, gone, _next] = ["stays", "gone", "next"].map(|id| lab.container(id));
+    let [_stays, gone, _next] = ["stays", "below-a-mount", "next"].map(|id| lab.container(id));
     configure(&lab, 7, &json!({}));
-    ["stays", "gone"].iter().for_each(|id| assert!(add(&lab, id).succeeded()));
+    ["stays", "below-a-mount"].iter().for_each(|id| assert!(add(&lab, id).succeeded()));
     lab.host().sh("mkdir /run/lab/below; touch /run/lab/below/ns; unshare --net=/run/lab/below/ns true
          mount -t tmpfs lab /run/lab/below");
     gone.vanish();
@@ -149,21 +152,21 @@ fn a_lease_without_a_runtimes_cache_file_stays() {
 fn a_container_that_is_started_again_gets_an_address() {
     beyond_reference!("stale-leases");
     let lab = Lab::new();
-    let pod = lab.container("again");
+    let pod = lab.container("starts-again");
     configure(&lab, 4, &json!({}));
-    assert!(add(&lab, "again").succeeded());
-    let second = retried(|| add(&lab, "again"));
+    assert!(add(&lab, "starts-again").succeeded());
+    let second = retried(|| add(&lab, "starts-again"));
     assert!(!second.succeeded(), "it is alive: {second:#?}");
     pod.vanish();
     lab.host().wait_until("the pair is deleted", |host| host.ip("link show master br0").is_empty());
     // Another namespace with another name: the cache contains the former one.
-    let _pod = lab.container("anew");
+    let _pod = lab.container("second-start");
     let tries = |keys: &Value| {
         configure(&lab, 4, keys);
-        retried(|| added(&lab, "anew", "again"))
+        added(&lab, "second-start", "starts-again")
     };
-    assert!(!tries(&json!({"reuseStaleLeases": false})).succeeded());
-    let last = tries(&json!({}));
+    assert!(!retried(|| tries(&json!({"reuseStaleLeases": false}))).succeeded());
+    let last = retried(|| tries(&json!({})));
     assert!(last.succeeded(), "{last:#?}");
     assert_eq!(leases(), ["10.211.4.3"]);
 }
@@ -207,14 +210,14 @@ fn the_id_of_the_container_that_is_being_attached_does_not_keep_its_own_stale_le
 fn a_plugin_that_does_not_see_the_hosts_processes_releases_no_lease() {
     beyond_reference!("stale-leases");
     let lab = Lab::new();
-    let pod = lab.container("running");
-    let process = sleeper(&lab, "running");
+    let pod = lab.container("runs-unseen");
+    let process = sleeper(&lab, "runs-unseen");
     pod.sh("ip address add 10.211.9.2/24 dev lo");
     pod.vanish();
-    for id in ["running", "other"] {
+    for id in ["runs-unseen", "other"] {
         call(&lab, 9, id).add().ok_result();
     }
-    record("net", "running", &format!("/proc/{}/ns/net", process.id()));
+    record("net", "runs-unseen", &format!("/proc/{}/ns/net", process.id()));
     let child_of = |first: &str| {
         let under = ["unshare", "--pid", "--fork", "--mount-proc", first, "-c", r#""$0"; exit $?"#];
         call(&lab, 9, "next").under(&under.map(str::to_owned))
@@ -236,9 +239,10 @@ fn concurrent_adds_on_a_range_full_of_stale_leases_all_get_an_address() {
     beyond_reference!("stale-leases");
     let lab = Lab::new();
     let ipam = json!({"type": "host-local", "ranges": [[{"subnet": "10.211.30.0/28"}]], "staleLeaseAge": 0});
+    (2..15).for_each(|host| lab.claim_name(&format!("expired{host}")));
     let adds = || -> Vec<Outcome> {
         fs::remove_dir_all(STORE).ok();
-        (2..15).for_each(|host| stale(&format!("10.211.30.{host}"), &format!("old{host}")));
+        (2..15).for_each(|host| stale(&format!("10.211.30.{host}"), &format!("expired{host}")));
         let calls: Vec<_> =
             (0..4).map(|n| call(&lab, 30, &format!("new{n}")).config(json!({"ipam": ipam}))).collect();
         thread::scope(|scope| {
@@ -319,12 +323,13 @@ impl Torn<'_> {
     }
 
     fn add_all(&self) {
+        self.0.claim_name("torn-lease");
         fs::create_dir_all("/var/lib/cni/results").unwrap();
-        for id in ["torn", "today"] {
+        for id in ["torn-lease", "today"] {
             self.call(id).add().ok_result();
             fs::write(format!("/var/lib/cni/results/net-{id}-eth0"), "").unwrap();
         }
-        self.0.host().sh("touch -d '10 minutes ago' /var/lib/cni/results/net-torn-eth0");
+        self.0.host().sh("touch -d '10 minutes ago' /var/lib/cni/results/net-torn-lease-eth0");
     }
 
     /// A file that was written after the reboot may be of a container that is starting. Its time is in the future, so that a slow machine
@@ -345,7 +350,7 @@ struct SamePath<'a>(&'a Lab);
 
 impl SamePath<'_> {
     fn call(&self, id: &str) -> Call {
-        call(self.0, 7, id).config(json!({"name": "same"}))
+        call(self.0, 40, id).config(json!({"name": "same"}))
     }
 
     fn add_all(&self) {
@@ -354,7 +359,7 @@ impl SamePath<'_> {
             record("same", id, &format!("/run/netns/{id}"));
             let namespace = self.0.container(id);
             if id == "running" {
-                namespace.sh("ip address add 10.211.7.3/24 dev lo");
+                namespace.sh("ip address add 10.211.40.3/24 dev lo");
             }
         }
     }
@@ -365,7 +370,7 @@ impl SamePath<'_> {
         retried(|| next("running").add()).refused(7, "duplicate allocation is not allowed");
         self.call("same").add().refused(7, "duplicate allocation is not allowed");
         let result = retried(|| next("same").add()).ok_result();
-        assert_eq!(result["ips"][0]["address"], "10.211.7.2/24");
+        assert_eq!(result["ips"][0]["address"], "10.211.40.2/24");
     }
 }
 
@@ -378,6 +383,7 @@ fn leases_from_before_a_reboot_are_stale_unless_their_containers_are_found() {
         return lab::skip("the kernel has no time namespaces");
     }
     let releases = Release::with("host-local");
+    lab.claim_name("before-boot");
     let started = Instant::now();
     let conf = |net: u8, keys: &Value| json!({"name": format!("net{net}"), "ipam": ipam(net, keys)});
     let call = |net: u8, id: &str, keys: &Value| {
@@ -387,7 +393,7 @@ fn leases_from_before_a_reboot_are_stale_unless_their_containers_are_found() {
     let torn = Torn(&lab);
     let nets: Vec<u8> = (0..releases.len()).map(|i| 10 + u8::try_from(i).unwrap()).collect();
     for (net, release) in nets.iter().zip(&releases) {
-        for id in ["alive", "dead"] {
+        for id in ["alive", "before-boot"] {
             call(*net, id, &json!({})).by_release(*release).add().ok_result();
         }
         let pod = lab.container(&format!("alive{net}"));

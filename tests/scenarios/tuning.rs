@@ -13,10 +13,15 @@ const ALLOWLIST: &str = "/etc/cni/tuning/allowlist.conf";
 
 /// A container with an interface, as another plugin would create it.
 pub fn wired(lab: &Lab, ifname: &str) -> Container {
-    let pod = lab.container("pod");
+    wired_as(lab, "pod", ifname)
+}
+
+/// Like [`wired`], for a container of this name.
+pub fn wired_as(lab: &Lab, name: &str, ifname: &str) -> Container {
+    let pod = lab.container(name);
     lab.host().sh(&format!(
-        "ip link add {ifname} netns pod address 02:00:00:00:00:01 type veth peer name cable
-         ip link set cable up; ip -n pod link set {ifname} up"
+        "ip link add {ifname} netns {name} address 02:00:00:00:00:01 type veth peer name cable
+         ip link set cable up; ip -n {name} link set {ifname} up"
     ));
     pod
 }
@@ -465,18 +470,19 @@ fn a_failed_add_undoes_all_of_its_changes() {
 fn the_backup_is_deleted_with_a_container_whose_namespace_was_deleted() {
     beyond_reference!("tuning-backup");
     let lab = Lab::new();
-    let pod = wired(&lab, "eth0");
+    let backup = Path::new("/run/cni/tuning/with-a-backup_eth0.json");
+    let pod = wired_as(&lab, "with-a-backup", "eth0");
     let call = tuning(&lab, &pod, json!({"mtu": 1400}));
     for gone in [|call: Call| call.without("CNI_NETNS"), |call: Call| call] {
         call.add().ok_result();
-        assert!(Path::new(BACKUP).exists());
+        assert!(backup.exists());
         gone(call.clone()).del().ok();
-        assert!(!Path::new(BACKUP).exists());
+        assert!(!backup.exists());
     }
     call.add().ok_result();
     pod.vanish();
     call.del().ok();
-    assert!(!Path::new(BACKUP).exists());
+    assert!(!backup.exists());
 }
 
 #[test]

@@ -56,7 +56,7 @@ fn our_del_removes_the_references_rules() {
 fn the_references_rules_are_removed_without_namespace_and_prev_result() {
     beyond_reference!("rules-by-attachment");
     let lab = Lab::new();
-    let [stays, goes] = ["stays", "goes"].map(|id| lab.container(id));
+    let [stays, goes] = ["stays", "of-old-rules"].map(|id| lab.container(id));
     let network = full_chain(&lab, json!({}), 8080);
     network.clone().each(Call::by_the_reference).add(&stays, "eth0").ok_result();
     let before = nat(&lab);
@@ -73,7 +73,7 @@ fn the_references_rules_are_removed_without_namespace_and_prev_result() {
 fn our_gc_removes_the_references_rules() {
     beyond_reference!("gc");
     let lab = Lab::new();
-    let [stays, goes] = ["stays", "goes"].map(|id| lab.container(id));
+    let [stays, goes] = ["stays", "of-old-rules-gc"].map(|id| lab.container(id));
     let [first, second] = [8080, 9090].map(|port| full_chain(&lab, json!({}), port));
     first.each(Call::by_the_reference).add(&stays, "eth0").ok_result();
     let before = nat(&lab);
@@ -363,12 +363,12 @@ fn gc_and_repair_keep_an_ingress_policy_of_the_reference_and_repair_installs_our
         return;
     }
     let lab = Lab::new();
-    let [a, b, gone] = ["a", "b", "gone"].map(|id| lab.container(id));
+    let [a, b, gone] = ["a", "b", "of-old-policy"].map(|id| lab.container(id));
     with_policy(&lab, "one", 3);
     with_policy(&lab, "two", 4);
     let reference = Release::V1_9_1.place().display().to_string();
     let (theirs, ours) = (lab.cnitool().env("CNI_PATH", &reference), lab.cnitool());
-    for (network, pod) in [("one", "a"), ("two", "b"), ("one", "gone")] {
+    for (network, pod) in [("one", "a"), ("two", "b"), ("one", "of-old-policy")] {
         theirs.says(&format!("add {network} {pod} --container-id {pod}"));
     }
     let _servers = ["10.1.4.2:80", "[fd00:1:4::2]:80"].map(|address| b.serve_tcp("b", address));

@@ -26,15 +26,22 @@ pub fn manually(lab: &Lab) -> (Container, Call) {
 
 /// Like [`manually`], in a version.
 pub fn manually_in(lab: &Lab, version: &str) -> (Container, Call) {
-    let pod = lab.container("pod");
+    manually_as(lab, "pod", version)
+}
+
+/// Like [`manually_in`], for a container of this name.
+fn manually_as(lab: &Lab, name: &str, version: &str) -> (Container, Call) {
+    let pod = lab.container(name);
     let result = json!({
         "cniVersion": version,
         "interfaces": [{"name": "eth0", "sandbox": pod.netns.path()}],
         "ips": [{"address": "10.1.0.2/24", "interface": 0}, {"address": "fd00:1::2/64", "interface": 0}],
         "routes": [{"dst": "0.0.0.0/0", "gw": "10.1.0.1"}],
     });
-    lab.host().sh("ip link add cable type veth peer name eth0 netns pod; ip link set cable up
-        ip link add other type veth peer name eth1 netns pod; ip link set other up");
+    lab.host().sh(&format!(
+        "ip link add cable type veth peer name eth0 netns {name}; ip link set cable up
+         ip link add other type veth peer name eth1 netns {name}; ip link set other up"
+    ));
     pod.sh("for link in eth0 eth1; do echo 0 >/proc/sys/net/ipv6/conf/$link/accept_dad; done
         ip link set lo up; ip link set eth0 up; ip link set eth1 up
         ip addr add 10.1.0.2/24 dev eth0; ip -6 addr add fd00:1::2/64 dev eth0 nodad
@@ -176,7 +183,7 @@ fn a_vrf_stays_until_the_last_interface_has_left_and_its_table_is_one_for_all() 
     beyond_reference!("vrf-routes");
     needs!(Vrf);
     let lab = Lab::new();
-    let (pod, call) = manually(&lab);
+    let (pod, call) = manually_as(&lab, "had-a-vrf", "1.1.0");
     let other = call.clone().env("CNI_IFNAME", "eth1").config(json!({"prevResult": {
         "cniVersion": "1.1.0", "interfaces": [{"name": "eth1", "sandbox": pod.netns.path()}],
         "ips": [{"address": "fd00:2::2/64", "interface": 0}],

@@ -14,7 +14,7 @@ use nix::unistd::Pid;
 use serde_json::{Value, json};
 
 use crate::netns::PATH;
-use crate::{Container, Lab, Outcome, Release, under_test};
+use crate::{Container, Lab, Outcome, Release, names, under_test};
 
 /// Timeout for a hanging plugin. No plugin waits that long, and no machine is that slow.
 const DEADLINE: Duration = Duration::from_secs(900);
@@ -118,6 +118,9 @@ impl Call {
     }
 
     pub fn env(mut self, key: &str, value: &str) -> Self {
+        if key == "CNI_CONTAINERID" {
+            names::record(value, names::current_test().as_deref());
+        }
         self.env.insert(key.to_owned(), value.to_owned());
         self
     }

@@ -19,7 +19,7 @@ use serde_json::Value;
 use crate::raw_state::{RawState, Sysctls};
 use crate::snapshot::end_servers;
 use crate::under_test::test_name;
-use crate::{Call, Chain, Feature, Netns, PATH, Snapshot, Tool, mounts};
+use crate::{Call, Chain, Feature, Netns, PATH, Snapshot, Tool, mounts, names};
 
 /// The calling thread's own machine, until it is dropped. All commands, sockets and file accesses of the test are
 /// inside it.
@@ -161,6 +161,12 @@ impl Lab {
     /// The namespace of a process, such as a real runtime's container.
     pub fn namespace_of(&self, name: &str, pid: &str) -> Netns {
         Netns::bind(name, &format!("/proc/{pid}/ns/net"))
+    }
+
+    /// Like [`Netns::vanish`], for the id of a container that never had a namespace. No other test of this process may use the id: see
+    /// [`names`].
+    pub fn claim_name(&self, id: &str) {
+        names::claim(id, names::current_test().as_deref());
     }
 
     fn namespace(&self, name: &str) -> Netns {

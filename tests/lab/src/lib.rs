@@ -26,6 +26,7 @@ mod feature;
 pub mod firewalld;
 mod lab;
 mod mounts;
+mod names;
 mod neighbour;
 mod netns;
 mod observe;

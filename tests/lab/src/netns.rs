@@ -11,37 +11,56 @@ use std::thread;
 use nix::mount::{MntFlags, MsFlags, mount, umount2};
 use nix::sched::{CloneFlags, setns, unshare};
 
+use crate::names;
+
 /// PATH of the programs that the suite starts, whatever the caller's PATH is.
 pub const PATH: &str = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin";
+
+/// The calling thread's network namespace.
+const CURRENT: &str = "/proc/thread-self/ns/net";
 
 /// A named network namespace, mounted at /run/netns/NAME in the lab's view, so that `ip netns` finds it.
 #[derive(Clone, Debug)]
 pub struct Netns {
     name: String,
     path: PathBuf,
+    /// The test whose lab it belongs to. `None` if another thread than that of a test has created the lab.
+    test: Option<String>,
 }
 
 impl Netns {
     /// A new namespace.
     pub(crate) fn create(name: &str) -> Self {
+        let this = Self::named(name);
         in_a_thread(|| {
             unshare(CloneFlags::CLONE_NEWNET).expect("create a network namespace");
-            Self::bind_current(name)
-        })
+            this.mount(CURRENT);
+        });
+        this
     }
 
     /// The calling thread's namespace.
     pub(crate) fn bind_current(name: &str) -> Self {
-        Self::bind(name, "/proc/thread-self/ns/net")
+        Self::bind(name, CURRENT)
     }
 
     /// The namespace that a file refers to.
     pub(crate) fn bind(name: &str, file: &str) -> Self {
-        let path = Path::new("/run/netns").join(name);
-        File::create_new(&path).unwrap_or_else(|e| panic!("create {}: {e}", path.display()));
-        mount(Some(file), &path, None::<&str>, MsFlags::MS_BIND, None::<&str>)
+        let this = Self::named(name);
+        this.mount(file);
+        this
+    }
+
+    fn named(name: &str) -> Self {
+        let test = names::current_test();
+        names::record(name, test.as_deref());
+        Self { name: name.to_owned(), path: Path::new("/run/netns").join(name), test }
+    }
+
+    fn mount(&self, file: &str) {
+        File::create_new(&self.path).unwrap_or_else(|e| panic!("create {}: {e}", self.path.display()));
+        mount(Some(file), &self.path, None::<&str>, MsFlags::MS_BIND, None::<&str>)
             .expect("bind a network namespace");
-        Self { name: name.to_owned(), path }
     }
 
     pub fn name(&self) -> &str {
@@ -91,8 +110,9 @@ impl Netns {
         self.exec(&["sh", "-ec", line])
     }
 
-    /// Deletes the namespace, as a runtime does.
+    /// Deletes the namespace, as a runtime does. No other test of this process may use its name: see [`names`].
     pub fn vanish(&self) {
+        names::claim(&self.name, self.test.as_deref());
         umount2(&self.path, MntFlags::MNT_DETACH).expect("unmount a network namespace");
         std::fs::remove_file(&self.path).expect("remove the namespace's file");
     }

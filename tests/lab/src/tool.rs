@@ -9,7 +9,7 @@ use serde_json::Value;
 use crate::call::command;
 use crate::netns::PATH;
 use crate::under_test::ours;
-use crate::{Lab, Outcome, under_test};
+use crate::{Lab, Outcome, names, under_test};
 
 /// The environment of cnitool. The configuration directory is the lab's /etc/cni/net.d.
 #[derive(Clone, Debug)]
@@ -62,6 +62,8 @@ impl Tool {
     }
 
     fn command(&self, line: &str) -> Command {
+        let mut words = line.split_whitespace().skip_while(|word| *word != "--container-id").skip(1);
+        words.next().into_iter().for_each(|id| names::record(id, names::current_test().as_deref()));
         let mut command = command(&self.under, &self.dir.join("cnitool"));
         command.args(line.split_whitespace()).env_clear().envs(&self.env).stdin(Stdio::null());
         command

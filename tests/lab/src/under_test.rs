@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use std::sync::LazyLock;
 use std::{env, fs};
 
-use crate::Release;
+use crate::{Release, names};
 
 /// The plugins under test.
 #[derive(Debug)]
@@ -71,7 +71,7 @@ fn record_skip(reason: &str) {
 }
 
 pub(crate) fn test_name() -> String {
-    std::thread::current().name().unwrap_or("test").to_owned()
+    names::current_test().unwrap_or_else(|| "test".to_owned())
 }
 
 /// Whether the reference is under test, so that a test of this difference is left out. The difference must have an

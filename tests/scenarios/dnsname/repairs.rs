@@ -102,7 +102,7 @@ fn repair_with_watch_does_not_repair_again_and_again_for_a_server_without_live_c
     let lab = Lab::new();
     let other = named("other", "br1", &[&["10.1.3.0/24"]], &json!({}));
     let networks = Networks::new(&lab, &[network(&json!({})), other]);
-    let (dead, _) = networks.attach(&lab, "dead", &[]);
+    let (dead, _) = networks.attach(&lab, "not-repaired", &[]);
     let live = lab.container("live");
     networks.add("other", &live, "live", &[]);
     dead.netns.vanish();

@@ -24,7 +24,7 @@ fn del_and_gc_need_neither_result_nor_namespace_and_keep_other_attachments() {
     let lab = Lab::new();
     lab.host().sh(POLICY_DROP);
     let before = lab.host().ruleset();
-    let [a, b, c] = ["a", "b", "c"].map(|id| lab.container(id));
+    let [a, b, c] = ["without-result", "b", "c"].map(|id| lab.container(id));
     let calls = [(&a, "10.1.2.2/24"), (&b, "10.1.2.3/24"), (&c, "fd00::5/64")];
     let calls = calls.map(|(pod, address)| call(&lab, pod, address));
     calls.iter().for_each(|call| drop(call.add().ok_result()));
@@ -34,7 +34,11 @@ fn del_and_gc_need_neither_result_nor_namespace_and_keep_other_attachments() {
     bare(&a).without("CNI_NETNS").del().ok();
     lab.plugin("firewall").version("1.1.0").gc(&[("b", "eth0")]).ok();
     let left = lab.host().ruleset();
-    assert!(!left.contains("net/a/eth0") && !left.contains("net/c/eth0") && left.contains("net/b/eth0"));
+    assert!(
+        !left.contains("net/without-result/eth0")
+            && !left.contains("net/c/eth0")
+            && left.contains("net/b/eth0")
+    );
     assert!(left.contains("mark bit 12"), "it is still needed: {left}");
     bare(&b).del().ok();
     assert_eq!(lab.host().ruleset(), before);

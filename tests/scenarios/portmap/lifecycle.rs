@@ -248,7 +248,7 @@ fn del_finds_its_rules_without_mappings_result_and_namespace() {
     // https://github.com/containernetworking/plugins/issues/509
     beyond_reference!("rules-by-attachment");
     with_each_backend(|lab, keys| {
-        let [stays, goes] = ["stays", "goes"].map(|id| lab.container(id));
+        let [stays, goes] = ["stays", "without-mappings"].map(|id| lab.container(id));
         portmap(lab, &stays, 3).config(keys.clone()).add().ok_result();
         let before = lab.host().ruleset();
         let mappings = mapped(json!([port("tcp", 9090, 90)]));

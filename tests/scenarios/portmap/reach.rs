@@ -83,7 +83,7 @@ fn the_host_reaches_it_at_the_loopback_address_of_ipv6() {
         // If bridged packets pass the IP firewall first, the kernel drops the answers as martians.
         lab.host().sh("f=/proc/sys/net/bridge/bridge-nf-call-ip6tables; if [ -e $f ]; then echo 0 >$f; fi");
         for mappings in [web(), port_of("::1")] {
-            let pod = lab.container("pod");
+            let pod = lab.container("at-loopback-v6");
             let network = network(lab, keys, mappings);
             let result = network.add(&pod, "eth0").ok_result();
             {
@@ -127,7 +127,7 @@ fn an_unspecified_host_address_means_all_of_its_family() {
     with_each_backend(|lab, keys| {
         let far = lab.machine("far");
         for (host_ip, [open, shut]) in [("0.0.0.0", [0, 1]), ("::", [1, 0])] {
-            let pod = lab.container("pod");
+            let pod = lab.container("at-unspecified");
             let network = network(lab, keys, port_of(host_ip));
             let result = network.add(&pod, "eth0").ok_result();
             {
