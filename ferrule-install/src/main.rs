@@ -67,7 +67,7 @@ struct Cli {
     #[arg(long)]
     link: bool,
     /// Restore the files from before the installation. Without --dir: in all directories
-    #[arg(long, conflicts_with_all = ["from", "link"])]
+    #[arg(long, conflicts_with_all = ["from", "link", "runtime"])]
     uninstall: bool,
     /// Replace the plugins that an earlier run installed, in all directories. Files that others have put there since stay
     #[arg(long, conflicts_with_all = ["uninstall", "check", "stay", "list", "runtime"])]
@@ -76,7 +76,7 @@ struct Cli {
     #[arg(long, requires = "upgrade")]
     reclaim: bool,
     /// Print the directories that plugins are installed in
-    #[arg(long, conflicts_with_all = ["uninstall", "upgrade", "check", "stay", "list"])]
+    #[arg(long, conflicts_with_all = ["uninstall", "upgrade", "check", "stay", "list", "runtime"])]
     installed: bool,
     /// Change nothing, and check that each plugin is installed, is the same file, and answers VERSION
     #[arg(long, conflicts_with = "uninstall")]

@@ -98,6 +98,23 @@ fn plugins_are_installed_in_the_directories_of_containerd_podman_and_crio() {
     refused(&host.install(&["--runtime", "k3s"]), "it has CRI-O, Podman, containerd, nerdctl");
 }
 
+/// Several runtimes may use one directory.
+#[test]
+fn an_uninstallation_of_one_runtime_is_refused_and_removes_nothing() {
+    let lab = Lab::new();
+    let files = [("/etc/containerd/config.toml", CONTAINERD), ("/usr/bin/nerdctl", "")];
+    let dirs = ["/opt/cni/bin", "/usr/lib/cni"];
+    let host = Host::new(&lab, &files, &dirs);
+    ok(&host.install(&[]));
+    for option in ["--uninstall", "--installed"] {
+        let output = host.run(&[option, "--runtime", "containerd"]);
+        assert_eq!(output.status.code(), Some(2), "{output:?}");
+        let said = String::from_utf8_lossy(&output.stderr);
+        assert!(said.contains(option) && said.contains("cannot be used with '--runtime"), "{said}");
+        assert_eq!(host.installed(), dirs);
+    }
+}
+
 #[test]
 fn plugins_are_installed_in_the_directories_of_rke2_microk8s_and_cri_dockerd() {
     let lab = Lab::new();
