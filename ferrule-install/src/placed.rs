@@ -23,7 +23,7 @@ use std::path::{Path, PathBuf};
 
 use cni::{Code, Error, Failures, Result};
 
-use crate::record::Record;
+use crate::record::{self, Record};
 use crate::source::{self, Selection, Sources};
 use crate::{divert, files, say, warn};
 
@@ -52,7 +52,13 @@ impl Placed {
     fn enter(&mut self) -> Result<()> {
         let state = self.state("");
         self.lock = Some(lock(&state)?);
-        self.record = Record::read(&self.state("record"))?.unwrap_or_default();
+        self.record = match Record::read(&self.dir, "record")? {
+            Some(record) => record,
+            None => {
+                self.check_unrecorded()?;
+                Record::default()
+            }
+        };
         let undone = self.roll_back().map_err(|error| {
             error.detail("the change of an interrupted run is not undone yet; the next run of ferrule-install tries again")
         });
@@ -60,6 +66,29 @@ impl Placed {
             say("an earlier run was interrupted: restored the files from before it");
         }
         self.tidy();
+        Ok(())
+    }
+
+    /// Fails if the record was lost, and files of others may exist only in `kept/`.
+    fn check_unrecorded(&self) -> Result<()> {
+        if files::exists(&self.state("record.new"))? {
+            return Ok(());
+        }
+        let kept = self.state("kept");
+        let failed = |e| Error::io(format!("list {}", kept.display()), &e);
+        let entries = match fs::read_dir(&kept) {
+            Err(e) if e.kind() == ErrorKind::NotFound => return Ok(()),
+            entries => entries.map_err(failed)?,
+        };
+        for entry in entries {
+            let name = entry.map_err(failed)?.file_name();
+            // A kept file is still in its place if the first run was interrupted before its change.
+            if !files::same(&kept.join(&name), &self.dir.join(&name))? {
+                let record = self.state("record");
+                let lost = format!("{} is missing, but {} contains files", record.display(), kept.display());
+                return Err(Error::new(Code::Io, lost).detail(record::remedy(&self.dir)));
+            }
+        }
         Ok(())
     }
 
@@ -329,7 +358,7 @@ impl Placed {
     /// Restores `before/` if `record.new` exists, and returns whether it does. If this is interrupted, the next run
     /// repeats it.
     fn roll_back(&self) -> Result<bool> {
-        let Some(next) = Record::read(&self.state("record.new"))? else { return Ok(false) };
+        let Some(next) = Record::read(&self.dir, "record.new")? else { return Ok(false) };
         let mut failures = Failures::new();
         for (name, was_there) in &next.changed {
             failures.note(self.restore(name, *was_there, &next));

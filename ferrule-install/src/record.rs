@@ -9,6 +9,7 @@ use cni::{Error, Result};
 use serde::{Deserialize, Serialize};
 
 use crate::files;
+use crate::placed::STATE;
 
 /// The content of a record file.
 #[derive(Clone, Debug, Default, Deserialize, Serialize)]
@@ -27,18 +28,17 @@ pub struct Record {
 }
 
 impl Record {
-    /// Reads a record. None if the file does not exist.
-    pub fn read(path: &Path) -> Result<Option<Self>> {
-        let text = match fs::read(path) {
+    /// Reads a record of a directory. None if the file does not exist.
+    pub fn read(dir: &Path, name: &str) -> Result<Option<Self>> {
+        let path = dir.join(STATE).join(name);
+        let text = match fs::read(&path) {
             Err(e) if e.kind() == ErrorKind::NotFound => return Ok(None),
             read => read.map_err(|e| Error::io(format!("read {}", path.display()), &e))?,
         };
-        let remedy = "it lists the replaced files: look at them in .ferrule, and remove that directory to \
-         start again";
         let decoded = serde_json::from_slice(&text);
         decoded
             .map(Some)
-            .map_err(|e| Error::from(e).context(format!("decode {}", path.display())).detail(remedy))
+            .map_err(|e| Error::from(e).context(format!("decode {}", path.display())).detail(remedy(dir)))
     }
 
     /// Removes a plugin from the record.
@@ -52,4 +52,13 @@ impl Record {
         let text = serde_json::to_vec_pretty(self)?;
         files::write(path, &mut text.as_slice(), 0o600).map(drop)
     }
+}
+
+/// How to start again without a record, and keep the files of others.
+pub fn remedy(dir: &Path) -> String {
+    let (dir, state) = (dir.display(), dir.join(STATE));
+    let state = state.display();
+    format!(
+        "move the files in {state}/kept back to {dir}, remove {state}, and run `ferrule-install --uninstall --dir {dir}`"
+    )
 }

@@ -272,6 +272,38 @@ fn an_original_file_is_kept_while_another_programs_file_is_in_its_place() {
     scene.assert_old("the file in its place was removed");
 }
 
+/// Follows the advice in the message: moves the kept files back, and removes the state.
+fn start_again(dir: &Path) {
+    let state = dir.join(".ferrule");
+    for kept in fs::read_dir(state.join("kept")).unwrap().map(|entry| entry.unwrap()) {
+        fs::rename(kept.path(), dir.join(kept.file_name())).unwrap();
+    }
+    fs::remove_dir_all(state).unwrap();
+}
+
+#[test]
+fn without_a_record_the_original_files_are_kept_and_the_message_says_how_to_restore_them() {
+    let lab = Lab::new();
+    let scene = Scene::new(&lab);
+    ok(&scene.install(&[]));
+    let (state, from) = (scene.dir.join(".ferrule"), scene.from.to_str().unwrap());
+    fs::remove_file(state.join("record")).unwrap();
+    let advice =
+        format!("move the files in {0}/kept back to {1}, remove {0}", state.display(), scene.dir.display());
+    for arguments in [&["--uninstall"][..], &["--from", from], &["--upgrade", "--from", from]] {
+        let output = scene.run(arguments);
+        refused(&output, &format!("{}/record is missing", state.display()));
+        refused(&output, &advice);
+        assert_eq!(fs::read_to_string(state.join("kept/bridge")).unwrap(), "others' bridge");
+        scene.assert_new("unchanged");
+    }
+    start_again(&scene.dir);
+    ok(&scene.run(&["--uninstall"]));
+    assert_eq!(content(&scene.dir)["bridge"], "others' bridge");
+    ok(&scene.install(&[]));
+    scene.assert_new("started again");
+}
+
 #[test]
 fn a_file_that_was_copied_over_a_hard_link_is_replaced_by_an_installation_and_by_an_uninstallation() {
     let lab = Lab::new();
