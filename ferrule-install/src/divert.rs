@@ -4,7 +4,7 @@
 
 use std::collections::BTreeSet;
 use std::fs;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use cni::{Code, Error, Result};
@@ -40,12 +40,26 @@ fn is_of_packages(dir: &Path) -> bool {
 
 /// The plugins of a directory that are diverted into the state directory.
 fn current(dir: &Path, diversions: &str) -> BTreeSet<String> {
+    let ours = ours(diversions).filter(|(of, _)| *of == dir);
+    ours.map(|(_, name)| name.to_owned()).collect()
+}
+
+/// The directories with plugins that are diverted into the state directory, which may no longer exist.
+pub fn dirs() -> Vec<PathBuf> {
+    let diversions = fs::read_to_string(DIVERSIONS).unwrap_or_default();
+    let dirs: BTreeSet<&Path> = ours(&diversions).map(|(dir, _)| dir).collect();
+    dirs.into_iter().map(Path::to_owned).collect()
+}
+
+/// The diversions into state directories: each with the plugin's directory and name.
+fn ours(diversions: &str) -> impl Iterator<Item = (&Path, &str)> {
     let lines: Vec<&str> = diversions.lines().collect();
-    let ours = lines.chunks_exact(3).filter_map(|group| {
-        let name = Path::new(group[0]).strip_prefix(dir).ok()?.to_str()?;
-        (Path::new(group[1]) == dir.join(STATE).join("kept").join(name)).then(|| name.to_owned())
-    });
-    ours.collect()
+    let groups: Vec<_> =
+        lines.chunks_exact(3).map(|group| (Path::new(group[0]), Path::new(group[1]))).collect();
+    groups.into_iter().filter_map(|(from, to)| {
+        let (dir, name) = (from.parent()?, from.file_name()?.to_str()?);
+        (to == dir.join(STATE).join("kept").join(name)).then_some((dir, name))
+    })
 }
 
 fn change(how: &str, dir: &Path, name: &str) -> Result<()> {
@@ -81,6 +95,9 @@ mod tests {
                     /opt/cni/bin/ptp\n/opt/cni/bin/.ferrule/kept/ptp\n:\n";
         let found = current(Path::new("/usr/lib/cni"), text);
         assert_eq!(found, BTreeSet::from(["bridge".to_owned()]));
+        let all =
+            [("/usr/lib/cni", "bridge"), ("/opt/cni/bin", "ptp")].map(|(dir, name)| (Path::new(dir), name));
+        assert_eq!(ours(text).collect::<Vec<_>>(), all);
     }
 
     #[test]

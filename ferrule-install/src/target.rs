@@ -14,7 +14,7 @@ use system::file::{self, AtomicFile};
 use system::lock::Lock;
 
 use crate::placed::STATE;
-use crate::{files, say, warn};
+use crate::{divert, files, say, warn};
 
 /// Default plugin directories of distributions, for hosts without a known runtime.
 const PLACES: [&str; 3] = ["/opt/cni/bin", "/usr/lib/cni", "/usr/libexec/cni"];
@@ -175,7 +175,7 @@ impl Targets {
     }
 }
 
-/// The directories with installed plugins, or the directories that the options name. Both are real paths: the records,
+/// The directories with installed plugins or their diversions, or the directories that the options name. All are real paths: the records,
 /// dpkg's diversions and the list of directories contain real paths.
 pub fn installed(wish: &Wish<'_>) -> Result<Vec<PathBuf>> {
     if !wish.dirs.is_empty() {
@@ -186,7 +186,9 @@ pub fn installed(wish: &Wish<'_>) -> Result<Vec<PathBuf>> {
     let mut dirs: Vec<PathBuf> = registered.into_iter().collect();
     dirs.extend(PLACES.map(PathBuf::from));
     dirs.extend(host_runtimes::of_host(wish.root).0.into_iter().flat_map(|runtime| runtime.plugins));
-    let mut found: Vec<PathBuf> = Vec::new();
+    // Diversions remain if somebody has removed the state directory. dpkg then fails until they end.
+    let has_own_dpkg = wish.root == Path::new("/");
+    let mut found = if has_own_dpkg { divert::dirs() } else { Vec::new() };
     for dir in dirs.iter().map(|dir| below(wish.root, dir)).filter(|dir| dir.join(STATE).is_dir()) {
         let dir = real(&dir);
         if !found.contains(&dir) {

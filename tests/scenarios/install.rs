@@ -8,6 +8,7 @@ use std::process::{Command, Output, Stdio};
 
 use lab::{Lab, ours, plugins, together};
 
+mod diversions;
 mod file_systems;
 mod interrupted;
 mod stay;

@@ -11,16 +11,16 @@ use lab::{Lab, ours};
 use super::{NEW, executable, ok, refused};
 
 /// The root directory of a host with runtimes, and plugins to install.
-struct Host {
+pub struct Host {
     root: PathBuf,
-    from: PathBuf,
+    pub from: PathBuf,
 }
 
 const CONTAINERD: &str =
     "version = 2\n[plugins.\"io.containerd.grpc.v1.cri\".cni]\nbin_dir = \"/usr/lib/cni\"\n";
 
 impl Host {
-    fn new(lab: &Lab, files: &[(&str, &str)], dirs: &[&str]) -> Self {
+    pub fn new(lab: &Lab, files: &[(&str, &str)], dirs: &[&str]) -> Self {
         let host = Self { root: lab.dir().join("a host"), from: lab.dir().join("from") };
         fs::remove_dir_all(&host.root).ok();
         for dir in dirs {
@@ -331,42 +331,4 @@ fn concurrent_installations_into_different_directories_are_all_listed() {
         assert!(run.wait().unwrap().success());
     }
     assert_eq!(list.lines(), dirs.map(String::into_bytes).into());
-}
-
-/// The plugins with a diversion of dpkg, with their diverted paths.
-fn diversions() -> Vec<String> {
-    let list = fs::read_to_string("/var/lib/dpkg/diversions").unwrap_or_default();
-    list.lines().filter(|line| line.starts_with("/opt/cni")).map(str::to_owned).collect()
-}
-
-#[test]
-fn a_directory_that_is_named_by_a_link_or_a_relative_path_keeps_no_diversions() {
-    if !Path::new("/usr/bin/dpkg-divert").exists() {
-        return lab::skip("dpkg-divert");
-    }
-    let lab = Lab::new();
-    for dir in ["/var/lib/dpkg", "/opt/cni"] {
-        lab.private_dir(dir);
-    }
-    fs::write("/var/lib/dpkg/status", "").unwrap();
-    fs::create_dir_all("/opt/cni/real").unwrap();
-    symlink("real", "/opt/cni/bin").unwrap();
-    let host = Host::new(&lab, &[], &[]);
-    let run = |arguments: &[&str]| {
-        let mut program = Command::new(ours().join("ferrule-install"));
-        ok(&program.current_dir("/opt/cni").args(arguments).output().unwrap())
-    };
-    let from = host.from.to_str().unwrap();
-    let diverted = ["/opt/cni/real/portmap", "/opt/cni/real/.ferrule/kept/portmap"];
-    for dir in ["/opt/cni/bin", "bin", "./real", "/opt/cni/real"] {
-        let install = ["--from", from, "--only", "portmap", "--dir", dir];
-        run(&install);
-        assert_eq!(diversions(), diverted, "{dir}");
-        run(&[&install[..], &["--upgrade"]].concat());
-        assert_eq!(diversions(), diverted, "{dir}");
-        assert_eq!(run(&["--installed", "--dir", dir]), "/opt/cni/real\n");
-        run(&["--uninstall", "--dir", dir]);
-        assert_eq!(diversions(), [""; 0], "{dir}");
-        assert_eq!(run(&["--installed", "--dir", dir]), "");
-    }
 }

@@ -1,0 +1,119 @@
+//! Diversions of dpkg: other packages write their plugins into `.ferrule/kept`.
+
+use std::fs;
+use std::os::unix::fs::symlink;
+use std::path::Path;
+use std::process::Command;
+
+use lab::{Lab, ours};
+
+use super::targets::Host;
+use super::{NEW, executable, install, ok, refused, start_again};
+
+/// The lines of dpkg's diversions of plugins below /opt/cni: each file and its diverted path.
+fn diversions() -> Vec<String> {
+    let list = fs::read_to_string("/var/lib/dpkg/diversions").unwrap_or_default();
+    list.lines().filter(|line| line.starts_with("/opt/cni")).map(str::to_owned).collect()
+}
+
+/// A lab in which dpkg knows no package, and /opt/cni is empty. None without dpkg.
+fn with_dpkg() -> Option<Lab> {
+    if !Path::new("/usr/bin/dpkg-divert").exists() {
+        lab::skip("dpkg-divert");
+        return None;
+    }
+    let lab = Lab::new();
+    for dir in ["/var/lib/dpkg", "/opt/cni"] {
+        lab.private_dir(dir);
+    }
+    for dir in ["info", "triggers", "updates"] {
+        fs::create_dir(Path::new("/var/lib/dpkg").join(dir)).unwrap();
+    }
+    fs::write("/var/lib/dpkg/status", "").unwrap();
+    Some(lab)
+}
+
+#[test]
+fn a_directory_that_is_named_by_a_link_or_a_relative_path_keeps_no_diversions() {
+    let Some(lab) = with_dpkg() else { return };
+    fs::create_dir_all("/opt/cni/real").unwrap();
+    symlink("real", "/opt/cni/bin").unwrap();
+    let host = Host::new(&lab, &[], &[]);
+    let run = |arguments: &[&str]| {
+        let mut program = Command::new(ours().join("ferrule-install"));
+        ok(&program.current_dir("/opt/cni").args(arguments).output().unwrap())
+    };
+    let from = host.from.to_str().unwrap();
+    let diverted = ["/opt/cni/real/portmap", "/opt/cni/real/.ferrule/kept/portmap"];
+    for dir in ["/opt/cni/bin", "bin", "./real", "/opt/cni/real"] {
+        let install = ["--from", from, "--only", "portmap", "--dir", dir];
+        run(&install);
+        assert_eq!(diversions(), diverted, "{dir}");
+        run(&[&install[..], &["--upgrade"]].concat());
+        assert_eq!(diversions(), diverted, "{dir}");
+        assert_eq!(run(&["--installed", "--dir", dir]), "/opt/cni/real\n");
+        run(&["--uninstall", "--dir", dir]);
+        assert_eq!(diversions(), [""; 0], "{dir}");
+        assert_eq!(run(&["--installed", "--dir", dir]), "");
+    }
+}
+
+/// Installs a version of another vendor's package with the plugin `bridge`.
+fn install_package(lab: &Lab, dir: &Path, version: &str) {
+    let tree = lab.dir().join("package");
+    fs::remove_dir_all(&tree).ok();
+    let plugins = tree.join(dir.strip_prefix("/").unwrap());
+    fs::create_dir_all(tree.join("DEBIAN")).unwrap();
+    fs::create_dir_all(&plugins).unwrap();
+    let control = "Package: others\nArchitecture: all\nMaintainer: others\nDescription: plugins\n";
+    fs::write(tree.join("DEBIAN/control"), format!("{control}Version: {version}\n")).unwrap();
+    executable(&plugins.join("bridge"), version);
+    let pack = "dpkg-deb --build -Znone --root-owner-group \"$0\" \"$0.deb\" && dpkg --log=/dev/null --install \"$0.deb\"";
+    ok(&Command::new("sh").args(["-ec", pack]).arg(&tree).output().unwrap());
+}
+
+#[test]
+fn after_the_advice_for_a_damaged_record_other_packages_can_be_upgraded_and_have_their_files() {
+    let Some(lab) = with_dpkg() else { return };
+    let (host, dir) = (Host::new(&lab, &[], &[]), Path::new("/opt/cni/own"));
+    let from = host.from.to_str().unwrap();
+    let run = |arguments: &[&str]| install(dir, arguments, &[]);
+    install_package(&lab, dir, "1");
+    ok(&run(&["--from", from]));
+    install_package(&lab, dir, "2");
+    assert_eq!(fs::read_to_string(dir.join("bridge")).unwrap(), NEW);
+    fs::write(dir.join(".ferrule/record"), "").unwrap();
+    let refusal = run(&["--uninstall"]);
+    refused(&refusal, "move the files in /opt/cni/own/.ferrule/kept back to /opt/cni/own");
+    refused(
+        &refusal,
+        "remove /opt/cni/own/.ferrule, and run `ferrule-install --uninstall --dir /opt/cni/own`",
+    );
+    start_again(dir);
+    assert_eq!(diversions().len(), 4);
+    ok(&run(&["--uninstall"]));
+    assert_eq!(diversions(), [""; 0]);
+    assert_eq!(fs::read_to_string(dir.join("bridge")).unwrap(), "2");
+    install_package(&lab, dir, "3");
+    assert_eq!(fs::read_to_string(dir.join("bridge")).unwrap(), "3");
+
+    ok(&run(&["--from", from]));
+    ok(&run(&["--uninstall"]));
+    assert_eq!(fs::read_to_string(dir.join("bridge")).unwrap(), "3");
+}
+
+/// dpkg fails to write a diverted file if the state directory is missing.
+#[test]
+fn an_uninstallation_ends_diversions_also_if_somebody_has_removed_the_state_or_the_whole_directory() {
+    let Some(lab) = with_dpkg() else { return };
+    let (host, dir) = (Host::new(&lab, &[], &[]), Path::new("/opt/cni/own"));
+    for removed in [dir.join(".ferrule"), dir.to_owned()] {
+        ok(&install(dir, &["--from", host.from.to_str().unwrap()], &[]));
+        fs::remove_dir_all(removed).unwrap();
+        assert_eq!(diversions().len(), 4);
+        ok(&Command::new(ours().join("ferrule-install")).arg("--uninstall").output().unwrap());
+        assert_eq!(diversions(), [""; 0]);
+        install_package(&lab, dir, "1");
+        assert_eq!(fs::read_to_string(dir.join("bridge")).unwrap(), "1");
+    }
+}
