@@ -35,6 +35,8 @@ pub const STATE: &str = ".ferrule";
 pub struct Placed {
     dir: PathBuf,
     record: Record,
+    /// The files in `kept/` that the next change makes obsolete: others have removed theirs.
+    obsolete: Vec<PathBuf>,
     /// Held until the end of the change. None if the state directory does not exist yet.
     lock: Option<File>,
 }
@@ -42,7 +44,8 @@ pub struct Placed {
 impl Placed {
     /// Opens a directory, and undoes an interrupted change.
     pub fn open(dir: &Path) -> Result<Self> {
-        let mut placed = Self { dir: dir.to_owned(), record: Record::default(), lock: None };
+        let mut placed =
+            Self { dir: dir.to_owned(), record: Record::default(), obsolete: Vec::new(), lock: None };
         if is_dir(&placed.state(""))? {
             placed.enter()?;
         }
@@ -123,14 +126,14 @@ impl Placed {
 
     /// Installs the plugins that an earlier run installed. Without `reclaim`, keeps files that others have replaced
     /// since. With `reclaim`, the latest files of others are those to restore: none if others have removed theirs.
-    pub fn upgrade(self, sources: &Sources, reclaim: bool, run: u64) -> Result<()> {
+    pub fn upgrade(mut self, sources: &Sources, reclaim: bool, run: u64) -> Result<()> {
         let mut new = sources.clone();
         for name in sources.keys() {
             let is_due = if reclaim { self.record.installed.contains_key(name) } else { self.is_ours(name)? };
             if !is_due {
                 new.remove(name);
             } else if reclaim && !files::exists(&self.dir.join(name))? {
-                files::remove(&self.state("kept").join(name))?;
+                self.obsolete.push(self.state("kept").join(name));
             }
         }
         self.install(&new, run)
@@ -180,6 +183,9 @@ impl Placed {
         next.links.extend(links);
         next.installed.extend(placed);
         self.change(next)?;
+        for kept in &self.obsolete {
+            files::remove(kept).unwrap_or_else(|error| warn(&error.to_string()));
+        }
         for name in sources.keys() {
             let to = self.dir.join(name);
             match kept.contains(name) {

@@ -348,6 +348,18 @@ fn plugins_can_be_installed_and_uninstalled_by_name() {
 }
 
 #[test]
+fn a_reclaim_that_fails_keeps_the_original_of_a_removed_plugin() {
+    let lab = Lab::new();
+    let scene = Scene::new(&lab);
+    ok(&scene.install(&[]));
+    fs::remove_file(scene.dir.join("bridge")).unwrap();
+    executable(&scene.from.join("portmap"), "#!/bin/sh\nexit 3");
+    refused(&scene.install(&["--upgrade", "--reclaim"]), "nothing was changed");
+    ok(&scene.run(&["--uninstall"]));
+    scene.assert_old("the original was kept");
+}
+
+#[test]
 fn if_one_plugin_does_not_answer_none_is_installed() {
     let lab = Lab::new();
     let scene = Scene::new(&lab);
