@@ -8,6 +8,7 @@ use std::path::Path;
 
 use cni::{Error, Result};
 use nix::errno::Errno;
+use rustix::fs::{AtFlags, CWD, StatxFlags, statx};
 use sha2::{Digest, Sha256};
 
 /// Writes a new file, syncs it, and returns its SHA-256.
@@ -106,6 +107,14 @@ pub fn stat(path: &Path) -> Result<Option<Metadata>> {
         Err(e) if e.kind() == ErrorKind::NotFound => Ok(None),
         found => found.map(Some).map_err(|e| Error::io(format!("look at {}", path.display()), &e)),
     }
+}
+
+/// The time at which a file was created, in seconds and nanoseconds. None if the file system does not record it. The
+/// standard library does not know it with musl.
+pub fn birth(path: &Path) -> Option<(i64, u32)> {
+    let found = statx(CWD, path, AtFlags::SYMLINK_NOFOLLOW, StatxFlags::BTIME).ok()?;
+    let has_birth = found.stx_mask & StatxFlags::BTIME.bits() != 0;
+    has_birth.then_some((found.stx_btime.tv_sec, found.stx_btime.tv_nsec))
 }
 
 /// Whether a file of this name exists.

@@ -179,8 +179,14 @@ impl Placed {
                 kept.insert(name);
             }
         }
-        next.links.retain(|name, _| !placed.contains_key(name));
-        next.links.extend(links);
+        for name in placed.keys() {
+            next.drop(name);
+        }
+        for (name, inode) in links {
+            next.births
+                .extend(files::birth(&self.state("new").join(&name)).map(|birth| (name.clone(), birth)));
+            next.links.insert(name, inode);
+        }
         next.installed.extend(placed);
         self.change(next)?;
         for kept in &self.obsolete {
@@ -312,14 +318,17 @@ impl Placed {
     /// even if its content was changed.
     fn is_of(&self, record: &Record, name: &str) -> Result<bool> {
         let Some(expected) = record.installed.get(name) else { return Ok(false) };
+        let at = self.dir.join(name);
+        let has_birth = || record.births.get(name).is_none_or(|birth| files::birth(&at) == Some(*birth));
         let is_shared = |inode: &u64| {
-            let found = self.dir.join(name).symlink_metadata();
+            let found = at.symlink_metadata();
             found.is_ok_and(|found| found.is_file() && found.nlink() > 1 && found.ino() == *inode)
+                && has_birth()
         };
         if record.links.get(name).is_some_and(is_shared) {
             return Ok(true);
         }
-        Ok(files::sum(&self.dir.join(name))?.as_ref() == Some(expected))
+        Ok(files::sum(&at)?.as_ref() == Some(expected))
     }
 
     /// Records whether a file of this name exists, and links it into `before/`.

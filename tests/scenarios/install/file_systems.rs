@@ -216,6 +216,42 @@ fn an_immutable_file_or_directory_keeps_all_from_being_installed_and_the_message
     assert_eq!(content(&scene.dir), old);
 }
 
+/// ext4 uses the inode number of a removed file for the next one.
+#[test]
+fn another_vendors_hard_links_with_the_inode_number_of_a_removed_plugin_are_not_ours() {
+    if !Feature::Ext4.is_there() {
+        return skip("ext4 needs a loop device");
+    }
+    let lab = Lab::new();
+    let (image, dir) = (lab.dir().join("ext4"), lab.dir().join("bin"));
+    fs::create_dir(&dir).unwrap();
+    let [image, mount] = [&image, &dir].map(|path| path.display());
+    lab.host().sh(&format!(
+        "truncate -s 32M {image} && mkfs.ext4 -q -I 256 {image} && mount -o loop {image} {mount}"
+    ));
+    let from = together().to_str().unwrap().to_owned();
+    ok(&install(&dir, &["--from", &from, "--only", "bridge,tap"], &[]));
+    let [bridge, tap] = ["bridge", "tap"].map(|name| dir.join(name));
+    let ours = fs::metadata(&bridge).unwrap().ino();
+    for plugin in [&bridge, &tap] {
+        fs::remove_file(plugin).unwrap();
+    }
+    lab.host().exec(&["sync"]);
+    let others = (0..2000).map(|nth| dir.join(format!("other {nth}"))).find(|path| {
+        fs::write(path, "others'").unwrap();
+        fs::metadata(path).unwrap().ino() == ours
+    });
+    let others = others.expect("ext4 uses the inode number again");
+    for plugin in [&bridge, &tap] {
+        fs::hard_link(&others, plugin).unwrap();
+    }
+    let said = ok(&install(&dir, &["--uninstall"], &[]));
+    for plugin in [&bridge, &tap] {
+        assert!(said.contains(&format!("left {}", plugin.display())), "{said}");
+        assert_eq!(fs::read_to_string(plugin).unwrap(), "others'");
+    }
+}
+
 #[test]
 fn a_user_who_may_not_write_changes_nothing_and_the_message_says_to_run_it_as_root() {
     let lab = Lab::new();
