@@ -10,6 +10,8 @@ use std::time::Duration;
 
 use cni::{Code, Error, Result};
 use host_runtimes::{Runtime, below};
+use rustix::fs::Mode;
+use rustix::process::umask;
 use system::file::{self, AtomicFile};
 use system::lock::Lock;
 
@@ -264,6 +266,8 @@ pub fn make(dir: &Path, root: &Path) -> Result<PathBuf> {
             .detail("a runtime of this host looks for plugins there: mount it (in a Kubernetes manifest: hostPath and mountPath)"));
     }
     if !dir.exists() {
+        // Users without privileges also start plugins, whatever the umask is.
+        umask(Mode::WGRP | Mode::WOTH);
         fs::create_dir_all(dir)
             .map_err(|e| files::failed(format!("make the directory {}", dir.display()), &e))?;
         say(&format!("made the directory {}", dir.display()));

@@ -425,6 +425,25 @@ fn a_missing_directory_is_created_and_an_installation_into_the_source_is_refused
     refused(&scene.install(&[]), "into itself");
 }
 
+/// Rootless runtimes start plugins as other users.
+#[test]
+fn other_users_can_start_plugins_in_new_directories_whatever_the_umask_is() {
+    let lab = Lab::new();
+    let mut scene = Scene::new(&lab);
+    for umask in ["077", "0"] {
+        let parent = lab.dir().join(umask);
+        scene.dir = parent.join("cni/bin");
+        let script = format!("umask {umask}; exec \"$0\" \"$@\"");
+        ok(&scene.install_under(&["sh", "-c", &script], &[]));
+        let mode = |path: &Path| fs::metadata(path).unwrap().mode() & 0o7777;
+        for path in [&parent, &parent.join("cni"), &scene.dir, &scene.dir.join("bridge")] {
+            assert_eq!(mode(path), 0o755, "{umask} {}", path.display());
+        }
+        assert_eq!(mode(&scene.dir.join(".ferrule")), 0o700);
+        assert_eq!(mode(&scene.dir.join(".ferrule/record")), 0o600);
+    }
+}
+
 #[test]
 fn a_symbolic_link_to_a_directory_is_followed_and_one_to_a_missing_directory_is_refused() {
     let lab = Lab::new();
