@@ -85,7 +85,8 @@ impl Placed {
         };
         for entry in entries {
             let name = entry.map_err(failed)?.file_name();
-            // A kept file is still in its place if the first run was interrupted before its change.
+            // An earlier version wrote no record before the first change. If it was interrupted, the file is still in its
+            // place.
             if !files::same(&kept.join(&name), &self.dir.join(&name))? {
                 let record = self.state("record");
                 let lost = format!("{} is missing, but {} contains files", record.display(), kept.display());
@@ -166,6 +167,11 @@ impl Placed {
 
     fn try_install(&mut self, sources: &Sources, run: u64) -> Result<()> {
         self.make_ready()?;
+        // From now on, only a lost record is missing. Otherwise a kill before the first change would look the same.
+        if !files::exists(&self.state("record"))? {
+            self.record.write(&self.state("record.part"))?;
+            files::rename(&self.state("record.part"), &self.state("record"))?;
+        }
         let placed = self.stage(sources)?;
         let links = self.links_of(placed.keys())?;
         let mut next = Record { run: Some(run), ..self.record.clone() };

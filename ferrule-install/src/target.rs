@@ -177,8 +177,8 @@ impl Targets {
     }
 }
 
-/// The directories with installed plugins or their diversions, or the directories that the options name. All are real paths: the records,
-/// dpkg's diversions and the list of directories contain real paths.
+/// The directories with installed plugins or their diversions, or the directories that the options name. All are real
+/// paths: the records, dpkg's diversions and the list of directories contain real paths.
 pub fn installed(wish: &Wish<'_>) -> Result<Vec<PathBuf>> {
     if !wish.dirs.is_empty() {
         return Ok(wish.dirs.iter().map(|dir| real(&seen_below(wish.root, dir))).collect());

@@ -84,6 +84,23 @@ fn a_rollback_keeps_files_that_other_programs_have_installed_since_the_interrupt
 }
 
 #[test]
+fn after_a_kill_before_the_first_change_another_program_may_replace_files() {
+    let lab = Lab::new();
+    let scene = Scene::new(&lab);
+    let kept = scene.dir.join(".ferrule/kept");
+    let kill =
+        ["strace", "-qqo", "/dev/null", "-P", kept.to_str().unwrap(), "-e", "inject=fsync:signal=KILL"];
+    let output = scene.install_under(&kill, &[]);
+    assert!(!output.status.success() && kept.join("bridge").exists(), "{output:?}");
+    assert!(!scene.dir.join(".ferrule/record.new").exists(), "it has begun its change");
+    replace(&scene.dir.join("bridge"), "Calico's");
+    ok(&scene.install(&[]));
+    scene.assert_new("installed");
+    ok(&scene.run(&["--uninstall"]));
+    assert_eq!(content(&scene.dir)["bridge"], "Calico's");
+}
+
+#[test]
 fn a_rollback_restores_hard_links_and_symbolic_links_also_without_hard_links() {
     let without = ["-e", "inject=?link,linkat:error=EPERM"];
     for options in [&[][..], &without] {
