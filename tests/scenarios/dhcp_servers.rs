@@ -214,6 +214,30 @@ fn the_mtu_of_a_dhcp_server_is_on_the_link_and_in_the_result() {
     }
 }
 
+/// The veth's end on the host keeps its MTU and would drop larger packets silently. The kernel refuses to raise a macvlan's
+/// MTU above its master's.
+#[test]
+fn a_larger_mtu_of_a_dhcp_server_is_ignored() {
+    beyond_reference!("dhcp-mtu");
+    let Some(net) = DhcpNetwork::with(&format!("{RANGE} --dhcp-option=option:mtu,9000")) else { return };
+    cable(&net.lab);
+    net.lab.host().sh("ip link set far master br0");
+    let ipam = json!({"type": "dhcp", "request": [{"option": "interface-mtu"}]});
+    let plugins = [("bridge", json!({"bridge": "br0"})), ("macvlan", json!({"master": "cable"}))];
+    for (plugin, keys) in
+        plugins.into_iter().filter(|(plugin, _)| *plugin == "bridge" || Feature::Macvlan.is_there())
+    {
+        let pod = net.pod(plugin);
+        let call = net.lab.plugin(plugin).config(keys).config(json!({"ipam": ipam})).on(&pod);
+        let result = call.add().ok_result();
+        assert_eq!(pod.link("eth0").unwrap()["mtu"], 1500, "{result}");
+        call.check(&result).ok();
+        call.del().ok();
+    }
+    let log = net.daemon_log();
+    assert!(log.contains("option 26 (interface-mtu): MTU 9000 for eth0"), "{log}");
+}
+
 #[test]
 fn macvlan_gets_its_address_from_the_same_server() {
     needs!(Macvlan);

@@ -44,9 +44,9 @@ const REQUEST: &[Key] = &[
         Type::Text,
         "none",
         "Name or number, as in `provide`. If the server does not send the option, the daemon logs that once, and \
-         ADD succeeds. If option 26 (interface-mtu) is here, the daemon sets the MTU of the link, and the \
-         interface plugin's result contains it. If option 26 is requested only by default, the MTU does not \
-         change.",
+         ADD succeeds. If option 26 (interface-mtu) is here, the daemon lowers the MTU of the link to the \
+         server's value, and the interface plugin's result contains it. A larger value changes nothing. If \
+         option 26 is requested only by default, the MTU does not change.",
     ),
     key(
         "required",

@@ -4,7 +4,7 @@ use std::os::fd::{AsFd, BorrowedFd};
 use std::path::Path;
 use std::time::Duration;
 
-use cni::{AddResult, Error, IpConfig, Result};
+use cni::{AddResult, Error, IpConfig, Result, ResultExt};
 use dhcp_client::options;
 use dhcp_client::{Action, Client, Identity, Lease, Link, Random, State, Time, Timing, To, result, set_mac};
 use iface::renew;
@@ -95,12 +95,21 @@ impl LeaseClient {
         (!names.is_empty()).then_some(text)
     }
 
-    /// Sets the lease's MTU.
-    fn set_mtu(&self, found: &OpenInterface) -> Result<()> {
-        let mtu = self.client.lease().and_then(result::mtu);
-        let mtu = mtu.filter(|mtu| self.parameters.sets_mtu && *mtu != found.link.mtu);
-        let change = LinkChange { mtu, ..LinkChange::default() };
-        mtu.map_or(Ok(()), |_| Ok(found.namespace.nl.change_link(&found.link, &change)?))
+    /// Lowers the link's MTU to the lease's. The daemon never raises it, because the other end of a veth keeps its MTU and
+    /// would drop larger packets silently.
+    fn lower_mtu(&self, found: &OpenInterface) -> Result<()> {
+        let OpenInterface { namespace, link } = found;
+        let mtu = self.client.lease().and_then(result::mtu).filter(|_| self.parameters.sets_mtu);
+        let Some(mtu) = mtu else { return Ok(()) };
+        let option = format!("option 26 (interface-mtu): MTU {mtu} for {} in {namespace}", link.name);
+        if mtu > link.mtu {
+            log_line(&format!("dhcp: {option}: ignored, because it is above the link's MTU, {}", link.mtu));
+        }
+        if mtu >= link.mtu {
+            return Ok(());
+        }
+        let change = LinkChange { mtu: Some(mtu), ..LinkChange::default() };
+        namespace.nl.change_link(link, &change).context(|| option)
     }
 }
 
@@ -240,7 +249,12 @@ impl lease_client::LeaseClient for LeaseClient {
 
     fn take_first(&mut self, attachment: &LeasedAttachment, found: &OpenInterface) -> Result<Option<String>> {
         self.parameters.lease = self.client.lease().cloned();
-        self.set_mtu(found)?;
+        match self.lower_mtu(found) {
+            Err(e) if is_shortage(&e) => return Err(e),
+            // The container works with the link's MTU, too.
+            Err(e) => log_line(&format!("dhcp: {e}")),
+            Ok(()) => {}
+        }
         Ok(self.missing(attachment))
     }
 
@@ -251,9 +265,8 @@ impl lease_client::LeaseClient for LeaseClient {
             before.map(|lease| result::of_lease(lease, self.parameters.priority)).unwrap_or_default();
         old.ips = on_link.map(|net| IpConfig::new(net, None)).into_iter().collect();
         let replaced = renew::replace(&found.namespace, &found.link, &old, &new);
-        // A server may send an MTU that the kernel refuses, for example above that of a macvlan's master. The address
-        // and the routes are set nevertheless.
-        let outcome = replaced.and(self.set_mtu(found));
+        // A server may send an MTU that the kernel refuses. The address and the routes are set nevertheless.
+        let outcome = replaced.and(self.lower_mtu(found));
         // After a shortage, the next attempt needs the old lease's routes, to delete them.
         if !outcome.as_ref().is_err_and(is_shortage) {
             self.parameters.lease = self.client.lease().cloned();

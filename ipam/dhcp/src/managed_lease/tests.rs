@@ -188,6 +188,18 @@ fn a_host_that_sends_endlessly_does_not_block_other_leases() {
     assert!(left);
 }
 
+/// A veth's other end, and a macvlan's master, keep their MTU.
+#[test]
+fn a_servers_mtu_lowers_the_links_and_never_raises_it() {
+    let fixture = Fixture::new();
+    for (sent, expected) in [(9000_u16, 1500), (1400, 1400), (1450, 1400), (1400, 1400)] {
+        let mut one = fixture.acquire();
+        let outcome = fixture.lease(&mut one, &[NTP[0], (26, &sent.to_be_bytes())]);
+        assert!(matches!(outcome, Outcome::First(_)), "{outcome:?}");
+        assert_eq!(fixture.pod.link("eth0").unwrap()["mtu"], expected, "after {sent}");
+    }
+}
+
 #[test]
 fn a_lease_is_recorded() {
     let fixture = Fixture::new();
