@@ -71,8 +71,8 @@ pub struct Client {
     unanswered: Option<Offer>,
     /// Timeout of an acquisition that an ADD waits for.
     gives_up: Option<Time>,
-    /// Why a server's offer was not accepted, for the error of the ADD.
-    refused: Option<String>,
+    /// Why the last offer did not lead to a lease: the error of the ADD.
+    refused: Option<Error>,
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -285,15 +285,14 @@ impl Client {
     }
 
     fn fail(&mut self, actions: &mut Vec<Action>) {
-        let error = match self.refused.take() {
-            Some(refused) => Error::new(Code::Internal, refused),
-            None => Error::new(Code::TryAgainLater, NO_MORE_TRIES).detail(format!(
+        let error = self.refused.take().unwrap_or_else(|| {
+            no_more_tries(format!(
                 "no DHCP server has offered an address: {} DISCOVERs were sent in {} s; check that a server \
                  with a free address is on the link",
                 self.discovers.count,
                 self.timing.resend_timeout.as_secs()
-            )),
-        };
+            ))
+        });
         actions.push(Action::Failed(error));
         (self.phase, self.listens_until, self.gives_up) = (Phase::Failed, None, None);
     }
@@ -402,10 +401,9 @@ impl Client {
     }
 
     fn take_offer(&mut self, message: &Message, now: Time) {
-        let Some(offer) = answer::offer(message) else {
-            self.refused =
-                Some(format!("a DHCP server offered {}, which is not a valid host address", message.yiaddr));
-            return;
+        let offer = match answer::offer(message) {
+            Ok(offer) => offer,
+            Err(e) => return self.refused = Some(e),
         };
         if !self.accepts_options(message, "offered") {
             // Another server may send the missing option. The next DISCOVER need not wait long.
@@ -413,6 +411,10 @@ impl Client {
             self.gives_up = self.gives_up.map(|end| end.min(soon));
             return;
         }
+        self.refused = Some(no_more_tries(format!(
+            "DHCP server {} offered {}, but did not answer the REQUEST",
+            offer.server, offer.address
+        )));
         self.phase = Phase::Requesting { offer, exchange: self.exchange(now) };
     }
 
@@ -425,9 +427,10 @@ impl Client {
         let names: Vec<_> = missing.into_iter().map(options::name).collect();
         let (names, address) = (names.join(", "), message.yiaddr);
         let server = answer::server(message).map_or(String::new(), |server| format!(" {server}"));
-        self.refused = Some(format!(
+        let text = format!(
             "DHCP server{server} {done} {address} without the required options of ipam.request: {names}"
-        ));
+        );
+        self.refused = Some(Error::new(Code::Internal, text));
         false
     }
 
@@ -437,9 +440,10 @@ impl Client {
         if let Some(server) = self.ended_by(&message, sent_at, now) {
             return self.lose(Reason::Ended { server }, now, actions);
         }
-        let lease = answer::lease(message, sent_at, &mut self.random);
-        let Some(lease) = lease.filter(|lease| lease.expiry.is_none_or(|expiry| now < expiry)) else {
-            return;
+        let lease = match answer::lease(message, sent_at, &mut self.random) {
+            Ok(lease) if lease.expiry.is_some_and(|expiry| now >= expiry) => return,
+            Ok(lease) => lease,
+            Err(e) => return self.refused = Some(e),
         };
         if !is_complete {
             actions.push(self.release_message(lease.address, lease.server));
@@ -461,18 +465,20 @@ impl Client {
     /// Handles a NAK: back to INIT. In SELECTING, it is ignored, because nothing was requested.
     fn take_nak(&mut self, message: &Message, phase: Phase, now: Time, actions: &mut Vec<Action>) {
         let server = answer::server(message);
+        let text = options::text(message.options.get(options::MESSAGE).unwrap_or_default());
+        let reason = Reason::Refused { server, message: text };
         match phase {
             // The next DISCOVER keeps its interval. Otherwise a server that offers an address and then refuses it would
             // cause an endless loop.
             Phase::Requesting { offer, .. } if server == Some(offer.server) => {
                 (self.hint, self.unanswered) = (None, None);
+                let text = format!("{} was offered, but {reason}", offer.address);
+                self.refused = Some(no_more_tries(text));
                 self.phase = Phase::Selecting;
             }
             Phase::Extending { state, .. } if !self.may_extend(state, message) => {}
             Phase::Rebooting { .. } | Phase::Extending { .. } => {
-                let text = message.options.get(options::MESSAGE).unwrap_or_default();
-                let message = options::text(text);
-                self.lose(Reason::Refused { server, message }, now, actions);
+                self.lose(reason, now, actions);
             }
             _ => {}
         }
@@ -518,6 +524,11 @@ impl Exchange {
         self.sent_at.get_or_insert(now);
         self.sends.sent(now, longest, random);
     }
+}
+
+/// The error if no server leased an address in time.
+fn no_more_tries(detail: String) -> Error {
+    Error::new(Code::TryAgainLater, NO_MORE_TRIES).detail(detail)
 }
 
 fn earliest<const N: usize>(moments: [Option<Time>; N]) -> Option<Time> {

@@ -3,6 +3,9 @@
 use std::net::Ipv4Addr;
 use std::time::Duration;
 
+use cni::{Code, Error, Result};
+
+use super::no_more_tries;
 use crate::options::{self, Number, is_unicast};
 use crate::{Lease, Message, Options, Random, Time};
 
@@ -10,6 +13,8 @@ use crate::{Lease, Message, Options, Random, Time};
 const INFINITE: u32 = u32::MAX;
 /// The shortest accepted lease in seconds. A shorter one would be renewed permanently.
 const SHORTEST: u32 = 2;
+/// The time in seconds of a lease without a time. The reference has the same default.
+const DEFAULT: u32 = 3600;
 
 /// A server's offer.
 #[derive(Clone, Copy, Debug)]
@@ -18,10 +23,24 @@ pub(super) struct Offer {
     pub server: Ipv4Addr,
 }
 
-/// A server's offer. None: it has no server identifier, or no host can have the address.
-pub(super) fn offer(message: &Message) -> Option<Offer> {
-    let server = server(message)?;
-    is_usable(message.yiaddr, prefix(message), server).then_some(Offer { address: message.yiaddr, server })
+/// A server's offer.
+///
+/// # Errors
+/// Code 11 without a server identifier, 999 if no host can have the address.
+pub(super) fn offer(message: &Message) -> Result<Offer> {
+    let address = message.yiaddr;
+    let server = server(message).ok_or_else(|| {
+        no_more_tries(format!(
+            "a DHCP server offered {address} without a valid server identifier (option 54)"
+        ))
+    })?;
+    match is_usable(address, prefix(message), server) {
+        true => Ok(Offer { address, server }),
+        false => {
+            let text = format!("DHCP server {server} offered {address}, which is not a valid host address");
+            Err(Error::new(Code::Internal, text))
+        }
+    }
 }
 
 /// The server that sent a message.
@@ -29,14 +48,22 @@ pub(super) fn server(message: &Message) -> Option<Ipv4Addr> {
     message.options.address(options::SERVER_ID).filter(|server| is_unicast(*server))
 }
 
-/// The lease in an ACK to a REQUEST sent at `since`. None: as for [`offer`], or there is no lease time.
-pub(super) fn lease(message: Message, since: Time, random: &mut Random) -> Option<Lease> {
+/// The lease in an ACK to a REQUEST sent at `since`.
+///
+/// # Errors
+/// As for [`offer`]; code 11 if the lease time is too short.
+pub(super) fn lease(message: Message, since: Time, random: &mut Random) -> Result<Lease> {
     let Offer { address, server } = offer(&message)?;
-    let length = message.options.number(options::LEASE_TIME).filter(|length| *length >= SHORTEST)?;
+    let length = message.options.number(options::LEASE_TIME).unwrap_or(DEFAULT);
+    if length < SHORTEST {
+        return Err(no_more_tries(format!(
+            "DHCP server {server} leased {address} for {length} s (option 51), which is too short to be renewed"
+        )));
+    }
     let prefix = prefix(&message);
     let times = (length != INFINITE).then(|| Times::of(&message.options, length, random));
     let at = |of: fn(&Times) -> Duration| times.as_ref().map(|times| since + of(times));
-    Some(Lease {
+    Ok(Lease {
         address,
         prefix,
         server,

@@ -353,6 +353,49 @@ fn a_server_that_always_offers_and_refuses_is_not_flooded() {
     assert!(discovers <= 12, "{discovers}");
 }
 
+/// The details of the error of an ADD whose server answers each DISCOVER with an offer, and each REQUEST with a message, if any.
+fn failed_by(offered: &[(Number, &[u8])], answer: Option<Kind>, extra: &[(Number, &[u8])]) -> String {
+    let mut client = acquire(identity());
+    let mut now = at(0);
+    loop {
+        let mut actions = client.tick(now);
+        while let Some((_, message)) = sent(&actions).pop() {
+            actions = match (message.kind(), answer) {
+                (Some(Kind::Discover), _) => give(&mut client, now, Kind::Offer, offered),
+                (Some(Kind::Request), Some(kind)) => give(&mut client, now, kind, extra),
+                _ => break,
+            };
+        }
+        if let Some(Action::Failed(error)) = actions.last() {
+            assert_eq!((error.code(), error.msg()), (11, NO_MORE_TRIES));
+            return error.details().to_owned();
+        }
+        now = client.deadline().unwrap();
+    }
+}
+
+#[test]
+fn the_error_of_an_add_names_the_server_and_why_its_offer_led_to_no_lease() {
+    let server = "DHCP server 10.0.0.1";
+    let nak = failed_by(&[], Some(Kind::Nak), &[(options::MESSAGE, b"no \"more\"\n")]);
+    assert_eq!(nak, "10.0.0.7 was offered, but server 10.0.0.1 refused it: \"no \\\"more\\\"\u{fffd}\"");
+    let short = failed_by(&[], Some(Kind::Ack), &[(options::LEASE_TIME, &[0, 0, 0, 1])]);
+    assert!(short.starts_with(&format!("{server} leased 10.0.0.7 for 1 s (option 51)")), "{short}");
+    let silent = failed_by(&[], None, &[]);
+    assert_eq!(silent, format!("{server} offered 10.0.0.7, but did not answer the REQUEST"));
+    let nameless = failed_by(&[(options::SERVER_ID, &[])], None, &[]);
+    assert_eq!(nameless, "a DHCP server offered 10.0.0.7 without a valid server identifier (option 54)");
+}
+
+/// As with the reference.
+#[test]
+fn a_lease_without_a_time_is_one_of_an_hour() {
+    for time in [&[][..], &[1, 2, 3]] {
+        let client = bound(identity(), &[(options::LEASE_TIME, time)]);
+        assert_eq!(client.lease().unwrap().expiry, Some(at(3600)));
+    }
+}
+
 #[test]
 fn an_adopted_address_is_requested_by_init_reboot_and_then_any_address() {
     let mut client = Client::reboot(identity(), Timing::default(), ADDRESS, at(0), Random::seeded(3));
@@ -630,12 +673,10 @@ fn incomplete_messages_and_those_for_other_clients_change_nothing() {
         ("an unknown kind", |m| m.options.set(options::MESSAGE_TYPE, [99])),
         ("DISCOVER", |m| m.options.set(options::MESSAGE_TYPE, [1])),
     ];
-    let of_ack: [(&str, Spoil); 5] = [
+    let of_ack: [(&str, Spoil); 3] = [
         ("another server", |m| m.options.set(options::SERVER_ID, OTHER_SERVER.octets())),
-        ("no time", |m| m.options.set(options::LEASE_TIME, [])),
         ("no length", |m| m.options.set(options::LEASE_TIME, [0; 4])),
         ("one second", |m| m.options.set(options::LEASE_TIME, [0, 0, 0, 1])),
-        ("a short time", |m| m.options.set(options::LEASE_TIME, [1, 2, 3])),
     ];
     for (what, spoil) in spoils.iter().chain(&of_ack) {
         let mut client = acquire(identity());
