@@ -93,6 +93,21 @@ fn a_daemon_that_cannot_be_one_says_why() {
     assert!(net.list().is_empty());
 }
 
+/// Units written for the reference's daemon may have them.
+#[test]
+fn a_daemon_runs_with_arguments_that_the_reference_ignores() {
+    beyond_reference!("dhcp-usage");
+    let mut net = silent();
+    for (flags, warning) in [
+        ("-broadcast false -pidfile pid", r#"["false", "-pidfile", "pid"]"#),
+        ("-timeout -1s", "-1s is negative"),
+    ] {
+        net.end_daemon(Signal::SIGTERM);
+        net.start_daemon(flags);
+        assert!(net.daemon_log().contains(warning), "{flags}: {}", net.daemon_log());
+    }
+}
+
 /// For example `dhcp deamon` in a unit.
 #[test]
 fn a_misspelled_command_is_an_error_with_the_usage() {

@@ -2,6 +2,7 @@
 //! syntax.
 
 use std::ffi::OsString;
+use std::iter;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
@@ -29,6 +30,8 @@ pub struct Args {
     pub broadcast: bool,
     /// `-adopt`: request the addresses of attachments in libcni's cache that have no lease here.
     pub adopt: bool,
+    /// Lines for the log about arguments that are ignored.
+    pub warnings: Vec<String>,
 }
 
 impl Default for Args {
@@ -43,6 +46,7 @@ impl Default for Args {
             resend_timeout,
             broadcast: false,
             adopt: false,
+            warnings: Vec::new(),
         }
     }
 }
@@ -61,8 +65,16 @@ impl Args {
             if text == "--" {
                 break;
             }
-            let flag = text.strip_prefix("--").or_else(|| text.strip_prefix('-'));
-            let flag = flag.ok_or_else(|| format!("{text:?} is not a flag"))?;
+            // Go's flag package ends at the first argument that is not a flag, so existing units may have such arguments.
+            let Some(flag) = text.strip_prefix('-').filter(|flag| !flag.is_empty()) else {
+                let ignored: Vec<_> = iter::once(argument).chain(rest).collect();
+                this.warnings.push(format!(
+                    "ignores the arguments {ignored:?}, because {text:?} is not a flag; the value of a boolean is written \
+                     as in -broadcast=false"
+                ));
+                break;
+            };
+            let flag = flag.strip_prefix('-').unwrap_or(flag);
             let (name, value) = match flag.split_once('=') {
                 Some((name, value)) => (name, Some(value)),
                 None => (flag, None),
@@ -75,10 +87,15 @@ impl Args {
                 "socketpath" => this.socket = socket(next()?)?,
                 "hostprefix" => this.host_prefix = next()?.into(),
                 "pidfile" => this.pid_file = pid_file(next()?)?,
-                "timeout" => this.timeout = duration(name, next()?)?.unwrap_or(this.timeout),
-                "resendmax" => this.resend_max = duration(name, next()?)?.unwrap_or(this.resend_max),
+                "timeout" => {
+                    this.timeout = duration(name, next()?, &mut this.warnings)?.unwrap_or(this.timeout)
+                }
+                "resendmax" => {
+                    this.resend_max = duration(name, next()?, &mut this.warnings)?.unwrap_or(this.resend_max)
+                }
                 "resendtimeout" => {
-                    this.resend_timeout = duration(name, next()?)?.unwrap_or(this.resend_timeout);
+                    this.resend_timeout =
+                        duration(name, next()?, &mut this.warnings)?.unwrap_or(this.resend_timeout);
                 }
                 "broadcast" => this.broadcast = boolean(name, value)?,
                 "adopt" => this.adopt = boolean(name, value)?,
@@ -125,18 +142,24 @@ fn boolean(name: &str, value: Option<&str>) -> Result<bool, String> {
 const UNITS: [(&str, f64); 8] =
     [("ns", 1.0), ("us", 1e3), ("µs", 1e3), ("μs", 1e3), ("ms", 1e6), ("s", 1e9), ("m", 60e9), ("h", 3600e9)];
 
-/// None: zero, which means the default.
-fn duration(name: &str, value: &str) -> Result<Option<Duration>, String> {
+/// None: the default, because the time is zero, or negative.
+fn duration(name: &str, value: &str, warnings: &mut Vec<String>) -> Result<Option<Duration>, String> {
+    let unsigned = value.strip_prefix(['+', '-']).unwrap_or(value);
     // Only zero needs no unit.
-    let parsed = if value == "0" { Some(0.0) } else { nanoseconds(value) };
-    parsed
+    let parsed = if unsigned == "0" { Some(0.0) } else { nanoseconds(unsigned) };
+    let duration = parsed
         .and_then(|nanoseconds| Duration::try_from_secs_f64(nanoseconds / 1e9).ok())
-        .map(|duration| Some(duration).filter(|duration| !duration.is_zero()))
-        .ok_or_else(|| format!("-{name} {value:?} is not a time such as 10s or 1m30s"))
+        .ok_or_else(|| format!("-{name} {value:?} is not a time such as 10s or 1m30s"))?;
+    let is_negative = value.starts_with('-') && !duration.is_zero();
+    if is_negative {
+        // The reference's daemon starts, too. With a negative -timeout, it never gets a lease.
+        warnings.push(format!("uses the default of -{name}, because {value} is negative"));
+    }
+    Ok(Some(duration).filter(|duration| !is_negative && !duration.is_zero()))
 }
 
 fn nanoseconds(text: &str) -> Option<f64> {
-    let (mut rest, mut sum) = (text.strip_prefix('+').unwrap_or(text), 0.0);
+    let (mut rest, mut sum) = (text, 0.0);
     if rest.is_empty() {
         return None;
     }
@@ -188,6 +211,7 @@ mod tests {
             resend_timeout: Duration::from_millis(500),
             broadcast: true,
             adopt: false,
+            warnings: Vec::new(),
         };
         assert_eq!(args.unwrap(), expected);
         for empty in
@@ -197,8 +221,28 @@ mod tests {
         }
         let here = std::env::current_dir().unwrap();
         assert_eq!(parse("-socketpath run/dhcp.sock").unwrap().socket, here.join("run/dhcp.sock"));
-        // In Go, a boolean's value is not a separate argument.
-        assert!(parse("-broadcast false").is_err());
+    }
+
+    /// Go's flag package ends at the first argument that is not a flag.
+    #[test]
+    fn arguments_that_the_reference_ignores_are_ignored_with_a_warning() {
+        for (line, ignored) in [
+            ("-broadcast false", r#"["false"]"#),
+            ("-broadcast=1 stray -adopt -no-flag", r#"["stray", "-adopt", "-no-flag"]"#),
+            ("-broadcast -", r#"["-"]"#),
+        ] {
+            let args = parse(line).unwrap();
+            assert!(args.broadcast && !args.adopt && args.warnings.len() == 1, "{args:?}");
+            assert!(args.warnings[0].contains(ignored), "{line}: {args:?}");
+        }
+        for (line, flag) in
+            [("-timeout -1s", "-timeout"), ("-resendmax=-1ms", "-resendmax"), ("-resendtimeout -5m", "-5m")]
+        {
+            let args = parse(line).unwrap();
+            assert!(args.warnings[0].contains(flag), "{line}: {args:?}");
+            assert_eq!(Args { warnings: Vec::new(), ..args }, Args::default(), "{line}");
+        }
+        assert_eq!(parse("-timeout -0 -resendmax -0s").unwrap(), Args::default());
     }
 
     #[test]
@@ -211,13 +255,13 @@ mod tests {
     #[test]
     fn an_unknown_flag_is_named() {
         for (line, culprit) in [
-            ("here", "here"),
             ("-sock /a", "-sock"),
             ("-timeout", "-timeout"),
             ("-timeout 10", "10"),
             ("-timeout 10x", "10x"),
             ("-timeout s", "\"s\""),
-            ("-timeout -5s", "-5s"),
+            ("-timeout -5", "-5"),
+            ("-timeout --5s", "--5s"),
             ("-timeout 1e400h", "1e400h"),
             ("-timeout 99999999999999999999999h", "99999999999999999999999h"),
             ("-timeout 1.2.3s", "1.2.3s"),

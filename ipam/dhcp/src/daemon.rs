@@ -47,6 +47,7 @@ pub fn main(arguments: &[OsString]) -> ExitCode {
             return ExitCode::from(2);
         }
     };
+    args.warnings.iter().for_each(|warning| log_line(&format!("dhcp daemon: {warning}")));
     match run(args) {
         Ok(()) => ExitCode::SUCCESS,
         Err(e) => {
