@@ -466,6 +466,67 @@ fn a_failed_add_undoes_all_of_its_changes() {
     assert!(!Path::new(BACKUP).exists());
 }
 
+/// A rollback cannot restore the IPv6 addresses that the kernel deletes with `disable_ipv6`.
+#[test]
+fn a_refused_add_does_not_touch_the_addresses_of_other_interfaces() {
+    beyond_reference!("rollback");
+    let lab = Lab::new();
+    let pod = wired(&lab, "eth0");
+    pod.sh("ip link add other type veth peer name end; ip link set other up; ip addr add fd00::1/64 dev other nodad");
+    let before = lab.snapshot();
+    let off = json!({"net.ipv6.conf.all.disable_ipv6": "1"});
+    for (keys, culprit) in [
+        (json!({"sysctl": {"net.ipv6.conf.IFNAME.no_such": "1"}}), "net.ipv6.conf.IFNAME.no_such"),
+        (json!({"features": {"no-such": true}}), "no-such"),
+        (json!({"mtu": 70000}), "mtu 70000"),
+    ] {
+        let sysctl = json!({"args": {"cni": {"sysctl": off}}});
+        let error = tuning(&lab, &pod, keys).config(sysctl).add().error();
+        assert!(error.msg.contains(culprit), "{error:?}");
+        lab.snapshot().assert_same(&before);
+    }
+}
+
+/// The kernel changes the sysctls of all interfaces along with these.
+#[test]
+fn a_failed_add_restores_the_sysctls_that_the_kernel_changed_too() {
+    beyond_reference!("rollback");
+    let lab = Lab::new();
+    let pod = wired(&lab, "eth0");
+    for (key, dependent) in [
+        ("net.ipv4.ip_forward", "ipv4/conf/eth0/forwarding"),
+        ("net.ipv4.conf.all.forwarding", "ipv4/conf/all/accept_redirects"),
+        ("net.ipv6.conf.all.forwarding", "ipv6/conf/eth0/forwarding"),
+        ("net.ipv6.conf.all.disable_ipv6", "ipv6/conf/eth0/disable_ipv6"),
+    ] {
+        let (general, now) = (key.replace("net.", "").replace('.', "/"), !dependent.ends_with("redirects"));
+        pod.sh(&format!(
+            "echo 0 >/proc/sys/net/{general}; echo {} >/proc/sys/net/{dependent}",
+            u8::from(now)
+        ));
+        let before = lab.snapshot();
+        // The kernel refuses the second value.
+        let sysctl = json!({"sysctl": {(key): "1", "net.ipv6.neigh.IFNAME.base_reachable_time_ms": "x"}});
+        tuning(&lab, &pod, sysctl).add().refused(7, "base_reachable_time_ms");
+        assert_eq!(
+            [pod.sysctl(&general), pod.sysctl(dependent)],
+            ["0".to_owned(), u8::from(now).to_string()],
+            "{key}"
+        );
+        lab.snapshot().assert_same(&before);
+    }
+}
+
+/// With such an MTU, the kernel deletes the interface's IPv6 sysctls.
+#[test]
+fn an_mtu_too_small_for_ipv6_does_not_fail_add() {
+    let lab = Lab::new();
+    let pod = wired(&lab, "eth0");
+    let keys = json!({"mtu": 1000, "sysctl": {"net.ipv6.conf.IFNAME.disable_ipv6": "1"}});
+    tuning(&lab, &pod, keys).add().ok_result();
+    assert_eq!(eth0(&pod, "mtu"), 1000);
+}
+
 #[test]
 fn the_backup_is_deleted_with_a_container_whose_namespace_was_deleted() {
     beyond_reference!("tuning-backup");

@@ -22,6 +22,7 @@ use attribute::Attribute;
 use backup::Saved;
 use conf::{Conf, data_dir_or_default};
 use feature::Offload;
+use sysctl::Before;
 
 /// The plugin.
 #[derive(Debug)]
@@ -48,9 +49,7 @@ impl Plugin for Tuning {
         let mut result = call.prev_result.clone();
         report(&requested, &mut result, &call.attachment.ifname);
 
-        for sysctl in &conf.sysctls {
-            sysctl.set(&sandbox, &call.attachment.ifname, undo)?;
-        }
+        let sysctls_before = Before::read(&conf.sysctls, &sandbox, &call.attachment.ifname)?;
         if !requested.is_empty() || !conf.features.is_empty() {
             let link = sandbox.chained_interface(&call.attachment.ifname)?;
             let offload = Offload::read(&conf.features, &sandbox, &link)?;
@@ -62,6 +61,11 @@ impl Plugin for Tuning {
                 attribute.set(&sandbox, &link, undo)?;
             }
             offload.set(&sandbox, &link, undo)?;
+        }
+        // Sysctls are last: no rollback restores the IPv6 addresses that the kernel deletes with `disable_ipv6`.
+        sysctls_before.restore_after_failure(&sandbox, undo);
+        for sysctl in &conf.sysctls {
+            sysctl.set(&sandbox, &call.attachment.ifname)?;
         }
         Ok(result)
     }

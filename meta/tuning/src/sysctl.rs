@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::fmt;
 
-use cni::{Code, Error, IfName, Result, ResultExt, Undo};
+use cni::{Code, Error, Failures, IfName, Result, ResultExt, Undo};
 use iface::Namespace;
 
 /// Placeholder for the attachment's interface.
@@ -98,30 +98,32 @@ pub struct Sysctl {
 }
 
 impl Sysctl {
+    /// Reads the current value. None: the sysctl has no value.
+    fn read(&self, sandbox: &Namespace, path: &str) -> Result<Option<String>> {
+        let read = sandbox.sysctl_with_value(path).map_err(|e| advised(self.key.spelling_advice(), e));
+        self.named(read, sandbox)
+    }
+
     /// Writes the value.
     ///
     /// # Errors
-    /// Code 2 if the sysctl does not exist, 7 if the kernel refuses the value, 5 if it cannot be written; the message names key and value.
-    pub fn set(&self, sandbox: &Namespace, ifname: &IfName, undo: &mut Undo) -> Result<()> {
+    /// Code 2 if the kernel has no object of the value's name, 7 if the kernel refuses the value, 5 if it cannot be written; the message names
+    /// key and value.
+    pub fn set(&self, sandbox: &Namespace, ifname: &IfName) -> Result<()> {
         let path = self.key.path(ifname);
-        let advised = |advice: &str, e: Error| match e.code() == Code::UnsupportedField as u32 {
-            true => e.detail(advice),
-            false => e,
-        };
-        // A sysctl without a value cannot be restored.
-        let read = sandbox.sysctl_with_value(&path).map_err(|e| advised(self.key.spelling_advice(), e));
-        let set = read.and_then(|before| {
-            // The sysctl exists, so the kernel has no object of the value's name, such as a congestion control.
-            let name = format!("the kernel has no {:?}: check the name, or load its module", self.value);
-            sandbox.set_sysctl(&path, &self.value).map_err(|e| advised(&name, e))?;
-            Ok(before)
-        });
-        let before = set.context(|| format!("sysctl {}", self.key.written)).hint(&format!("in {sandbox}"))?;
-        if let Some(before) = before {
-            let (sandbox, key) = (sandbox.clone(), self.key.written.clone());
-            undo.push(move || sandbox.set_sysctl(&path, &before).context(|| format!("restore sysctl {key}")));
+        // The sysctl exists, so the kernel has no object of the value's name, such as a congestion control.
+        let name = format!("the kernel has no {:?}: check the name, or load its module", self.value);
+        if let Err(e) = sandbox.set_sysctl(&path, &self.value) {
+            // The kernel deletes an interface's IPv6 sysctls if ADD sets an MTU below 1280.
+            let is_deleted = sandbox.sysctl_with_value(&path).is_err_and(|e| is_missing(&e));
+            return if is_deleted { Ok(()) } else { self.named(Err(advised(&name, e)), sandbox) };
         }
         Ok(())
+    }
+
+    /// Adds the sysctl's name and the namespace to an error.
+    fn named<T>(&self, result: Result<T>, sandbox: &Namespace) -> Result<T> {
+        result.context(|| format!("sysctl {}", self.key.written)).hint(&format!("in {sandbox}"))
     }
 
     /// Compares the value, ignoring white space.
@@ -137,6 +139,81 @@ impl Sysctl {
         let text = format!("sysctl {} is {found:?}, but ADD left it {:?}", self.key.written, self.value);
         Err(Error::new(Code::Internal, text).detail(format!("in {sandbox}")))
     }
+}
+
+/// Values before ADD, in the order of their restoration.
+#[derive(Debug)]
+pub struct Before(Vec<(String, String)>);
+
+impl Before {
+    /// Reads the values of sysctls, and of those that the kernel changes along with them. No sysctl is written before all were read, so a
+    /// sysctl that does not exist changes nothing.
+    ///
+    /// # Errors
+    /// Code 2 if a sysctl does not exist, 5 if it cannot be read; the message names the key.
+    pub fn read(sysctls: &[Sysctl], sandbox: &Namespace, ifname: &IfName) -> Result<Self> {
+        let (mut values, mut dependents) = (Vec::new(), Vec::new());
+        for sysctl in sysctls {
+            let path = sysctl.key.path(ifname);
+            let value = sysctl.read(sandbox, &path)?;
+            dependents.extend(dependents_of(&path));
+            // A sysctl without a value cannot be restored.
+            values.extend(value.map(|value| (path, value)));
+        }
+        if dependents.is_empty() {
+            return Ok(Self(values));
+        }
+        let links = sandbox.nl.links()?;
+        let interfaces = || ["all", "default"].into_iter().chain(links.iter().map(|link| link.name.as_str()));
+        for (family, name) in dependents {
+            for path in interfaces().map(|interface| format!("{family}/conf/{interface}/{name}")) {
+                // An interface may lack the family.
+                let value = sandbox.sysctl_with_value(&path).ok().flatten();
+                values.extend(value.map(|value| (path, value)));
+            }
+        }
+        Ok(Self(values))
+    }
+
+    /// Restores the values if ADD fails. The general sysctls are first, because the kernel changes the others along with them.
+    pub fn restore_after_failure(self, sandbox: &Namespace, undo: &mut Undo) {
+        let sandbox = sandbox.clone();
+        undo.push(move || {
+            let mut failures = Failures::new();
+            for (path, before) in self.0 {
+                let is_done = match sandbox.sysctl_with_value(&path) {
+                    Ok(now) => now.as_ref() == Some(&before),
+                    Err(e) => is_missing(&e),
+                };
+                if !is_done {
+                    let restored = sandbox.set_sysctl(&path, &before);
+                    failures.note(restored.context(|| format!("restore sysctl net/{path}")));
+                }
+            }
+            failures.into_result()
+        });
+    }
+}
+
+/// Sysctls of all interfaces that the kernel changes along with one: their family and names (inet_forward_change and addrconf_fixup_forwarding
+/// in Linux).
+fn dependents_of(path: &str) -> Vec<(&'static str, String)> {
+    match path.split('/').collect::<Vec<_>>()[..] {
+        ["ipv4", "ip_forward"] | ["ipv4", "conf", "all", "forwarding"] => {
+            ["forwarding", "accept_redirects"].map(|name| ("ipv4", name.to_owned())).to_vec()
+        }
+        ["ipv6", "conf", "all", name] => vec![("ipv6", name.to_owned())],
+        _ => Vec::new(),
+    }
+}
+
+/// Adds a remedy to the error of an object that does not exist.
+fn advised(advice: &str, e: Error) -> Error {
+    if is_missing(&e) { e.detail(advice) } else { e }
+}
+
+fn is_missing(e: &Error) -> bool {
+    e.code() == Code::UnsupportedField as u32
 }
 
 /// Refuses two keys for the same sysctl of an interface: `IFNAME` and its name.
