@@ -669,6 +669,42 @@ fn check_ignores_case_and_spaces() {
     call.check(&result).ok();
 }
 
+#[test]
+fn check_accepts_a_value_as_the_kernel_stores_it_and_no_other() {
+    beyond_reference!("tuning-check");
+    let lab = Lab::new();
+    let pod = wired(&lab, "eth0");
+    for (key, written, stored) in [
+        ("net.ipv4.ip_local_reserved_ports", "8080,8081,8082", "8080-8082"),
+        ("net.ipv6.conf.IFNAME.stable_secret", "fd00::1", "fd00:0000:0000:0000:0000:0000:0000:0001"),
+        ("net.ipv4.tcp_keepalive_time", "0x10", "16"),
+        ("net.ipv4.conf.all.rp_filter", "01", "1"),
+    ] {
+        let of = |value: &str| tuning(&lab, &pod, json!({"sysctl": {(key): value}}));
+        let result = of(written).add().ok_result();
+        let path = key.replace("net.", "").replace("IFNAME", "eth0").replace('.', "/");
+        assert_eq!(pod.sysctl(&path), stored);
+        of(written).check(&result).ok();
+        // A value that was not written is still another value.
+        of("2").check(&result).refused(999, stored);
+        of(written).del().ok();
+        assert!(!Path::new(BACKUP).exists());
+    }
+}
+
+/// The reference ignores the sysctls in the file.
+#[test]
+fn the_reference_deletes_a_file_with_sysctls() {
+    beyond_reference!("tuning-check");
+    let lab = Lab::new();
+    let pod = wired(&lab, "eth0");
+    let call = tuning(&lab, &pod, json!({"sysctl": {"net.ipv4.tcp_keepalive_time": "0x10"}}));
+    call.add().ok_result();
+    assert!(Path::new(BACKUP).exists());
+    call.by_the_reference().del().ok();
+    assert!(!Path::new(BACKUP).exists());
+}
+
 /// The kernel returns such a list only to the first read(2).
 #[test]
 fn a_long_list_is_compared_and_restored_as_a_whole() {

@@ -11,6 +11,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::attribute::Attribute;
 use crate::feature::Values;
+use crate::sysctl::Forms;
 
 /// The old values of the attributes and features that ADD changed.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -29,6 +30,9 @@ pub struct Saved {
     /// Not in the reference, like the next members: offload features.
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
     features: Values,
+    /// Values of sysctls that the kernel changed when it stored them, for CHECK.
+    #[serde(skip_serializing_if = "BTreeMap::is_empty")]
+    sysctls: Forms,
     /// The network, for GC. Empty in a file of the reference.
     #[serde(skip_serializing_if = "String::is_empty")]
     network: String,
@@ -59,6 +63,15 @@ impl Saved {
 
     pub fn with_features(self, features: Values) -> Self {
         Self { features, ..self }
+    }
+
+    pub fn with_sysctls(self, sysctls: Forms) -> Self {
+        Self { sysctls, ..self }
+    }
+
+    /// The values of sysctls that the kernel changed.
+    pub fn into_sysctls(self) -> Forms {
+        self.sysctls
     }
 
     /// Whether it belongs to an attachment of another network.
@@ -93,6 +106,8 @@ impl Saved {
             allmulti: earlier.allmulti.or(self.allmulti),
             tx_q_len: earlier.tx_q_len.or(self.tx_q_len),
             features: self.features.into_iter().chain(earlier.features).collect(),
+            // Unlike the others, these are new values: the latest is valid.
+            sysctls: earlier.sysctls.into_iter().chain(self.sysctls).collect(),
             ..self
         }
     }
@@ -228,6 +243,19 @@ mod tests {
         let both = of(&[("rx-gro", false), ("tx-checksum-ip-generic", true)]).after(of(&[("rx-gro", true)]));
         assert_eq!(both, of(&[("rx-gro", true), ("tx-checksum-ip-generic", true)]));
         assert_eq!(parse(&serde_json::to_vec(&both).unwrap()), Some(both));
+    }
+
+    #[test]
+    fn the_last_of_two_in_a_chain_set_the_sysctls() {
+        let of = |written: &str, stored: &str| {
+            let forms = [("core/a".to_owned(), (written.to_owned(), stored.to_owned()))];
+            saved("/n", &[]).with_sysctls(forms.into())
+        };
+        let both = of("0x10", "16").after(of("01", "1"));
+        assert_eq!(both, of("0x10", "16"));
+        let kept = saved("/n", &[Attribute::Mtu(1400)]).after(both);
+        assert_eq!(kept.attributes(), [Attribute::Mtu(1400)]);
+        assert_eq!(kept.into_sysctls(), of("0x10", "16").into_sysctls());
     }
 
     #[test]

@@ -10,6 +10,8 @@ pub mod fuzz;
 mod keys;
 mod sysctl;
 
+use std::iter;
+
 use cni::backup::Backup;
 use cni::schema::Key;
 use cni::{
@@ -22,7 +24,7 @@ use attribute::Attribute;
 use backup::Saved;
 use conf::{Conf, data_dir_or_default};
 use feature::Offload;
-use sysctl::Before;
+use sysctl::{Before, Forms};
 
 /// The plugin.
 #[derive(Debug)]
@@ -50,12 +52,12 @@ impl Plugin for Tuning {
         report(&requested, &mut result, &call.attachment.ifname);
 
         let sysctls_before = Before::read(&conf.sysctls, &sandbox, &call.attachment.ifname)?;
+        let backup = Backup::new(&conf.data_dir, &call.net.name, &call.attachment);
         if !requested.is_empty() || !conf.features.is_empty() {
             let link = sandbox.chained_interface(&call.attachment.ifname)?;
             let offload = Offload::read(&conf.features, &sandbox, &link)?;
             let before = requested.iter().filter_map(|attribute| attribute.of(&link));
             let saved = Saved::new(before, &call.net.name, &call.netns).with_features(offload.before());
-            let backup = Backup::new(&conf.data_dir, &call.net.name, &call.attachment);
             backup::save(&backup, saved, undo)?;
             for attribute in &requested {
                 attribute.set(&sandbox, &link, undo)?;
@@ -64,8 +66,14 @@ impl Plugin for Tuning {
         }
         // Sysctls are last: no rollback restores the IPv6 addresses that the kernel deletes with `disable_ipv6`.
         sysctls_before.restore_after_failure(&sandbox, undo);
+        let mut forms = Forms::new();
         for sysctl in &conf.sysctls {
-            sysctl.set(&sandbox, &call.attachment.ifname)?;
+            forms.extend(sysctl.set(&sandbox, &call.attachment.ifname)?);
+        }
+        if !forms.is_empty() {
+            let saved = Saved::new(iter::empty(), &call.net.name, &call.netns).with_sysctls(forms);
+            backup::save(&backup, saved, undo)
+                .unwrap_or_else(|e| cni::warn(&format!("CHECK may report sysctls as changed: {e}")));
         }
         Ok(result)
     }
@@ -104,7 +112,11 @@ impl Plugin for Tuning {
             requested.iter().try_for_each(|attribute| attribute.verify(&link))?;
             feature::verify(&call.conf.features, &sandbox, &link)?;
         }
-        call.conf.sysctls.iter().try_for_each(|sysctl| sysctl.verify(&sandbox, &call.attachment.ifname))
+        let backup = Backup::new(&call.conf.data_dir, &call.net.name, &call.attachment);
+        let stored = || backup::load(&backup).ok()?.filter(|saved| !saved.is_of_another(&call.net.name));
+        let forms = || stored().map(Saved::into_sysctls).unwrap_or_default();
+        let ifname = &call.attachment.ifname;
+        call.conf.sysctls.iter().try_for_each(|sysctl| sysctl.verify(&sandbox, ifname, forms))
     }
 
     fn gc(call: &Gc) -> Result<()> {

@@ -104,21 +104,22 @@ impl Sysctl {
         self.named(read, sandbox)
     }
 
-    /// Writes the value.
+    /// Writes the value. Returns the value as the kernel stores it, if it differs: `8080-8082` instead of `8080,8081,8082`.
     ///
     /// # Errors
     /// Code 2 if the kernel has no object of the value's name, 7 if the kernel refuses the value, 5 if it cannot be written; the message names
     /// key and value.
-    pub fn set(&self, sandbox: &Namespace, ifname: &IfName) -> Result<()> {
+    pub fn set(&self, sandbox: &Namespace, ifname: &IfName) -> Result<Option<Form>> {
         let path = self.key.path(ifname);
         // The sysctl exists, so the kernel has no object of the value's name, such as a congestion control.
         let name = format!("the kernel has no {:?}: check the name, or load its module", self.value);
         if let Err(e) = sandbox.set_sysctl(&path, &self.value) {
             // The kernel deletes an interface's IPv6 sysctls if ADD sets an MTU below 1280.
             let is_deleted = sandbox.sysctl_with_value(&path).is_err_and(|e| is_missing(&e));
-            return if is_deleted { Ok(()) } else { self.named(Err(advised(&name, e)), sandbox) };
+            return if is_deleted { Ok(None) } else { self.named(Err(advised(&name, e)), sandbox) };
         }
-        Ok(())
+        let stored = self.read(sandbox, &path)?.filter(|stored| !are_same(stored, &self.value));
+        Ok(stored.map(|stored| (path, (self.value.clone(), stored))))
     }
 
     /// Adds the sysctl's name and the namespace to an error.
@@ -126,20 +127,27 @@ impl Sysctl {
         result.context(|| format!("sysctl {}", self.key.written)).hint(&format!("in {sandbox}"))
     }
 
-    /// Compares the value, ignoring white space.
+    /// Compares the value, ignoring white space. The value may also be as the kernel stored it after ADD had written it.
     ///
     /// # Errors
     /// Code 999, with the current value; 2 if the sysctl does not exist.
-    pub fn verify(&self, sandbox: &Namespace, ifname: &IfName) -> Result<()> {
-        let found = sandbox.sysctl_with_value(&self.key.path(ifname));
+    pub fn verify(&self, sandbox: &Namespace, ifname: &IfName, forms: impl Fn() -> Forms) -> Result<()> {
+        let path = self.key.path(ifname);
+        let found = sandbox.sysctl_with_value(&path);
         let Some(found) = found.context(|| format!("sysctl {}", self.key.written))? else { return Ok(()) };
-        if found.split_whitespace().eq(self.value.split_whitespace()) {
+        let stored =
+            |(written, stored): &(String, String)| *written == self.value && are_same(stored, &found);
+        if are_same(&found, &self.value) || forms().get(&path).is_some_and(stored) {
             return Ok(());
         }
         let text = format!("sysctl {} is {found:?}, but ADD left it {:?}", self.key.written, self.value);
         Err(Error::new(Code::Internal, text).detail(format!("in {sandbox}")))
     }
 }
+
+/// Values that the kernel stored in another form: the path below net/, the value that ADD wrote, and the kernel's.
+pub type Forms = BTreeMap<String, (String, String)>;
+type Form = (String, (String, String));
 
 /// Values before ADD, in the order of their restoration.
 #[derive(Debug)]
@@ -205,6 +213,11 @@ fn dependents_of(path: &str) -> Vec<(&'static str, String)> {
         ["ipv6", "conf", "all", name] => vec![("ipv6", name.to_owned())],
         _ => Vec::new(),
     }
+}
+
+/// Whether two values are the same, ignoring white space.
+fn are_same(one: &str, other: &str) -> bool {
+    one.split_whitespace().eq(other.split_whitespace())
 }
 
 /// Adds a remedy to the error of an object that does not exist.
