@@ -88,6 +88,17 @@ impl Lock {
         })
     }
 
+    /// The lock for a DEL. `None` if it cannot be taken, for example in a read-only cache: then DEL runs without it.
+    ///
+    /// # Errors
+    /// Code 999 if a signal has ended the waiting for it.
+    pub(crate) fn for_del(taken: Result<Self>) -> Result<Option<Self>> {
+        match taken {
+            Err(e) if e.code() == Code::Internal as u32 => Err(e),
+            taken => Ok(taken.ok()),
+        }
+    }
+
     fn take(dir: &Path, lock: impl FnOnce(&File) -> io::Result<()>) -> Result<Self> {
         let path = dir.join("results.lock");
         let make = || DirBuilder::new().recursive(true).mode(0o755).create(dir);
@@ -95,8 +106,9 @@ impl Lock {
         let locked = file.and_then(|file| lock(&file).map(|()| Self { file }));
         Ok(locked.map_err(|e| match e.kind() {
             io::ErrorKind::Interrupted => {
-                let text = "ADD was interrupted while it waited for another command";
-                cni::Error::new(Code::Internal, text).detail(format!("which has locked {}", path.display()))
+                let text = "the wait for another command was interrupted";
+                cni::Error::new(Code::Internal, text)
+                    .detail(format!("the other command has locked {}", path.display()))
             }
             _ => cni::Error::io(format!("lock {}", path.display()), &e),
         })?)

@@ -171,7 +171,9 @@ impl Pods {
                     }
                     Err(failed) => {
                         let failed = failed.context(format_args!("network {}", network.name));
-                        return Err(match self.take_down(&new) {
+                        // A signal that has interrupted the ADD must not interrupt this.
+                        let runtime = self.runtime.clone().interrupted_by(Arc::default());
+                        return Err(match take_down(&runtime, &new) {
                             Ok(()) => failed,
                             Err(left) => failed.and(left.context("roll back")),
                         });
@@ -191,7 +193,7 @@ impl Pods {
         self.alone(&pod.id, || {
             let mut failures = Failures::default();
             failures.note(self.take_down_unlisted(pod, &attachments));
-            failures.note(self.take_down(&attachments));
+            failures.note(take_down(&self.runtime, &attachments));
             failures.into_result()
         })
     }
@@ -225,15 +227,6 @@ impl Pods {
         let mut failures = Failures::default();
         for network in networks {
             failures.note(self.runtime.gc(network, Valid::Containers(alive)));
-        }
-        failures.into_result()
-    }
-
-    fn take_down(&self, attachments: &[(&Network, AttachmentParameters)]) -> Result<()> {
-        let mut failures = Failures::default();
-        for (network, attach) in attachments.iter().rev() {
-            let outcome = self.runtime.del(network, attach);
-            failures.note(outcome.map_err(|e| e.context(format_args!("network {}", network.name))));
         }
         failures.into_result()
     }
@@ -277,4 +270,13 @@ impl Pods {
         }
         outcome
     }
+}
+
+fn take_down(runtime: &Runtime, attachments: &[(&Network, AttachmentParameters)]) -> Result<()> {
+    let mut failures = Failures::default();
+    for (network, attach) in attachments.iter().rev() {
+        let outcome = runtime.del(network, attach);
+        failures.note(outcome.map_err(|e| e.context(format_args!("network {}", network.name))));
+    }
+    failures.into_result()
 }

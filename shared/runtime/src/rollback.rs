@@ -15,16 +15,14 @@ use crate::lock::Lock;
 use crate::{AttachmentParameters, Cache, Network, Result, Runtime};
 
 impl Runtime {
-    /// ADD, and DEL if it fails. An attachment that existed before is kept, and the error says so. Waits until other processes have ended
-    /// this function for the same attachment.
+    /// ADD, and DEL if it fails. An attachment that existed before is kept, and the error says so.
     ///
     /// # Errors
     /// Like [`Runtime::add`], followed by failures of the DEL.
     pub fn add_or_roll_back(&self, network: &Network, attach: &AttachmentParameters) -> Result<AddResult> {
         let (name, at) = (&network.name, &attach.attachment);
         self.cache.require_writable(name, at)?;
-        // The DEL would delete what another process is adding.
-        let _own = Lock::of_attachment(self.cache.dir(), name, at, &self.interrupted)?;
+        let _own = self.lock_attachment(network, attach)?;
         // An ADD that was interrupted while it waited for the lock has nothing to roll back.
         let _lock = Lock::shared_unless(self.cache.dir(), &self.interrupted)?;
         let was_attached = self.is_attached(network, attach);

@@ -19,7 +19,7 @@ use crate::{
 
 /// Runs the plugins of a network. Contains the plugin directories, the [`Exec`] and the cache of results.
 ///
-/// Cloning is cheap. Several threads may use it for different containers. The caller must serialize operations on one container (SPEC.md,
+/// Cloning is cheap. Several threads may use it for different containers. The caller must serialize operations on one container, except ADD and DEL of one attachment (SPEC.md,
 /// section 3, "Lifecycle & Ordering").
 #[derive(Clone, Debug)]
 pub struct Runtime {
@@ -75,8 +75,9 @@ impl Runtime {
         self
     }
 
-    /// Sets a flag that interrupts an ADD, for example from a signal handler. ADD stops waiting for other processes. It waits until the
-    /// running plugin exits, runs no other plugin, and fails. Other commands ignore the flag, because they can be repeated.
+    /// Sets a flag that interrupts an ADD, for example from a signal handler. ADD and DEL stop waiting for other processes, and fail. ADD
+    /// waits until the running plugin exits, runs no other plugin, and fails. A running DEL and other commands ignore the flag, because they
+    /// can be repeated.
     #[must_use]
     pub fn interrupted_by(mut self, flag: Arc<AtomicBool>) -> Self {
         self.interrupted = flag;
@@ -88,7 +89,8 @@ impl Runtime {
         &self.cache
     }
 
-    /// ADD: runs the plugins in order, each with the previous one's result, and caches the last result.
+    /// ADD: runs the plugins in order, each with the previous one's result, and caches the last result. Waits for other ADDs and DELs of the
+    /// same attachment, in all processes.
     ///
     /// After a failure, call [`Runtime::del`], or use [`Runtime::add_or_roll_back`] instead.
     ///
@@ -97,6 +99,7 @@ impl Runtime {
     /// alive, 5 if the cache cannot be locked or written, 7 if the network has no plugins, 999 if ADD was interrupted.
     pub fn add(&self, network: &Network, attach: &AttachmentParameters) -> Result<AddResult> {
         self.cache.require_writable(&network.name, &attach.attachment)?;
+        let _own = self.lock_attachment(network, attach)?;
         let _lock = Lock::shared_unless(self.cache.dir(), &self.interrupted)?;
         self.add_plugins(network, attach)
     }
@@ -176,21 +179,28 @@ impl Runtime {
 
     /// DEL: runs the plugins in reverse order, continues after failures, and deletes the cached result if none failed. May be called
     /// repeatedly, without an ADD, and without a valid cached result. Uses the configuration of the cached ADD, and `network` only if there
-    /// is none. If `args` is empty, those of the cached ADD are used, and the same for capability arguments.
+    /// is none. If `args` is empty, those of the cached ADD are used, and the same for capability arguments. Waits for other ADDs and DELs of
+    /// the same attachment, in all processes.
     ///
     /// # Errors
-    /// All failures.
+    /// All failures; code 999 if DEL was interrupted while it waited.
     pub fn del(&self, network: &Network, attach: &AttachmentParameters) -> Result<()> {
-        // Runs the plugins even if the lock cannot be taken, for example in a read-only cache.
-        let _lock = Lock::shared(self.cache.dir()).ok();
+        let _own = Lock::for_del(self.lock_attachment(network, attach))?;
+        let _lock = Lock::for_del(Lock::shared_unless(self.cache.dir(), &self.interrupted))?;
         self.del_unlocked(network, attach)
+    }
+
+    /// Excludes other ADDs and DELs of an attachment. They would delete or create parts of it meanwhile. Taken before the lock that excludes
+    /// GC. GC does not take it: a second descriptor of one process would wait for the first.
+    pub(crate) fn lock_attachment(&self, network: &Network, attach: &AttachmentParameters) -> Result<Lock> {
+        Lock::of_attachment(self.cache.dir(), &network.name, &attach.attachment, &self.interrupted)
     }
 
     pub(crate) fn del_unlocked(&self, network: &Network, attach: &AttachmentParameters) -> Result<()> {
         self.del_while(network, attach, || true).map(drop)
     }
 
-    /// Like [`Runtime::del`], without its lock. Calls `may_continue` before each plugin, and before it deletes the cached result. If that
+    /// Like [`Runtime::del`], without its locks. Calls `may_continue` before each plugin, and before it deletes the cached result. If that
     /// returns false, stops, and returns the failures of earlier plugins, or else `Ok(false)`. Returns `Ok(true)` after a complete DEL.
     pub(crate) fn del_while(
         &self,

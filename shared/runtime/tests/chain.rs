@@ -586,6 +586,51 @@ fn gc_waits_for_a_running_add_and_blocks_new_ones() {
 }
 
 #[test]
+fn adds_and_dels_of_one_attachment_wait_for_each_other() {
+    let stage = Stage::new();
+    // A plugin that runs while another one does leaves a mark.
+    let dir = stage.path().display().to_string();
+    let work = format!("mkdir {dir}/alone || touch {dir}/met; sleep 0.05; rmdir {dir}/alone");
+    stage.plugin("first", &format!("{work}; {}", gives("10.0.0.2/24")));
+    let (runtime, network) = (stage.runtime(), network("1.1.0", r#"{"type": "first"}"#));
+    std::thread::scope(|scope| {
+        for _ in 0..4 {
+            scope.spawn(|| runtime.add(&network, &attach("c")).unwrap());
+            scope.spawn(|| runtime.add_or_roll_back(&network, &attach("c")).unwrap());
+            scope.spawn(|| runtime.del(&network, &attach("c")).unwrap());
+        }
+    });
+    assert_eq!(stage.calls().len(), 12);
+    assert!(!stage.path().join("met").exists());
+}
+
+#[test]
+fn a_del_that_is_interrupted_while_it_waits_for_an_add_runs_no_plugin() {
+    let stage = Stage::new();
+    let [came, go] = ["came", "go"].map(|name| stage.path().join(name));
+    let wait = format!("touch {}; while ! [ -e {} ]; do sleep 0.01; done", came.display(), go.display());
+    stage.plugin("first", &format!("[ $CNI_COMMAND != ADD ] || {{ {wait}; }}; {}", gives("10.0.0.2/24")));
+    let (runtime, network) = (stage.runtime(), network("1.1.0", r#"{"type": "first"}"#));
+    let interrupted = runtime.clone().interrupted_by(Arc::new(AtomicBool::new(true)));
+    std::thread::scope(|scope| {
+        let add = scope.spawn(|| runtime.add(&network, &attach("c")));
+        while !came.exists() {
+            std::thread::sleep(std::time::Duration::from_millis(5));
+        }
+        let error = interrupted.del(&network, &attach("c")).unwrap_err();
+        assert_eq!(error.code(), cni::Code::Internal as u32, "{error}");
+        // Those of another attachment do not wait.
+        runtime.del(&network, &attach("d")).unwrap();
+        fs::write(&go, "").unwrap();
+        add.join().unwrap().unwrap();
+    });
+    assert_eq!(stage.calls(), ["first ADD", "first DEL"]);
+    // The flag does not stop a DEL that need not wait, such as the one after a failed ADD.
+    interrupted.del(&network, &attach("c")).unwrap();
+    assert_eq!(stage.calls(), ["first ADD", "first DEL", "first DEL"]);
+}
+
+#[test]
 fn two_hundred_attachments_by_sixteen_workers_leave_two_hundred_results() {
     let stage = stage();
     let runtime = stage.runtime();
