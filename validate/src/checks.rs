@@ -164,8 +164,9 @@ impl Report<'_> {
 
     fn reserved(&mut self, node: &Node) {
         let Tree::Object(members) = &node.value else { return };
+        let own = ["runtimeConfig", "prevResult"];
         let is_reserved =
-            |name: &str| name.starts_with("cni.dev/") || ["runtimeConfig", "prevResult"].contains(&name);
+            |name: &str| name.starts_with("cni.dev/") || own.iter().any(|own| own.eq_ignore_ascii_case(name));
         for (at, name, _) in members.iter().filter(|(_, name, _)| is_reserved(name)) {
             self.warning(*at, format!("{name} is set by the runtime: remove it"));
         }

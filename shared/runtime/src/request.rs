@@ -20,8 +20,8 @@ pub(crate) struct Extras<'a> {
 }
 
 impl Extras<'_> {
-    /// Builds the request. The plugin's own keys are passed on undecoded, except keys that only a runtime may set (`capabilities`,
-    /// `cni.dev/...`).
+    /// Builds the request. The plugin's own keys are passed on undecoded, except keys that only a runtime may set (see
+    /// [`is_runtimes`]).
     pub(crate) fn request(&self, network: &Network, plugin: &PluginConf) -> Result<Vec<u8>> {
         let added = self.keys(network, plugin)?;
         let mut request: BTreeMap<&str, &RawValue> = plugin
@@ -69,8 +69,10 @@ fn runtime_config<'a>(plugin: &PluginConf, attach: &'a AttachmentParameters) -> 
     attach.capability_args.iter().filter(declared).map(|(k, v)| (k.clone(), v.clone())).collect()
 }
 
+/// Whether only a runtime may set a key. A plugin would take the configuration's own `prevResult` for the result of an earlier plugin.
 fn is_runtimes(key: &str) -> bool {
-    key.starts_with("cni.dev/") || key.eq_ignore_ascii_case("capabilities")
+    let keys = ["capabilities", "prevResult", "runtimeConfig"];
+    key.starts_with("cni.dev/") || keys.iter().any(|own| own.eq_ignore_ascii_case(key))
 }
 
 #[cfg(test)]
@@ -115,6 +117,17 @@ mod tests {
         let without = AttachmentParameters::new("c", "eth0").unwrap();
         let sent = request(&network(plugin), &Extras { attach: Some(&without), ..Extras::default() });
         assert!(sent.get("runtimeConfig").is_none());
+    }
+
+    #[test]
+    fn a_previous_result_and_capability_arguments_are_never_copied_from_the_configuration() {
+        let network =
+            network(r#"{"type": "t", "prevResult": {}, "RUNTIMECONFIG": {"mac": "x"}, "PrevResult": {}}"#);
+        let expected = json!({"type": "t", "cniVersion": "1.0.0", "name": "n"});
+        assert_eq!(request(&network, &Extras::default()), expected);
+        let prev = json!({"ips": []});
+        let sent = request(&network, &Extras { prev: Some(&prev), ..Extras::default() });
+        assert_eq!(sent["prevResult"], prev);
     }
 
     #[test]

@@ -212,12 +212,12 @@ fn keys_are_case_insensitive_and_a_conf_file_may_contain_a_single_plugin() {
 #[test]
 fn keys_that_only_a_runtime_may_set_are_reported() {
     let source = r#"{"cniVersion": "1.0.0", "name": "n", "plugins": [
-        {"type": "bridge", "runtimeConfig": {}, "prevResult": {}, "cni.dev/valid-attachments": []}]}"#;
+        {"type": "bridge", "runtimeConfig": {}, "prevresult": {}, "cni.dev/valid-attachments": []}]}"#;
     assert_eq!(
         findings(source),
         [
             "2:28 warning: runtimeConfig is set by the runtime: remove it",
-            "2:49 warning: prevResult is set by the runtime: remove it",
+            "2:49 warning: prevresult is set by the runtime: remove it",
             "2:67 warning: cni.dev/valid-attachments is set by the runtime: remove it",
         ]
     );
