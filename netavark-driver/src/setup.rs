@@ -3,9 +3,11 @@
 
 use std::net::IpAddr;
 use std::path::Path;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
 
-use cni::{AddResult, Error, Result};
-use runtime::{AttachmentParameters, Cache, Entry, Network as Chain, Runtime};
+use cni::{AddResult, Code, Error, Result};
+use runtime::{AttachmentParameters, Cache, Entry, Network as Chain, Runtime, interrupted_by_signals};
 
 use crate::document::{Call, ContainerOptions, StatusBlock};
 use crate::options::{self, Options};
@@ -14,7 +16,8 @@ use crate::reload::is_reload;
 use crate::source::{self, Source, flat};
 use crate::{attach, rootless, status, warn};
 
-/// Attaches a container, and passes its status block to `answer`. Detaches the container again if any step fails.
+/// Attaches a container, and passes its status block to `answer`. Detaches the container again if any step
+/// fails, or if a signal interrupts it.
 ///
 /// # Errors
 /// The error of the first plugin that failed. Code 7 if the network ignored an option of the container.
@@ -26,10 +29,15 @@ pub fn setup(netns: &Path, call: &Call, answer: impl FnOnce(&StatusBlock) -> Res
     let is_reload = is_reload(netns, &call.network_options);
     let request = attach::with_container_options(netns, call, &chain, is_reload)?;
     let runtime = Runtime::new(options.plugin_path.clone());
+    let signalled = interrupted_by_signals().map_err(|e| flat(&e))?;
+    let interruptible = runtime.clone().interrupted_by(Arc::clone(&signalled));
     let record = Record::write(runtime.results(), &chain.name, &source)?;
-    remove_earlier(&runtime, &chain, &request);
-    let added = runtime.add_or_roll_back(&chain, &request).map_err(|e| flat(&e)).and_then(|result| {
+    remove_earlier(&interruptible, &chain, &request);
+    let added = interruptible.add_or_roll_back(&chain, &request).map_err(|e| flat(&e)).and_then(|result| {
         let done = fulfilled(&call.network_options, &result, &chain, is_reload).and_then(|()| {
+            if signalled.load(Ordering::Relaxed) {
+                return Err(Error::new(Code::Internal, "setup was interrupted before its answer"));
+            }
             let ifname = &request.attachment.ifname;
             answer(&status::block(&result, ifname, netns, &servers(call, &options)))
         });

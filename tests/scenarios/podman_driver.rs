@@ -18,8 +18,10 @@ use lab::dhcp::{in_background, started_by};
 use lab::{
     Container, Feature, Lab, Netns, skip, tcp_is_cut_off, tcp_is_refused, tcp_says, together, udp_says,
 };
+use nix::sys::signal::Signal;
 use serde_json::{Value, json};
 
+use crate::common::is_ignored;
 use crate::dnsname::Dig;
 
 const ID: &str = "04736b3203017ea533244eec34015d268e07ddbb0ef99ba43ce4ba2a765ae1be";
@@ -391,8 +393,16 @@ const RECORD: &str = "/var/lib/cni/netavark/pods.conflist";
 
 /// A plugin in the place of `firewall` that kills the driver, which has called it, when it gets a command.
 fn killed_in(lab: &Lab, command: &str, document: &Value) -> Value {
-    let script = format!(r#"cat >/dev/null; [ "$CNI_COMMAND" != {command} ] || kill -9 $PPID"#);
-    lab.fake_plugin("firewall", &script);
+    with_firewall(
+        lab,
+        &format!(r#"cat >/dev/null; [ "$CNI_COMMAND" != {command} ] || kill -9 $PPID"#),
+        document,
+    )
+}
+
+/// A script in the place of `firewall`.
+fn with_firewall(lab: &Lab, script: &str, document: &Value) -> Value {
+    lab.fake_plugin("firewall", script);
     let mut document = document.clone();
     let path = format!("{}:{}", Lab::plugin_dir().display(), together().display());
     document["network"]["options"]["plugin-path"] = path.into();
@@ -441,6 +451,30 @@ fn the_chain_of_a_killed_setup_is_kept_in_a_file_for_gc_until_nothing_of_its_net
         (Vec::new(), String::new(), String::new()),
         "the file goes with the last container"
     );
+}
+
+#[test]
+fn a_setup_that_a_signal_interrupts_is_undone_and_answers_with_an_error() {
+    if lacks(Feature::NftNat) || lacks(Feature::Ipv6) {
+        return;
+    }
+    // If the suite's caller ignores a signal, as nohup does, the driver ignores it too.
+    for signal in [Signal::SIGINT, Signal::SIGTERM, Signal::SIGHUP].into_iter().filter(|it| !is_ignored(*it))
+    {
+        let lab = Lab::new();
+        let pod = lab.container("pod");
+        let number = signal as i32;
+        let script = format!(
+            r#"cat >/dev/null; [ "$CNI_COMMAND" != ADD ] || {{ kill -{number} $PPID; echo '{{}}'; }}"#
+        );
+        let call = with_firewall(&lab, &script, &recorded("setup"));
+        let error = fails(&lab, &["setup", &pod.netns.path().display().to_string()], &call);
+        assert!(error.contains("interrupted after plugin firewall"), "{error}");
+        let (links, files, rules) = traces(&lab);
+        // The driver cannot know whether the script has left anything for GC.
+        assert_eq!((links, files.as_str(), rules.as_str()), (Vec::new(), &*format!("{RECORD}\n"), ""));
+        assert!(pod.link("eth0").is_none());
+    }
 }
 
 #[test]

@@ -1,14 +1,10 @@
 //! `add`, `check`, `del`.
 
-use std::fs;
 use std::sync::Arc;
-use std::sync::atomic::AtomicBool;
 
 use cni::{AddResult, Command};
-use runtime::{AttachmentParameters, Error, Network, Result};
+use runtime::{AttachmentParameters, Error, Network, Result, Runtime, interrupted_by_signals};
 use serde_json::{Value, json};
-use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
-use signal_hook::flag;
 
 use crate::attach_args;
 use crate::cli::{AddOptions, AttachArgs, ManyTargets, Target};
@@ -26,6 +22,11 @@ pub fn add(
     ui: &Ui,
 ) -> Result<()> {
     let network = settings.network(&target.network)?;
+    let mut runtime = settings.runtime.clone();
+    if !options.keep {
+        // From here on, a signal deletes the namespace too.
+        runtime = runtime.interrupted_by(interrupted_by_signals()?);
+    }
     let created = if options.create { Some(Created::named(&target.netns)?) } else { None };
     let attach = attach_args::apply(attach_args, &network, attach(&target.netns, &target.names)?)?;
     if let Some(path) = attach.netns.as_deref().filter(|path| !path.exists()) {
@@ -35,7 +36,7 @@ pub fn add(
             .detail("`ip netns list` lists those with a name; --create creates the namespace first")
             .into());
     }
-    let done = add_and_print(&network, &attach, options.keep, settings, ui);
+    let done = add_and_print(&runtime, &network, &attach, options.keep, ui);
     if let Some(created) = created
         && (options.keep || done.is_ok())
     {
@@ -46,17 +47,13 @@ pub fn add(
 
 /// Runs ADD. Runs DEL if ADD fails, is interrupted, or its result cannot be printed.
 fn add_and_print(
+    runtime: &Runtime,
     network: &Network,
     attach: &AttachmentParameters,
     keep: bool,
-    settings: &Settings,
     ui: &Ui,
 ) -> Result<()> {
-    let add = if keep {
-        settings.runtime.add(network, attach)
-    } else {
-        settings.runtime.clone().interrupted_by(signalled()?).add_or_roll_back(network, attach)
-    };
+    let add = if keep { runtime.add(network, attach) } else { runtime.add_or_roll_back(network, attach) };
     let result = add?;
     let printed = if ui.json_unless_seen() {
         ui.deliver(&format!("{}\n", result.to_json(network.version)?))
@@ -65,31 +62,10 @@ fn add_and_print(
     };
     // The caller did not receive the result. It considers the ADD failed, and would not remove the attachment.
     printed.map_err(|error| {
-        let left = if keep { None } else { settings.runtime.del(network, attach).err() };
+        let runtime = runtime.clone().interrupted_by(Arc::default());
+        let left = if keep { None } else { runtime.del(network, attach).err() };
         left.map_or(error.clone(), |left| error.and(left.context("roll back")))
     })
-}
-
-/// A flag that SIGINT, SIGTERM and SIGHUP set, except signals that this process was started to ignore, as by
-/// nohup(1). A second signal ends the process as usual, because a plugin or its DEL may hang.
-pub fn signalled() -> Result<Arc<AtomicBool>> {
-    let flag = Arc::new(AtomicBool::new(false));
-    let ignored = ignored();
-    let heard = |signal: &i32| ignored >> (signal - 1) & 1 == 0;
-    for signal in [SIGINT, SIGTERM, SIGHUP].into_iter().filter(heard) {
-        flag::register_conditional_default(signal, flag.clone())
-            .and_then(|_| flag::register(signal, flag.clone()))
-            .map_err(|e| cni::Error::io("handle signals", &e))?;
-    }
-    Ok(flag)
-}
-
-/// The signals that this process ignores, as a mask. Signal 1 is the lowest bit (proc_pid_status(5)). 0 if /proc
-/// cannot be read.
-fn ignored() -> u64 {
-    let status = fs::read_to_string("/proc/self/status").unwrap_or_default();
-    let mask = status.lines().find_map(|line| line.strip_prefix("SigIgn:"));
-    mask.and_then(|mask| u64::from_str_radix(mask.trim(), 16).ok()).unwrap_or_default()
 }
 
 /// Runs CHECK of one attachment, or of all.

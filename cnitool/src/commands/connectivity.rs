@@ -3,10 +3,9 @@
 use std::net::IpAddr;
 use std::process::ExitCode;
 
-use runtime::Result;
+use runtime::{Result, interrupted_by_signals};
 use serde_json::{Value, json};
 
-use super::attachment::signalled;
 use crate::connectivity::{Outcome, Row, Test};
 use crate::settings::Settings;
 use crate::table::Table;
@@ -15,7 +14,7 @@ use crate::ui::{Style, Ui};
 /// Runs all checks of a network, and prints a table.
 pub fn run(network: &str, outside: Vec<IpAddr>, settings: &Settings, ui: &Ui) -> Result<ExitCode> {
     let network = settings.network(network)?;
-    let test = Test { network: &network, settings, outside, stopped: signalled()? };
+    let test = Test { network: &network, settings, outside, stopped: interrupted_by_signals()? };
     let rows = test.run();
     let failed = rows.iter().filter(|row| row.is_failed()).count();
     let is_stopped = test.stopped.load(std::sync::atomic::Ordering::Relaxed);

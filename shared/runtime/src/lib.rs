@@ -43,6 +43,7 @@ mod request;
 mod result;
 mod rollback;
 mod run;
+mod signal;
 pub mod text;
 mod watch;
 
@@ -58,4 +59,5 @@ pub use pod::{Attached, NetworkRequest, Pod, Pods};
 pub use process::{DEFAULT_TIMEOUT, Processes, Stderr};
 pub use repair::Repaired;
 pub use run::Runtime;
+pub use signal::interrupted_by_signals;
 pub use watch::{Current, Networks, Watcher};
