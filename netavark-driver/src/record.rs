@@ -45,6 +45,11 @@ impl Record {
     }
 }
 
+/// Whether the driver has written the chain of a network, which has containers or stale resources.
+pub fn exists(cache: &Cache, name: &NetworkName) -> bool {
+    path(cache, name).exists()
+}
+
 /// Deletes the file of a network that has neither containers nor resources on the host. Does nothing if the file does
 /// not exist, or during a setup.
 ///

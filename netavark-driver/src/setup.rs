@@ -6,8 +6,10 @@ use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-use cni::{AddResult, Code, Error, Result};
-use runtime::{AttachmentParameters, Cache, Entry, Network as Chain, Runtime, interrupted_by_signals};
+use cni::{AddResult, Attachment, Code, Error, NetworkName, Result};
+use runtime::{
+    AttachmentParameters, Cache, ConfDir, Entry, Network as Chain, Runtime, interrupted_by_signals,
+};
 
 use crate::document::{Call, ContainerOptions, StatusBlock};
 use crate::options::{self, Options};
@@ -31,8 +33,8 @@ pub fn setup(netns: &Path, call: &Call, answer: impl FnOnce(&StatusBlock) -> Res
     let runtime = Runtime::new(options.plugin_path.clone());
     let signalled = interrupted_by_signals().map_err(|e| flat(&e))?;
     let interruptible = runtime.clone().interrupted_by(Arc::clone(&signalled));
+    remove_earlier(&interruptible, call, &chain, &request)?;
     let record = Record::write(runtime.results(), &chain.name, &source)?;
-    remove_earlier(&interruptible, &chain, &request);
     let added = interruptible.add_or_roll_back(&chain, &request).map_err(|e| flat(&e)).and_then(|result| {
         let done = fulfilled(&call.network_options, &result, &chain, is_reload).and_then(|()| {
             if signalled.load(Ordering::Relaxed) {
@@ -62,11 +64,22 @@ fn servers(call: &Call, options: &Options<'_>) -> Vec<IpAddr> {
 
 /// Removes an earlier attachment. Podman attaches a container only once, so an existing attachment is from before a
 /// reboot or a crash. A killed setup leaves no result: then DEL of the chain removes any resources.
-fn remove_earlier(runtime: &Runtime, chain: &Chain, request: &AttachmentParameters) {
-    let known = known(runtime.results(), Some(chain), request).unwrap_or_default();
-    let outcome = match &known[..] {
+///
+/// # Errors
+/// Code 7 if the interface is attached to another network.
+fn remove_earlier(
+    runtime: &Runtime,
+    call: &Call,
+    chain: &Chain,
+    request: &AttachmentParameters,
+) -> Result<()> {
+    let (own, others) = known(runtime.results(), call, Some(chain), request).unwrap_or_default();
+    if let Some(entry) = others.iter().find(|entry| runtime.is_attached(&entry.network, &entry.attach)) {
+        return Err(attached(entry, request));
+    }
+    let outcome = match [own, others].concat().as_slice() {
         [] => runtime.del(chain, request).map_err(|e| flat(&e)),
-        known => each(known, Some(chain), |chain, entry| runtime.del(chain, &entry.attach)),
+        known => each(known, Some(chain), |chain, entry| del(runtime, chain, &entry.attach)),
     };
     if let Err(e) = outcome {
         warn(format_args!(
@@ -74,6 +87,19 @@ fn remove_earlier(runtime: &Runtime, chain: &Chain, request: &AttachmentParamete
             request.attachment.container
         ));
     }
+    Ok(())
+}
+
+fn attached(entry: &Entry, request: &AttachmentParameters) -> Error {
+    let Attachment { container, ifname } = &entry.attach.attachment;
+    let network = &entry.network;
+    let netns = entry.attach.netns.as_ref().or(request.netns.as_ref());
+    let netns = netns.map(|path| path.display().to_string()).unwrap_or_default();
+    Error::config(format!("interface {ifname} of container {container} is attached to network {network}")).detail(
+        format!(
+            "choose another interface_name, or run `cnitool del {network} {netns} --container-id {container} -i {ifname}`"
+        ),
+    )
 }
 
 /// Checks that the container has the requested addresses and MAC address. A plugin that does not know an option
@@ -113,16 +139,20 @@ fn fulfilled(options: &ContainerOptions, result: &AddResult, chain: &Chain, is_l
 /// # Errors
 /// The errors of all plugins that failed.
 pub fn teardown(netns: &Path, call: &Call) -> Result<()> {
-    let at = attach::attachment(netns, call)?;
+    let mut at = attach::attachment(netns, call)?;
     // Another version of the driver may have accepted other options.
     let options = Options::read(&call.network.options);
     let runtime = Runtime::new(options::plugin_path(&call.network.options));
     let configured = options.and_then(|options| source::chain(&call.network, &options));
-    let known = known(runtime.results(), configured.as_ref().ok(), &at).map_err(|e| flat(&e))?;
-    if known.is_empty() {
+    let (own, others) =
+        known(runtime.results(), call, configured.as_ref().ok(), &at).map_err(|e| flat(&e))?;
+    if own.is_empty() {
         return match configured {
-            // A killed ADD may have left resources.
-            Ok(chain) => del(&runtime, &chain, &at).map_err(|e| flat(&e)),
+            // A killed ADD may have left resources. Without the namespace, DEL keeps the interface of another network.
+            Ok(chain) => {
+                at.netns = at.netns.filter(|_| others.is_empty());
+                del(&runtime, &chain, &at).map_err(|e| flat(&e))
+            }
             Err(e) => {
                 warn(format_args!(
                     "container {}, interface {}: nothing was detached, because the cache has no result, and the network's \
@@ -135,7 +165,7 @@ pub fn teardown(netns: &Path, call: &Call) -> Result<()> {
             }
         };
     }
-    each(&known, configured.as_ref().ok(), |chain, entry| {
+    each(&own, configured.as_ref().ok(), |chain, entry| {
         del(&runtime, chain, &entry.attach.clone().netns(netns))
     })
 }
@@ -167,18 +197,28 @@ fn each(
     failures.reduce(|all, next| all.detail(format!("{next}"))).map_or(Ok(()), Err)
 }
 
-/// The cached attachment on the configured network. If there is none, the container's attachments on any network: the
-/// file may have been deleted, or its name changed. An interface of a container belongs to only one network.
+/// The cached attachments of the container's interface: those of the configured network, and those of other networks.
+/// If the configuration cannot be read, all are its own. An interface of a container belongs to only one network.
 fn known(
     cache: &Cache,
+    call: &Call,
     configured: Option<&Chain>,
     at: &AttachmentParameters,
-) -> runtime::Result<Vec<Entry>> {
-    let entry = configured.and_then(|chain| cache.load(&chain.name, &at.attachment).ok().flatten());
-    if let Some(entry) = entry {
-        return Ok(vec![entry]);
-    }
-    Ok(cache.list()?.into_iter().filter(|entry| entry.attach.attachment == at.attachment).collect())
+) -> runtime::Result<(Vec<Entry>, Vec<Entry>)> {
+    let all = cache.list()?.into_iter().filter(|entry| entry.attach.attachment == at.attachment);
+    let Some(chain) = configured else { return Ok((all.collect(), Vec::new())) };
+    let (own, others): (Vec<_>, Vec<_>) = all.partition(|entry| entry.network == chain.name);
+    let file = call.network.options.get("conflist").filter(|_| own.is_empty());
+    let Some(file) = file else { return Ok((own, others)) };
+    // The network in the file may have had another name at ADD.
+    Ok(others.into_iter().partition(|entry| !is_configured(cache, &entry.network, Path::new(file))))
+}
+
+/// Whether another file has a network of this name: next to the network's own file, in the default directory, or
+/// written by the driver.
+fn is_configured(cache: &Cache, name: &NetworkName, file: &Path) -> bool {
+    let dirs = [file.parent().unwrap_or(file), Path::new(ConfDir::DEFAULT)];
+    record::exists(cache, name) || dirs.iter().any(|dir| ConfDir::new(*dir).find(name).is_ok())
 }
 
 /// The configured network if it has the name of the attachment's network, otherwise the network as it was at ADD. DEL of both uses the

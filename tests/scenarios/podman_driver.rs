@@ -727,6 +727,66 @@ fn call_for(pod: &Container, network: &Value) -> Value {
     call
 }
 
+/// A network of a file, as Podman stores it.
+fn made_from_file(lab: &Lab, name: &str, subnet: &str) -> Value {
+    let mut list = of_podman_4();
+    list["name"] = name.into();
+    list["plugins"][0]["bridge"] = format!("cni-{name}").into();
+    list["plugins"][0]["ipam"]["ranges"] = json!([[{"subnet": subnet}]]);
+    let file = format!("{name}.conflist");
+    lab.configure(&file, &list);
+    let mut network = recorded("create");
+    network.as_object_mut().unwrap().remove("subnets");
+    network["options"] = json!({"conflist": format!("/etc/cni/net.d/{file}"), "plugin-path": together()});
+    does(lab, &["create"], &network)
+}
+
+#[test]
+fn neither_a_teardown_nor_a_setup_detaches_the_interface_from_another_network() {
+    if lacks(Feature::NftNat) {
+        return;
+    }
+    let by_options =
+        |lab: &Lab, name: &str, subnet: &str| made(lab, name, subnet, &json!({"type": "bridge"}));
+    for (kind, make) in
+        [("options", &by_options as &dyn Fn(&Lab, &str, &str) -> Value), ("file", &made_from_file)]
+    {
+        let lab = Lab::new();
+        let (pod, rebooted) = (lab.container("pod"), lab.container("driver-moved"));
+        let [one, two] =
+            [("one", "10.1.1.0/24"), ("two", "10.1.2.0/24")].map(|(name, subnet)| make(&lab, name, subnet));
+        let [first, mut second] = [one, two].map(|network| call_for(&pod, &network));
+        second["port_mappings"] =
+            json!([{"container_port": 80, "host_port": 8080, "protocol": "tcp", "range": 1}]);
+        let state = || {
+            let files = lab
+                .host()
+                .sh("cd /var/lib/cni && find results networks -type f | grep -v -e last_ -e lock$ | sort");
+            (files, lab.host().sh("nft list ruleset"), pod.netns.addresses("eth0"))
+        };
+        set_up(&lab, &pod, &first);
+        tear_down(&lab, &pod, &first);
+        set_up(&lab, &pod, &second);
+        let attached = state();
+        tear_down(&lab, &pod, &first);
+        assert_eq!(state(), attached, "{kind}");
+        let error = fails(&lab, &["setup", &pod.netns.path().display().to_string()], &first);
+        assert!(
+            error.contains("is attached to network two") && error.contains("cnitool del two "),
+            "{error}"
+        );
+        assert_eq!(state(), attached, "{kind}");
+
+        // After a reboot, the attachment to the other network no longer exists.
+        pod.netns.vanish();
+        set_up(&lab, &rebooted, &first);
+        assert!(!lab.host().sh("find /var/lib/cni/results /var/lib/cni/networks").contains("two-"), "{kind}");
+        assert!(!lab.host().sh("find /var/lib/cni/networks").contains("10.1.2."), "{kind}");
+        tear_down(&lab, &rebooted, &first);
+        assert!(traces(&lab).0.is_empty() && traces(&lab).1.is_empty(), "{kind}: {:?}", traces(&lab));
+    }
+}
+
 /// The container's first address, without its prefix length.
 fn address_of(status: &Value) -> String {
     let net =

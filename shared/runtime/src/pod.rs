@@ -159,7 +159,7 @@ impl Pods {
         self.alone(&pod.id, || {
             let (mut attached, mut new) = (Vec::new(), Vec::new());
             for (network, attach) in &attachments {
-                let is_new = !self.runtime.is_attached(network, attach);
+                let is_new = !self.runtime.is_attached(&network.name, attach);
                 match self.runtime.add_or_roll_back(network, attach) {
                     Ok(result) => {
                         attached.push(Attached {

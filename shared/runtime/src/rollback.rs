@@ -25,7 +25,7 @@ impl Runtime {
         let _own = self.lock_attachment(network, attach)?;
         // An ADD that was interrupted while it waited for the lock has nothing to roll back.
         let _lock = Lock::shared_unless(self.cache.dir(), &self.interrupted)?;
-        let was_attached = self.is_attached(network, attach);
+        let was_attached = self.is_attached(name, attach);
         let before = self.cache.version(name, at);
         self.add_plugins(network, attach).map_err(|failed| {
             // A failed ADD writes no result. If there is a new one, it is another runtime's.
@@ -47,13 +47,13 @@ impl Runtime {
 
     /// Whether the attachment exists, or may exist: it is in the cache, and its namespace has the interface. After a reboot, or after its
     /// namespace was deleted without a DEL, it is only in the cache.
-    pub(crate) fn is_attached(&self, network: &Network, attach: &AttachmentParameters) -> bool {
+    pub fn is_attached(&self, network: &NetworkName, attach: &AttachmentParameters) -> bool {
         let at = &attach.attachment;
-        let recorded = match self.cache.load(&network.name, at) {
+        let recorded = match self.cache.load(network, at) {
             Ok(None) => return false,
             Ok(Some(entry)) => entry.attach.netns,
             // Only a regular file is a result of an ADD.
-            Err(_) if is_irregular(&self.cache.path(&network.name, at)) => return false,
+            Err(_) if is_irregular(&self.cache.path(network, at)) => return false,
             Err(_) => None,
         };
         let netns = recorded.or_else(|| attach.netns.clone());
