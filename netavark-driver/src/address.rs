@@ -10,7 +10,7 @@ use serde_json::{Map, Value, json as value};
 use validate::ranges;
 use validate::schema::{self, Plugin, Role};
 
-use crate::document::{Network, Route, Subnet};
+use crate::document::{LeaseRange, Network, Route, Subnet};
 
 /// The name of an IPAM plugin of the suite, or `none`.
 #[derive(Debug, PartialEq, Eq)]
@@ -171,6 +171,20 @@ fn default_routes(subnets: &[Subnet]) -> impl Iterator<Item = Value> {
     let has = |is_ipv6| subnets.iter().any(|subnet| subnet.subnet.is_ipv6() == is_ipv6);
     let of = [("0.0.0.0/0", has(false)), ("::/0", has(true))];
     of.into_iter().filter(|(_, has)| *has).map(|(dst, _)| value!({"dst": dst}))
+}
+
+/// The network, without the `--ip-range` of a subnet that contains a requested address outside the range. As with
+/// Podman's own drivers, the range limits only the addresses that the network chooses.
+pub fn allowing(network: &Network, requested: &[IpAddr]) -> Network {
+    let mut network = network.clone();
+    for Subnet { subnet, lease_range, .. } in &mut network.subnets {
+        let is_outside = |range: &LeaseRange, ip: IpAddr| {
+            range.start_ip.is_some_and(|start| ip < start) || range.end_ip.is_some_and(|end| ip > end)
+        };
+        lease_range
+            .take_if(|range| requested.iter().any(|ip| subnet.contains(*ip) && is_outside(range, *ip)));
+    }
+    network
 }
 
 /// The subnets that a chain's configuration contains: ranges of host-local, and addresses of static.

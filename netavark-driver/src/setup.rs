@@ -16,7 +16,7 @@ use crate::options::{self, Options};
 use crate::record::{self, Record};
 use crate::reload::is_reload;
 use crate::source::{self, Source, flat};
-use crate::{attach, rootless, status, warn};
+use crate::{address, attach, rootless, status, warn};
 
 /// Attaches a container, and passes its status block to `answer`. Detaches the container again if any step
 /// fails, or if a signal interrupts it.
@@ -27,7 +27,12 @@ pub fn setup(netns: &Path, call: &Call, answer: impl FnOnce(&StatusBlock) -> Res
     rootless::refuse()?;
     let options = Options::read(&call.network.options)?;
     let source = Source::load(&call.network, &options)?;
-    let chain = attach::declaring_ips(source.chain_of(&call.network)?, &call.network_options)?;
+    let chain = match source.file {
+        Some(_) => source.chain_of(&call.network)?,
+        // Only for this call: the record of the network keeps the range.
+        None => source::chain(&address::allowing(&call.network, &call.network_options.static_ips), &options)?,
+    };
+    let chain = attach::declaring_ips(chain, &call.network_options)?;
     let is_reload = is_reload(netns, &call.network_options);
     let request = attach::with_container_options(netns, call, &chain, is_reload)?;
     let runtime = Runtime::new(options.plugin_path.clone());
