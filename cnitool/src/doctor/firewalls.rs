@@ -18,7 +18,7 @@ pub fn nftables(host: &Host<'_>) -> Result<Vec<Finding>> {
     Ok(chains.iter().flat_map(|chain| finding(host, chain, owner(chain))).collect())
 }
 
-/// The policy of the chain FORWARD in the legacy variant of iptables.
+/// The chain FORWARD in the legacy variant of iptables.
 pub fn legacy(host: &Host<'_>) -> Result<Vec<Finding>> {
     let mut found = Vec::new();
     for tool in legacy_saves(|table| table == "filter") {
@@ -26,11 +26,17 @@ pub fn legacy(host: &Host<'_>) -> Result<Vec<Finding>> {
             found.extend(unread(host, tool));
             continue;
         };
-        if saved.lines().any(|line| line.starts_with(":FORWARD DROP")) {
+        if saved.lines().any(drops_all) {
             found.extend(finding(host, "FORWARD of table filter", tool.trim_end_matches("-save")));
         }
     }
     Ok(found)
+}
+
+/// Whether a line of `iptables-save` is a policy, or a rule without matches, that drops all forwarded packets.
+fn drops_all(line: &str) -> bool {
+    let verdicts = [":FORWARD DROP ", "-A FORWARD -j DROP", "-A FORWARD -j REJECT"];
+    verdicts.iter().any(|verdict| line.starts_with(verdict))
 }
 
 /// Rules of iptables-legacy that cannot be listed.

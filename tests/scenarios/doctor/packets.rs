@@ -100,9 +100,19 @@ fn a_chain_of_nftables_that_drops_is_a_warning_for_networks_without_the_plugin_f
         lab.host().sh("nft flush ruleset");
         finds_nothing(&tool, check);
     }
-    lab.host().sh("iptables-nft -P FORWARD DROP");
-    finds(&tool, check, &["warning", "network net", "ip filter FORWARD"]);
+    // RHEL's iptables-services reject with the last rule.
+    let rules =
+        ["-P FORWARD DROP", "-A FORWARD -j DROP", "-A FORWARD -j REJECT --reject-with icmp-host-prohibited"];
+    for rule in rules {
+        lab.host().sh("nft flush ruleset");
+        lab.host().sh(&format!("iptables-nft {rule}"));
+        finds(&tool, check, &["warning", "network net", "ip filter FORWARD"]);
+    }
     healthy(&lab);
+    finds_nothing(&tool, check);
+    lab.host().sh("nft flush ruleset");
+    lab.configure("10-net.conflist", &network(&json!([bridge("10.206.2.0/24")])));
+    lab.host().sh("iptables-nft -A FORWARD -i other0 -j REJECT");
     finds_nothing(&tool, check);
 }
 
@@ -112,12 +122,21 @@ fn a_chain_of_legacy_iptables_that_drops_is_a_warning() {
     let lab = Lab::new();
     let tool = lab.cnitool();
     lab.configure("10-net.conflist", &network(&json!([bridge("10.206.2.0/24")])));
-    if !lab.host().try_exec(&["iptables-legacy", "-P", "FORWARD", "DROP"]).status.success() {
+    if !lab.host().try_exec(&["iptables-legacy", "-S"]).status.success() {
         return lab::skip("iptables-legacy");
     }
     let words =
         ["warning", "network net", "FORWARD of table filter (iptables-legacy)", "add the plugin `firewall`"];
-    finds(&tool, "firewalls.legacy", &words);
-    lab.host().sh("iptables-legacy -P FORWARD ACCEPT");
+    lab.host().sh("iptables-legacy -A FORWARD -i other0 -j REJECT");
     finds_nothing(&tool, "firewalls.legacy");
+    for (set, unset) in [
+        ("-P FORWARD DROP", "-P FORWARD ACCEPT"),
+        ("-A FORWARD -j DROP", "-F FORWARD"),
+        ("-A FORWARD -j REJECT --reject-with icmp-host-prohibited", "-F FORWARD"),
+    ] {
+        lab.host().sh(&format!("iptables-legacy {set}"));
+        finds(&tool, "firewalls.legacy", &words);
+        lab.host().sh(&format!("iptables-legacy {unset}"));
+        finds_nothing(&tool, "firewalls.legacy");
+    }
 }

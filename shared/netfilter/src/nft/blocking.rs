@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use netlink::wire::{Attributes, read_be32};
+use netlink::wire::{Attributes, read_be32, read_str};
 use netlink::{Family, RequestError, Socket};
 
 use super::decode::{expressions, verdict};
@@ -174,6 +174,8 @@ fn drops_all(rule: &RawRule) -> bool {
         match name {
             "counter" | "log" => {}
             "reject" => drops = true,
+            // iptables-nft leaves its target REJECT to the module of iptables.
+            "target" if data.get(NFTA_TARGET_NAME).and_then(read_str) == Some("REJECT") => drops = true,
             "immediate" => drops |= verdict(data) == Some((NF_DROP, "")),
             _ => return false,
         }
