@@ -2,7 +2,7 @@
 
 use std::fs;
 
-use lab::{Lab, Outcome};
+use lab::{Lab, Outcome, beyond_reference};
 use serde_json::{Value, json};
 
 use crate::common::host_local;
@@ -224,4 +224,33 @@ fn a_file_that_cannot_be_read_is_a_finding_and_hides_no_other_file() {
     let stream = ["sh", "-c", "echo '{' | \"$0\" \"$@\""].map(str::to_owned);
     let judged = lab.cnitool().under(&stream).run("validate /dev/stdin");
     assert!(judged.exit == Some(3) && !judged.stdout.contains("cannot be read"), "{judged:#?}");
+}
+
+/// containerd and CRI-O refuse such a file, and report the node as not ready.
+#[test]
+fn a_list_in_a_conf_or_json_file_is_an_error_and_no_command_uses_it() {
+    beyond_reference!("gc");
+    let lab = Lab::new();
+    lab.container("pod");
+    let tool = lab.cnitool();
+    for name in ["05-net.conf", "05-net.json"] {
+        lab.configure(name, &list(json!([bridge(json!({}))])));
+        let file = format!("/etc/cni/net.d/{name}");
+        let validated = tool.run(&format!("validate {file}"));
+        assert_eq!(validated.exit, Some(3), "{validated:#?}");
+        for words in ["only from *.conflist", "= rename the file to /etc/cni/net.d/05-net.conflist"] {
+            assert!(validated.stdout.contains(words), "{validated:#?}");
+        }
+        let listed = tool.says("list networks");
+        assert!(listed.contains("invalid") && !listed.contains("default"), "{listed}");
+        let status = tool.run("status");
+        assert_eq!(status.exit, Some(3), "{status:#?}");
+        assert!(status.stdout.contains("only from *.conflist"), "{status:#?}");
+        let doctor = tool.run("doctor");
+        assert_eq!(doctor.exit, Some(1), "{doctor:#?}");
+        assert!(doctor.stdout.contains("05-net.conflist"), "{doctor:#?}");
+        let added = tool.run("add net pod");
+        assert!(!added.succeeded() && added.stderr.contains("only from *.conflist"), "{added:#?}");
+        fs::remove_file(file).unwrap();
+    }
 }

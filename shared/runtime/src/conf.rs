@@ -43,6 +43,8 @@ pub struct Network {
     pub(crate) bytes: Vec<u8>,
     /// Number of plugins from the list. The others are from the directory.
     inlined: usize,
+    /// Whether it is a list without a `type` of its own. Runtimes read such a list only from a `*.conflist`.
+    is_only_list: bool,
 }
 
 impl Network {
@@ -75,6 +77,7 @@ impl Network {
         let file = file.as_ref();
         let mut this =
             read(file).and_then(|bytes| Self::parse(&bytes)).map_err(|e| e.context(file.display()))?;
+        this.check_file_name(file).map_err(|e| e.context(file.display()))?;
         this.load_directory(file)?;
         if this.plugins.is_empty() {
             let error = cni::Error::config("it has no plugins").context(file.display());
@@ -82,6 +85,21 @@ impl Network {
         }
         this.file = Some(file.to_owned());
         Ok(this)
+    }
+
+    /// Refuses a list in a file `*.conf` or `*.json`: runtimes read these as a single plugin, and fail because the list has no `type`.
+    ///
+    /// # Errors
+    /// Code 7 if the network is such a list.
+    pub fn check_file_name(&self, file: &Path) -> cni::Result<()> {
+        let is_for_plugin =
+            file.extension().is_some_and(|extension| extension == "conf" || extension == "json");
+        if !self.is_only_list || !is_for_plugin {
+            return Ok(());
+        }
+        let renamed = file.with_extension("conflist");
+        let error = cni::Error::config("runtimes read a list of plugins only from *.conflist");
+        Err(error.detail(format!("rename the file to {}", renamed.display())))
     }
 
     /// Capabilities that any of the plugins declares.
@@ -169,6 +187,7 @@ impl Network {
             file: None,
             bytes: bytes.to_owned(),
             inlined: 0,
+            is_only_list: inlined.is_some() && peek(&list, "type").is_none(),
         };
         if is_single {
             this.bytes = this.wrapped(bytes)?;

@@ -158,6 +158,19 @@ mod tests {
     }
 
     #[test]
+    fn a_list_in_a_conf_or_json_file_is_invalid_since_runtimes_read_a_single_plugin_there() {
+        let (_guard, conf) = dir(&[
+            ("00-a.conf", r#"{"name": "a", "plugins": [{"type": "x"}]}"#),
+            ("01-b.json", r#"{"name": "b", "plugins": [{"type": "x"}]}"#),
+            ("02-c.conf", r#"{"name": "c", "type": "x"}"#),
+        ]);
+        assert_eq!(conf.default_network().unwrap().name.as_str(), "c");
+        let error = conf.find("a").unwrap_err().to_string();
+        assert!(error.contains("only from *.conflist") && error.contains("00-a.conflist"), "{error}");
+        assert!(error.contains("01-b.conflist"), "{error}");
+    }
+
+    #[test]
     fn plugins_from_the_directory_of_the_networks_name_follow_the_inlined_ones() {
         let (_guard, conf) = dir(&[
             ("10-n.conflist", r#"{"name": "n", "plugins": [{"type": "first"}]}"#),
