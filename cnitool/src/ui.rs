@@ -70,7 +70,7 @@ impl Ui {
     /// # Errors
     /// Code 5 if writing fails.
     pub fn print(&self, text: &str) -> Result<()> {
-        Self::write(text)
+        self.write(text)
             .or_else(|e| if e.kind() == ErrorKind::BrokenPipe { Ok(()) } else { Err(unwritten(&e)) })
     }
 
@@ -79,11 +79,11 @@ impl Ui {
     /// # Errors
     /// Code 5 if writing fails.
     pub fn deliver(&self, text: &str) -> Result<()> {
-        Self::write(text).map_err(|e| unwritten(&e))
+        self.write(text).map_err(|e| unwritten(&e))
     }
 
-    fn write(text: &str) -> io::Result<()> {
-        stdout().write_all(text.as_bytes())?;
+    fn write(&self, text: &str) -> io::Result<()> {
+        stdout().write_all(with_styles(text, self.color).as_bytes())?;
         stdout().flush()
     }
 
@@ -109,7 +109,7 @@ impl Ui {
     /// Prints the progress of a long operation, which the next line replaces. Only on a terminal.
     pub fn progress(&self, text: &str) {
         if stderr().is_terminal() {
-            self.tell(&format!("\r\x1b[K{text}"));
+            stderr().write_all(format!("\r\x1b[K{}", escaped(text)).as_bytes()).ok();
         }
     }
 
@@ -132,8 +132,38 @@ impl Ui {
     }
 
     fn tell(&self, text: &str) {
-        stderr().write_all(text.as_bytes()).ok();
+        stderr().write_all(with_styles(text, self.color_err).as_bytes()).ok();
     }
+}
+
+/// A text with its control characters and those that reverse the direction of text as escapes, as in JSON. They come
+/// from names and files of other programs, and would change the terminal.
+pub fn escaped(text: &str) -> String {
+    let changes_terminal = |c: char| match c {
+        '\n' | '\t' => false,
+        '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}' => true,
+        _ => c.is_control(),
+    };
+    let mut escaped = String::with_capacity(text.len());
+    for c in text.chars() {
+        if changes_terminal(c) {
+            escaped += &format!("\\u{:04x}", u32::from(c));
+        } else {
+            escaped.push(c);
+        }
+    }
+    escaped
+}
+
+/// Like [`escaped`], but keeps the sequences of [`paint`] if there is colour.
+fn with_styles(text: &str, color: bool) -> String {
+    let is_style = |rest: &str| {
+        let code = rest.strip_prefix('[').and_then(|rest| rest.split_once('m'));
+        color && code.is_some_and(|(code, _)| ["0", "1", "2", "32", "1;31", "33", "36"].contains(&code))
+    };
+    let mut parts = text.split('\x1b');
+    let first = escaped(parts.next().unwrap_or_default());
+    parts.fold(first, |shown, part| shown + if is_style(part) { "\x1b" } else { "\\u001b" } + &escaped(part))
 }
 
 fn unwritten(error: &io::Error) -> Error {
@@ -162,4 +192,19 @@ fn paint(color: bool, style: Style, text: &str) -> String {
         Style::Name => "36",
     };
     if color && !text.is_empty() { format!("\x1b[{code}m{text}\x1b[0m") } else { text.to_owned() }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn control_characters_are_escaped_except_for_line_breaks_tabs_and_own_styles() {
+        let all = [Style::Bold, Style::Dim, Style::Good, Style::Bad, Style::Warning, Style::Name];
+        let painted: String = all.iter().map(|style| paint(true, *style, "x\ty\n")).collect();
+        assert_eq!(with_styles(&painted, true), painted);
+        assert!(!with_styles(&painted, false).contains('\x1b'));
+        let hostile = "\x1b[2J\r\x07\u{7f}\u{9b}\u{202e}\u{2066}é";
+        assert_eq!(with_styles(hostile, true), r"\u001b[2J\u000d\u0007\u007f\u009b\u202e\u2066é");
+    }
 }

@@ -254,3 +254,31 @@ fn a_list_in_a_conf_or_json_file_is_an_error_and_no_command_uses_it() {
         fs::remove_file(file).unwrap();
     }
 }
+
+/// A file of another program could otherwise clear the terminal, or hide a finding.
+#[test]
+fn control_characters_of_files_and_names_are_printed_as_escapes() {
+    beyond_reference!("gc");
+    let lab = Lab::new();
+    lab.container("pod");
+    let text = "{\"cniVersion\": \"1.0.0\", \"name\": \"net\", \"plugins\": [{\"type\": \"bridge\", \"\u{1b}[2J\u{202e}\": 1, \"odd\": 1, \
+                \"bridge\": \"a\\u001b[2J\", \"ipam\": {\"type\": \"host-local\", \"subnet\": \"\\u009b\\u007f\"}}]}";
+    fs::create_dir_all("/etc/cni/net.d").unwrap();
+    fs::write("/etc/cni/net.d/10-\u{1b}[31mnet.conflist", text).unwrap();
+    let tool = lab.cnitool();
+    for command in ["validate", "status", "doctor", "list", "add net pod"] {
+        for options in ["", " --color always", " --output json"] {
+            let outcome = tool.run(&format!("{command}{options}"));
+            let printed = format!("{}{}", outcome.stdout, outcome.stderr);
+            let styled = ["[0m", "[1m", "[2m", "[32m", "[1;31m", "[33m", "[36m"];
+            let rest = styled.iter().fold(printed, |text, style| text.replace(&format!("\u{1b}{style}"), ""));
+            let is_raw = |c: char| c != '\n' && (c.is_control() || c == '\u{202e}');
+            assert!(!rest.contains(is_raw), "{command}{options}: {outcome:#?}");
+        }
+    }
+    let outcome = tool.run("validate");
+    let lines: Vec<&str> = outcome.stdout.lines().collect();
+    let at = lines.iter().position(|line| line.contains("no key \"odd\"")).unwrap();
+    assert_eq!(lines[at + 1].find("\"odd\""), lines[at + 2].find('^'), "{outcome:#?}");
+    assert!(lines[at + 1].contains(r"\u001b[2J\u202e"), "{outcome:#?}");
+}

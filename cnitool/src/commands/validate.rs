@@ -14,7 +14,7 @@ use validate::{Finding, Level, Ranges, Report};
 
 use crate::network_dirs;
 use crate::settings::Settings;
-use crate::ui::{Style, Ui};
+use crate::ui::{Style, Ui, escaped};
 
 /// Reports all findings. If there are errors among them, the exit code is 3.
 pub fn run(files: &[PathBuf], settings: &Settings, ui: &Ui) -> Result<ExitCode> {
@@ -231,8 +231,8 @@ fn shown(finding: &Finding, file: &Path, source: &str, ui: &Ui) -> String {
         return shown;
     }
     let line = source.lines().nth(at.line - 1).unwrap_or_default();
-    let before: String =
-        line.chars().take(at.column - 1).map(|c| if c == '\t' { '\t' } else { ' ' }).collect();
+    let before: String = line.chars().take(at.column - 1).collect();
+    let before: String = escaped(&before).chars().map(|c| if c == '\t' { '\t' } else { ' ' }).collect();
     let number = at.line.to_string();
     let margin = " ".repeat(number.len());
     shown += &format!(" {} {line}\n", ui.styled(Style::Dim, &format!("{number} |")));
