@@ -8,12 +8,15 @@ use serde_json::json;
 
 use crate::common::host_local;
 
-/// A network `net` and a namespace `blue`, and the shell's script.
+/// A namespace whose name would run a command. The file appears in the working directory.
+const HOSTILE: &str = "$(touch ran)";
+
+/// A network `net`, the namespaces `blue` and [`HOSTILE`], and the shell's script.
 fn lab_with_script(shell: &str) -> (Lab, String) {
     let lab = Lab::new();
     let plugins = json!([{"type": "bridge", "bridge": "br0", "ipam": host_local(&[&["10.1.2.0/24"]])}]);
     lab.configure("10-net.conflist", &json!({"cniVersion": "1.0.0", "name": "net", "plugins": plugins}));
-    lab.host().sh("mkdir -p /run/netns && touch /run/netns/blue");
+    lab.host().sh(&format!("mkdir -p /run/netns && touch /run/netns/blue '/run/netns/{HOSTILE}'"));
     let script = lab.dir().join("_cnitool");
     fs::write(&script, lab.cnitool().says(&format!("completion {shell}"))).unwrap();
     (lab, script.display().to_string())
@@ -40,6 +43,13 @@ fn path() -> String {
     format!("PATH={}:$PATH", quoted(&ours()))
 }
 
+/// The completion of a command line contains this form of the name [`HOSTILE`], which is not executed.
+#[track_caller]
+fn executes_nothing(lab: &Lab, completed: &str, form: &str) {
+    assert!(completed.contains(form), "{completed}");
+    assert!(!lab.dir().join("ran").exists(), "the shell has executed the name: {completed}");
+}
+
 #[test]
 fn bash_completes_names_of_networks_and_namespaces() {
     let (lab, script) = lab_with_script("bash");
@@ -47,7 +57,8 @@ fn bash_completes_names_of_networks_and_namespaces() {
         let words: Vec<&str> = line.split(' ').collect();
         let at = words.len() - 1;
         let ask = "_cnitool_names cnitool '' ''; echo ${COMPREPLY[@]}";
-        let code = format!("{}; . {script}; COMP_WORDS=({line}) COMP_CWORD={at}; {ask}", path());
+        let dir = lab.dir().display();
+        let code = format!("cd {dir}; {}; . {script}; COMP_WORDS=({line}) COMP_CWORD={at}; {ask}", path());
         lab.host().exec(&["bash", "-c", &code])
     };
     completes(complete);
@@ -57,6 +68,8 @@ fn bash_completes_names_of_networks_and_namespaces() {
     );
     assert!(complete("cnitool add net -i eth1 b").contains("blue"), "a value of an option is no argument");
     assert!(!complete("cnitool add net -i b").contains("blue"), "nor is it one that is being typed");
+    executes_nothing(&lab, &complete("cnitool add net "), r"\$\(touch\ ran\)");
+    executes_nothing(&lab, &complete(r"cnitool add net '\$'"), r"\$\(touch\ ran\)");
 }
 
 #[test]
@@ -65,16 +78,18 @@ fn fish_completes_names_of_networks_and_namespaces() {
     let (lab, script) = lab_with_script("fish");
     let library = tree.join("usr/lib/x86_64-linux-gnu");
     let functions = quoted(&tree.join("usr/share/fish/functions"));
-    completes(|line| {
+    let dir = lab.dir().display();
+    let complete = |line: &str| {
         let code = format!(
-            "{}; export HOME={} LD_LIBRARY_PATH={} FUNCTIONS={functions}; exec {} --no-config -c 'set fish_function_path \"$FUNCTIONS\"; source {script}; complete -C\"{line}\"'",
+            "{}; cd {dir}; export HOME={dir} LD_LIBRARY_PATH={} FUNCTIONS={functions}; exec {} --no-config -c 'set fish_function_path \"$FUNCTIONS\"; source {script}; complete -C\"{line}\"'",
             path(),
-            lab.dir().display(),
             quoted(&library),
             quoted(&tree.join("usr/bin/fish"))
         );
         lab.host().exec(&["bash", "-c", &code])
-    });
+    };
+    completes(complete);
+    executes_nothing(&lab, &complete("cnitool add net "), HOSTILE);
 }
 
 /// zsh only completes in a line editor: in a terminal that another zsh controls.
@@ -84,7 +99,7 @@ fn zsh_completes_names_of_networks_and_namespaces() {
     let (lab, script) = lab_with_script("zsh");
     let driver = lab.dir().join("driver");
     let dir = Path::new(&script).parent().unwrap().display().to_string();
-    completes(|line| {
+    let complete = |line: &str| {
         fs::write(&driver, driven(&tree, &dir, line)).unwrap();
         let zsh = quoted(&tree.join("bin/zsh"));
         lab.host().exec(&[
@@ -92,7 +107,9 @@ fn zsh_completes_names_of_networks_and_namespaces() {
             "-c",
             &format!("cd {dir}; {}; TREE={} exec {zsh} -f {}", path(), quoted(&tree), driver.display()),
         ])
-    });
+    };
+    completes(complete);
+    executes_nothing(&lab, &complete(r"cnitool add net \\$"), r"\$\(touch\ ran\)");
 }
 
 /// Types a line and Tab, and prints the completed line by a widget.

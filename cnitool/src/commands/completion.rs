@@ -77,7 +77,7 @@ fn value_options(cli: &Command) -> BTreeSet<String> {
 const BASH: &str = r#"
 _cnitool_names() {
     _cnitool "$@"
-    local word=${COMP_WORDS[COMP_CWORD]} command='' names='' position=0 i
+    local word=${COMP_WORDS[COMP_CWORD]} command='' names=() name position=0 i
     [[ $word != -* ]] || return 0
     # The command, and how many arguments precede the word.
     for ((i = 1; i < COMP_CWORD; i++)); do
@@ -93,10 +93,14 @@ _cnitool_names() {
     # A value of an option.
     ((i == COMP_CWORD)) || return 0
     case $position in
-    1) case $command in NETWORK_COMMANDS) names=$(cnitool list networks --color never 2>/dev/null | awk 'NR > 1 { print $1 }') ;; esac ;;
-    2) case $command in NETNS_COMMANDS) names=$(ls /run/netns 2>/dev/null) ;; esac ;;
+    1) case $command in NETWORK_COMMANDS) mapfile -t names < <(cnitool list networks --color never 2>/dev/null | awk 'NR > 1 { print $1 }') ;; esac ;;
+    2) case $command in NETNS_COMMANDS) mapfile -t names < <(ls /run/netns 2>/dev/null) ;; esac ;;
     esac
-    [ -z "$names" ] || mapfile -t -O "${#COMPREPLY[@]}" COMPREPLY < <(compgen -W "$names" -- "$word")
+    # compgen -W would run a command substitution in a name.
+    for name in "${names[@]}"; do
+        printf -v name %q "$name"
+        [[ $name != "$word"* ]] || COMPREPLY+=("$name")
+    done
 }
 complete -F _cnitool_names -o bashdefault -o default cnitool
 "#;
