@@ -289,6 +289,21 @@ fn no_rule_is_installed_for_a_deleted_or_replaced_container() {
 }
 
 #[test]
+fn an_attachment_without_its_interface_is_skipped_even_if_no_rule_is_missing() {
+    beyond_reference!("repair");
+    let lab = Lab::new();
+    lab.container("pod");
+    let tool = tool(&lab, "nftables");
+    tool.says("add net pod --container-id pod");
+    lab.host().sh("ip -n pod link set eth0 down; ip -n pod link set eth0 name other");
+    let skipped = tool.run("repair --all --output json");
+    let warning = "net/pod/eth0 is skipped: interface eth0 no longer exists in /run/netns/pod";
+    assert!(skipped.succeeded() && skipped.stderr.contains(warning), "{skipped:#?}");
+    let report: Value = serde_json::from_str(&skipped.stdout).unwrap();
+    assert_eq!((&report["whole"], &report["passedOver"]), (&json!(0), &json!(["net/pod/eth0"])));
+}
+
+#[test]
 fn files_of_the_cache_that_are_damaged_foreign_or_hostile_are_named_and_the_others_are_repaired() {
     beyond_reference!("repair");
     let lab = Lab::new();

@@ -14,6 +14,7 @@ use serde_json::value::RawValue;
 use crate::conf::Network;
 use crate::lock::Lock;
 use crate::request::Extras;
+use crate::rollback::has_interface;
 use crate::{Entry, Error, Result, Runtime};
 
 /// Maximum number of attachments in one request; plugins accept documents of 4 MiB.
@@ -206,6 +207,13 @@ fn items(entry: &Entry, network: &Result<Network>, claims: &[String]) -> Result<
     let network = network.as_ref().map_err(|e| unknown(format!("its cached configuration: {e}")))?;
     let prev = entry.result_in(network.version);
     let prev = prev.map_err(|e| unknown(format!("its cached result: {e}")))?;
+    let ifname = &entry.attach.attachment.ifname;
+    if let Some(netns) = &entry.attach.netns
+        && entry.result().is_ok_and(|result| result.container_interface(ifname).is_some())
+        && has_interface(netns, ifname).is_ok_and(|has| has == Some(false))
+    {
+        return Err(unknown(format!("interface {ifname} no longer exists in {}", netns.display())));
+    }
     if network.name != entry.network {
         return Err(unknown(format!(
             "its cached configuration belongs to another network, {}",
