@@ -479,6 +479,61 @@ fn check_notices_a_removed_object() {
     call.check(&result).refused(999, "eth0");
 }
 
+#[test]
+fn check_notices_a_bridge_or_port_that_is_down_and_a_lost_gateway_address() {
+    beyond_reference!("bridge-check");
+    let lab = Lab::new();
+    let pod = lab.container("pod");
+    let call = lab.plugin("bridge").config(dual_stack()).on(&pod);
+    let result = call.add().ok_result();
+    for (harm, remedy, culprit) in [
+        ("ip link set br0 down", "ip link set br0 up", "link br0: state is down"),
+        ("ip link set END down", "ip link set END up", "state is down"),
+        ("ip addr del 10.1.2.1/24 dev br0", "ip addr add 10.1.2.1/24 dev br0", "gateway's address 10.1.2.1"),
+        (
+            "ip addr del fd00:1:2::1/64 dev br0",
+            "ip addr add fd00:1:2::1/64 dev br0 nodad",
+            "gateway's address fd00:1:2::1",
+        ),
+    ] {
+        lab.host().sh(&harm.replace("END", host_end(&result)));
+        call.check(&result).refused(999, culprit);
+        lab.host().sh(&remedy.replace("END", host_end(&result)));
+        // Setting a bridge down deletes its IPv6 addresses.
+        lab.host().sh("ip addr replace fd00:1:2::1/64 dev br0 nodad");
+        call.check(&result).ok();
+    }
+}
+
+#[test]
+fn check_accepts_a_bridge_without_the_gateway_address_if_the_host_is_not_the_gateway() {
+    let lab = Lab::new();
+    let pod = lab.container("pod");
+    let mut conf = plain();
+    conf["ipam"]["ranges"][0][0]["gateway"] = json!("10.1.2.254");
+    let call = lab.plugin("bridge").config(conf).on(&pod);
+    let result = call.add().ok_result();
+    assert_eq!(result["ips"][0]["gateway"], "10.1.2.254");
+    call.check(&result).ok();
+}
+
+#[test]
+fn check_notices_a_lost_gateway_address_and_a_gateway_interface_of_a_vlan_that_is_down() {
+    needs!(BridgeVlanFiltering);
+    beyond_reference!("bridge-check");
+    let lab = Lab::new();
+    let pod = lab.container("pod");
+    let call = lab.plugin("bridge").config(plain()).config(json!({"isGateway": true, "vlan": 10})).on(&pod);
+    let result = call.add().ok_result();
+    call.check(&result).ok();
+    lab.host().sh("ip link set br0.10 down");
+    call.check(&result).refused(999, "link br0.10: state is down");
+    lab.host().sh("ip link set br0.10 up; ip addr del 10.1.2.1/24 dev br0.10");
+    call.check(&result).refused(999, "link br0.10: the gateway's address 10.1.2.1");
+    lab.host().sh("ip link del br0.10");
+    call.check(&result).refused(999, "10.1.2.1");
+}
+
 /// The reference's tuning sets an MTU without writing it to the result.
 #[test]
 fn check_compares_the_mtu_only_if_it_is_configured() {

@@ -105,13 +105,14 @@ fn without_vlans(cause: netlink::Error) -> Error {
         .detail("this kernel was built without CONFIG_BRIDGE_VLAN_FILTERING")
 }
 
-/// Checks that the bridge exists, with the address in ADD's result and the configured modes.
+/// Checks that the bridge exists and is up, with the hardware address in ADD's result and the configured modes.
 pub fn verify(host: &Namespace, conf: &Conf, prev: &AddResult) -> Result<Link> {
     let expected = prev.host_interfaces().find(|i| i.name == *conf.bridge);
     let expected =
         expected.ok_or_else(|| Error::config(format!("prevResult does not list bridge {}", conf.bridge)))?;
     let bridge = iface::verify::interface(host, expected)?;
     iface::verify::of_kind(&bridge, "bridge")?;
+    iface::verify::up(&bridge)?;
     if conf.promisc && !bridge.promisc {
         return Err(iface::verify::differs(&bridge, "promiscuous mode", "on", "off"));
     }

@@ -2,8 +2,8 @@
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
-use cni::{AddResult, Error, IpConfig, Result, Route};
-use iface::{Namespace, forwarding};
+use cni::{AddResult, Check, Error, IpConfig, Result, Route};
+use iface::{Namespace, forwarding, verify as shared};
 use ipnetwork::IpNetwork;
 use netlink::{Link, uapi};
 
@@ -62,6 +62,22 @@ pub fn gateway_link(host: &Namespace, bridge: &Link, conf: &Conf) -> Result<Link
     let vlan = conf.vlans.as_ref().filter(|vlans| vlans.access);
     let gateway = vlan.map(|vlans| vlan::gateway_interface(host, bridge, vlans.native)).transpose()?;
     Ok(gateway.flatten().unwrap_or_else(|| bridge.clone()))
+}
+
+/// Checks that the bridge, or the gateway interface of the VLAN, is up and has the gateway addresses. Without `ipam`, an earlier plugin of
+/// the chain assigned the container's addresses and their gateways.
+pub fn verify(host: &Namespace, bridge: &Link, call: &Check<Conf>) -> Result<()> {
+    if !call.conf.is_gateway || call.net.ipam.is_none() {
+        return Ok(());
+    }
+    let link = gateway_link(host, bridge, &call.conf)?;
+    shared::up(&link)?;
+    let present = host.nl.addresses(Some(&link))?;
+    let mut expected = call.prev_result.ips_of(&call.attachment.ifname).filter_map(|ip| ip.gateway);
+    match expected.find(|gateway| !present.iter().any(|address| address.net.ip() == *gateway)) {
+        Some(lost) => Err(shared::missing(&format!("the gateway's address {lost}"), &link)),
+        None => Ok(()),
+    }
 }
 
 fn first_of(net: IpNetwork) -> Result<IpAddr> {

@@ -110,6 +110,7 @@ impl Plugin for Bridge {
         let bridge = bridge::verify(&host, &call.conf, &call.prev_result)?;
         if let Some(container) = port::verify(&host, &bridge, &sandbox, call)? {
             verify::addresses_and_routes(&sandbox, &container, call)?;
+            gateway::verify(&host, &bridge, call)?;
             rules::verify(call)?;
         }
         call.net.ask_ipam(Command::Check)

@@ -176,7 +176,7 @@ fn memberships(vlans: &Vlans) -> Vec<BridgeVlan> {
     tagged.chain([BridgeVlan::native(vlans.native)]).collect()
 }
 
-/// Checks the port's bridge, modes and native VLAN, and returns the container's interface behind it.
+/// Checks the port's state, bridge, modes and native VLAN, and returns the container's interface behind it.
 pub fn verify(
     host: &Namespace,
     bridge: &Link,
@@ -195,6 +195,7 @@ pub fn verify(
     if port.master != Some(bridge.index) {
         return Err(shared::differs(&port, "bridge", &bridge.name, "missing or different"));
     }
+    shared::up(&port)?;
     for (mode, requested, is) in
         [("hairpin mode", call.conf.hairpin, port.hairpin), ("isolation", call.conf.isolated, port.isolated)]
     {
