@@ -420,6 +420,21 @@ fn check_reports_removed_objects_and_a_repeated_add_restores_them() {
     }
 }
 
+/// Repair restores the limits, but sets no interface of another plugin up.
+#[test]
+fn check_reports_that_the_limited_interface_is_down() {
+    needs!(TrafficControl);
+    beyond_reference!("bandwidth-check");
+    let lab = Lab::new();
+    let pod = wired(&lab, "eth0");
+    let call = limited(&lab, &pod);
+    let result = call.add().ok_result();
+    lab.host().sh("ip link set cable down");
+    call.check(&result).refused(999, "link cable: state is down");
+    lab.host().sh("ip link set cable up");
+    call.check(&result).ok();
+}
+
 #[test]
 fn a_failed_add_leaves_earlier_rules() {
     needs!(TrafficControl);

@@ -18,7 +18,8 @@ pub struct Ends {
     pub host: Namespace,
     sandbox: Namespace,
     container: Link,
-    host_end: Option<Link>,
+    /// The host's end, if the container's interface is a veth.
+    pub host_end: Option<Link>,
 }
 
 impl Ends {

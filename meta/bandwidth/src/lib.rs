@@ -68,12 +68,8 @@ impl Plugin for Bandwidth {
             return Ok(());
         }
         let ends = Ends::find(&call.conf, &call.netns, &call.attachment)?;
-        ends.buckets(&call.conf).iter().try_for_each(Bucket::verify)?;
-        let Some((limit, link)) = ends.through_ifb(&call.conf) else { return Ok(()) };
-        let ifb = Ifb { network: &call.net.name, at: &call.attachment }.find(&ends.host)?;
-        verify::up(&ifb)?;
-        ends.bucket_of(&ifb, link, limit, &call.conf).verify()?;
-        redirect::verify(&ends.host, link, &ifb)
+        ends.host_end.as_ref().map_or(Ok(()), verify::up)?;
+        verify_limits(call, &ends)
     }
 
     fn repair(calls: &[Repair<Conf>]) -> Vec<Result<bool>> {
@@ -114,15 +110,25 @@ fn delete_unused(host: &Namespace, call: &Del, ifb: &Link) -> Result<()> {
     Ok(())
 }
 
+/// Checks everything that repair restores.
+fn verify_limits(call: &Check<Conf>, ends: &Ends) -> Result<()> {
+    ends.buckets(&call.conf).iter().try_for_each(Bucket::verify)?;
+    let Some((limit, link)) = ends.through_ifb(&call.conf) else { return Ok(()) };
+    let ifb = Ifb { network: &call.net.name, at: &call.attachment }.find(&ends.host)?;
+    verify::up(&ifb)?;
+    ends.bucket_of(&ifb, link, limit, &call.conf).verify()?;
+    redirect::verify(&ends.host, link, &ifb)
+}
+
 fn repair(call: &Check<Conf>) -> Result<bool> {
     if call.conf.is_unlimited() {
         return Ok(false);
     }
     verify::while_attached(call, |undo| {
-        if Bandwidth::check(call).is_ok() {
+        let ends = Ends::find(&call.conf, &call.netns, &call.attachment)?;
+        if verify_limits(call, &ends).is_ok() {
             return Ok(false);
         }
-        let ends = Ends::find(&call.conf, &call.netns, &call.attachment)?;
         let whose = Ifb { network: &call.net.name, at: &call.attachment };
         shape(&ends, &call.conf, whose, undo, |bucket, undo| bucket.verify().or_else(|_| bucket.set(undo)))?;
         Ok(true)

@@ -68,7 +68,10 @@ impl Plugin for Dnsname {
     }
 
     fn check(call: &Check<Conf>) -> Result<()> {
-        Registration::of(call)?.check(server::KNOWN_TIMEOUT)
+        let registration = Registration::of(call)?;
+        // Not in `Registration::check`, because repair sets no interface up.
+        verify::up(&Namespace::host()?.link(&registration.location.interface)?)?;
+        registration.check(server::KNOWN_TIMEOUT)
     }
 
     fn repair(calls: &[Repair<Conf>]) -> Vec<Result<bool>> {

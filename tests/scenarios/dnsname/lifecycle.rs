@@ -177,6 +177,26 @@ fn check_reports_a_crashed_server_and_lost_names_and_repair_restores_them() {
 }
 
 #[test]
+fn check_reports_that_the_interface_on_which_the_server_listens_is_down() {
+    beyond_reference!("dnsname");
+    let lab = Lab::new();
+    with_parents();
+    let pod = lab.container("web");
+    let ipam = host_local(&[&["10.1.2.0/24"]]);
+    let bridge = json!({"bridge": "br0", "isDefaultGateway": true, "ipam": ipam});
+    let result = lab.plugin("bridge").on(&pod).config(bridge).add().ok_result();
+    let keys = json!({"domainName": "dns.test", "runtimeConfig": {"aliases": ["www"]}, "prevResult": result});
+    let call = lab.plugin("dnsname").on(&pod).config(keys);
+    let result = call.add().ok_result();
+    call.check(&result).ok();
+    lab.host().sh("ip link set br0 down");
+    call.check(&result).refused(999, "link br0: state is down");
+    lab.host().sh("ip link set br0 up");
+    call.check(&result).ok();
+    call.del().ok();
+}
+
+#[test]
 fn the_next_add_starts_a_crashed_server() {
     beyond_reference!("dnsname");
     let Some(dig) = Dig::here() else { return };
