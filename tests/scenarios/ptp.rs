@@ -368,6 +368,22 @@ fn del_keeps_an_interface_of_another_kind_or_network_with_the_same_name() {
     other.check(&result).ok();
 }
 
+/// A runtime calls DEL after an ADD that failed.
+#[test]
+fn del_keeps_a_link_between_two_containers() {
+    beyond_reference!("own-kind");
+    for plugin in ["ptp", "bridge"] {
+        let lab = Lab::new();
+        let [pod, _other] = ["pod", "other"].map(|id| lab.container(id));
+        lab.host().sh("ip -n pod link add eth0 type veth peer name far netns other");
+        let call = lab.plugin(plugin).config(dual_stack()).on(&pod);
+        let before = lab.snapshot();
+        call.add().refused(4, "CNI_IFNAME");
+        call.del().ok();
+        lab.snapshot().assert_same(&before);
+    }
+}
+
 #[test]
 fn status_reports_what_an_add_would_lack() {
     beyond_1_1_1!("status");

@@ -73,6 +73,8 @@ pub fn chained(call: &Del, sandbox: &Namespace) -> Result<Option<Link>> {
 /// The reference's ends have no alias. Such an end may be another network's: this network's ADD may have failed because CNI_IFNAME existed.
 /// Its pair is therefore deleted only if the result of ADD lists the end, or `is_attached` recognizes what the plugin does with an end.
 ///
+/// A pair without an end on the host, such as a link to another container, is deleted only if the result of ADD lists the container's end.
+///
 /// # Errors
 /// If the kernel refuses.
 pub fn veth(host: &Namespace, call: &Del, is_attached: impl Fn(&Link) -> Result<bool>) -> Result<()> {
@@ -87,7 +89,7 @@ pub fn veth(host: &Namespace, call: &Del, is_attached: impl Fn(&Link) -> Result<
     let is_own = match host_end::find(host, &sandbox, &link)? {
         Some(end) if ownership::is_owned(&end) => ownership::is_owner(network, at, &end),
         Some(end) => ownership::is_of(network, &end) || is_listed(call, &end) || is_attached(&end)?,
-        None => true,
+        None => is_listed_in_container(call, &link),
     };
     delete(&sandbox, Some(link).filter(|_| is_own))
 }
@@ -95,6 +97,13 @@ pub fn veth(host: &Namespace, call: &Del, is_attached: impl Fn(&Link) -> Result<
 /// Whether the result of ADD lists an interface of the host.
 fn is_listed(call: &Del, link: &Link) -> bool {
     host_interfaces(call).any(|one| one.name == link.name)
+}
+
+/// Whether the result of ADD lists the container's interface with its hardware address.
+fn is_listed_in_container(call: &Del, link: &Link) -> bool {
+    let listed = call.prev_result.as_ref().and_then(|prev| prev.container_interface(&link.name));
+    let mac = listed.and_then(|listed| listed.mac.as_deref());
+    mac.zip(link.mac).is_some_and(|(listed, mac)| listed.eq_ignore_ascii_case(&mac.to_string()))
 }
 
 fn host_interfaces(call: &Del) -> impl Iterator<Item = &Interface> {

@@ -6,7 +6,7 @@ mod common;
 use std::os::fd::AsFd;
 use std::path::PathBuf;
 
-use cni::{AddResult, Del, IfName, Undo};
+use cni::{AddResult, Del, IfName, Interface, Undo};
 use common::{add, another_sandbox, at, lab, layer_2, network, sh};
 use iface::{conf, host_end, remove, veth};
 use netlink::{LinkKind, NewLink, Peer};
@@ -45,6 +45,23 @@ fn a_veth_of_another_plugin_is_deleted_if_the_result_lists_it() {
         let call = Del { prev_result: Some(prev), ..del("other", Some(&lab.path())) };
         remove::veth(&lab.host, &call, |_| Ok(false)).unwrap();
         assert_eq!(lab.sandbox.nl.link("eth0").unwrap(), None);
+    });
+}
+
+#[test]
+fn a_veth_whose_other_end_is_in_a_third_namespace_is_deleted_only_if_the_result_lists_its_mac() {
+    lab(|lab| {
+        let third = another_sandbox();
+        let peer = Some(Peer { name: "eth0", mac: None, netns: Some(lab.sandbox.as_fd()) });
+        third.nl.create_link(&NewLink { peer, ..NewLink::new("far", LinkKind::Veth) }).unwrap();
+        let own = lab.sandbox.to_interface(&lab.sandbox.link("eth0").unwrap());
+        let other = Interface { mac: Some("02:00:00:00:00:01".into()), ..own.clone() };
+        for (listed, deleted) in [(None, false), (Some(other), false), (Some(own), true)] {
+            let prev = listed.map(|one| AddResult { interfaces: vec![one], ..AddResult::default() });
+            let call = Del { prev_result: prev, ..del("net", Some(&lab.path())) };
+            remove::veth(&lab.host, &call, |_| Ok(true)).unwrap();
+            assert_eq!(lab.sandbox.nl.link("eth0").unwrap().is_none(), deleted, "{call:?}");
+        }
     });
 }
 
