@@ -123,6 +123,43 @@ fn del_restores_everything_that_add_has_moved() {
     }
 }
 
+#[test]
+fn del_keeps_tables_of_others_and_empties_its_own_without_a_rule() {
+    beyond_reference!("sbr-restore");
+    let lab = Lab::new();
+    let (pod, call) = manually(&lab);
+    // The last table is as `ipam.routes` with `table` and `scope` fills it.
+    pod.sh("ip route add 10.99.0.0/16 via 10.1.0.7 table 100; ip route add default via 10.1.0.7 table 500
+        ip -6 route add 2001:db8:9::/48 via fd00:1::7 dev eth0 table 501
+        ip route add 10.1.0.0/24 dev eth0 scope link table 502");
+    let before = routing_of(&pod);
+    let result = call.add().ok_result();
+    assert!(pod.sh("ip rule").contains("from 10.1.0.2 lookup 101"), "table 100 is in use");
+    pod.sh("ip rule del from 10.1.0.2 lookup 101; ip -6 rule del from fd00:1::2 lookup 102");
+    for prev in [json!(null), result] {
+        call.clone().config(json!({"prevResult": prev})).del().ok();
+        assert_eq!(routing_of(&pod), before);
+    }
+}
+
+#[test]
+fn del_restores_a_route_whose_gateway_and_source_are_in_different_subnets() {
+    beyond_reference!("sbr-restore");
+    let lab = Lab::new();
+    let (pod, call) = manually(&lab);
+    pod.sh("ip addr add 10.2.0.2/24 dev eth0; ip route add 10.88.0.0/16 via 10.2.0.1 src 10.1.0.2");
+    let ips = ["10.1.0.2/24", "10.2.0.2/24", "fd00:1::2/64"].map(|ip| json!({"address": ip, "interface": 0}));
+    let result = json!({
+        "cniVersion": "1.1.0", "interfaces": [{"name": "eth0", "sandbox": pod.path()}], "ips": ips,
+    });
+    let call = call.config(json!({"prevResult": result}));
+    let before = routing_of(&pod);
+    call.add().ok_result();
+    assert!(pod.sh("ip route show table 100").contains("10.88.0.0/16 via 10.2.0.1"));
+    call.del().ok();
+    assert_eq!(routing_of(&pod), before);
+}
+
 /// The next plugin of the chain deletes the interface.
 #[test]
 fn after_del_the_container_still_prefers_the_default_route_of_its_other_interface() {

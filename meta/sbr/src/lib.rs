@@ -7,7 +7,6 @@ mod keys;
 mod moves;
 mod source;
 
-use std::collections::BTreeSet;
 use std::net::IpAddr;
 
 use cni::schema::Key;
@@ -60,11 +59,8 @@ impl Plugin for Sbr {
         let mut failures = Failures::new();
         if let (Some(link), None) = (&link, table) {
             let of_rules = rules.iter().map(|rule| rule.table).filter(|table| source::can_be_chosen(*table));
-            for table in
-                of_rules.chain(moves::tables_without_rule(&sandbox, link)?).collect::<BTreeSet<u32>>()
-            {
-                moves::restore(&sandbox, link, table, &mut failures);
-            }
+            let tables = of_rules.chain(moves::tables_without_rule(&sandbox, link)?).collect();
+            moves::restore(&sandbox, link, &tables, &mut failures);
         }
         for rule in &rules {
             failures.note(sandbox.nl.delete_rule(rule));

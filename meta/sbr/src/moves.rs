@@ -1,6 +1,7 @@
 //! Moving routes to the tables of the addresses and back.
 
 use std::collections::BTreeSet;
+use std::net::IpAddr;
 
 use cni::{Failures, Result, Undo};
 use iface::{Namespace, tables};
@@ -137,12 +138,19 @@ fn is_subnet_of(source: &Source, route: &Route) -> bool {
         && (route.dst.network(), route.dst.prefix()) == (source.net.network(), source.net.prefix())
 }
 
-/// Tables of the link without a rule: ADD was killed before it added the rule, or the rule was deleted.
+/// Tables of the link that an ADD has filled, without a rule: ADD was killed before it added the rule, or the rule was deleted.
+///
+/// Tables that only other programs or `ipam` (`routes[].table`) have filled do not count: they lack the routes to the link's own subnets or
+/// gateways, which the kernel and ptp add to the main table with an address of the link.
 ///
 /// # Errors
-/// If the kernel refuses to list routes.
+/// If the kernel refuses to list addresses or routes.
 pub fn tables_without_rule(sandbox: &Namespace, link: &Link) -> Result<BTreeSet<u32>> {
-    let own = tables::of_link(sandbox, link, None)?.into_iter().filter_map(|route| route.table);
+    let addresses = sandbox.nl.addresses(Some(link))?;
+    let is_own = |source: IpAddr| addresses.iter().any(|address| address.net.ip() == source);
+    let mut routes = tables::of_link(sandbox, link, None)?;
+    routes.retain(|route| route.protocol == Some(uapi::RTPROT_KERNEL) || route.source.is_some_and(is_own));
+    let own = routes.into_iter().filter_map(|route| route.table);
     let mut tables_without_rule: BTreeSet<u32> = own.filter(|table| can_be_chosen(*table)).collect();
     if !tables_without_rule.is_empty() {
         for table in tables::in_effect(sandbox, &sandbox.nl.rules()?)? {
@@ -152,14 +160,16 @@ pub fn tables_without_rule(sandbox: &Namespace, link: &Link) -> Result<BTreeSet<
     Ok(tables_without_rule)
 }
 
-/// Moves the link's routes of a table back to the main table, as far as possible. If the result for one route is unknown, the table keeps
-/// all of them for the next DEL.
+/// Moves the link's routes of these tables back to the main table, as far as possible. If the result for one route is unknown, the tables
+/// keep all of them for the next DEL.
 ///
 /// The container's other default route stays the preferred one: the next plugin deletes the interface, and until then, the container
 /// continues to use the other one.
-pub fn restore(sandbox: &Namespace, link: &Link, table: u32, failures: &mut Failures) {
-    let filter = RouteFilter { link: Some(link.index), table: Some(table) };
+pub fn restore(sandbox: &Namespace, link: &Link, tables: &BTreeSet<u32>, failures: &mut Failures) {
+    let filter = RouteFilter { link: Some(link.index), table: None };
     let Some(mut routes) = failures.note(sandbox.nl.all_routes(filter)) else { return };
+    routes.retain(|route| route.table.is_some_and(|table| tables.contains(&table)));
+    // A gateway may be in the subnet of an address whose route is in another table.
     in_order_of_appending(&mut routes);
     let Some(main) = failures.note(own_routes(sandbox, link)) else { return };
     for route in routes.iter().filter(|route| !is_added(route)) {
@@ -171,8 +181,11 @@ pub fn restore(sandbox: &Namespace, link: &Link, table: u32, failures: &mut Fail
             return;
         }
     }
+    // The routes to the link's subnets come last: the next DEL recognizes the table by them.
     for route in routes.iter().rev() {
-        failures.note(tables::take(sandbox, link, route));
+        if failures.note(tables::take(sandbox, link, route)).is_none() {
+            return;
+        }
     }
 }
 
