@@ -180,6 +180,24 @@ fn a_next_hop_that_is_another_address_of_the_host_is_on_the_link_too() {
 }
 
 #[test]
+fn a_route_with_an_unspecified_gateway_is_on_the_link_and_adds_no_other_route() {
+    beyond_reference!("unspecified-gateway");
+    let lab = Lab::new();
+    let pod = lab.container("pod");
+    let routes = json!([{"dst": "192.0.2.0/24", "gw": "0.0.0.0"}, {"dst": "2001:db8::/32", "gw": "::"}]);
+    let mut conf = dual_stack();
+    conf["ipam"]["routes"] = routes;
+    let call = lab.plugin("ptp").config(conf).on(&pod);
+    let result = call.add().ok_result();
+    let routes = pod.sh("ip route; ip -6 route");
+    for line in ["192.0.2.0/24 dev eth0", "2001:db8::/32 dev eth0"] {
+        assert!(routes.contains(line), "{routes}");
+    }
+    assert!(!routes.lines().any(|line| line.starts_with("0.0.0.0 ") || line.starts_with(":: ")), "{routes}");
+    call.check(&result).ok();
+}
+
+#[test]
 fn a_container_without_addresses_gets_a_pair_that_is_up() {
     // https://github.com/containernetworking/plugins/issues/987
     beyond_reference!("ipam-optional");

@@ -65,7 +65,9 @@ pub fn in_container(sandbox: &Namespace, link: &Link, paths: &[Path], leases: &A
             add(Route { gateway: Some(path.gateway), ..to(subnet) })?;
         }
     }
-    for gateway in leases.routes.iter().filter_map(|route| route.gw) {
+    let gateways = leases.routes.iter().filter_map(|route| route.gw);
+    // 0.0.0.0 and :: mean no gateway.
+    for gateway in gateways.filter(|gateway| !gateway.is_unspecified()) {
         add(Route { link: Some(link.index), ..Route::to(alone(gateway)) })?;
     }
     Ok(())
