@@ -142,6 +142,26 @@ fn del_keeps_tables_of_others_and_empties_its_own_without_a_rule() {
     }
 }
 
+/// Its addresses may come from router advertisements, so the result does not contain them.
+#[test]
+fn routes_of_a_family_without_an_address_in_the_result_stay() {
+    beyond_reference!("sbr-restore");
+    let lab = Lab::new();
+    let (pod, call) = manually(&lab);
+    let ips = json!([{"address": "10.1.0.2/24", "gateway": "10.1.0.1", "interface": 0}]);
+    let result = json!({
+        "cniVersion": "1.1.0", "interfaces": [{"name": "eth0", "sandbox": pod.path()}], "ips": ips,
+    });
+    let call = call.config(json!({"prevResult": result}));
+    let v6 = || pod.sh("ip -6 route show table all type unicast; ip -6 rule");
+    let before = v6();
+    let result = call.add().ok_result();
+    assert_eq!(v6(), before);
+    call.check(&result).ok();
+    call.del().ok();
+    assert_eq!(v6(), before);
+}
+
 #[test]
 fn del_restores_a_route_whose_gateway_and_source_are_in_different_subnets() {
     beyond_reference!("sbr-restore");

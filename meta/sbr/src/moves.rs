@@ -105,7 +105,7 @@ fn is_alike(one: &Route, expected: &Route) -> bool {
 }
 
 /// Removes the link's routes from the main table. With `hints`, routes to the subnets of its addresses stay, with the address as preferred
-/// source.
+/// source. Routes of a family without addresses stay too: they are in no other table.
 ///
 /// # Errors
 /// If the kernel refuses.
@@ -116,8 +116,9 @@ pub fn clear_main(
     hints: bool,
     undo: &mut Undo,
 ) -> Result<()> {
+    let is_moved = |route: &&Route| sources.iter().any(|source| source.net.is_ipv4() == route.dst.is_ipv4());
     // In the reverse order of restoring.
-    for route in own_routes(sandbox, link)?.iter().rev() {
+    for route in own_routes(sandbox, link)?.iter().filter(is_moved).rev() {
         let of_subnet = sources.iter().find(|source| is_subnet_of(source, route));
         let hint = of_subnet.filter(|_| hints).map(|source| source.net.ip());
         if hint.is_some() && route.source.is_some() {
