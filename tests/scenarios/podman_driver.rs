@@ -752,7 +752,7 @@ fn neither_a_teardown_nor_a_setup_detaches_the_interface_from_another_network() 
         [("options", &by_options as &dyn Fn(&Lab, &str, &str) -> Value), ("file", &made_from_file)]
     {
         let lab = Lab::new();
-        let (pod, rebooted) = (lab.container("pod"), lab.container("driver-moved"));
+        let (pod, rebooted) = (lab.container("driver-before-reboot"), lab.container("driver-moved"));
         let [one, two] =
             [("one", "10.1.1.0/24"), ("two", "10.1.2.0/24")].map(|(name, subnet)| make(&lab, name, subnet));
         let [first, mut second] = [one, two].map(|network| call_for(&pod, &network));

@@ -21,7 +21,7 @@ pub(crate) struct Extras<'a> {
 
 impl Extras<'_> {
     /// Builds the request. The plugin's own keys are passed on undecoded, except keys that only a runtime may set (see
-    /// [`is_runtimes`]).
+    /// [`is_runtimes`]). As libcni, this passes on a `runtimeConfig` of the configuration, unless the call has capability arguments.
     pub(crate) fn request(&self, network: &Network, plugin: &PluginConf) -> Result<Vec<u8>> {
         let added = self.keys(network, plugin)?;
         let mut request: BTreeMap<&str, &RawValue> = plugin
@@ -71,8 +71,8 @@ fn runtime_config<'a>(plugin: &PluginConf, attach: &'a AttachmentParameters) -> 
 
 /// Whether only a runtime may set a key. A plugin would take the configuration's own `prevResult` for the result of an earlier plugin.
 fn is_runtimes(key: &str) -> bool {
-    let keys = ["capabilities", "prevResult", "runtimeConfig"];
-    key.starts_with("cni.dev/") || keys.iter().any(|own| own.eq_ignore_ascii_case(key))
+    key.starts_with("cni.dev/")
+        || ["capabilities", "prevResult"].iter().any(|own| own.eq_ignore_ascii_case(key))
 }
 
 #[cfg(test)]
@@ -120,10 +120,11 @@ mod tests {
     }
 
     #[test]
-    fn a_previous_result_and_capability_arguments_are_never_copied_from_the_configuration() {
+    fn a_previous_result_is_never_copied_from_the_configuration_and_a_runtime_config_is() {
         let network =
-            network(r#"{"type": "t", "prevResult": {}, "RUNTIMECONFIG": {"mac": "x"}, "PrevResult": {}}"#);
-        let expected = json!({"type": "t", "cniVersion": "1.0.0", "name": "n"});
+            network(r#"{"type": "t", "prevResult": {}, "runtimeConfig": {"mac": "x"}, "PrevResult": {}}"#);
+        let expected =
+            json!({"type": "t", "cniVersion": "1.0.0", "name": "n", "runtimeConfig": {"mac": "x"}});
         assert_eq!(request(&network, &Extras::default()), expected);
         let prev = json!({"ips": []});
         let sent = request(&network, &Extras { prev: Some(&prev), ..Extras::default() });

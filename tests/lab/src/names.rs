@@ -18,14 +18,6 @@ struct Uses {
     claimed_by: Option<String>,
 }
 
-impl Uses {
-    /// A test that claims the name, and another one that uses it.
-    fn conflict(&self) -> Option<(&str, &str)> {
-        let owner = self.claimed_by.as_deref()?;
-        self.tests.iter().find(|test| *test != owner).map(|other| (owner, other.as_str()))
-    }
-}
-
 /// The test that the calling thread runs: libtest names its threads after them. `None` in threads that a test starts.
 pub fn current_test() -> Option<String> {
     thread::current().name().map(str::to_owned)
@@ -40,32 +32,33 @@ pub fn record(name: &str, test: Option<&str>) {
     let mut names = lock();
     let uses = names.entry(name.to_owned()).or_default();
     uses.tests.insert(test.to_owned());
-    refuse_conflict(name, names);
+    if let Some(owner) = uses.claimed_by.clone().filter(|owner| *owner != test) {
+        drop(names);
+        refuse(name, &owner, test);
+    }
 }
 
 /// Records that a test needs a container to be dead, so that no other test may use its name.
 ///
 /// # Panics
-/// If another test uses the name.
+/// If another test has used the name. Then it is not claimed, so that no other test fails.
 pub fn claim(name: &str, test: Option<&str>) {
     let Some(test) = test else { return };
     let mut names = lock();
     let uses = names.entry(name.to_owned()).or_default();
     uses.tests.insert(test.to_owned());
-    uses.claimed_by.get_or_insert_with(|| test.to_owned());
-    refuse_conflict(name, names);
+    if let Some(other) = uses.tests.iter().find(|other| *other != test).cloned() {
+        drop(names);
+        refuse(name, test, &other);
+    }
+    uses.claimed_by = Some(test.to_owned());
 }
 
 fn lock() -> MutexGuard<'static, BTreeMap<String, Uses>> {
     NAMES.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-fn refuse_conflict(name: &str, names: MutexGuard<'_, BTreeMap<String, Uses>>) {
-    let conflict = names.get(name).and_then(Uses::conflict);
-    let Some((owner, other)) = conflict.map(|(owner, other)| (owner.to_owned(), other.to_owned())) else {
-        return;
-    };
-    drop(names);
+fn refuse(name: &str, owner: &str, other: &str) -> ! {
     panic!(
         "the container {name:?} is deleted by the test {owner}, and the test {other} uses the same name. \
          Searches for running containers look at the whole machine, so the deleted container may look alive. \
@@ -96,6 +89,7 @@ mod tests {
         ] {
             assert!(text.contains("first::test") && text.contains("second::test"), "{text}");
         }
+        record("late", Some("third::test"));
         record("shared", first);
         record("shared", second);
         record("early", None);
