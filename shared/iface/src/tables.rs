@@ -98,13 +98,13 @@ pub fn put_last(sandbox: &Namespace, route: &Route) -> netlink::Result<()> {
     }
 }
 
-/// Adds a route that does not exist.
+/// Adds a route that does not exist. The rollback keeps it if it could not undo a later step: DEL recognizes a table by its first routes.
 ///
 /// # Errors
 /// If the kernel refuses.
 pub fn add(sandbox: &Namespace, route: &Route, undo: &mut Undo) -> Result<()> {
     let (nl, added) = (sandbox.nl.clone(), route.clone());
-    undo.push(move || nl.delete_route(&added));
+    undo.push_record(move || nl.delete_route(&added));
     Ok(sandbox.nl.add_route(route)?)
 }
 
