@@ -1,6 +1,8 @@
 //! Signals that interrupt an ADD, as a flag for [`Runtime::interrupted_by`](crate::Runtime::interrupted_by).
 
 use std::fs;
+use std::io::Read;
+use std::os::unix::net::UnixStream;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
@@ -8,15 +10,13 @@ use std::time::Duration;
 
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use signal_hook::flag;
+use signal_hook::low_level::pipe;
 
 use crate::Result;
 
 /// A second signal ends the process only this long after the first, because timeout(1) sends two signals at the same time: to its child, and
 /// to the child's process group.
 const BETWEEN: Duration = Duration::from_secs(1);
-
-/// Pause between two looks at the flag.
-const PAUSE: Duration = Duration::from_millis(50);
 
 /// A flag that SIGINT, SIGTERM and SIGHUP set, except signals that this process was started to ignore, as by nohup(1). A signal that arrives
 /// more than a second later ends the process as usual, because a plugin or its DEL may hang.
@@ -28,18 +28,18 @@ pub fn interrupted_by_signals() -> Result<Arc<AtomicBool>> {
     let ignored = ignored();
     let heard = |signal: &i32| ignored >> (signal - 1) & 1 == 0;
     let failed = |e| cni::Error::io("handle signals", &e);
+    let (mut heard_first, tell) = UnixStream::pair().map_err(failed)?;
     for signal in [SIGINT, SIGTERM, SIGHUP].into_iter().filter(heard) {
         flag::register_conditional_default(signal, is_last.clone())
             .and_then(|_| flag::register(signal, flag.clone()))
+            .and_then(|_| pipe::register(signal, tell.try_clone()?))
             .map_err(failed)?;
     }
-    let first = Arc::clone(&flag);
     let wait = move || {
-        while !first.load(Ordering::Relaxed) {
-            thread::sleep(PAUSE);
+        if heard_first.read_exact(&mut [0]).is_ok() {
+            thread::sleep(BETWEEN);
+            is_last.store(true, Ordering::Relaxed);
         }
-        thread::sleep(BETWEEN);
-        is_last.store(true, Ordering::Relaxed);
     };
     thread::Builder::new().spawn(wait).map_err(failed)?;
     Ok(flag)
