@@ -169,8 +169,7 @@ impl Placed {
         self.make_ready()?;
         // From now on, only a lost record is missing. Otherwise a kill before the first change would look the same.
         if !files::exists(&self.state("record"))? {
-            self.record.write(&self.state("record.part"))?;
-            files::rename(&self.state("record.part"), &self.state("record"))?;
+            self.write_record(&self.record, "record")?;
         }
         let placed = self.stage(sources)?;
         let links = self.links_of(placed.keys())?;
@@ -352,13 +351,18 @@ impl Placed {
         Ok(found.is_some())
     }
 
+    /// Writes a record under a name that it has only when it is complete.
+    fn write_record(&self, record: &Record, name: &str) -> Result<()> {
+        record.write(&self.state("record.part"))?;
+        files::rename(&self.state("record.part"), &self.state(name))
+    }
+
     /// Applies a change: moves the files in `new/` into place, and removes the other names that change.
     fn change(&mut self, next: Record) -> Result<()> {
         for name in ["new", "before", "kept"] {
             files::sync_dir(&self.state(name))?;
         }
-        next.write(&self.state("record.part"))?;
-        files::rename(&self.state("record.part"), &self.state("record.new"))?;
+        self.write_record(&next, "record.new")?;
         files::sync_dir(&self.state(""))?;
         for name in next.changed.keys() {
             let (new, at) = (self.state("new").join(name), self.dir.join(name));

@@ -3,7 +3,7 @@
 use std::fs;
 
 use lab::dhcp::{DhcpNetwork, RANGE, SOON, STATE, leases_on_disk, start_running};
-use lab::{Feature, beyond_reference, needs, under_test};
+use lab::{Call, Container, Feature, beyond_reference, needs, under_test};
 use nix::sys::signal::Signal;
 use serde_json::{Value, json};
 
@@ -187,20 +187,28 @@ fn an_option_that_the_server_does_not_send_fails_only_an_add_that_requires_it() 
     assert!(net.list().is_empty());
 }
 
-#[test]
-fn the_mtu_of_a_dhcp_server_is_on_the_link_and_in_the_result() {
-    beyond_reference!("dhcp-change");
-    let Some(net) = DhcpNetwork::with(&format!("{RANGE} --dhcp-option=option:mtu,1400")) else { return };
+/// A container of bridge, and one of macvlan if the kernel has it, each with a call that requests the server's MTU.
+fn requesting_an_mtu(net: &DhcpNetwork) -> Vec<(Container, Call)> {
     cable(&net.lab);
     net.lab.host().sh("ip link set far master br0");
     let ipam = json!({"type": "dhcp", "request": [{"option": "interface-mtu"}]});
     let plugins = [("bridge", json!({"bridge": "br0"})), ("macvlan", json!({"master": "cable"}))];
-    for (plugin, keys) in
-        plugins.into_iter().filter(|(plugin, _)| *plugin == "bridge" || Feature::Macvlan.is_there())
-    {
+    let plugins =
+        plugins.into_iter().filter(|(plugin, _)| *plugin == "bridge" || Feature::Macvlan.is_there());
+    let of = |(plugin, keys)| {
         let pod = net.pod(plugin);
-        let call =
-            net.lab.plugin(plugin).config(keys).config(json!({"ipam": ipam})).version("1.1.0").on(&pod);
+        let call = net.lab.plugin(plugin).config(keys).config(json!({"ipam": ipam})).on(&pod);
+        (pod, call)
+    };
+    plugins.map(of).collect()
+}
+
+#[test]
+fn the_mtu_of_a_dhcp_server_is_on_the_link_and_in_the_result() {
+    beyond_reference!("dhcp-change");
+    let Some(net) = DhcpNetwork::with(&format!("{RANGE} --dhcp-option=option:mtu,1400")) else { return };
+    for (pod, call) in requesting_an_mtu(&net) {
+        let call = call.version("1.1.0");
         let result = call.add().ok_result();
         let interfaces = result["interfaces"].as_array().unwrap();
         let made = interfaces.iter().find(|interface| interface["name"] == "eth0").unwrap();
@@ -220,15 +228,7 @@ fn the_mtu_of_a_dhcp_server_is_on_the_link_and_in_the_result() {
 fn a_larger_mtu_of_a_dhcp_server_is_ignored() {
     beyond_reference!("dhcp-mtu");
     let Some(net) = DhcpNetwork::with(&format!("{RANGE} --dhcp-option=option:mtu,9000")) else { return };
-    cable(&net.lab);
-    net.lab.host().sh("ip link set far master br0");
-    let ipam = json!({"type": "dhcp", "request": [{"option": "interface-mtu"}]});
-    let plugins = [("bridge", json!({"bridge": "br0"})), ("macvlan", json!({"master": "cable"}))];
-    for (plugin, keys) in
-        plugins.into_iter().filter(|(plugin, _)| *plugin == "bridge" || Feature::Macvlan.is_there())
-    {
-        let pod = net.pod(plugin);
-        let call = net.lab.plugin(plugin).config(keys).config(json!({"ipam": ipam})).on(&pod);
+    for (pod, call) in requesting_an_mtu(&net) {
         let result = call.add().ok_result();
         assert_eq!(pod.link("eth0").unwrap()["mtu"], 1500, "{result}");
         call.check(&result).ok();

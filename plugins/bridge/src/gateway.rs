@@ -74,10 +74,7 @@ pub fn verify(host: &Namespace, bridge: &Link, call: &Check<Conf>) -> Result<()>
     shared::up(&link)?;
     let present = host.nl.addresses(Some(&link))?;
     let mut expected = call.prev_result.ips_of(&call.attachment.ifname).filter_map(|ip| ip.gateway);
-    match expected.find(|gateway| !present.iter().any(|address| address.net.ip() == *gateway)) {
-        Some(lost) => Err(shared::missing(&format!("the gateway's address {lost}"), &link)),
-        None => Ok(()),
-    }
+    expected.try_for_each(|gateway| shared::gateway(&link, &present, gateway))
 }
 
 fn first_of(net: IpNetwork) -> Result<IpAddr> {

@@ -1,9 +1,10 @@
 //! CHECK: comparing a result with the kernel's state.
 
 use std::fmt::Display;
+use std::net::IpAddr;
 
 use cni::{AddResult, Attachment, Check, Code, Error, Interface, Result, Route, Undo, Version};
-use netlink::{Link, RouteFilter, uapi};
+use netlink::{Address, Link, RouteFilter, uapi};
 
 use crate::{Namespace, apply, tables};
 
@@ -219,6 +220,17 @@ pub fn differs(link: &Link, property: &str, expected: &str, found: &str) -> Erro
         Code::Internal,
         format!("link {}: {property} is {found}, but ADD left it {expected}", link.name),
     )
+}
+
+/// Checks that a link on the host has the address of a gateway. `present` are the link's addresses.
+///
+/// # Errors
+/// Code 999 if the address is missing.
+pub fn gateway(link: &Link, present: &[Address], gateway: IpAddr) -> Result<()> {
+    match present.iter().any(|address| address.net.ip() == gateway) {
+        true => Ok(()),
+        false => Err(missing(&format!("the gateway's address {gateway}"), link)),
+    }
 }
 
 /// The error of CHECK for a part of the attachment that no longer exists.

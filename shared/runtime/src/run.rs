@@ -19,8 +19,8 @@ use crate::{
 
 /// Runs the plugins of a network. Contains the plugin directories, the [`Exec`] and the cache of results.
 ///
-/// Cloning is cheap. Several threads may use it for different containers. The caller must serialize operations on one container, except ADD and DEL of one attachment (SPEC.md,
-/// section 3, "Lifecycle & Ordering").
+/// Cloning is cheap. Several threads may use it for different containers. The caller must serialize operations on one container, except ADD
+/// and DEL of one attachment (SPEC.md, section 3, "Lifecycle & Ordering").
 #[derive(Clone, Debug)]
 pub struct Runtime {
     path: Vec<PathBuf>,
