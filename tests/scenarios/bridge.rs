@@ -1,5 +1,7 @@
 //! bridge with host-local.
 
+mod firewall;
+
 use std::time::Duration;
 use std::{fs, thread};
 

@@ -1,5 +1,14 @@
 //! cnitool: commands by operators, and calls of scripts for the reference's cnitool.
 
+pub mod cleanup;
+mod completion;
+mod connectivity;
+mod doctor;
+mod metrics;
+pub mod repair;
+mod sysdump;
+mod validate;
+
 use std::collections::BTreeSet;
 use std::ffi::OsStr;
 use std::fs;

@@ -1,6 +1,14 @@
 //! An IPAM plugin of type `dhcp` sends packets through the container's interface. The interface exists and is up from
 //! before the plugin's ADD until after its DEL.
 
+mod daemon;
+mod go;
+mod isc;
+mod lifecycle;
+mod one_address;
+mod servers;
+mod v6;
+
 use std::fs;
 use std::path::Path;
 

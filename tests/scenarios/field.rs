@@ -1,7 +1,9 @@
 //! Network configurations from the field. Each is loaded, validated, attached, checked, detached and collected. Plugins
 //! of other projects are replaced by a script that creates a veth pair and returns a result.
 
+pub mod crowd;
 pub mod effects;
+mod several_networks;
 pub mod stubs;
 
 use std::collections::BTreeMap;

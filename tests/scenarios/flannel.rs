@@ -1,5 +1,7 @@
 //! The plugin flannel: its calls of bridge and host-local, and the files that it keeps until DEL.
 
+mod two_machines;
+
 use std::fs;
 
 use lab::{Call, Container, Lab, beyond_reference, injecting};

@@ -1,5 +1,7 @@
 //! host-device: moves a device of the host into a container and back, whatever happens in between.
 
+mod physical;
+
 use std::fs;
 
 use lab::{Call, Container, Lab, Netns, beyond_reference, injecting, under_test};

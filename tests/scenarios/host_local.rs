@@ -1,5 +1,8 @@
 //! host-local, called like a delegate.
 
+mod lock;
+mod stale_leases;
+
 use std::collections::BTreeSet;
 use std::fs;
 use std::path::{Path, PathBuf};

@@ -1,5 +1,9 @@
 //! A host switches from the reference to Ferrule, or back, while containers run.
 
+mod back;
+mod rules;
+mod words;
+
 use std::fs;
 
 use lab::{Call, Lab, Release, beyond_reference, needs};

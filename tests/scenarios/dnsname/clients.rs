@@ -56,7 +56,7 @@ fn a_name_with_a_hundred_addresses_is_answered_in_full_over_tcp_and_with_edns() 
     // The addresses of "few" fit into a datagram with EDNS (dnsmasq sends at most 1232 bytes), but not without.
     let (few, _) = pods.split_at(60);
     let is_of_few = |pod: &Container| few.iter().any(|few| few.id == pod.id);
-    let mut added = crate::crowd::by_workers(&pods, |pod| {
+    let mut added = crate::field::crowd::by_workers(&pods, |pod| {
         let aliases = if is_of_few(pod) { &["all", "few"][..] } else { &["all"] };
         (bare(&networks.add("net", pod, &pod.id, aliases))[0].clone(), is_of_few(pod))
     });
@@ -74,7 +74,7 @@ fn a_name_with_a_hundred_addresses_is_answered_in_full_over_tcp_and_with_edns() 
     };
     assert!(is_cut("+noedns few A") && is_cut("+noedns all A") && !is_cut("+bufsize=1232 few A"));
     assert_eq!(dig.ask(&pods[0], SERVERS[0], "+ignore +bufsize=1232 few A"), addresses_of_few);
-    crate::crowd::by_workers(&pods, |pod| networks.del("net", pod));
+    crate::field::crowd::by_workers(&pods, |pod| networks.del("net", pod));
     assert_eq!((server_of("net"), hosts_of("net").as_str()), (None, ""));
 }
 
@@ -138,14 +138,15 @@ fn musl_resolves_names_with_and_without_the_domain_and_many_addresses_of_one_nam
     // 20 addresses of IPv6 do not fit into 512 bytes, the limit of musl over UDP. Since 1.2.4, musl then asks over TCP.
     // Earlier versions take the addresses that fit. A program gets 48 addresses of both families at most.
     let pods: Vec<_> = (0..20).map(|n| lab.container(&format!("pod{n}"))).collect();
-    let addresses = crate::crowd::by_workers(&pods, |pod| bare(&networks.add("net", pod, &pod.id, &["all"])));
+    let addresses =
+        crate::field::crowd::by_workers(&pods, |pod| bare(&networks.add("net", pod, &pod.id, &["all"])));
     let mut addresses: Vec<_> = addresses.into_iter().flatten().collect();
     addresses.sort();
     let found = found("all");
     assert!(found.iter().all(|ip| addresses.contains(ip)), "{found:?}");
     let of_v6 = found.iter().filter(|ip| ip.contains(':')).count();
     assert!(of_v6 > 0 && found.len() - of_v6 == pods.len(), "{found:?}");
-    crate::crowd::by_workers(&pods, |pod| networks.del("net", pod));
+    crate::field::crowd::by_workers(&pods, |pod| networks.del("net", pod));
     networks.del_all(&[&web, &db]);
 }
 

@@ -252,14 +252,14 @@ fn a_crowd_of_a_hundred_resolves_right_after_each_add_and_leaves_nothing() {
     let lab = Lab::new();
     let networks = Networks::new(&lab, &[network(&json!({}))]);
     let pods: Vec<_> = (0..100).map(|n| lab.container(&format!("pod{n}"))).collect();
-    crate::crowd::by_workers(&pods, |pod| {
+    crate::field::crowd::by_workers(&pods, |pod| {
         let ip = bare(&networks.add("net", pod, &pod.id, &[]))[0].clone();
         assert_eq!(dig.ask(pod, SERVERS[0], &format!("{} A", pod.id)), [ip]);
     });
-    crate::crowd::by_workers(&pods, |pod| {
+    crate::field::crowd::by_workers(&pods, |pod| {
         networks.tool.says(&format!("check net {} --container-id {}", pod.id, pod.id))
     });
-    crate::crowd::by_workers(&pods, |pod| networks.del("net", pod));
+    crate::field::crowd::by_workers(&pods, |pod| networks.del("net", pod));
     assert!(server_of("net").is_none() && !Path::new(DIRECTORIES).join("net").exists());
 }
 

@@ -6,7 +6,7 @@ use lab::{Lab, beyond_reference, under_test, until};
 use serde_json::json;
 
 use super::*;
-use crate::repair::{Watching, counted};
+use crate::cnitool::repair::{Watching, counted};
 
 fn kill_server(lab: &Lab) {
     let server = server_of("net").unwrap();

@@ -3,7 +3,7 @@
 use lab::{Lab, beyond_reference};
 use serde_json::json;
 
-use crate::bad_input::{Bad, refuses};
+use crate::all_plugins::bad_input::{Bad, refuses};
 
 #[test]
 fn keys_of_firewall() {

@@ -9,7 +9,7 @@ use serde_json::json;
 
 use super::*;
 use crate::common::leases;
-use crate::crowd::by_workers;
+use crate::field::crowd::by_workers;
 
 /// A call with a result that contains the container's address.
 fn call(lab: &Lab, pod: &Container, address: &str) -> Call {

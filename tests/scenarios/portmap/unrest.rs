@@ -8,7 +8,7 @@ use std::time::Duration;
 use lab::{Container, beyond_reference, meanwhile};
 
 use super::*;
-use crate::crowd::by_workers;
+use crate::field::crowd::by_workers;
 
 /// The number of host ports of the large attachments.
 const PORTS: u16 = 1_000;

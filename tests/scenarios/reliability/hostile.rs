@@ -8,7 +8,7 @@ use faults::Target;
 use lab::{Call, Lab, beyond_reference};
 use serde_json::{Value, json};
 
-use crate::bad_input::{Bad, refuses};
+use crate::all_plugins::bad_input::{Bad, refuses};
 use crate::common::dual_stack;
 
 /// Memory limit of a plugin, for prlimit(1): 64 MB.

@@ -3,7 +3,7 @@
 use lab::{Call, Lab, beyond_reference};
 use serde_json::{Value, json};
 
-use crate::bad_input::{Bad, refuses};
+use crate::all_plugins::bad_input::{Bad, refuses};
 
 fn portmap(lab: &Lab) -> Call {
     let pod = lab.container("pod");

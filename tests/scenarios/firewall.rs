@@ -1,6 +1,7 @@
 //! firewall: allows forwarded traffic to and from a container, and isolates it from others.
 
 mod bad_input;
+mod beside;
 mod isolation;
 mod lifecycle;
 mod passage;

@@ -1,4 +1,6 @@
-//! `cnitool validate` reports what ADD would refuse. validate_agrees tests the other direction.
+//! `cnitool validate` reports what ADD would refuse. `agrees` tests the other direction.
+
+mod agrees;
 
 use std::fs;
 

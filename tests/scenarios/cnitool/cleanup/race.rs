@@ -5,7 +5,7 @@ use std::path::Path;
 use lab::dhcp::{DhcpNetwork, RANGE_FOR_A_DAY};
 use lab::{Netns, Race, beyond_reference};
 
-use crate::cleanup_networks::{ELSEWHERE, NAMES, Subnets, has_name_server, networks};
+use crate::cnitool::cleanup::networks::{ELSEWHERE, NAMES, Subnets, has_name_server, networks};
 
 /// How long containers come and go: `GC_RACE_SECONDS=120` for the whole test. Without it each container comes once.
 const SECONDS: &str = "GC_RACE_SECONDS";

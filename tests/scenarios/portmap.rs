@@ -1,5 +1,7 @@
 //! portmap: host ports that are forwarded to a container.
 
+mod bad_host_ports;
+mod foreign_results;
 mod lifecycle;
 mod localnet;
 mod options;

@@ -10,7 +10,7 @@ use lab::dhcp::{DhcpNetwork, RANGE_FOR_A_DAY};
 use lab::{Container, Tool, beyond_reference};
 use serde_json::Value;
 
-use crate::cleanup_networks::{ELSEWHERE, NAMES, Network, Subnets, has_name_server, networks};
+use crate::cnitool::cleanup::networks::{ELSEWHERE, NAMES, Network, Subnets, has_name_server, networks};
 
 const HOSTS: u64 = 2;
 const CONTAINERS: usize = 16;

@@ -5,8 +5,8 @@ use lab::{Lab, Outcome, Tool, beyond_reference, injecting, tcp_is_cut_off, tcp_s
 use serde_json::{Value, json};
 
 use super::{Traffic, network};
+use crate::cnitool::repair::Watching;
 use crate::common::dual_stack;
-use crate::repair::Watching;
 
 const SOURCES: [&str; 2] = ["10.1.2.2/32", "fd00:1:2::2/128"];
 

@@ -1,5 +1,12 @@
 //! GC by cnitool: it keeps the resources of live containers, and removes exactly what a dry run lists.
 
+pub mod networks;
+mod property;
+mod race;
+mod reboot;
+mod restart;
+mod waits;
+
 use std::fs;
 use std::path::Path;
 
@@ -7,7 +14,7 @@ use lab::dhcp::{DhcpNetwork, RANGE_FOR_A_DAY, in_background, started_by};
 use lab::{Lab, Release, Tool, beyond_reference, injecting, write_program};
 use serde_json::{Value, json};
 
-use crate::cleanup_networks::ELSEWHERE;
+use crate::cnitool::cleanup::networks::ELSEWHERE;
 use crate::common::{STORE, cable, host_local, leases, ports, sleeper};
 
 fn network(version: &str, plugins: &Value) -> Value {

@@ -8,7 +8,7 @@ use std::process::Command;
 use lab::{Lab, beyond_reference, quoted, repository, skip, unpacked};
 use serde_json::{Value, json};
 
-use crate::cleanup_networks::ELSEWHERE;
+use crate::cnitool::cleanup::networks::ELSEWHERE;
 use crate::common::{cable, host_local, ports};
 
 #[test]
