@@ -567,13 +567,13 @@ fn attachments_of_deleted_namespaces_are_removed_and_the_others_stay() {
 }
 
 /// Multus and kubelets before 1.24 have separate directories of libcni's cache. The kubelet's are in the earliest
-/// format.
+/// format. No other test uses these addresses, because all namespaces of the machine are searched.
 #[test]
 fn attachments_in_the_caches_of_other_runtimes_are_valid() {
     beyond_reference!("gc");
     let lab = Lab::new();
     let pods_of = ["own", "of-multus", "kubelet"].map(|id| lab.container(id));
-    lab.configure("10-net.conflist", &pods("1.1.0", "10.1.2.0/24"));
+    lab.configure("10-net.conflist", &pods("1.1.0", "10.201.10.0/24"));
     let tool = lab.cnitool();
     tool.says("add net own --container-id own");
     tool.says("add net of-multus --container-id of-multus --cache-dir /var/lib/cni/multus");
@@ -591,9 +591,9 @@ fn attachments_in_the_caches_of_other_runtimes_are_valid() {
     assert_eq!(leases().len(), 3);
     pods_of[1].vanish();
     collected(&tool);
-    assert_eq!(leases(), ["10.1.2.2", "10.1.2.4"]);
+    assert_eq!(leases(), ["10.201.10.2", "10.201.10.4"]);
     tool.says("gc net --detach-running");
-    assert_eq!(leases(), ["10.1.2.4"], "the kubelet's attachment is not cnitool's own");
+    assert_eq!(leases(), ["10.201.10.4"], "the kubelet's attachment is not cnitool's own");
 }
 
 /// Such a file system refuses every removal, even that of a file that does not exist.
