@@ -161,6 +161,8 @@ fn errors(name: &str) -> &'static [&'static str] {
         // They fail only for invalid arguments (sigprocmask(2), sigaction(2)), and libc does not check them.
         "gettid" | "getpid" | "rt_sigaction" | "rt_sigprocmask" | "rt_sigreturn" | "tkill" | "tgkill" => &[],
         "rt_sigtimedwait" => &["EINTR", "EAGAIN"],
+        // A sleep with valid arguments is only interrupted (clock_nanosleep(2)). restart_syscall(2) continues it.
+        "clock_nanosleep" | "nanosleep" | "restart_syscall" => &["EINTR"],
         // A descriptor is closed even if close(2) reports a failure. An injected failure would leave it open, which no
         // kernel does. The others do not return.
         "close" | "execve" | "exit" | "exit_group" => &[],
