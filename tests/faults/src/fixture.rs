@@ -13,6 +13,7 @@ use crate::services::Services;
 use crate::target::{Hit, IFNAME, StayingPorts, Target};
 use crate::targets::HOST_PORT;
 use crate::traffic::Traffic;
+use crate::usual::{self, Usual};
 
 /// A machine on which all shared objects exist: one attachment stays all the time, and another one was attached and
 /// detached. All changes therefore belong to the attachment under test. If the target is alone, no attachment stays.
@@ -33,6 +34,8 @@ pub struct Fixture {
     traffic: Option<Traffic>,
     /// Whether packets of each family are masqueraded after an ADD that nothing happened to. None: not known yet.
     masqueraded: Option<Vec<bool>>,
+    /// What an ADD changes that nothing happens to. None: not known yet, or the reference's.
+    usual: Option<Usual>,
     /// Whether CHECK is meaningful. The reference's CHECK refuses some of its own results.
     check_tells: bool,
     before: Baseline,
@@ -79,10 +82,12 @@ impl Fixture {
             claims_again,
             traffic,
             masqueraded: None,
+            usual: None,
             check_tells,
             before,
         };
         fixture.masqueraded = fixture.traffic.is_some().then(|| fixture.usual_masquerade());
+        fixture.usual = (!under_test().reference).then(|| fixture.usual_changes());
         fixture.assert_that_state_includes_connections();
         fixture.assert_that_state_includes_zones();
         fixture
@@ -135,6 +140,22 @@ impl Fixture {
         let masqueraded = self.sends(&result).expect("a container that nothing happened to");
         self.del().ok();
         masqueraded
+    }
+
+    /// Attaches and detaches the container some times, to see what that changes.
+    fn usual_changes(&self) -> Usual {
+        let adds = [(); 3].map(|()| {
+            let result = self.attach();
+            let lines = usual::lines(&self.changes_of_all(), &result);
+            self.del().ok();
+            lines
+        });
+        Usual::of(&adds)
+    }
+
+    /// How the changes of a successful ADD differ from those of other ADDs.
+    pub fn unusual(&self, add: &Outcome) -> Option<String> {
+        self.usual.as_ref()?.finding(add, || self.changes_of_all())
     }
 
     /// Whether packets of each family are masqueraded.

@@ -23,6 +23,7 @@ mod target;
 mod targets;
 mod traffic;
 mod trial;
+mod usual;
 mod verify;
 
 pub use case::{Case, Fault, Syscall};

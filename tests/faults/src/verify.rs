@@ -145,7 +145,7 @@ fn judge(fixture: &Fixture, command: &str, run: &Outcome, attached: Option<&str>
     let succeeded = run.succeeded();
     let after_run = match command {
         _ if !succeeded && run.judged().is_err() => Some(format!("no proper error: {run:?}")),
-        "ADD" if succeeded => fixture.check_objects(&run.ok_result()),
+        "ADD" if succeeded => fixture.check_objects(&run.ok_result()).or_else(|| fixture.unusual(run)),
         // A failed removal may leave what it could not remove.
         "DEL" | "GC" if !succeeded => None,
         "GC" => left(&fixture.changes_of_the_host()),
