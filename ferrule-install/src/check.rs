@@ -1,12 +1,10 @@
 //! Checks whether a directory contains the plugins that an installation would place there. Changes nothing.
 
-use std::collections::BTreeMap;
-use std::fs;
-use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 
 use cni::{Code, Error, Result};
 
+use crate::files::Sums;
 use crate::source::{self, Sources};
 use crate::{files, say};
 
@@ -41,29 +39,13 @@ fn one(at: &Path, from: &Path, update: bool, sums: &mut Sums) -> Result<()> {
     if !files::exists(at)? {
         return Err(Error::new(Code::Internal, format!("{} is missing", at.display())));
     }
-    let of_source = sums.get(from)?;
-    let found = sums.get(at)?;
-    if update && found != of_source {
+    // A symbolic link to the plugin is the plugin, too.
+    let mut sum = |path: &Path| match path.canonicalize() {
+        Ok(file) => sums.get(&file),
+        Err(e) => Err(Error::io(format!("open {}", path.display()), &e)),
+    };
+    if update && sum(at)? != sum(from)? {
         return Err(Error::new(Code::Internal, format!("{} differs from {}", at.display(), from.display())));
     }
     source::ask_version(at)
-}
-
-/// The SHA-256 sums of files. Files with several names are read once.
-#[derive(Default)]
-struct Sums(BTreeMap<(u64, u64), Option<String>>);
-
-impl Sums {
-    fn get(&mut self, path: &Path) -> Result<Option<String>> {
-        let open = |e| Error::io(format!("open {}", path.display()), &e);
-        let file = path.canonicalize().map_err(open)?;
-        let meta = fs::metadata(&file).map_err(open)?;
-        let id = (meta.dev(), meta.ino());
-        if let Some(sum) = self.0.get(&id) {
-            return Ok(sum.clone());
-        }
-        let sum = files::sum(&file)?;
-        self.0.insert(id, sum.clone());
-        Ok(sum)
-    }
 }

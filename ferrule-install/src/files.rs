@@ -1,5 +1,6 @@
 //! File operations that sync to disk before they return, and hard links.
 
+use std::collections::BTreeMap;
 use std::fmt::Write as _;
 use std::fs::{self, DirBuilder, File, Metadata, OpenOptions};
 use std::io::{self, ErrorKind, Read, Write};
@@ -54,6 +55,24 @@ pub fn sum(path: &Path) -> Result<Option<String>> {
     }
     let sum = File::open(path).and_then(|mut file| pour(&mut file, &mut io::sink()));
     sum.map(Some).map_err(|e| Error::io(format!("read {}", path.display()), &e))
+}
+
+/// The SHA-256 sums of files. Files with several names are read once.
+#[derive(Debug, Default)]
+pub struct Sums(BTreeMap<(u64, u64), Option<String>>);
+
+impl Sums {
+    /// Like [`sum`].
+    pub fn get(&mut self, path: &Path) -> Result<Option<String>> {
+        let Some(meta) = stat(path)? else { return Ok(None) };
+        let id = (meta.dev(), meta.ino());
+        if let Some(known) = self.0.get(&id) {
+            return Ok(known.clone());
+        }
+        let read = sum(path)?;
+        self.0.insert(id, read.clone());
+        Ok(read)
+    }
 }
 
 /// Copies a reader to a writer, and returns the SHA-256.

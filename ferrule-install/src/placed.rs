@@ -23,6 +23,7 @@ use std::path::{Path, PathBuf};
 
 use cni::{Code, Error, Failures, Result};
 
+use crate::files::Sums;
 use crate::record::{self, Record};
 use crate::source::{self, Selection, Sources};
 use crate::{divert, files, say, warn};
@@ -140,14 +141,19 @@ impl Placed {
         self.install(&new, run)
     }
 
-    /// The plugins that this run has installed, and that others have replaced or removed. Empty if another run has
-    /// installed since.
+    /// The plugins that this run has installed, and that others have replaced, overwritten or removed. Empty if another
+    /// run has installed since.
     pub fn replaced(&self, run: u64) -> BTreeSet<String> {
         if self.record.run != Some(run) {
             return BTreeSet::new();
         }
-        let names = self.record.installed.keys().filter(|name| matches!(self.is_ours(name), Ok(false)));
-        names.cloned().collect()
+        // Unlike in `is_ours`, the content counts: cp(1) over one plugin overwrites all that share its file.
+        let mut sums = Sums::default();
+        let mut is_replaced = |name: &str, expected: &String| {
+            sums.get(&self.dir.join(name)).is_ok_and(|found| found.as_ref() != Some(expected))
+        };
+        let installed = self.record.installed.iter();
+        installed.filter(|(name, sum)| is_replaced(name, sum)).map(|(name, _)| name.clone()).collect()
     }
 
     /// Takes over the plugins of an earlier run if this run has nothing to install. The end of the earlier run then

@@ -339,3 +339,22 @@ fn a_staying_process_reinstalls_replaced_plugins_and_gives_up_after_five_times()
     ok(&scene.run(&["--uninstall"]));
     assert_eq!(content(&scene.dir)["bridge"], "another installer's");
 }
+
+const THEIRS: &str = "another installer's";
+
+/// The image's plugins are links to one file.
+#[test]
+fn a_staying_process_reinstalls_all_plugins_that_share_the_file_of_an_overwritten_one() {
+    let lab = Lab::new();
+    let scene = Scene::new(&lab);
+    let linked = together();
+    let linked = ["--from", linked.to_str().unwrap(), "--only", "bridge,dummy,static"];
+    let mut stays = Stays::installed(&scene.dir, &linked);
+    fs::write(scene.dir.join("dummy"), THEIRS).unwrap();
+    assert_eq!(fs::read(scene.dir.join("static")).unwrap(), THEIRS.as_bytes(), "it is one file");
+    stays.says("has replaced or removed bridge, dummy, static");
+    ok(&install(&scene.dir, &[&linked[..], &["--check"]].concat(), &[]));
+    stays.stop(&lab);
+    ok(&scene.run(&["--uninstall"]));
+    scene.assert_old("the overwritten file was not kept as an original");
+}
