@@ -152,7 +152,7 @@ fn run(cli: &Cli) -> Result<()> {
         });
     }
     // Block the signals before the first change, so that no signal is lost.
-    let stay = if cli.stay { Some(Stay::begin(run)?) } else { None };
+    let stay = if cli.stay { Some(Stay::begin(run, cli.update)?) } else { None };
     let targets = Targets::find(&wish, &sources.keys().cloned().collect())?;
     if cli.list {
         return Ok(());

@@ -1,19 +1,20 @@
 //! A run with `--stay`, as in the DaemonSet: it waits for a signal, and installs plugins again if others replace
 //! them.
 
+use std::collections::BTreeSet;
 use std::os::fd::AsFd;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
-use cni::{Error, Result};
+use cni::{Code, Error, Result};
 use nix::errno::Errno;
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use nix::sys::signal::{SigSet, Signal};
 use nix::sys::signalfd::{SfdFlags, SignalFd};
 
 use crate::placed::Placed;
-use crate::say;
 use crate::source::Sources;
+use crate::{files, say};
 
 /// Interval of the checks of the directories.
 const INTERVAL_MS: u16 = 10_000;
@@ -28,15 +29,17 @@ const PERIOD: Duration = Duration::from_secs(3600);
 pub struct Stay {
     signals: SignalFd,
     run: u64,
+    /// Whether to replace existing files.
+    update: bool,
 }
 
 impl Stay {
     /// Blocks SIGTERM and SIGINT. From now on, they stay pending until they are read.
-    pub fn begin(run: u64) -> Result<Self> {
+    pub fn begin(run: u64, update: bool) -> Result<Self> {
         let ends: SigSet = [Signal::SIGTERM, Signal::SIGINT].into_iter().collect();
         ends.thread_block().map_err(Error::from)?;
         let signals = SignalFd::with_flags(&ends, SfdFlags::SFD_CLOEXEC).map_err(Error::from)?;
-        Ok(Self { signals, run })
+        Ok(Self { signals, run, update })
     }
 
     /// Waits for a signal until the next check. Returns whether one has arrived.
@@ -51,49 +54,54 @@ impl Stay {
     /// Checks the directories until a signal arrives.
     pub fn watch(&self, dirs: &[PathBuf], sources: &Sources) -> Result<()> {
         say("waiting for SIGTERM");
-        let mut times: Vec<Instant> = Vec::new();
-        let mut has_given_up = false;
+        let mut repairs: Vec<Instant> = Vec::new();
+        let mut warned = BTreeSet::new();
         while !self.is_ended()? {
-            times.retain(|time| time.elapsed() < PERIOD);
-            let is_limited = times.len() >= LIMIT;
+            repairs.retain(|time| time.elapsed() < PERIOD);
+            let is_limited = repairs.len() >= LIMIT;
+            let mut warnings = BTreeSet::new();
             for dir in dirs {
-                if self.look_after(dir, sources, is_limited, has_given_up) && !is_limited {
-                    times.push(Instant::now());
+                match self.look_after(dir, sources, is_limited) {
+                    Ok(false) => {}
+                    Ok(true) => repairs.push(Instant::now()),
+                    Err(e) => drop(warnings.insert(format!("warning: {e}"))),
                 }
             }
-            has_given_up = is_limited;
+            // Each check finds the same problem again until somebody solves it.
+            warnings.difference(&warned).for_each(|warning| say(warning));
+            warned = warnings;
         }
         Ok(())
     }
 
     /// Installs replaced plugins again. Returns whether there were any.
-    fn look_after(&self, dir: &Path, sources: &Sources, is_limited: bool, is_quiet: bool) -> bool {
+    fn look_after(&self, dir: &Path, sources: &Sources, is_limited: bool) -> Result<bool> {
         // If another run is working there or the disk fails, the next check tries again.
-        let Ok(placed) = Placed::open(dir) else { return false };
+        let Ok(placed) = Placed::open(dir) else { return Ok(false) };
+        let mut due = sources.clone();
         let replaced = placed.replaced(self.run);
-        if replaced.is_empty() {
-            return false;
+        due.retain(|name, _| replaced.contains(name) && self.may_install(&dir.join(name)));
+        if due.is_empty() {
+            return Ok(false);
         }
-        let names = replaced.iter().cloned().collect::<Vec<_>>().join(", ");
+        let names: Vec<&str> = due.keys().map(String::as_str).collect();
+        let happened = format!("somebody has replaced or removed {} in {}", names.join(", "), dir.display());
         if is_limited {
-            if !is_quiet {
-                say(&format!(
-                    "warning: somebody has replaced or removed {names} in {} again. This has happened {LIMIT} times \
-                     within an hour, so ferrule-install does not replace them for now. Stop the other installer",
-                    dir.display()
-                ));
-            }
-            return true;
+            return Err(Error::new(
+                Code::TryAgainLater,
+                format!(
+                    "{happened} again. This has happened {LIMIT} times within an hour, so ferrule-install does not \
+                     replace them for now. Stop the other installer, or name its plugins in SKIP_CNI_BINARIES"
+                ),
+            ));
         }
-        say(&format!(
-            "warning: somebody has replaced or removed {names} in {}: installing again",
-            dir.display()
-        ));
-        let sources = sources.iter().filter(|(name, _)| replaced.contains(*name));
-        let sources: Sources = sources.map(|(name, from)| (name.clone(), from.clone())).collect();
-        if let Err(error) = placed.install(&sources, self.run) {
-            say(&format!("warning: {error}"));
-        }
-        true
+        placed.install(&due, self.run).map_err(|e| e.context(&happened))?;
+        say(&format!("warning: {happened}: installed again"));
+        Ok(true)
+    }
+
+    /// Whether the options allow to install a file: without `update`, only if it is missing.
+    fn may_install(&self, at: &Path) -> bool {
+        self.update || matches!(files::exists(at), Ok(false))
     }
 }

@@ -316,31 +316,59 @@ fn if_the_old_files_cannot_be_restored_nothing_changes_and_the_error_names_the_c
     }
 }
 
+/// Installs a file with a rename, as installers do.
+fn replace(scene: &Scene, name: &str) {
+    let theirs = scene.dir.join("theirs");
+    executable(&theirs, THEIRS);
+    fs::rename(theirs, scene.dir.join(name)).unwrap();
+}
+
+const THEIRS: &str = "another installer's";
+
 #[test]
 fn a_staying_process_reinstalls_replaced_plugins_and_gives_up_after_five_times() {
     let lab = Lab::new();
     let scene = Scene::new(&lab);
+    let dir = scene.dir.display();
+    lab.host().sh(&format!("mount -t tmpfs -o size=256k disk '{dir}'"));
+    scene.others_in_place();
     let mut stays = Stays::installed(&scene.dir, &["--from", scene.from.to_str().unwrap()]);
-    let replace = || {
-        // With a rename, as installers do.
-        executable(&lab.dir().join("theirs"), "another installer's");
-        fs::rename(lab.dir().join("theirs"), scene.dir.join("bridge")).unwrap();
-    };
-    for _ in 0..5 {
-        replace();
+    for time in 0..5 {
+        replace(&scene, "bridge");
+        if time == 0 {
+            // An attempt that fails does not count.
+            lab.host().sh(&format!("! cat /dev/zero >'{dir}/ballast' 2>/dev/null"));
+            stays.says("No space left");
+            lab.host().sh(&format!("rm '{dir}/ballast'"));
+        }
         stays.says("has replaced or removed bridge");
-        until("it is installed again", || content(&scene.dir)["bridge"] == NEW);
+        assert_eq!(content(&scene.dir)["bridge"], NEW, "{time}");
     }
-    replace();
+    replace(&scene, "bridge");
     stays.says("Stop the other installer");
-    assert_eq!(content(&scene.dir)["bridge"], "another installer's");
+    assert_eq!(content(&scene.dir)["bridge"], THEIRS);
     refused(&scene.install(&["--check"]), "1 of 2 plugins");
     stays.stop(&lab);
     ok(&scene.run(&["--uninstall"]));
-    assert_eq!(content(&scene.dir)["bridge"], "another installer's");
+    assert_eq!(content(&scene.dir)["bridge"], THEIRS);
 }
 
-const THEIRS: &str = "another installer's";
+#[test]
+fn a_staying_process_does_not_replace_files_that_its_options_exclude() {
+    let lab = Lab::new();
+    let scene = Scene::new(&lab);
+    for excludes in [["--skip", "bridge"], ["--update", "false"]] {
+        ok(&scene.install(&[]));
+        replace(&scene, "bridge");
+        let from = scene.from.to_str().unwrap();
+        let mut stays = Stays::installed(&scene.dir, &[&["--from", from], &excludes[..]].concat());
+        fs::remove_file(scene.dir.join("portmap")).unwrap();
+        stays.says("has replaced or removed portmap in");
+        assert_eq!(content(&scene.dir)["portmap"], NEW, "{excludes:?}");
+        assert_eq!(content(&scene.dir)["bridge"], THEIRS, "{excludes:?}");
+        stays.stop(&lab);
+    }
+}
 
 /// The image's plugins are links to one file.
 #[test]
