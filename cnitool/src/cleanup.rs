@@ -109,6 +109,8 @@ pub struct Plan {
     pub kept: Vec<(Resource, KeepReason)>,
     /// Plugins of other vendors. They receive DEL. They receive GC only if they are also in `gc_plugins`.
     pub foreign: BTreeSet<PluginType>,
+    /// Plugins of other vendors that are not installed, so they cannot receive DEL.
+    pub missing: BTreeSet<PluginType>,
     /// Plugins in `foreign` that receive GC because of `--force`.
     gc_plugins: BTreeSet<PluginType>,
     /// Attachments whose resources are removed.
@@ -194,6 +196,14 @@ impl Plan {
         });
         let resources = self.removed.extract_if(.., |resource| resource.is_of(kept));
         self.kept.extend(resources.map(|resource| (resource, KeepReason::Changed)));
+    }
+
+    /// Notes the plugins of other vendors: which are installed, and which receive GC.
+    fn note_foreign(&mut self, kinds: BTreeSet<PluginType>, options: &PlanOptions, settings: &Settings) {
+        (self.foreign, self.missing) =
+            kinds.into_iter().partition(|kind| settings.runtime.is_installed(kind));
+        self.gc_plugins =
+            self.foreign.iter().filter(|kind| options.force.contains(&***kind)).cloned().collect();
     }
 
     /// Adds a resource to `removed` or to `kept`.
@@ -300,9 +310,7 @@ impl Plan {
                 stale.extend(attachment(container, ifname));
             }
         }
-        plan.foreign = listed.foreign;
-        plan.gc_plugins =
-            plan.foreign.iter().filter(|kind| options.force.contains(&***kind)).cloned().collect();
+        plan.note_foreign(listed.foreign, options, settings);
         // If the path of a namespace was deleted, the cache's entry looks stale. But the attachment is alive if the host
         // shows its container, a process is still in the namespace, or a plugin is running for it.
         let is_alive = |at: &Attachment| {

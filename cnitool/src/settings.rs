@@ -9,6 +9,7 @@ use cni::{CniArgs, Code, Error};
 use runtime::{AttachmentParameters, Cache, ConfDir, Network, Processes, Runtime};
 use serde_json::{Map, Value};
 use sha2::{Digest, Sha512};
+use validate::schema;
 
 use crate::cli::{Common, Names};
 use crate::trace::Traced;
@@ -46,6 +47,7 @@ impl Settings {
         };
         let cache = common.cache_dir.as_ref().map_or_else(Cache::default, Cache::new);
         let mut runtime = Runtime::new(path.clone()).cache(cache);
+        runtime = runtime.requiring(|kind| schema::plugin(kind).is_some());
         runtime = if common.verbose { runtime.exec(Traced(plugins)) } else { runtime.exec(plugins) };
         Self { conf: ConfDir::new(conf_dir.unwrap_or_else(|| ConfDir::DEFAULT.into())), runtime, path }
     }

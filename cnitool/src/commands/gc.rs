@@ -1,12 +1,13 @@
 //! `gc`.
 
+use std::collections::BTreeSet;
 use std::env;
 use std::ffi::OsString;
 use std::time::Duration;
 
 use clap::CommandFactory;
 use clap::error::ErrorKind;
-use cni::{Attachment, Attachments, NetworkName, Resource};
+use cni::{Attachment, Attachments, NetworkName, PluginType, Resource};
 use runtime::{Entry, Error, Network, Result};
 use serde_json::{Value, json};
 
@@ -287,13 +288,23 @@ impl Gc {
     }
 
     fn warn_of_foreign(&self, ui: &Ui) {
-        let kinds: Vec<&str> = self.plan.foreign.iter().map(|kind| kind.as_str()).collect();
-        if !kinds.is_empty() {
+        let names = |kinds: &BTreeSet<PluginType>| {
+            kinds.iter().map(|kind| kind.as_str()).collect::<Vec<_>>().join(", ")
+        };
+        if !self.plan.foreign.is_empty() {
             ui.warn(&format!(
                 "network {}: plugins of other vendors cannot list their resources: {}. GC only deletes their \
                  attachments in --cache-dir. To also call their GC, pass --force PLUGIN",
                 self.network,
-                kinds.join(", ")
+                names(&self.plan.foreign)
+            ));
+        }
+        if !self.plan.missing.is_empty() {
+            ui.warn(&format!(
+                "network {}: plugins of other vendors are in no directory of CNI_PATH: {}. GC deletes the resources of \
+                 Ferrule's plugins, but cannot detach attachments in --cache-dir without these plugins",
+                self.network,
+                names(&self.plan.missing)
             ));
         }
     }

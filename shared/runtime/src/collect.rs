@@ -178,6 +178,9 @@ impl Runtime {
         kind: &PluginType,
         scope: &Scope,
     ) -> Result<Option<Answer>> {
+        if self.may_lack(kind) {
+            return Ok(None);
+        }
         let config = Extras::default().request(network, plugin)?;
         let request = Request::new(scope, &config)?;
         let request = serde_json::to_vec(&request).map_err(cni::Error::from)?;

@@ -143,6 +143,9 @@ impl Runtime {
 
     /// `None` if the plugin does not support the command.
     fn run_repair(&self, kind: &PluginType, request: &[u8]) -> cni::Result<Option<Answer>> {
+        if self.may_lack(kind) {
+            return Ok(None);
+        }
         let out = match self.run(Command::Repair, kind, Vec::new(), request) {
             // Another vendor's plugin does not know the command.
             Err(e) if refused_request(&e) => return Ok(None),

@@ -28,6 +28,7 @@ pub struct Runtime {
     exec: Arc<dyn Exec>,
     timeout: Option<Duration>,
     pub(crate) interrupted: Arc<AtomicBool>,
+    is_required: fn(&PluginType) -> bool,
 }
 
 impl Runtime {
@@ -35,7 +36,8 @@ impl Runtime {
     pub fn new<P: Into<PathBuf>>(path: impl IntoIterator<Item = P>) -> Self {
         let path = path.into_iter().map(Into::into).collect();
         let exec = Arc::new(Processes::default());
-        Self { path, cache: Cache::default(), exec, timeout: None, interrupted: Arc::default() }
+        let (cache, interrupted) = (Cache::default(), Arc::default());
+        Self { path, cache, exec, timeout: None, interrupted, is_required: |_| true }
     }
 
     /// Sets the directories of plugins.
@@ -81,6 +83,14 @@ impl Runtime {
     #[must_use]
     pub fn interrupted_by(mut self, flag: Arc<AtomicBool>) -> Self {
         self.interrupted = flag;
+        self
+    }
+
+    /// Sets which plugins [`Runtime::survey`], [`Runtime::collect`] and [`Runtime::repair`] require. Another plugin that is not installed is
+    /// treated as one of another vendor, which does not support their requests anyway. Default: all.
+    #[must_use]
+    pub fn requiring(mut self, is_required: fn(&PluginType) -> bool) -> Self {
+        self.is_required = is_required;
         self
     }
 
@@ -301,8 +311,14 @@ impl Runtime {
         Ok(self.exec.run(&invocation)?.stdout)
     }
 
-    pub(crate) fn is_installed(&self, kind: &PluginType) -> bool {
+    /// Whether the plugin is in one of the directories.
+    pub fn is_installed(&self, kind: &PluginType) -> bool {
         self.exec.find(kind, &self.path).is_ok()
+    }
+
+    /// Whether to treat a plugin that is not installed as one of another vendor.
+    pub(crate) fn may_lack(&self, kind: &PluginType) -> bool {
+        !(self.is_required)(kind) && !self.is_installed(kind)
     }
 
     fn search_path(&self) -> OsString {

@@ -11,7 +11,7 @@ use std::fs;
 use std::path::Path;
 
 use lab::dhcp::{DhcpNetwork, RANGE_FOR_A_DAY, in_background, started_by};
-use lab::{Lab, Release, Tool, beyond_reference, injecting, write_program};
+use lab::{Lab, Release, Tool, beyond_reference, injecting, under_test, write_program};
 use serde_json::{Value, json};
 
 use crate::cnitool::cleanup::networks::ELSEWHERE;
@@ -232,6 +232,42 @@ fn a_plugin_of_another_vendor_that_refuses_with_any_code_does_not_fail_a_gc() {
         "{collected:#?}"
     );
     assert!(leases().is_empty());
+}
+
+/// In the DaemonSet's pod, CNI_PATH may lack the vendor's directory.
+#[test]
+fn gc_removes_resources_without_a_plugin_of_another_vendor_that_is_not_installed_but_keeps_its_attachment() {
+    beyond_reference!("gc");
+    let lab = Lab::new();
+    lab.fake_plugin("vendor", "[ $CNI_COMMAND = DEL ] || echo '{\"cniVersion\": \"1.0.0\"}'");
+    let pods = ["vendored", "vendored-elsewhere"].map(|id| lab.container(id));
+    lab.configure(
+        "10-net.conflist",
+        &network("1.0.0", &json!([bridge("10.204.13.0/24"), {"type": "vendor"}])),
+    );
+    let tool = lab.cnitool();
+    tool.says("add net vendored --container-id vendored");
+    tool.says(&format!("add net vendored-elsewhere --container-id vendored-elsewhere {ELSEWHERE}"));
+    pods.iter().for_each(|pod| pod.vanish());
+    lab.host().wait_until("the pairs are gone", |host| host.ip("link show master br0").is_empty());
+
+    let without = |dir: &Path| tool.clone().env("CNI_PATH", &dir.display().to_string());
+    let only_ours = without(&under_test().dir);
+    let listed = only_ours.run("gc net --dry-run");
+    assert!(listed.succeeded() && listed.stderr.contains("no directory of CNI_PATH: vendor"), "{listed:#?}");
+    let collected = only_ours.run("gc net");
+    assert!(
+        !collected.succeeded()
+            && collected.stderr.contains("vendor DEL: network net: eth0 of container vendored: no"),
+        "{collected:#?}"
+    );
+    assert!(leases().is_empty() && Path::new("/var/lib/cni/results/net-vendored-eth0").exists());
+    tool.says("gc net");
+    assert!(!Path::new("/var/lib/cni/results/net-vendored-eth0").exists());
+
+    // Without a plugin of Ferrule, GC would miss resources.
+    let lacking = without(&Lab::plugin_dir()).run("gc net");
+    assert!(!lacking.succeeded() && lacking.stderr.contains("no plugin \"bridge\""), "{lacking:#?}");
 }
 
 /// A plugin of another vendor that exits with an error without CNI_COMMAND, and notes each such call.

@@ -514,3 +514,22 @@ fn another_vendors_plugin_that_refuses_the_request_does_not_fail_a_repair() {
         assert!(lab.host().sh("nft list ruleset").contains("net/pod/eth0"));
     }
 }
+
+#[test]
+fn another_vendors_plugin_that_is_not_installed_does_not_fail_a_repair_but_ferrules_does() {
+    beyond_reference!("repair");
+    let lab = Lab::new();
+    let _pod = lab.container("pod");
+    lab.fake_plugin("vendor", "[ $CNI_COMMAND = DEL ] || echo '{\"cniVersion\": \"1.0.0\"}'");
+    let tool = tool(&lab, "nftables");
+    let mut list = pods("nftables");
+    list["plugins"].as_array_mut().unwrap().insert(0, json!({"type": "vendor"}));
+    lab.configure("10-net.conflist", &list);
+    tool.says("add net pod --container-id pod");
+    lab.host().sh("nft flush ruleset");
+    let repaired = tool.clone().env("CNI_PATH", under_test().dir.to_str().unwrap()).json("repair net");
+    assert_eq!(repaired["repaired"].as_array().map(Vec::len), Some(1), "{repaired:#}");
+    assert_eq!(repaired["foreignPlugins"], json!(["vendor"]));
+    let lacking = tool.env("CNI_PATH", Lab::plugin_dir().to_str().unwrap()).run("repair net");
+    assert!(!lacking.succeeded() && lacking.stderr.contains("no plugin \"bridge\""), "{lacking:#?}");
+}
