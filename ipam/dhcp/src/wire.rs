@@ -169,7 +169,7 @@ pub fn read_reply(line: &[u8]) -> Result<Value> {
         .detail(
             "restart cni-dhcp.service with the daemon's flag -adopt, so that running containers keep \
              their addresses; if the daemon is not a service, stop it and start `dhcp daemon -adopt` of \
-             this directory",
+             this directory; if a Kubernetes DaemonSet runs it, see docs/kubernetes.md",
         ));
     }
     let no_answer = |what: String| {

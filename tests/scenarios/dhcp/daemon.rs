@@ -49,17 +49,21 @@ fn systemds_socket_outlives_daemons_and_calls_wait_for_the_next_one() {
     net.until("the release is seen", || net.released() == 1);
 }
 
+/// A daemon with a flag in a mount namespace in which the default paths differ from the host's.
+pub fn in_a_pod(flag: &str) -> Command {
+    let script = "mount --rbind / /mnt; mount -t tmpfs none /run; exec \"$@\"";
+    let mut command = Command::new("unshare");
+    command.args(["-m", "sh", "-ec", script, "sh"]).arg(executable());
+    command.args(["daemon", "-hostprefix", "/mnt", flag]).stdin(Stdio::null());
+    command
+}
+
 #[test]
 fn a_daemon_in_its_own_mount_namespace_finds_everything_below_its_prefix() {
     let Some(mut net) = DhcpNetwork::with(RANGE) else { return };
     net.end_daemon(Signal::SIGTERM);
     let (_pod, call) = net.plugged("pod");
-    // Its own view of the default paths differs from the host's.
-    let script = "mount --rbind / /mnt; mount -t tmpfs none /run; exec \"$@\"";
-    let mut command = Command::new("unshare");
-    command.args(["-m", "sh", "-ec", script, "sh"]).arg(executable());
-    command.args(["daemon", "-hostprefix", "/mnt", "-pidfile=/mnt/run/lab/pid"]).stdin(Stdio::null());
-    net.start_daemon_by(command);
+    net.start_daemon_by(in_a_pod("-pidfile=/mnt/run/lab/pid"));
     net.until("the daemon listens", || fs::exists("/run/lab/pid").unwrap());
     let result = call.add().ok_result();
     assert!(leases_on_disk() == 1 || lab::under_test().reference, "{result}");

@@ -8,6 +8,7 @@ use nix::sys::signal::Signal;
 use serde_json::{Value, json};
 
 use crate::common::{cable, ips};
+use crate::dhcp::daemon::in_a_pod;
 
 #[test]
 fn an_address_is_leased_and_released_when_the_container_is_deleted() {
@@ -305,14 +306,23 @@ fn the_addresses_of_a_daemon_that_lost_them_are_adopted() {
     net.lab.configure("lan.conflist", &json!({"cniVersion": "1.0.0", "name": "lan", "plugins": [plugin]}));
     net.lab.cnitool().says("add lan pod");
     let address = pod.addresses("eth0")[0].clone();
-    net.end_daemon(Signal::SIGKILL);
-    fs::remove_dir_all(STATE).unwrap();
-    net.start_daemon("-adopt");
-    net.until("the address is confirmed", || net.list().first().is_some_and(|one| one["state"] == "BOUND"));
-    assert_eq!(
-        (net.list()[0]["address"].as_str(), pod.addresses("eth0")),
-        (Some(&*address), vec![address.clone()])
-    );
+    let adopters: [fn(&mut DhcpNetwork); 2] =
+        [|net| net.start_daemon("-adopt"), |net| net.start_daemon_by(in_a_pod("-adopt"))];
+    for (nth, start) in adopters.into_iter().enumerate() {
+        net.end_daemon(Signal::SIGKILL);
+        fs::remove_dir_all(STATE).unwrap();
+        start(&mut net);
+        net.until("it listens", || net.daemon_log().matches("dhcp daemon: 1 leases").count() == nth + 1);
+        net.until("the address is confirmed", || {
+            net.list().first().is_some_and(|one| one["state"] == "BOUND")
+        });
+        assert_eq!(
+            (net.list()[0]["address"].as_str(), pod.addresses("eth0")),
+            (Some(&*address), vec![address.clone()])
+        );
+    }
+    net.lab.cnitool().says("del lan pod");
+    net.until("the release is seen", || net.released() == 1);
 }
 
 /// libcni's cache contains it until the DEL has succeeded.
