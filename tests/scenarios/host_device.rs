@@ -392,6 +392,54 @@ fn a_device_that_the_container_renamed_is_found() {
     }
 }
 
+/// With CAP_NET_ADMIN, a container creates interfaces, and changes MACs and aliases.
+#[test]
+fn an_interface_that_the_container_created_is_not_moved_to_the_host() {
+    beyond_reference!("way-home");
+    let lab = Lab::new();
+    let pod = lab.container("pod");
+    let call = bare(&lab, &pod);
+    lab.host().sh("ip link set dev0 address 02:00:00:00:00:07; ip link add br0 type bridge; ip link set dev0 master br0");
+    let imitate =
+        "ip link add f0 address 02:00:00:00:00:07 type veth peer name f1; ip link set f0 alias dev0";
+    call.add().ok_result();
+    pod.sh(&format!("ip link set eth0 down address 02:00:00:00:00:99 alias mine; {imitate}"));
+    call.del().ok();
+    assert_home(&lab);
+    assert_eq!(lab.host().link("dev0").unwrap()["address"], "02:00:00:00:00:99");
+    pod.sh("ip link del f0");
+
+    call.add().ok_result();
+    pod.sh(&format!("ip link del eth0; {imitate}"));
+    call.del().ok();
+    assert!(lab.host().link("dev0").is_none());
+    assert_eq!(alias(&pod, "f0"), "dev0");
+}
+
+#[test]
+fn two_devices_whose_aliases_the_container_has_swapped_return_with_their_own_names() {
+    beyond_reference!("way-home");
+    for kind in ["type veth peer name farN", "link cable type macvlan"] {
+        let lab = Lab::new();
+        lab.host().sh("ip link add cable type veth peer name far");
+        let pod = lab.container("pod");
+        let calls = ["1", "2"].map(|n| {
+            let device = format!("dev{n}");
+            let kind = kind.replace('N', n);
+            lab.host().sh(&format!("ip link add {device} address 02:00:00:00:00:0{n} {kind}"));
+            let keys = json!({"name": device, "device": device});
+            lab.plugin("host-device").version("1.1.0").config(keys).on(&pod).ifname(&format!("net{n}"))
+        });
+        calls.iter().for_each(|call| drop(call.add().ok_result()));
+        pod.sh("ip link set net1 alias dev2; ip link set net2 alias dev1");
+        calls.iter().for_each(|call| call.del().ok());
+        for n in ["1", "2"] {
+            let device = lab.host().link(&format!("dev{n}")).expect("it is on the host");
+            assert_eq!(device["address"], format!("02:00:00:00:00:0{n}"));
+        }
+    }
+}
+
 #[test]
 fn a_device_returns_even_if_its_record_cannot_be_read() {
     beyond_reference!("way-home");

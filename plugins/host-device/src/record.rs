@@ -32,8 +32,12 @@ pub struct Record {
     /// Addresses and routes that were moved with it.
     pub had: Network,
     mac: Option<String>,
+    /// MAC from the manufacturer, which the container cannot change.
+    permanent_mac: Option<String>,
     kind: Option<String>,
     bus_address: String,
+    /// Of a veth: index of its other end on the host.
+    pub peer: Option<u32>,
     /// Network of the attachment, for GC.
     network: String,
     /// Network namespace of the attachment.
@@ -53,6 +57,7 @@ impl Record {
             alias,
             up: device.up,
             master: host.nl.link_named_by(device.master)?.map(|master| master.name),
+            peer: device.peer.filter(|_| device.is("veth") && device.peer_netns_id.is_none()),
             network: network.as_str().to_owned(),
             netns: netns.to_owned(),
             ..Self::from_link(device)
@@ -65,6 +70,7 @@ impl Record {
         Self {
             device: device.clone(),
             mac: mac(link),
+            permanent_mac: permanent_mac(link),
             kind: link.kind_name().map(str::to_owned),
             bus_address: link.bus_address.clone(),
             ..Self::default()
@@ -74,10 +80,20 @@ impl Record {
     /// Whether an interface is the device, under any name and alias. Tunnels have no identifying property.
     pub fn matches_link(&self, link: &Link) -> bool {
         let is_known = self.mac.is_some() || !self.bus_address.is_empty();
-        is_known
-            && self.mac == mac(link)
-            && self.kind.as_deref() == link.kind_name()
-            && self.bus_address == link.bus_address
+        is_known && self.mac == mac(link) && self.is_alike(link)
+    }
+
+    /// Whether an interface has the device's kind and bus address. A container cannot give them to an interface, but a card may have several
+    /// interfaces.
+    pub fn is_alike(&self, link: &Link) -> bool {
+        self.kind.as_deref() == link.kind_name() && self.bus_address == link.bus_address
+    }
+
+    /// The device's permanent MAC, MAC and alias in a container, as far as an interface has them. The container can change the last two, and
+    /// give them to an interface of its own.
+    pub fn marks(&self, link: &Link) -> [bool; 3] {
+        let is_permanent = self.permanent_mac.is_some() && self.permanent_mac == permanent_mac(link);
+        [is_permanent, self.matches_link(link), link.alias == self.device]
     }
 
     /// Whether the kernel deletes the device with the container's namespace. It moves a physical device to the host, a moment later.
@@ -111,6 +127,10 @@ impl Record {
 
 fn mac(link: &Link) -> Option<String> {
     link.address().map(|address| address.to_string())
+}
+
+fn permanent_mac(link: &Link) -> Option<String> {
+    link.permanent_address.as_ref().map(ToString::to_string)
 }
 
 /// The record file of an attachment.

@@ -69,17 +69,30 @@ impl Record {
     /// If the kernel refuses.
     pub fn move_from_container(&self, host: &Namespace, sandbox: Option<&Namespace>) -> Result<()> {
         let Some(sandbox) = sandbox else { return Ok(()) };
-        // The container may have renamed it or removed its alias.
-        let marks = |link: &Link| (link.alias == self.device, self.matches_link(link));
-        // Earlier versions took the container's loopback interface for the host's.
-        let links = sandbox.nl.links()?.into_iter().filter(|link| !link.loopback);
-        let found = links.filter(|link| marks(link) != (false, false)).max_by_key(|link| marks(link));
-        let Some(link) = found else { return Ok(()) };
+        let Some(link) = self.find_in_container(host, sandbox)? else { return Ok(()) };
+        let [_, has_mac, has_alias] = self.marks(&link);
         // If the kernel has refused the move, or ADD was killed before it, a device with one mark is the container's own.
-        if marks(&link) != (true, true) && self.is_on_host(host)? {
+        let is_certain = self.peer.is_some() || has_mac && has_alias;
+        if !is_certain && self.is_on_host(host)? {
             return Ok(());
         }
         self.move_out(sandbox, &link, host)
+    }
+
+    /// Finds the device in the container, which may have renamed it, and may have given its MAC and alias to an interface of its own. But a
+    /// veth that the container has created leads to no interface of the host.
+    fn find_in_container(&self, host: &Namespace, sandbox: &Namespace) -> Result<Option<Link>> {
+        // Earlier versions took the container's loopback interface for the host's.
+        let is_alike = |link: &Link| !link.loopback && self.is_alike(link);
+        let mut links = sandbox.nl.links()?.into_iter().filter(is_alike);
+        if self.peer.is_some() {
+            let host_id = sandbox.nl.netns_id(host.as_fd())?;
+            return Ok(links.find(|link| {
+                link.peer == self.peer && link.peer_netns_id.is_some() && link.peer_netns_id == host_id
+            }));
+        }
+        let marked = links.filter(|link| self.marks(link).contains(&true));
+        Ok(marked.max_by_key(|link| self.marks(link)))
     }
 
     /// Moves the device out of the container. It gets its name back before, so that udev on the host sees no other name.
@@ -180,8 +193,7 @@ impl Record {
     /// # Errors
     /// If the namespace cannot be entered, or the kernel refuses to list links.
     pub fn is_elsewhere(&self, host: &Namespace, sandbox: Option<&Namespace>) -> Result<bool> {
-        let has_device =
-            |namespace: &Namespace| Ok(namespace.nl.links()?.iter().any(|link| link.alias == self.device));
+        let has_device = |namespace: &Namespace| Ok(self.find_in_container(host, namespace)?.is_some());
         if sandbox.map_or(Ok(false), has_device)? {
             return Ok(false);
         }

@@ -33,6 +33,8 @@ pub struct Link {
     pub mac: Option<Mac>,
     /// Hardware address, if it is an IP over InfiniBand interface.
     pub infiniband: Option<HardwareAddress>,
+    /// Hardware address from its manufacturer, which cannot be changed. `None`: none, or Linux before 5.6.
+    pub permanent_address: Option<HardwareAddress>,
     /// Alternative names (`ip link property`, Linux 5.5).
     pub alt_names: Vec<String>,
     /// In bytes.
@@ -112,6 +114,7 @@ impl Link {
             IFLA_ADDRESS => {
                 (self.mac, self.infiniband) = (Mac::read(value), HardwareAddress::read(value));
             }
+            IFLA_PERM_ADDRESS => self.permanent_address = hardware_address(value),
             IFLA_PROP_LIST => {
                 let names = Attributes::of(value).filter(|(kind, _)| *kind == IFLA_ALT_IFNAME);
                 self.alt_names = names.filter_map(|(_, name)| read_str(name)).map(str::to_owned).collect();
@@ -143,6 +146,11 @@ impl Link {
             self.isolated = port.get(IFLA_BRPORT_ISOLATED).and_then(read_u8).map(|on| on != 0);
         }
     }
+}
+
+/// Reads an address of Ethernet or of IP over InfiniBand.
+fn hardware_address(value: &[u8]) -> Option<HardwareAddress> {
+    Mac::read(value).map(HardwareAddress::from).or_else(|| HardwareAddress::read(value))
 }
 
 /// Operational state (RFC 2863; Documentation/networking/operstates.rst).

@@ -78,6 +78,7 @@ pub const IFF_ALLMULTI: u32 = 0x200;
 
 // if_link.h
 pub const IFLA_PROP_LIST: u16 = 52;
+pub const IFLA_PERM_ADDRESS: u16 = 54;
 pub const IFLA_BR_VLAN_FILTERING: u16 = 7;
 pub const IFLA_MACVLAN_MODE: u16 = 1;
 pub const IFLA_MACVLAN_BC_QUEUE_LEN: u16 = 7;
