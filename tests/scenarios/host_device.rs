@@ -1,5 +1,6 @@
 //! host-device: moves a device of the host into a container and back, whatever happens in between.
 
+mod at_the_same_time;
 mod physical;
 
 use std::fs;

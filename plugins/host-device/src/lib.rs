@@ -21,7 +21,7 @@ use iface::{Namespace, creation, remove, verify};
 use netlink::Link;
 use network::Network;
 use record::Record;
-use transfer::open_container;
+use transfer::{lock, open_container};
 
 /// The plugin.
 #[derive(Debug)]
@@ -45,9 +45,7 @@ impl Plugin for HostDevice {
             call.conf.refuse_network()?;
             return reserve_addresses(call, pci, undo);
         }
-        let device = selector.find(&host, &call.attachment.ifname)?;
-        let network = call.conf.network(&host, &device)?;
-        let link = take(call, &host, &sandbox, (&device, &network), undo)?;
+        let (link, network) = find_and_take(call, &host, &sandbox, undo)?;
 
         let setup =
             InterfaceSetup { net: &call.net, conf: &call.conf.interface, sandbox: &sandbox, link: &link };
@@ -76,6 +74,7 @@ impl Plugin for HostDevice {
     fn gc(call: &Gc) -> Result<()> {
         let host = Namespace::host()?;
         remove::with_leases(&call.net, Command::Gc, |failures| {
+            let Some(_lock) = failures.note(lock()) else { return };
             failures.note(record::collect(call, |record| {
                 let sandbox = open_container(&host, Some(&record.netns))?;
                 record.move_back(&host, sandbox.as_ref())
@@ -102,6 +101,21 @@ fn reserve_addresses(call: &Add<Conf>, pci: String, undo: &mut Undo) -> Result<A
         ..Interface::default()
     };
     Ok(attach::report(call, [interface], leases))
+}
+
+/// Finds the device, and moves it into the container. Holds the lock meanwhile: DEL may be restoring its state, which the new record must
+/// contain, and another ADD may be moving it.
+fn find_and_take(
+    call: &Add<Conf>,
+    host: &Namespace,
+    sandbox: &Namespace,
+    undo: &mut Undo,
+) -> Result<(Link, Network)> {
+    let _lock = lock()?;
+    let device = call.conf.selector()?.find(host, &call.attachment.ifname)?;
+    let network = call.conf.network(host, &device)?;
+    let link = take(call, host, sandbox, (&device, &network), undo)?;
+    Ok((link, network))
 }
 
 /// Moves the device into the container, after writing its record.
@@ -147,6 +161,7 @@ fn refuse_second_device(host: &Namespace, file: &Backup, call: &Add<Conf>) -> Re
 
 /// Moves the device back to the host from its current namespace.
 fn return_device(call: &Del, failures: &mut Failures) {
+    let Some(_lock) = failures.note(lock()) else { return };
     let file = record::file(&call.net.name, &call.attachment);
     let loaded = failures.note(record::load(&file));
     let kept = loaded.clone().flatten();

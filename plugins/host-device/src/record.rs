@@ -8,6 +8,7 @@ use cni::{Attachment, Code, Error, Gc, NetworkName, Resource, Result};
 use iface::Namespace;
 use netlink::Link;
 use serde::{Deserialize, Serialize};
+use system::file;
 
 use crate::network::Network;
 
@@ -169,7 +170,8 @@ pub fn remove_stale(device: &Link, but: &Backup) -> Result<()> {
     let mut earlier =
         all()?.filter(|(path, record)| *path != but.path() && record.is_about(&device.name, device));
     let remove = |path: PathBuf| {
-        fs::remove_file(&path).map_err(|e| Error::io(format!("remove record {}", path.display()), &e))
+        file::missing_is_fine(fs::remove_file(&path))
+            .map_err(|e| Error::io(format!("remove record {}", path.display()), &e))
     };
     earlier.try_for_each(|(path, _)| remove(path))
 }

@@ -6,13 +6,26 @@
 
 use std::os::fd::AsFd;
 use std::path::PathBuf;
+use std::time::Duration;
 
 use cni::backup::Backup;
 use cni::{Attachment, Code, Error, Result, Undo};
 use iface::{Namespace, creation};
 use netlink::{Link, LinkChange};
+use system::lock::Lock;
 
 use crate::record::Record;
+
+/// Timeout for the lock. Work under it takes milliseconds.
+const LOCK_TIMEOUT: Duration = Duration::from_secs(60);
+
+/// Prevents other calls from finding, moving and restoring devices. `None` if the host has no place for a lock.
+///
+/// # Errors
+/// Code 11 if another call holds the lock until the timeout.
+pub fn lock() -> Result<Option<Lock>> {
+    Ok(Lock::acquire("host-device", LOCK_TIMEOUT)?)
+}
 
 impl Record {
     /// Moves the device into the container, down, in one request, so that udev on the host sees no other name. `kept` is the record's file,
@@ -29,7 +42,10 @@ impl Record {
         undo: &mut Undo,
     ) -> Result<Link> {
         let (to, from) = (host.clone(), sandbox.clone());
-        undo.push(move || if self.move_back(&to, Some(&from))? { kept.remove() } else { Ok(()) });
+        undo.push(move || {
+            let _lock = lock()?;
+            if self.move_back(&to, Some(&from))? { kept.remove() } else { Ok(()) }
+        });
         let change = LinkChange {
             netns: Some(sandbox.as_fd()),
             name: Some(&at.ifname),
