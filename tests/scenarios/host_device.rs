@@ -704,6 +704,26 @@ fn an_alias_of_peoples_own_does_not_make_a_device_ours() {
     lab.snapshot().assert_same(&before);
 }
 
+/// The kernel gives the name CNI_IFNAME to a device that it moves to the host.
+#[test]
+fn a_device_that_is_down_with_an_administrators_alias_keeps_its_name_and_alias() {
+    beyond_reference!("way-home");
+    let lab = Lab::new();
+    let pod = lab.container("pod");
+    let by_mac = json!({"device": null, "hwaddr": "02:00:00:00:00:07"});
+    let call = bare(&lab, &pod).config(by_mac).ifname("uplink");
+    lab.host().sh("ip link set dev0 down address 02:00:00:00:00:07 name uplink");
+    let before = lab.snapshot();
+    call.gc(&[]).ok();
+    lab.snapshot().assert_same(&before);
+    call.add().ok_result();
+    for _ in 0..2 {
+        call.del().ok();
+        call.gc(&[]).ok();
+        lab.snapshot().assert_same(&before);
+    }
+}
+
 #[test]
 fn an_existing_name_is_refused_and_del_keeps_its_owner() {
     beyond_reference!("own-kind");
@@ -871,12 +891,12 @@ fn without_a_record_a_device_of_a_dead_container_is_found_through_sysfs() {
     let pod = lab.container("without-record");
     let call = bare(&lab, &pod);
     call.add().ok_result();
-    dies(&pod, "eth0");
-    lab.host().sh("rm -r /run/cni/host-device; ip link set eth0 down");
-    sysfs(&lab, &pci_device("0000:3b:02.5", "ice", "net/eth0"));
+    dies(&pod, "dev7");
+    lab.host().sh("rm -r /run/cni/host-device; ip link set dev7 down");
+    sysfs(&lab, &pci_device("0000:3b:02.5", "ice", "net/dev7"));
     let call = call.config(json!({"device": null, "pciBusID": "0000:3b:02.5"}));
     call.without("CNI_NETNS").del().ok();
-    assert!(lab.host().link("dev0").is_some() && lab.host().link("eth0").is_none());
+    assert!(lab.host().link("dev0").is_some() && lab.host().link("dev7").is_none());
 }
 
 #[test]

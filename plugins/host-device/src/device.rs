@@ -76,22 +76,31 @@ impl Selector {
             };
         }
         for link in host.nl.links()? {
-            if let Some(known) = self.returned(&link, ifname) {
-                // The record of another attachment, whose DEL comes later, knows the device's state.
-                record::of_device(&link)?.unwrap_or(known).restore(host, &link)?;
+            if let Some(record) = self.recorded(&link)?.or_else(|| self.returned(&link, ifname)) {
+                record.restore(host, &link)?;
             }
         }
         Ok(())
     }
 
-    /// A record for an interface of the host if it is the device, moved by the kernel when the container's namespace was destroyed. It is
-    /// then down and named `CNI_IFNAME` or `devN`. Aliases of administrators do not match. `ifname` is `None` for GC.
+    /// The record of another attachment, whose DEL comes later, if the interface of the host is its device, moved by the kernel.
+    fn recorded(&self, link: &Link) -> Result<Option<Record>> {
+        if link.alias == link.name || !self.is_on_host(link) {
+            return Ok(None);
+        }
+        record::of_device(link)
+    }
+
+    /// A record for an interface of the host if it is the device, moved by the kernel when the container's namespace was destroyed, and no
+    /// record exists. It is then down and named `CNI_IFNAME` or `devN`. Aliases of administrators do not match: only the key `device` says
+    /// which alias the device has, so with another key, an interface of the name `CNI_IFNAME` may be an administrator's. `ifname` is `None`
+    /// for GC.
     fn returned(&self, link: &Link, ifname: Option<&IfName>) -> Option<Record> {
         let was_away = IfName::parse(&link.alias).is_ok() && link.alias != link.name;
         let number = link.name.strip_prefix("dev");
         let numbered = number.is_some_and(|n| !n.is_empty() && n.bytes().all(|digit| digit.is_ascii_digit()));
-        let makeshift = numbered || ifname.map_or(!link.up, |ifname| **ifname == *link.name);
         let is_named = matches!(&self.by, By::Name(_));
+        let makeshift = numbered || is_named && ifname.is_some_and(|ifname| **ifname == *link.name);
         let is_it = was_away && makeshift && (is_named || !link.up) && self.is_on_host(link);
         is_it.then(|| Record::from_link(link))
     }
