@@ -569,6 +569,53 @@ fn the_next_container_gets_a_device_whose_container_died() {
     }
 }
 
+#[test]
+fn a_dead_container_that_has_changed_alias_and_mac_does_not_choose_the_name_of_the_device() {
+    beyond_reference!("way-home");
+    for change in ["alias ''", "alias docker9", "alias docker9 address 02:00:00:00:00:99"] {
+        for command in ["DEL", "GC", "GC of another network", "ADD"] {
+            let lab = Lab::new();
+            let [a, b] = ["alias-changer", "b"].map(|id| lab.container(id));
+            let of_a = bare(&lab, &a);
+            of_a.add().ok_result();
+            a.sh(&format!("ip link set eth0 down {change}"));
+            dies(&a, "eth0");
+            match command {
+                "DEL" => of_a.without("CNI_NETNS").del().ok(),
+                "GC" => of_a.gc(&[]).ok(),
+                "GC of another network" => of_a.config(json!({"name": "another"})).gc(&[]).ok(),
+                _ => {
+                    let of_b = of_a.on(&b);
+                    of_b.add().ok_result();
+                    assert_eq!(alias(&b, "eth0"), "dev0");
+                    of_b.del().ok();
+                }
+            }
+            assert_home(&lab);
+        }
+    }
+}
+
+#[test]
+fn with_another_key_than_device_a_dead_container_does_not_choose_the_name_of_the_device_either() {
+    beyond_reference!("way-home");
+    for is_gc in [false, true] {
+        let lab = Lab::new();
+        let pod = lab.container("alias-changer-by-mac");
+        let call = bare(&lab, &pod).config(json!({"device": null, "hwaddr": "02:00:00:00:00:07"}));
+        lab.host().sh("ip link set dev0 address 02:00:00:00:00:07");
+        call.add().ok_result();
+        pod.sh("ip link set eth0 alias docker9");
+        dies(&pod, "dev7");
+        if is_gc {
+            call.config(json!({"name": "another"})).gc(&[]).ok()
+        } else {
+            call.without("CNI_NETNS").del().ok()
+        }
+        assert_home(&lab);
+    }
+}
+
 /// Its own DEL comes later.
 #[test]
 fn another_attachments_del_or_gc_returns_the_device_of_a_dead_container_as_its_record_says() {

@@ -20,17 +20,14 @@ impl Selector {
     /// # Errors
     /// Code 7 if it does not exist, if several interfaces match, or if it is a loopback interface.
     pub fn find(&self, host: &Namespace, ifname: &IfName) -> Result<Link> {
-        let pending = |link: &Link| -> Result<Option<Record>> {
-            Ok(record::of_device(link)?.or_else(|| self.returned(link, Some(ifname))))
+        let records = record::all()?;
+        let pending = |link: &Link| {
+            record::of_device(&records, link).cloned().or_else(|| self.returned(link, Some(ifname)))
         };
         let mut found = self.link(host)?;
         if let (None, By::Name(name)) = (&found, &self.by) {
-            for link in host.nl.links()?.into_iter().filter(|link| link.alias == **name) {
-                if pending(&link)?.is_some() {
-                    found = Some(link);
-                    break;
-                }
-            }
+            let mut links = host.nl.links()?.into_iter();
+            found = links.find(|link| pending(link).is_some_and(|record| record.device == **name));
         }
         let link = found.ok_or_else(|| {
             Error::config(format!("{self}: no such interface is in the host's namespace"))
@@ -42,7 +39,7 @@ impl Selector {
             ))
             .detail("select another device of the host"));
         }
-        let Some(record) = pending(&link)? else { return Ok(link) };
+        let Some(record) = pending(&link) else { return Ok(link) };
         record.restore(host, &link)?;
         let link = host.nl.link_by_index(link.index)?.unwrap_or(link);
         // The state to which the device will be restored, for the next record.
@@ -75,8 +72,10 @@ impl Selector {
                 false => record.move_back(host, Some(sandbox)).map(drop),
             };
         }
+        let records = record::all()?;
         for link in host.nl.links()? {
-            if let Some(record) = self.recorded(&link)?.or_else(|| self.returned(&link, ifname)) {
+            let recorded = self.recorded(&records, &link).cloned();
+            if let Some(record) = recorded.or_else(|| self.returned(&link, ifname)) {
                 record.restore(host, &link)?;
             }
         }
@@ -84,11 +83,13 @@ impl Selector {
     }
 
     /// The record of another attachment, whose DEL comes later, if the interface of the host is its device, moved by the kernel.
-    fn recorded(&self, link: &Link) -> Result<Option<Record>> {
-        if link.alias == link.name || !self.is_on_host(link) {
-            return Ok(None);
-        }
-        record::of_device(link)
+    fn recorded<'a>(&self, records: &'a [Record], link: &Link) -> Option<&'a Record> {
+        let record = record::of_device(records, link).filter(|record| record.device != link.name)?;
+        let is_selected = match &self.by {
+            By::Name(name) => record.device == **name,
+            By::Address(_) | By::Directory(_) => self.is_on_host(link),
+        };
+        is_selected.then_some(record)
     }
 
     /// A record for an interface of the host if it is the device, moved by the kernel when the container's namespace was destroyed, and no

@@ -36,7 +36,8 @@ pub struct Record {
     /// MAC from the manufacturer, which the container cannot change.
     permanent_mac: Option<String>,
     kind: Option<String>,
-    bus_address: String,
+    /// Bus address of its card. Empty: none.
+    pub bus_address: String,
     /// Of a veth: index of its other end on the host.
     pub peer: Option<u32>,
     /// Network of the attachment, for GC.
@@ -80,8 +81,18 @@ impl Record {
 
     /// Whether an interface is the device, under any name and alias. Tunnels have no identifying property.
     pub fn matches_link(&self, link: &Link) -> bool {
-        let is_known = self.mac.is_some() || !self.bus_address.is_empty();
-        is_known && self.mac == mac(link) && self.is_alike(link)
+        let [is_permanent, has_mac, _] = self.marks(link);
+        self.is_alike(link) && (is_permanent || has_mac)
+    }
+
+    /// Whether an interface of the host is the device, moved by the kernel from a destroyed namespace. The container may have changed MAC
+    /// and alias. Several virtual devices can have one MAC, but the kernel does not move them; a veth is identified by its other end.
+    pub fn has_returned_as(&self, link: &Link) -> bool {
+        let is_it = match self.peer {
+            Some(_) => self.is_alike(link) && link.peer == self.peer && link.peer_netns_id.is_none(),
+            None => !self.is_virtual() && self.matches_link(link),
+        };
+        is_it && !link.up && link.name != self.device
     }
 
     /// Whether an interface has the device's kind and bus address. A container cannot give them to an interface, but a card may have several
@@ -94,7 +105,8 @@ impl Record {
     /// give them to an interface of its own.
     pub fn marks(&self, link: &Link) -> [bool; 3] {
         let is_permanent = self.permanent_mac.is_some() && self.permanent_mac == permanent_mac(link);
-        [is_permanent, self.matches_link(link), link.alias == self.device]
+        let is_known = self.mac.is_some() || !self.bus_address.is_empty();
+        [is_permanent, is_known && self.mac == mac(link), link.alias == self.device]
     }
 
     /// Whether the kernel deletes the device with the container's namespace. It moves a physical device to the host, a moment later.
@@ -151,15 +163,19 @@ pub fn load(file: &Backup) -> Result<Option<Record>> {
     Ok(file.read()?.as_deref().and_then(Record::read))
 }
 
-/// The record of a device on the host whose alias is its name: its container has exited, or a DEL was interrupted.
+/// The records of all attachments.
 ///
 /// # Errors
 /// Code 5 if a record cannot be read.
-pub fn of_device(device: &Link) -> Result<Option<Record>> {
-    if device.alias.is_empty() {
-        return Ok(None);
-    }
-    Ok(all()?.map(|(_, record)| record).find(|record| record.is_about(&device.alias, device)))
+pub fn all() -> Result<Vec<Record>> {
+    Ok(files()?.map(|(_, record)| record).collect())
+}
+
+/// The record of a device on the host whose container has exited, or whose DEL was interrupted. Its alias is then its name, unless the
+/// container has changed it.
+pub fn of_device<'a>(records: &'a [Record], device: &Link) -> Option<&'a Record> {
+    let by_hardware = records.iter().find(|record| record.has_returned_as(device));
+    by_hardware.or_else(|| records.iter().find(|record| record.is_about(&device.alias, device)))
 }
 
 /// Deletes records of a device's earlier attachments. Their DEL would otherwise remove the device from the new container.
@@ -168,7 +184,7 @@ pub fn of_device(device: &Link) -> Result<Option<Record>> {
 /// Code 5 if a record cannot be read or deleted.
 pub fn remove_stale(device: &Link, but: &Backup) -> Result<()> {
     let mut earlier =
-        all()?.filter(|(path, record)| *path != but.path() && record.is_about(&device.name, device));
+        files()?.filter(|(path, record)| *path != but.path() && record.is_about(&device.name, device));
     let remove = |path: PathBuf| {
         file::missing_is_fine(fs::remove_file(&path))
             .map_err(|e| Error::io(format!("remove record {}", path.display()), &e))
@@ -176,7 +192,7 @@ pub fn remove_stale(device: &Link, but: &Backup) -> Result<()> {
     earlier.try_for_each(|(path, _)| remove(path))
 }
 
-fn all() -> Result<impl Iterator<Item = (PathBuf, Record)>> {
+fn files() -> Result<impl Iterator<Item = (PathBuf, Record)>> {
     let files = backup::all(Path::new(DIRECTORY))?.into_iter();
     Ok(files.filter_map(|(path, bytes)| Some((path, Record::read(&bytes)?))))
 }
@@ -215,6 +231,44 @@ mod tests {
                     && !Record::from_link(&known).matches_link(&tunnel)
             );
         }
+    }
+
+    #[test]
+    fn a_card_that_the_kernel_has_moved_is_found_also_by_its_permanent_mac() {
+        let mac = |text: &str| text.parse::<Mac>().unwrap();
+        let own = mac("00:00:5e:00:53:07");
+        let card = Link {
+            name: "ens3".to_owned(),
+            mac: Some(own),
+            permanent_address: Some(own.into()),
+            bus_address: "0000:3b:02.5".to_owned(),
+            ..Link::default()
+        };
+        let record = Record::from_link(&card);
+        let moved = Link { name: "eth0".to_owned(), mac: Some(mac("02:00:00:00:00:99")), ..card.clone() };
+        assert!(record.has_returned_as(&moved));
+        for other in [
+            // Another interface of the card.
+            Link { permanent_address: Some(mac("00:00:5e:00:53:08").into()), ..moved.clone() },
+            Link { bus_address: "0000:3b:02.6".to_owned(), ..moved.clone() },
+            Link { kind: Some(LinkKind::Veth), ..moved.clone() },
+            Link { up: true, ..moved },
+            card,
+        ] {
+            assert!(!record.has_returned_as(&other), "{other:?}");
+        }
+    }
+
+    #[test]
+    fn of_two_vlans_with_one_mac_none_is_taken_for_the_other() {
+        let vlan = Link {
+            name: "ens3.5".to_owned(),
+            mac: Some("02:00:00:00:00:07".parse::<Mac>().unwrap()),
+            kind: Some(LinkKind::Other("vlan".to_owned())),
+            ..Link::default()
+        };
+        let other = Link { name: "ens3.6".to_owned(), ..vlan.clone() };
+        assert!(!Record::from_link(&vlan).has_returned_as(&other));
     }
 
     #[test]

@@ -144,13 +144,17 @@ impl Record {
         ))
     }
 
-    /// The device on the host, if it is not fully restored: its alias is still its name.
+    /// The device on the host, if it is not fully restored: its alias is still its name, unless the container has changed it.
     fn find_on_host(&self, host: &Namespace) -> Result<Option<Link>> {
         let named = host.nl.link(&self.device)?.filter(|link| link.alias == self.device);
         if named.is_some() {
             return Ok(named);
         }
-        Ok(host.nl.links()?.into_iter().find(|link| link.alias == self.device))
+        let mut links = host.nl.links()?;
+        if let Some(at) = links.iter().position(|link| self.has_returned_as(link)) {
+            return Ok(Some(links.swap_remove(at)));
+        }
+        Ok(links.into_iter().find(|link| link.alias == self.device && link.bus_address == self.bus_address))
     }
 
     /// Restores name, state and alias of a device on the host. Returns false if its name exists.
@@ -161,7 +165,8 @@ impl Record {
         let name = &self.device;
         let change = |change: LinkChange<'_>| host.nl.change_link(link, &change);
         if link.name != *name {
-            change(LinkChange { up: Some(false), ..LinkChange::default() })?;
+            // The container may have changed the alias.
+            change(LinkChange { up: Some(false), alias: Some(name), ..LinkChange::default() })?;
             match change(LinkChange { name: Some(name), ..LinkChange::default() }) {
                 Err(e) if e.is_exists() => {
                     cni::warn(&format!(
