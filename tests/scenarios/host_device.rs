@@ -193,6 +193,30 @@ fn its_addresses_and_routes_are_moved_with_it_and_return_with_it() {
     }
 }
 
+/// NetworkManager adds the routes to subnets itself, with a metric for each device.
+#[test]
+fn addresses_without_the_kernels_route_return_with_the_route_of_the_network_manager() {
+    beyond_reference!("way-home");
+    let lab = Lab::new();
+    let pod = lab.container("pod");
+    let call = bare(&lab, &pod).config(json!({"useInterfaceNetwork": true}));
+    lab.host().sh("ip addr add 192.0.2.7/24 dev dev0 noprefixroute
+                   ip route add 192.0.2.0/24 dev dev0 proto kernel scope link src 192.0.2.7 metric 101
+                   ip route add default via 192.0.2.1 dev dev0 proto static metric 101
+                   ip -6 addr add 2001:db8::7/64 dev dev0 nodad noprefixroute
+                   ip -6 route add 2001:db8::/64 dev dev0 proto kernel metric 101
+                   ip -6 route add default via 2001:db8::1 dev dev0 proto static metric 101");
+    let before = lab.snapshot();
+    let result = call.add().ok_result();
+    let destinations: Vec<_> =
+        result["routes"].as_array().unwrap().iter().map(|route| &route["dst"]).collect();
+    assert_eq!(destinations, ["0.0.0.0/0", "::/0"]);
+    assert!(pod.sh("ip route").contains("192.0.2.0/24 dev eth0 proto kernel"));
+    call.check(&result).ok();
+    call.del().ok();
+    lab.snapshot().assert_same(&before);
+}
+
 #[test]
 fn a_record_with_hundreds_of_routes_is_no_obstacle_to_its_own_device_and_to_others() {
     beyond_reference!("way-home");

@@ -1,7 +1,8 @@
 //! `useInterfaceNetwork`: moves the device's addresses and routes with it, into the container and back.
 //!
 //! Expiring IPv6 addresses (SLAAC, DHCPv6) are not moved, because no program in the container renews them. Neither are the kernel's own
-//! routes to subnets, and routes from router advertisements.
+//! routes to subnets, and routes from router advertisements. A network manager may add the kernel's route instead, with its own metric, to
+//! an address with `noprefixroute`: DEL restores it, and the container gets the kernel's.
 
 use cni::{IpConfig, Result};
 use iface::Namespace;
@@ -25,9 +26,16 @@ impl Network {
         let lasts = |address: &Address| address.net.is_ipv4() || address.flags & uapi::IFA_F_PERMANENT != 0;
         let is_global = |address: &Address| address.scope == uapi::RT_SCOPE_UNIVERSE;
         let addresses = host.nl.addresses(Some(device))?.into_iter();
-        let addresses = addresses.filter(|address| is_global(address) && lasts(address));
-        let by_itself = [uapi::RTPROT_KERNEL, uapi::RTPROT_RA];
-        let is_own = |route: &Route| !route.protocol.is_some_and(|protocol| by_itself.contains(&protocol));
+        let addresses: Vec<Address> =
+            addresses.filter(|address| is_global(address) && lasts(address)).collect();
+        let is_of_manager = |route: &Route| {
+            let mut without = addresses.iter().filter(|a| a.flags & uapi::IFA_F_NOPREFIXROUTE != 0);
+            without.any(|a| (a.net.network(), a.net.prefix()) == (route.dst.network(), route.dst.prefix()))
+        };
+        let is_own = |route: &Route| match route.protocol {
+            Some(uapi::RTPROT_KERNEL) => is_of_manager(route),
+            protocol => protocol != Some(uapi::RTPROT_RA),
+        };
         let routes = host.nl.routes(RouteFilter { link: Some(device.index), table: None })?;
         let mut routes: Vec<Route> = routes
             .iter()
@@ -36,7 +44,7 @@ impl Network {
             .collect();
         in_order_of_restoring(&mut routes);
         Ok(Self {
-            addresses: addresses.map(|address| address.payload()).collect(),
+            addresses: addresses.iter().map(Address::payload).collect(),
             routes: routes.iter().map(Route::payload).collect(),
         })
     }
@@ -55,12 +63,13 @@ impl Network {
         self.addresses().map(|address| IpConfig::new(address.net, None))
     }
 
-    /// Adds the routes in the container, after the addresses, and returns them for the result.
+    /// Adds the routes in the container, after the addresses, and returns them for the result. The kernel has added the routes to subnets.
     ///
     /// # Errors
     /// If the kernel refuses a route; the message names it.
     pub fn add_routes(&self, sandbox: &Namespace, link: &Link) -> Result<Vec<cni::Route>> {
-        let added = self.routes(link).map(|route| {
+        let routes = self.routes(link).filter(|route| route.protocol != Some(uapi::RTPROT_KERNEL));
+        let added = routes.map(|route| {
             match sandbox.nl.add_route(&route) {
                 Err(e) if !e.is_exists() => return Err(e.into()),
                 _ => {}
