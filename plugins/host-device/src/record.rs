@@ -16,7 +16,7 @@ use crate::network::Network;
 const DIRECTORY: &str = "/run/cni/host-device";
 
 /// Kinds of physical devices. Others have no kind; all other kinds are virtual (`netns_refund` in the kernel).
-const PHYSICAL: [&str; 2] = ["can", "dsa"];
+const PHYSICAL: [&str; 3] = ["can", "dsa", "ipoib"];
 
 /// A device before ADD.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -279,7 +279,7 @@ mod tests {
                 ..Link::default()
             })
         };
-        assert!([None, Some("can"), Some("dsa")].iter().all(|kind| !of(*kind).is_virtual()));
+        assert!([None, Some("can"), Some("dsa"), Some("ipoib")].iter().all(|kind| !of(*kind).is_virtual()));
         assert!([Some("veth"), Some("vcan")].iter().all(|kind| of(*kind).is_virtual()));
     }
 }
