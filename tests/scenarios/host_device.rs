@@ -442,6 +442,25 @@ fn an_interface_that_the_container_created_is_not_moved_to_the_host() {
 }
 
 #[test]
+fn a_repeated_del_leaves_an_interface_of_the_container_with_the_devices_mac_and_alias() {
+    beyond_reference!("way-home");
+    for selector in [json!({}), json!({"device": null, "hwaddr": "02:00:00:00:00:07"})] {
+        let lab = Lab::new();
+        let pod = lab.container("pod");
+        let call = bare(&lab, &pod).config(selector);
+        lab.host().sh("ip link set dev0 address 02:00:00:00:00:07");
+        call.add().ok_result();
+        call.del().ok();
+        pod.sh(
+            "ip link add eth0 address 02:00:00:00:00:07 type veth peer name f1; ip link set eth0 alias dev0",
+        );
+        let before = lab.snapshot();
+        call.del().ok();
+        lab.snapshot().assert_same(&before);
+    }
+}
+
+#[test]
 fn two_devices_whose_aliases_the_container_has_swapped_return_with_their_own_names() {
     beyond_reference!("way-home");
     for kind in ["type veth peer name farN", "link cable type macvlan"] {

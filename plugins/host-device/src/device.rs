@@ -64,7 +64,8 @@ impl Selector {
     ) -> Result<()> {
         if let (Some(sandbox), Some(ifname)) = (sandbox, ifname)
             && let Some(link) = sandbox.nl.link(ifname)?
-            && (self.is_in_container(&link) || is_listed && was_moved(host, &link)?)
+            && (self.is_in_container(&link) && !self.is_home(host, &link)
+                || is_listed && was_moved(host, &link)?)
         {
             let record = Record::from_link(&link);
             return match may_have_record {
@@ -133,6 +134,13 @@ impl Selector {
     fn is_on_host(&self, link: &Link) -> bool {
         let shown = |bus: PathBuf| bus.join("net").join(&link.name).exists();
         self.is_of(link) || link.bus_address.is_empty() && self.buses().into_iter().any(shown)
+    }
+
+    /// Whether the host has the device, so that an interface of the container with its alias or MAC is the container's own. If the kinds
+    /// differ, the host's interface has only the name of the device.
+    fn is_home(&self, host: &Namespace, other: &Link) -> bool {
+        let found = self.link(host).ok().flatten();
+        found.is_some_and(|link| link.kind_name() == other.kind_name())
     }
 
     fn link(&self, host: &Namespace) -> Result<Option<Link>> {
