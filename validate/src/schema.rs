@@ -13,7 +13,7 @@ mod plugin;
 pub use cni::Role;
 pub use cni::schema::{Key, Type, relative_path};
 pub use nearest::{nearest, synonym};
-pub use network::{LIST, PLUGIN};
+pub use network::{CAPABILITIES, LIST, PLUGIN};
 pub use plugin::Plugin;
 
 macro_rules! described {

@@ -1,13 +1,16 @@
 //! Removes secrets, which are recognised by their names and by their format.
 //!
-//! - In JSON the value of a key that is named like a secret, and everything below `env`.
-//! - In text `NAME=value` with an environment variable's name, `name: value` with a name like a secret's, tokens, keys in PEM, and
-//!   passwords in URLs.
+//! - In JSON the value of a key that is named like a secret, everything below `env`, `value` next to `name`, and capability arguments
+//!   that are not of CNI's conventions. Strings that contain JSON are handled like JSON.
+//! - In text `NAME=value` with an environment variable's name, `name: value` and `--name value` with a name like a secret's, CNI
+//!   arguments, tokens, keys in PEM, and passwords in URLs.
 
+use std::mem;
 use std::sync::LazyLock;
 
 use regex_lite::{Captures, Regex};
 use serde_json::{Map, Value};
+use validate::schema::{CAPABILITIES, find};
 
 const REMOVED: &str = "[removed]";
 
@@ -87,28 +90,65 @@ fn member(key: &str, value: Value, removed: &mut usize) -> Value {
         return REMOVED.into();
     }
     match value {
-        Value::Object(members) => object(members, removed),
-        Value::Array(items) => items.into_iter().map(|item| member("", item, removed)).collect(),
-        Value::String(string) => {
-            let (clean, more) = text(&string);
-            *removed += more;
-            clean.into()
+        Value::Object(members) if ["capabilityArgs", "runtimeConfig"].contains(&key) => {
+            // containerd passes all annotations of the pod, also when no plugin declares this capability.
+            object(members, |name| find(CAPABILITIES, name).is_none(), removed)
         }
+        // kubectl's configuration, whatever the file's name.
+        Value::Object(members) if members.contains_key("clusters") && members.contains_key("users") => {
+            *removed += 1;
+            REMOVED.into()
+        }
+        Value::Object(members) => {
+            // An environment variable of a Kubernetes object.
+            let is_pair = members.contains_key("name") && members.contains_key("value");
+            object(members, |key| is_pair && key == "value", removed)
+        }
+        Value::Array(items) => list(items, removed),
+        Value::String(text) => string(text, removed),
         other => other,
     }
 }
 
-fn object(members: Map<String, Value>, removed: &mut usize) -> Value {
-    // kubectl's configuration, whatever the file's name.
-    if members.contains_key("clusters") && members.contains_key("users") {
-        *removed += 1;
-        return REMOVED.into();
+/// An object without the members that `is_removed` selects, and without secrets in the others.
+fn object(members: Map<String, Value>, is_removed: impl Fn(&str) -> bool, removed: &mut usize) -> Value {
+    let clean = |(key, value): (String, Value)| {
+        let value = if is_removed(&key) {
+            *removed += 1;
+            REMOVED.into()
+        } else {
+            member(&key, value, removed)
+        };
+        (key, value)
+    };
+    members.into_iter().map(clean).collect::<Map<_, _>>().into()
+}
+
+/// In a list of arguments, a secret follows its name: `["--token", "..."]`.
+fn list(items: Vec<Value>, removed: &mut usize) -> Value {
+    let is_name =
+        |item: &Value| item.as_str().is_some_and(|name| !name.contains(['=', ':']) && is_secret(name));
+    let mut follows_name = false;
+    let clean = |item: Value| {
+        if mem::replace(&mut follows_name, is_name(&item)) && (item.is_string() || item.is_number()) {
+            *removed += 1;
+            return REMOVED.into();
+        }
+        member("", item, removed)
+    };
+    items.into_iter().map(clean).collect()
+}
+
+fn string(string: String, removed: &mut usize) -> Value {
+    // For instance, kubectl writes the specification of a pod into an annotation.
+    if let Ok(inner @ (Value::Object(_) | Value::Array(_))) = serde_json::from_str(&string) {
+        let before = *removed;
+        let clean = member("", inner, removed);
+        return if *removed == before { string.into() } else { clean.to_string().into() };
     }
-    members
-        .into_iter()
-        .map(|(key, value)| (key.clone(), member(&key, value, removed)))
-        .collect::<Map<_, _>>()
-        .into()
+    let (clean, more) = text(&string);
+    *removed += more;
+    clean.into()
 }
 
 fn is_secret(key: &str) -> bool {
@@ -122,36 +162,44 @@ type Pattern = (Regex, Replacement);
 
 static PATTERNS: LazyLock<Vec<Pattern>> = LazyLock::new(|| {
     // Only for names of secrets: a quoted text that follows another name may contain a secret.
-    let named = format!(
-        r#"(?i)([A-Za-z0-9_.-]*(?:(?:{})[A-Za-z0-9_.-]*|(?:{})))(\\*["']?\s*[:=]\s*)({VALUE})"#,
-        NAMES.join("|"),
-        ENDS.join("|")
-    );
+    let name = format!(r#"[A-Za-z0-9_.-]*(?:(?:{})[A-Za-z0-9_.-]*|(?:{}))"#, NAMES.join("|"), ENDS.join("|"));
+    let named = format!(r#"(?i)({name})(\\*["']?\s*[:=]\s*|\\*["']\s*,\s*)({VALUE})"#);
+    let option = format!(r#"(?im)((?:^|[\s"'\[(])-{name})(\\*["']?\s+)({VALUE})"#);
+    let pair = r#"(?i)(\\*"name\\*"\s*:\s*\\*"[^"\\]*)(\\*"\s*,\s*\\*"value\\*"\s*:\s*)"#;
+    let pair = format!("{pair}({VALUE})");
+    let arguments = r#"(?i)((?:\b|_)args\\*["']?(?:\s*[:=]\s*|\s+))(\\*"[^"\\]*|'[^']*|[^\s"'\\]+)"#;
     let variables = r#"\b([A-Z][A-Z0-9_]*)=("(?:[^"\\]|\\.)*"|'[^']*'|[^\s;]+)"#;
-    let patterns: [(&str, Replacement); 6] = [
+    let patterns: [(&str, Replacement); 9] = [
         (r"(?s)-----BEGIN [^-]*-----.*?(-----END [^-]*-----|\z)", |_| None),
         (r"eyJ[A-Za-z0-9_-]{8,}\.[A-Za-z0-9_-]+(\.[A-Za-z0-9_-]*)?", |_| None),
         (r"(?i)\b(bearer|basic)\s+[A-Za-z0-9._~+/=-]{4,}", |found| Some(format!("{} {REMOVED}", &found[1]))),
         (r"://[^/\s@]+@", |_| Some(format!("://{REMOVED}@"))),
-        (&named, |found| Some(format!("{}{}{REMOVED}", &found[1], &found[2]))),
+        (&pair, value_removed),
+        (&named, value_removed),
+        (&option, value_removed),
+        (arguments, known_arguments),
         (variables, variable),
     ];
     patterns.into_iter().filter_map(|(pattern, keep)| Some((Regex::new(pattern).ok()?, keep))).collect()
 });
 
+/// A name, the separator, and instead of the value that it was removed.
+fn value_removed(found: &Captures<'_>) -> Option<String> {
+    Some(format!("{}{}{REMOVED}", &found[1], &found[2]))
+}
+
+/// `CNI_ARGS=`, `--args` or `Args:`, with CNI arguments that may be quoted.
+fn known_arguments(found: &Captures<'_>) -> Option<String> {
+    let list = found[2].trim_start_matches(['\\', '"', '\'']);
+    let quotes = found[2].strip_suffix(list).unwrap_or_default();
+    Some(format!("{}{quotes}{}", &found[1], cni_args(list)))
+}
+
 /// `NAME=value`.
 fn variable(found: &Captures<'_>) -> Option<String> {
     let (name, value) = (&found[1], &found[2]);
     let is_kept = KEPT.contains(&name) || value == REMOVED;
-    Some(if is_kept { format!("{name}={}", arguments(value)) } else { format!("{name}={REMOVED}") })
-}
-
-/// The value of CNI_ARGS is a list of variables itself.
-fn arguments(value: &str) -> String {
-    match value.split_once('=') {
-        Some((name, _)) if !KEPT.contains(&name) && !name.starts_with('"') => format!("{name}={REMOVED}"),
-        _ => value.to_owned(),
-    }
+    Some(if is_kept { found[0].to_owned() } else { format!("{name}={REMOVED}") })
 }
 
 /// CNI arguments `NAME=value;NAME=value`, of which only known ones keep their values.
@@ -184,13 +232,30 @@ mod tests {
             ("DB_HOST=hunter2 CNI_IFNAME=eth0", "CNI_IFNAME=eth0"),
             ("CNI_ARGS=MINE=hunter2;K8S_POD_NAME=web", "K8S_POD_NAME=web"),
             ("CNI_ARGS=IgnoreUnknown=1;MINE=hunter2", "IgnoreUnknown=1"),
+            ("CNI_ARGS=IgnoreUnknown=1;api_pin=hunter2 end", "IgnoreUnknown=1;api_pin=[removed] end"),
+            (
+                "--args \"IgnoreUnknown=1;note=is hunter2;IP=10.0.0.2\"",
+                "IgnoreUnknown=1;note=[removed];IP=10.0.0.2\"",
+            ),
+            (r#"Args:\"MINE=hunter2;K8S_POD_NAME=web\","#, "K8S_POD_NAME=web"),
             ("jwt eyJhbGciOiJI.hunter2.x end", "end"),
+            ("run --password hunter2 --mtu 1500", "--password [removed] --mtu 1500"),
+            (r#"exec "--api-token" 'hunter2' end"#, "end"),
+            (r#"["DB_PASSWORD","hunter2"] end"#, "] end"),
+            (r#"{"env_from":[{"name":"X","value":"hunter2"}],"mtu":1500}"#, r#""mtu":1500"#),
+            (r#"[{\"name\":\"X_TOKEN\", \"value\":\"hunter2\"}],\"mtu\":1500"#, r#"\"mtu\":1500"#),
         ] {
             let (clean, removed) = text(secret);
             assert!(!clean.contains("hunter2") && clean.contains(rest) && removed > 0, "{secret}: {clean}");
         }
-        let plain = "table ip nat { chain x { ip saddr 10.0.0.1 masquerade comment \"net/pod/eth0\" } }";
-        assert_eq!(text(plain), (plain.to_owned(), 0));
+        for plain in [
+            "table ip nat { chain x { ip saddr 10.0.0.1 masquerade comment \"net/pod/eth0\" } }",
+            "-A CNI-X -m comment --comment \"name: net\" -j MARK --set-xmark 0x2000/0x2000",
+            "cnitool --args IgnoreUnknown=1;K8S_POD_NAME=web add net",
+            r#""args": {"cni": {"ips": ["10.0.0.2"]}}, "name": "net", "type": "bridge""#,
+        ] {
+            assert_eq!(text(plain), (plain.to_owned(), 0));
+        }
     }
 
     #[test]
@@ -202,6 +267,31 @@ mod tests {
         }));
         assert!(!clean.to_string().contains("hunter2"), "{clean}");
         assert_eq!((&clean["bridge"], &clean["mtu"], removed), (&json!("br0"), &json!(1500), 6));
+    }
+
+    #[test]
+    fn json_loses_values_of_variables_arguments_and_unknown_capabilities() {
+        let pod = json!({"spec": {"containers": [{"env": [{"name": "DB", "value": "hunter2"}]}]}});
+        let (clean, removed) = json(json!({
+            "capabilityArgs": {
+                "ips": ["10.0.0.2/24"], "portMappings": [{"hostPort": 80}],
+                "io.kubernetes.cri.pod-annotations": {"note": "hunter2"},
+            },
+            "runtimeConfig": {"mac": "0a:58:0a:00:00:05", "example": "hunter2"},
+            "envs": [{"name": "X_TOKEN", "value": "hunter2"}, {"name": "Y", "valueFrom": "field"}],
+            "command": ["run", "--token", "hunter2", "--mtu", "1500"],
+            "annotation": pod.to_string(), "document": "{\"mtu\":  1500}",
+        }));
+        assert!(!clean.to_string().contains("hunter2"), "{clean}");
+        let capabilities = json!({
+            "ips": ["10.0.0.2/24"], "portMappings": [{"hostPort": 80}],
+            "io.kubernetes.cri.pod-annotations": REMOVED,
+        });
+        assert_eq!((&clean["capabilityArgs"], removed), (&capabilities, 5));
+        assert_eq!(clean["runtimeConfig"]["mac"], "0a:58:0a:00:00:05");
+        assert_eq!(clean["envs"][0]["name"], "X_TOKEN");
+        assert_eq!(clean["command"], json!(["run", "--token", REMOVED, "--mtu", "1500"]));
+        assert_eq!(clean["document"], "{\"mtu\":  1500}", "a text without secrets is unchanged");
     }
 
     #[test]

@@ -69,6 +69,8 @@ fn no_secret_is_in_the_archive_wherever_it_is_planted() {
         "etcd_endpoints": format!("https://user:{SECRET}-5@etcd.example"),
         "args": {"cni": {"password": format!("{SECRET}-6"), "list": [{"client-secret": [format!("{SECRET}-7")]}]}},
         "note": format!("-----BEGIN PRIVATE KEY-----\n{SECRET}-8\n-----END PRIVATE KEY-----"),
+        "envs": [{"name": "X_TOKEN", "value": format!("{SECRET}-19")}],
+        "command": ["run", "--token", format!("{SECRET}-20")],
     });
     lab.configure("10-net.conflist", &network(&plugin));
     // Files that are not networks: kubeconfigs in YAML and JSON, and a broken configuration.
@@ -80,7 +82,9 @@ fn no_secret_is_in_the_archive_wherever_it_is_planted() {
     lab.host().sh(&format!("nft 'table inet x {{ comment \"token={SECRET}-12\"; }}'"));
     // This machine's journalctl has no such lines. A script in its place prints a runtime's log.
     let log = format!(
-        "cni: ADD env DB_URL={SECRET}-13 {{\\\\\"token\\\\\":\\\\\"{SECRET}-14\\\\\"}} Authorization: Bearer {SECRET}-15"
+        "cni: ADD env DB_URL={SECRET}-13 {{\\\\\"token\\\\\":\\\\\"{SECRET}-14\\\\\"}} Authorization: Bearer {SECRET}-15\\n\
+         cni: exec --password {SECRET}-21 --api-token {SECRET}-22 [\"DB_PASSWORD\",\"{SECRET}-23\"]\\n\
+         cnitool --args IgnoreUnknown=1;api_pin={SECRET}-24 add net"
     );
     fs::create_dir_all("/run/lab/programs").unwrap();
     write_program("/run/lab/programs/journalctl".as_ref(), &format!("#!/bin/sh\nprintf '{log}\\n'\n"));
@@ -90,7 +94,14 @@ fn no_secret_is_in_the_archive_wherever_it_is_planted() {
         .env("MY_TOKEN", &format!("{SECRET}-16"));
     let added =
         tool.clone().env("CNI_ARGS", &format!("IgnoreUnknown=1;K8S_POD_NAME=web;SERVICE={SECRET}-17"));
-    let added = added.env("CAP_ARGS", &format!("{{\"io.example\": {{\"accessKey\": \"{SECRET}-18\"}}}}"));
+    // containerd passes the annotations of the pod. kubectl writes the whole specification into one of them.
+    let spec = json!({"containers": [{"env": [{"name": "DB", "value": format!("{SECRET}-25")}]}]});
+    let annotations = json!({
+        "example.com/note": format!("{SECRET}-18"),
+        "kubectl.kubernetes.io/last-applied-configuration": json!({ "spec": spec }).to_string(),
+    });
+    let capabilities = json!({"io.kubernetes.cri.pod-annotations": annotations, "ips": ["10.208.2.7/24"]});
+    let added = added.env("CAP_ARGS", &capabilities.to_string());
     added.says("add net pod --container-id web");
 
     let all = dump(&lab, &tool);
@@ -101,6 +112,10 @@ fn no_secret_is_in_the_archive_wherever_it_is_planted() {
         "K8S_POD_NAME=web",
         "SERVICE=[removed]",
         "cni: ADD env DB_URL=[removed]",
+        "cni: exec --password [removed]",
+        "--args IgnoreUnknown=1;api_pin=[removed] add net",
+        "\"io.kubernetes.cri.pod-annotations\": \"[removed]\"",
+        "10.208.2.7/24",
         "etcd.example",
         "20-kube.json",
         "30-broken.conflist.error",
