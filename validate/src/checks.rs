@@ -14,6 +14,7 @@ use runtime::text::{Node, Problem, Tree};
 
 pub use self::networks::Ranges;
 pub use self::report::{Finding, Level, Report};
+use self::value::is_version;
 use crate::schema::{self, Key, LIST, PLUGIN, Plugin, Role};
 
 impl Report<'_> {
@@ -93,11 +94,30 @@ impl Report<'_> {
         }
     }
 
+    /// The runtime uses the highest version that it supports. It ignores the others, which may be for another runtime.
     fn versions(&mut self, root: &Node) {
-        if root.get("cniVersion").is_none() && root.get("cniVersions").is_none() {
+        let (one, many) = (root.get("cniVersion"), root.get("cniVersions"));
+        if one.is_none() && many.is_none() {
             let help = format!("say \"cniVersion\": \"{}\"", cni::Version::LATEST);
             self.warning(root.at, "no cniVersion: the default 0.2.0 has no chains, CHECK, GC and STATUS")
                 .help = Some(help);
+        }
+        let many = many.map(Node::items).unwrap_or_default().iter().map(|node| ("cniVersions", node));
+        let mut unsupported = None;
+        for (key, node) in many.chain(one.map(|node| ("cniVersion", node))) {
+            let Some(text) = node.as_str().filter(|text| !text.is_empty()) else { continue };
+            match cni::Version::parse(text) {
+                Ok(_) => return,
+                Err(e) if is_version(text) => {
+                    unsupported.get_or_insert((key, node.at, e));
+                }
+                // The check of the value reports it.
+                Err(_) => {}
+            }
+        }
+        if let Some((key, at, e)) = unsupported {
+            let text = e.msg().trim_start_matches("cniVersion ");
+            self.error(at, format!("{key}: {text} ({})", e.details()));
         }
     }
 

@@ -69,6 +69,23 @@ fn a_configuration_that_add_refuses_is_an_error_with_its_location() {
     assert!(marked.starts_with("\"10.1.2.5/24\""), "{}", shown.stdout);
 }
 
+#[test]
+fn versions_for_newer_runtimes_are_accepted_as_by_add() {
+    let lab = Lab::new();
+    lab.container("pod");
+    let tool = lab.cnitool();
+    for (version, more) in
+        [("1.1.0", json!(["0.4.0", "1.0.0", "1.1.0", "1.2.0"])), ("9.1.0", json!(["1.0.0"]))]
+    {
+        let versions = json!({"cniVersion": version, "cniVersions": more});
+        assert_eq!(findings(&lab, &with(list(json!([bridge(json!({}))])), versions)), [""; 0], "{version}");
+        let doctor = tool.run("doctor --output json").stdout;
+        assert!(!doctor.contains("is not supported"), "{doctor}");
+        tool.says("add net pod");
+        tool.says("del net pod");
+    }
+}
+
 /// libcni loads `NAME/*.conf` next to the file too: one wrong file makes every ADD impossible.
 #[test]
 fn plugins_in_the_networks_directory_are_checked_too() {

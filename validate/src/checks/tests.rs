@@ -56,6 +56,35 @@ fn the_specifications_own_kind_of_example_has_no_finding() {
 }
 
 #[test]
+fn one_supported_version_is_enough_and_the_others_may_be_for_newer_runtimes() {
+    let list = |versions: &str| {
+        findings(&format!(r#"{{{versions}, "name": "n", "plugins": [{{"type": "bridge"}}]}}"#))
+    };
+    for accepted in [
+        r#""cniVersion": "1.1.0", "cniVersions": ["0.4.0", "1.0.0", "1.1.0", "1.2.0"]"#,
+        r#""cniVersion": "9.1.0", "cniVersions": ["1.0.0"]"#,
+        r#""cniVersions": ["9.1.0", "1.0.0"]"#,
+    ] {
+        assert_eq!(list(accepted), [""; 0], "{accepted}");
+    }
+    for (refused, expected) in [
+        (r#""cniVersion": "9.1.0""#, r#"error: cniVersion: "9.1.0" is not supported (supported versions: "#),
+        (
+            r#""cniVersion": "9.1.0", "cniVersions": ["9.2.0"]"#,
+            r#"error: cniVersions: "9.2.0" is not supported ("#,
+        ),
+        (
+            r#""cniVersion": "1.0.0", "cniVersions": ["v1"]"#,
+            r#"error: cniVersions[0]: "v1" is not a version"#,
+        ),
+        (r#""cniVersion": "1.x.0""#, r#"error: cniVersion: "1.x.0" is not a version, such as 1.1.0"#),
+    ] {
+        let found = list(refused);
+        assert!(found.len() == 1 && found[0].contains(expected), "{refused}: {found:?}");
+    }
+}
+
+#[test]
 fn relative_paths_are_warnings() {
     let source = r#"{"cniVersion": "1.0.0", "name": "n", "plugins": [{"type": "bridge",
         "ipam": {"type": "host-local", "subnet": "10.1.0.0/16", "dataDir": "leases", "resolvConf": "/r.conf"}}]}"#;
