@@ -154,7 +154,7 @@ fn netns_path(text: &str) -> PathBuf {
 }
 
 /// Makes a path absolute, and removes `.` and `..`.
-fn absolute(path: &Path) -> PathBuf {
+pub fn absolute(path: &Path) -> PathBuf {
     let whole = std::path::absolute(path).unwrap_or_else(|_| path.to_owned());
     whole.components().fold(PathBuf::new(), |mut clean, component| {
         match component {

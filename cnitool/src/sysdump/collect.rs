@@ -16,7 +16,7 @@ use super::redact::cni_args;
 use crate::doctor::{self, Host, installed};
 use crate::live::Live;
 use crate::programs::{legacy_saves, output};
-use crate::settings::Settings;
+use crate::settings::{Settings, absolute};
 
 /// Prints the rules of nf_tables.
 const NFT: (&str, &[&str]) = ("nft", &["list", "ruleset"]);
@@ -97,7 +97,7 @@ fn configurations(host: &Host<'_>) -> Result<Vec<(String, Content)>> {
     let mut files = Vec::new();
     for dir in &host.network_dirs {
         for file in dir.conf.load()? {
-            let name = format!("configurations{}", file.file.display());
+            let name = format!("configurations{}", absolute(&file.file).display());
             let read = system::file::read(&file.file, MAX_BYTES);
             let read = read.map_err(|e| cni::Error::io("cannot be read", &e).msg().to_owned() + "\n");
             let json = read.and_then(|text| {

@@ -60,6 +60,34 @@ fn the_archive_contains_everything_for_a_report_and_its_files_are_listed() {
 }
 
 #[test]
+fn networks_of_a_relative_directory_have_absolute_names_in_the_archive() {
+    let lab = Lab::new();
+    fs::create_dir("/run/lab/nets").unwrap();
+    fs::write("/run/lab/nets/10-net.conflist", network(&json!({})).to_string()).unwrap();
+    for (working_directory, conf_dir) in [("/run/lab", "nets"), ("/etc/cni", "../../run/./lab/nets")] {
+        let there = ["env", "-C", working_directory].map(str::to_owned);
+        let tool = lab.cnitool().under(&there).env("NETCONFPATH", conf_dir);
+        let listed = tool.says("sysdump --list");
+        assert!(listed.contains("\nconfigurations/run/lab/nets/10-net.conflist "), "{listed}");
+        dump(&lab, &tool);
+    }
+}
+
+#[test]
+fn a_full_disk_leaves_no_part_of_the_archive() {
+    let lab = Lab::new();
+    let tool = lab.cnitool();
+    lab.host().sh(
+        "cd /run/lab; mkdir disk; mount -t tmpfs -o size=4k none disk; head -c 4096 /dev/zero >disk/ballast",
+    );
+    let full = tool.run("sysdump --to /run/lab/disk/r.tgz");
+    assert!(full.exit == Some(1) && full.stderr.contains("/run/lab/disk/r.tgz: No space left"), "{full:#?}");
+    assert!(!fs::exists("/run/lab/disk/r.tgz").unwrap());
+    lab.host().sh("mount -o remount,size=9m /run/lab/disk");
+    tool.says("sysdump --to /run/lab/disk/r.tgz");
+}
+
+#[test]
 fn no_secret_is_in_the_archive_wherever_it_is_planted() {
     let lab = Lab::new();
     let _pod = lab.container("pod");
