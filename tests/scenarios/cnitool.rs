@@ -690,6 +690,30 @@ fn status_reports_a_full_range_set_and_fails_only_if_configured() {
 }
 
 #[test]
+fn only_leases_in_the_directory_of_the_next_add_are_counted() {
+    let lab = Lab::new();
+    let conf = pods("1.1.0", "10.1.2.0/30");
+    lab.configure("10-net.conflist", &conf);
+    ["a", "b"].iter().for_each(|id| drop(lab.container(id)));
+    let tool = lab.cnitool();
+    tool.says("add net a");
+    let mut moved = conf;
+    moved["plugins"][0]["ipam"]["dataDir"] = "/run/lab/leases".into();
+    lab.configure("10-net.conflist", &moved);
+    let counted = |count: u64| {
+        let status = &tool.json("status net")[0];
+        assert_eq!((&status["leased"], &status["ranges"][0]["leased"]), (&json!(count), &json!(count)));
+        let metric = format!(r#"cni_addresses_used{{network="net",range="10.1.2.1-10.1.2.2"}} {count}"#);
+        let text = tool.says("metrics");
+        assert!(text.lines().any(|line| line == metric), "{metric}:\n{text}");
+    };
+    counted(0);
+    // The same address is leased in both directories.
+    tool.says("add net b");
+    counted(1);
+}
+
+#[test]
 fn status_lists_invalid_files_and_fails_without_a_network() {
     beyond_reference!("status");
     let lab = Lab::new();

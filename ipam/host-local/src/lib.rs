@@ -22,7 +22,7 @@ use cni::{
 };
 use ipnetwork::IpNetwork;
 
-pub use conf::Conf;
+pub use conf::{Conf, data_dir};
 pub use range::{Range, RangeSet};
 pub use store::NEARLY_FULL;
 use store::{Lease, Owner, Store};
