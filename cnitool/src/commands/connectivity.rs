@@ -18,14 +18,15 @@ pub fn run(network: &str, outside: Vec<IpAddr>, settings: &Settings, ui: &Ui) ->
     let rows = test.run();
     let failed = rows.iter().filter(|row| row.is_failed()).count();
     let is_stopped = test.stopped.load(std::sync::atomic::Ordering::Relaxed);
+    let passed = failed == 0 && !is_stopped && rows.iter().any(Row::is_passed);
     ui.either(
         || {
             let checks: Vec<Value> = rows.iter().map(Row::json).collect();
-            json!({"network": network.name.as_str(), "passed": failed == 0 && !is_stopped, "checks": checks})
+            json!({"network": network.name.as_str(), "passed": passed, "checks": checks})
         },
         || text(&network.name, &rows, failed, is_stopped, ui),
     )?;
-    Ok(if failed > 0 || is_stopped { ExitCode::FAILURE } else { ExitCode::SUCCESS })
+    Ok(if passed { ExitCode::SUCCESS } else { ExitCode::FAILURE })
 }
 
 fn text(network: &str, rows: &[Row], failed: usize, is_stopped: bool, ui: &Ui) -> String {
@@ -48,6 +49,9 @@ fn text(network: &str, rows: &[Row], failed: usize, is_stopped: bool, ui: &Ui) -
     let verdict = match failed {
         0 if is_stopped => {
             format!("{} network {network}: a signal ended the test\n", ui.styled(Style::Bad, "✗"))
+        }
+        0 if !rows.iter().any(Row::is_passed) => {
+            format!("{} network {network}: nothing was tested\n", ui.styled(Style::Bad, "✗"))
         }
         0 => format!("{} network {network}: all checks passed\n", ui.styled(Style::Good, "✓")),
         _ => format!(

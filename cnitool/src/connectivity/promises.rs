@@ -14,8 +14,13 @@ use super::{Outcome, Row, Test};
 /// Containers of one network reach each other, unless the network isolates them.
 pub fn between(test: &Test<'_>, a: &Pod, b: &Pod, rows: &mut Vec<Row>) {
     let apart = keeps_apart(test);
-    for is_v4 in [true, false] {
-        let Some(to) = a.address(is_v4).filter(|_| b.address(is_v4).is_some()) else { continue };
+    let address_of = |is_v4: bool| a.address(is_v4).filter(|_| b.address(is_v4).is_some());
+    let addresses: Vec<IpAddr> = [true, false].into_iter().filter_map(address_of).collect();
+    if addresses.is_empty() {
+        let why = "the containers have no addresses";
+        rows.push(Row::skipped("container to container", &b.label(), &a.label(), why));
+    }
+    for to in addresses {
         let reached = echo(&b.netns, to, None);
         let (promise, outcome) = match (&apart, reached) {
             (None, Ok(())) => ("container to container", Outcome::Passed(String::new())),

@@ -32,6 +32,10 @@ impl Row {
         Self::new(promise, from, to, Outcome::Skipped(why.into()))
     }
 
+    pub fn is_passed(&self) -> bool {
+        matches!(self.outcome, Outcome::Passed(_))
+    }
+
     pub fn is_failed(&self) -> bool {
         matches!(self.outcome, Outcome::Failed { .. })
     }

@@ -176,6 +176,26 @@ fn packets_as_large_as_the_mtu_that_are_lost_are_found() {
 }
 
 #[test]
+fn a_network_without_addresses_does_not_pass_because_nothing_was_tested() {
+    let (lab, _far) = host();
+    let tool = configure(&lab, &json!([{"type": "bridge", "bridge": "br0"}]));
+    let outcome = tool.run("test-connectivity net --output json");
+    let report: Value = serde_json::from_str(&outcome.stdout).unwrap();
+    assert_eq!((outcome.exit, &report["passed"]), (Some(1), &json!(false)), "{outcome:#?}");
+    assert_eq!(report["checks"].as_array().unwrap().len(), 1, "{report}");
+    let row = &report["checks"][0];
+    assert_eq!(
+        (&row["result"], &row["details"]),
+        (&json!("skipped"), &json!("the containers have no addresses"))
+    );
+    let table = tool.run("test-connectivity net");
+    assert!(
+        table.exit == Some(1) && table.stdout.contains("✗ network net: nothing was tested"),
+        "{table:#?}"
+    );
+}
+
+#[test]
 fn dropped_traffic_to_outside_is_found_and_without_a_route_the_check_is_skipped() {
     let (lab, far) = host();
     let tool = configure(&lab, &json!([bridge()]));
