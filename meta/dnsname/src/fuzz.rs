@@ -32,14 +32,16 @@ pub fn configuration(input: &[u8]) {
         container: ContainerId::parse("fuzzed").unwrap(),
         ifname: IfName::parse("eth0").unwrap(),
     };
+    let listen = Listen::Interface(IfName::parse("cni0").unwrap());
+    let service = Service { domain: conf.domain, listen, forwards: conf.internal != Some(true) };
+    let names = service.in_hosts_file(&names);
     let mut hosts = before.clone();
     let added = hosts.replace(&at, &[ip], &names);
     assert_eq!(Hosts::parse(&hosts.text()).entries_of(&at, &[]).cloned().collect::<Vec<_>>(), added);
     assert_eq!(added[0].names, names.iter().map(ToString::to_string).collect::<Vec<_>>());
     hosts.take(|entry| entry.is_of(&at, &[]));
     assert!(hosts.entries().all(|entry| before.entries().any(|earlier| earlier == entry)));
-    let listen = Listen::Interface(IfName::parse("cni0").unwrap());
-    rewritten(&Service { domain: conf.domain, listen, forwards: conf.internal != Some(true) });
+    rewritten(&service);
 }
 
 fn rewritten(service: &Service) {

@@ -191,7 +191,7 @@ impl<'a> Registration<'a> {
             network.write_deletions(&deletions)?;
         }
         let mut hosts = network.hosts()?;
-        let added = hosts.replace(self.at, &self.addresses, &self.names);
+        let added = hosts.replace(self.at, &self.addresses, &service.in_hosts_file(&self.names));
         network.write_hosts(&hosts)?;
         // The lock is released here, so that other plugins can write their names while this plugin waits.
         drop(server::ensure(network, service, running)?);

@@ -115,6 +115,19 @@ impl Service {
         })
     }
 
+    /// The names of a container for the hosts file. dnsmasq adds the domain to names without a dot. Names with a dot are
+    /// also in the file with the domain.
+    pub fn in_hosts_file(&self, names: &[HostName]) -> Vec<HostName> {
+        let mut all: Vec<HostName> = names.to_vec();
+        let dotted = names.iter().filter(|name| name.as_str().contains('.'));
+        for whole in dotted.filter_map(|name| name.within(self.domain.as_ref()?)) {
+            if !all.iter().any(|earlier| earlier.is(&whole)) {
+                all.push(whole);
+            }
+        }
+        all
+    }
+
     /// Whether a running server with these settings can also serve others. The domain must be equal, and all
     /// requested addresses must be included. Whether outside names are resolved depends on the first attachment only.
     pub fn serves(&self, other: &Self) -> bool {
@@ -192,6 +205,20 @@ mod tests {
                 }
             }
         }
+    }
+
+    #[test]
+    fn names_with_a_dot_are_in_the_hosts_file_with_the_domain_too() {
+        let names =
+            |names: &[&str]| names.iter().map(|name| HostName::parse(name).unwrap()).collect::<Vec<_>>();
+        let with = service(bridge());
+        let written = with.in_hosts_file(&names(&["web.one", "www", "db.Dns.Podman", "a.dns.podman.test"]));
+        let expected = ["web.one", "www", "db.Dns.Podman", "a.dns.podman.test", "web.one.dns.podman"];
+        assert_eq!(written, names(&[&expected[..], &["a.dns.podman.test.dns.podman"]].concat()));
+        let given = names(&["web.one", "WEB.one.dns.podman"]);
+        assert_eq!(with.in_hosts_file(&given), given);
+        let without = Service { domain: None, ..with };
+        assert_eq!(without.in_hosts_file(&given), given);
     }
 
     #[test]

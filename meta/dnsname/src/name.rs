@@ -37,6 +37,12 @@ impl HostName {
         &self.0
     }
 
+    /// The name in a domain. None: it is already in the domain, or would be too long.
+    pub fn within(&self, domain: &Self) -> Option<Self> {
+        let is_below = self.0.to_ascii_lowercase().ends_with(&format!(".{}", domain.0.to_ascii_lowercase()));
+        if is_below { None } else { Self::parse(&format!("{self}.{domain}")).ok() }
+    }
+
     /// Whether both are the same name in DNS, which ignores case.
     pub fn is(&self, other: &Self) -> bool {
         self.0.eq_ignore_ascii_case(&other.0)

@@ -36,6 +36,48 @@ fn containers_resolve_each_others_names_aliases_and_addresses_right_after_add() 
     assert_eq!(server_of("net"), None);
 }
 
+#[test]
+fn names_with_a_dot_are_in_the_domain_too() {
+    beyond_reference!("dnsname");
+    let Some(dig) = Dig::here() else { return };
+    let lab = Lab::new();
+    let networks = Networks::new(&lab, &[network(&json!({}))]);
+    let [web, db] = ["web", "db"].map(|id| lab.container(id));
+    let own = bare(&networks.add("net", &web, "web.one", &["front.web", "www", "old.dns.test"]));
+    networks.add("net", &db, "db", &[]);
+    let names = ["web.one", "web.one.dns.test", "front.web.dns.test", "www.dns.test", "old.dns.test"];
+    let ask = |name: &str| dig.ask(&db, SERVERS[0], &format!("{name} A"));
+    for name in names {
+        assert_eq!(ask(name), [own[0].as_str()], "{name}");
+        assert_eq!(dig.ask(&db, SERVERS[0], &format!("{name} AAAA")), [own[1].as_str()], "{name}");
+    }
+    assert!(ask("old.dns.test.dns.test").is_empty());
+    assert_eq!(dig.ask(&db, SERVERS[0], &format!("-x {}", own[0])), ["web.one."]);
+    let tool = networks.tool_for("web.one", &["front.web", "www", "old.dns.test"]);
+    tool.says(&format!("check net {} --container-id {}", web.id, web.id));
+    networks.del("net", &web);
+    for name in names {
+        assert!(ask(name).is_empty(), "{name}");
+    }
+    networks.del("net", &db);
+}
+
+/// Lines of the original plugin and of earlier builds do not contain these names.
+#[test]
+fn check_and_del_succeed_without_the_names_with_a_dot_in_the_domain() {
+    beyond_reference!("dnsname");
+    let lab = Lab::new();
+    let networks = Networks::new(&lab, &[network(&json!({}))]);
+    let pod = lab.container("pod");
+    networks.add("net", &pod, "web.one", &[]);
+    let earlier = hosts_of("net").replace("\tweb.one.dns.test", "");
+    assert_ne!(earlier, hosts_of("net"));
+    fs::write(Path::new(DIRECTORIES).join("net/addnhosts"), earlier).unwrap();
+    networks.tool.says("check net pod --container-id pod");
+    networks.del("net", &pod);
+    assert_eq!((server_of("net"), hosts_of("net").as_str()), (None, ""));
+}
+
 /// Podman sends a map. CNI's conventions define a list.
 #[test]
 fn aliases_are_accepted_as_podman_sends_them_and_those_of_other_networks_are_ignored() {
