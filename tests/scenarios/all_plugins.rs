@@ -3,6 +3,7 @@
 pub mod bad_input;
 mod conformance;
 mod delegation;
+mod late_del;
 mod mistyped;
 mod multicall;
 mod old_kernels;

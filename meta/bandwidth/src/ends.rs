@@ -104,7 +104,7 @@ pub fn unshape(host: &Namespace, call: &Del, ifbs: &[Link]) -> Result<()> {
     let mut failures = Failures::new();
     if let Some((sandbox, container)) = sandbox.as_ref().zip(container.as_ref()) {
         let end = host_end::find(host, sandbox, container)?;
-        let is_foreign = |link: &Link| ownership::is_of_another_network(link, &call.net.name);
+        let is_foreign = |link: &Link| ownership::is_of_another(&call.net.name, &call.attachment, link);
         if is_foreign(container) || end.as_ref().is_some_and(is_foreign) {
             return redirect::remove_everywhere(host, &made_here(call, ifbs));
         }

@@ -18,7 +18,7 @@ use cni::{
     Add, AddResult, Check, Code, Del, Failures, Gc, IfName, Interface, Plugin, Result, ResultExt, Role,
     Status, Undo,
 };
-use iface::Namespace;
+use iface::{Namespace, remove};
 
 use attribute::Attribute;
 use backup::Saved;
@@ -88,7 +88,7 @@ impl Plugin for Tuning {
         }
         if let Some(saved) = saved
             && let Some(sandbox) = Namespace::open_if_present(call.netns.as_ref())?
-            && let Some(link) = sandbox.nl.link(&call.attachment.ifname)?
+            && let Some(link) = remove::chained(call, &sandbox)?
         {
             for attribute in saved.attributes() {
                 let restored = attribute.restore(&sandbox, &link);

@@ -59,10 +59,10 @@ pub fn is_owned(link: &Link) -> bool {
     link.alias.strip_prefix(ALIAS).is_some_and(|rest| rest.starts_with(' '))
 }
 
-/// Whether a link belongs to an attachment of another network. DEL of this network, whose ADD may have failed because `CNI_IFNAME` existed,
-/// leaves it.
-pub fn is_of_another_network(link: &Link, network: &NetworkName) -> bool {
-    is_owned(link) && owner(link, network).is_none()
+/// Whether the alias of a link names another attachment. DEL leaves such a link: the ADD of its attachment may have failed because
+/// `CNI_IFNAME` existed, or a new container has a namespace at the path of the old one.
+pub fn is_of_another(network: &NetworkName, at: &Attachment, link: &Link) -> bool {
+    is_owned(link) && !is_owner(network, at, link)
 }
 
 /// Whether Ferrule has created a link for this network: it has the alias, or the network's group as long as it has none.

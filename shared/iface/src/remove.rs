@@ -27,8 +27,8 @@ pub fn with_leases(net: &NetConf, command: Command, links: impl FnOnce(&mut Fail
     failures.into_result()
 }
 
-/// Deletes the attachment's interface in the container if it has this kind and does not belong to another network. Succeeds if link or
-/// container do not exist.
+/// Deletes the attachment's interface in the container if it has this kind and does not belong to another attachment. Succeeds if link
+/// or container do not exist.
 ///
 /// # Errors
 /// If the kernel refuses.
@@ -44,7 +44,7 @@ pub fn child_like(call: &Del, is_made_here: impl Fn(&Link) -> bool) -> Result<bo
     let Some(sandbox) = Namespace::open_if_present(call.netns.as_ref())? else { return Ok(false) };
     let (network, at) = (&call.net.name, &call.attachment);
     // A link without Ferrule's alias may be the reference's.
-    let own = |link: &Link| !ownership::is_of_another_network(link, network);
+    let own = |link: &Link| !ownership::is_of_another(network, at, link);
     let link = match sandbox.nl.link(&at.ifname)?.filter(|link| is_made_here(link) && own(link)) {
         // Left by an ADD that was killed before it renamed the link.
         None => sandbox.nl.link(&child::temporary_name(network, at))?.filter(&is_made_here),
@@ -54,7 +54,7 @@ pub fn child_like(call: &Del, is_made_here: impl Fn(&Link) -> bool) -> Result<bo
     delete(&sandbox, link).map(|()| is_there)
 }
 
-/// The interface whose settings a chained plugin restores. `None` if it does not exist or belongs to another network.
+/// The interface whose settings a chained plugin restores. `None` if it does not exist or belongs to another attachment.
 ///
 /// # Errors
 /// If the kernel refuses.
@@ -63,7 +63,8 @@ pub fn chained(call: &Del, sandbox: &Namespace) -> Result<Option<Link>> {
     // The alias of a veth pair is on the host's end.
     let has_other_end = link.is("veth") && !ownership::is_owned(&link);
     let end = if has_other_end { host_end::find(&Namespace::host()?, sandbox, &link)? } else { None };
-    let is_foreign = ownership::is_of_another_network(end.as_ref().unwrap_or(&link), &call.net.name);
+    let is_foreign =
+        ownership::is_of_another(&call.net.name, &call.attachment, end.as_ref().unwrap_or(&link));
     Ok(Some(link).filter(|_| !is_foreign))
 }
 

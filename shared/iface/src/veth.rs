@@ -163,7 +163,7 @@ pub fn find_host_end(
     names: impl Iterator<Item = String>,
 ) -> Result<Option<Link>> {
     let is_own = |link: &Link| link.is("veth") && ownership::is_owner(network, at, link);
-    let has_no_other_owner = |link: &Link| link.is("veth") && (!ownership::is_owned(link) || is_own(link));
+    let has_no_other_owner = |link: &Link| link.is("veth") && !ownership::is_of_another(network, at, link);
     let derived = host.nl.link(&host_name(network, at))?.filter(has_no_other_owner);
     if derived.is_some() {
         return Ok(derived);
