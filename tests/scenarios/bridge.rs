@@ -919,20 +919,26 @@ fn the_hosts_own_uplink_becomes_no_port_unless_a_key_allows_it() {
 }
 
 #[test]
-fn del_does_not_remove_an_administrators_uplink_from_the_bridge() {
+fn an_uplink_stays_in_the_bridge_for_the_containers_after_the_first_del() {
     needs!(Tap);
     beyond_reference!("chained-bridge");
-    let lab = Lab::new();
-    let pod = lab.container("pod");
-    lab.host().sh("ip link add br0 type bridge; ip link set br0 up; ip tuntap add dev tap0 mode tap
-         ip link set tap0 up; ip route add default dev tap0; ip link set tap0 master br0");
-    let prev = json!({"interfaces": [{"name": "tap0"}]});
-    let call = lab.plugin("bridge").config(json!({"bridge": "br0", "prevResult": prev})).on(&pod);
-    let master = || lab.host().link("tap0").unwrap()["master"].clone();
-    call.del().ok();
-    assert_eq!(master(), "br0");
-    call.config(json!({"allowUplinkPort": true})).del().ok();
-    assert_eq!(master(), Value::Null);
+    for is_port_before in [false, true] {
+        let lab = Lab::new();
+        lab.host().sh("ip link add br0 type bridge; ip link set br0 up; ip tuntap add dev tap0 mode tap
+             ip link set tap0 up; ip route add default dev tap0");
+        if is_port_before {
+            lab.host().sh("ip link set tap0 master br0");
+        }
+        let prev = json!({"interfaces": [{"name": "tap0"}]});
+        let conf = json!({"bridge": "br0", "allowUplinkPort": true, "prevResult": prev});
+        let [a, b] = ["a", "b"].map(|id| lab.plugin("bridge").config(conf.clone()).on(&lab.container(id)));
+        a.add().ok_result();
+        let result = b.add().ok_result();
+        a.clone().config(json!({"allowUplinkPort": false})).del().ok();
+        a.del().ok();
+        assert_eq!(lab.host().link("tap0").unwrap()["master"], "br0", "{is_port_before}");
+        b.check(&result).ok();
+    }
 }
 
 #[test]

@@ -58,11 +58,6 @@ pub fn bridge(raw: &AsWritten) -> Option<IfName> {
     IfName::parse(raw.key(&["bridge"]).unwrap_or(DEFAULT_BRIDGE)).ok()
 }
 
-/// Whether the host's own uplink may be a port, for DEL.
-pub fn allows_uplink(raw: &AsWritten) -> bool {
-    raw.key(&["allowUplinkPort"]).unwrap_or_default()
-}
-
 /// VLAN of the container's port, for DEL and GC. `None` if it is invalid.
 pub fn vlan(raw: &AsWritten) -> Option<u16> {
     vlan_id("vlan", raw.key(&["vlan"])?, &VLAN_IDS).ok()

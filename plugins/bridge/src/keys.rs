@@ -81,7 +81,7 @@ pub const KEYS: &[Key] = &[
         "allowUplinkPort",
         Type::Bool,
         "false",
-        "In a chain: also accept a physical interface, or one with a default route, as the port.",
+        "In a chain: also accept a physical interface, or one with a default route, as the port. DEL leaves it in the bridge.",
     ),
     HOST_INTERFACE,
 ];

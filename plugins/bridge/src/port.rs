@@ -239,7 +239,8 @@ pub fn is_of_bridge(host: &Namespace, link: &Link, conf: &AsWritten) -> Result<b
     Ok(host.nl.link(&name)?.is_some_and(|bridge| bridge.index == master))
 }
 
-/// Removes ports that ADD adopted from the bridge. ADD's result lists them.
+/// Removes ports that ADD adopted from the bridge. ADD's result lists them. The host's uplink stays: other containers may use it, and an
+/// administrator may have made it a port.
 pub fn release_adopted(host: &Namespace, call: &Del) -> Result<()> {
     let (Some(prev), Some(name)) = (&call.prev_result, conf::bridge(&call.conf)) else { return Ok(()) };
     let Some(bridge) = host.nl.link(&name)? else { return Ok(()) };
@@ -250,9 +251,7 @@ pub fn release_adopted(host: &Namespace, call: &Del) -> Result<()> {
         // earlier plugin by the DEL of that plugin.
         let port = link.filter(|link| !link.is("veth") && link.master == Some(bridge.index));
         let Some(port) = port else { continue };
-        // ADD did not adopt it.
-        let foreign = || Ok::<_, Error>(uplink(host, &port)?.is_some() && !conf::allows_uplink(&call.conf));
-        if failures.note(foreign()) == Some(false) {
+        if failures.note(uplink(host, &port)) == Some(None) {
             failures.note(host.nl.change_link(&port, &no_master()));
         }
     }
