@@ -103,6 +103,24 @@ fn a_limit_of_one_direction_does_not_change_the_other() {
 }
 
 #[test]
+fn two_plugins_of_a_chain_may_limit_one_direction_each() {
+    needs!(TrafficControl);
+    let lab = Lab::new();
+    let pod = wired(&lab, "eth0");
+    let ingress = limited(&lab, &pod).config(json!({"egressRate": null, "egressBurst": null}));
+    let egress = limited(&lab, &pod).config(json!({"ingressRate": null, "ingressBurst": null}));
+    let none = ingress.clone().config(json!({"ingressRate": null, "ingressBurst": null}));
+    let mut result = ingress.clone().add().ok_result();
+    for later in [&egress, &none] {
+        result = later.clone().config(json!({"prevResult": result})).add().ok_result();
+    }
+    assert_eq!((bucket(lab.host(), "cable").0, bucket(lab.host(), IFB).0), (1_000_000, 500_000));
+    for plugin in [&ingress, &egress, &none] {
+        plugin.check(&result).ok();
+    }
+}
+
+#[test]
 fn the_runtimes_limits_count_where_the_network_has_none() {
     needs!(TrafficControl);
     let lab = Lab::new();
