@@ -536,6 +536,57 @@ fn check_notices_a_lost_gateway_address_and_a_gateway_interface_of_a_vlan_that_i
     call.check(&result).refused(999, "link br0.10 does not exist");
 }
 
+#[test]
+fn check_notices_that_vlans_are_no_longer_separate_or_have_no_gateway() {
+    needs!(BridgeVlanFiltering);
+    beyond_reference!("bridge-check");
+    let lab = Lab::new();
+    let pod = lab.container("pod");
+    let vlans = json!({"isGateway": true, "vlan": 10, "vlanTrunk": [{"minID": 20, "maxID": 21}, {"id": 22}]});
+    let call = lab.plugin("bridge").config(plain()).config(vlans).on(&pod);
+    let result = call.add().ok_result();
+    let gateway = lab.host().link_names().into_iter().find(|name| {
+        let all = lab.host().vlans(name);
+        all == ["10 pvid untagged"]
+    });
+    let (end, gateway) = (host_end(&result), gateway.expect("the gateway's port"));
+    for (harm, remedy, culprit) in [
+        (
+            "ip link set br0 type bridge vlan_filtering 0",
+            "ip link set br0 type bridge vlan_filtering 1",
+            "link br0: VLAN filtering is off",
+        ),
+        ("bridge vlan del dev END vid 21", "bridge vlan add dev END vid 21", "VLAN 21 is missing"),
+        ("bridge vlan add dev END vid 22 untagged", "bridge vlan add dev END vid 22", "VLAN 22 is missing or different"),
+        ("bridge vlan add dev END vid 1", "bridge vlan del dev END vid 1", "VLAN 1 is set"),
+        (
+            "bridge vlan del dev GATEWAY vid 10",
+            "bridge vlan add dev GATEWAY vid 10 pvid untagged",
+            "native VLAN is missing",
+        ),
+        ("ip link set GATEWAY nomaster", "ip link set GATEWAY master br0", "link br0.10: bridge is missing"),
+    ] {
+        call.check(&result).ok();
+        let sh = |line: &str| lab.host().sh(&line.replace("END", end).replace("GATEWAY", &gateway));
+        sh(harm);
+        call.check(&result).refused(999, culprit);
+        sh(remedy);
+    }
+}
+
+#[test]
+fn check_accepts_more_vlans_of_a_port_that_stays_in_the_default_vlan() {
+    needs!(BridgeVlanFiltering);
+    beyond_1_1_1!("newer-keys");
+    let lab = Lab::new();
+    let pod = lab.container("pod");
+    let vlans = json!({"vlan": 10, "preserveDefaultVlan": true});
+    let call = lab.plugin("bridge").config(plain()).config(vlans).on(&pod);
+    let result = call.add().ok_result();
+    lab.host().sh(&format!("bridge vlan add dev {} vid 30", host_end(&result)));
+    call.check(&result).ok();
+}
+
 /// The reference's tuning sets an MTU without writing it to the result.
 #[test]
 fn check_compares_the_mtu_only_if_it_is_configured() {

@@ -150,6 +150,22 @@ fn a_vlan_of_the_other_suite_passes_check_and_is_deleted_with_its_lease() {
     is_taken_over("vlan", &json!({"vlanId": 100}));
 }
 
+/// The reference does not turn on VLAN filtering on an existing bridge. Its older releases keep VLAN 1.
+#[test]
+fn a_port_in_a_vlan_of_the_reference_passes_check() {
+    needs!(BridgeVlanFiltering);
+    for [theirs, ours] in to_ours("bridge") {
+        for existing in ["", "ip link add br0 address 02:00:00:00:00:07 type bridge"] {
+            let lab = Lab::new();
+            let pod = lab.container("pod");
+            lab.host().sh(existing);
+            let call = lab.plugin("bridge").config(dual_stack()).config(json!({"vlan": 10})).on(&pod);
+            let result = theirs.run(&call).add().ok_result();
+            ours.run(&call).check(&result).ok();
+        }
+    }
+}
+
 #[test]
 fn limits_of_the_other_suite_pass_check_and_their_ifb_is_deleted() {
     needs!(TrafficControl);

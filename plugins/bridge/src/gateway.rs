@@ -64,14 +64,17 @@ pub fn gateway_link(host: &Namespace, bridge: &Link, conf: &Conf) -> Result<Link
     Ok(gateway.flatten().unwrap_or_else(|| bridge.clone()))
 }
 
-/// Checks that the bridge, or the gateway interface of the VLAN, is up and has the gateway addresses. Without `ipam`, an earlier plugin of
-/// the chain assigned the container's addresses and their gateways.
+/// Checks that the bridge, or the gateway interface of the VLAN, is up and has the gateway addresses, and that the latter is in its VLAN.
+/// Without `ipam`, an earlier plugin of the chain assigned the container's addresses and their gateways.
 pub fn verify(host: &Namespace, bridge: &Link, call: &Check<Conf>) -> Result<()> {
     if !call.conf.is_gateway || call.net.ipam.is_none() {
         return Ok(());
     }
     let link = gateway_link(host, bridge, &call.conf)?;
     shared::up(&link)?;
+    if let Some(vlans) = call.conf.vlans.as_ref().filter(|vlans| vlans.access) {
+        vlan::verify_gateway(host, bridge, &link, vlans.native)?;
+    }
     let present = host.nl.addresses(Some(&link))?;
     let mut expected = call.prev_result.ips_of(&call.attachment.ifname).filter_map(|ip| ip.gateway);
     expected.try_for_each(|gateway| shared::gateway(&link, &present, gateway))

@@ -1,10 +1,11 @@
 //! The bridge's port: the host's end of a new veth pair, or a link of an earlier plugin of the chain.
 
+use std::collections::BTreeMap;
 use std::path::PathBuf;
 
 use cni::{Add, AddResult, AsWritten, Check, Code, Del, Error, Failures, Interface, Result, Undo};
-use iface::{Namespace, attach, verify as shared, veth};
-use netlink::{BridgeVlan, Link, LinkChange, PortChange, RouteFilter};
+use iface::{Namespace, attach, ownership, verify as shared, veth};
+use netlink::{BridgeVlan, Link, LinkChange, LinkKind, PortChange, RouteFilter};
 
 use crate::conf::{self, Conf, Vlans};
 
@@ -176,7 +177,7 @@ fn memberships(vlans: &Vlans) -> Vec<BridgeVlan> {
     tagged.chain([BridgeVlan::native(vlans.native)]).collect()
 }
 
-/// Checks the port's state, bridge, modes and native VLAN, and returns the container's interface behind it.
+/// Checks the port's state, bridge, modes and VLANs, and returns the container's interface behind it.
 pub fn verify(
     host: &Namespace,
     bridge: &Link,
@@ -203,18 +204,42 @@ pub fn verify(
             return Err(shared::differs(&port, mode, "on", "off"));
         }
     }
-    if let Some(vlans) = &call.conf.vlans {
-        let is = host.nl.vlans_of(&port)?;
-        if !is.contains(&BridgeVlan::native(vlans.native)) {
-            return Err(shared::differs(
-                &port,
-                "native VLAN",
-                &vlans.native.to_string(),
-                "missing or different",
-            ));
-        }
-    }
+    call.conf.vlans.as_ref().map_or(Ok(()), |vlans| verify_vlans(host, bridge, &port, vlans))?;
     Ok(container)
+}
+
+/// Checks that the bridge separates VLANs, and the port's VLANs. Of a port that the reference created, only the native VLAN: the reference
+/// does not turn on filtering on an existing bridge, and some releases keep VLAN 1.
+fn verify_vlans(host: &Namespace, bridge: &Link, port: &Link, vlans: &Vlans) -> Result<()> {
+    let found = host.nl.vlans_of(port)?;
+    verify_native_vlan(port, &found, vlans.native)?;
+    if port.is("veth") && !ownership::is_owned(port) {
+        return Ok(());
+    }
+    if bridge.kind != Some(LinkKind::Bridge { vlan_filtering: true }) {
+        return Err(shared::differs(bridge, "VLAN filtering", "on", "off"));
+    }
+    let (expected, found) = (by_id(&memberships(vlans)), by_id(&found));
+    if let Some((id, _)) = expected.iter().find(|(id, vlan)| found.get(id) != Some(vlan)) {
+        return Err(shared::differs(port, &format!("VLAN {id}"), "set", "missing or different"));
+    }
+    match found.keys().find(|id| !vlans.keep_default && !expected.contains_key(id)) {
+        Some(id) => Err(shared::differs(port, &format!("VLAN {id}"), "unset", "set")),
+        None => Ok(()),
+    }
+}
+
+/// Checks the VLAN of a port's untagged frames.
+pub fn verify_native_vlan(port: &Link, found: &[BridgeVlan], id: u16) -> Result<()> {
+    if found.contains(&BridgeVlan::native(id)) {
+        return Ok(());
+    }
+    Err(shared::differs(port, "native VLAN", &id.to_string(), "missing or different"))
+}
+
+/// The VLANs one by one, each with its attributes: the kernel reports adjacent ones as a range. The last of several with one id counts.
+fn by_id(vlans: &[BridgeVlan]) -> BTreeMap<u16, (bool, bool)> {
+    vlans.iter().flat_map(|vlan| vlan.ids.clone().map(|id| (id, (vlan.pvid, vlan.untagged)))).collect()
 }
 
 /// The interface on the host, among those in the result, that leads to the container.

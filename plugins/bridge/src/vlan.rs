@@ -6,7 +6,7 @@
 use std::time::Duration;
 
 use cni::{AsWritten, Error, IfName, Result};
-use iface::{Namespace, ownership, veth};
+use iface::{Namespace, ownership, verify, veth};
 use netlink::{Link, LinkKind, Mac, NewLink, Peer, VlanProtocol};
 use system::lock::Lock;
 
@@ -60,8 +60,7 @@ pub fn ensure_gateway(host: &Namespace, bridge: &Link, id: u16) -> Result<Link> 
         return Ok(gateway);
     }
     // Also for an existing interface, whose creator may have been killed before this step.
-    let port = host.nl.link_named_by(gateway.peer.filter(|_| is_within_host(&gateway)))?;
-    let port = port.filter(|port| port.master == Some(bridge.index)).ok_or_else(|| {
+    let port = port_of(host, bridge, &gateway)?.ok_or_else(|| {
         Error::config(format!(
             "link {name} exists already, but it is not the gateway's interface on bridge {}",
             bridge.name
@@ -75,6 +74,22 @@ pub fn ensure_gateway(host: &Namespace, bridge: &Link, id: u16) -> Result<Link> 
     )?;
     host.nl.set_up(&gateway)?;
     Ok(gateway)
+}
+
+/// Checks that the port of the interface is in the VLAN. An administrator's VLAN device has no port.
+pub fn verify_gateway(host: &Namespace, bridge: &Link, gateway: &Link, id: u16) -> Result<()> {
+    if !gateway.is("veth") {
+        return Ok(());
+    }
+    let missing = || verify::differs(gateway, "bridge", &bridge.name, "missing or different");
+    let port = port_of(host, bridge, gateway)?.ok_or_else(missing)?;
+    port::verify_native_vlan(&port, &host.nl.vlans_of(&port)?, id)
+}
+
+/// The port at the other end of the interface.
+fn port_of(host: &Namespace, bridge: &Link, gateway: &Link) -> Result<Option<Link>> {
+    let port = host.nl.link_named_by(gateway.peer.filter(|_| is_within_host(gateway)))?;
+    Ok(port.filter(|port| port.master == Some(bridge.index)))
 }
 
 /// Deletes the interface if Ferrule or the reference created it and no other port of the bridge is in the VLAN. An administrator may have
