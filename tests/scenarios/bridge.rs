@@ -557,7 +557,11 @@ fn check_notices_that_vlans_are_no_longer_separate_or_have_no_gateway() {
             "link br0: VLAN filtering is off",
         ),
         ("bridge vlan del dev END vid 21", "bridge vlan add dev END vid 21", "VLAN 21 is missing"),
-        ("bridge vlan add dev END vid 22 untagged", "bridge vlan add dev END vid 22", "VLAN 22 is missing or different"),
+        (
+            "bridge vlan add dev END vid 22 untagged",
+            "bridge vlan add dev END vid 22",
+            "VLAN 22 is missing or different",
+        ),
         ("bridge vlan add dev END vid 1", "bridge vlan del dev END vid 1", "VLAN 1 is set"),
         (
             "bridge vlan del dev GATEWAY vid 10",
@@ -1098,6 +1102,46 @@ fn the_gateway_of_a_vlan_is_reachable_and_is_deleted_with_its_last_user() {
     assert!(b.reaches("10.1.2.1"));
     call.on(&b).del().ok();
     assert_eq!(lab.host().link_names(), ["br0"]);
+}
+
+#[test]
+fn the_gateway_of_a_vlan_is_deleted_with_its_last_user_even_if_the_configuration_has_another_vlan() {
+    needs!(BridgeVlanFiltering);
+    beyond_reference!("vlan-gateway");
+    for later in [json!({"vlan": 20}), json!({"vlan": null})] {
+        let lab = Lab::new();
+        let [old, new] = ["old", "new"].map(|id| lab.container(id));
+        let call = lab.plugin("bridge").config(dual_stack()).config(json!({"vlan": 10}));
+        let result = call.clone().on(&old).add().ok_result();
+        let call = call.config(later);
+        call.clone().on(&new).add().ok_result();
+        call.clone().on(&old).config(json!({"prevResult": result})).del().ok();
+        assert!(lab.host().link("br0.10").is_none());
+        assert!(new.reaches("10.1.2.1"));
+    }
+}
+
+#[test]
+fn an_uplink_in_a_vlan_does_not_keep_its_gateway_and_a_virtual_machine_does() {
+    needs!(BridgeVlanFiltering, Dummy, Tap);
+    beyond_reference!("vlan-gateway");
+    let lab = Lab::new();
+    let pod = lab.container("pod");
+    let gateway = || lab.host().link("br0.10").is_some();
+    lab.host().sh("ip link add br0 type bridge vlan_filtering 1; ip link add up0 type dummy; ip link set up0 up master br0
+         bridge vlan add dev up0 vid 10; ip tuntap add dev tap0 mode tap; ip link set tap0 up master br0");
+    let call = lab.plugin("bridge").config(dual_stack()).config(json!({"vlan": 10})).on(&pod);
+    call.add().ok_result();
+    lab.host().sh("bridge vlan add dev tap0 vid 10");
+    call.del().ok();
+    assert!(gateway());
+    lab.host().sh("bridge vlan del dev tap0 vid 10");
+    call.clone().config(json!({"vlan": null})).gc(&[]).ok();
+    assert!(!gateway());
+    call.add().ok_result();
+    assert!(gateway());
+    call.del().ok();
+    assert!(!gateway());
 }
 
 #[test]

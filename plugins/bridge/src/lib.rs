@@ -99,7 +99,7 @@ impl Plugin for Bridge {
                 failures.note(remove::veth(&host, call, |end| port::is_of_bridge(&host, end, &call.conf)));
                 // A concurrent `cnitool repair` may have installed the rules again before the link was deleted.
                 failures.note(removal.remove_repaired(&owner));
-                failures.note(vlan::remove_unused_gateway(&host, &call.conf));
+                failures.note(vlan::remove_unused_gateways(&host, call));
             }
         })
     }
@@ -127,7 +127,7 @@ impl Plugin for Bridge {
             if let Some(host) = failures.note(Namespace::host()) {
                 failures.note(remove::stale_veths(&host, call));
                 if !call.scope.is_dry() {
-                    failures.note(vlan::remove_unused_gateway(&host, &call.conf));
+                    failures.note(vlan::collect_gateways(&host, call));
                 }
             }
         })

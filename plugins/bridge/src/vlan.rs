@@ -3,9 +3,10 @@
 //! It is a veth pair, as in the reference: `BRIDGE.VLAN` with the gateway address, and a port of the bridge in the VLAN. The first
 //! attachment that needs it creates it, and the DEL of the VLAN's last container deletes it.
 
+use std::collections::BTreeSet;
 use std::time::Duration;
 
-use cni::{AsWritten, Error, IfName, Result};
+use cni::{AddResult, Del, Error, Failures, Gc, IfName, Result};
 use iface::{Namespace, ownership, verify, veth};
 use netlink::{Link, LinkKind, Mac, NewLink, Peer, VlanProtocol};
 use system::lock::Lock;
@@ -92,27 +93,64 @@ fn port_of(host: &Namespace, bridge: &Link, gateway: &Link) -> Result<Option<Lin
     Ok(port.filter(|port| port.master == Some(bridge.index)))
 }
 
-/// Deletes the interface if Ferrule or the reference created it and no other port of the bridge is in the VLAN. An administrator may have
-/// created one.
-pub fn remove_unused_gateway(host: &Namespace, conf: &AsWritten) -> Result<()> {
-    let (Some(name), Some(id)) = (conf::bridge(conf), conf::vlan(conf)) else { return Ok(()) };
-    let Ok(gateway_name) = gateway_name(&name, id) else { return Ok(()) };
-    let _lock = lock()?;
-    let (Some(bridge), Some(gateway)) = (host.nl.link(&name)?, host.nl.link(&gateway_name)?) else {
+/// DEL: deletes the gateway interfaces of the configured VLAN and of those in the result of ADD, if unused. The configuration may have
+/// another VLAN since ADD.
+pub fn remove_unused_gateways(host: &Namespace, call: &Del) -> Result<()> {
+    let Some(bridge) = conf::bridge(&call.conf) else { return Ok(()) };
+    let listed = call.prev_result.iter().flat_map(AddResult::host_interfaces);
+    let listed = listed.filter_map(|interface| vlan_of(&bridge, &interface.name));
+    remove_unused(host, &bridge, conf::vlan(&call.conf).into_iter().chain(listed).collect())
+}
+
+/// GC: deletes all unused gateway interfaces of the bridge.
+pub fn collect_gateways(host: &Namespace, call: &Gc) -> Result<()> {
+    let Some(bridge) = conf::bridge(&call.conf) else { return Ok(()) };
+    let links = host.nl.links()?;
+    remove_unused(host, &bridge, links.iter().filter_map(|link| vlan_of(&bridge, &link.name)).collect())
+}
+
+fn remove_unused(host: &Namespace, bridge: &IfName, ids: BTreeSet<u16>) -> Result<()> {
+    if ids.is_empty() {
         return Ok(());
-    };
-    let ports = host.nl.ports(bridge.index)?;
-    let own_port = ports.iter().find(|port| gateway.peer == Some(port.index) && is_within_host(&gateway));
+    }
+    let _lock = lock()?;
+    let Some(bridge) = host.nl.link(bridge)? else { return Ok(()) };
+    let mut failures = Failures::new();
+    for id in ids {
+        failures.note(remove_if_unused(host, &bridge, id));
+    }
+    failures.into_result()
+}
+
+/// Deletes the interface if Ferrule or the reference created it and no container is in the VLAN. An administrator may have created one.
+fn remove_if_unused(host: &Namespace, bridge: &Link, id: u16) -> Result<()> {
+    let Some(gateway) = gateway_interface(host, bridge, id)? else { return Ok(()) };
+    let own_port = port_of(host, bridge, &gateway)?;
     let is_made_here =
-        |port: &Link| port.name == port_name(&gateway_name) || veth::is_name_of_the_reference(&port.name);
-    let vlans = host.nl.vlans()?;
-    let used = ports.iter().filter(|port| gateway.peer != Some(port.index)).any(|port| {
+        |port: &Link| port.name == port_name(&gateway.name) || veth::is_name_of_the_reference(&port.name);
+    if !gateway.is("veth") || !own_port.as_ref().is_some_and(is_made_here) {
+        return Ok(());
+    }
+    let (ports, vlans) = (host.nl.ports(bridge.index)?, host.nl.vlans()?);
+    let is_in_vlan = |port: &Link| {
         vlans.iter().any(|(index, vlans)| *index == port.index && vlans.iter().any(|v| v.ids.contains(&id)))
-    });
-    if own_port.is_some_and(is_made_here) && gateway.is("veth") && !used {
+    };
+    let mut users =
+        ports.iter().filter(|port| gateway.peer != Some(port.index) && may_lead_to_container(port));
+    if !users.any(is_in_vlan) {
         host.nl.delete_link(&gateway)?;
     }
     Ok(())
+}
+
+/// Whether a port may be a container's or a virtual machine's. Others, such as the host's uplink, are in a VLAN without using its gateway.
+fn may_lead_to_container(port: &Link) -> bool {
+    port.is("veth") || port.is("tun")
+}
+
+/// The VLAN of a gateway interface of the bridge, by the interface's name.
+fn vlan_of(bridge: &str, interface: &str) -> Option<u16> {
+    interface.strip_prefix(bridge)?.strip_prefix('.')?.parse().ok()
 }
 
 /// Whether a link is an administrator's VLAN device on the bridge.
@@ -128,8 +166,8 @@ fn is_within_host(veth: &Link) -> bool {
 }
 
 /// Name of the port at the other end. Must never change: DEL recognizes the interface by it.
-fn port_name(gateway: &IfName) -> String {
-    ownership::hashed_name("veth", [gateway.as_str()])
+fn port_name(gateway: &str) -> String {
+    ownership::hashed_name("veth", [gateway])
 }
 
 fn gateway_name(bridge: &str, id: u16) -> Result<IfName> {
