@@ -78,7 +78,8 @@ pub trait LeaseClient: Debug {
 
     /// When [`LeaseClient::tick`] has to be called next.
     fn deadline(&self) -> Option<Time>;
-    fn tick(&mut self, now: Time) -> Vec<Action>;
+    /// `is_assigned`: the address was on the link at some time.
+    fn tick(&mut self, now: Time, is_assigned: bool) -> Vec<Action>;
     /// The plugin no longer waits for a lease. The client waits a little longer for an answer, to release its address.
     fn cancel(&mut self, _now: Time) {}
     /// Whether a server has allocated an address, or may have.

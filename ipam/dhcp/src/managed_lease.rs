@@ -32,7 +32,7 @@ const LINK_TIMEOUT: Duration = Duration::from_secs(10);
 /// Interval between two attempts to release a lease.
 const RELEASE_INTERVAL: Duration = Duration::from_secs(10);
 
-/// Reason for the release of an earlier daemon's lease: the ADD that requested it failed, or ended before its answer.
+/// Reason for the release of a lease: the ADD that requested it failed or was killed.
 const UNUSED: &str = "no plugin has assigned the address to the interface";
 
 /// An attachment that has a lease of one family, or requests one.
@@ -61,8 +61,10 @@ pub struct ManagedLease {
     link_task: Option<LinkTask>,
     /// When the link is looked at next for `unsent`, `link_task` and `lifetimes_due_until`, and the interval.
     next_check: Option<(Time, Duration)>,
-    /// The time at which the lease is released if the link does not have the address. Only for a record of an earlier
-    /// daemon, which may have exited before it answered the plugin.
+    /// The address in the answer to the plugin. With both families, the plugin adds it after it also has the other lease.
+    delivered: Option<ipnetwork::IpNetwork>,
+    /// The time at which the lease is released if the address has never been on the link: the plugin may have been killed,
+    /// or an earlier daemon may have exited before it answered the plugin.
     release_unless_used_by: Option<Time>,
 }
 
@@ -142,6 +144,7 @@ impl ManagedLease {
             link_task: None,
             lifetimes_due_until: None,
             next_check: None,
+            delivered: None,
             release_unless_used_by: None,
         }
     }
@@ -201,6 +204,13 @@ impl ManagedLease {
     /// Whether the ADD with this number requested the lease. Always false for a lease without a number.
     pub fn is_of(&self, add_number: u64) -> bool {
         self.add_number == Some(add_number)
+    }
+
+    /// The address that an ADD has got from this lease and may not use any more, because the lease was lost while the
+    /// ADD waited for its other lease.
+    pub fn lost_for(&self, other: &Self) -> Option<ipnetwork::IpNetwork> {
+        let is_same_add = self.add_number.is_some() && self.add_number == other.add_number;
+        self.delivered.filter(|delivered| is_same_add && self.address() != Some(*delivered))
     }
 
     /// The earlier ADD's lease, if it has another address. If both have the same address, the newer lease stays.
@@ -284,7 +294,7 @@ impl ManagedLease {
                 other => return other,
             }
         }
-        let actions = self.client.tick(now);
+        let actions = self.client.tick(now, self.attachment.seen);
         self.act(host, actions)
     }
 
@@ -566,7 +576,11 @@ impl ManagedLease {
             missing.iter().for_each(|line| log(&self.key, line));
             self.write(host)?;
             self.namespace = None;
-            self.schedule_address_check(Time::now());
+            self.delivered = self.address();
+            let now = Time::now();
+            self.schedule_address_check(now);
+            // With both families, the ADD may wait for the other lease until then.
+            self.release_unless_used_by = Some(now + host.timing.resend_timeout + ASSIGNMENT_TIMEOUT);
             return Ok(Outcome::First(self.client.result()));
         }
         self.earlier = None;
@@ -589,9 +603,7 @@ impl ManagedLease {
             return self.put_on_link(host, &found);
         }
         self.link_task = None;
-        if !plugin_adds_it {
-            self.schedule_address_check(Time::now());
-        }
+        self.schedule_address_check(Time::now());
         Ok(())
     }
 

@@ -169,7 +169,8 @@ impl lease_client::LeaseClient for LeaseClient {
         self.client.deadline()
     }
 
-    fn tick(&mut self, now: Time) -> Vec<lease_client::Action> {
+    fn tick(&mut self, now: Time, is_assigned: bool) -> Vec<lease_client::Action> {
+        self.client.set_assigned(is_assigned);
         let actions = self.client.tick(now);
         self.take(actions)
     }

@@ -118,7 +118,7 @@ impl lease_client::LeaseClient for LeaseClient {
         self.client.deadline()
     }
 
-    fn tick(&mut self, now: Time) -> Vec<lease_client::Action> {
+    fn tick(&mut self, now: Time, _is_assigned: bool) -> Vec<lease_client::Action> {
         let actions = self.client.tick(now);
         self.take(actions)
     }

@@ -67,6 +67,8 @@ pub struct Client {
     /// An address that the container had before.
     hint: Option<Ipv4Addr>,
     lease: Option<Lease>,
+    /// Whether the interface has the lease's address, and so answers ARP requests for it.
+    is_assigned: bool,
     /// An offer whose REQUEST had no answer. The server may have allocated the address.
     unanswered: Option<Offer>,
     /// Timeout of an acquisition that an ADD waits for.
@@ -174,6 +176,7 @@ impl Client {
             discover_secs: 0,
             hint: None,
             lease: None,
+            is_assigned: true,
             unanswered: None,
             gives_up: None,
             refused: None,
@@ -187,6 +190,12 @@ impl Client {
     /// Sets the link's new hardware address. The client identifier stays the same.
     pub fn set_mac(&mut self, mac: [u8; 6]) {
         self.identity.mac = mac;
+    }
+
+    /// Sets whether the interface has the lease's address. Without it, a server's answer to that address would not arrive,
+    /// so extensions are requested by broadcast and without ciaddr (RFC 2131, table 1).
+    pub fn set_assigned(&mut self, is_assigned: bool) {
+        self.is_assigned = is_assigned;
     }
 
     /// When [`Client::tick`] has to be called next. None: only a packet changes the state.
@@ -345,6 +354,10 @@ impl Client {
         let shortest = until_end(begin.unwrap_or(now)) / EXTENSIONS;
         let gap = (until_end(now) / 2).max(shortest.clamp(EXTEND_SOONEST, EXTEND_AGAIN));
         (*sent_at, *again) = (now, now + gap);
+        if !self.is_assigned {
+            let to = To::Broadcast { from: Ipv4Addr::UNSPECIFIED };
+            return Some((to, request::select(&self.identity, transaction, from, None)));
+        }
         Some((to, request::extend(&self.identity, transaction, from)))
     }
 

@@ -7,7 +7,7 @@ use std::path::PathBuf;
 use std::sync::mpsc;
 use std::time::Duration;
 
-use lab::dhcp::{DhcpNetwork, RANGE_V6 as RANGE, STATE, leases_on_disk, start_running};
+use lab::dhcp::{DhcpNetwork, RANGE_V6 as RANGE, SOON, STATE, leases_on_disk, start_running};
 use lab::{Call, Container, beyond_reference, needs};
 use nix::sys::signal::Signal;
 use serde_json::{Value, json};
@@ -120,6 +120,53 @@ fn both_families_are_leased_concurrently_and_released_without_a_daemon() {
     call.del().ok();
     net.until("both are released", || net.released() == 2);
     assert!(files().is_empty());
+}
+
+/// With both families, the plugin adds the IPv4 address after it also has an IPv6 lease.
+#[test]
+fn an_ipv4_lease_is_renewed_while_its_add_waits_for_ipv6() {
+    beyond_reference!("dhcp-v6");
+    let Some(mut net) = DhcpNetwork::with_v6(&format!("{} {SOON}", lab::dhcp::RANGE)) else { return };
+    let pod = net.pod("pod");
+    let call = bridge(&net, &pod, "both");
+    let adding = start_running(&call, "ADD");
+    net.until("T1 is past", || net.daemon_log().contains("renewed 10.9.0."));
+    // The list of valid attachments is older than the ADD.
+    net.lab.plugin("dhcp").config(json!({"ipam": {"type": "dhcp"}})).gc(&[]).ok();
+    net.serve(BOTH);
+    let output = adding.wait_with_output().unwrap();
+    assert!(output.status.success(), "{output:?}");
+    let result: Value = serde_json::from_slice(&output.stdout).unwrap();
+    call.check(&result).ok();
+    assert!(ips(&result).iter().all(|address| net.list().iter().any(|lease| lease["address"] == **address)));
+    assert_eq!(net.released(), 0, "{}", net.server_log());
+    let times = || pod.sh("ip -4 addr show dev eth0 scope global dynamic");
+    net.until("the IPv4 address has its lifetimes", || times().contains("valid_lft"));
+    call.del().ok();
+    net.until("both are released", || net.released() == 2);
+}
+
+#[test]
+fn an_add_fails_if_it_loses_its_ipv4_lease_while_it_waits_for_ipv6() {
+    beyond_reference!("dhcp-v6");
+    let Some(mut net) = DhcpNetwork::with_v6(&format!("{} {SOON}", lab::dhcp::RANGE)) else { return };
+    let pod = net.pod("pod");
+    let call = bridge(&net, &pod, "both");
+    let adding = start_running(&call, "ADD");
+    net.until("IPv4 is leased", || leases_on_disk() == 1);
+    // The server refuses to renew an address of another subnet.
+    net.server.sh("ip addr flush dev eth0 scope global; ip addr add 10.10.0.1/24 dev eth0; ip addr add fd00::1/64 dev eth0 nodad");
+    net.serve("--dhcp-range=10.10.0.100,10.10.0.250,255.255.255.0,120");
+    net.until("the lease is lost", || net.daemon_log().contains("lost 10.9.0."));
+    net.serve(&format!("{RANGE} --dhcp-range=10.10.0.100,10.10.0.250,255.255.255.0,120"));
+    let output = adding.wait_with_output().unwrap();
+    let said = String::from_utf8(output.stdout).unwrap();
+    assert!(!output.status.success() && said.contains("lost"), "{said}");
+    net.until("nothing is left", || net.list().is_empty() && leases_on_disk() == 0);
+    // The next ADD gets addresses of both.
+    let result = call.add().ok_result();
+    assert!(ips(&result)[0].starts_with("10.10.0."), "{result}");
+    call.del().ok();
 }
 
 #[test]

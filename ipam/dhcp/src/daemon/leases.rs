@@ -9,7 +9,7 @@ use serde_json::Value;
 use super::adoption;
 use super::serve::{Daemon, PendingAnswer};
 use crate::host::Host;
-use crate::key::Key;
+use crate::key::{Family, Key};
 use crate::lease_client::{PendingRelease, timeout};
 use crate::location::InterfaceError;
 use crate::log::{log, log_line};
@@ -106,9 +106,24 @@ impl Daemon {
         let waiter = std::mem::replace(&mut lease.waiter, Waiter::Nobody);
         let Waiter::Connection(number) = waiter else { return self.release_unused(lease) };
         let json = result.to_json(Version::LATEST).and_then(|json| Ok(serde_json::from_str(&json)?));
+        // The plugin releases the leases of an ADD that fails.
+        let answer = self.keeps_other_family(&lease).and(json);
         self.drop_other_containers(&lease.attachment);
         self.leases.insert(lease.key.clone(), lease);
-        self.answer(number, &json);
+        self.answer(number, &answer);
+    }
+
+    /// Code 11 if the ADD of this lease has got an address of the other family, and that address was lost since.
+    fn keeps_other_family(&self, lease: &ManagedLease) -> Result<()> {
+        let lost = |family| self.leases.get(&lease.key.of(family))?.lost_for(lease);
+        match Family::ALL.into_iter().find_map(lost) {
+            None => Ok(()),
+            Some(lost) => {
+                let text =
+                    format!("the lease of {lost} was lost while this ADD waited for the other family's");
+                Err(Error::new(Code::TryAgainLater, text).detail("the daemon's log says why; try again"))
+            }
+        }
     }
 
     fn failed(&mut self, mut lease: ManagedLease, error: Error) {
@@ -161,6 +176,12 @@ impl Daemon {
         for lease in stale.iter().filter_map(|key| self.leases.remove(key)).collect::<Vec<_>>() {
             lease.drop_because(&self.host, &format!("its link is now that of container {container}"));
         }
+    }
+
+    /// Whether an ADD of the attachment waits for a lease. With both families, it may have the other family's already.
+    pub(super) fn is_adding(&self, key: &Key) -> bool {
+        let is_awaited = |lease: &ManagedLease| lease.waiter != Waiter::Nobody;
+        Family::ALL.into_iter().any(|family| self.leases.get(&key.of(family)).is_some_and(is_awaited))
     }
 
     fn refuse_superseded(&mut self, lease: &ManagedLease) {
@@ -280,7 +301,7 @@ impl Daemon {
         let count = pending.stale.len().min(MOST_MESSAGES);
         for key in pending.stale.drain(..count) {
             // The lease may have been released since, or an ADD may be running.
-            if !self.leases.get(&key).is_some_and(|lease| lease.waiter == Waiter::Nobody) {
+            if !self.leases.contains_key(&key) || self.is_adding(&key) {
                 continue;
             }
             log(&key, "the attachment is not valid any more");

@@ -146,7 +146,7 @@ impl Daemon {
         // The list of valid attachments may be older than an ADD that is still running.
         let is_stale = |lease: &&ManagedLease| {
             lease.attachment.network == request.network
-                && lease.waiter == Waiter::Nobody
+                && !self.is_adding(&lease.key)
                 && !valid.contains(&lease.key)
         };
         let stale: Vec<Key> = self.leases.values().filter(is_stale).map(|lease| lease.key.clone()).collect();

@@ -221,6 +221,26 @@ fn the_daemon_waits_until_t1_for_the_address_to_appear_on_the_link() {
     assert!(one.lifetimes_due_until.is_some_and(|until| until >= renewal));
 }
 
+/// The plugin was killed after it had got the lease.
+#[test]
+fn a_lease_that_no_plugin_uses_is_renewed_until_the_longest_add_would_have_ended() {
+    let fixture = Fixture::new();
+    let mut one = fixture.acquire();
+    fixture.lease(&mut one, &[NTP[0], (options::RENEWAL_TIME, &1_u32.to_be_bytes())]);
+    one.waiter = Waiter::Nobody;
+    let since = one.client.since().unwrap();
+    let end = one.release_unless_used_by.unwrap();
+    assert!(end.since(since) >= fixture.host.timing.resend_timeout + ASSIGNMENT_TIMEOUT);
+    std::thread::sleep(Duration::from_secs(1));
+    assert!(matches!(one.tick(&fixture.host), Outcome::Unchanged));
+    let renewal = fixture.heard();
+    assert!(matches!(fixture.answer(&mut one, renewal, Kind::Ack, &NTP), Outcome::Unchanged));
+    assert_eq!(one.release_unless_used_by, Some(end));
+    one.release_unless_used_by = Some(Time::now());
+    let outcome = one.tick(&fixture.host);
+    assert!(matches!(&outcome, Outcome::Failed(e) if e.msg() == UNUSED), "{outcome:?}");
+}
+
 #[test]
 fn a_lease_whose_file_can_be_neither_written_nor_removed_is_kept_as_it_was() {
     let fixture = Fixture::new();

@@ -32,7 +32,8 @@ pub(super) fn discover(identity: &Identity, transaction: Transaction, hint: Opti
     message.encode()
 }
 
-/// REQUEST for an address without a lease: an offered one, or without a server the previous one (INIT-REBOOT).
+/// REQUEST for an address that the interface does not have: an offered one, or without a server the previous one
+/// (INIT-REBOOT).
 pub(super) fn select(
     identity: &Identity,
     transaction: Transaction,

@@ -302,6 +302,25 @@ fn a_socket_is_needed_only_for_a_while_after_each_message() {
     assert!(client.deadline().unwrap() > end);
 }
 
+/// With ciaddr, the server would send its answer to that address, and nobody would answer the server's ARP request.
+#[test]
+fn a_lease_that_is_not_on_the_interface_is_extended_by_broadcast_without_ciaddr() {
+    for state in [State::Renewing, State::Rebinding] {
+        let mut client = bound(identity(), &[]);
+        client.set_assigned(false);
+        let lease = client.lease().unwrap().clone();
+        let now = if state == State::Renewing { lease.renew } else { lease.rebind }.unwrap();
+        let (to, request) = only_sent(&client.tick(now));
+        assert_eq!(client.state(), state);
+        assert_eq!(to, To::Broadcast { from: Ipv4Addr::UNSPECIFIED });
+        assert_eq!((request.kind(), request.ciaddr), (Some(Kind::Request), Ipv4Addr::UNSPECIFIED));
+        assert_eq!(request.options.address(options::REQUESTED_ADDRESS), Some(ADDRESS));
+        assert_eq!(request.options.get(options::SERVER_ID), None);
+        let actions = give(&mut client, now, Kind::Ack, &[]);
+        assert!(matches!(&actions[..], [Action::Bound(extended)] if extended.since == now), "{actions:?}");
+    }
+}
+
 #[test]
 fn renewing_accepts_only_the_leases_server_and_rebinding_any() {
     let other = [(options::SERVER_ID, &OTHER_SERVER.octets()[..])];
