@@ -3,7 +3,7 @@
 
 use std::ffi::OsString;
 use std::iter;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::time::Duration;
 
 use dhcp_client::Timing;
@@ -121,14 +121,6 @@ fn pid_file(value: &str) -> Result<Option<PathBuf>, String> {
     }
 }
 
-/// The path in the daemon's file system of a path of the host. `host_prefix` is the host's root directory there.
-pub fn below(host_prefix: &Path, path: &Path) -> PathBuf {
-    match host_prefix.as_os_str().is_empty() {
-        true => path.to_owned(),
-        false => host_prefix.join(path.strip_prefix("/").unwrap_or(path)),
-    }
-}
-
 /// Parses a boolean as Go's flag package does: its value cannot be a separate argument.
 fn boolean(name: &str, value: Option<&str>) -> Result<bool, String> {
     match value {
@@ -243,13 +235,6 @@ mod tests {
             assert_eq!(Args { warnings: Vec::new(), ..args }, Args::default(), "{line}");
         }
         assert_eq!(parse("-timeout -0 -resendmax -0s").unwrap(), Args::default());
-    }
-
-    #[test]
-    fn a_path_of_the_host_is_found_below_the_prefix() {
-        let run = Path::new("/run/netns/a");
-        assert_eq!(below(Path::new(""), run), run);
-        assert_eq!(below(Path::new("/host"), run), Path::new("/host/run/netns/a"));
     }
 
     #[test]

@@ -4,8 +4,9 @@ use std::path::PathBuf;
 
 use dhcp_client::Timing;
 
-use crate::args::{Args, below};
+use crate::args::Args;
 use crate::closer::Closer;
+use crate::host_path::below;
 use crate::store::Store;
 
 /// The daemon's host, or the host of a plugin that releases leases while no daemon runs.

@@ -11,6 +11,7 @@ mod families;
 #[cfg(any(test, fuzzing))]
 pub mod fuzz;
 mod host;
+mod host_path;
 mod key;
 mod keys;
 mod lease_client;

@@ -11,7 +11,7 @@ use netlink::{Address, Link};
 use netns::NetNs;
 use nix::errno::Errno;
 
-use crate::args::below;
+use crate::host_path::below;
 use crate::record::Location;
 
 /// The interface of an attachment, with its open namespace.

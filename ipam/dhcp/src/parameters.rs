@@ -10,8 +10,8 @@ use dhcp_client::v6::{self, Duid, Identity};
 use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
 
-use crate::args::below;
 use crate::conf::Conf;
+use crate::host_path::below;
 use crate::key::Key;
 
 /// The IAID of the only requested address. It is constant, because each attachment has its own DUID.

@@ -4,7 +4,7 @@ use std::ffi::OsStr;
 use std::fs;
 use std::io::{ErrorKind, Read, Write};
 use std::os::fd::OwnedFd;
-use std::os::unix::fs::PermissionsExt;
+use std::os::unix::fs::{PermissionsExt, symlink};
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::Path;
 use std::process::{Command, Stdio};
@@ -73,6 +73,28 @@ fn a_daemon_in_its_own_mount_namespace_finds_everything_below_its_prefix() {
     assert_eq!(leases_on_disk(), 0);
     net.end_daemon(Signal::SIGTERM);
     assert!(!fs::exists("/run/lab/pid").unwrap() || lab::under_test().reference);
+}
+
+/// containerd's paths begin with /var/run, which is a link to /run on most hosts.
+#[test]
+fn a_daemon_in_its_own_mount_namespace_follows_the_hosts_links() {
+    beyond_reference!("dhcp-prefix");
+    let Some(mut net) = DhcpNetwork::with(RANGE) else { return };
+    net.end_daemon(Signal::SIGTERM);
+    let (pod, call) = net.plugged("pod");
+    symlink("/run/netns", "/run/lab/link").unwrap();
+    symlink("/run/lab", "/run/lab/socket").unwrap();
+    let script = "mount --rbind / /mnt; mount -t tmpfs none /run; exec \"$@\"";
+    let mut command = Command::new("unshare");
+    command.args(["-m", "sh", "-ec", script, "sh"]).arg(executable()).stdin(Stdio::null());
+    command.args(["daemon", "-hostprefix", "/mnt", "-socketpath", "/run/lab/socket/dhcp.sock"]);
+    net.start_daemon_by(command);
+    net.until("the daemon listens", || fs::exists("/run/lab/dhcp.sock").unwrap());
+    let ipam = json!({"type": "dhcp", "daemonSocketPath": "/run/lab/socket/dhcp.sock"});
+    let call = call.config(json!({"ipam": ipam})).env("CNI_NETNS", &format!("/run/lab/link/{}", pod.id));
+    call.add().ok_result();
+    call.del().ok();
+    net.until("the release is seen", || net.released() == 1);
 }
 
 #[test]

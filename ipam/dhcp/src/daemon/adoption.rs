@@ -11,9 +11,9 @@ use ipnetwork::{IpNetwork, Ipv4Network};
 use runtime::{Cache, Entry};
 use serde_json::Value;
 
-use crate::args::below;
 use crate::conf::Conf;
 use crate::host::Host;
+use crate::host_path::below;
 use crate::key::{Family, Key};
 use crate::location::OpenInterface;
 use crate::log::{log, log_line};

@@ -10,8 +10,8 @@ use netns::NetNs;
 use serde_json::{Value, json};
 
 use super::serve::Daemon;
-use crate::args::below;
 use crate::conf::Conf;
+use crate::host_path::below;
 use crate::key::{Family, Key};
 use crate::location::OpenInterface;
 use crate::managed_lease::{ManagedLease, Waiter};
