@@ -91,7 +91,15 @@ pub(crate) fn open(path: &Path, timeout: Duration) -> io::Result<UnixStream> {
 }
 
 fn is_not_running(error: &io::Error) -> bool {
-    matches!(error.kind(), ErrorKind::NotFound | ErrorKind::NotADirectory | ErrorKind::ConnectionRefused)
+    matches!(
+        error.kind(),
+        ErrorKind::NotFound
+            | ErrorKind::NotADirectory
+            | ErrorKind::ConnectionRefused
+            // No socket can have such a path: it is too long, or contains a NUL.
+            | ErrorKind::InvalidFilename
+            | ErrorKind::InvalidInput
+    )
 }
 
 /// Sends a line. The descriptor is attached to the first bytes.

@@ -4,6 +4,7 @@ use std::path::PathBuf;
 
 use cni::{AsWritten, CniArgs, Code, Error, Result};
 use dhcp_client::options::{self, Number, PARAMETER_REQUEST_LIST};
+use rustix::net::SocketAddrUnix;
 use serde::Deserialize;
 use serde_json::Value;
 
@@ -128,7 +129,7 @@ impl TryFrom<AsWritten> for Conf {
         let request = named.collect::<Result<Vec<_>>>()?;
         let required = request.iter().filter(|(_, required)| *required);
         Ok(Self {
-            socket: socket(ipam.daemon_socket_path),
+            socket: bindable(socket(ipam.daemon_socket_path))?,
             family,
             priority: ipam.priority,
             provide: provide.collect::<Result<_>>()?,
@@ -160,6 +161,16 @@ impl RawIpam {
 /// The daemon's socket. Empty: the default path.
 fn socket(path: PathBuf) -> PathBuf {
     if path.as_os_str().is_empty() { SOCKET.into() } else { path }
+}
+
+/// Refuses a path that no socket can have (unix(7)).
+fn bindable(path: PathBuf) -> Result<PathBuf> {
+    match SocketAddrUnix::new(&path) {
+        Ok(_) => Ok(path),
+        Err(_) => Err(Error::config(format!(
+            "ipam.daemonSocketPath {path:?} has more than 107 bytes or contains a NUL, so no socket can have it"
+        ))),
+    }
 }
 
 /// The daemon's socket for DEL and GC. A malformed key is ignored.

@@ -4,7 +4,12 @@ use cni::schema::{Key, Type, U32, key};
 
 /// The plugin's keys.
 pub const KEYS: &[Key] = &[
-    key("daemonSocketPath", Type::Path, "/run/cni/dhcp.sock", "Socket of the daemon."),
+    key(
+        "daemonSocketPath",
+        Type::Path,
+        "/run/cni/dhcp.sock",
+        "Socket of the daemon. Its path has at most 107 bytes.",
+    ),
     key(
         "family",
         Type::OneOf(&["ipv4", "ipv6", "both"]),

@@ -188,6 +188,21 @@ fn a_del_cancels_a_running_add() {
     assert!(net.list().is_empty() && leases_on_disk() == 0);
 }
 
+/// Otherwise a pod with this network could not be deleted.
+#[test]
+fn del_and_gc_succeed_with_a_socket_path_that_add_refuses() {
+    beyond_reference!("dhcp-restart");
+    let lab = Lab::new();
+    let pod = lab.container("pod");
+    for path in [format!("/run/{}.sock", "x".repeat(200)), "/run/a\0b.sock".to_owned()] {
+        let ipam = json!({"type": "dhcp", "daemonSocketPath": path});
+        let call = lab.plugin("dhcp").config(json!({"ipam": ipam})).on(&pod);
+        call.add().refused(7, "daemonSocketPath");
+        call.del().ok();
+        call.gc(&[]).ok();
+    }
+}
+
 #[test]
 fn users_other_than_root_are_refused_even_if_they_can_reach_the_socket() {
     beyond_reference!("dhcp-restart");
