@@ -50,8 +50,8 @@ pub struct ManagedLease {
     /// number.
     add_number: Option<u64>,
     /// The lease of an earlier ADD for the same interface. If this ADD gets no lease, `earlier` is restored. It is kept
-    /// until the first renewal of the new lease: if the plugin's ADD fails after the daemon's answer, `take_back`
-    /// restores it.
+    /// until the first renewal of the new lease after its address was on the link: if the plugin's ADD fails after the
+    /// daemon's answer, `take_back` restores it.
     pub earlier: Option<Box<Self>>,
     /// A message that waits until the link can send it, and since when.
     unsent: Option<(Message, Time)>,
@@ -548,9 +548,11 @@ impl ManagedLease {
 
     /// Checks at `release_unless_used_by` that the address is on the link.
     fn check_use(&mut self, host: &Host) -> Result<(), InterfaceError> {
-        self.release_unless_used_by = None;
+        // After a failure of the kernel, the check is repeated.
+        self.release_unless_used_by = Some(Time::now() + ASSIGNMENT_TIMEOUT);
         let (found, address) = (self.open_interface(host)?, self.address());
         let addresses = found.namespace.nl.addresses(Some(&found.link))?;
+        self.release_unless_used_by = None;
         match address.is_none_or(|address| has(&addresses, address.ip())) {
             true => self.note_seen(host),
             false => Err(InterfaceError::Unused(UNUSED.to_owned())),
@@ -583,7 +585,7 @@ impl ManagedLease {
             self.release_unless_used_by = Some(now + host.timing.resend_timeout + ASSIGNMENT_TIMEOUT);
             return Ok(Outcome::First(self.client.result()));
         }
-        self.earlier = None;
+        self.earlier.take_if(|_| self.attachment.seen);
         // The link is updated even if the record could not be written, for example on a full disk: the kernel deletes
         // an address whose lifetime is not extended.
         let write_result = self.write(host);

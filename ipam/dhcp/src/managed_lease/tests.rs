@@ -228,6 +228,7 @@ fn a_lease_that_no_plugin_uses_is_renewed_until_the_longest_add_would_have_ended
     let mut one = fixture.acquire();
     fixture.lease(&mut one, &[NTP[0], (options::RENEWAL_TIME, &1_u32.to_be_bytes())]);
     one.waiter = Waiter::Nobody;
+    one.earlier = Some(Box::new(fixture.acquire()));
     let since = one.client.since().unwrap();
     let end = one.release_unless_used_by.unwrap();
     assert!(end.since(since) >= fixture.host.timing.resend_timeout + ASSIGNMENT_TIMEOUT);
@@ -236,9 +237,23 @@ fn a_lease_that_no_plugin_uses_is_renewed_until_the_longest_add_would_have_ended
     let renewal = fixture.heard();
     assert!(matches!(fixture.answer(&mut one, renewal, Kind::Ack, &NTP), Outcome::Unchanged));
     assert_eq!(one.release_unless_used_by, Some(end));
+    // The interface may still use it.
+    assert!(one.earlier.is_some());
     one.release_unless_used_by = Some(Time::now());
     let outcome = one.tick(&fixture.host);
     assert!(matches!(&outcome, Outcome::Failed(e) if e.msg() == UNUSED), "{outcome:?}");
+}
+
+#[test]
+fn a_lease_whose_use_could_not_be_checked_is_checked_again() {
+    let fixture = Fixture::new();
+    let mut one = fixture.acquire();
+    fixture.lease(&mut one, &NTP);
+    one.waiter = Waiter::Nobody;
+    break_path(&mut one);
+    one.release_unless_used_by = Some(Time::now());
+    assert!(matches!(one.tick(&fixture.host), Outcome::Unchanged));
+    assert!(one.release_unless_used_by.is_some_and(|again| again > Time::now()));
 }
 
 #[test]
