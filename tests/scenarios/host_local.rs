@@ -557,6 +557,36 @@ fn with_reset_on_reboot_the_first_add_after_a_reboot_drops_older_leases() {
     assert_eq!(leases(), ["10.0.0.4"]);
 }
 
+/// As an error, such a file would fail every ADD until somebody removes it.
+#[test]
+fn with_reset_on_reboot_a_file_that_cannot_be_removed_keeps_its_address_and_the_others_are_free() {
+    beyond_reference!("reset-on-reboot");
+    let lab = Lab::new();
+    let mut conf = host_local(&[&["10.0.0.0/24"]]);
+    conf["resetOnReboot"] = json!(true);
+    addresses(&lab, &["stays", "unreadable", "goes"], &conf);
+    fs::create_dir(lease("10.0.0.9")).unwrap();
+    // A mount point cannot be removed. Reading the first byte of a process's memory fails with EIO.
+    for (source, address) in [(lease("10.0.0.2"), "10.0.0.2"), ("/proc/self/mem".into(), "10.0.0.3")] {
+        let (source, target) = (source.to_str().unwrap(), lease(address));
+        lab.host().exec(&["mount", "--bind", source, target.to_str().unwrap()]);
+    }
+    fs::write(lease(".boot_id"), "11111111-2222-3333-4444-555555555555").unwrap();
+
+    let added = ipam(&lab, "a", &conf).add();
+    assert_eq!(ips(&added.ok_result()), ["10.0.0.5/24"]);
+    for address in ["10.0.0.2", "10.0.0.3", "10.0.0.9"] {
+        assert!(added.stderr.contains(address), "{added:#?}");
+    }
+    assert_eq!(leases(), ["10.0.0.2", "10.0.0.3", "10.0.0.5", "10.0.0.9"]);
+
+    let added = ipam(&lab, "b", &conf).add();
+    assert_eq!((ips(&added.ok_result()), added.stderr.as_str()), (vec!["10.0.0.6/24"], ""));
+    for address in ["10.0.0.2", "10.0.0.9"] {
+        ipam(&lab, "c", &conf).args(&format!("IP={address}")).add().refused(999, address);
+    }
+}
+
 /// A bad sector, for example.
 #[test]
 fn a_lease_file_that_cannot_be_read_fails_only_a_del_that_finds_no_lease() {

@@ -347,8 +347,11 @@ impl Store {
     /// Without a boot mark, for example at the first call, or with a damaged one, all leases are kept. The reference does
     /// not update the mark, so its newer leases are released too: docs/host-local.md forbids this mixture.
     ///
+    /// A file that cannot be removed still blocks its address. It causes a warning, because as an error it would fail
+    /// every ADD: without the mark, the next one finds the same file.
+    ///
     /// # Errors
-    /// Code 5 if a file operation fails.
+    /// Code 5 if the directory or the mark cannot be read, or the mark cannot be written.
     pub fn reset_after_reboot(&mut self) -> Result<()> {
         let this_boot = boot::id().map_err(|e| Error::io("read the kernel's boot id", &e))?;
         let path = self.dir.path(BOOT);
@@ -356,7 +359,11 @@ impl Store {
             Ok(mark) if mark.trim_ascii_end() == this_boot => return Ok(()),
             // The mark is damaged.
             Ok(mark) if !boot::is_id(mark.trim_ascii_end()) => {}
-            Ok(_) => self.retain(|_, _| false)?.into_result()?,
+            Ok(_) => {
+                if let Err(error) = self.retain(|_, _| false)?.into_result() {
+                    cni::warn(&format!("resetOnReboot: some leases from before the reboot stay: {error}"));
+                }
+            }
             Err(e) if matches!(e.kind(), ErrorKind::NotFound | ErrorKind::FileTooLarge) => {}
             Err(e) => return Err(Error::io(format!("read {}", path.display()), &e)),
         }
