@@ -224,6 +224,22 @@ fn a_route_with_an_unspecified_gateway_is_on_the_link_and_check_finds_it() {
     call.check(&result).ok();
 }
 
+/// The kernel chooses the number then, and does not report 0.
+#[test]
+fn check_passes_after_an_add_with_a_priority_an_mtu_and_an_advmss_of_0_in_a_route() {
+    beyond_reference!("route-attributes");
+    let lab = Lab::new();
+    let pod = lab.container("pod");
+    let mut conf = dual_stack();
+    let route = |dst| json!({"dst": dst, "priority": 0, "mtu": 0, "advmss": 0});
+    conf["ipam"]["routes"] = json!([route("192.0.2.0/24"), route("2001:db8:77::/64")]);
+    let call = lab.plugin("bridge").version("1.1.0").config(conf).on(&pod);
+    let result = call.add().ok_result();
+    call.check(&result).ok();
+    pod.sh("ip -6 route del 2001:db8:77::/64");
+    call.check(&result).refused(999, "2001:db8:77::/64");
+}
+
 #[test]
 fn mtu_advmss_priority_table_and_scope_of_a_route_are_applied() {
     beyond_reference!("route-attributes");

@@ -315,6 +315,24 @@ fn check_notices_a_missing_lease() {
     call.check(&result).refused(999, "10.0.0.2");
 }
 
+/// Administrators exclude addresses so that they can assign them otherwise, for example by a second plugin of the chain.
+#[test]
+fn check_accepts_addresses_of_other_plugins_that_are_excluded_or_the_gateway() {
+    beyond_reference!("check-address");
+    let lab = Lab::new();
+    let range = json!({"subnet": "10.0.0.0/24", "exclude": ["10.0.0.200/29"]});
+    let call = ipam(&lab, "a", &json!({"type": "host-local", "ranges": [[range]]}));
+    let result = call.add().ok_result();
+    let check_with = |address: &str| {
+        let mut result = result.clone();
+        result["ips"].as_array_mut().unwrap().push(json!({"address": address}));
+        call.check(&result)
+    };
+    check_with("10.0.0.201/32").ok();
+    check_with("10.0.0.1/32").ok();
+    check_with("10.0.0.9/32").refused(999, "10.0.0.9/32");
+}
+
 #[test]
 fn gc_releases_unlisted_leases() {
     beyond_reference!("gc");

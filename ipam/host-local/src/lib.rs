@@ -98,9 +98,11 @@ impl Plugin for HostLocal {
         let leased = |ip| leases.iter().any(|lease| lease.ip == ip);
         let reported = |ip| call.prev_result.addresses().any(|address| address.ip() == ip);
         let ours = |ip| call.conf.sets.iter().any(|set| set.range_of(ip).is_some());
+        // Another plugin may have assigned an excluded address, or the gateway's.
+        let allocated = |ip| call.conf.sets.iter().any(|set| set.may_lease(ip));
         let Attachment { container, ifname } = &call.attachment;
         let what = if let Some(address) =
-            call.prev_result.addresses().find(|a| ours(a.ip()) && !leased(a.ip()))
+            call.prev_result.addresses().find(|a| allocated(a.ip()) && !leased(a.ip()))
         {
             format!(
                 "address {address} of prevResult is not leased to container {container}, interface {ifname}"

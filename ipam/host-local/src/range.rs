@@ -217,6 +217,11 @@ impl RangeSet {
         self.0.iter().find(|r| r.contains(ip))
     }
 
+    /// Whether the address may be allocated.
+    pub fn may_lease(&self, ip: IpAddr) -> bool {
+        self.range_of(ip).is_some_and(|range| range.may_lease(ip))
+    }
+
     /// Whether it is a set of IPv4 ranges. Otherwise it is of IPv6.
     pub fn is_ipv4(&self) -> bool {
         self.0.iter().all(|r| r.subnet.is_ipv4())
@@ -319,7 +324,7 @@ mod tests {
         most.exclude = vec!["fd00::/65".parse().unwrap(), "fd00::8000:0:0:0".parse().unwrap()];
         let set = set(&[most]);
         assert_eq!(set.candidates(None).next(), Some(ip("fd00::8000:0:0:1")));
-        assert!(!set.range_of(ip("fd00::7")).unwrap().may_lease(ip("fd00::7")));
+        assert!(!set.may_lease(ip("fd00::7")));
         assert_eq!(set.capacity(), (1 << 63) - 1);
     }
 

@@ -190,7 +190,9 @@ pub fn is_attached<C>(call: &Check<C>) -> Result<()> {
 }
 
 fn has(routes: &[netlink::Route], expected: &netlink::Route, says_tables: bool) -> bool {
-    let same_number = |is: Option<u32>, expected: Option<u32>| expected.is_none() || is == expected;
+    // For 0, the kernel chooses the number: an IPv6 route gets the priority 1024. It does not report a 0.
+    let same_number =
+        |is: Option<u32>, expected: Option<u32>| matches!(expected, None | Some(0)) || is == expected;
     routes.iter().any(|route| {
         tables::is_same_way(route, expected)
             && match expected.table.filter(|id| *id != 0) {

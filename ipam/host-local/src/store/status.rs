@@ -1,7 +1,6 @@
 //! STATUS: whether a lease could be written, and how full the range sets are. It may be called every few seconds, so it
 //! takes no lock and reads no lease.
 
-use std::net::IpAddr;
 use std::path::Path;
 
 use cni::{Code, Error, NetworkName, Result};
@@ -81,8 +80,7 @@ fn nearly_full<'a>(dir: &Directory, sets: &'a [RangeSet]) -> Result<Vec<Fill<'a>
     let ips = dir.addresses()?;
     let mut fills = Vec::new();
     for set in sets {
-        let in_set = |ip: &&IpAddr| set.range_of(**ip).is_some_and(|range| range.may_lease(**ip));
-        let named = ips.iter().filter(in_set);
+        let named = ips.iter().filter(|ip| set.may_lease(**ip));
         if !is_nearly_full(named.clone().count() as u128, set) {
             continue;
         }
