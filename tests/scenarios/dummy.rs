@@ -109,6 +109,7 @@ fn without_dummies_in_the_kernel_the_error_says_so_and_nothing_is_left() {
     let pod = lab.container("pod");
     let before = lab.snapshot();
     dummy(&lab, &pod).add().refused(999, "modprobe dummy");
+    dummy(&lab, &pod).status().refused(50, "modprobe dummy");
     lab.snapshot().assert_same(&before);
 }
 

@@ -183,6 +183,21 @@ fn leases_are_in_data_dir() {
 }
 
 #[test]
+fn a_missing_resolv_conf_is_named_by_add_and_by_status() {
+    let lab = Lab::new();
+    let mut conf = host_local(&[&["10.0.0.0/24"]]);
+    conf["resolvConf"] = json!(lab.dir().join("resolv.conf"));
+    let call = ipam(&lab, "a", &conf);
+    let before = lab.snapshot();
+    call.add().refused(5, "/run/lab/resolv.conf");
+    lab.snapshot().assert_same(&before);
+    beyond_reference!("status");
+    call.status().refused(50, "/run/lab/resolv.conf");
+    fs::write(lab.dir().join("resolv.conf"), "nameserver 192.0.2.53\n").unwrap();
+    call.status().ok();
+}
+
+#[test]
 fn relative_paths_work_with_a_warning_below_the_working_directory() {
     let lab = Lab::new();
     lab.host().sh("mkdir /run/lab/one; echo nameserver 192.0.2.53 >/run/lab/one/r.conf");

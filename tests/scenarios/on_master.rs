@@ -160,6 +160,7 @@ promises!({
     a_failed_ipam_plugin_leaves_no_interface,
     gc_releases_the_leases_of_deleted_containers,
     status_reports_a_missing_master,
+    status_reports_an_mtu_that_the_master_does_not_allow,
     router_advertisements_of_the_masters_network_are_ignored_if_configured,
     without_the_kind_in_the_kernel_the_error_says_so_and_nothing_is_left,
 });
@@ -389,6 +390,7 @@ fn gc_releases_the_leases_of_deleted_containers(kind: &Kind) {
 
 fn status_reports_a_missing_master(kind: &Kind) {
     beyond_reference!("status");
+    needs!(kind);
     let lab = Lab::new();
     let call = kind.on_cable(&lab);
     call.status().ok();
@@ -396,6 +398,15 @@ fn status_reports_a_missing_master(kind: &Kind) {
     // An earlier plugin of the chain may create it.
     call.clone().config(json!({"master": null})).status().ok();
     call.config(json!({"master": "net1", "linkInContainer": true})).status().ok();
+}
+
+fn status_reports_an_mtu_that_the_master_does_not_allow(kind: &Kind) {
+    beyond_reference!("status");
+    let lab = Lab::new();
+    let pod = lab.container("pod");
+    let call = kind.on_cable(&lab).config(json!({"mtu": 1501}));
+    call.status().refused(50, "mtu 1501 is more than 1500");
+    call.on(&pod).add().refused(7, "mtu 1501 is more than 1500");
 }
 
 fn router_advertisements_of_the_masters_network_are_ignored_if_configured(kind: &Kind) {
@@ -416,5 +427,6 @@ fn without_the_kind_in_the_kernel_the_error_says_so_and_nothing_is_left(kind: &K
     let call = kind.on_cable(&lab).on(&pod);
     let before = lab.snapshot();
     call.add().refused(999, &format!("modprobe {}", kind.module));
+    call.status().refused(50, &format!("modprobe {}", kind.module));
     lab.snapshot().assert_same(&before);
 }

@@ -18,7 +18,7 @@ use std::process::ExitCode;
 use cni::schema::Key;
 use cni::{
     Add, AddResult, Attachment, Check, Code, Del, Error, Failures, Gc, IpConfig, NetworkName, Plugin,
-    Resource, Result, Role, Status, Undo,
+    Resource, Result, ResultExt, Role, Status, Undo,
 };
 use ipnetwork::IpNetwork;
 
@@ -138,7 +138,10 @@ impl Plugin for HostLocal {
     }
 
     fn status(call: &Status<Conf>) -> Result<()> {
-        let Conf { data_dir, sets, status_fails_when_full, .. } = &call.conf;
+        let Conf { data_dir, sets, status_fails_when_full, resolv_conf, .. } = &call.conf;
+        if let Some(path) = resolv_conf {
+            resolv::read(path).code(Code::NotAvailable)?;
+        }
         for fill in store::status(data_dir, &call.net.name, sets)? {
             if fill.is_full() && *status_fails_when_full {
                 return Err(allocator::exhausted(fill.set).with_code(Code::NotAvailable));

@@ -111,18 +111,6 @@ fn free_table(sandbox: &Namespace) -> Result<u32> {
     tables::first_free(&tables::used(sandbox, &sandbox.nl.rules()?)?, FIRST)
 }
 
-/// STATUS: whether the kernel has VRFs. Requests one with an invalid table, which the kernel refuses only after it has loaded the module.
-///
-/// # Errors
-/// Code 11 if it has none.
-pub fn is_supported(host: &Namespace) -> Result<()> {
-    let impossible = NewLink::new("ferrule-vrf", LinkKind::Vrf { table: 0 });
-    match host.nl.create_link(&impossible).map(drop) {
-        Err(e) if e.is_invalid() => Ok(()),
-        other => other.map_err(explained),
-    }
-}
-
 fn explained(cause: netlink::Error) -> Error {
     match cause.errno() {
         Some(Errno::EOPNOTSUPP) => Error::from(cause)

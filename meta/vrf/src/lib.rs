@@ -88,7 +88,7 @@ impl Plugin for VrfPlugin {
     }
 
     fn status(_: &Status<Conf>) -> Result<()> {
-        device::is_supported(&Namespace::host()?).code(Code::NotAvailable)
+        Namespace::host()?.require_link_kinds(Self::LINK_KINDS)
     }
 }
 

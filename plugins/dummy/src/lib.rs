@@ -58,7 +58,9 @@ impl Plugin for Dummy {
     }
 
     fn status(call: &Status<Conf>) -> Result<()> {
-        Namespace::host()?.require_privileges()?;
+        let host = Namespace::host()?;
+        host.require_privileges()?;
+        host.require_link_kinds(Self::LINK_KINDS)?;
         call.net.ask_ipam(Command::Status)
     }
 }

@@ -66,7 +66,7 @@ impl Plugin for Ipvlan {
     }
 
     fn status(call: &Status<Conf>) -> Result<()> {
-        call.conf.stacked.available()?;
+        call.conf.stacked.available(Self::LINK_KINDS)?;
         call.net.ask_ipam(Command::Status)
     }
 }

@@ -74,7 +74,9 @@ impl Plugin for Macvlan {
     }
 
     fn status(call: &Status<Conf>) -> Result<()> {
-        call.conf.stacked.available()?;
+        // macvlan or macvtap. Their modules have the same names.
+        let kind = call.conf.kind();
+        call.conf.stacked.available(&[(kind.name(), kind.name())])?;
         call.net.ask_ipam(Command::Status)
     }
 }

@@ -73,8 +73,8 @@ impl Plugin for Vlan {
     }
 
     fn status(call: &Status<Conf>) -> Result<()> {
-        let master = call.conf.stacked.available()?;
-        master.map_or(Ok(()), |master| require_up(&master)).code(Code::NotAvailable)?;
+        let master = call.conf.stacked.available(Self::LINK_KINDS)?;
+        master.map_or(Ok(()), |master| require_up(&master.link)).code(Code::NotAvailable)?;
         call.net.ask_ipam(Command::Status)
     }
 }

@@ -31,7 +31,7 @@ pub trait Plugin {
     const ARGS: &'static [Key] = &[];
     /// The capability arguments that it reads, except those of its IPAM plugin.
     const CAPABILITIES: &'static [&'static str] = &[];
-    /// The kinds of links that every ADD needs, each with its kernel module: for `cnitool doctor`.
+    /// The kinds of links that every ADD needs, each with its kernel module: for STATUS and `cnitool doctor`.
     const LINK_KINDS: &'static [(&'static str, &'static str)] = &[];
     /// Whether the plugin reads `CNI_ARGS`. If so, malformed values and unknown keys are errors.
     const READS_ARGS: bool = false;

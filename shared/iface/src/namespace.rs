@@ -162,6 +162,21 @@ impl Namespace {
         self.nl.may_change_links().code(Code::NotAvailable)
     }
 
+    /// Checks that the kernel has these kinds of links ([`cni::Plugin::LINK_KINDS`]).
+    ///
+    /// # Errors
+    /// Code 50, naming the missing kernel module or capability.
+    pub fn require_link_kinds(&self, kinds: &[(&str, &str)]) -> Result<()> {
+        for (kind, module) in kinds {
+            if !self.nl.has_link_kind(kind).code(Code::NotAvailable)? {
+                let text = format!("this kernel has no links of kind {kind}");
+                return Err(Error::new(Code::NotAvailable, text)
+                    .detail(format!("load its module (modprobe {module})")));
+            }
+        }
+        Ok(())
+    }
+
     /// Runs a closure in this namespace. The closure must not start a program, which would stay in this namespace, nor call `enter`.
     ///
     /// # Errors

@@ -59,13 +59,10 @@ impl ParentConf {
     ///
     /// # Errors
     /// Code 7 if the named link does not exist.
-    pub fn find_on_host(&self, host: &Namespace) -> Result<Option<Link>> {
-        match &self.name {
-            _ if self.in_container => Ok(None),
-            Some(name) => named(host, name, "master").map(Some),
-            None if !self.or_default_route => Ok(None),
-            None => Ok(host.default_uplink()?),
-        }
+    pub fn find_on_host(&self, host: &Namespace) -> Result<Option<Parent>> {
+        let Some(name) = self.name.as_ref().filter(|_| !self.in_container) else { return Ok(None) };
+        let link = named(host, name, "master")?;
+        Ok(Some(Parent { link, namespace: host.clone(), in_container: false }))
     }
 
     /// CHECK: verifies that the attachment's interface is on the configured parent, and returns the parent.

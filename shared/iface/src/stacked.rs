@@ -52,14 +52,20 @@ impl StackedConf {
         verify::container(&sandbox, call, Expected::kind(kind).mtu(self.mtu).on(&master))
     }
 
-    /// STATUS: checks that containers can be attached, and returns the master, if it does not depend on the container.
+    /// STATUS: checks that containers can be attached with links of these kinds ([`cni::Plugin::LINK_KINDS`]), and returns the
+    /// master, if it does not depend on the container.
     ///
     /// # Errors
     /// Code 50 if an ADD would fail.
-    pub fn available(&self) -> Result<Option<Link>> {
+    pub fn available(&self, kinds: &[(&str, &str)]) -> Result<Option<Parent>> {
         let host = Namespace::host()?;
         host.require_privileges()?;
-        self.parent.find_on_host(&host).code(Code::NotAvailable)
+        let parent = self.parent.find_on_host(&host).code(Code::NotAvailable)?;
+        if let Some(parent) = &parent {
+            parent.mtu(self.mtu).code(Code::NotAvailable)?;
+        }
+        host.require_link_kinds(kinds)?;
+        Ok(parent)
     }
 }
 

@@ -37,6 +37,22 @@ fn a_link_is_found_by_its_alternative_name_too() {
 }
 
 #[test]
+fn a_kind_of_links_is_found_without_creating_one() {
+    lab(|lab| {
+        let before = lab.host.links().unwrap();
+        let kinds = ["bridge", "veth", "macvlan", "no-such-kind"];
+        let found = kinds.map(|kind| lab.host.has_link_kind(kind).unwrap());
+        assert_eq!(found, [true, true, true, false]);
+        // A link that existed for a moment has taken an index.
+        let (veth, _) = pair(&lab.host, "a", "b");
+        let highest = before.iter().map(|link| link.index).max().unwrap();
+        assert!(veth.index <= highest + 2, "{veth:?}");
+        lab.host.delete_link(&veth).unwrap();
+        assert_eq!(lab.host.links().unwrap(), before);
+    });
+}
+
+#[test]
 fn each_change_affects_only_its_attribute() {
     lab(|lab| {
         let (_, peer) = pair(&lab.host, "a", "b");

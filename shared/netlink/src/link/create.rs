@@ -141,6 +141,24 @@ impl Netlink {
         // The kernel sends the echo before the link becomes a port, within the same request.
         Ok(Link { master: new.master.or(made.master), ..made })
     }
+
+    /// Whether the kernel has links of a kind. Creates none. The kernel loads the kind's module if it is installed.
+    ///
+    /// # Errors
+    /// If the process may not create links, or the kernel refuses for another reason.
+    pub fn has_link_kind(&self, kind: &str) -> Result<bool> {
+        let mut message = Message::new(RTM_NEWLINK, NLM_F_CREATE | NLM_F_EXCL, &header(AF_UNSPEC, 0, 0, 0));
+        // No link can have this name. The kernel examines it only after it has found the kind. The peer of a veth would exist by then, but
+        // before that, the kind refuses an address of one byte.
+        message.put_str(IFLA_IFNAME, "/");
+        message.put(IFLA_ADDRESS, &[0]);
+        message.nest(IFLA_LINKINFO, |m| m.put_str(IFLA_INFO_KIND, kind));
+        match self.order(message, "look for links of kind", kind) {
+            Err(e) if e.is_unsupported() => Ok(false),
+            Err(e) if !e.is_invalid() => Err(e),
+            _ => Ok(true),
+        }
+    }
 }
 
 /// Requests one queue. Otherwise, since Linux 5.13, the kernel creates a queue for each CPU, with a directory in sysfs, and removes all but
