@@ -131,6 +131,21 @@ pub fn a_failed_ipam_plugin_leaves_nothing(lab: &Lab, call: &Call) {
     lab.snapshot().assert_same(&before);
 }
 
+/// With CNI_NETNS_OVERRIDE, the interface is not in a container's namespace, with which the kernel would delete it. `call` has host-local.
+/// `other` can have an interface next to it, in another network.
+pub fn gc_deletes_an_interface_in_the_hosts_namespace(lab: &Lab, call: Call, other: Call) {
+    let vm = Container { id: "vm".to_owned(), netns: lab.host().clone() };
+    let on_host = |call: Call, ifname: &str| call.on(&vm).env("CNI_NETNS_OVERRIDE", "1").ifname(ifname);
+    let call = on_host(call, "vm0");
+    call.add().ok_result();
+    on_host(other, "kept0").config(json!({"name": "other", "ipam": null})).add().ok_result();
+    call.gc(&[("vm", "vm0")]).ok();
+    assert!(lab.host().link("vm0").is_some() && leases() == ["10.1.2.2"]);
+    call.gc(&[("vm", "kept0")]).ok();
+    assert!(lab.host().link("vm0").is_none() && leases().is_empty());
+    assert!(lab.host().link("kept0").is_some(), "it is of another network");
+}
+
 /// The container's address as a server on another machine sees it. The kernel gives up the search for a neighbour after
 /// three seconds, in which a busy machine may not have answered: then it is asked again.
 pub fn seen_as(pod: &Netns, server: &str) -> String {

@@ -3,7 +3,10 @@
 use lab::{Call, Container, Lab, beyond_reference, needs};
 use serde_json::json;
 
-use crate::common::{container_interface, host_local, ips, leases, udev_replaces_no_mac};
+use crate::common::{
+    container_interface, gc_deletes_an_interface_in_the_hosts_namespace, host_local, ips, leases,
+    udev_replaces_no_mac,
+};
 
 fn dummy(lab: &Lab, pod: &Container) -> Call {
     let ipam = host_local(&[&["10.1.2.0/24"], &["fd00:1:2::/64"]]);
@@ -51,6 +54,15 @@ fn nothing_is_left_after_del_and_a_second_del_succeeds() {
     }
     dummy(&lab, &b).env("CNI_NETNS", "/run/netns/gone").del().ok();
     assert!(leases().is_empty());
+}
+
+#[test]
+fn gc_deletes_the_dummy_of_an_attachment_in_the_hosts_namespace() {
+    beyond_reference!("dummy");
+    needs!(Dummy);
+    let lab = Lab::new();
+    let call = lab.plugin("dummy").config(json!({"ipam": host_local(&[&["10.1.2.0/24"]])}));
+    gc_deletes_an_interface_in_the_hosts_namespace(&lab, call.clone(), call);
 }
 
 #[test]

@@ -7,7 +7,8 @@ use serde_json::{Value, json};
 
 use crate::common::{
     a_failed_ipam_plugin_leaves_nothing, a_taken_name_is_refused, cable, container_interface, data,
-    ignores_routers_before_it_is_up, is_up, leases, udev_replaces_no_mac,
+    gc_deletes_an_interface_in_the_hosts_namespace, host_local, ignores_routers_before_it_is_up, is_up,
+    leases, udev_replaces_no_mac,
 };
 
 /// A plugin whose interfaces are on a master.
@@ -159,6 +160,7 @@ promises!({
     del_removes_the_link_of_an_add_that_was_killed_before_its_renaming,
     a_failed_ipam_plugin_leaves_no_interface,
     gc_releases_the_leases_of_deleted_containers,
+    gc_deletes_the_interface_of_an_attachment_in_the_hosts_namespace,
     status_reports_a_missing_master,
     status_reports_an_mtu_that_the_master_does_not_allow,
     router_advertisements_of_the_masters_network_are_ignored_if_configured,
@@ -386,6 +388,14 @@ fn gc_releases_the_leases_of_deleted_containers(kind: &Kind) {
     kind.second(call.clone().on(&b)).add().ok_result();
     call.gc(&[("b", "eth0")]).ok();
     assert_eq!(leases(), ["198.51.100.101", "2001:db8:51::101"]);
+}
+
+fn gc_deletes_the_interface_of_an_attachment_in_the_hosts_namespace(kind: &Kind) {
+    beyond_reference!("gc");
+    needs!(kind);
+    let lab = Lab::new();
+    let call = kind.on_cable(&lab).config(json!({"ipam": host_local(&[&["10.1.2.0/24"]])}));
+    gc_deletes_an_interface_in_the_hosts_namespace(&lab, call.clone(), kind.second(call));
 }
 
 fn status_reports_a_missing_master(kind: &Kind) {

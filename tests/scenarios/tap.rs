@@ -9,8 +9,9 @@ use netlink::Tun;
 use serde_json::{Value, json};
 
 use crate::common::{
-    a_failed_ipam_plugin_leaves_nothing, a_taken_name_is_refused, container_interface, data, host_local,
-    ignores_routers_before_it_is_up, ips, leases, udev_replaces_no_mac,
+    a_failed_ipam_plugin_leaves_nothing, a_taken_name_is_refused, container_interface, data,
+    gc_deletes_an_interface_in_the_hosts_namespace, host_local, ignores_routers_before_it_is_up, ips, leases,
+    udev_replaces_no_mac,
 };
 
 /// The address of the machine behind the tap.
@@ -335,6 +336,36 @@ fn gc_releases_the_leases_of_deleted_containers() {
     tap(&lab, &b).add().ok_result();
     tap(&lab, &b).gc(&[("b", "eth0")]).ok();
     assert_eq!(leases(), ["10.1.2.3", "fd00:1:2::3"]);
+}
+
+#[test]
+fn gc_deletes_the_tap_of_a_machine_on_the_host_and_no_other_tap() {
+    beyond_reference!("tap");
+    needs!(Tap);
+    let lab = Lab::new();
+    lab.host().sh("ip tuntap add dev mine0 mode tap");
+    let call = lab.plugin("tap").config(json!({"ipam": host_local(&[&["10.1.2.0/24"]])}));
+    gc_deletes_an_interface_in_the_hosts_namespace(&lab, call.clone(), call);
+    assert!(lab.host().link("mine0").is_some());
+}
+
+/// A machine that runs directly on the host has no namespace, and its runtime may have no cache.
+#[test]
+fn gc_of_cnitool_keeps_the_tap_of_a_machine_on_the_host() {
+    beyond_reference!("gc");
+    needs!(Tap);
+    let lab = Lab::new();
+    lab.configure(
+        "10-net.conflist",
+        &json!({"cniVersion": "1.1.0", "name": "net", "plugins": [{"type": "tap"}]}),
+    );
+    let vm = Container { id: "vm".to_owned(), netns: lab.host().clone() };
+    bare(&lab, &vm).env("CNI_NETNS_OVERRIDE", "1").ifname("vm0").add().ok_result();
+    let tool = lab.cnitool();
+    let collected = tool.run("gc net");
+    assert!(collected.stderr.contains("link vm0 of vm vm0: kept: alive"), "{collected:#?}");
+    tool.says("gc net --force vm");
+    assert!(lab.host().link("vm0").is_none());
 }
 
 #[test]

@@ -6,7 +6,7 @@ pub mod fuzz;
 mod keys;
 
 use cni::schema::Key;
-use cni::{Add, AddResult, Check, Command, Del, Plugin, Result, Role, Status, Undo};
+use cni::{Add, AddResult, Check, Command, Del, Gc, Plugin, Result, Role, Status, Undo};
 use conf::Conf;
 use iface::attach::{self, InterfaceSetup};
 use iface::child::{self, Spec};
@@ -55,6 +55,10 @@ impl Plugin for Dummy {
         let sandbox = Namespace::open(&call.netns)?;
         verify::container(&sandbox, call, Expected::kind(Self::NAME).mtu(call.conf.mtu))?;
         call.net.ask_ipam(Command::Check)
+    }
+
+    fn gc(call: &Gc) -> Result<()> {
+        remove::stale_children(call, |link| link.is(Self::NAME))
     }
 
     fn status(call: &Status<Conf>) -> Result<()> {

@@ -7,7 +7,7 @@ mod inherited;
 mod keys;
 
 use cni::schema::Key;
-use cni::{Add, AddResult, Check, Command, Del, Plugin, Result, Role, Status, Undo};
+use cni::{Add, AddResult, Check, Command, Del, Gc, Plugin, Result, Role, Status, Undo};
 use conf::Conf;
 use iface::attach::{self, InterfaceSetup};
 use iface::remove;
@@ -63,6 +63,10 @@ impl Plugin for Ipvlan {
         let link = call.conf.stacked.verify(call, Self::NAME)?;
         call.conf.verify(&link)?;
         call.net.ask_ipam(Command::Check)
+    }
+
+    fn gc(call: &Gc) -> Result<()> {
+        remove::stale_children(call, |link| link.is(Self::NAME))
     }
 
     fn status(call: &Status<Conf>) -> Result<()> {

@@ -10,7 +10,7 @@ mod keys;
 use std::path::Path;
 
 use cni::schema::Key;
-use cni::{Add, AddResult, Check, Command, Del, Plugin, Result, Role, Status, Undo};
+use cni::{Add, AddResult, Check, Command, Del, Gc, Plugin, Result, Role, Status, Undo};
 use conf::Conf;
 use iface::attach::{self, InterfaceSetup};
 use iface::parent::Parent;
@@ -71,6 +71,10 @@ impl Plugin for Macvlan {
         let link = call.conf.stacked.verify(call, call.conf.kind().name())?;
         call.conf.verify(&link)?;
         call.net.ask_ipam(Command::Check)
+    }
+
+    fn gc(call: &Gc) -> Result<()> {
+        remove::stale_children(call, |link| matches!(link.kind, Some(LinkKind::Macvlan { .. })))
     }
 
     fn status(call: &Status<Conf>) -> Result<()> {

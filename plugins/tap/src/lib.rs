@@ -11,7 +11,7 @@ use std::ffi::OsString;
 use std::process::ExitCode;
 
 use cni::schema::Key;
-use cni::{Add, AddResult, Check, Code, Command, Del, Error, Plugin, Result, Role, Status, Undo};
+use cni::{Add, AddResult, Check, Code, Command, Del, Error, Gc, Plugin, Result, Role, Status, Undo};
 use conf::Conf;
 use iface::attach::{self, InterfaceSetup};
 use iface::verify::{self, Expected};
@@ -67,6 +67,10 @@ impl Plugin for Tap {
             return Err(verify::differs(&link, "bridge", &bridge.name, "missing or different"));
         }
         call.net.ask_ipam(Command::Check)
+    }
+
+    fn gc(call: &Gc) -> Result<()> {
+        remove::stale_children(call, is_ours)
     }
 
     fn status(call: &Status<Conf>) -> Result<()> {

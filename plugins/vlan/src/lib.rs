@@ -7,7 +7,9 @@ mod keys;
 mod name;
 
 use cni::schema::Key;
-use cni::{Add, AddResult, Check, Code, Command, Del, Error, Plugin, Result, ResultExt, Role, Status, Undo};
+use cni::{
+    Add, AddResult, Check, Code, Command, Del, Error, Gc, Plugin, Result, ResultExt, Role, Status, Undo,
+};
 use conf::Conf;
 use iface::attach::{self, InterfaceSetup};
 use iface::{announce, remove};
@@ -70,6 +72,10 @@ impl Plugin for Vlan {
         let link = call.conf.stacked.verify(call, Self::NAME)?;
         call.conf.verify(&link)?;
         call.net.ask_ipam(Command::Check)
+    }
+
+    fn gc(call: &Gc) -> Result<()> {
+        remove::stale_children(call, |link| link.is(Self::NAME) && !name::may_be_renamed(link))
     }
 
     fn status(call: &Status<Conf>) -> Result<()> {

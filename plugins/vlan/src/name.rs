@@ -63,6 +63,14 @@ pub fn may_be_requested(link: &Link, call: &Del, renamed: &Del) -> bool {
     is_like_it && !is_master && link.peer_netns_id.is_none()
 }
 
+/// Whether a link may have the [name of its VLAN](with_vlan_name) instead of `CNI_IFNAME`. GC keeps it: neither its name nor its alias
+/// contains the `CNI_IFNAME` of its attachment, which may be valid.
+pub fn may_be_renamed(link: &Link) -> bool {
+    let Some(LinkKind::Vlan { id, .. }) = link.kind else { return false };
+    let ending = format!(".{id}");
+    link.name.ends_with(&ending) || link.alias.ends_with(&ending)
+}
+
 fn renamed(at: &Attachment, id: u16) -> Result<Attachment> {
     let name = format!("{}.{id}", at.ifname);
     let ifname = IfName::parse(&name).map_err(|e| {
@@ -72,4 +80,30 @@ fn renamed(at: &Attachment, id: u16) -> Result<Attachment> {
         )
     })?;
     Ok(Attachment { ifname, ..at.clone() })
+}
+
+#[cfg(test)]
+mod tests {
+    use netlink::VlanProtocol;
+
+    use super::*;
+
+    #[test]
+    fn a_link_with_its_id_at_the_end_of_name_or_alias_may_be_renamed() {
+        let vlan = |name: &str, alias: &str| Link {
+            name: name.to_owned(),
+            alias: alias.to_owned(),
+            kind: Some(LinkKind::Vlan { id: 100, protocol: VlanProtocol::Customer }),
+            ..Link::default()
+        };
+        for (name, alias, expected) in [
+            ("eth0.100", "cni net c eth0.100", true),
+            ("eth0.100", "", true),
+            ("uplink", "cni net c eth0.100", true),
+            ("eth0", "cni net c eth0", false),
+            ("eth0.10", "cni net c eth0.10", false),
+        ] {
+            assert_eq!(may_be_renamed(&vlan(name, alias)), expected, "{name} {alias:?}");
+        }
+    }
 }

@@ -1,6 +1,6 @@
 //! A container's interface that is a single link: a macvlan on its parent, a dummy without one.
 
-use cni::{Add, Attachment, Code, Error, NetworkName, Result, Undo};
+use cni::{Add, Attachment, Code, Error, NetworkName, Result, Scope, Undo};
 use netlink::{IpvlanMode, Link, LinkChange, LinkKind, Mac, NewLink};
 use nix::errno::Errno;
 
@@ -57,6 +57,13 @@ pub fn create<C>(sandbox: &Namespace, call: &Add<C>, spec: &Spec<'_>, undo: &mut
 /// Name of an attachment's link until it is renamed to `CNI_IFNAME`.
 pub(crate) fn temporary_name(network: &NetworkName, at: &Attachment) -> String {
     ownership::name(TEMPORARY, network, at)
+}
+
+/// Whether GC of a network deletes a link in the host's namespace.
+pub(crate) fn is_taken(link: &Link, network: &NetworkName, scope: &Scope) -> bool {
+    ownership::is_own_interface_taken(link, network, scope, |at| {
+        [at.ifname.as_str(), &temporary_name(network, at)].contains(&link.name.as_str())
+    })
 }
 
 /// Creates the link under a temporary name. Before Linux 6.15, the kernel looks for the name in the parent's namespace too, where `eth0`

@@ -4,11 +4,16 @@
 //! and administrators. If the configuration contains another name (`hostInterface`), DEL finds the link by that name, and its owner by the
 //! alias.
 
+use std::path::Path;
+
 use cni::{Attachment, NetworkName, Resource, Scope};
 use netlink::Link;
 
 /// Prefix of Ferrule's aliases.
 const ALIAS: &str = "cni";
+
+/// A path of the host's namespace, for a plugin and for the tool that calls it.
+const HOST: &str = "/proc/self/ns/net";
 
 /// Maximum length of an alias in bytes (IFALIASZ without the NUL).
 const ALIAS_MAX: usize = 255;
@@ -78,7 +83,28 @@ pub fn is_taken(
     scope: &Scope,
     has_name: impl Fn(&Attachment) -> bool,
 ) -> bool {
-    let resource = Resource::new("link", &*link.name);
+    is_resource_taken(Resource::new("link", &*link.name), link, network, scope, has_name)
+}
+
+/// Like [`is_taken`], for a link that is the container's own interface, in the host's namespace. `cnitool gc` keeps it, unless a cache shows
+/// that its attachment is stale: the program that uses it may run without any other sign of life.
+pub fn is_own_interface_taken(
+    link: &Link,
+    network: &NetworkName,
+    scope: &Scope,
+    has_name: impl Fn(&Attachment) -> bool,
+) -> bool {
+    let resource = Resource::new("link", &*link.name).netns(Path::new(HOST));
+    is_resource_taken(resource, link, network, scope, has_name)
+}
+
+fn is_resource_taken(
+    resource: Resource,
+    link: &Link,
+    network: &NetworkName,
+    scope: &Scope,
+    has_name: impl Fn(&Attachment) -> bool,
+) -> bool {
     match owner(link, network) {
         Some((container, ifname)) => scope.should_delete(resource.of(container, ifname)),
         None if !link.alias.is_empty() || link.group != group(network) => false,

@@ -123,9 +123,27 @@ fn named_end(host: &Namespace, call: &Del) -> Result<Option<Link>> {
 /// # Errors
 /// All pairs that could not be deleted.
 pub fn stale_veths(host: &Namespace, call: &Gc) -> Result<()> {
+    stale_links(host, |link| veth::is_taken(link, &call.net.name, &call.scope))
+}
+
+/// GC of a plugin with [`child()`] interfaces: deletes those in the host's namespace whose attachments are not valid, and releases the
+/// leases. The kernel deletes an interface together with a container's namespace, but with `CNI_NETNS_OVERRIDE` there may be none.
+///
+/// # Errors
+/// All failures.
+pub fn stale_children(call: &Gc, is_made_here: impl Fn(&Link) -> bool) -> Result<()> {
+    let (network, scope) = (&call.net.name, &call.scope);
+    with_leases(&call.net, Command::Gc, |failures| {
+        if let Some(host) = failures.note(Namespace::host()) {
+            let is_stale = |link: &Link| is_made_here(link) && child::is_taken(link, network, scope);
+            failures.note(stale_links(&host, is_stale));
+        }
+    })
+}
+
+fn stale_links(host: &Namespace, is_stale: impl Fn(&Link) -> bool) -> Result<()> {
     let mut failures = Failures::new();
-    let links = host.nl.links()?;
-    for link in links.iter().filter(|link| veth::is_taken(link, &call.net.name, &call.scope)) {
+    for link in host.nl.links()?.iter().filter(|link| is_stale(link)) {
         failures.note(host.nl.delete_link(link));
     }
     failures.into_result()
