@@ -1394,6 +1394,35 @@ fn del_uses_the_configuration_of_each_attachments_own_add_whether_the_file_has_c
 }
 
 #[test]
+fn check_compares_an_attachment_with_the_configuration_of_its_add_although_the_file_has_changed() {
+    beyond_reference!("rules-by-attachment");
+    let lab = Lab::new();
+    lab.container("pod");
+    let added = with_ports("net", "br0", "10.1.2.0/24");
+    lab.configure("10-net.conflist", &added);
+    let tool = lab.cnitool();
+    tool.says("add net pod -p 8080:80");
+
+    // ADD has not called this plugin, and used another bridge and subnet.
+    let mut today = with_ports("net", "br1", "10.9.9.0/24");
+    today["plugins"].as_array_mut().unwrap().push(json!({"type": "firewall"}));
+    lab.configure("10-net.conflist", &today);
+    tool.says("check net pod");
+
+    // ADD has called portmap.
+    let mut today = added;
+    today["plugins"].as_array_mut().unwrap().pop();
+    today["plugins"][0]["ipMasq"] = json!(false);
+    lab.configure("10-net.conflist", &today);
+    lab.host().sh("nft flush ruleset");
+    let check = tool.run("check net pod");
+    assert!(!check.succeeded() && check.stderr.contains("cnitool repair --all"), "{check:#?}");
+    assert!(check.stderr.contains("CHECK used the configuration of the ADD"), "{check:#?}");
+    tool.says("repair --all");
+    tool.says("check net pod");
+}
+
+#[test]
 fn all_with_the_name_of_one_attachment_is_refused_and_detaches_nothing() {
     let lab = Lab::new();
     let pods = ["blue", "green"].map(|name| lab.container(name));

@@ -90,9 +90,10 @@ impl Entry {
         self.network == *network && self.attach.attachment == *at
     }
 
-    /// The network as it was at ADD, if it was another one than today's: DEL needs the configuration of ADD (SPEC.md, section 3). No cache
-    /// contains the plugins of the network's directory, so they come from `today`. `None` if the cached configuration is unusable.
-    pub(crate) fn network_for_del(&self, today: &Network) -> Option<Network> {
+    /// The network as it was at ADD, if it was another one than today's: CHECK and DEL need the configuration of ADD (SPEC.md, sections 2 and
+    /// 3). No cache contains the plugins of the network's directory, so they come from `today`. `None` if the cached configuration is
+    /// unusable.
+    pub(crate) fn network_at_add(&self, today: &Network) -> Option<Network> {
         let added = Network::from_bytes(&self.config).ok();
         let added = added.filter(|added| added.name == today.name && self.config != today.bytes)?;
         Some(added.with_directory(today.directory_plugins()))

@@ -64,7 +64,7 @@ impl Runtime {
     fn roll_back(&self, network: &Network, attach: &AttachmentParameters) -> Result<()> {
         let mut failures = Failures::default();
         let earlier = self.cache.load(&network.name, &attach.attachment).ok().flatten();
-        if earlier.is_some_and(|entry| entry.network_for_del(network).is_some()) {
+        if earlier.is_some_and(|entry| entry.network_at_add(network).is_some()) {
             failures.note(self.del_plugins(network, attach, None, || true));
         }
         failures.note(self.del_unlocked(network, attach));

@@ -135,23 +135,38 @@ impl Runtime {
         Ok(result::read(&last, network.version)?)
     }
 
-    /// CHECK of every plugin. If `args` is empty, those of the cached ADD are used, and the same for capability arguments. Succeeds without
-    /// running a plugin if the network has `disableCheck`.
+    /// CHECK of every plugin. Uses the configuration of the cached ADD: the plugins of today's may never have been called. If `args` is
+    /// empty, those of the ADD are used, and the same for capability arguments. Succeeds without running a plugin if either configuration has
+    /// `disableCheck`.
     ///
     /// # Errors
     /// The failure of the first plugin that failed; code 1 if the network's version (before 0.4.0) has no CHECK; 3 if no ADD is cached.
     pub fn check(&self, network: &Network, attach: &AttachmentParameters) -> Result<()> {
-        require_version_for(network, Command::Check)?;
+        if network.disable_check {
+            return require_version_for(network, Command::Check);
+        }
+        let entry = self.cache.load(&network.name, &attach.attachment)?;
+        let added = entry.as_ref().and_then(|entry| entry.network_at_add(network));
+        let used = added.as_ref().unwrap_or(network);
+        require_version_for(used, Command::Check)?;
+        let Some(entry) = entry else {
+            return Err(self.not_added(network, &attach.attachment).into());
+        };
+        let checked = self.check_plugins(used, &attach.clone().completed_from(Some(&entry.attach)), &entry);
+        checked.map_err(|failed| match added {
+            Some(_) => failed.detail(format!(
+                "CHECK used the configuration of the ADD, which differs from today's configuration of network {}",
+                network.name
+            )),
+            None => failed,
+        })
+    }
+
+    /// CHECK of the plugins of exactly this network, unless it has `disableCheck`.
+    fn check_plugins(&self, network: &Network, attach: &AttachmentParameters, entry: &Entry) -> Result<()> {
         if network.disable_check {
             return Ok(());
         }
-        let Some(entry) = self.cache.load(&network.name, &attach.attachment)? else {
-            return Err(self.not_added(network, &attach.attachment).into());
-        };
-        self.check_plugins(network, &attach.clone().completed_from(Some(&entry.attach)), &entry)
-    }
-
-    fn check_plugins(&self, network: &Network, attach: &AttachmentParameters, entry: &Entry) -> Result<()> {
         let prev = entry.result_in(network.version)?;
         let extras = Extras { attach: Some(attach), prev: Some(&prev), valid: None };
         let check = |plugin| self.call(Command::Check, network, plugin, &extras).map(drop);
@@ -167,9 +182,6 @@ impl Runtime {
     pub fn check_entry(&self, entry: &Entry) -> Result<()> {
         let network = &entry.network()?;
         require_version_for(network, Command::Check)?;
-        if network.disable_check {
-            return Ok(());
-        }
         self.check_plugins(network, &entry.attach, entry)
     }
 
@@ -219,7 +231,7 @@ impl Runtime {
         mut may_continue: impl FnMut() -> bool,
     ) -> Result<bool> {
         let entry = self.cache.load(&network.name, &attach.attachment).ok().flatten();
-        let added = entry.as_ref().and_then(|entry| entry.network_for_del(network));
+        let added = entry.as_ref().and_then(|entry| entry.network_at_add(network));
         let completed = attach.clone().completed_from(entry.as_ref().map(|entry| &entry.attach));
         let done = self.del_plugins(
             added.as_ref().unwrap_or(network),

@@ -303,6 +303,29 @@ fn check_needs_0_4_0_and_can_be_disabled() {
 }
 
 #[test]
+fn check_uses_the_configuration_of_the_add_and_says_so_if_it_fails() {
+    let stage = stage();
+    let runtime = stage.runtime();
+    let added = network("1.0.0", r#"{"type": "first", "key": 1}, {"type": "second"}"#);
+    runtime.add(&added, &attach("c").arg("K", "v")).unwrap();
+    // A plugin that ADD did not call would fail, and one that was removed would not be checked.
+    let today = network("0.3.1", r#"{"type": "first", "key": 2}, {"type": "third"}"#);
+    stage.forget_calls();
+    runtime.check(&today, &attach("c")).unwrap();
+    assert_eq!(stage.calls(), ["first CHECK", "second CHECK"]);
+    let call = &stage.log()[0];
+    assert_eq!((&call.request["key"], &call.request["cniVersion"]), (&json!(1), &json!("1.0.0")));
+    assert_eq!(call.variables, "c /proc/self/ns/net eth0 K=v");
+
+    stage.plugin("second", r#"echo '{"code": 11, "msg": "not now"}'; exit 1"#);
+    let used = |network: &Network| {
+        let failed = runtime.check(network, &attach("c")).unwrap_err();
+        failed.to_string().contains("CHECK used the configuration of the ADD")
+    };
+    assert!(used(&today) && !used(&added));
+}
+
+#[test]
 fn a_result_of_any_version_or_without_a_version_is_accepted() {
     for (said, network_version) in [("0.2.0", "0.2.0"), ("1.0.0", "1.1.0"), ("0.3.1", "1.0.0"), ("", "0.4.0")]
     {
