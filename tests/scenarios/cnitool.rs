@@ -1423,6 +1423,32 @@ fn check_compares_an_attachment_with_the_configuration_of_its_add_although_the_f
 }
 
 #[test]
+fn check_of_a_network_with_disable_check_warns_that_it_was_skipped_and_lists_nothing_as_done() {
+    let lab = Lab::new();
+    let _pods = ["a", "b"].map(|id| lab.container(id));
+    let mut network = pods("1.0.0", "10.1.2.0/24");
+    lab.configure("10-net.conflist", &network);
+    let tool = lab.cnitool();
+    for id in ["a", "b"] {
+        tool.says(&format!("add net {id} --container-id {id}"));
+    }
+    assert_eq!(tool.json("check net --all")["done"].as_array().map(Vec::len), Some(2));
+    network["disableCheck"] = json!(true);
+    lab.configure("10-net.conflist", &network);
+    for (targets, skipped) in [
+        ("a --container-id a", "eth0 of container a on network net"),
+        ("--all", "2 attachments of network net"),
+    ] {
+        let check = tool.run(&format!("check net {targets} --output json"));
+        let warning = format!("CHECK of {skipped} was skipped");
+        assert!(check.succeeded() && check.stderr.contains(&warning), "{check:#?}");
+        assert_eq!(serde_json::from_str::<Value>(&check.stdout).unwrap()["done"], json!([]), "{check:#?}");
+    }
+    let seen = on_a_terminal(&lab).run("check net a --container-id a");
+    assert!(seen.stdout.contains("disableCheck") && !seen.stdout.contains("done"), "{seen:#?}");
+}
+
+#[test]
 fn all_with_the_name_of_one_attachment_is_refused_and_detaches_nothing() {
     let lab = Lab::new();
     let pods = ["blue", "green"].map(|name| lab.container(name));

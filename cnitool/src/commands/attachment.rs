@@ -71,7 +71,21 @@ fn add_and_print(
 /// Runs CHECK of one attachment, or of all.
 pub fn check(target: &ManyTargets, settings: &Settings, ui: &Ui) -> Result<()> {
     let network = settings.network(&target.network)?;
-    each(Command::Check, target, &network, settings, ui, |attach| settings.runtime.check(&network, attach))
+    let mut disabled = Vec::new();
+    let checked = each(Command::Check, target, &network, settings, ui, |attach| {
+        let is_checked = settings.runtime.check(&network, attach)?;
+        if !is_checked {
+            disabled.push(attach.clone());
+        }
+        Ok(is_checked)
+    });
+    if !disabled.is_empty() {
+        ui.warn(&format!(
+            "CHECK of {} was skipped: the network's configuration has disableCheck",
+            counted(&disabled, &network)
+        ));
+    }
+    checked
 }
 
 /// Runs DEL of one attachment, or of all.
@@ -86,31 +100,35 @@ pub fn del(target: &ManyTargets, settings: &Settings, ui: &Ui) -> Result<()> {
                 network.name
             ));
         }
-        settings.runtime.del(&network, attach)
+        settings.runtime.del(&network, attach).map(|()| true)
     })
 }
 
-/// Runs the command for all targets, and reports the failures at the end.
+/// Runs the command for all targets, and reports the failures at the end. `run` returns whether it has done anything.
 fn each(
     command: Command,
     target: &ManyTargets,
     network: &Network,
     settings: &Settings,
     ui: &Ui,
-    run: impl Fn(&AttachmentParameters) -> Result<()>,
+    mut run: impl FnMut(&AttachmentParameters) -> Result<bool>,
 ) -> Result<()> {
     let targets = targets(target, network, settings)?;
-    let mut failed: Option<Error> = None;
-    for (done, attach) in targets.iter().enumerate() {
+    let (mut done, mut failed) = (Vec::new(), None::<Error>);
+    for (index, attach) in targets.iter().enumerate() {
         if targets.len() > 1 {
-            ui.progress(&format!("{command} {} of {}: {}", done + 1, targets.len(), named(attach)));
+            ui.progress(&format!("{command} {} of {}: {}", index + 1, targets.len(), named(attach)));
         }
-        if let Err(error) = run(attach) {
-            let error = if targets.len() > 1 { error.context(named(attach)) } else { error };
-            failed = Some(match failed {
-                None => error,
-                Some(earlier) => earlier.and(error),
-            });
+        match run(attach) {
+            Ok(true) => done.push(attach.clone()),
+            Ok(false) => {}
+            Err(error) => {
+                let error = if targets.len() > 1 { error.context(named(attach)) } else { error };
+                failed = Some(match failed {
+                    None => error,
+                    Some(earlier) => earlier.and(error),
+                });
+            }
         }
     }
     if targets.len() > 1 {
@@ -118,13 +136,13 @@ fn each(
     }
     failed.map_or(Ok(()), Err)?;
     if ui.json() {
-        let done: Vec<Value> = targets.iter().map(|attach| identity(attach, network)).collect();
+        let done: Vec<Value> = done.iter().map(|attach| identity(attach, network)).collect();
         ui.print_json(&json!({"command": command.as_str(), "done": done}))?;
-    } else if ui.is_seen() {
+    } else if ui.is_seen() && (targets.is_empty() || !done.is_empty()) {
         ui.print(&format!(
             "{} {command} of {} done\n",
             ui.styled(Style::Good, "✓"),
-            counted(&targets, network)
+            counted(&done, network)
         ))?;
     }
     Ok(())

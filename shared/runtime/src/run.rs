@@ -136,14 +136,14 @@ impl Runtime {
     }
 
     /// CHECK of every plugin. Uses the configuration of the cached ADD: the plugins of today's may never have been called. If `args` is
-    /// empty, those of the ADD are used, and the same for capability arguments. Succeeds without running a plugin if either configuration has
-    /// `disableCheck`.
+    /// empty, those of the ADD are used, and the same for capability arguments. Returns whether it has run the plugins: false if either
+    /// configuration has `disableCheck`.
     ///
     /// # Errors
     /// The failure of the first plugin that failed; code 1 if the network's version (before 0.4.0) has no CHECK; 3 if no ADD is cached.
-    pub fn check(&self, network: &Network, attach: &AttachmentParameters) -> Result<()> {
+    pub fn check(&self, network: &Network, attach: &AttachmentParameters) -> Result<bool> {
         if network.disable_check {
-            return require_version_for(network, Command::Check);
+            return require_version_for(network, Command::Check).map(|()| false);
         }
         let entry = self.cache.load(&network.name, &attach.attachment)?;
         let added = entry.as_ref().and_then(|entry| entry.network_at_add(network));
@@ -162,24 +162,24 @@ impl Runtime {
         })
     }
 
-    /// CHECK of the plugins of exactly this network, unless it has `disableCheck`.
-    fn check_plugins(&self, network: &Network, attach: &AttachmentParameters, entry: &Entry) -> Result<()> {
+    /// CHECK of the plugins of exactly this network, unless it has `disableCheck`. Returns whether it has not.
+    fn check_plugins(&self, network: &Network, attach: &AttachmentParameters, entry: &Entry) -> Result<bool> {
         if network.disable_check {
-            return Ok(());
+            return Ok(false);
         }
         let prev = entry.result_in(network.version)?;
         let extras = Extras { attach: Some(attach), prev: Some(&prev), valid: None };
         let check = |plugin| self.call(Command::Check, network, plugin, &extras).map(drop);
-        network.plugins.iter().try_for_each(check)
+        network.plugins.iter().try_for_each(check).map(|()| true)
     }
 
     /// CHECK of every plugin with the configuration, the result and the arguments of a cached attachment. The entry may be from another
-    /// runtime's cache. Succeeds without running a plugin if the network has `disableCheck`.
+    /// runtime's cache. Returns whether it has run the plugins: false if the network has `disableCheck`.
     ///
     /// # Errors
     /// The failure of the first plugin that failed; code 1 if the network's version (before 0.4.0) has no CHECK; the error of
     /// [`Entry::network`] if the configuration is invalid.
-    pub fn check_entry(&self, entry: &Entry) -> Result<()> {
+    pub fn check_entry(&self, entry: &Entry) -> Result<bool> {
         let network = &entry.network()?;
         require_version_for(network, Command::Check)?;
         self.check_plugins(network, &entry.attach, entry)

@@ -298,8 +298,16 @@ fn check_needs_0_4_0_and_can_be_disabled() {
     assert_eq!(old.code(), 1);
     let text =
         r#"{"cniVersion": "1.0.0", "name": "n", "disableCheck": "true", "plugins": [{"type": "first"}]}"#;
-    stage.runtime().check(&Network::from_bytes(text.as_bytes()).unwrap(), &attach("c")).unwrap();
+    let disabled = Network::from_bytes(text.as_bytes()).unwrap();
+    assert!(!stage.runtime().check(&disabled, &attach("c")).unwrap());
     assert!(stage.calls().is_empty());
+
+    // The key in the configuration of the ADD, and no longer in today's.
+    stage.runtime().add(&disabled, &attach("c")).unwrap();
+    stage.forget_calls();
+    let today = Network::from_bytes(text.replace("true", "false").as_bytes()).unwrap();
+    assert!(!stage.runtime().check(&today, &attach("c")).unwrap());
+    assert!(stage.log().is_empty());
 }
 
 #[test]
@@ -311,7 +319,7 @@ fn check_uses_the_configuration_of_the_add_and_says_so_if_it_fails() {
     // A plugin that ADD did not call would fail, and one that was removed would not be checked.
     let today = network("0.3.1", r#"{"type": "first", "key": 2}, {"type": "third"}"#);
     stage.forget_calls();
-    runtime.check(&today, &attach("c")).unwrap();
+    assert!(runtime.check(&today, &attach("c")).unwrap());
     assert_eq!(stage.calls(), ["first CHECK", "second CHECK"]);
     let call = &stage.log()[0];
     assert_eq!((&call.request["key"], &call.request["cniVersion"]), (&json!(1), &json!("1.0.0")));
