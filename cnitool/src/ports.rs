@@ -1,6 +1,8 @@
 //! Host ports of an attachment's ADD request, and whether their rules exist.
 
-use cni::{AsWritten, Code, json};
+use std::net::{IpAddr, SocketAddr};
+
+use cni::{AsWritten, Code, addr, json};
 use netfilter::{Firewall, Owner};
 use portmap::Conf;
 use runtime::Entry;
@@ -67,12 +69,21 @@ impl Port {
     }
 
     /// The new holder of the port, if this line of [`Firewall::taken`] is about it: `HOLDER has it now: map tcp 8080
-    /// to 10.1.0.5:80`.
+    /// to 10.1.0.5:80`, or with an address of the host `tcp 192.0.2.1:8080`.
     fn holder_in(&self, line: &str) -> Option<String> {
         let (holder, rule) = line.split_once(" has it now: ")?;
-        let mut words = rule.split(' ').skip_while(|word| *word != self.protocol).skip(1);
-        let port = words.next()?.rsplit(':').next()?;
-        (port == self.host_port.to_string()).then(|| holder.to_owned())
+        let text = rule.split(' ').skip_while(|word| *word != self.protocol).nth(1)?;
+        let (address, port) = match text.parse::<SocketAddr>() {
+            Ok(socket) => (Some(socket.ip()), socket.port()),
+            Err(_) => (None, text.parse().ok()?),
+        };
+        let is_same = address == self.address() && u64::from(port) == self.host_port;
+        is_same.then(|| holder.to_owned())
+    }
+
+    /// The address of the host. None: all of its addresses.
+    fn address(&self) -> Option<IpAddr> {
+        addr::parse_ip(&self.host_ip).ok().filter(|ip| !ip.is_unspecified())
     }
 
     /// `HOSTIP:HOSTPORT/PROTOCOL → PORT`, and the problem if there is one.

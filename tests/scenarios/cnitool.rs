@@ -1052,6 +1052,28 @@ fn show_graph_and_add_report_a_port_that_a_newer_attachment_has() {
 }
 
 #[test]
+fn a_port_of_one_host_address_is_not_shown_as_taken_because_that_of_another_address_is() {
+    beyond_reference!("rules-by-attachment");
+    for backend in ["nftables", "iptables"] {
+        let lab = Lab::new();
+        let _pods = ["old", "new"].map(|id| lab.container(id));
+        let mut network = with_ports("net", "br0", "10.1.2.0/24");
+        network["plugins"][1]["backend"] = json!(backend);
+        lab.configure("10-net.conflist", &network);
+        let tool = lab.cnitool();
+        let ports = "-p 192.0.2.1:8080:80 -p 192.0.2.2:8080:80 -p 0.0.0.0:9090:90 -p 192.0.2.1:9090:91";
+        tool.says(&format!("add net old {ports} --container-id old"));
+        tool.says("add net new -p 192.0.2.1:8080:80 -p 9090:90 --container-id new");
+        let shown = tool.json("show old");
+        let states: Vec<_> =
+            shown[0]["ports"].as_array().unwrap().iter().map(|port| &port["state"]).collect();
+        // A rule of iptables for all addresses precedes older ones for a single address.
+        let last = if backend == "iptables" { "taken" } else { "there" };
+        assert_eq!(states, ["taken", "there", "taken", last], "{backend}: {shown:#}");
+    }
+}
+
+#[test]
 fn an_add_warns_of_another_networks_container_with_the_same_address() {
     beyond_reference!("rules-by-attachment");
     let lab = Lab::new();

@@ -1,6 +1,6 @@
 //! Host ports in iptables.
 
-use std::fmt::Write as _;
+use std::fmt::{self, Display, Write as _};
 use std::net::IpAddr;
 
 use netlink::Family;
@@ -135,7 +135,7 @@ fn waiting(saved: &str, chain: &str) -> Vec<String> {
     };
     let waiting = ports_of(saved, chain).filter_map(|port| {
         let newer = newer.iter().find(|rule| takes(&port, rule))?;
-        Some(format!("{} has it now: {} {}", saved::comment(newer), port.number.0, port.number.1))
+        Some(format!("{} has it now: {port}", saved::comment(newer)))
     });
     waiting.collect()
 }
@@ -144,8 +144,20 @@ fn waiting(saved: &str, chain: &str) -> Vec<String> {
 struct Port<'a> {
     /// Protocol and port.
     number: (&'a str, &'a str),
-    /// Empty: all addresses of the host.
+    /// With a prefix length. Empty: all addresses of the host.
     address: &'a str,
+}
+
+/// As in a record of nftables: `tcp 8080`, or `tcp 192.0.2.1:8080`.
+impl Display for Port<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let (protocol, port) = self.number;
+        match self.address.split('/').next().unwrap_or_default() {
+            "" => write!(f, "{protocol} {port}"),
+            v6 if v6.contains(':') => write!(f, "{protocol} [{v6}]:{port}"),
+            v4 => write!(f, "{protocol} {v4}:{port}"),
+        }
+    }
 }
 
 /// The ports that a chain maps.
@@ -191,8 +203,9 @@ mod tests {
             [("", "", true), ("", one, true), (one, one, true), (one, "", false), (one, other, false)]
         {
             let saved = host(&[("B", "", newer), ("A", "", older)]);
-            let expected: &[&str] = if waits { &["n/B/e has it now: tcp 80"] } else { &[] };
-            assert_eq!(waiting(&saved, "A"), expected, "{newer}, {older}");
+            let port = if older.is_empty() { "tcp 80" } else { "tcp 192.0.2.1:80" };
+            let expected = waits.then(|| format!("n/B/e has it now: {port}"));
+            assert_eq!(waiting(&saved, "A"), Vec::from_iter(expected), "{newer}, {older}");
             assert!(waiting(&saved, "B").is_empty());
         }
         assert!(waiting(&host(&[("B", " -s 192.0.2.0/24", ""), ("A", "", "")]), "A").is_empty());
