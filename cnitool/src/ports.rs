@@ -8,6 +8,9 @@ use portmap::Conf;
 use runtime::Entry;
 use serde_json::{Value, json};
 
+/// The capability that lets a plugin forward ports.
+const CAPABILITY: &str = "portMappings";
+
 /// A port mapping.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Port {
@@ -27,6 +30,8 @@ enum State {
     Missing,
     /// Another attachment has requested the same port, and receives the packets.
     Taken(String),
+    /// No plugin of the network declares the capability, so ADD did not get the port.
+    NotForwarded,
     /// The container has exited, or the plugin is not portmap.
     Unknown,
     /// The rules cannot be read: the cause.
@@ -37,15 +42,16 @@ impl Port {
     /// The ports in an attachment's ADD request.
     pub fn of(entry: &Entry) -> Vec<Self> {
         let mappings = mappings(entry);
-        let taken = taken(entry);
+        let rules = rules(entry);
         let port = |mapping: &Value| {
             let mut port = Self::read(mapping);
-            port.state = match &taken {
-                Ok(Some(taken)) => {
+            port.state = match &rules {
+                Ok(Rules::Whole { taken }) => {
                     let holder = taken.iter().find_map(|line| port.holder_in(line));
                     holder.map_or(State::ToContainer, State::Taken)
                 }
-                Ok(None) => State::Unknown,
+                Ok(Rules::NotRequested) => State::NotForwarded,
+                Ok(Rules::Unknown) => State::Unknown,
                 Err(e) if is_difference(e) => State::Missing,
                 Err(e) => State::Unread(e.to_string()),
             };
@@ -94,6 +100,9 @@ impl Port {
             State::ToContainer | State::Unknown => String::new(),
             State::Missing => " missing".to_owned(),
             State::Taken(holder) => format!(" taken by {holder}"),
+            State::NotForwarded => {
+                format!(" not forwarded: no plugin of the network declares {CAPABILITY}")
+            }
             State::Unread(cause) => format!(", rules cannot be read: {cause}"),
         };
         format!("{host_ip}:{host_port}/{protocol} → {container_port}{state}")
@@ -116,6 +125,7 @@ impl Port {
             State::ToContainer => (Some("there"), None),
             State::Missing => (Some("missing"), None),
             State::Taken(holder) => (Some("taken"), Some(holder)),
+            State::NotForwarded => (Some("notForwarded"), None),
             State::Unknown | State::Unread(_) => (None, None),
         };
         json!({
@@ -130,28 +140,43 @@ impl Port {
 }
 
 fn mappings(entry: &Entry) -> &[Value] {
-    let mappings = entry.attach.capability_args.get("portMappings").and_then(Value::as_array);
+    let mappings = entry.attach.capability_args.get(CAPABILITY).and_then(Value::as_array);
     mappings.map(Vec::as_slice).unwrap_or_default()
 }
 
-/// The ports that other attachments have taken. None: the container has exited, or the plugin is not portmap.
+/// The rules of an attachment's host ports.
+enum Rules {
+    /// The rules are as ADD left them. `taken` are the ports that other attachments have ([`Firewall::taken`]).
+    Whole { taken: Vec<String> },
+    /// No plugin of the network declares the capability.
+    NotRequested,
+    /// The container has exited, or the plugin is not portmap.
+    Unknown,
+}
+
+/// The rules of an attachment's host ports, compared with the ruleset.
 ///
 /// # Errors
 /// If the rules are not as ADD left them ([`is_difference`]), or cannot be read.
-fn taken(entry: &Entry) -> runtime::Result<Option<Vec<String>>> {
+fn rules(entry: &Entry) -> runtime::Result<Rules> {
     if mappings(entry).is_empty() || !entry.exists()? {
-        return Ok(None);
+        return Ok(Rules::Unknown);
     }
     let network = entry.network()?;
-    let portmap = network.plugins.iter().find(|plugin| plugin.kind.as_str() == "portmap");
-    let Some(plugin) = portmap else { return Ok(None) };
+    let mut declaring = network.plugins.iter().filter(|plugin| plugin.capabilities.contains(CAPABILITY));
+    if declaring.clone().next().is_none() {
+        return Ok(Rules::NotRequested);
+    }
+    let Some(plugin) = declaring.find(|plugin| plugin.kind.as_str() == "portmap") else {
+        return Ok(Rules::Unknown);
+    };
     let mut request = json::parse(&network.request(plugin)?, "the request")?;
-    request["runtimeConfig"] = json!({"portMappings": mappings(entry)});
+    request["runtimeConfig"] = json!({CAPABILITY: mappings(entry)});
     let conf = Conf::try_from(AsWritten::from(request))?;
     let at = &entry.attach.attachment;
-    let Some(ports) = conf.host_ports(&entry.result()?, &at.ifname)? else { return Ok(None) };
+    let Some(ports) = conf.host_ports(&entry.result()?, &at.ifname)? else { return Ok(Rules::Unknown) };
     let firewall = Firewall::open(conf.backend)?;
-    Ok(Some(firewall.taken(&Owner::new(&entry.network, at), &ports)?))
+    Ok(Rules::Whole { taken: firewall.taken(&Owner::new(&entry.network, at), &ports)? })
 }
 
 /// Whether an error of [`Firewall::taken`] reports rules that are missing or changed. The remedy in its details shows

@@ -1074,6 +1074,25 @@ fn a_port_of_one_host_address_is_not_shown_as_taken_because_that_of_another_addr
 }
 
 #[test]
+fn a_port_that_no_plugin_declares_is_shown_as_not_forwarded_and_not_as_missing() {
+    let lab = Lab::new();
+    lab.container("pod");
+    let mut network = with_ports("net", "br0", "10.1.2.0/24");
+    network["plugins"][1].as_object_mut().unwrap().remove("capabilities");
+    lab.configure("10-net.conflist", &network);
+    let web = json!({"portMappings": [{"hostPort": 8080, "containerPort": 80, "protocol": "tcp"}]});
+    let tool = lab.cnitool().env("CAP_ARGS", &web.to_string());
+    tool.says("add net pod");
+    let text = tool.says("show pod");
+    assert!(
+        text.contains("port *:8080/tcp → 80 not forwarded: no plugin of the network declares portMappings"),
+        "{text}"
+    );
+    assert_eq!(tool.json("show pod")[0]["ports"][0]["state"], "notForwarded");
+    assert!(tool.says("graph").contains("not forwarded"));
+}
+
+#[test]
 fn an_add_warns_of_another_networks_container_with_the_same_address() {
     beyond_reference!("rules-by-attachment");
     let lab = Lab::new();
