@@ -4,6 +4,7 @@ use std::collections::BTreeSet;
 use std::env;
 use std::time::{Duration, Instant};
 
+use cni::repair::Claims;
 use netfilter::RulesetMonitor;
 use runtime::{AttachmentParameters, Entry, Error, Repaired, Result};
 use serde_json::json;
@@ -54,11 +55,10 @@ fn warn_of_invalid_files(entries: &[Entry], settings: &Settings, ui: &Ui) {
 /// Retains the attachments of a network, and newer ones of other networks with the same host ports: a repair of the
 /// older ones would take the ports away from them.
 fn retain_network(oldest_first: &mut Vec<Entry>, network: &str) {
-    let mut claimed = BTreeSet::new();
+    let mut claimed = Claims::default();
     oldest_first.retain(|entry| {
         let ports = entry.host_ports();
-        let is_retained =
-            entry.network.as_str() == network || ports.iter().any(|port| claimed.contains(port));
+        let is_retained = entry.network.as_str() == network || ports.iter().any(|port| claimed.exclude(port));
         if is_retained {
             claimed.extend(ports);
         }

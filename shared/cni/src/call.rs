@@ -120,9 +120,9 @@ pub struct Status<C> {
 pub struct Repair<C> {
     /// The corresponding CHECK.
     pub check: Check<C>,
-    /// Opaque names of resources that only one attachment can have at a time, such as host ports.
+    /// Names of resources that only one attachment can have at a time, such as host ports ([`Claims`](crate::repair::Claims)).
     pub claims: Vec<String>,
-    /// Whether to install existing rules again: an earlier run installed the rules of an older attachment with the same claims, and this
+    /// Whether to install existing rules again: an earlier run installed the rules of an older attachment whose claims exclude these, and this
     /// attachment's must be the newest.
     pub reinstall: bool,
 }

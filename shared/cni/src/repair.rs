@@ -7,8 +7,8 @@ use std::collections::BTreeSet;
 use std::env;
 use std::ffi::OsString;
 
-use serde::Deserialize;
 use serde::de::IgnoredAny;
+use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
 use serde_json::{Value, json};
 
@@ -19,11 +19,34 @@ use crate::{Check, Code, Command, Error, Plugin, Repair, Result, Version, json a
 /// The command line argument.
 pub const ARGUMENT: &str = "repair";
 
+/// Names of resources that only one attachment can have at a time. A name may continue a more general one after a space: the host port
+/// `tcp 8080` of all addresses and the port `tcp 8080 192.0.2.1` of one address exclude each other.
+#[derive(Clone, Debug, Default, Deserialize, Serialize)]
+#[serde(transparent)]
+pub struct Claims(BTreeSet<String>);
+
+impl Claims {
+    /// Whether one of these claims excludes another one.
+    pub fn exclude(&self, claim: &str) -> bool {
+        let is_more_general = |(end, _)| self.0.contains(&claim[..end]);
+        let start = format!("{claim} ");
+        let next = self.0.range(start.clone()..).next();
+        let is_more_specific = next.is_some_and(|next| next.starts_with(&start));
+        self.0.contains(claim) || is_more_specific || claim.match_indices(' ').any(is_more_general)
+    }
+}
+
+impl Extend<String> for Claims {
+    fn extend<I: IntoIterator<Item = String>>(&mut self, claims: I) {
+        self.0.extend(claims);
+    }
+}
+
 #[derive(Deserialize)]
 struct Request<'a> {
     /// Claims of attachments whose rules an earlier run installed again.
     #[serde(default)]
-    claimed: BTreeSet<String>,
+    claimed: Claims,
     /// The oldest first.
     #[serde(borrow)]
     attachments: Vec<Item<'a>>,
@@ -37,7 +60,7 @@ struct Item<'a> {
     netns: String,
     #[serde(default)]
     args: String,
-    /// Opaque names of resources that only one attachment can have at a time, such as host ports.
+    /// See [`Claims`].
     #[serde(default)]
     claims: Vec<String>,
     /// Parsed later, like any configuration: together, they may have more values than one document.
@@ -118,7 +141,7 @@ pub(crate) fn outcome(out: &[u8]) -> Result<bool> {
     }
 }
 
-fn call_of<P: Plugin>(item: Item<'_>, claimed: &BTreeSet<String>) -> Result<Repair<P::Conf>> {
+fn call_of<P: Plugin>(item: Item<'_>, claimed: &Claims) -> Result<Repair<P::Conf>> {
     let variable = |name: &str| match name {
         "CNI_CONTAINERID" => Some(OsString::from(&item.container)),
         "CNI_IFNAME" => Some(OsString::from(&item.ifname)),
@@ -131,7 +154,7 @@ fn call_of<P: Plugin>(item: Item<'_>, claimed: &BTreeSet<String>) -> Result<Repa
     // A rule must not lead to the next container with this address, so the namespace is required even for plugins that work without one.
     let check =
         check_call::<P>(&env, &document, "it lists the interfaces and addresses of the attachment", true)?;
-    let reinstall = item.claims.iter().any(|claim| claimed.contains(claim));
+    let reinstall = item.claims.iter().any(|claim| claimed.exclude(claim));
     Ok(Repair { check, claims: item.claims, reinstall })
 }
 
@@ -159,6 +182,19 @@ mod tests {
         fn check(_: &Check<AsWritten>) -> Result<()> {
             Ok(())
         }
+    }
+
+    #[test]
+    fn a_port_of_all_addresses_excludes_that_of_each_and_ports_of_two_addresses_do_not_exclude_each_other() {
+        let [all, one, other] = ["tcp 8080", "tcp 8080 192.0.2.1", "tcp 8080 192.0.2.2"];
+        let excludes = |claim: &str, others: [&str; 3]| {
+            let mut claims = Claims::default();
+            claims.extend([claim, "tcp 808", "tcp 80801", "udp 8080"].map(str::to_owned));
+            others.map(|other| claims.exclude(other))
+        };
+        assert_eq!(excludes(all, [all, one, other]), [true, true, true]);
+        assert_eq!(excludes(one, [all, one, other]), [true, true, false]);
+        assert_eq!(excludes(one, ["tcp 80", "tcp 8080 192.0.2.10", "sctp 8080"]), [false, false, false]);
     }
 
     #[test]

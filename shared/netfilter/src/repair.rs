@@ -1,7 +1,8 @@
 //! REPAIR of many attachments: lists the ruleset once, and installs all missing rules together.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 
+use cni::repair::Claims;
 use cni::{Check, Repair, Result, Undo};
 
 use crate::backend::Backend;
@@ -97,7 +98,7 @@ fn open(all: &ByPlace<'_>) -> Firewalls {
     backends.into_iter().filter(is_named).map(|backend| (backend, Firewall::open(backend))).collect()
 }
 
-/// The rules that are not as ADD installed them, and the rules of newer attachments with the same claims.
+/// The rules that are not as ADD installed them, and the rules of newer attachments whose claims those exclude.
 fn missing<'a, C>(all: &ByPlace<'a>, calls: &[Repair<C>], firewalls: &Firewalls) -> ByPlace<'a> {
     let mut missing = ByPlace::new();
     for (backend, firewall) in firewalls {
@@ -111,13 +112,13 @@ fn missing<'a, C>(all: &ByPlace<'a>, calls: &[Repair<C>], firewalls: &Firewalls)
             missing.entry(of).or_default().push(one);
         }
     }
-    let mut claimed: BTreeSet<&str> = BTreeSet::new();
+    let mut claimed = Claims::default();
     for ((of, rules), call) in all.iter().map(|(of, rules)| ((*of, rules), &calls[*of])) {
-        if call.reinstall || call.claims.iter().any(|claim| claimed.contains(claim.as_str())) {
+        if call.reinstall || call.claims.iter().any(|claim| claimed.exclude(claim)) {
             missing.insert(of, rules.clone());
         }
         if missing.contains_key(&of) {
-            claimed.extend(call.claims.iter().map(String::as_str));
+            claimed.extend(call.claims.iter().cloned());
         }
     }
     missing.retain(|_, rules| !rules.is_empty());

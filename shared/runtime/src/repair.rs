@@ -6,10 +6,11 @@ use std::path::Path;
 use std::thread;
 
 use cni::exec::refused_request;
-use cni::{Code, Command, NetworkName, PluginType, json};
+use cni::repair::Claims;
+use cni::{Code, Command, NetworkName, PluginType, addr, json};
 use serde::{Deserialize, Serialize};
-use serde_json::Value;
 use serde_json::value::RawValue;
+use serde_json::{Value, json};
 
 use crate::conf::Network;
 use crate::lock::Lock;
@@ -119,12 +120,12 @@ impl Runtime {
 
     /// A plugin's answer for each attachment. `None` if it does not support the command.
     fn repair_by(&self, kind: &PluginType, mut parts: &[Part]) -> Option<Vec<Reply>> {
-        let (mut claimed, mut answers) = (BTreeSet::new(), Vec::new());
+        let (mut claimed, mut answers) = (Claims::default(), Vec::new());
         while !parts.is_empty() {
             let (batch, rest) = parts.split_at(batch(parts));
             parts = rest;
             let items: Vec<&str> = batch.iter().map(|part| part.item.as_str()).collect();
-            let claimed_json = Value::from_iter(claimed.iter().map(String::as_str));
+            let claimed_json = json!(claimed);
             let request = format!(r#"{{"claimed":{claimed_json},"attachments":[{}]}}"#, items.join(","));
             let answer = match self.run_repair(kind, request.as_bytes()) {
                 Ok(answer) => answer?.repairs,
@@ -245,14 +246,19 @@ fn item(entry: &Entry, claims: &[String], config: &[u8]) -> serde_json::Result<S
 }
 
 impl Entry {
-    /// The attachment's host ports, such as `tcp 8080`: of two attachments with the same one, the newer one gets it.
+    /// The attachment's host ports, such as `tcp 8080`, or `tcp 8080 192.0.2.1` with an address of the host: of two attachments whose ports
+    /// exclude each other, the newer one gets the port ([`Claims`]).
     pub fn host_ports(&self) -> Vec<String> {
         let mappings = self.attach.capability_args.get("portMappings").and_then(Value::as_array);
         // Keys are case-insensitive.
         let port = |mapping: &Value| {
-            let protocol = json::member(mapping, "protocol").and_then(Value::as_str).unwrap_or_default();
+            let text = |key| json::member(mapping, key).and_then(Value::as_str).unwrap_or_default();
             let port = json::member(mapping, "hostPort").map(Value::to_string).unwrap_or_default();
-            format!("{} {port}", protocol.to_ascii_lowercase())
+            let all_addresses = format!("{} {port}", text("protocol").to_ascii_lowercase());
+            match addr::parse_ip(text("hostIP")) {
+                Ok(address) if !address.is_unspecified() => format!("{all_addresses} {address}"),
+                _ => all_addresses,
+            }
         };
         mappings.into_iter().flatten().map(port).collect()
     }

@@ -97,6 +97,28 @@ fn repair_after_the_loss_of_all_records_does_not_double_rules_with_conditions() 
 }
 
 #[test]
+fn repair_of_a_port_of_one_host_address_does_not_touch_that_of_another_address() {
+    beyond_reference!("repair");
+    for (backend, loss) in [
+        ("nftables", "nft delete element inet ferrule hostip4 '{ 192.0.2.1 . tcp . 8080 }'"),
+        (
+            "iptables",
+            "iptables-nft -t nat -F $(iptables-nft-save -t nat | grep -o 'FERRULE-HP-.*10.1.2.2:80' | cut -d' ' -f1)",
+        ),
+    ] {
+        let lab = Lab::new();
+        let _pods = ["old", "new"].map(|id| lab.container(id));
+        let tool = tool(&lab, backend).env("CAP_ARGS", "");
+        for (name, address) in [("old", "192.0.2.1"), ("new", "192.0.2.2")] {
+            tool.says(&format!("add net {name} -p {address}:8080:80 --container-id {name}"));
+        }
+        lab.host().sh(loss);
+        assert_eq!(tool.json("repair --all")["repaired"], json!(["net/old/eth0"]), "{backend}");
+        tool.says("check net --all");
+    }
+}
+
+#[test]
 fn repair_of_one_network_leaves_a_host_port_to_the_newer_attachment_of_another() {
     beyond_reference!("repair");
     for backend in ["nftables", "iptables"] {
