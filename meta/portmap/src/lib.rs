@@ -12,7 +12,7 @@ use std::cell::LazyCell;
 use cni::schema::Key;
 use cni::{Add, AddResult, Check, Del, Failures, Gc, Plugin, Repair, Result, ResultExt, Role, Status, Undo};
 pub use conf::Conf;
-use iface::{Namespace, verify};
+use iface::verify;
 use localnet::LoopbackAnswers;
 use netfilter::{Backend, Expected, Firewall, HostPorts, Kind, LoopbackGuard, Owner, Removal, Rules};
 
@@ -71,7 +71,7 @@ impl Plugin for Portmap {
     fn check(call: &Check<Conf>) -> Result<()> {
         let Some(ports) = host_ports(call)? else { return Ok(()) };
         Firewall::open(call.conf.backend)?.check(&owner(call), &ports)?;
-        localnet::check_answers(&Namespace::host()?, &ports, &owner(call))
+        LoopbackAnswers::new().check(&ports, &owner(call))
     }
 
     fn repair(calls: &[Repair<Conf>]) -> Vec<Result<bool>> {
@@ -82,9 +82,9 @@ impl Plugin for Portmap {
             verify::is_attached,
             enable_loopback_answers,
         );
-        let host = LazyCell::new(Namespace::host);
+        let mut answers = LoopbackAnswers::new();
         let repair = |(call, outcome): (&Repair<Conf>, Result<bool>)| {
-            Ok(outcome? || repair_loopback_answers(&call.check, &host)?)
+            Ok(outcome? || repair_loopback_answers(&call.check, &mut answers)?)
         };
         calls.iter().zip(repaired).map(repair).collect()
     }
@@ -127,13 +127,10 @@ fn expected(
 
 /// Sets the sysctl route_localnet again for an attachment whose rules exist, if another program has reset it. Returns
 /// whether it was reset.
-fn repair_loopback_answers(
-    call: &Check<Conf>,
-    host: &LazyCell<Result<Namespace>, impl FnOnce() -> Result<Namespace>>,
-) -> Result<bool> {
+fn repair_loopback_answers(call: &Check<Conf>, answers: &mut LoopbackAnswers) -> Result<bool> {
     let Some(ports) = host_ports(call)? else { return Ok(false) };
-    let (owner, host) = (owner(call), LazyCell::force(host).as_ref().map_err(Clone::clone)?);
-    if localnet::check_answers(host, &ports, &owner).is_ok() {
+    let owner = owner(call);
+    if answers.check(&ports, &owner).is_ok() {
         return Ok(false);
     }
     verify::while_attached(call, |undo| LoopbackAnswers::new().enable(&ports, &owner, undo))?;

@@ -467,7 +467,7 @@ fn entry(value: &Value, added: Option<SystemTime>) -> cni::Result<Entry> {
 }
 
 /// The namespace of an interface in the result: libcni stores it separately only since 1.2.0.
-fn sandbox(result: &Value, ifname: &str) -> Option<PathBuf> {
+pub(crate) fn sandbox(result: &Value, ifname: &str) -> Option<PathBuf> {
     let text = |interface, key| json::member(interface, key).and_then(Value::as_str);
     let interfaces = json::member(result, "interfaces")?.as_array()?;
     let of_name = interfaces.iter().filter(|interface| text(interface, "name") == Some(ifname));

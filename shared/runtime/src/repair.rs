@@ -8,10 +8,12 @@ use std::thread;
 use cni::exec::refused_request;
 use cni::repair::Claims;
 use cni::{Code, Command, NetworkName, PluginType, addr, json};
+use netns::NetNs;
 use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
 use serde_json::{Value, json};
 
+use crate::cache::sandbox;
 use crate::conf::Network;
 use crate::lock::Lock;
 use crate::request::Extras;
@@ -90,10 +92,11 @@ impl Runtime {
         let mut parts: BTreeMap<PluginType, Vec<Part>> = BTreeMap::new();
         // Most attachments share a configuration, which is parsed once.
         let mut networks: BTreeMap<(&NetworkName, &[u8]), Result<Network>> = BTreeMap::new();
+        let here = NetNs::current().ok();
         for (of, entry) in entries.iter().enumerate() {
             let claims = entry.host_ports();
             let network = networks.entry((&entry.network, &entry.config)).or_insert_with(|| entry.network());
-            let known = items(entry, network, &claims);
+            let known = items(entry, network, &claims, here.as_ref());
             repaired.attachments.push(known.as_ref().map(|_| false).map_err(Clone::clone));
             for (kind, item) in known.unwrap_or_default() {
                 let has_netns = entry.attach.netns.is_some();
@@ -197,8 +200,13 @@ fn batch(parts: &[Part]) -> usize {
     parts.iter().take(BATCH).take_while(fits).count().max(1)
 }
 
-/// For each plugin of the attachment, the stdin of a CHECK.
-fn items(entry: &Entry, network: &Result<Network>, claims: &[String]) -> Result<Vec<(PluginType, String)>> {
+/// For each plugin of the attachment, the stdin of a CHECK. `here` is the thread's namespace.
+fn items(
+    entry: &Entry,
+    network: &Result<Network>,
+    claims: &[String],
+    here: Option<&NetNs>,
+) -> Result<Vec<(PluginType, String)>> {
     let unknown = |why: String| Error::own(Code::UnknownContainer, why);
     if let Some(path) = entry.attach.netns.as_deref().filter(|_| !entry.is_alive()) {
         return Err(unknown(format!("its namespace {} has been deleted", path.display())));
@@ -212,9 +220,9 @@ fn items(entry: &Entry, network: &Result<Network>, claims: &[String]) -> Result<
     let prev = entry.result_in(network.version);
     let prev = prev.map_err(|e| unknown(format!("its cached result: {e}")))?;
     let ifname = &entry.attach.attachment.ifname;
-    if let Some(netns) = &entry.attach.netns
-        && entry.result().is_ok_and(|result| result.container_interface(ifname).is_some())
-        && has_interface(netns, ifname).is_ok_and(|has| has == Some(false))
+    if let (Some(here), Some(netns)) = (here, &entry.attach.netns)
+        && sandbox(&entry.result, ifname).is_some()
+        && has_interface(here, netns, ifname).is_ok_and(|has| has == Some(false))
     {
         return Err(unknown(format!("interface {ifname} no longer exists in {}", netns.display())));
     }

@@ -57,7 +57,8 @@ impl Runtime {
             Err(_) => None,
         };
         let netns = recorded.or_else(|| attach.netns.clone());
-        netns.is_none_or(|netns| has_interface(&netns, &at.ifname).map_or(true, |has| has == Some(true)))
+        let has = |netns: &Path| has_interface(&NetNs::current()?, netns, &at.ifname);
+        netns.is_none_or(|netns| has(&netns).map_or(true, |has| has == Some(true)))
     }
 
     /// DEL of a failed ADD. The cache may contain an earlier attachment with another configuration.
@@ -84,10 +85,10 @@ fn is_irregular(path: &Path) -> bool {
     fs::symlink_metadata(path).is_ok_and(|file| !file.is_file())
 }
 
-/// Whether the namespace at a path has an interface. `Ok(None)` if no namespace is at the path.
-pub(crate) fn has_interface(netns: &Path, name: &str) -> cni::Result<Option<bool>> {
+/// Whether the namespace at a path has an interface. `Ok(None)` if no namespace is at the path. The thread is in the namespace `here`.
+pub(crate) fn has_interface(here: &NetNs, netns: &Path, name: &str) -> cni::Result<Option<bool>> {
     let Some(netns) = NetNs::open_if_present(netns)? else { return Ok(None) };
-    match netns.enter(|| if_nametoindex(name))? {
+    match netns.enter_from(here, || if_nametoindex(name))? {
         Ok(_) => Ok(Some(true)),
         Err(Errno::ENODEV) => Ok(Some(false)),
         Err(e) => Err(e.into()),
