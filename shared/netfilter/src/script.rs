@@ -26,7 +26,8 @@ pub struct Script {
     pub(crate) chain: String,
     /// The chains that all attachments share.
     pub(crate) shared_chains: Vec<String>,
-    /// The rules that all attachments share, each identified by its comment.
+    /// The rules that attachments share, each identified by its comment. Those that jump to an administrator's chain are
+    /// identified by the chain, too.
     pub(crate) shared: Vec<Line>,
     pub(crate) lines: Vec<Line>,
 }

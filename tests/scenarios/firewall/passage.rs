@@ -85,6 +85,30 @@ fn the_administrators_chain_is_evaluated_first_and_keeps_its_rules() {
     }
 }
 
+/// Podman's networks use `CNI-ADMIN`, and Nomad's use `NOMAD-ADMIN`.
+#[test]
+fn networks_with_different_administrators_chains_keep_both() {
+    beyond_reference!("firewall-nftables");
+    for (podman, nomad) in [("nftables", "iptables"), ("iptables", "iptables"), ("iptables", "nftables")] {
+        let lab = Lab::new();
+        let (far, [a, b]) = (lab.machine("far"), ["a", "b"].map(|id| lab.container(id)));
+        lab.host().sh(POLICY_DROP);
+        let one = network(&lab, 2, &json!({"backend": podman}));
+        let other = network(&lab, 3, &json!({"backend": nomad, "iptablesAdminChainName": "NOMAD-ADMIN"}));
+        let (result, pods) = attach(&one, &a);
+        lab.host().sh(&format!("iptables -A CNI-ADMIN -s {} -d {} -j DROP", pods[0], FAR[0]));
+        let _servers = FAR.map(|ip| far.serve_tcp("far", &at(ip, 80)));
+        let (of_other, _) = attach(&other, &b);
+        assert!(tcp_is_cut_off(&a, &at(FAR[0], 80)), "{podman}, then {nomad}");
+        assert!(tcp_says(&a, &at(FAR[1], 80)).is_some(), "{podman}, then {nomad}");
+        one.check(&a, "eth0", &result).iter().for_each(lab::Outcome::ok);
+        other.check(&b, "eth0", &of_other).iter().for_each(lab::Outcome::ok);
+        other.del(&b, "eth0", &of_other).iter().for_each(lab::Outcome::ok);
+        one.check(&a, "eth0", &result).iter().for_each(lab::Outcome::ok);
+        assert!(tcp_is_cut_off(&a, &at(FAR[0], 80)), "{podman}, after the DEL of {nomad}");
+    }
+}
+
 #[test]
 fn a_chain_of_others_that_drops_is_named_with_the_rule_that_opens_it() {
     beyond_reference!("firewall-nftables");

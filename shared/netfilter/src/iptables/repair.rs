@@ -238,9 +238,13 @@ fn put_shared(text: &mut String, line: &Line, saved: &Saved<'_>) {
     }
 }
 
-/// The rules with the comment of a shared rule: those with its content, and those with another.
+/// The rules with the comment of a shared rule: those with its content, and those with another. A jump to the chain of
+/// another network's administrator has the same comment, and is neither.
 fn named_alike<'s>(line: &'s Line, saved: &'s Saved<'_>) -> (Vec<&'s str>, Vec<&'s str>) {
     let (expected, name) = (form(&line.words), saved::comment(&line.words));
+    let is_other =
+        |rule: &str| name == opening::TO_ADMIN && saved::target(rule) != saved::target(&line.words);
     let named = saved.rules_of(line.table, &line.chain).filter(|rule| saved::comment(rule) == name);
+    let named = named.filter(|rule| !is_other(rule));
     named.partition(|rule| form(words(rule)) == expected)
 }
