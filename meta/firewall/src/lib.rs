@@ -105,9 +105,14 @@ impl Plugin for Firewall {
     }
 
     fn status(call: &Status<Conf>) -> Result<()> {
-        if call.conf.policy != Policy::Open {
+        let isolation: &[Kind] = match call.conf.policy {
+            Policy::Open => &[],
+            Policy::SameBridge => &[Isolation::KIND],
+            Policy::Isolated => &[Isolation::KIND, PortIsolation::KIND],
+        };
+        for kind in isolation {
             // Isolation always uses nftables.
-            netfilter::Firewall::check_available(Some(netfilter::Backend::Nftables), Isolation::KIND)?;
+            netfilter::Firewall::check_available(Some(netfilter::Backend::Nftables), *kind)?;
         }
         if query_bus_for_backend(&call.conf).code(Code::NotAvailable)? {
             return firewalld::available_on_bus();

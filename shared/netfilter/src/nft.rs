@@ -183,15 +183,15 @@ impl Nft {
         Ok(found)
     }
 
-    /// Describes the kernel module that rules of a kind need and the kernel lacks. None: the kernel has all modules. If
-    /// no rules of the kind were installed since the boot, the probe takes an RCU grace period.
+    /// Describes the kernel module, or the family of tables, that rules of a kind need and the kernel lacks. None: the
+    /// kernel has everything. If no rules of the kind were installed since the boot, the probe takes an RCU grace period.
     pub(crate) fn missing_module(&self, kind: Kind) -> Result<Option<String>, RequestError> {
         let properties = &kind.properties.nftables;
         if query::has_chain(&self.socket, properties.table, properties.chain)? {
             return Ok(None);
         }
-        let module = probe::missing_module(&self.socket, properties.needs)?;
-        Ok(module.map(|module| format!("the kernel has no {module}, which nftables needs for {kind}")))
+        let part = probe::missing_part(&self.socket, properties.table.family, properties.needs)?;
+        Ok(part.map(|part| format!("the kernel has no {part}, which nftables needs for {kind}")))
     }
 
     /// Like [`Nft::missing_module`], for STATUS. The kubelet calls STATUS every few seconds, and the probe takes a grace

@@ -203,3 +203,19 @@ fn an_unusable_bus_does_not_make_del_fail() {
     assert!(outcome.stderr.contains("look for firewalld"), "{}", outcome.stderr);
     assert_eq!(lab.host().ruleset(), "");
 }
+
+/// A kernel may have nf_tables without CONFIG_NF_TABLES_BRIDGE. Then each ADD would fail.
+#[test]
+fn status_probes_the_bridge_family_for_isolated_containers_and_the_spoof_check() {
+    beyond_reference!("status");
+    let lab = Lab::new();
+    let traced = ["strace", "-qq", "-v", "-o", "/run/lab/trace", "-e", "trace=sendto,sendmsg"];
+    let probes_bridge = |plugin: &str, keys: Value| {
+        lab.plugin(plugin).config(keys).under(&traced.map(str::to_owned)).status().ok();
+        let trace = std::fs::read_to_string("/run/lab/trace").unwrap();
+        trace.lines().any(|line| line.contains("NFT_MSG_NEWTABLE") && line.contains("AF_BRIDGE"))
+    };
+    assert!(!probes_bridge("firewall", json!({"ingressPolicy": "same-bridge"})));
+    assert!(probes_bridge("firewall", json!({"ingressPolicy": "isolated"})));
+    assert!(probes_bridge("bridge", json!({"macspoofchk": true, "ipam": host_local(&[&["10.1.2.0/24"]])})));
+}
