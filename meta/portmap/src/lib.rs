@@ -14,10 +14,12 @@ use cni::{Add, AddResult, Check, Del, Failures, Gc, Plugin, Repair, Result, Resu
 pub use conf::Conf;
 use iface::verify;
 use localnet::LoopbackAnswers;
-use netfilter::{Backend, Expected, Firewall, HostPorts, Kind, LoopbackGuard, Owner, Removal, Rules};
+use netfilter::{
+    Backend, Expected, Firewall, HostPorts, KeptGuard, Kind, LoopbackGuard, Owner, Removal, Rules,
+};
 
-/// The kinds of rules that ADD may have installed.
-const KINDS: [Kind; 2] = [HostPorts::KIND, LoopbackGuard::KIND];
+/// The kinds of rules that ADD, or an earlier DEL, may have installed.
+const KINDS: [Kind; 3] = [HostPorts::KIND, LoopbackGuard::KIND, KeptGuard::KIND];
 
 #[derive(Debug)]
 pub struct Portmap;
@@ -59,11 +61,14 @@ impl Plugin for Portmap {
         let addresses = prev.map(|prev| conf::addresses(prev, &call.attachment.ifname)).unwrap_or_default();
         let owner = Owner::new(&call.net.name, &call.attachment);
         let mut failures = Failures::new();
-        // Restore the sysctl route_localnet first: while it is set, the rules must protect the host's loopback
+        // Restore the sysctl route_localnet first: while it is set, the guard must protect the host's loopback
         // addresses.
-        failures.note(localnet::remove_user(&owner));
+        let kinds = match failures.note(localnet::remove_user(&owner)) {
+            Some(()) => &KINDS,
+            None => failures.note(localnet::keep_guard(&owner)).unwrap_or_default(),
+        };
         let removal = Removal::start().with_addresses(addresses.iter().map(|address| address.ip()));
-        failures.note(removal.remove(&owner, &KINDS));
+        failures.note(removal.remove(&owner, kinds));
         removal.close_later();
         failures.into_result()
     }
@@ -90,12 +95,12 @@ impl Plugin for Portmap {
     }
 
     fn gc(call: &Gc) -> Result<()> {
-        let mut failures = Failures::new();
-        failures.note(localnet::remove_stale_users(&call.net.name, &call.scope));
+        // As in DEL. While the sysctl cannot be restored, the rules stay until the next GC.
+        localnet::remove_stale_users(&call.net.name, &call.scope)?;
         let removal = Removal::start();
-        failures.note(removal.collect(&call.net.name, &KINDS, &call.scope));
+        let removed = removal.collect(&call.net.name, &KINDS, &call.scope);
         removal.close_later();
-        failures.into_result()
+        removed
     }
 
     fn status(call: &Status<Conf>) -> Result<()> {

@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use cni::{Code, Error, Failures, NetworkName, Result, Scope, Undo};
 use iface::Namespace;
-use netfilter::{Backend, Firewall, HostPorts, LoopbackGuard, Owner, SourceNat};
+use netfilter::{Backend, Firewall, HostPorts, KeptGuard, Kind, LoopbackGuard, Owner, SourceNat};
 use netlink::Link;
 use system::lock::Lock;
 use users::{DIRECTORY, Unused, Users};
@@ -173,6 +173,24 @@ fn answering_link(host: &Namespace, ports: &HostPorts, local: IpAddr) -> Result<
 /// refuses a value, 11 if another plugin holds the lock for 10 s. The other links are restored nevertheless.
 pub fn remove_user(owner: &Owner) -> Result<()> {
     restore_unused(|users| users.remove(&owner.label()))
+}
+
+/// Keeps the guard of the loopback addresses, because the DEL of an attachment could not restore `route_localnet`. The
+/// next DEL or GC removes the guard. Returns the kinds of rules that this DEL may remove.
+///
+/// # Errors
+/// Code 5 or 999 if the kernel refuses the guard.
+pub fn keep_guard(owner: &Owner) -> Result<&'static [Kind]> {
+    if !Firewall::has_nftables()? {
+        // With iptables alone, the guard is a part of the host ports.
+        return Ok(&[]);
+    }
+    let (firewall, mut undo) = (Firewall::open(Some(Backend::Nftables))?, Undo::new());
+    if firewall.has(owner, HostPorts::KIND)? || firewall.has(owner, LoopbackGuard::KIND)? {
+        firewall.install(owner, &KeptGuard, &mut undo)?;
+        undo.commit();
+    }
+    Ok(&[HostPorts::KIND, LoopbackGuard::KIND])
 }
 
 /// Like [`remove_user`], for the stale attachments of a network.

@@ -89,6 +89,14 @@ impl Firewall {
 
     /// The backend that has the rules which were installed through this firewall. It is iptables after an installation for
     /// which the kernel lacks a part of nf_tables.
+    /// Whether nf_tables has an attachment's rules of a kind, by either backend.
+    ///
+    /// # Errors
+    /// If the kernel does not list the rules.
+    pub fn has(&self, owner: &Owner, kind: Kind) -> Result<bool> {
+        self.engine.nft(|nft| nft.has(owner, kind))
+    }
+
     pub fn backend_of_installed(&self) -> Backend {
         if self.fell_back.get() { Backend::Iptables } else { self.backend() }
     }

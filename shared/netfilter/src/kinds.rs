@@ -20,7 +20,7 @@ pub use forward::Forward;
 pub(crate) use host_ports::Forward as PortForward;
 pub use host_ports::{Conditions, HostPort, HostPorts, Mark, Protocol, SourceNat};
 pub use isolation::{Isolation, PortIsolation};
-pub use loopback_guard::LoopbackGuard;
+pub use loopback_guard::{KeptGuard, LoopbackGuard};
 pub use masquerade::Masquerade;
 pub use masquerade::conf::MasqueradeConf;
 pub use spoof_check::SpoofCheck;
@@ -29,7 +29,7 @@ use crate::kind::Kind;
 
 impl Kind {
     /// All kinds.
-    pub const ALL: [Self; 8] = [
+    pub const ALL: [Self; 9] = [
         Masquerade::KIND,
         HostPorts::KIND,
         SpoofCheck::KIND,
@@ -37,6 +37,10 @@ impl Kind {
         Isolation::KIND,
         PortIsolation::KIND,
         LoopbackGuard::KIND,
+        KeptGuard::KIND,
         DnsServer::KIND,
     ];
+
+    /// The kind that outlives the attachment's link, and that no repair installs.
+    pub(crate) const KEPT_GUARD: Self = KeptGuard::KIND;
 }

@@ -41,8 +41,8 @@ pub use chain_name::ChainName;
 pub use firewall::Firewall;
 pub use kind::{Kind, Rules};
 pub use kinds::{
-    Conditions, DnsServer, Forward, HostPort, HostPorts, Isolation, LoopbackGuard, Mark, Masquerade,
-    MasqueradeConf, PortIsolation, Protocol, SourceNat, SpoofCheck,
+    Conditions, DnsServer, Forward, HostPort, HostPorts, Isolation, KeptGuard, LoopbackGuard, Mark,
+    Masquerade, MasqueradeConf, PortIsolation, Protocol, SourceNat, SpoofCheck,
 };
 pub use monitor::RulesetMonitor;
 pub use netlink::Family;

@@ -52,16 +52,16 @@ impl Removal {
         self.remove_kinds(&Selector::Of(owner), kinds)
     }
 
-    /// Removes rules of any kind that a concurrent `cnitool repair` has installed since [`Removal::remove`]. Call it
-    /// after the attachment's link was deleted: from then on, no repair installs rules. This function sends a few
-    /// requests to the kernel, and does not read the legacy tables of iptables.
+    /// Removes rules that a concurrent `cnitool repair` has installed since [`Removal::remove`]. Call it after the
+    /// attachment's link was deleted: from then on, no repair installs rules. This function sends a few requests to the
+    /// kernel, and does not read the legacy tables of iptables.
     ///
     /// # Errors
     /// If the kernel or an iptables tool fails. The other rules are removed nevertheless.
     pub fn remove_repaired(&self, owner: &Owner) -> Result<()> {
         let mut failures = Failures::new();
         if let Ok(Some(nft)) = &self.nft {
-            for kind in Kind::ALL {
+            for kind in Kind::ALL.into_iter().filter(|kind| *kind != Kind::KEPT_GUARD) {
                 if failures.note(nft.has(owner, kind)) == Some(true) {
                     // `self` has cached the ruleset from before the repair, so a new removal is needed.
                     failures.note(Self::start().remove(owner, &[kind]));

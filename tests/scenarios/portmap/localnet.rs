@@ -2,7 +2,7 @@
 
 use std::fs;
 
-use lab::{Call, Outcome, beyond_reference, tcp_is_cut_off, tcp_says};
+use lab::{Call, Outcome, beyond_reference, tcp_is_cut_off, tcp_is_refused, tcp_says};
 use serde_json::json;
 
 use super::*;
@@ -85,6 +85,65 @@ fn a_flush_of_all_iptables_tables_keeps_the_hosts_loopback_protected() {
     network.del(&pod, "eth0", &result).iter().for_each(Outcome::ok);
     assert!(!lab.host().sh("nft list ruleset").contains("ferrule"));
     assert_eq!(setting(&lab), "0");
+}
+
+/// Prevents changes of the setting, as a read-only /proc/sys does.
+fn lock_setting(lab: &Lab) {
+    lab.host()
+        .sh("f=/proc/sys/net/ipv4/conf/br0/route_localnet; mount --bind $f $f; mount -o remount,ro,bind $f");
+}
+
+fn unlock_setting(lab: &Lab) {
+    lab.host().sh("umount /proc/sys/net/ipv4/conf/br0/route_localnet");
+}
+
+#[test]
+fn while_the_setting_cannot_be_restored_the_hosts_loopback_is_protected() {
+    beyond_reference!("route-localnet");
+    with_each_backend(|lab, keys| {
+        let [pod, prying] = ["pod", "prying"].map(|id| lab.container(id));
+        let network = network(lab, keys, web());
+        let result = network.add(&pod, "eth0").ok_result();
+        self::network(lab, keys, json!([])).add(&prying, "eth0").ok_result();
+        let _private = lab.host().serve_tcp("private", "127.0.0.1:7000");
+        pry(&prying);
+        lock_setting(lab);
+        let portmap =
+            lab.plugin("portmap").config(keys.clone()).config(json!({"prevResult": result})).on(&pod);
+        for call in [portmap.clone(), portmap.clone().without("CNI_NETNS")] {
+            call.del().refused(5, "route_localnet");
+            assert_eq!(setting(lab), "1");
+            assert!(tcp_is_cut_off(&prying, "127.0.0.1:7000"), "{keys}");
+            assert!(tcp_is_refused(lab.host(), &at(GATEWAY[0], 8080)), "{keys}");
+        }
+        portmap.gc(&[]).refused(5, "route_localnet");
+        assert!(tcp_is_cut_off(&prying, "127.0.0.1:7000"), "{keys}, after GC");
+        unlock_setting(lab);
+        network.del(&pod, "eth0", &result).iter().for_each(Outcome::ok);
+        assert_eq!(setting(lab), "0");
+        assert!(!lab.host().sh("nft list ruleset").contains("ferrule"), "{keys}");
+    });
+}
+
+/// cnitool and Podman's driver call the DEL of bridge although the DEL of portmap has failed.
+#[test]
+fn the_del_of_bridge_keeps_the_guard_that_a_failed_del_of_portmap_has_kept() {
+    beyond_reference!("route-localnet");
+    let lab = Lab::new();
+    let [pod, prying] = ["pod", "prying"].map(|id| lab.container(id));
+    let network = network(&lab, &json!({}), web());
+    let result = network.add(&pod, "eth0").ok_result();
+    self::network(&lab, &json!({}), json!([])).add(&prying, "eth0").ok_result();
+    let _private = lab.host().serve_tcp("private", "127.0.0.1:7000");
+    pry(&prying);
+    lock_setting(&lab);
+    let outcomes = network.del(&pod, "eth0", &result);
+    assert!(outcomes.iter().any(Outcome::succeeded) && !outcomes.iter().all(Outcome::succeeded));
+    assert!(tcp_is_cut_off(&prying, "127.0.0.1:7000"));
+    unlock_setting(&lab);
+    lab.plugin("portmap").gc(&[("prying", "eth0")]).ok();
+    assert_eq!(setting(&lab), "0");
+    assert!(!lab.host().sh("nft list ruleset").contains("ferrule"));
 }
 
 #[test]

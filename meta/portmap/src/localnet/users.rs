@@ -86,6 +86,10 @@ impl Users {
         let mut unused = Vec::new();
         for link in names(&self.dir)? {
             let dir = self.dir.join(&link);
+            // Another program's file.
+            if dir.is_file() {
+                continue;
+            }
             remove(&dir)?;
             if !is_used(&dir)? {
                 unused.push(Unused {
@@ -169,6 +173,17 @@ mod tests {
 
     fn unused(link: &str, before: &str) -> Vec<Unused> {
         vec![Unused { link: link.to_owned(), earlier_value: Some(before.to_owned()) }]
+    }
+
+    #[test]
+    fn a_file_of_another_program_is_ignored() {
+        on_disk(|users| {
+            users.join("br0", "net/a/eth0", "0").unwrap();
+            fs::write(users.dir.join("stray"), "").unwrap();
+            assert_eq!(users.remove("net/a/eth0").unwrap(), unused("br0", "0"));
+            assert_eq!(users.remove_where(&|_| true).unwrap(), unused("br0", "0"));
+            assert!(users.dir.join("stray").exists());
+        });
     }
 
     #[test]

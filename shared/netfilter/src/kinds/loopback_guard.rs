@@ -12,21 +12,26 @@ const GUARD: Chain = Chain::first_filter("guard");
 /// An attachment's record. It has no elements: the rules are the same for all attachments.
 const RECORD: &str = "guards 127.0.0.0/8";
 
-static PROPERTIES: KindProperties = KindProperties {
-    name: "loopback",
-    maps_host_ports: false,
-    nftables: NftablesProperties {
-        table: INET,
-        chain: GUARD.name,
-        layout,
-        comments: &[],
-        parse,
-        needs: &[],
-        opens: None,
-    },
-    iptables: None,
-    reference: ReferenceProperties::NONE,
-};
+static PROPERTIES: KindProperties = properties("loopback");
+static KEPT_PROPERTIES: KindProperties = properties("keptguard");
+
+const fn properties(name: &'static str) -> KindProperties {
+    KindProperties {
+        name,
+        maps_host_ports: false,
+        nftables: NftablesProperties {
+            table: INET,
+            chain: GUARD.name,
+            layout,
+            comments: &[],
+            parse,
+            needs: &[],
+            opens: None,
+        },
+        iptables: None,
+        reference: ReferenceProperties::NONE,
+    }
+}
 
 /// Protects the host's services on 127.0.0.1 while a link has `route_localnet`. With nftables, [`crate::HostPorts`]
 /// include these rules. With iptables, the rules are also needed here, because other programs may flush the iptables
@@ -51,6 +56,25 @@ impl Rules for LoopbackGuard {
 
     fn nftables(&self) -> NftablesRules {
         NftablesRules::of(vec![Record::of(RECORD.to_owned(), [])])
+    }
+}
+
+/// The same rules, for an attachment whose DEL could not restore `route_localnet`. Its next DEL removes them.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct KeptGuard;
+
+impl KeptGuard {
+    /// The kind of these rules.
+    pub const KIND: Kind = Kind::new(&KEPT_PROPERTIES);
+}
+
+impl Rules for KeptGuard {
+    fn kind(&self) -> Kind {
+        Self::KIND
+    }
+
+    fn nftables(&self) -> NftablesRules {
+        LoopbackGuard.nftables()
     }
 }
 
