@@ -266,7 +266,7 @@ impl Firewall {
     }
 
     /// Other programs' chains that still drop packets forwarded to and from a container. Only their owners can open
-    /// them. Empty if the kernel has no nf_tables. With iptables, packets have no mark, so no rule can open such a
+    /// them. Empty if the kernel has no nf_tables. With iptables, allowed packets are not marked, so no rule can open such a
     /// chain.
     ///
     /// # Errors

@@ -87,6 +87,26 @@ fn host_ports_lead_into_isolated_networks_also_from_the_same_bridge() {
     }
 }
 
+/// Hosts with several uplinks save the packet's mark, or select source NAT by its exact value.
+#[test]
+fn packets_through_a_host_port_have_no_mark_after_the_filters() {
+    beyond_reference!("ingress-policy");
+    for backend in ["nftables", "iptables"] {
+        for policy in ["same-bridge", "isolated"] {
+            let lab = Lab::new();
+            let network = network(&lab, 2, &json!({"ingressPolicy": policy, "backend": backend}));
+            let [a, b] = ["a", "b"].map(|id| lab.container(id));
+            attach(&network, &a);
+            let (_, ips) = attach(&network, &b);
+            let _servers = serve(&b, &ips);
+            lab.host().sh("iptables -t mangle -A POSTROUTING -m mark --mark 0x1000/0x1000");
+            assert!(tcp_says(&a, "10.1.2.1:8002").is_some());
+            let rules = lab.host().sh("iptables -t mangle -S POSTROUTING -v");
+            assert!(rules.contains("--mark 0x1000/0x1000 -c 0 0"), "{backend}, {policy}: {rules}");
+        }
+    }
+}
+
 /// Like [`with_policy`], in a VLAN of a bridge that several networks use. VLAN 0: none.
 fn in_vlan(lab: &Lab, number: u8, bridge: &str, vlan: u8, policy: &str) -> Chain {
     let mut list = with_policy_list(number, policy);

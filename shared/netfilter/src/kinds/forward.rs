@@ -26,8 +26,8 @@ use crate::ruleset::{
 /// Sets the mark.
 const FORWARD: Chain = Chain::forward("forward", opening::MARKING_PRIORITY);
 
-/// After other programs' filters, and before POSTROUTING.
-const FORWARDED: Chain = Chain::forward("forwarded", 1000);
+/// After other programs' filters, and before POSTROUTING. [`super::Isolation`] clears its bit here, too.
+pub(super) const FORWARDED: Chain = Chain::forward("forwarded", 1000);
 
 static PROPERTIES: KindProperties = KindProperties {
     name: "forward",

@@ -20,6 +20,7 @@
 use cni::IfName;
 use netlink::{Family, RequestError};
 
+use super::forward::FORWARDED;
 use crate::kind::{
     Kind, KindProperties, NftablesProperties, NftablesRules, ReferenceProperties, ReferenceRules, Rules,
 };
@@ -50,7 +51,7 @@ static ISOLATION_PROPERTIES: KindProperties = KindProperties {
         table: INET,
         chain: ISOLATION.name,
         layout: isolation_layout,
-        comments: &["mark bit "],
+        comments: &["mark bit ", "redirected, mark bit "],
         parse: parse_isolation,
         needs: &[Need { module: "nft_ct", chain: ISOLATION, rule: || Expressions::new().was_dnatted() }],
         opens: None,
@@ -92,7 +93,7 @@ pub struct Isolation {
     /// Whether containers on this bridge are also isolated from each other.
     pub isolates_containers: bool,
     /// The bit of the packet's mark that the chain `redirected` sets if a host port has rewritten the packet's
-    /// destination (DNAT). [`PortIsolation`] accepts frames with this bit.
+    /// destination (DNAT). [`PortIsolation`] accepts frames with this bit. The chain `forwarded` clears it.
     pub bit: u8,
     /// Whether the reference may have attached the container. CHECK then accepts the reference's rules, which do not say
     /// for which attachment they are.
@@ -133,10 +134,17 @@ impl Rules for Isolation {
     }
 
     fn nftables(&self) -> NftablesRules {
-        let redirected = Expressions::new().load_meta(NFT_META_IIFNAME, R0).in_set(R0, &fenced().name);
-        let mark = redirected.was_dnatted().mark_packet(self.bit, R0);
+        let bit = self.bit;
+        let from_bridge = || Expressions::new().load_meta(NFT_META_IIFNAME, R0).in_set(R0, &fenced().name);
+        let mark = from_bridge().was_dnatted().mark_packet(bit, R0);
+        // Frames have passed `PORT_ISOLATION` before.
+        let clear = Expressions::new().packet_marked(bit).and(from_bridge().was_dnatted());
+        let clear = Rule::new(FORWARDED, format!("redirected, mark bit {bit}"), clear.unmark_packet(bit, R0));
         let mut rules = NftablesRules::of(vec![isolation_record(&self.interface, self.isolates_containers)]);
-        rules.layout.rules.push(Rule::new(REDIRECTED, format!("mark bit {}", self.bit), mark));
+        rules.layout.rules.extend([
+            Rule::new(REDIRECTED, format!("mark bit {bit}"), mark),
+            clear.missing_in_older_versions(),
+        ]);
         rules
     }
 
@@ -257,7 +265,7 @@ fn isolation_layout() -> Layout {
         .and(pair())
         .not_in_set(from, &together().name);
     Layout {
-        chains: vec![ISOLATION, REDIRECTED],
+        chains: vec![ISOLATION, REDIRECTED, FORWARDED],
         sets: vec![fenced(), together(), apart()],
         rules: vec![
             // Packets through host ports, and their answers.
@@ -372,8 +380,7 @@ mod tests {
         newer.into_iter().for_each(|rules| install(&firewall, &owner, rules));
         newer.into_iter().for_each(|rules| firewall.check(&owner, rules).unwrap());
         assert_eq!(firewall.describe(&owner).unwrap(), ["bridge br0.2 isolated", "apart veth1 veth2"]);
-        let table = std::process::Command::new("nft").args(["list", "table", "inet", "ferrule"]).output();
-        let table = String::from_utf8(table.unwrap().stdout).unwrap();
+        let table = nft(&["list", "table", "inet", "ferrule"]);
         assert!(table.contains("\"br0.2\"") && !table.contains("\"br0\""), "{table}");
         Removal::start().remove(&owner, &[Isolation::KIND, PortIsolation::KIND]).unwrap();
     }
@@ -387,6 +394,37 @@ mod tests {
             replaces_rules_of_an_older_version(|firewall, owner, rules| {
                 assert!(firewall.install_all(&[(owner, rules)]).into_iter().all(Result::unwrap));
             });
+        };
+        std::thread::spawn(test).join().unwrap();
+    }
+
+    fn nft(words: &[&str]) -> String {
+        String::from_utf8(std::process::Command::new("nft").args(words).output().unwrap().stdout).unwrap()
+    }
+
+    /// Older versions have no chain that clears the bit of redirected packets.
+    #[test]
+    fn rules_of_an_older_version_are_complete_without_the_rule_that_clears_the_bit() {
+        let test = || {
+            unshare(CloneFlags::CLONE_NEWNET).expect("the tests need root");
+            let firewall = Firewall::open(Some(Backend::Nftables)).unwrap();
+            let [one, other] = ["c1", "c2"].map(|id| owner("net", id, "eth0"));
+            let (isolation, _) = rules("br0", None);
+            add(&firewall, &one, &isolation);
+            let older = "flush chain inet ferrule forwarded; delete chain inet ferrule forwarded";
+            nft(&[older]);
+            firewall.check(&one, &isolation).unwrap();
+            assert_eq!(firewall.are_installed(&[(&one, &isolation)]), [true]);
+            add(&firewall, &other, &isolation);
+            let clears = || {
+                nft(&["list", "chain", "inet", "ferrule", "forwarded"]).contains("redirected, mark bit 12")
+            };
+            assert!(clears());
+            nft(&[older]);
+            for owner in [&one, &other] {
+                Removal::start().remove(owner, &[Isolation::KIND]).unwrap();
+            }
+            assert_eq!(nft(&["list", "ruleset"]), "");
         };
         std::thread::spawn(test).join().unwrap();
     }

@@ -15,7 +15,7 @@ use crate::ruleset::{INET, Table};
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct BlockingChain {
     chain: Base,
-    /// None: packets have no mark, so the chain cannot be opened for them.
+    /// None: allowed packets are not marked, so the chain cannot be opened for them.
     bit: Option<u8>,
 }
 
