@@ -58,10 +58,17 @@ impl From<TrackedPort> for FlowTarget {
 /// Flushes the flows to targets.
 pub(crate) type Flush<'a> = &'a dyn Fn(&Targets);
 
+/// Whether another attachment maps a port at one of the host's addresses, and so precedes a mapping of all addresses.
+pub(crate) type IsPreceded<'a> = &'a dyn Fn(&TrackedPort, IpAddr) -> bool;
+
 /// Flushes the flows to newly mapped ports of this host: they may lead to an older container, or to the host itself.
 /// Flows that are forwarded to the same port of other hosts are kept.
-pub(crate) fn flush_mapped(socket: &Socket, ports: &[TrackedPort]) -> Result<(), RequestError> {
-    let mapped = Mapped::new(ports);
+pub(crate) fn flush_mapped(
+    socket: &Socket,
+    ports: &[TrackedPort],
+    is_preceded: IsPreceded<'_>,
+) -> Result<(), RequestError> {
+    let mapped = Mapped::new(ports, is_preceded);
     let Some(few) = mapped.few_addresses() else { return mapped.flush(socket, all_patterns(), |_, _| true) };
     // The kernel finds the flows to a few addresses in less time than it lists all flows.
     flush_all(socket, few)?;
@@ -70,8 +77,13 @@ pub(crate) fn flush_mapped(socket: &Socket, ports: &[TrackedPort]) -> Result<(),
 
 /// Like [`flush_mapped`], but keeps the flows that already lead to the mapped port of the container. If several
 /// attachments map a host port, the last one has it.
-pub(crate) fn flush_misdirected(socket: &Socket, ports: &[TrackedPort]) -> Result<(), RequestError> {
-    Mapped::new(ports).flush(socket, all_patterns(), |flow, port| flow.answers_from != port.to)
+pub(crate) fn flush_misdirected(
+    socket: &Socket,
+    ports: &[TrackedPort],
+    is_preceded: IsPreceded<'_>,
+) -> Result<(), RequestError> {
+    let mapped = Mapped::new(ports, is_preceded);
+    mapped.flush(socket, all_patterns(), |flow, port| flow.answers_from != port.to)
 }
 
 /// Mapped ports of this host. Each flow is looked up in them, because a host may have thousands of addresses.
@@ -81,16 +93,17 @@ struct Mapped<'a> {
     netlink: Option<Netlink>,
     /// Whether packets to an address are for this host, as far as it is known.
     is_local: RefCell<BTreeMap<IpAddr, bool>>,
+    is_preceded: IsPreceded<'a>,
 }
 
 impl<'a> Mapped<'a> {
-    fn new(all: &'a [TrackedPort]) -> Self {
+    fn new(all: &'a [TrackedPort], is_preceded: IsPreceded<'a>) -> Self {
         let mut ports: BTreeMap<_, Vec<_>> = BTreeMap::new();
         all.iter().for_each(|port| ports.entry((port.protocol, port.port)).or_default().push(port));
         let netlink = Netlink::open().ok();
         let own = netlink.as_ref().and_then(|netlink| netlink.addresses(None).ok()).unwrap_or_default();
         let is_local = own.iter().map(|address| (address.net.ip(), true)).collect();
-        Self { ports, netlink, is_local: RefCell::new(is_local) }
+        Self { ports, netlink, is_local: RefCell::new(is_local), is_preceded }
     }
 
     /// The IPv4 flows to these ports of this host, for each address. `None` if there are many addresses, or if a whole subnet is local by a
@@ -102,14 +115,20 @@ impl<'a> Mapped<'a> {
         let known = self.is_local.borrow();
         let own: BTreeSet<IpAddr> = known.keys().copied().chain(hosts.iter().map(IpNetwork::ip)).collect();
         let own: Vec<IpAddr> = own.into_iter().filter(IpAddr::is_ipv4).collect();
-        let of_port = |port: &TrackedPort| {
+        let of_port = |port: &'a TrackedPort| {
             let addresses = port.host_ip.map_or_else(|| own.clone(), |ip| vec![ip]);
-            let of_any = Pattern { port: Some(port.port), ..Pattern::all(Family::V4, port.protocol) };
-            addresses.into_iter().map(move |to| Pattern { to: Some(to), ..of_any })
+            addresses.into_iter().map(move |to| (port, to))
         };
         let v4 = self.ports.values().flatten().filter(|port| port.to.is_ipv4());
-        let patterns: Vec<Pattern> = v4.flat_map(|port| of_port(port)).collect();
-        (patterns.len() <= WALKS_MAX).then_some(patterns)
+        let mut flows: Vec<(&TrackedPort, IpAddr)> = v4.flat_map(|port| of_port(port)).collect();
+        (flows.len() <= WALKS_MAX).then_some(())?;
+        flows.retain(|(port, to)| port.host_ip.is_some() || !(self.is_preceded)(port, *to));
+        let pattern = |(port, to): (&TrackedPort, IpAddr)| Pattern {
+            to: Some(to),
+            port: Some(port.port),
+            ..Pattern::all(Family::V4, port.protocol)
+        };
+        Some(flows.into_iter().map(pattern).collect())
     }
 
     /// Deletes the flows to these ports that `is_meant` selects, with one listing for each of the patterns.
@@ -131,9 +150,20 @@ impl<'a> Mapped<'a> {
                 _ => pattern,
             };
             let is_meant = |flow: &Flow| self.mapping(flow).is_some_and(|port| is_meant(flow, port));
-            flushed = flushed.and(delete_listed(socket, &filter, is_meant));
+            let deleted = list(socket, &filter, is_meant).and_then(|mut listed| {
+                listed.retain(|(flow, _)| !self.is_of_another(flow));
+                delete(socket, &filter, &listed)
+            });
+            flushed = flushed.and(deleted);
         }
         flushed
+    }
+
+    /// Whether another attachment's mapping of one address has the flow. Not known until all flows are listed, because this asks the kernel
+    /// through the same socket.
+    fn is_of_another(&self, flow: &Flow) -> bool {
+        let of_all = self.mapping(flow).filter(|port| port.host_ip.is_none());
+        of_all.is_some_and(|port| (self.is_preceded)(port, flow.to.ip()))
     }
 
     /// The mapping of a flow's first packet. A mapping of one address takes precedence.
@@ -214,35 +244,42 @@ fn flush_one_by_one(socket: &Socket, patterns: &[Pattern]) -> Result<(), Request
             _ => all,
         };
         let is_meant = |flow: &Flow| of_kind.iter().any(|pattern| pattern.fits(flow));
-        flushed = flushed.and(delete_listed(socket, &filter, is_meant));
+        flushed =
+            flushed.and(list(socket, &filter, is_meant).and_then(|listed| delete(socket, &filter, &listed)));
     }
     flushed
 }
 
-/// Lists flows, and deletes those that `is_meant` selects. Continues after a failure: the other flows need not wait for
-/// a repetition.
-fn delete_listed(
+/// A listed flow, with the attributes that identify its connection.
+type ListedFlow = (Flow, Vec<(u16, Vec<u8>)>);
+
+/// Lists flows, and returns those that `is_meant` selects.
+fn list(
     socket: &Socket,
     filter: &Pattern,
     is_meant: impl Fn(&Flow) -> bool,
-) -> Result<(), RequestError> {
+) -> Result<Vec<ListedFlow>, RequestError> {
     if tracks_nothing(socket) {
-        return Ok(());
+        return Ok(Vec::new());
     }
     let mut get = message(IPCTNL_MSG_CT_GET, filter.family);
     filter.write(&mut get);
     let found = socket.dump(get, |_, payload| {
         let connection = Attributes::after(HEADER, payload);
         let flow = Flow::read(connection)?;
-        is_meant(&flow).then(|| identity(connection))
+        is_meant(&flow).then(|| (flow, identity(connection)))
     });
-    let found = match found {
+    match found {
         // The kernel has no connection tracking.
-        Err(refusal) if refusal.errno() == Some(Errno::EINVAL) => return Ok(()),
-        other => other?,
-    };
+        Err(refusal) if refusal.errno() == Some(Errno::EINVAL) => Ok(Vec::new()),
+        other => other,
+    }
+}
+
+/// Deletes listed flows. Continues after a failure: the other flows need not wait for a repetition.
+fn delete(socket: &Socket, filter: &Pattern, listed: &[ListedFlow]) -> Result<(), RequestError> {
     let mut flushed = Ok(());
-    for identity in found {
+    for (_, identity) in listed {
         let mut delete = message(IPCTNL_MSG_CT_DELETE, filter.family);
         identity.iter().for_each(|(kind, value)| delete.put(*kind, value));
         match socket.request(delete, |_, _| {}) {
@@ -276,9 +313,6 @@ mod tests {
     /// In a new namespace: the tests never touch the host's. Addresses outside of loopback are other hosts'.
     fn tracked_flows(to: &[&str]) -> Socket {
         unshare(CloneFlags::CLONE_NEWNET).unwrap();
-        let run = |words: &[&str]| {
-            assert!(std::process::Command::new(words[0]).args(&words[1..]).status().unwrap().success());
-        };
         run(&["ip", "link", "set", "lo", "up"]);
         run(&["ip", "route", "add", "local", "fd00::/64", "dev", "lo"]);
         run(&["ip", "route", "add", "192.0.2.1", "dev", "lo"]);
@@ -289,6 +323,10 @@ mod tests {
         std::fs::write("/proc/sys/net/netfilter/nf_conntrack_udp_timeout", "86400").unwrap();
         to.iter().for_each(|to| send(to));
         Socket::open(netlink::Protocol::Netfilter).unwrap()
+    }
+
+    fn run(words: &[&str]) {
+        assert!(std::process::Command::new(words[0]).args(&words[1..]).status().unwrap().success());
     }
 
     fn send(to: &str) {
@@ -320,8 +358,12 @@ mod tests {
         flush_containers(&socket, [target(None, "fd00::2"), target(Some(53), "fd00::3")]).unwrap();
         flush_containers(&socket, [target(None, "fd00::4")]).unwrap();
         assert_eq!(left_to(&socket), ips(&["::1", "fd00::1"]));
-        flush_mapped(&socket, &[TrackedPort { to: "[::1]:7".parse().unwrap(), ..mapped(Some("::1")) }])
-            .unwrap();
+        flush_mapped(
+            &socket,
+            &[TrackedPort { to: "[::1]:7".parse().unwrap(), ..mapped(Some("::1")) }],
+            NOTHING,
+        )
+        .unwrap();
         assert_eq!(left_to(&socket), ips(&["fd00::1"]));
     }
 
@@ -329,6 +371,23 @@ mod tests {
     fn a_listing_is_left_out_only_if_the_namespace_has_no_connections() {
         assert!(tracks_nothing(&tracked_flows(&[])));
         assert!(!tracks_nothing(&tracked_flows(&["127.0.0.1:53"])));
+    }
+
+    /// No other attachment maps a port.
+    const NOTHING: IsPreceded<'_> = &|_, _| false;
+
+    #[test]
+    fn flows_to_an_address_whose_port_another_attachment_maps_are_kept() {
+        let socket = tracked_flows(&["127.0.0.1:53", "127.0.0.2:53", "[::1]:53", "[fd00::1]:53"]);
+        run(&["ip", "addr", "add", "127.0.0.2", "dev", "lo"]);
+        let of = |to: &str| TrackedPort { to: to.parse().unwrap(), ..mapped(None) };
+        let is_preceded = |_: &TrackedPort, ip: IpAddr| ["127.0.0.2", "fd00::1"].contains(&&*ip.to_string());
+        flush_mapped(&socket, &[of("127.0.0.1:7"), of("[::1]:7")], &is_preceded).unwrap();
+        assert_eq!((left(&socket), left_to(&socket)), (1, vec!["fd00::1".parse().unwrap()]));
+        flush_misdirected(&socket, &[of("127.0.0.1:7"), of("[::1]:7")], &is_preceded).unwrap();
+        assert_eq!((left(&socket), left_to(&socket).len()), (1, 1));
+        flush_mapped(&socket, &[mapped(Some("127.0.0.2"))], &is_preceded).unwrap();
+        assert_eq!(left(&socket), 0);
     }
 
     fn target(port: Option<u16>, to: &str) -> FlowTarget {
@@ -344,9 +403,9 @@ mod tests {
     fn only_flows_to_the_mapped_port_of_this_host_are_flushed() {
         let socket = tracked_flows(&["127.0.0.1:53", "127.0.0.1:54", "192.0.2.1:53"]);
         assert_eq!(left(&socket), 3);
-        flush_mapped(&socket, &[mapped(None)]).unwrap();
+        flush_mapped(&socket, &[mapped(None)], NOTHING).unwrap();
         assert_eq!(left(&socket), 2, "192.0.2.1 is somebody else's");
-        flush_mapped(&socket, &[mapped(Some("192.0.2.1"))]).unwrap();
+        flush_mapped(&socket, &[mapped(Some("192.0.2.1"))], NOTHING).unwrap();
         assert_eq!(left(&socket), 1);
     }
 
@@ -361,17 +420,17 @@ mod tests {
             "[fd00::1]:54",
         ]);
         let both = [mapped(None), TrackedPort { port: 54, ..mapped(None) }];
-        assert!(Mapped::new(&both).few_addresses().is_some());
-        flush_mapped(&socket, &both).unwrap();
+        assert!(Mapped::new(&both, NOTHING).few_addresses().is_some());
+        flush_mapped(&socket, &both, NOTHING).unwrap();
         assert_eq!((left(&socket), left_to(&socket).len()), (1, 2));
         let route = ["route", "add", "local", "198.51.100.0/24", "dev", "lo"];
         assert!(std::process::Command::new("ip").args(route).status().unwrap().success());
         send("198.51.100.9:53");
-        assert!(Mapped::new(&both).few_addresses().is_none());
-        flush_mapped(&socket, &both).unwrap();
+        assert!(Mapped::new(&both, NOTHING).few_addresses().is_none());
+        flush_mapped(&socket, &both, NOTHING).unwrap();
         assert_eq!(left(&socket), 1, "192.0.2.1 is somebody else's");
         let v6 = TrackedPort { to: "[::1]:7".parse().unwrap(), ..mapped(None) };
-        flush_misdirected(&socket, &[v6]).unwrap();
+        flush_misdirected(&socket, &[v6], NOTHING).unwrap();
         assert_eq!(left_to(&socket).len(), 1);
     }
 
@@ -404,9 +463,10 @@ mod tests {
         let socket = tracked_flows(&["127.0.0.1:53", "[::1]:53"]);
         let count = || (left(&socket), left_to(&socket).len());
         let to = |to: &str| TrackedPort { to: to.parse().unwrap(), ..mapped(None) };
-        flush_misdirected(&socket, &[to("127.0.0.1:54"), to("127.0.0.1:53"), to("[::1]:53")]).unwrap();
+        flush_misdirected(&socket, &[to("127.0.0.1:54"), to("127.0.0.1:53"), to("[::1]:53")], NOTHING)
+            .unwrap();
         assert_eq!(count(), (1, 1), "the last mapping has the port");
-        flush_misdirected(&socket, &[to("127.0.0.1:54"), to("[::2]:53")]).unwrap();
+        flush_misdirected(&socket, &[to("127.0.0.1:54"), to("[::2]:53")], NOTHING).unwrap();
         assert_eq!(count(), (0, 0));
     }
 }

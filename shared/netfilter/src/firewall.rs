@@ -1,17 +1,19 @@
 //! Installing and checking rules through one of the engines.
 
 use std::cell::{Cell, LazyCell, RefCell};
+use std::net::IpAddr;
 
 use cni::{Code, Error, Result, ResultExt, Undo};
 use netlink::{Family, Protocol, RequestError, Socket};
 
 use crate::backend::Backend;
+use crate::conntrack::IsPreceded;
 use crate::iptables::Iptables;
 use crate::kind::{IptablesRules, Kind, NftablesRules, OwnedRules, Rules};
 use crate::nft::{BlockingChain, Nft, Prepared};
 use crate::owner::Owner;
 use crate::removal::Removal;
-use crate::ruleset::{Table, TrackedPort};
+use crate::ruleset::{Redirected, Table, TrackedPort};
 use crate::{conntrack, iptables};
 
 /// The firewall of the calling thread's namespace, through one backend.
@@ -87,8 +89,6 @@ impl Firewall {
         Ok(Nft::open_if_present()?.is_some())
     }
 
-    /// The backend that has the rules which were installed through this firewall. It is iptables after an installation for
-    /// which the kernel lacks a part of nf_tables.
     /// Whether nf_tables has an attachment's rules of a kind, by either backend.
     ///
     /// # Errors
@@ -97,6 +97,8 @@ impl Firewall {
         self.engine.nft(|nft| nft.has(owner, kind))
     }
 
+    /// The backend that has the rules which were installed through this firewall. It is iptables after an installation for
+    /// which the kernel lacks a part of nf_tables.
     pub fn backend_of_installed(&self) -> Backend {
         if self.fell_back.get() { Backend::Iptables } else { self.backend() }
     }
@@ -121,7 +123,8 @@ impl Firewall {
     }
 
     /// Installs an attachment's rules, replacing its rules of the same kind. A newer mapping of a host port takes
-    /// precedence over another attachment's, and UDP and SCTP flows to the port are flushed. Kinds without iptables rules, such as the spoof check and isolation, always use nftables.
+    /// precedence over another attachment's, and UDP and SCTP flows to the port are flushed, unless the other attachment
+    /// keeps it. Kinds without iptables rules, such as the spoof check and isolation, always use nftables.
     ///
     /// # Errors
     /// Code 7 if the backend does not support the rules. Otherwise the tool's or the kernel's error. Nothing is changed
@@ -142,7 +145,7 @@ impl Firewall {
                 self.finish((owner, rules), &in_nftables, installed)?;
             }
         }
-        self.flush(&in_nftables.tracked_ports(), conntrack::flush_mapped)
+        self.flush(&[(owner, rules)], conntrack::flush_mapped)
     }
 
     /// Completes an installation by nftables: falls back to iptables if the kernel lacks a part, and opens the legacy
@@ -324,32 +327,60 @@ impl Firewall {
     /// while rules are repaired: the kernel translates the packets of a flow by its entry, also without the rules.
     fn flush_all(&self, all: &[OwnedRules<'_>], outcomes: &mut [Result<bool>]) {
         let mut installed: Vec<usize> = (0..all.len()).filter(|of| outcomes[*of] == Ok(true)).collect();
-        installed.retain(|of| all[*of].1.kind().properties.maps_host_ports);
-        let mut ports = Vec::new();
-        installed.retain(|of| {
-            let before = ports.len();
-            ports.extend(all[*of].1.nftables().tracked_ports());
-            ports.len() > before
-        });
-        if let Err(e) = self.flush(&ports, conntrack::flush_misdirected) {
+        installed.retain(|of| !all[*of].1.tracked_ports().is_empty());
+        let pairs: Vec<_> = installed.iter().map(|of| all[*of]).collect();
+        if let Err(e) = self.flush(&pairs, conntrack::flush_misdirected) {
             installed.into_iter().for_each(|of| outcomes[of] = Err(e.clone()));
         }
     }
 
-    /// Flushes UDP and SCTP flows to mapped ports.
-    fn flush(
-        &self,
-        ports: &[TrackedPort],
-        flush: fn(&Socket, &[TrackedPort]) -> Result<(), RequestError>,
-    ) -> Result<()> {
+    /// Flushes UDP and SCTP flows to the mapped ports of attachments. Ports that another attachment keeps are left alone: an SCTP
+    /// association would not survive.
+    fn flush(&self, all: &[OwnedRules<'_>], flush: Flush) -> Result<()> {
+        let mut ports = Vec::new();
+        for pair in all {
+            ports.extend(self.flushed_ports(*pair)?);
+        }
+        let is_preceded = |nft: &Nft, port: &TrackedPort, ip: IpAddr| {
+            let mut elements =
+                all.iter().filter_map(|(_, rules)| Some((rules.kind(), rules.port_of_address(port, ip)?)));
+            elements.next().is_some_and(|(kind, element)| nft.has_element(kind, &element))
+        };
         let flushed = match &self.engine {
             _ if ports.is_empty() => Ok(()),
-            Engine::Nftables(nft) => flush(nft.socket(), ports),
-            Engine::Iptables(_) => Socket::open(Protocol::Netfilter).and_then(|socket| flush(&socket, ports)),
+            Engine::Nftables(nft) => flush(nft.socket(), &ports, &|port, ip| is_preceded(nft, port, ip)),
+            Engine::Iptables(_) => {
+                Socket::open(Protocol::Netfilter).and_then(|socket| flush(&socket, &ports, &|_, _| false))
+            }
         };
         Ok(flushed.map_err(|r| r.during("delete", "the connection tracking entries of the mapped ports"))?)
     }
+
+    /// The ports of installed rules whose flows must be flushed: those that no other attachment has.
+    fn flushed_ports(&self, (owner, rules): OwnedRules<'_>) -> Result<Vec<TrackedPort>> {
+        let (kind, mut ports) = (rules.kind(), rules.tracked_ports());
+        if ports.is_empty() {
+            return Ok(ports);
+        }
+        match (&self.engine, rules.iptables()) {
+            (Engine::Iptables(iptables), Some(rules)) => {
+                if may_have_sibling(owner, kind) {
+                    let waiting = iptables.waiting(owner, kind, rules)?;
+                    ports
+                        .retain(|port| !waiting.iter().any(|waiting| waiting.port == Redirected::from(port)));
+                }
+                Ok(ports)
+            }
+            (engine, _) => engine.nft(|nft| {
+                let ports = nft.tracked_ports(owner, kind, &rules.nftables());
+                ports.map_err(|r| r.during("read", "the host ports of other attachments").into())
+            }),
+        }
+    }
 }
+
+/// Flushes the flows to ports.
+type Flush = fn(&Socket, &[TrackedPort], IsPreceded<'_>) -> Result<(), RequestError>;
 
 impl Engine {
     /// Runs a task with nftables, whichever backend is in use.

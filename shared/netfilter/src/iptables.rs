@@ -18,7 +18,7 @@ pub(crate) mod tools;
 use cni::{Code, Error, Result, ResultExt};
 use netlink::Family;
 
-use crate::kind::{IptablesRules, Kind};
+use crate::kind::{IptablesRules, Kind, WaitingPort};
 use crate::owner::Owner;
 use crate::plan::chains;
 use crate::ruleset::Table;
@@ -52,7 +52,7 @@ impl Iptables {
     ) -> Result<()> {
         let scripts = scripts(owner, kind, rules)?;
         let _lock = lock()?;
-        for (tools, script) in scripts {
+        for (_, tools, script) in scripts {
             let add = || {
                 if follows { repair::replace(&tools, &[&script]) } else { tools.restore(&script.addition()) }
             };
@@ -94,25 +94,39 @@ impl Iptables {
     /// Checks that an attachment's rules are as they were installed. Returns host ports for which another attachment's
     /// rules come first.
     pub(crate) fn check(&self, owner: &Owner, kind: Kind, rules: &dyn IptablesRules) -> Result<Vec<String>> {
-        let mut waiting = Vec::new();
-        for (tools, script) in scripts(owner, kind, rules)? {
+        for (_, tools, script) in scripts(owner, kind, rules)? {
             tools
                 .restore(&script.check())
                 .map_err(|e| e.detail("`cnitool repair --all` installs them again"))
                 .context(|| format!("the iptables rules of {owner} are not as ADD left them"))?;
-            if let Some(find) = kind.iptables().and_then(|properties| properties.waiting) {
-                waiting.extend(find(&tools.save(&[script.table])?, &script.chain));
-            }
+        }
+        let waiting = self.waiting(owner, kind, rules)?;
+        Ok(waiting.into_iter().map(|waiting| waiting.text).collect())
+    }
+
+    /// The host ports for which another attachment's rules come first.
+    pub(crate) fn waiting(
+        &self,
+        owner: &Owner,
+        kind: Kind,
+        rules: &dyn IptablesRules,
+    ) -> Result<Vec<WaitingPort>> {
+        let Some(find) = kind.iptables().and_then(|properties| properties.waiting) else {
+            return Ok(Vec::new());
+        };
+        let mut waiting = Vec::new();
+        for (family, tools, script) in scripts(owner, kind, rules)? {
+            waiting.extend(find(&tools.save(&[script.table])?, &script.chain, family));
         }
         Ok(waiting)
     }
 }
 
 /// The tools and the script for each family that has rules.
-fn scripts(owner: &Owner, kind: Kind, rules: &dyn IptablesRules) -> Result<Vec<(Tools, Script)>> {
+fn scripts(owner: &Owner, kind: Kind, rules: &dyn IptablesRules) -> Result<Vec<(Family, Tools, Script)>> {
     let families = Family::ALL.into_iter();
     let scripts = families.filter_map(|family| Some((family, script(owner, kind, rules, family)?)));
-    scripts.map(|(family, script)| Ok((Tools::find(family, "")?, script))).collect()
+    scripts.map(|(family, script)| Ok((family, Tools::find(family, "")?, script))).collect()
 }
 
 /// The rules of a family. None if there are none.

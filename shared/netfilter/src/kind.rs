@@ -10,7 +10,7 @@ use crate::backend::Backend;
 use crate::listing::{Listing, TableChain};
 use crate::opening::{OpenedHook, Opening};
 use crate::owner::Owner;
-use crate::ruleset::{Layout, Need, Record, Rule, Table, TrackedPort};
+use crate::ruleset::{Element, Layout, Need, Record, Redirected, Rule, Table, TrackedPort};
 use crate::script::Script;
 use crate::selector::Selector;
 
@@ -41,6 +41,17 @@ pub trait Rules: Debug {
     fn reference(&self) -> Option<&dyn ReferenceRules> {
         None
     }
+
+    /// The mapped ports of the host whose flows the kernel may keep.
+    fn tracked_ports(&self) -> Vec<TrackedPort> {
+        Vec::new()
+    }
+
+    /// The nftables element, of any attachment, that maps a port at one of the host's addresses. It precedes a mapping of
+    /// all addresses. None: no such element precedes these rules.
+    fn port_of_address(&self, _port: &TrackedPort, _host_ip: IpAddr) -> Option<Element> {
+        None
+    }
 }
 
 /// An attachment, and its rules of a kind.
@@ -65,11 +76,6 @@ impl NftablesRules {
     /// Rules that consist only of elements of sets.
     pub(crate) fn of(records: Vec<Record>) -> Self {
         Self { records, ..Self::default() }
-    }
-
-    /// The host ports whose flows the kernel may keep.
-    pub(crate) fn tracked_ports(&self) -> Vec<TrackedPort> {
-        self.records.iter().filter_map(|record| record.tracked).collect()
     }
 }
 
@@ -153,9 +159,20 @@ pub(crate) struct IptablesProperties {
     pub(crate) parents: &'static [&'static str],
     /// What attachments share, if anything.
     pub(crate) shared: Option<Shared>,
-    /// Lists the rules of an attachment that wait until another attachment is deleted, from the output of iptables-save
-    /// and the name of the attachment's chain. None: no rules of this kind wait.
-    pub(crate) waiting: Option<fn(&str, &str) -> Vec<String>>,
+    /// Lists the host ports of an attachment that wait until another attachment is deleted. None: no rules of this kind
+    /// wait.
+    pub(crate) waiting: Option<FindWaiting>,
+}
+
+/// Lists waiting ports, from the output of iptables-save for a family and the name of the attachment's chain.
+type FindWaiting = fn(&str, &str, Family) -> Vec<WaitingPort>;
+
+/// A host port that waits until another attachment is deleted.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) struct WaitingPort {
+    pub(crate) port: Redirected,
+    /// The attachment that has it, for operators: `HOLDER has it now: tcp 8080`.
+    pub(crate) text: String,
 }
 
 /// What all attachments share in iptables.

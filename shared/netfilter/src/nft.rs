@@ -42,7 +42,7 @@ use crate::listing::Listing as _;
 use crate::owner::{Owner, are_of_one_container};
 use crate::plan::chains;
 use crate::reference::names::is_any_chain;
-use crate::ruleset::{Element, RECORDS_MAX, Set, Table};
+use crate::ruleset::{Element, RECORDS_MAX, Set, Table, TrackedPort};
 pub use blocking::BlockingChain;
 use connection::Connection;
 use install::Installation;
@@ -161,6 +161,31 @@ impl Nft {
             cni::warn(&format!("{owner}: host ports were not compared with rules that precede them: {e}"));
         }
         Ok(())
+    }
+
+    /// The ports of an attachment whose flows the kernel may keep, without those that another attachment has.
+    pub(crate) fn tracked_ports(
+        &self,
+        owner: &Owner,
+        kind: Kind,
+        rules: &NftablesRules,
+    ) -> Result<Vec<TrackedPort>, RequestError> {
+        let (mut ports, label) = (Vec::new(), owner.label());
+        for record in &rules.records {
+            let Some(port) = record.tracked else { continue };
+            let mut is_anothers = false;
+            for element in &record.elements {
+                let holder = query::comment_of(&self.socket, kind.table(), element)?;
+                is_anothers |= holder.is_some_and(|holder| holder != label);
+            }
+            ports.extend((!is_anothers).then_some(port));
+        }
+        Ok(ports)
+    }
+
+    /// Whether any attachment has an element. False if the kernel does not report it.
+    pub(crate) fn has_element(&self, kind: Kind, element: &Element) -> bool {
+        query::comment_of(&self.socket, kind.table(), element).is_ok_and(|comment| comment.is_some())
     }
 
     /// Other programs' base chains that drop forwarded packets, as arguments of `nft list chain`.

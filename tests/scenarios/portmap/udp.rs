@@ -118,6 +118,27 @@ fn a_udp_client_reaches_the_host_again_after_del() {
     });
 }
 
+/// As `podman network connect`, while the server sends: a new flow of its packets would have the server's port 53.
+#[test]
+fn a_flow_to_a_container_that_keeps_its_port_survives_the_add_of_a_second_network() {
+    with_each_backend(|lab, keys| {
+        let (pod, far) = (lab.container("pod"), lab.machine("far"));
+        let ports = || json!([port("udp", 5353, 53)]);
+        network(lab, keys, ports()).add(&pod, "eth0").ok_result();
+        let client = Client::new(&far);
+        let _pod = pod.serve_udp("pod", "10.1.2.2:53");
+        assert_eq!(client.asks(&at(HOST[0], 5353)).as_deref(), Some("pod"));
+        let flow = || {
+            let flows = lab.host().sh("cat /proc/net/nf_conntrack; true");
+            flows.lines().any(|flow| flow.contains("dport=5353 ") && flow.contains("src=10.1.2.2 "))
+        };
+        assert!(flow());
+        second_network(lab, keys, ports()).add(&pod, "eth1").ok_result();
+        assert!(flow(), "{keys}");
+        assert_eq!(client.asks(&at(HOST[0], 5353)).as_deref(), Some("pod"));
+    });
+}
+
 /// Runs a DEL. The kernel refuses all of its conntrack requests, as without permission or without the module.
 fn del_without_conntrack(call: &Call, lab: &Lab, error: &str) -> Outcome {
     let log = lab.dir().join("requests").display().to_string();

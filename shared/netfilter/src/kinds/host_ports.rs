@@ -17,8 +17,11 @@ pub use mark::Mark;
 #[cfg(any(test, fuzzing))]
 pub(crate) use forward::Forward;
 
+use std::net::IpAddr;
+
 use crate::backend::Backend;
 use crate::kind::{IptablesRules, Kind, KindProperties, NftablesRules, ReferenceRules, Rules};
+use crate::ruleset::{Element, TrackedPort};
 
 static PROPERTIES: KindProperties = KindProperties {
     name: "hostports",
@@ -56,5 +59,14 @@ impl Rules for HostPorts {
 
     fn reference(&self) -> Option<&dyn ReferenceRules> {
         Some(self)
+    }
+
+    fn tracked_ports(&self) -> Vec<TrackedPort> {
+        self.forwards().filter_map(|forward| nftables::tracked(&forward)).collect()
+    }
+
+    fn port_of_address(&self, port: &TrackedPort, host_ip: IpAddr) -> Option<Element> {
+        // Rules with conditions precede all maps.
+        (!self.are_conditional()).then(|| nftables::port_of_address(port, host_ip))
     }
 }

@@ -95,6 +95,12 @@ impl Redirected {
     }
 }
 
+impl From<&TrackedPort> for Redirected {
+    fn from(TrackedPort { protocol, host_ip, port, to }: &TrackedPort) -> Self {
+        Self { family: Family::from(*to), protocol: *protocol, host_ip: *host_ip, port: *port }
+    }
+}
+
 /// A host port that is forwarded to a container by one of the [`super::uapi::TRACKED_PROTOCOLS`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct TrackedPort {

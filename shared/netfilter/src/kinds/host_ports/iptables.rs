@@ -5,11 +5,12 @@ use std::net::IpAddr;
 
 use netlink::Family;
 
-use super::forward::Forward;
+use super::forward::{Forward, Protocol};
 use super::mapping::HostPorts;
 use super::mark::Mark;
 use crate::iptables::saved::{self, chain_of, rules, target, word_after};
-use crate::kind::{IptablesProperties, IptablesRules, Shared};
+use crate::kind::{IptablesProperties, IptablesRules, Shared, WaitingPort};
+use crate::ruleset::Redirected;
 use crate::script::{SHARED, Script, comment};
 
 const HOSTPORTS: &str = "FERRULE-HOSTPORTS";
@@ -125,7 +126,7 @@ fn by_protocol(forwards: &[Forward]) -> Vec<(&'static str, Vec<String>)> {
 
 /// The host ports of an attachment's chain whose packets go to a newer chain. That chain must map the same port for all
 /// packets and the same addresses, or for all addresses. A mapping with conditions applies to some packets only.
-fn waiting(saved: &str, chain: &str) -> Vec<String> {
+fn waiting(saved: &str, chain: &str, family: Family) -> Vec<WaitingPort> {
     let jumps = rules(saved, PROPERTIES.table).filter(|rule| chain_of(rule) == HOSTPORTS);
     let newer: Vec<&str> = jumps.take_while(|rule| target(rule) != chain).filter(|r| is_for_all(r)).collect();
     let takes = |port: &Port<'_>, rule: &&&str| {
@@ -135,7 +136,8 @@ fn waiting(saved: &str, chain: &str) -> Vec<String> {
     };
     let waiting = ports_of(saved, chain).filter_map(|port| {
         let newer = newer.iter().find(|rule| takes(&port, rule))?;
-        Some(format!("{} has it now: {port}", saved::comment(newer)))
+        let text = format!("{} has it now: {port}", saved::comment(newer));
+        Some(WaitingPort { port: port.redirected(family)?, text })
     });
     waiting.collect()
 }
@@ -157,6 +159,18 @@ impl Display for Port<'_> {
             v6 if v6.contains(':') => write!(f, "{protocol} [{v6}]:{port}"),
             v4 => write!(f, "{protocol} {v4}:{port}"),
         }
+    }
+}
+
+impl Port<'_> {
+    /// The packets to the port. None: Ferrule writes no such rule.
+    fn redirected(&self, family: Family) -> Option<Redirected> {
+        let protocol = self.number.0.parse::<Protocol>().ok()?.number();
+        let host_ip = match self.address.split('/').next()? {
+            "" => None,
+            ip => Some(ip.parse().ok()?),
+        };
+        Some(Redirected { family, protocol, host_ip, port: self.number.1.parse().ok()? })
     }
 }
 
@@ -205,9 +219,11 @@ mod tests {
             let saved = host(&[("B", "", newer), ("A", "", older)]);
             let port = if older.is_empty() { "tcp 80" } else { "tcp 192.0.2.1:80" };
             let expected = waits.then(|| format!("n/B/e has it now: {port}"));
-            assert_eq!(waiting(&saved, "A"), Vec::from_iter(expected), "{newer}, {older}");
-            assert!(waiting(&saved, "B").is_empty());
+            let texts = waiting(&saved, "A", Family::V4).into_iter().map(|waiting| waiting.text);
+            assert_eq!(texts.collect::<Vec<_>>(), Vec::from_iter(expected), "{newer}, {older}");
+            assert!(waiting(&saved, "B", Family::V4).is_empty());
         }
-        assert!(waiting(&host(&[("B", " -s 192.0.2.0/24", ""), ("A", "", "")]), "A").is_empty());
+        let saved = host(&[("B", " -s 192.0.2.0/24", ""), ("A", "", "")]);
+        assert!(waiting(&saved, "A", Family::V4).is_empty());
     }
 }

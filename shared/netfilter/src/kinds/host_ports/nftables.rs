@@ -165,6 +165,12 @@ fn mapped(forward: Forward) -> Record {
     Record { tracked: tracked(&forward), redirects: Some(redirected(&forward)), ..record }
 }
 
+/// The key of a port in the map of the ports of one address.
+pub(super) fn port_of_address(port: &TrackedPort, host_ip: IpAddr) -> Element {
+    let key = concatenated(&[&octets(host_ip), &[port.protocol], &port.port.to_be_bytes()]);
+    Element::in_set(ports_of_one_address(Family::from(host_ip)), key)
+}
+
 /// A host port in a rule with conditions.
 fn conditional(forward: Forward) -> Record {
     let record = Record::of(format!("rule {forward}"), []);
@@ -181,7 +187,7 @@ fn redirected(forward: &Forward) -> Redirected {
     Redirected { family: Family::from(to), protocol: protocol.number(), host_ip, port: host_port }
 }
 
-fn tracked(forward: &Forward) -> Option<TrackedPort> {
+pub(super) fn tracked(forward: &Forward) -> Option<TrackedPort> {
     let Forward { protocol, host_ip, host_port, to } = *forward;
     let protocol = protocol.number();
     TRACKED_PROTOCOLS.contains(&protocol).then_some(TrackedPort { protocol, host_ip, port: host_port, to })
