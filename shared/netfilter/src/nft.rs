@@ -16,6 +16,7 @@ mod deletion;
 mod foreign;
 #[cfg(any(test, fuzzing))]
 pub(crate) mod fuzz;
+mod in_iptables;
 mod install;
 mod installed;
 mod message;
@@ -155,8 +156,9 @@ impl Nft {
             retry(&self.socket, owner, "open the host's firewall to", open)?;
         }
         change.warn_of_takeovers();
-        // The rules are installed: without the warning, they work as well.
-        if let Err(refusal) = change.warn_of_preceding_rules() {
+        // The rules are installed: without the warnings, they work as well.
+        let warned = change.warn_of_preceding_rules();
+        if let Err(refusal) = warned.and_then(|()| self.warn_of_iptables(owner, kind, rules)) {
             let e = Error::from(refusal.during("nf_tables:", "read other attachments' rules"));
             cni::warn(&format!("{owner}: host ports were not compared with rules that precede them: {e}"));
         }

@@ -98,6 +98,38 @@ fn a_newer_mapping_wins_and_the_older_ones_del_keeps_it() {
     });
 }
 
+/// After a change of the configuration, while a container of the earlier one still runs or has exited without a DEL. The kernel
+/// evaluates the newest chain first, so the old mapping precedes if its table is newer.
+#[test]
+fn add_and_check_name_an_attachment_that_maps_the_port_with_iptables() {
+    beyond_reference!("newest-wins");
+    let lab = Lab::new();
+    let ([first, old, new], far) = (["first", "old", "new"].map(|id| lab.container(id)), lab.machine("far"));
+    network(&lab, &by("nftables"), json!([port("tcp", 9999, 80)])).add(&first, "eth0").ok_result();
+    let with_iptables = network(&lab, &by("iptables"), json!([port("tcp", 8080, 80), port("udp", 8080, 80)]));
+    let of_old = with_iptables.add(&old, "eth0").ok_result();
+    let network = network(&lab, &by("nftables"), web());
+    let added = network.add(&new, "eth0");
+    let result = added.ok_result();
+    let _servers = [old.serve_tcp("old", "10.1.2.3:80"), new.serve_tcp("new", "10.1.2.4:80")];
+    assert_eq!(
+        tcp_says(&far, &at(HOST[0], 8080)).as_deref(),
+        Some("old 198.51.100.2"),
+        "the warning is true"
+    );
+    let checked = network.check(&new, "eth0", &result);
+    checked.iter().for_each(Outcome::ok);
+    for stderr in [&added.stderr, &checked[1].stderr] {
+        let warnings: Vec<_> =
+            stderr.lines().filter(|line| line.contains("net/old/eth0 maps a host port")).collect();
+        assert_eq!(warnings.len(), 2, "one for each family: {stderr}");
+        assert!(warnings[0].ends_with("map tcp 8080 to 10.1.2.4:80"), "{stderr}");
+    }
+    with_iptables.del(&old, "eth0", &of_old).iter().for_each(Outcome::ok);
+    assert_eq!(tcp_says(&far, &at(HOST[0], 8080)).as_deref(), Some("new 198.51.100.2"));
+    assert_eq!(network.check(&new, "eth0", &result)[1].stderr, "");
+}
+
 /// Podman's `network connect` calls ADD for another network with the same mappings, and `network disconnect` its DEL. The
 /// other network may be internal, so the first one keeps the port.
 #[test]

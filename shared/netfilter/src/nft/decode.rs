@@ -48,6 +48,24 @@ pub(super) fn port(rule: &RawRule) -> Option<u16> {
     expressions.iter().find_map(in_match).or_else(|| expressions.windows(2).find_map(in_field))
 }
 
+/// The protocol and the destination ports of a rule of iptables-nft with the match `multiport`.
+pub(super) fn multiport(rule: &RawRule) -> Option<(u8, Vec<u16>)> {
+    // `struct xt_multiport_v1`: the flags, the number of ports, and the ports.
+    const XT_MULTIPORT_DESTINATION: u8 = 1;
+    let mut found =
+        expressions(rule).filter(|(name, data)| *name == "match" && match_name(*data) == Some("multiport"));
+    let (kind, count, ports) = match found.next()?.1.get(NFTA_MATCH_INFO)? {
+        [kind, count, ports @ ..] => (*kind, usize::from(*count), ports),
+        _ => return None,
+    };
+    let protocol = expressions(rule).find_map(|(name, data)| match value(data, NFTA_CMP_DATA)? {
+        [number] => Some(*number).filter(|_| name == "cmp"),
+        _ => None,
+    })?;
+    let ports = ports.as_chunks().0.iter().take(count).map(|port| u16::from_ne_bytes(*port)).collect();
+    (kind == XT_MULTIPORT_DESTINATION).then_some((protocol, ports))
+}
+
 /// The target chain of a jump or goto.
 pub(super) fn jump(rule: &RawRule) -> Option<String> {
     let verdicts = expressions(rule).filter_map(|(_, data)| verdict(data));
