@@ -1138,7 +1138,7 @@ fn the_gateway_of_a_vlan_is_deleted_with_its_last_user_even_if_the_configuration
 }
 
 #[test]
-fn an_uplink_in_a_vlan_does_not_keep_its_gateway_and_a_virtual_machine_does() {
+fn an_uplink_in_a_vlan_does_not_keep_its_gateway_and_other_ports_do() {
     needs!(BridgeVlanFiltering, Dummy, Tap);
     beyond_reference!("vlan-gateway");
     let lab = Lab::new();
@@ -1151,7 +1151,13 @@ fn an_uplink_in_a_vlan_does_not_keep_its_gateway_and_a_virtual_machine_does() {
     lab.host().sh("bridge vlan add dev tap0 vid 10");
     call.del().ok();
     assert!(gateway());
-    lab.host().sh("bridge vlan del dev tap0 vid 10");
+    // The representor of a card's function, whose other side is a container's.
+    lab.host()
+        .sh("bridge vlan del dev tap0 vid 10; ip link add rep0 type dummy; ip link set rep0 up master br0
+         bridge vlan add dev rep0 vid 10 pvid untagged");
+    call.clone().config(json!({"vlan": null})).gc(&[]).ok();
+    assert!(gateway());
+    lab.host().sh("ip link delete rep0");
     call.clone().config(json!({"vlan": null})).gc(&[]).ok();
     assert!(!gateway());
     call.add().ok_result();

@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use cni::{AddResult, Del, Error, Failures, Gc, IfName, Result};
 use iface::{Namespace, ownership, verify, veth};
-use netlink::{Link, LinkKind, Mac, NewLink, Peer, VlanProtocol};
+use netlink::{BridgeVlan, Link, LinkKind, Mac, NewLink, Peer, VlanProtocol};
 use system::lock::Lock;
 
 use crate::conf::{self, Vlans};
@@ -132,18 +132,20 @@ fn remove_if_unused(host: &Namespace, bridge: &Link, id: u16) -> Result<()> {
         return Ok(());
     }
     let (ports, vlans) = (host.nl.ports(bridge.index)?, host.nl.vlans()?);
-    let is_in_vlan = |port: &Link| {
-        vlans.iter().any(|(index, vlans)| *index == port.index && vlans.iter().any(|v| v.ids.contains(&id)))
+    let is_user = |port: &Link| {
+        let mut vlans = vlans.iter().filter(|(index, _)| *index == port.index).flat_map(|(_, vlans)| vlans);
+        vlans.any(|vlan| {
+            *vlan == BridgeVlan::native(id) || may_lead_to_container(port) && vlan.ids.contains(&id)
+        })
     };
-    let mut users =
-        ports.iter().filter(|port| gateway.peer != Some(port.index) && may_lead_to_container(port));
-    if !users.any(is_in_vlan) {
+    if !ports.iter().any(|port| gateway.peer != Some(port.index) && is_user(port)) {
         host.nl.delete_link(&gateway)?;
     }
     Ok(())
 }
 
-/// Whether a port may be a container's or a virtual machine's. Others, such as the host's uplink, are in a VLAN without using its gateway.
+/// Whether a port may be a container's or a virtual machine's. Of others, only one whose untagged frames are in the VLAN counts, as ADD sets it
+/// for a card's representor: the host's uplink is in a VLAN, with tags, without using its gateway.
 fn may_lead_to_container(port: &Link) -> bool {
     port.is("veth") || port.is("tun")
 }
