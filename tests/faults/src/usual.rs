@@ -64,6 +64,9 @@ pub fn lines(changes: &str, result: &Value) -> BTreeSet<String> {
             title = line;
         } else if !title.ends_with("connections") {
             let hide = |line: String, word: &String| line.replace(word.as_str(), "…");
+            // The kernel lists the elements of a set in any order.
+            let line = line.replace("elements = { ", "");
+            let line = line.trim_end_matches(" }").trim_end_matches(',');
             all.insert(hidden.iter().fold(format!("{title}{line}"), hide));
         }
     }
@@ -110,6 +113,14 @@ mod tests {
         let read =
             || "disk\n  + /leases/10.1.0.9\npod: sysctls\n  + dad = 0\npod: links\n  + 12: eth0\n".to_owned();
         assert_eq!(usual().finding(&added(""), read), None);
+    }
+
+    #[test]
+    fn the_order_of_a_sets_elements_does_not_count() {
+        let of = |changes: &str| lines(changes, &json!({}));
+        let one = of("host: nftables\n  + elements = { \"a\" comment \"x\",\n  + \"b\" comment \"y\" }\n");
+        let other = of("host: nftables\n  + elements = { \"b\" comment \"y\",\n  + \"a\" comment \"x\" }\n");
+        assert_eq!(one, other);
     }
 
     #[test]

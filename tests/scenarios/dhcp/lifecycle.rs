@@ -21,7 +21,7 @@ use serde_json::{Value, json};
 use crate::common::ips;
 
 #[derive(Clone, Copy, Debug, PartialEq)]
-enum Family {
+pub enum Family {
     V4,
     V6,
 }
@@ -88,7 +88,7 @@ fn make_due(container: &str, times: &[&str]) {
 }
 
 /// Waits until the daemon has seen the address on the link, and has set its lifetimes.
-fn until_settled(net: &DhcpNetwork, pod: &Container, family: Family) {
+pub fn until_settled(net: &DhcpNetwork, pod: &Container, family: Family) {
     let of = if family == Family::V4 { "-4" } else { "-6" };
     let times = || pod.sh(&format!("ip {of} addr show dev eth0 scope global dynamic"));
     net.until("the address has its lifetimes", || times().contains("valid_lft"));

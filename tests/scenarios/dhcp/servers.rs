@@ -9,6 +9,7 @@ use serde_json::{Value, json};
 
 use crate::common::{cable, ips};
 use crate::dhcp::daemon::in_a_pod;
+use crate::dhcp::lifecycle::{Family, until_settled};
 
 #[test]
 fn an_address_is_leased_and_released_when_the_container_is_deleted() {
@@ -105,6 +106,8 @@ fn a_lease_whose_address_was_removed_from_the_link_is_released_at_the_next_renew
     let pod = net.pod("pod");
     let call = net.bridge(&pod);
     let result = call.add().ok_result();
+    // Before, the plugin may still have to add the address.
+    until_settled(&net, &pod, Family::V4);
     pod.sh("ip -4 addr flush dev eth0 scope global");
     // The daemon may have noticed it by now.
     let error = call.check(&result).refused(999, "");
