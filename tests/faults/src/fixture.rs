@@ -34,7 +34,7 @@ pub struct Fixture {
     traffic: Option<Traffic>,
     /// Whether packets of each family are masqueraded after an ADD that nothing happened to. None: not known yet.
     masqueraded: Option<Vec<bool>>,
-    /// What an ADD changes that nothing happens to. None: not known yet, or the reference's.
+    /// What an ADD changes that nothing happens to. None: successful ADDs are not compared.
     usual: Option<Usual>,
     /// Whether CHECK is meaningful. The reference's CHECK refuses some of its own results.
     check_tells: bool,
@@ -87,7 +87,6 @@ impl Fixture {
             before,
         };
         fixture.masqueraded = fixture.traffic.is_some().then(|| fixture.usual_masquerade());
-        fixture.usual = (!under_test().reference).then(|| fixture.usual_changes());
         fixture.assert_that_state_includes_connections();
         fixture.assert_that_state_includes_zones();
         fixture
@@ -142,15 +141,15 @@ impl Fixture {
         masqueraded
     }
 
-    /// Attaches and detaches the container some times, to see what that changes.
-    fn usual_changes(&self) -> Usual {
+    /// Compares successful ADDs from now on. Attaches and detaches the container some times, to see what that changes.
+    pub fn compare_adds(&mut self) {
         let adds = [(); 3].map(|()| {
             let result = self.attach();
             let lines = usual::lines(&self.changes_of_all(), &result);
             self.del().ok();
             lines
         });
-        Usual::of(&adds)
+        self.usual = Some(Usual::of(&adds));
     }
 
     /// How the changes of a successful ADD differ from those of other ADDs.

@@ -45,6 +45,8 @@ pub struct Plan {
     pub targets: Vec<Target>,
     pub share: Share,
     pub workers: usize,
+    /// Whether an ADD that succeeds in spite of a fault is compared with ADDs without one. This takes each worker some seconds for each target.
+    pub compares: bool,
 }
 
 /// One case of one command of a target.
@@ -54,6 +56,7 @@ struct Attempt<'a> {
     target: &'a Target,
     case: Case,
     cleanup: Cleanup,
+    compares: bool,
 }
 
 impl Plan {
@@ -71,7 +74,7 @@ impl Plan {
                 Vec::new()
             });
             let step = self.share.step(attempts.len());
-            attempts.into_iter().step_by(step)
+            attempts.into_iter().step_by(step).map(|attempt| Attempt { compares: self.compares, ..attempt })
         });
         pool::run(self.workers, &all.collect::<Vec<_>>(), report)
     }
@@ -86,8 +89,9 @@ fn attempts(index: usize, target: &Target) -> Vec<Attempt<'_>> {
         let is_traced = !calls.is_empty() || target.is_started_by_a_plugin();
         assert!(is_traced, "{} {command}: no system call was traced", target.title());
         let command_index = COMMANDS.iter().position(|one| *one == command).expect("a command");
-        let attempt =
-            |kind, cleanup| move |case| Attempt { row: (kind, index, command_index), target, case, cleanup };
+        let attempt = |kind, cleanup| {
+            move |case| Attempt { row: (kind, index, command_index), target, case, cleanup, compares: false }
+        };
         if matches!(target.hit, Hit::Tools(_)) {
             // A killed tool is a fault for the plugin that started it. Its calls include its start, so one in seven is
             // enough.
@@ -118,7 +122,11 @@ impl Job for Attempt<'_> {
     }
 
     fn fixture(&self) -> Fixture {
-        Fixture::new(self.target)
+        let mut fixture = Fixture::new(self.target);
+        if self.compares {
+            fixture.compare_adds();
+        }
+        fixture
     }
 
     fn verify(&self, fixture: &Fixture) -> Option<Verdict> {

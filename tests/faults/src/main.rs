@@ -82,7 +82,8 @@ fn main() -> ExitCode {
 /// Faults and kills.
 fn hits(options: &Options, workers: usize, expected: impl Fn(&Target) -> bool) -> ExitCode {
     let targets = Target::of(|target| expected(target) && target.title().contains(&options.only));
-    let plan = Plan { targets, share: Share::Each(options.every), workers };
+    let compares = !under_test().reference;
+    let plan = Plan { targets, share: Share::Each(options.every), workers, compares };
     let outcomes = plan.run(|finding| eprintln!("{finding}\n"));
     faults(&plan, &outcomes);
     kills(&plan, &outcomes);
