@@ -441,6 +441,30 @@ fn an_interface_that_the_container_created_is_not_moved_to_the_host() {
     assert_eq!(alias(&pod, "f0"), "dev0");
 }
 
+/// VLANs of one card have one MAC, and channels of a CAN card have none.
+#[test]
+fn a_del_that_names_another_containers_namespace_does_not_take_its_device_with_the_same_mac() {
+    beyond_reference!("way-home");
+    let lab = Lab::new();
+    let [a, b] = ["a", "b"].map(|id| lab.container(id));
+    for device in ["ifb5", "ifb6"] {
+        lab.host().sh(&format!("ip link add {device} address 02:00:00:00:00:07 type ifb"));
+    }
+    let of = |device: &str, pod: &Container| {
+        lab.plugin("host-device").version("1.1.0").config(json!({"device": device})).on(pod)
+    };
+    let (of_a, of_b) = (of("ifb5", &a), of("ifb6", &b));
+    let start = lab.snapshot();
+    of_a.add().ok_result();
+    of_b.add().ok_result();
+    let before = lab.snapshot();
+    of_a.clone().env("CNI_NETNS", b.path().to_str().unwrap()).del().ok();
+    lab.snapshot().assert_same(&before);
+    of_a.del().ok();
+    of_b.del().ok();
+    lab.snapshot().assert_same(&start);
+}
+
 #[test]
 fn a_repeated_del_leaves_an_interface_of_the_container_with_the_devices_mac_and_alias() {
     beyond_reference!("way-home");

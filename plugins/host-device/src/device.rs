@@ -68,10 +68,8 @@ impl Selector {
                 || is_listed && was_moved(host, &link)?)
         {
             let record = Record::from_link(&link);
-            return match may_have_record {
-                true => record.move_from_container(host, Some(sandbox)),
-                false => record.move_back(host, Some(sandbox)).map(drop),
-            };
+            record.move_out(sandbox, &link, host)?;
+            return if may_have_record { Ok(()) } else { record.move_back(host, None).map(drop) };
         }
         let records = record::all()?;
         for link in host.nl.links()? {

@@ -36,6 +36,9 @@ pub struct Record {
     /// MAC from the manufacturer, which the container cannot change.
     permanent_mac: Option<String>,
     kind: Option<String>,
+    /// Whether it has a MAC, and no other device has the same MAC, kind and bus address. Channels of a CAN card have no MAC, and ports of a
+    /// switch chip (DSA) share all three. Earlier versions did not record it.
+    distinct: bool,
     /// Bus address of its card. Empty: none.
     pub bus_address: String,
     /// Of a veth: index of its other end on the host.
@@ -50,11 +53,11 @@ impl Record {
     /// The record of a device before ADD moves it.
     ///
     /// # Errors
-    /// If the kernel refuses to find its bridge or bond.
+    /// If the kernel refuses to list the host's interfaces. Code 5 if a record cannot be read.
     pub fn new(host: &Namespace, device: &Link, network: &NetworkName, netns: &Path) -> Result<Self> {
         // Debian's v1.1.1 leaves the name as alias.
         let alias = if device.alias == device.name { String::new() } else { device.alias.clone() };
-        Ok(Self {
+        let record = Self {
             device: device.name.clone(),
             alias,
             up: device.up,
@@ -63,7 +66,9 @@ impl Record {
             network: network.as_str().to_owned(),
             netns: netns.to_owned(),
             ..Self::from_link(device)
-        })
+        };
+        let distinct = record.is_distinct(&host.nl.links()?, &all()?);
+        Ok(Self { distinct, ..record })
     }
 
     /// The record of a device that was moved without one: its alias is its name.
@@ -81,16 +86,28 @@ impl Record {
 
     /// Whether an interface is the device, under any name and alias. Tunnels have no identifying property.
     pub fn matches_link(&self, link: &Link) -> bool {
-        let [is_permanent, has_mac, _] = self.marks(link);
-        self.is_alike(link) && (is_permanent || has_mac)
+        self.matches(&Self::from_link(link))
+    }
+
+    fn matches(&self, other: &Self) -> bool {
+        let is_alike = self.kind == other.kind && self.bus_address == other.bus_address;
+        is_alike && self.matching_macs(other).contains(&true)
+    }
+
+    /// Whether no other device of the host, or in a container, matches.
+    fn is_distinct(&self, links: &[Link], records: &[Self]) -> bool {
+        let is_another = |name: &str, other: &Self| name != self.device && self.matches(other);
+        self.mac.is_some()
+            && !links.iter().any(|link| is_another(&link.name, &Self::from_link(link)))
+            && !records.iter().any(|record| is_another(&record.device, record))
     }
 
     /// Whether an interface of the host is the device, moved by the kernel from a destroyed namespace. The container may have changed MAC
-    /// and alias. Several virtual devices can have one MAC, but the kernel does not move them; a veth is identified by its other end.
+    /// and alias. The kernel does not move virtual devices; a veth is identified by its other end.
     pub fn has_returned_as(&self, link: &Link) -> bool {
         let is_it = match self.peer {
             Some(_) => self.is_alike(link) && link.peer == self.peer && link.peer_netns_id.is_none(),
-            None => !self.is_virtual() && self.matches_link(link),
+            None => !self.is_virtual() && self.distinct && self.matches_link(link),
         };
         is_it && !link.up && link.name != self.device
     }
@@ -104,9 +121,25 @@ impl Record {
     /// The device's permanent MAC, MAC and alias in a container, as far as an interface has them. The container can change the last two, and
     /// give them to an interface of its own.
     pub fn marks(&self, link: &Link) -> [bool; 3] {
-        let is_permanent = self.permanent_mac.is_some() && self.permanent_mac == permanent_mac(link);
+        let [is_permanent, has_mac] = self.matching_macs(&Self::from_link(link));
+        [is_permanent, has_mac, link.alias == self.device]
+    }
+
+    /// Whether an interface in a container may be the device. A MAC that other devices have does not identify it.
+    pub fn is_marked(&self, link: &Link) -> bool {
+        let [is_permanent, has_mac, has_alias] = self.marks(link);
+        has_alias || self.distinct && (is_permanent || has_mac)
+    }
+
+    /// Whether permanent MAC and MAC are those of another device. With two permanent MACs, an equal MAC means nothing: ports of a bond have
+    /// one.
+    fn matching_macs(&self, other: &Self) -> [bool; 2] {
         let is_known = self.mac.is_some() || !self.bus_address.is_empty();
-        [is_permanent, is_known && self.mac == mac(link), link.alias == self.device]
+        let has_mac = is_known && self.mac == other.mac;
+        match (&self.permanent_mac, &other.permanent_mac) {
+            (Some(own), Some(others)) => [own == others, own == others && has_mac],
+            _ => [false, has_mac],
+        }
     }
 
     /// Whether the kernel deletes the device with the container's namespace. It moves a physical device to the host, a moment later.
@@ -214,6 +247,8 @@ pub fn collect(call: &Gc, mut move_back: impl FnMut(&Record) -> Result<bool>) ->
 mod tests {
     #![allow(clippy::unwrap_used, reason = "tests")]
 
+    use std::slice;
+
     use netlink::{LinkKind, Mac};
 
     use super::*;
@@ -244,12 +279,18 @@ mod tests {
             bus_address: "0000:3b:02.5".to_owned(),
             ..Link::default()
         };
-        let record = Record::from_link(&card);
+        let record = Record { distinct: true, ..Record::from_link(&card) };
         let moved = Link { name: "eth0".to_owned(), mac: Some(mac("02:00:00:00:00:99")), ..card.clone() };
         assert!(record.has_returned_as(&moved));
         for other in [
             // Another interface of the card.
             Link { permanent_address: Some(mac("00:00:5e:00:53:08").into()), ..moved.clone() },
+            // A port of its bond, before Linux 5.14.
+            Link {
+                permanent_address: Some(mac("00:00:5e:00:53:08").into()),
+                mac: Some(own),
+                ..moved.clone()
+            },
             Link { bus_address: "0000:3b:02.6".to_owned(), ..moved.clone() },
             Link { kind: Some(LinkKind::Veth), ..moved.clone() },
             Link { up: true, ..moved },
@@ -257,6 +298,40 @@ mod tests {
         ] {
             assert!(!record.has_returned_as(&other), "{other:?}");
         }
+    }
+
+    #[test]
+    fn a_channel_or_port_of_the_same_card_is_not_taken_for_the_device_in_a_container() {
+        let mac = Some("00:00:5e:00:53:07".parse::<Mac>().unwrap());
+        let of = |name: &str, kind: &str, mac: Option<Mac>| Link {
+            name: name.to_owned(),
+            kind: Some(LinkKind::Other(kind.to_owned())),
+            mac,
+            permanent_address: mac.map(Into::into),
+            bus_address: "0000:3b:02.5".to_owned(),
+            ..Link::default()
+        };
+        for (kind, mac) in [("can", None), ("dsa", mac)] {
+            let [own, other] = ["port0", "port1"].map(|name| of(name, kind, mac));
+            let record = Record::from_link(&own);
+            for (links, records) in [
+                (vec![own.clone(), other.clone()], vec![]),
+                // The other one is also in a container.
+                (vec![own.clone()], vec![record.clone(), Record::from_link(&other)]),
+            ] {
+                let record = Record { distinct: record.is_distinct(&links, &records), ..record.clone() };
+                assert!(!record.has_returned_as(&other), "{kind}");
+                assert!(of_device(slice::from_ref(&record), &other).is_none(), "{kind}");
+                // Its alias is then its name.
+                let moved = Link { name: "eth0".to_owned(), alias: "port0".to_owned(), ..own.clone() };
+                assert_eq!(of_device(slice::from_ref(&record), &moved), Some(&record), "{kind}");
+            }
+        }
+        let [own, other] = ["port0", "port1"].map(|name| of(name, "dsa", mac));
+        let other =
+            Link { permanent_address: Some("00:00:5e:00:53:08".parse::<Mac>().unwrap().into()), ..other };
+        let record = Record::from_link(&own);
+        assert!(record.is_distinct(&[own, other], slice::from_ref(&record)));
     }
 
     #[test]

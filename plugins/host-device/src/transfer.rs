@@ -83,7 +83,7 @@ impl Record {
     ///
     /// # Errors
     /// If the kernel refuses.
-    pub fn move_from_container(&self, host: &Namespace, sandbox: Option<&Namespace>) -> Result<()> {
+    fn move_from_container(&self, host: &Namespace, sandbox: Option<&Namespace>) -> Result<()> {
         let Some(sandbox) = sandbox else { return Ok(()) };
         let Some(link) = self.find_in_container(host, sandbox)? else { return Ok(()) };
         let [_, has_mac, has_alias] = self.marks(&link);
@@ -107,12 +107,15 @@ impl Record {
                 link.peer == self.peer && link.peer_netns_id.is_some() && link.peer_netns_id == host_id
             }));
         }
-        let marked = links.filter(|link| self.marks(link).contains(&true));
+        let marked = links.filter(|link| self.is_marked(link));
         Ok(marked.max_by_key(|link| self.marks(link)))
     }
 
     /// Moves the device out of the container. It gets its name back before, so that udev on the host sees no other name.
-    fn move_out(&self, sandbox: &Namespace, link: &Link, host: &Namespace) -> Result<()> {
+    ///
+    /// # Errors
+    /// If the kernel refuses.
+    pub fn move_out(&self, sandbox: &Namespace, link: &Link, host: &Namespace) -> Result<()> {
         let name = Some(self.device.as_str());
         let change = |change: LinkChange<'_>| sandbox.nl.change_link(link, &change);
         change(LinkChange { up: Some(false), alias: name, ..LinkChange::default() })?;
