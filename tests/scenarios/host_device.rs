@@ -441,6 +441,44 @@ fn an_interface_that_the_container_created_is_not_moved_to_the_host() {
     assert_eq!(alias(&pod, "f0"), "dev0");
 }
 
+#[test]
+fn a_veth_returns_although_its_other_end_has_left_the_host() {
+    beyond_reference!("way-home");
+    for is_attached in [false, true] {
+        let lab = Lab::new();
+        let [pod, router] = ["pod", "router"].map(|id| lab.container(id));
+        let call = bare(&lab, &pod);
+        call.add().ok_result();
+        if is_attached {
+            call.clone().on(&router).config(json!({"name": "cables", "device": "far0"})).add().ok_result();
+        } else {
+            lab.host().sh(&format!("ip link set far0 netns {}", router.path().display()));
+        }
+        pod.sh("ip link set eth0 down; ip link set eth0 name wan");
+        call.del().ok();
+        assert_home(&lab);
+    }
+}
+
+/// Also if it has a second namespace, for the other end of the imitation.
+#[test]
+fn a_device_that_the_container_has_moved_on_is_not_replaced_by_an_imitation() {
+    beyond_reference!("way-home");
+    let lab = Lab::new();
+    let [pod, second] = ["pod", "second"].map(|id| lab.container(id));
+    let call = bare(&lab, &pod);
+    lab.host().sh("ip link set dev0 address 02:00:00:00:00:07");
+    call.add().ok_result();
+    pod.sh(&format!(
+        "ip link set eth0 netns {0}
+         ip link add f0 address 02:00:00:00:00:07 type veth peer name f1 netns {0}; ip link set f0 alias dev0",
+        second.path().display()
+    ));
+    call.del().ok();
+    assert!(lab.host().link("dev0").is_none());
+    assert_eq!(alias(&pod, "f0"), "dev0");
+}
+
 /// VLANs of one card have one MAC, and channels of a CAN card have none.
 #[test]
 fn a_del_that_names_another_containers_namespace_does_not_take_its_device_with_the_same_mac() {

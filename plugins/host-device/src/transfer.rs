@@ -95,20 +95,29 @@ impl Record {
         self.move_out(sandbox, &link, host)
     }
 
-    /// Finds the device in the container, which may have renamed it, and may have given its MAC and alias to an interface of its own. But a
-    /// veth that the container has created leads to no interface of the host.
+    /// Finds the device in the container, which may have renamed it, and may have given its MAC and alias to an interface of its own.
     fn find_in_container(&self, host: &Namespace, sandbox: &Namespace) -> Result<Option<Link>> {
         // Earlier versions took the container's loopback interface for the host's.
         let is_alike = |link: &Link| !link.loopback && self.is_alike(link);
         let mut links = sandbox.nl.links()?.into_iter().filter(is_alike);
-        if self.peer.is_some() {
-            let host_id = sandbox.nl.netns_id(host.as_fd())?;
-            return Ok(links.find(|link| {
-                link.peer == self.peer && link.peer_netns_id.is_some() && link.peer_netns_id == host_id
-            }));
+        if let Some(peer) = self.peer {
+            let leads_there = self.veth_to(peer, host, sandbox)?;
+            return Ok(links.find(leads_there));
         }
         let marked = links.filter(|link| self.is_marked(link));
         Ok(marked.max_by_key(|link| self.marks(link)))
+    }
+
+    /// Which veth of the container is the device. One that the container has created leads to no interface of the host. But the device's
+    /// other end may have left the host, for example to a router's namespace: then MAC and alias identify it, and both ends of a veth that
+    /// the container has created are usually in the container.
+    fn veth_to(&self, peer: u32, host: &Namespace, sandbox: &Namespace) -> Result<impl Fn(&Link) -> bool> {
+        let host_id = sandbox.nl.netns_id(host.as_fd())?;
+        let is_on_host = host.nl.link_by_index(peer)?.is_some_and(|link| link.is("veth"));
+        Ok(move |link: &Link| match is_on_host {
+            true => link.peer == Some(peer) && link.peer_netns_id.is_some() && link.peer_netns_id == host_id,
+            false => link.peer_netns_id.is_some() && matches!(self.marks(link), [_, true, true]),
+        })
     }
 
     /// Moves the device out of the container. It gets its name back before, so that udev on the host sees no other name.
