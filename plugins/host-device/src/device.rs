@@ -134,11 +134,9 @@ impl Selector {
         self.is_of(link) || link.bus_address.is_empty() && self.buses().into_iter().any(shown)
     }
 
-    /// Whether the host has the device, so that an interface of the container with its alias or MAC is the container's own. If the kinds
-    /// differ, the host's interface has only the name of the device.
+    /// Whether the host has the device, so that an interface of the container with its alias or MAC is the container's own.
     fn is_home(&self, host: &Namespace, other: &Link) -> bool {
-        let found = self.link(host).ok().flatten();
-        found.is_some_and(|link| link.kind_name() == other.kind_name())
+        self.link(host).ok().flatten().is_some_and(|found| may_be_containers(other, &found))
     }
 
     fn link(&self, host: &Namespace) -> Result<Option<Link>> {
@@ -191,6 +189,12 @@ impl Selector {
     }
 }
 
+/// Whether the container may have created an interface with the alias or MAC of `found`, which the selector finds on the host. It cannot
+/// create physical interfaces. If the kinds differ, `found` has only the name of the device.
+fn may_be_containers(link: &Link, found: &Link) -> bool {
+    Record::from_link(link).is_virtual() && link.kind_name() == found.kind_name()
+}
+
 /// Whether a container's interface was moved from the host: its alias is its name there, and the host has no interface of that name.
 fn was_moved(host: &Namespace, link: &Link) -> Result<bool> {
     Ok(IfName::parse(&link.alias).is_ok() && host.nl.link(&link.alias)?.is_none())
@@ -225,6 +229,22 @@ mod tests {
 
     use super::*;
     use crate::conf::lenient_selector;
+
+    #[test]
+    fn a_card_in_the_container_is_not_its_own_although_a_new_card_of_the_host_has_its_name() {
+        let of = |kind: Option<&str>| Link {
+            kind: kind.map(|kind| LinkKind::Other(kind.to_owned())),
+            ..Link::default()
+        };
+        for (kind, on_host, expected) in [
+            (None, None, false),
+            (Some("can"), Some("can"), false),
+            (Some("veth"), Some("veth"), true),
+            (Some("veth"), None, false),
+        ] {
+            assert_eq!(may_be_containers(&of(kind), &of(on_host)), expected, "{kind:?}");
+        }
+    }
 
     #[test]
     fn without_a_bus_address_a_device_in_the_container_is_found_by_its_alias() {
