@@ -53,6 +53,8 @@ pub struct ManagedLease {
     /// until the first renewal of the new lease after its address was on the link: if the plugin's ADD fails after the
     /// daemon's answer, `take_back` restores it.
     pub earlier: Option<Box<Self>>,
+    /// The ADD also requests a lease of the other family. The plugin puts the addresses on the link after it has both.
+    pub needs_other_family: bool,
     /// A message that waits until the link can send it, and since when.
     unsent: Option<(Message, Time)>,
     /// Until when the daemon waits for the address to appear on the link, to set its lifetimes.
@@ -140,6 +142,7 @@ impl ManagedLease {
             namespace: None,
             add_number: None,
             earlier: None,
+            needs_other_family: false,
             unsent: None,
             link_task: None,
             lifetimes_due_until: None,
@@ -559,6 +562,15 @@ impl ManagedLease {
         }
     }
 
+    /// When to check that the address of a new lease is on the link. With both families, the ADD may wait for the other
+    /// lease. With one, an earlier ADD's lease is restored before it ends: it is not renewed meanwhile.
+    fn use_check_due(&self, host: &Host, now: Time) -> Time {
+        let longest = now + host.timing.resend_timeout + ASSIGNMENT_TIMEOUT;
+        let earlier = self.earlier.as_ref().filter(|_| !self.needs_other_family);
+        let renewal = earlier.and_then(|earlier| earlier.deadline());
+        renewal.map_or(longest, |renewal| renewal.max(now + ASSIGNMENT_TIMEOUT).min(longest))
+    }
+
     /// Writes the record.
     ///
     /// # Errors
@@ -581,8 +593,7 @@ impl ManagedLease {
             self.delivered = self.address();
             let now = Time::now();
             self.schedule_address_check(now);
-            // With both families, the ADD may wait for the other lease until then.
-            self.release_unless_used_by = Some(now + host.timing.resend_timeout + ASSIGNMENT_TIMEOUT);
+            self.release_unless_used_by = Some(self.use_check_due(host, now));
             return Ok(Outcome::First(self.client.result()));
         }
         self.earlier.take_if(|_| self.attachment.seen);
@@ -761,4 +772,4 @@ fn resume(parameters: LeaseParameters, attachment: &LeasedAttachment, host: &Hos
 }
 
 #[cfg(test)]
-mod tests;
+pub mod tests;

@@ -137,10 +137,29 @@ impl Daemon {
 
     /// Ends an ADD without a lease, or a lease that is not in use. The lease of an earlier ADD stays.
     fn discard(&mut self, mut lease: ManagedLease) {
+        let (key, address) = (lease.key.clone(), lease.address());
         match lease.earlier.take() {
-            Some(earlier) => drop(self.leases.insert(lease.key, *earlier)),
+            Some(earlier) if address.is_some() && address != earlier.address() => {
+                let (releases, outcome) = self.replace_by_earlier(lease, *earlier);
+                outcome.err().into_iter().for_each(|e| log(&key, &e.to_string()));
+                self.answer_after(None, releases, Failures::new());
+            }
+            Some(earlier) => drop(self.leases.insert(key, *earlier)),
             None => self.release_unused(lease),
         }
+    }
+
+    /// Releases a lease, and restores that of an earlier ADD, which has another address.
+    fn replace_by_earlier(
+        &mut self,
+        lease: ManagedLease,
+        earlier: ManagedLease,
+    ) -> (Vec<Box<dyn PendingRelease>>, Result<Value>) {
+        // `release` removes the file, so the earlier record is written afterwards.
+        let (releases, outcome) = self.release(lease);
+        let written = earlier.write(&self.host);
+        self.leases.insert(earlier.key.clone(), earlier);
+        (releases, outcome.and(written.map(|()| Value::Null)))
     }
 
     /// Releases a lease that is not in use.
@@ -232,12 +251,7 @@ impl Daemon {
         }
         let had_lease = lease.earlier.is_some();
         match lease.take_other_earlier() {
-            Some(earlier) => {
-                let (releases, outcome) = self.release(lease);
-                let written = earlier.write(&self.host);
-                self.leases.insert(key.clone(), earlier);
-                (releases, outcome.and(written.map(|()| Value::Null)))
-            }
+            Some(earlier) => self.replace_by_earlier(lease, earlier),
             None if had_lease => {
                 self.leases.insert(key.clone(), lease);
                 (Vec::new(), Ok(Value::Null))
@@ -310,5 +324,28 @@ impl Daemon {
             pending.failures.note(outcome);
         }
         pending.deadline = Time::now() + timeout(&pending.releases);
+    }
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used, reason = "tests")]
+mod tests {
+    use super::*;
+    use crate::managed_lease::tests::{EARLIER, Fixture, lab_host};
+
+    /// A daemon that restarts would otherwise find the unused lease on disk, and forget the one in use.
+    #[test]
+    fn an_unused_lease_is_released_and_that_of_an_earlier_add_restored_in_the_table_and_on_disk() {
+        let fixture = Fixture::new();
+        let mut daemon = Daemon::new(lab_host()).unwrap();
+        let unused = fixture.unused_with_earlier();
+        let key = unused.key.clone();
+        daemon.leases.insert(key.clone(), unused);
+        daemon.run_action(&key, ManagedLease::tick);
+        let earlier = Some(EARLIER.parse().unwrap());
+        assert_eq!(daemon.leases.get(&key).unwrap().address(), earlier);
+        let on_disk = fixture.host.store.read(&key).unwrap().unwrap();
+        assert_eq!(ManagedLease::from_record(key, on_disk, &fixture.host).address(), earlier);
+        fixture.hears_release();
     }
 }

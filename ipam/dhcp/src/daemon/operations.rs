@@ -10,7 +10,7 @@ use netns::NetNs;
 use serde_json::{Value, json};
 
 use super::serve::Daemon;
-use crate::conf::Conf;
+use crate::conf::{Conf, Families};
 use crate::host_path::below;
 use crate::key::{Family, Key};
 use crate::location::OpenInterface;
@@ -116,6 +116,7 @@ impl Daemon {
             (number, request.add),
         );
         lease.earlier = earlier;
+        lease.needs_other_family = conf.family == Families::Both;
         self.leases.insert(key.clone(), lease);
         self.run_action(&key, ManagedLease::tick);
         Ok(())

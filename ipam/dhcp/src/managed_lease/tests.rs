@@ -16,16 +16,23 @@ const NTP: [(u8, &[u8]); 1] = [(42, &SERVER)];
 /// Only prevents a hanging test.
 const TIMEOUT: Duration = Duration::from_secs(60);
 
+/// The address of an earlier ADD's lease.
+pub const EARLIER: &str = "10.0.0.6/24";
+
+pub fn lab_host() -> Host {
+    Host::new(Args { socket: "/run/lab/dhcp.sock".into(), ..Args::default() })
+}
+
 /// A link between a container and a server.
-struct Fixture {
-    host: Host,
+pub struct Fixture {
+    pub host: Host,
     pod: Container,
     server: UdpSocket,
     _lab: Lab,
 }
 
 impl Fixture {
-    fn new() -> Self {
+    pub fn new() -> Self {
         let lab = Lab::new();
         let pod = lab.container("pod");
         lab.host().sh("ip link add srv type veth peer name eth0 netns pod
@@ -38,7 +45,7 @@ impl Fixture {
         let server = UdpSocket::bind("0.0.0.0:67").unwrap();
         server.set_broadcast(true).unwrap();
         server.set_read_timeout(Some(TIMEOUT)).unwrap();
-        let host = Host::new(Args { socket: "/run/lab/dhcp.sock".into(), ..Args::default() });
+        let host = lab_host();
         std::fs::create_dir(host.store.path()).unwrap();
         Self { host, pod, server, _lab: lab }
     }
@@ -103,8 +110,28 @@ impl Fixture {
         self.answer(one, request, Kind::Ack, extra)
     }
 
+    /// The lease of an ADD whose plugin was killed, at the time of the check for its use. An earlier ADD's lease has an
+    /// address that is on the link.
+    pub fn unused_with_earlier(&self) -> ManagedLease {
+        let mut first = self.acquire();
+        self.lease(&mut first, &NTP);
+        let mut record = self.host.store.read(&first.key).unwrap().unwrap();
+        record.attachment.seen = true;
+        record.attachment.on_link = Some(EARLIER.parse().unwrap());
+        if let LeaseParameters::V4(V4 { lease: Some(lease), .. }) = &mut record.parameters {
+            lease.address = [10, 0, 0, 6].into();
+        }
+        self.pod.sh(&format!("ip addr add {EARLIER} brd + dev eth0"));
+        let mut one = self.acquire();
+        self.lease(&mut one, &NTP);
+        one.waiter = Waiter::Nobody;
+        one.earlier = Some(Box::new(ManagedLease::from_record(first.key, record, &self.host)));
+        one.release_unless_used_by = Some(Time::now());
+        one
+    }
+
     #[track_caller]
-    fn hears_release(&self) {
+    pub fn hears_release(&self) {
         let message = self.heard();
         assert_eq!((message.kind(), message.ciaddr), (Some(Kind::Release), ADDRESS.into()));
     }
@@ -242,6 +269,30 @@ fn a_lease_that_no_plugin_uses_is_renewed_until_the_longest_add_would_have_ended
     one.release_unless_used_by = Some(Time::now());
     let outcome = one.tick(&fixture.host);
     assert!(matches!(&outcome, Outcome::Failed(e) if e.msg() == UNUSED), "{outcome:?}");
+}
+
+/// The daemon does not renew the earlier lease meanwhile.
+#[test]
+fn an_unused_lease_is_released_before_the_earlier_one_ends_unless_the_add_waits_for_the_other_family() {
+    let fixture = Fixture::new();
+    let short = [(options::LEASE_TIME, &120_u32.to_be_bytes()[..]), NTP[0]];
+    let now = Time::now();
+    for (extra, needs_other_family, expected) in [
+        (&short[..], false, 60..90),
+        (&short, true, 268..300),
+        // The plugin is putting the address on the link.
+        (&[NTP[0], (options::RENEWAL_TIME, &1_u32.to_be_bytes())], false, 60..90),
+        (&NTP, false, 268..300),
+    ] {
+        let mut earlier = fixture.acquire();
+        fixture.lease(&mut earlier, extra);
+        (earlier.next_check, earlier.release_unless_used_by) = (None, None);
+        let mut one = fixture.acquire();
+        (one.earlier, one.needs_other_family) = (Some(Box::new(earlier)), needs_other_family);
+        fixture.lease(&mut one, &NTP);
+        let wait = one.release_unless_used_by.unwrap().since(now).as_secs();
+        assert!(expected.contains(&wait), "{wait} s instead of {expected:?}");
+    }
 }
 
 #[test]
