@@ -551,11 +551,10 @@ impl ManagedLease {
 
     /// Checks at `release_unless_used_by` that the address is on the link.
     fn check_use(&mut self, host: &Host) -> Result<(), InterfaceError> {
-        // After a failure of the kernel, the check is repeated.
+        // After a failure of the kernel, or while the link is being changed, the check is repeated.
         self.release_unless_used_by = Some(Time::now() + ASSIGNMENT_TIMEOUT);
         let (found, address) = (self.open_interface(host)?, self.address());
         let addresses = found.namespace.nl.addresses(Some(&found.link))?;
-        self.release_unless_used_by = None;
         match address.is_none_or(|address| has(&addresses, address.ip())) {
             true => self.note_seen(host),
             false => Err(InterfaceError::Unused(UNUSED.to_owned())),

@@ -301,10 +301,16 @@ fn a_lease_whose_use_could_not_be_checked_is_checked_again() {
     let mut one = fixture.acquire();
     fixture.lease(&mut one, &NTP);
     one.waiter = Waiter::Nobody;
-    break_path(&mut one);
-    one.release_unless_used_by = Some(Time::now());
-    assert!(matches!(one.tick(&fixture.host), Outcome::Unchanged));
-    assert!(one.release_unless_used_by.is_some_and(|again| again > Time::now()));
+    let check = |one: &mut ManagedLease| {
+        (one.next_check, one.release_unless_used_by) = (None, Some(Time::now()));
+        assert!(matches!(one.tick(&fixture.host), Outcome::Unchanged));
+        assert!(one.release_unless_used_by.is_some_and(|again| again > Time::now()));
+    };
+    let path = break_path(&mut one);
+    check(&mut one);
+    // The link can be opened again, but a renewal that could not be applied is still pending.
+    (one.attachment.location.netns, one.link_task) = (path, Some(LinkTask::Update));
+    check(&mut one);
 }
 
 #[test]
