@@ -88,8 +88,9 @@ fn a_daemon_in_its_own_mount_namespace_follows_the_hosts_links() {
     let mut command = Command::new("unshare");
     command.args(["-m", "sh", "-ec", script, "sh"]).arg(executable()).stdin(Stdio::null());
     command.args(["daemon", "-hostprefix", "/mnt", "-socketpath", "/run/lab/socket/dhcp.sock"]);
+    command.arg("-pidfile=/mnt/run/lab/pid");
     net.start_daemon_by(command);
-    net.until("the daemon listens", || fs::exists("/run/lab/dhcp.sock").unwrap());
+    net.until("the daemon listens", || fs::exists("/run/lab/pid").unwrap());
     let ipam = json!({"type": "dhcp", "daemonSocketPath": "/run/lab/socket/dhcp.sock"});
     let call = call.config(json!({"ipam": ipam})).env("CNI_NETNS", &format!("/run/lab/link/{}", pod.id));
     call.add().ok_result();
