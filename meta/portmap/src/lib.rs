@@ -95,12 +95,17 @@ impl Plugin for Portmap {
     }
 
     fn gc(call: &Gc) -> Result<()> {
-        // As in DEL. While the sysctl cannot be restored, the rules stay until the next GC.
-        localnet::remove_stale_users(&call.net.name, &call.scope)?;
+        let (network, scope) = (&call.net.name, &call.scope);
+        let mut failures = Failures::new();
+        // As in DEL.
+        let kinds = match failures.note(localnet::remove_stale_users(network, scope)) {
+            Some(()) => &KINDS,
+            None => failures.note(localnet::keep_stale_guard(network, scope)).unwrap_or_default(),
+        };
         let removal = Removal::start();
-        let removed = removal.collect(&call.net.name, &KINDS, &call.scope);
+        failures.note(removal.collect(network, kinds, scope));
         removal.close_later();
-        removed
+        failures.into_result()
     }
 
     fn status(call: &Status<Conf>) -> Result<()> {

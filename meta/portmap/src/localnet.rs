@@ -175,22 +175,51 @@ pub fn remove_user(owner: &Owner) -> Result<()> {
     restore_unused(|users| users.remove(&owner.label()))
 }
 
+/// The kinds of rules that include the guard of the loopback addresses in nf_tables.
+const GUARDING: [Kind; 2] = [HostPorts::KIND, LoopbackGuard::KIND];
+
 /// Keeps the guard of the loopback addresses, because the DEL of an attachment could not restore `route_localnet`. The
 /// next DEL or GC removes the guard. Returns the kinds of rules that this DEL may remove.
 ///
 /// # Errors
-/// Code 5 or 999 if the kernel refuses the guard.
+/// Code 5 or 999 if the kernel refuses the guard. Then the DEL must remove nothing.
 pub fn keep_guard(owner: &Owner) -> Result<&'static [Kind]> {
-    if !Firewall::has_nftables()? {
-        // With iptables alone, the guard is a part of the host ports.
-        return Ok(&[]);
-    }
+    let kept = Firewall::has_nftables().and_then(|has_nftables| match has_nftables {
+        true => keep(|firewall| {
+            let has = |kind| firewall.has(owner, kind);
+            Ok((has(HostPorts::KIND)? || has(LoopbackGuard::KIND)?).then(|| owner.clone()))
+        }),
+        // With iptables alone, the guard is a shared part of the host ports, and goes with the last ones.
+        false if Firewall::has_others_in_legacy(owner, HostPorts::KIND)? => Ok(&[HostPorts::KIND]),
+        false => Ok(&[]),
+    });
+    kept.map_err(stays)
+}
+
+/// Like [`keep_guard`], for the GC of a network. One of its stale attachments has the guard from then on.
+///
+/// # Errors
+/// The same.
+pub fn keep_stale_guard(network: &NetworkName, scope: &Scope) -> Result<&'static [Kind]> {
+    let kept = Firewall::has_nftables().and_then(|has_nftables| match has_nftables {
+        true => keep(|firewall| firewall.stale_owner(network, scope, &GUARDING)),
+        false => Ok(&[]),
+    });
+    kept.map_err(stays)
+}
+
+fn stays(e: Error) -> Error {
+    e.detail("the host ports stay until the next DEL or GC, because their rules protect 127.0.0.0/8")
+}
+
+/// Installs the guard for an attachment, if there is one.
+fn keep(owner: impl FnOnce(&Firewall) -> Result<Option<Owner>>) -> Result<&'static [Kind]> {
     let (firewall, mut undo) = (Firewall::open(Some(Backend::Nftables))?, Undo::new());
-    if firewall.has(owner, HostPorts::KIND)? || firewall.has(owner, LoopbackGuard::KIND)? {
-        firewall.install(owner, &KeptGuard, &mut undo)?;
+    if let Some(owner) = owner(&firewall)? {
+        firewall.install(&owner, &KeptGuard, &mut undo)?;
         undo.commit();
     }
-    Ok(&[HostPorts::KIND, LoopbackGuard::KIND])
+    Ok(&GUARDING)
 }
 
 /// Like [`remove_user`], for the stale attachments of a network.

@@ -3,7 +3,7 @@
 use std::cell::{Cell, LazyCell, RefCell};
 use std::net::IpAddr;
 
-use cni::{Code, Error, Result, ResultExt, Undo};
+use cni::{Code, Error, NetworkName, Result, ResultExt, Scope, Undo};
 use netlink::{Family, Protocol, RequestError, Socket};
 
 use crate::backend::Backend;
@@ -14,6 +14,7 @@ use crate::nft::{BlockingChain, Nft, Prepared};
 use crate::owner::Owner;
 use crate::removal::Removal;
 use crate::ruleset::{Redirected, Table, TrackedPort};
+use crate::selector::Stale;
 use crate::{conntrack, iptables};
 
 /// The firewall of the calling thread's namespace, through one backend.
@@ -95,6 +96,36 @@ impl Firewall {
     /// If the kernel does not list the rules.
     pub fn has(&self, owner: &Owner, kind: Kind) -> Result<bool> {
         self.engine.nft(|nft| nft.has(owner, kind))
+    }
+
+    /// Whether iptables-legacy has rules of a kind of other attachments, for IPv4. False if the kernel does not report it.
+    ///
+    /// # Errors
+    /// Code 5 if the names of the tables cannot be read.
+    pub fn has_others_in_legacy(owner: &Owner, kind: Kind) -> Result<bool> {
+        iptables::legacy::has_others(Family::V4, owner, kind)
+    }
+
+    /// A stale attachment of a network that has rules of these kinds in nf_tables. None in a dry run.
+    ///
+    /// # Errors
+    /// If the kernel does not list the rules, or the names of all such attachments are shortened in them.
+    pub fn stale_owner(&self, network: &NetworkName, scope: &Scope, kinds: &[Kind]) -> Result<Option<Owner>> {
+        let mut labels = Vec::new();
+        for kind in kinds {
+            let stale = Stale::new(network, scope, kind.properties.name);
+            labels.extend(self.engine.nft(|nft| nft.stale_labels(*kind, &stale))?);
+        }
+        match labels.iter().find_map(|label| Owner::on_network(network, label)) {
+            None if !labels.is_empty() => Err(Error::new(
+                Code::Internal,
+                format!(
+                    "no stale attachment of {network} has its whole name in the rules: {}",
+                    labels.join(", ")
+                ),
+            )),
+            owner => Ok(owner),
+        }
     }
 
     /// The backend that has the rules which were installed through this firewall. It is iptables after an installation for

@@ -44,6 +44,7 @@ use crate::owner::{Owner, are_of_one_container};
 use crate::plan::chains;
 use crate::reference::names::is_any_chain;
 use crate::ruleset::{Element, RECORDS_MAX, Set, Table, TrackedPort};
+use crate::selector::Stale;
 pub use blocking::BlockingChain;
 use connection::Connection;
 use install::Installation;
@@ -198,6 +199,13 @@ impl Nft {
     /// Other programs' chains that drop forwarded packets, even packets with this bit of the mark.
     pub(crate) fn blocking_chains(&self, bit: Option<u8>) -> Result<Vec<BlockingChain>, RequestError> {
         blocking::find(&self.socket, bit)
+    }
+
+    /// The labels of stale attachments that have rules of a kind.
+    pub(crate) fn stale_labels(&self, kind: Kind, stale: &Stale<'_>) -> Result<Vec<String>> {
+        let found = RecordKey::find(&self.socket, kind, |label| stale.has(label));
+        let found = found.map_err(|r| r.during("list", "the attachments' records"))?;
+        Ok(found.into_iter().map(|key| key.label).collect())
     }
 
     /// Whether any attachment has rules of a kind.

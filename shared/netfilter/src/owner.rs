@@ -40,6 +40,14 @@ impl Owner {
         (owner.label() == label && !label.contains('~')).then_some(owner)
     }
 
+    /// The owner with this label on a network, whose name may be shortened in the label.
+    pub(crate) fn on_network(network: &NetworkName, label: &str) -> Option<Self> {
+        let (container, ifname) = label.strip_prefix(&network_prefix(network))?.split_once('/')?;
+        let [network, container, ifname] = [network, container, ifname].map(str::to_owned);
+        let owner = Self { network, container, ifname };
+        (owner.label() == label).then_some(owner)
+    }
+
     pub(crate) fn network(&self) -> &str {
         &self.network
     }
@@ -156,6 +164,18 @@ pub(crate) mod tests {
         let other = owner(&"n".repeat(255), &format!("{}d", "c".repeat(254)), "a\"b;c{}$'`é");
         assert_ne!(long.label(), other.label());
         assert!(long.label().starts_with(&network_prefix(&"n".repeat(255))));
+    }
+
+    #[test]
+    fn the_owner_of_a_label_is_known_unless_its_container_is_shortened() {
+        for network in ["net".to_owned(), "n".repeat(255)] {
+            let name = NetworkName::parse(&network).unwrap();
+            let owner = owner(&network, "c1", "eth0");
+            assert_eq!(Owner::on_network(&name, &owner.label()), Some(owner));
+            let long = self::owner(&network, &"c".repeat(255), "eth0");
+            assert_eq!(Owner::on_network(&name, &long.label()), None);
+            assert_eq!(Owner::on_network(&name, "other/c1/eth0"), None);
+        }
     }
 
     #[test]

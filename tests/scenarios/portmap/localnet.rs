@@ -116,10 +116,38 @@ fn while_the_setting_cannot_be_restored_the_hosts_loopback_is_protected() {
             assert!(tcp_is_cut_off(&prying, "127.0.0.1:7000"), "{keys}");
             assert!(tcp_is_refused(lab.host(), &at(GATEWAY[0], 8080)), "{keys}");
         }
-        portmap.gc(&[]).refused(5, "route_localnet");
-        assert!(tcp_is_cut_off(&prying, "127.0.0.1:7000"), "{keys}, after GC");
         unlock_setting(lab);
         network.del(&pod, "eth0", &result).iter().for_each(Outcome::ok);
+        assert_eq!(setting(lab), "0");
+        assert!(!lab.host().sh("nft list ruleset").contains("ferrule"), "{keys}");
+    });
+}
+
+/// The addresses of deleted containers are free for others, of any network.
+#[test]
+fn while_the_setting_cannot_be_restored_gc_removes_the_stale_host_ports_of_all_networks() {
+    beyond_reference!("gc");
+    with_each_backend(|lab, keys| {
+        let [pod, other, prying] = ["pod", "other", "prying"].map(|id| lab.container(id));
+        network(lab, keys, web()).add(&pod, "eth0").ok_result();
+        network(lab, keys, json!([])).add(&prying, "eth0").ok_result();
+        let second = second_network(lab, keys, json!([port("tcp", 9090, 80)]));
+        second.add(&other, "eth0").ok_result();
+        let _private = lab.host().serve_tcp("private", "127.0.0.1:7000");
+        pry(&prying);
+        lock_setting(lab);
+        let _servers = [pod.serve_tcp("pod", "10.1.2.2:80"), other.serve_tcp("other", "10.9.0.2:80")];
+        let gc = lab.plugin("portmap");
+        for (name, at) in [("net", "10.1.2.1:8080"), ("second", "10.9.0.1:9090")] {
+            assert!(tcp_says(lab.host(), at).is_some(), "or this shows nothing");
+            gc.clone().config(json!({"name": name})).gc(&[]).refused(5, "route_localnet");
+            assert!(tcp_is_refused(lab.host(), at), "{keys} {name}");
+            assert!(tcp_is_cut_off(&prying, "127.0.0.1:7000"), "{keys} {name}");
+        }
+        unlock_setting(lab);
+        for name in ["second", "net"] {
+            gc.clone().config(json!({"name": name})).gc(&[]).ok();
+        }
         assert_eq!(setting(lab), "0");
         assert!(!lab.host().sh("nft list ruleset").contains("ferrule"), "{keys}");
     });

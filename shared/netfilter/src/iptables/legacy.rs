@@ -81,6 +81,15 @@ pub(crate) fn may_have_sibling(family: Family, table: &str, owner: &Owner) -> bo
     }
 }
 
+/// Whether this namespace has rules of a kind of other attachments. False if the kernel does not report it. Starts no program.
+pub(crate) fn has_others(family: Family, owner: &Owner, kind: Kind) -> Result<bool> {
+    let Some(table) = kind.iptables().map(|properties| properties.table) else { return Ok(false) };
+    let own = chains::chain(owner, kind);
+    let is_others = |chain: &String| chains::is_own(kind, chain) && Some(chain) != own.as_ref();
+    Ok(has_table(family, table)?
+        && xtables::user_chains(family, table).is_ok_and(|chains| chains.iter().any(is_others)))
+}
+
 /// Whether a table of this namespace may have the rules. Starts no program.
 fn may_have_rules(family: Family, Query { selector, kind, addresses }: Query<'_>) -> Result<bool> {
     let accepts =
