@@ -269,6 +269,13 @@ impl Firewall {
                  deleted: {port}"
             ));
         }
+        if let Engine::Nftables(nft) = &self.engine {
+            let (kind, rules) = (rules.kind(), rules.nftables());
+            // Those that were found elsewhere are in iptables, where the newer mapping precedes.
+            if kind.properties.maps_host_ports && nft.has(owner, kind).unwrap_or(false) {
+                nft.warn_of_iptables(owner, kind, &rules);
+            }
+        }
         Ok(())
     }
 

@@ -47,6 +47,7 @@ use crate::ruleset::{Element, RECORDS_MAX, Set, Table, TrackedPort};
 use crate::selector::Stale;
 pub use blocking::BlockingChain;
 use connection::Connection;
+use in_iptables::warn_if_not_compared;
 use install::Installation;
 use record_key::RecordKey;
 pub(crate) use repair::Prepared;
@@ -157,12 +158,8 @@ impl Nft {
             retry(&self.socket, owner, "open the host's firewall to", open)?;
         }
         change.warn_of_takeovers();
-        // The rules are installed: without the warnings, they work as well.
-        let warned = change.warn_of_preceding_rules();
-        if let Err(refusal) = warned.and_then(|()| self.warn_of_iptables(owner, kind, rules)) {
-            let e = Error::from(refusal.during("nf_tables:", "read other attachments' rules"));
-            cni::warn(&format!("{owner}: host ports were not compared with rules that precede them: {e}"));
-        }
+        warn_if_not_compared(owner, change.warn_of_preceding_rules());
+        self.warn_of_iptables(owner, kind, rules);
         Ok(())
     }
 

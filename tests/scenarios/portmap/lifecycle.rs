@@ -130,6 +130,39 @@ fn add_and_check_name_an_attachment_that_maps_the_port_with_iptables() {
     assert_eq!(network.check(&new, "eth0", &result)[1].stderr, "");
 }
 
+#[test]
+fn an_attachment_with_the_same_port_of_another_address_is_not_named() {
+    beyond_reference!("newest-wins");
+    let lab = Lab::new();
+    lab.host().sh("ip addr add 192.0.2.1/32 dev lo; ip addr add 192.0.2.2/32 dev lo");
+    let [one, other, same] = ["one", "other", "same"].map(|id| lab.container(id));
+    network(&lab, &by("iptables"), port_of("192.0.2.1")).add(&one, "eth0").ok_result();
+    let network = |ip| network(&lab, &by("nftables"), port_of(ip));
+    let added = network("192.0.2.2").add(&other, "eth0");
+    let checked = network("192.0.2.2").check(&other, "eth0", &added.ok_result());
+    assert_eq!((&*added.stderr, &*checked[1].stderr), ("", ""));
+    assert!(network("192.0.2.1").add(&same, "eth0").stderr.contains("net/one/eth0 maps a host port"));
+}
+
+#[test]
+fn cnitool_show_leaves_the_warning_of_mappings_with_iptables_to_check() {
+    beyond_reference!("newest-wins");
+    let lab = Lab::new();
+    let [old, _new] = ["old", "new"].map(|id| lab.container(id));
+    network(&lab, &by("iptables"), web()).add(&old, "eth0").ok_result();
+    let mut bridge = dual_stack();
+    bridge["type"] = json!("bridge");
+    let portmap = json!({"type": "portmap", "backend": "nftables", "capabilities": {"portMappings": true}});
+    let plugins = json!([bridge, portmap]);
+    lab.configure("10-net.conflist", &json!({"cniVersion": "1.0.0", "name": "net", "plugins": plugins}));
+    let tool = lab.cnitool().env("CAP_ARGS", &json!({"portMappings": web()}).to_string());
+    tool.says("add net new --container-id new");
+    let [shown, checked] = ["show new", "check net new --container-id new"].map(|line| tool.run(line));
+    assert!(shown.succeeded() && shown.stdout.contains("8080"), "{shown:#?}");
+    let warns = |outcome: &Outcome| outcome.stderr.contains("net/old/eth0 maps a host port");
+    assert_eq!((warns(&shown), warns(&checked)), (false, true), "{shown:#?} {checked:#?}");
+}
+
 /// Podman's `network connect` calls ADD for another network with the same mappings, and `network disconnect` its DEL. The
 /// other network may be internal, so the first one keeps the port.
 #[test]

@@ -28,10 +28,6 @@ impl Nft {
     pub(crate) fn check(&self, owner: &Owner, kind: Kind, rules: &NftablesRules) -> Result<Vec<String>> {
         let outcome = self.find_drift(owner, kind, rules);
         let found = outcome.map_err(|r| failure("check", owner, "read the ruleset", r))?;
-        if found.is_ok() {
-            let warned = self.warn_of_iptables(owner, kind, rules);
-            warned.map_err(|r| failure("check", owner, "read the rules of iptables", r))?;
-        }
         found.map_err(|what| {
             let text = format!("the nftables rules of {owner} are not as ADD left them: {what}");
             Error::new(Code::Internal, text).detail(REMEDY)

@@ -48,6 +48,18 @@ pub(super) fn port(rule: &RawRule) -> Option<u16> {
     expressions.iter().find_map(in_match).or_else(|| expressions.windows(2).find_map(in_field))
 }
 
+/// The destination address of a rule of iptables-nft. None: it has none, or a subnet.
+pub(super) fn destination(rule: &RawRule) -> Option<IpAddr> {
+    let expressions: Vec<_> = expressions(rule).collect();
+    expressions.windows(2).find_map(|pair| match pair {
+        [("payload", field), ("cmp", equal)] if is_equal(*equal) => {
+            let ip = address(value(*equal, NFTA_CMP_DATA)?)?;
+            Some(ip).filter(|ip| loads(*field, Field::daddr(Family::from(*ip))))
+        }
+        _ => None,
+    })
+}
+
 /// The protocol and the destination ports of a rule of iptables-nft with the match `multiport`.
 pub(super) fn multiport(rule: &RawRule) -> Option<(u8, Vec<u16>)> {
     // `struct xt_multiport_v1`: the flags, the number of ports, and the ports.
