@@ -187,7 +187,8 @@ fn after_del_the_container_still_prefers_the_default_route_of_its_other_interfac
     let lab = Lab::new();
     let (pod, call) = manually(&lab);
     lab.host().sh("ip link add far type veth peer name other netns pod; ip link set far up");
-    pod.sh("ip link set other up; ip addr add 10.8.0.2/24 dev other; ip route append default via 10.8.0.1");
+    // Its link-local address would come a moment later.
+    pod.sh("ip link set other addrgenmode none up; ip addr add 10.8.0.2/24 dev other; ip route append default via 10.8.0.1");
     let before = routing_of(&pod);
     let by = |interface: &str| pod.sh("ip route get 192.0.2.2").contains(&format!("dev {interface} "));
     assert!(by("eth0"));
