@@ -597,7 +597,7 @@ fn with_reset_on_reboot_a_file_that_cannot_be_removed_keeps_its_address_and_the_
     let lab = Lab::new();
     let mut conf = host_local(&[&["10.0.0.0/24"]]);
     conf["resetOnReboot"] = json!(true);
-    addresses(&lab, &["stays", "unreadable", "goes"], &conf);
+    addresses(&lab, &["stays", "cannot-be-read", "goes"], &conf);
     fs::create_dir(lease("10.0.0.9")).unwrap();
     // A mount point cannot be removed. Reading the first byte of a process's memory fails with EIO.
     for (source, address) in [(lease("10.0.0.2"), "10.0.0.2"), ("/proc/self/mem".into(), "10.0.0.3")] {
