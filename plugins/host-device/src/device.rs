@@ -15,14 +15,13 @@ const USERSPACE_DRIVERS: [&str; 3] = ["vfio-pci", "uio_pci_generic", "igb_uio"];
 
 impl Selector {
     /// Finds the device for an ADD. If the kernel moved it back when a container's namespace was destroyed, its name and state are restored
-    /// first.
+    /// first. `records` are those of all attachments.
     ///
     /// # Errors
     /// Code 7 if it does not exist, if several interfaces match, or if it is a loopback interface.
-    pub fn find(&self, host: &Namespace, ifname: &IfName) -> Result<Link> {
-        let records = record::all()?;
+    pub fn find(&self, host: &Namespace, ifname: &IfName, records: &[Record]) -> Result<Link> {
         let pending = |link: &Link| {
-            record::of_device(&records, link).cloned().or_else(|| self.returned(link, Some(ifname)))
+            record::of_device(records, link).cloned().or_else(|| self.returned(link, Some(ifname)))
         };
         let mut found = self.link(host)?;
         if let (None, By::Name(name)) = (&found, &self.by) {

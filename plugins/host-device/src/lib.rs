@@ -112,18 +112,19 @@ fn find_and_take(
     undo: &mut Undo,
 ) -> Result<(Link, Network)> {
     let _lock = lock()?;
-    let device = call.conf.selector()?.find(host, &call.attachment.ifname)?;
+    let records = record::all()?;
+    let device = call.conf.selector()?.find(host, &call.attachment.ifname, &records)?;
     let network = call.conf.network(host, &device)?;
-    let link = take(call, host, sandbox, (&device, &network), undo)?;
+    let link = take(call, host, sandbox, (&device, &network, &records), undo)?;
     Ok((link, network))
 }
 
-/// Moves the device into the container, after writing its record.
+/// Moves the device into the container, after writing its record. `records` are those of all attachments.
 fn take(
     call: &Add<Conf>,
     host: &Namespace,
     sandbox: &Namespace,
-    (device, had): (&Link, &Network),
+    (device, had, records): (&Link, &Network, &[Record]),
     undo: &mut Undo,
 ) -> Result<Link> {
     let file = record::file(&call.net.name, &call.attachment);
@@ -134,7 +135,7 @@ fn take(
             device.name
         ));
     }
-    let mut record = Record::new(host, device, &call.net.name, &call.netns)?;
+    let mut record = Record::new(host, device, records, &call.net.name, &call.netns)?;
     record.had = had.clone();
     record.save(&file)?;
     let link = record.move_in(file.clone(), host, sandbox, (device, &call.attachment), undo)?;

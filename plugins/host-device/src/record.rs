@@ -50,11 +50,17 @@ pub struct Record {
 }
 
 impl Record {
-    /// The record of a device before ADD moves it.
+    /// The record of a device before ADD moves it. `records` are those of all attachments.
     ///
     /// # Errors
-    /// If the kernel refuses to list the host's interfaces. Code 5 if a record cannot be read.
-    pub fn new(host: &Namespace, device: &Link, network: &NetworkName, netns: &Path) -> Result<Self> {
+    /// If the kernel refuses to list the host's interfaces.
+    pub fn new(
+        host: &Namespace,
+        device: &Link,
+        records: &[Self],
+        network: &NetworkName,
+        netns: &Path,
+    ) -> Result<Self> {
         // Debian's v1.1.1 leaves the name as alias.
         let alias = if device.alias == device.name { String::new() } else { device.alias.clone() };
         let record = Self {
@@ -67,7 +73,7 @@ impl Record {
             netns: netns.to_owned(),
             ..Self::from_link(device)
         };
-        let distinct = record.is_distinct(&host.nl.links()?, &all()?);
+        let distinct = record.is_distinct(&host.nl.links()?, records);
         Ok(Self { distinct, ..record })
     }
 
@@ -90,8 +96,7 @@ impl Record {
     }
 
     fn matches(&self, other: &Self) -> bool {
-        let is_alike = self.kind == other.kind && self.bus_address == other.bus_address;
-        is_alike && self.matching_macs(other).contains(&true)
+        self.has(other.kind.as_deref(), &other.bus_address) && self.matching_macs(other).contains(&true)
     }
 
     /// Whether no other device of the host, or in a container, matches.
@@ -115,7 +120,11 @@ impl Record {
     /// Whether an interface has the device's kind and bus address. A container cannot give them to an interface, but a card may have several
     /// interfaces.
     pub fn is_alike(&self, link: &Link) -> bool {
-        self.kind.as_deref() == link.kind_name() && self.bus_address == link.bus_address
+        self.has(link.kind_name(), &link.bus_address)
+    }
+
+    fn has(&self, kind: Option<&str>, bus_address: &str) -> bool {
+        self.kind.as_deref() == kind && self.bus_address == bus_address
     }
 
     /// The device's permanent MAC, MAC and alias in a container, as far as an interface has them. The container can change the last two, and
