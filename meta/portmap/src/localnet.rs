@@ -62,10 +62,8 @@ impl LoopbackAnswers {
         if ports.source_nat == SourceNat::None {
             return Ok(());
         }
-        let host = self.take_host()?;
-        let result = self.enable_families(&host, ports, owner, undo);
-        self.host = Some(host);
-        result
+        let host = self.host()?;
+        self.enable_families(&host, ports, owner, undo)
     }
 
     /// Checks that an attachment's container can answer to 127.0.0.1, if one of its ports is mapped on it.
@@ -76,14 +74,14 @@ impl LoopbackAnswers {
         if ports.source_nat == SourceNat::None {
             return Ok(());
         }
-        let host = self.take_host()?;
-        let result = self.check_v4(&host, ports, owner);
-        self.host = Some(host);
-        result
+        let host = self.host()?;
+        self.check_v4(&host, ports, owner)
     }
 
-    fn take_host(&mut self) -> Result<Namespace> {
-        self.host.take().map_or_else(Namespace::host, Ok)
+    /// The host's namespace, opened once.
+    fn host(&mut self) -> Result<Namespace> {
+        let host = self.host.take().map_or_else(Namespace::host, Ok)?;
+        Ok(self.host.insert(host).clone())
     }
 
     fn check_v4(&mut self, host: &Namespace, ports: &HostPorts, owner: &Owner) -> Result<()> {
