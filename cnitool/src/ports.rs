@@ -89,7 +89,7 @@ impl Port {
 
     /// The address of the host. None: all of its addresses.
     fn address(&self) -> Option<IpAddr> {
-        addr::parse_ip(&self.host_ip).ok().filter(|ip| !ip.is_unspecified())
+        addr::parse_host_ip(&self.host_ip)
     }
 
     /// `HOSTIP:HOSTPORT/PROTOCOL → PORT`, and the problem if there is one.

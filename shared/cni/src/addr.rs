@@ -17,6 +17,12 @@ pub fn parse_ip(text: &str) -> Result<IpAddr, String> {
     Ok(ip.to_canonical())
 }
 
+/// Parses the address of the host to which a port mapping is limited (`hostIP`). `None`: the port is mapped at all addresses, as with the
+/// unspecified address, or the text is no address.
+pub fn parse_host_ip(text: &str) -> Option<IpAddr> {
+    parse_ip(text).ok().filter(|ip| !ip.is_unspecified())
+}
+
 /// Parses an address with a prefix length. Keeps the host bits.
 ///
 /// # Errors

@@ -263,9 +263,9 @@ impl Entry {
             let text = |key| json::member(mapping, key).and_then(Value::as_str).unwrap_or_default();
             let port = json::member(mapping, "hostPort").map(Value::to_string).unwrap_or_default();
             let all_addresses = format!("{} {port}", text("protocol").to_ascii_lowercase());
-            match addr::parse_ip(text("hostIP")) {
-                Ok(address) if !address.is_unspecified() => format!("{all_addresses} {address}"),
-                _ => all_addresses,
+            match addr::parse_host_ip(text("hostIP")) {
+                Some(address) => format!("{all_addresses} {address}"),
+                None => all_addresses,
             }
         };
         mappings.into_iter().flatten().map(port).collect()
