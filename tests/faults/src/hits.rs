@@ -64,7 +64,8 @@ impl Plan {
     pub fn run(&self, report: impl Fn(&str) + Sync) -> Outcomes {
         let all = self.targets.iter().enumerate().flat_map(|(index, target)| {
             // A lab belongs to its thread.
-            let attempts = thread::scope(|scope| scope.spawn(|| attempts(index, target)).join());
+            let attempts =
+                thread::scope(|scope| scope.spawn(|| attempts(index, target, self.compares)).join());
             let attempts = attempts.unwrap_or_else(|panic| {
                 if !under_test().reference {
                     resume_unwind(panic);
@@ -74,13 +75,13 @@ impl Plan {
                 Vec::new()
             });
             let step = self.share.step(attempts.len());
-            attempts.into_iter().step_by(step).map(|attempt| Attempt { compares: self.compares, ..attempt })
+            attempts.into_iter().step_by(step)
         });
         pool::run(self.workers, &all.collect::<Vec<_>>(), report)
     }
 }
 
-fn attempts(index: usize, target: &Target) -> Vec<Attempt<'_>> {
+fn attempts(index: usize, target: &Target, compares: bool) -> Vec<Attempt<'_>> {
     let fixture = Fixture::new(target);
     let cleanups: Vec<_> = target.commands().filter_map(Cleanup::by).collect();
     let mut all = Vec::new();
@@ -90,7 +91,7 @@ fn attempts(index: usize, target: &Target) -> Vec<Attempt<'_>> {
         assert!(is_traced, "{} {command}: no system call was traced", target.title());
         let command_index = COMMANDS.iter().position(|one| *one == command).expect("a command");
         let attempt = |kind, cleanup| {
-            move |case| Attempt { row: (kind, index, command_index), target, case, cleanup, compares: false }
+            move |case| Attempt { row: (kind, index, command_index), target, case, cleanup, compares }
         };
         if matches!(target.hit, Hit::Tools(_)) {
             // A killed tool is a fault for the plugin that started it. Its calls include its start, so one in seven is

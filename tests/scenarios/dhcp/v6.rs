@@ -13,6 +13,7 @@ use nix::sys::signal::Signal;
 use serde_json::{Value, json};
 
 use crate::common::{cable, ips};
+use crate::dhcp::lifecycle::{Family, until_settled};
 use server::{RELEASE, REQUEST, SOLICIT, Server, is_one};
 
 const BOTH: &str =
@@ -140,8 +141,7 @@ fn an_ipv4_lease_is_renewed_while_its_add_waits_for_ipv6() {
     call.check(&result).ok();
     assert!(ips(&result).iter().all(|address| net.list().iter().any(|lease| lease["address"] == **address)));
     assert_eq!(net.released(), 0, "{}", net.server_log());
-    let times = || pod.sh("ip -4 addr show dev eth0 scope global dynamic");
-    net.until("the IPv4 address has its lifetimes", || times().contains("valid_lft"));
+    until_settled(&net, &pod, Family::V4);
     call.del().ok();
     net.until("both are released", || net.released() == 2);
 }
