@@ -3,10 +3,10 @@
 use std::fmt;
 use std::fs;
 use std::path::Path;
-use std::process::{Command, Stdio};
+use std::process::Stdio;
 
 use lab::CniError;
-use lab::PATH;
+use lab::start_by_path;
 
 /// The directory of the network's leases.
 pub const LEASES: &str = "/var/lib/cni/networks/net";
@@ -39,9 +39,9 @@ fn remove_leases(of: &str) {
 
 fn run(line: &str) {
     let mut words = line.split(' ');
-    let mut command = Command::new(words.next().unwrap_or_default());
+    let mut command = start_by_path(words.next().unwrap_or_default());
     // The object may not exist.
-    command.args(words).env("PATH", PATH).stderr(Stdio::null()).status().expect("start a command");
+    command.args(words).stderr(Stdio::null()).status().expect("start a command");
 }
 
 /// Why an ADD may fail. A flush of the firewall or missing files of host-local are no reasons.

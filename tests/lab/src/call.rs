@@ -13,7 +13,7 @@ use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 use serde_json::{Value, json};
 
-use crate::netns::PATH;
+use crate::netns::{PATH, start_by_path};
 use crate::{Container, Lab, Outcome, Release, names, under_test};
 
 /// Timeout for a hanging plugin. No plugin waits that long, and no machine is that slow.
@@ -202,7 +202,7 @@ impl Call {
 /// A program, or the command that starts it, with its path as the last argument.
 pub(crate) fn command(under: &[String], program: &Path) -> Command {
     let mut argv = under.iter().map(OsStr::new).chain([program.as_os_str()]);
-    let mut command = Command::new(argv.next().expect("a program"));
+    let mut command = start_by_path(argv.next().expect("a program"));
     command.args(argv);
     command
 }

@@ -20,7 +20,7 @@ use serde_json::{Value, json};
 use crate::release::target;
 pub use servers::OneAddress;
 
-use crate::{Call, Container, Lab, Netns, PATH, skip, under_test};
+use crate::{Call, Container, Lab, Netns, PATH, skip, start_by_path, under_test};
 
 const DNSMASQ: &str = "/usr/sbin/dnsmasq";
 const SOCKET: &str = "/run/cni/dhcp.sock";
@@ -281,7 +281,7 @@ impl DhcpSite {
 
     /// Starts a daemon with a listening socket, as systemd does.
     pub fn start_daemon_on(&mut self, socket: OwnedFd) {
-        let mut command = Command::new("sh");
+        let mut command = start_by_path("sh");
         let script = "LISTEN_PID=$$ LISTEN_FDS=1 exec \"$0\" daemon 3<&0 </dev/null";
         command.args(["-c", script]).arg(&self.dhcp).stdin(socket);
         self.start_daemon_by(command);
@@ -374,7 +374,7 @@ pub fn leases_on_disk() -> usize {
 
 /// A command: a program, whose path may contain spaces, with arguments that do not.
 pub fn started_by(program: impl AsRef<OsStr>, arguments: &str) -> Command {
-    let mut command = Command::new(program);
+    let mut command = start_by_path(program);
     command.args(arguments.split_whitespace());
     command
 }
@@ -401,7 +401,7 @@ pub fn isc(program: &str) -> Option<PathBuf> {
 pub fn daemon_command(under: &str, dhcp: &Path, flags: &str) -> Command {
     let words = under.split_whitespace();
     let mut argv = words.map(OsStr::new).chain([dhcp.as_os_str()]);
-    let mut command = Command::new(argv.next().expect("a program"));
+    let mut command = start_by_path(argv.next().expect("a program"));
     command.args(argv).arg("daemon").args(flags.split_whitespace()).stdin(Stdio::null());
     command
 }

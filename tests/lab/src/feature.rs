@@ -1,12 +1,11 @@
 //! Features of this kernel, found by trying them in a temporary namespace.
 
 use std::fmt;
-use std::process::Command;
 use std::sync::{LazyLock, Mutex};
 
 use nix::sched::{CloneFlags, unshare};
 
-use crate::netns::{PATH, in_a_thread};
+use crate::netns::{in_a_thread, start_by_path};
 
 /// A feature that minimal kernels lack.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -93,9 +92,8 @@ impl Feature {
     fn probe(self) -> bool {
         in_a_thread(|| {
             unshare(CloneFlags::CLONE_NEWNET).is_ok()
-                && Command::new("sh")
+                && start_by_path("sh")
                     .args(["-ec", self.attempt()])
-                    .env("PATH", PATH)
                     // The legacy tools would create /run/xtables.lock on the machine.
                     .env("XTABLES_LOCKFILE", "/dev/null")
                     .output()

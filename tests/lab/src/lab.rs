@@ -7,7 +7,7 @@ use std::io::Write;
 use std::marker::PhantomData;
 use std::ops::Deref;
 use std::path::{Path, PathBuf};
-use std::process::{Command, Stdio};
+use std::process::Stdio;
 use std::time::Duration;
 use std::{env, iter, thread};
 
@@ -19,7 +19,7 @@ use serde_json::Value;
 use crate::raw_state::{RawState, Sysctls};
 use crate::snapshot::end_servers;
 use crate::under_test::test_name;
-use crate::{Call, Chain, Feature, Netns, PATH, Snapshot, Tool, mounts, names};
+use crate::{Call, Chain, Feature, Netns, Snapshot, Tool, mounts, names, start_by_path};
 
 /// The calling thread's own machine, until it is dropped. All commands, sockets and file accesses of the test are
 /// inside it.
@@ -283,8 +283,8 @@ impl Lab {
 /// Writes an executable. This process does not open the file: a child that another thread starts at that moment would
 /// have it open for writing until its execve(2), and starting the executable would fail (ETXTBSY).
 pub fn write_program(path: &Path, text: &str) {
-    let mut install = Command::new("install");
-    install.args(["-m", "755", "/dev/stdin"]).arg(path).env("PATH", PATH).stdin(Stdio::piped());
+    let mut install = start_by_path("install");
+    install.args(["-m", "755", "/dev/stdin"]).arg(path).stdin(Stdio::piped());
     let mut child = install.spawn().expect("start install");
     child.stdin.take().expect("a piped stdin").write_all(text.as_bytes()).expect("write a program");
     let ended = child.wait().expect("wait for install");

@@ -3,6 +3,8 @@
 use std::ffi::OsStr;
 use std::fs::File;
 use std::os::fd::AsFd;
+use std::os::unix::ffi::OsStrExt;
+use std::os::unix::process::CommandExt;
 use std::panic::resume_unwind;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
@@ -15,6 +17,17 @@ use crate::names;
 
 /// PATH of the programs that the suite starts, whatever the caller's PATH is.
 pub const PATH: &str = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin";
+
+/// A command with this [`PATH`]. The program is looked up here: if `Command` looked it up in a PATH that is not its own, it
+/// would have to fork, which copies the page tables of a large process and interrupts all of its threads.
+pub fn start_by_path(program: impl AsRef<OsStr>) -> Command {
+    let name = program.as_ref();
+    let mut places = PATH.split(':').map(|dir| Path::new(dir).join(name));
+    let found = if name.as_bytes().contains(&b'/') { None } else { places.find(|place| place.exists()) };
+    let mut command = Command::new(found.as_deref().map_or(name, Path::as_os_str));
+    command.arg0(name).env("PATH", PATH);
+    command
+}
 
 /// The calling thread's network namespace.
 const CURRENT: &str = "/proc/thread-self/ns/net";
@@ -100,7 +113,7 @@ impl Netns {
     pub fn try_exec<A: AsRef<OsStr> + Sync>(&self, argv: &[A]) -> Output {
         let (program, arguments) = argv.split_first().expect("a program to run");
         self.run(|| {
-            let run = Command::new(program).args(arguments).env("PATH", PATH).output();
+            let run = start_by_path(program).args(arguments).output();
             run.unwrap_or_else(|e| panic!("start {}: {e}", program.as_ref().display()))
         })
     }
