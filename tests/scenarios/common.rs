@@ -5,7 +5,7 @@ use std::net::IpAddr;
 use std::path::Path;
 
 use lab::dhcp::{Background, in_background, started_by};
-use lab::{Call, Container, Lab, Netns, StopPoint, tcp_says};
+use lab::{Call, Container, Lab, Netns, StopPoint, repository, tcp_says};
 use nix::sys::signal::Signal;
 use serde_json::{Value, json};
 
@@ -86,6 +86,19 @@ pub fn sleeper(lab: &Lab, id: &str) -> Background {
         fs::read_to_string(format!("/proc/{}/comm", process.id())).is_ok_and(|name| name.trim() == "sleep")
     });
     process
+}
+
+/// A command that starts a program as in the container of a manifest for Kubernetes, which is not privileged: with the
+/// manifest's capabilities, and a read-only /proc/sys.
+pub fn restricted(manifest: &str) -> Vec<String> {
+    let text = fs::read_to_string(repository().join("packaging/kubernetes").join(manifest)).unwrap();
+    let names = text.lines().find_map(|line| line.trim().strip_prefix("add: [")?.strip_suffix(']'));
+    let names = names.unwrap().replace('"', "").replace(", ", ",+").to_lowercase();
+    let script = format!(
+        "mount --bind /proc/sys /proc/sys; mount -o remount,ro,bind /proc/sys
+         exec setpriv --no-new-privs --bounding-set=-all,+{names} \"$0\" \"$@\""
+    );
+    ["unshare", "--mount", "sh", "-ec", &script].map(str::to_owned).to_vec()
 }
 
 /// A link of the host, to be a master on layer 2.

@@ -3,7 +3,7 @@
 
 mod users;
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::io::{self, ErrorKind};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::time::Duration;
@@ -11,7 +11,7 @@ use std::time::Duration;
 use cni::{Code, Error, Failures, NetworkName, Result, Scope, Undo};
 use iface::Namespace;
 use netfilter::{Backend, Firewall, HostPorts, KeptGuard, Kind, LoopbackGuard, Owner, SourceNat};
-use netlink::Link;
+use netlink::{Link, Netlink};
 use system::lock::Lock;
 use users::{DIRECTORY, Unused, Users};
 
@@ -41,10 +41,7 @@ pub struct LoopbackAnswers {
     /// read here. Outer None: not acquired yet. Inner None: the host has no directory for locks.
     lock: Option<Option<Lock>>,
     /// The links on which this call has set `route_localnet`, each with its earlier value.
-    earlier_values: BTreeMap<String, String>,
-    /// The links on which `route_localnet` is known to be set. On a host with a thousand network namespaces, each reading
-    /// of it takes 0.4 ms: the kernel looks for the sysctl among those of all namespaces.
-    answering: BTreeSet<String>,
+    earlier_values: BTreeMap<String, i32>,
 }
 
 impl LoopbackAnswers {
@@ -55,8 +52,8 @@ impl LoopbackAnswers {
     /// Allows the answers of an attachment's container, if one of its ports is mapped on a loopback address.
     ///
     /// # Errors
-    /// Code 2 if the link has no `route_localnet`, 5 if it cannot be read or written or its user cannot be recorded, 7 if the kernel refuses the
-    /// value. Code 11 if another plugin holds the lock for 10 s. Code 999 if the kernel refuses a request for a route.
+    /// Code 5 if a user of `route_localnet` cannot be recorded. Code 11 if another plugin holds the lock for 10 s. Code 999 if
+    /// the kernel refuses to set `route_localnet`, or a request for a route.
     pub fn enable(&mut self, ports: &HostPorts, owner: &Owner, undo: &mut Undo) -> Result<()> {
         // Without source NAT, the container would answer to its own loopback.
         if ports.source_nat == SourceNat::None {
@@ -69,37 +66,18 @@ impl LoopbackAnswers {
     /// Checks that an attachment's container can answer to 127.0.0.1, if one of its ports is mapped on it.
     ///
     /// # Errors
-    /// Code 999 if another program has reset `route_localnet`. Code 5 if it cannot be read.
+    /// Code 999 if another program has reset `route_localnet`.
     pub fn check(&mut self, ports: &HostPorts, owner: &Owner) -> Result<()> {
         if ports.source_nat == SourceNat::None {
             return Ok(());
         }
-        let host = self.host()?;
-        self.check_v4(&host, ports, owner)
+        check_v4(&self.host()?, ports, owner)
     }
 
     /// The host's namespace, opened once.
     fn host(&mut self) -> Result<Namespace> {
         let host = self.host.take().map_or_else(Namespace::host, Ok)?;
         Ok(self.host.insert(host).clone())
-    }
-
-    fn check_v4(&mut self, host: &Namespace, ports: &HostPorts, owner: &Owner) -> Result<()> {
-        let Some(link) = answering_link(host, ports, Ipv4Addr::LOCALHOST.into())? else { return Ok(()) };
-        if self.answering.contains(&link.name) {
-            return Ok(());
-        }
-        // The kernel uses the greater one of the link's value and the value for all links.
-        for name in [&*link.name, "all"] {
-            if host.sysctl(&setting(name))? != "0" {
-                self.answering.insert(link.name.clone());
-                return Ok(());
-            }
-        }
-        let text =
-            format!("{} is 0, so the host ports of {owner} do not work at 127.0.0.1", setting(&link.name));
-        Err(Error::new(Code::Internal, text)
-            .detail("something has reset it; `cnitool repair --all` sets it again"))
     }
 
     fn enable_families(
@@ -123,16 +101,19 @@ impl LoopbackAnswers {
 
     /// Sets `route_localnet` on the link. The rules that ADD installed then block packets from other links to 127.0.0.0/8.
     fn enable_v4(&mut self, host: &Namespace, link: &Link, owner: &Owner, undo: &mut Undo) -> Result<()> {
-        let key = setting(&link.name);
         if self.lock.is_none() {
             self.lock = Some(lock()?);
         }
-        let known_value = self.earlier_values.get(&link.name).cloned();
-        let is_handled = known_value.is_some();
-        let earlier_value = known_value.map_or_else(|| host.sysctl(&key), Ok)?;
+        let known_value = self.earlier_values.get(&link.name).copied();
+        let earlier_value = match known_value {
+            Some(value) => value,
+            // `link` was read without the lock.
+            None => host.link(&link.name)?.route_localnet.unwrap_or_default(),
+        };
         let owned = owner.clone();
         undo.push(move || remove_user(&owned));
-        match Users::of_host().join(&link.name, &owner.label(), &earlier_value) {
+        let key = setting(&link.name);
+        match Users::of_host().join(&link.name, &owner.label(), earlier_value) {
             Ok(()) => {}
             // On a host that never has a place for records, the host ports are worth more than the earlier value.
             Err(e) if e.kind() == ErrorKind::ReadOnlyFilesystem => cni::warn(&format!(
@@ -140,12 +121,23 @@ impl LoopbackAnswers {
             )),
             Err(e) => return Err(not_recorded(&key, &e)),
         }
-        if !is_handled && earlier_value != "1" {
-            host.set_sysctl(&key, "1")?;
+        if known_value.is_none() && earlier_value != 1 {
+            host.nl.set_route_localnet(link, 1)?;
         }
         self.earlier_values.insert(link.name.clone(), earlier_value);
         Ok(())
     }
+}
+
+fn check_v4(host: &Namespace, ports: &HostPorts, owner: &Owner) -> Result<()> {
+    let Some(link) = answering_link(host, ports, Ipv4Addr::LOCALHOST.into())? else { return Ok(()) };
+    // The kernel uses the greater one of the link's value and the value for all links.
+    if link.route_localnet.unwrap_or_default() != 0 || host.sysctl(&setting("all"))? != "0" {
+        return Ok(());
+    }
+    let text = format!("{} is 0, so the host ports of {owner} do not work at 127.0.0.1", setting(&link.name));
+    Err(Error::new(Code::Internal, text)
+        .detail("something has reset it; `cnitool repair --all` sets it again"))
 }
 
 fn not_recorded(key: &str, cause: &io::Error) -> Error {
@@ -167,8 +159,8 @@ fn answering_link(host: &Namespace, ports: &HostPorts, local: IpAddr) -> Result<
 /// Removes an attachment from the users of `route_localnet`. Restores the setting of its link if no other attachment needs it.
 ///
 /// # Errors
-/// Code 5 if `/run/ferrule/localnet` cannot be read or changed, or a setting cannot be written. Code 7 if the kernel
-/// refuses a value, 11 if another plugin holds the lock for 10 s. The other links are restored nevertheless.
+/// Code 5 if `/run/ferrule/localnet` cannot be read or changed. Code 11 if another plugin holds the lock for 10 s. Code 999
+/// if the kernel refuses to restore a setting. The other links are restored nevertheless.
 pub fn remove_user(owner: &Owner) -> Result<()> {
     restore_unused(|users| users.remove(&owner.label()))
 }
@@ -235,15 +227,15 @@ pub fn remove_stale_users(network: &NetworkName, scope: &Scope) -> Result<()> {
 /// Lists the stale users in a dry run: `is_stale` records each of them and returns false, so that `remove_where`
 /// deletes nothing.
 fn list(is_stale: impl Fn(&str) -> bool) -> Result<()> {
-    let (users, failed) = (Users::of_host(), |e| Error::io(UNREADABLE, &e));
+    let (users, failed) = (Users::of_host(), |e| Error::io(UPDATE_USERS, &e));
     if users.may_exist().map_err(failed)? {
         users.remove_where(&is_stale).map_err(failed)?;
     }
     Ok(())
 }
 
-/// The operation that failed if the users cannot be read.
-const UNREADABLE: &str = "read /run/ferrule/localnet, the users of route_localnet";
+/// The operation that failed if the users cannot be read or removed.
+const UPDATE_USERS: &str = "update /run/ferrule/localnet, the users of route_localnet";
 
 /// Timeout for the lock. Each holder needs some microseconds.
 const LOCK_TIMEOUT: Duration = Duration::from_secs(10);
@@ -266,14 +258,14 @@ fn setting(link: &str) -> String {
 /// Restores the earlier value of each link without users.
 fn restore_unused(remove: impl FnOnce(&Users) -> io::Result<Vec<Unused>>) -> Result<()> {
     let users = Users::of_host();
-    let failed = |e| Error::io(UNREADABLE, &e);
+    let failed = |e| Error::io(UPDATE_USERS, &e);
     if !users.may_exist().map_err(failed)? {
         return Ok(());
     }
     let _lock = lock()?;
     let mut failures = Failures::new();
     for Unused { link, earlier_value } in remove(&users).map_err(failed)? {
-        let restored = earlier_value.map_or(Ok(()), |value| restore(&setting(&link), &value));
+        let restored = earlier_value.map_or(Ok(()), |value| restore(&link, value));
         if failures.note(restored).is_some() {
             failures.note(
                 users.remove_link(&link).map_err(|e| Error::io(format!("remove {DIRECTORY}/{link}"), &e)),
@@ -283,17 +275,14 @@ fn restore_unused(remove: impl FnOnce(&Users) -> io::Result<Vec<Unused>>) -> Res
     failures.into_result()
 }
 
-/// Restores the earlier value of a setting.
-fn restore(key: &str, earlier_value: &str) -> Result<()> {
-    let host = Namespace::host()?;
-    // An unchanged value is not written, because the setting may be read-only.
-    if host.sysctl(key).is_ok_and(|now| now == earlier_value) {
-        return Ok(());
-    }
-    match host.set_sysctl(key, earlier_value) {
-        // The link has been deleted.
-        Err(e) if e.code() == Code::UnsupportedField as u32 => Ok(()),
-        result => result,
+/// Restores the earlier value of a link, if the link still exists.
+fn restore(name: &str, earlier_value: i32) -> Result<()> {
+    let host = Netlink::open()?;
+    let link = host.link(name)?.filter(|link| link.route_localnet.is_some_and(|now| now != earlier_value));
+    match link.map_or(Ok(()), |link| host.set_route_localnet(&link, earlier_value)) {
+        // The link has been deleted meanwhile.
+        Err(e) if e.is_missing() => Ok(()),
+        result => Ok(result?),
     }
 }
 

@@ -69,6 +69,8 @@ pub struct Link {
     pub hairpin: Option<bool>,
     /// Of a bridge port: whether it cannot reach other isolated ports.
     pub isolated: Option<bool>,
+    /// Its sysctl net/ipv4/conf/LINK/route_localnet. `None` without IPv4.
+    pub route_localnet: Option<i32>,
     /// Its sysctl net/ipv6/conf/LINK/accept_ra. `None` without IPv6.
     pub accept_ra: Option<i32>,
 }
@@ -128,9 +130,14 @@ impl Link {
             IFLA_LINK_NETNSID => self.peer_netns_id = read_i32(value),
             IFLA_LINKINFO => self.take_info(Attributes::of(value)),
             IFLA_AF_SPEC => {
-                let ipv6 = Attributes::of(value).get(AF_INET6.into()).map(Attributes::of);
-                let sysctls = ipv6.and_then(|ipv6| ipv6.get(IFLA_INET6_CONF)).unwrap_or_default();
-                self.accept_ra = sysctls.get(4 * DEVCONF_ACCEPT_RA..).and_then(read_i32);
+                let sysctl = |family: u8, attribute, number: usize| {
+                    let all = Attributes::of(Attributes::of(value).get(family.into())?).get(attribute)?;
+                    all.get(4 * number..).and_then(read_i32)
+                };
+                // The kernel counts the sysctls of IPv4 from 1.
+                let route_localnet = usize::from(IPV4_DEVCONF_ROUTE_LOCALNET) - 1;
+                self.route_localnet = sysctl(AF_INET, IFLA_INET_CONF, route_localnet);
+                self.accept_ra = sysctl(AF_INET6, IFLA_INET6_CONF, DEVCONF_ACCEPT_RA);
             }
             _ => {}
         }

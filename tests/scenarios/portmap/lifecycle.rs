@@ -413,12 +413,12 @@ fn a_failed_add_removes_its_rules() {
     let [first, pod] = ["first", "pod"].map(|id| lab.container(id));
     portmap(&lab, &first, 3).add().ok_result();
     let before = lab.snapshot();
-    // The container's address is behind a link whose sysctls cannot be written.
+    // The container's address is behind a link whose earlier route_localnet cannot be stored.
     lab.host().sh("ip link add br0 type bridge; ip addr add 10.1.2.1/24 dev br0; ip link set br0 up
-         mount --bind -o ro /proc/sys /proc/sys; mount -o remount,ro,bind /proc/sys");
+         mkdir -p /run/ferrule/localnet; mount -t tmpfs -o nr_inodes=1 full /run/ferrule/localnet");
     let mappings = mapped(json!([port("tcp", 9090, 90)]));
     portmap(&lab, &pod, 2).config(mappings).add().refused(5, "route_localnet");
-    lab.host().sh("umount /proc/sys; ip link del br0");
+    lab.host().sh("umount /run/ferrule/localnet; rmdir /run/ferrule/localnet; ip link del br0");
     lab.snapshot().assert_same(&before);
 }
 

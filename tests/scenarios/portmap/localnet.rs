@@ -6,6 +6,7 @@ use lab::{Call, Outcome, beyond_reference, tcp_is_cut_off, tcp_is_refused, tcp_s
 use serde_json::json;
 
 use super::*;
+use crate::common::restricted;
 
 fn setting(lab: &Lab) -> String {
     lab.host().sysctl("ipv4/conf/br0/route_localnet")
@@ -87,14 +88,27 @@ fn a_flush_of_all_iptables_tables_keeps_the_hosts_loopback_protected() {
     assert_eq!(setting(&lab), "0");
 }
 
-/// Prevents changes of the setting, as a read-only /proc/sys does.
+#[test]
+fn the_setting_is_restored_in_the_container_of_the_gc_daemonset() {
+    beyond_reference!("route-localnet");
+    with_each_backend(|lab, keys| {
+        let pod = lab.container("pod");
+        lab.host().sh("ip link add br0 type bridge; ip addr add 10.1.2.1/24 dev br0; ip link set br0 up");
+        let portmap = portmap(lab, &pod, 2).config(keys.clone()).under(&restricted("ferrule-gc.yaml"));
+        portmap.add().ok_result();
+        assert_eq!(setting(lab), "1");
+        portmap.gc(&[]).ok();
+        assert_eq!(setting(lab), "0");
+    });
+}
+
+/// Prevents changes of the setting: its users cannot be removed.
 fn lock_setting(lab: &Lab) {
-    lab.host()
-        .sh("f=/proc/sys/net/ipv4/conf/br0/route_localnet; mount --bind $f $f; mount -o remount,ro,bind $f");
+    lab.host().sh("d=/run/ferrule/localnet; mount --bind $d $d; mount -o remount,ro,bind $d");
 }
 
 fn unlock_setting(lab: &Lab) {
-    lab.host().sh("umount /proc/sys/net/ipv4/conf/br0/route_localnet");
+    lab.host().sh("umount /run/ferrule/localnet");
 }
 
 #[test]

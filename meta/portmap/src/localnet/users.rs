@@ -21,9 +21,6 @@ const EARLIER_VALUE: &str = "before";
 /// Maximum size of this file in bytes: a number and a line end.
 const LONGEST_VALUE: u64 = 100;
 
-/// The kernel's default.
-const OFF: &str = "0";
-
 /// The users of the setting, by link. They are read and changed under a lock.
 #[derive(Debug)]
 pub struct Users {
@@ -35,7 +32,7 @@ pub struct Users {
 pub struct Unused {
     pub link: String,
     /// The value to restore. None: it was never stored, so the setting was not changed either.
-    pub earlier_value: Option<String>,
+    pub earlier_value: Option<i32>,
 }
 
 impl Users {
@@ -49,12 +46,12 @@ impl Users {
     }
 
     /// Adds a user. Stores the current value unless an earlier one is stored.
-    pub fn join(&self, link: &str, label: &str, now: &str) -> io::Result<()> {
+    pub fn join(&self, link: &str, label: &str, now: i32) -> io::Result<()> {
         let dir = self.dir.join(link);
         DirBuilder::new().recursive(true).mode(0o700).create(&dir)?;
         if !dir.join(EARLIER_VALUE).try_exists()? {
             AtomicFile { dir: &file::open_directory(&dir)?, name: EARLIER_VALUE, label: EARLIER_VALUE }
-                .replace(now.as_bytes())?;
+                .replace(now.to_string().as_bytes())?;
         }
         let mut options = OpenOptions::new();
         file::open_own(options.create(true).write(true).truncate(true), &dir.join(file_name(label))).map(drop)
@@ -125,13 +122,12 @@ fn names(dir: &Path) -> io::Result<Vec<OsString>> {
 }
 
 /// The earlier value, if it is stored. If the file is not a number, the kernel's default.
-fn earlier_value(dir: &Path) -> io::Result<Option<String>> {
+fn earlier_value(dir: &Path) -> io::Result<Option<i32>> {
     let text = match file::read_own(&dir.join(EARLIER_VALUE), LONGEST_VALUE) {
         Err(e) if e.kind() == ErrorKind::NotFound => return Ok(None),
         text => text?,
     };
-    let value = String::from_utf8_lossy(&text).trim().parse::<i32>();
-    Ok(Some(value.map_or(OFF.to_owned(), |value| value.to_string())))
+    Ok(Some(String::from_utf8_lossy(&text).trim().parse().unwrap_or_default()))
 }
 
 #[cfg(test)]
@@ -151,9 +147,9 @@ mod tests {
         // An open that waits for the FIFO would wait forever.
         let put = |path: &Path| assert!(Command::new("mkfifo").arg(path).status().unwrap().success());
         on_disk(|users| {
-            users.join("br0", "net/a/eth0", "0").unwrap();
+            users.join("br0", "net/a/eth0", 0).unwrap();
             put(&users.dir.join("br0").join(file_name("net/b/eth0")));
-            users.join("br0", "net/b/eth0", "1").unwrap_err();
+            users.join("br0", "net/b/eth0", 1).unwrap_err();
             fs::remove_file(users.dir.join("br0").join(EARLIER_VALUE)).unwrap();
             put(&users.dir.join("br0").join(EARLIER_VALUE));
             fs::remove_file(users.dir.join("br0").join(file_name("net/b/eth0"))).unwrap();
@@ -171,17 +167,17 @@ mod tests {
         });
     }
 
-    fn unused(link: &str, before: &str) -> Vec<Unused> {
-        vec![Unused { link: link.to_owned(), earlier_value: Some(before.to_owned()) }]
+    fn unused(link: &str, before: i32) -> Vec<Unused> {
+        vec![Unused { link: link.to_owned(), earlier_value: Some(before) }]
     }
 
     #[test]
     fn a_file_of_another_program_is_ignored() {
         on_disk(|users| {
-            users.join("br0", "net/a/eth0", "0").unwrap();
+            users.join("br0", "net/a/eth0", 0).unwrap();
             fs::write(users.dir.join("stray"), "").unwrap();
-            assert_eq!(users.remove("net/a/eth0").unwrap(), unused("br0", "0"));
-            assert_eq!(users.remove_where(&|_| true).unwrap(), unused("br0", "0"));
+            assert_eq!(users.remove("net/a/eth0").unwrap(), unused("br0", 0));
+            assert_eq!(users.remove_where(&|_| true).unwrap(), unused("br0", 0));
             assert!(users.dir.join("stray").exists());
         });
     }
@@ -189,13 +185,13 @@ mod tests {
     #[test]
     fn the_last_user_of_a_link_gets_the_value_that_the_first_one_found() {
         on_disk(|users| {
-            users.join("br0", "net/a/eth0", "0").unwrap();
-            users.join("br0", "net/b/eth0", "1").unwrap();
-            users.join("br1", "net/a/eth1", "1").unwrap();
+            users.join("br0", "net/a/eth0", 0).unwrap();
+            users.join("br0", "net/b/eth0", 1).unwrap();
+            users.join("br1", "net/a/eth1", 1).unwrap();
             assert_eq!(users.remove("net/a/eth0").unwrap(), []);
-            assert_eq!(users.remove("net/a/eth1").unwrap(), unused("br1", "1"));
+            assert_eq!(users.remove("net/a/eth1").unwrap(), unused("br1", 1));
             users.remove_link("br1").unwrap();
-            assert_eq!(users.remove("net/b/eth0").unwrap(), unused("br0", "0"));
+            assert_eq!(users.remove("net/b/eth0").unwrap(), unused("br0", 0));
             users.remove_link("br0").unwrap();
             assert_eq!(users.remove("net/b/eth0").unwrap(), []);
         });
@@ -204,25 +200,21 @@ mod tests {
     #[test]
     fn a_setting_that_could_not_be_restored_is_restored_by_the_next_del() {
         on_disk(|users| {
-            users.join("br0", "net/a/eth0", "0").unwrap();
-            assert_eq!(users.remove("net/a/eth0").unwrap(), unused("br0", "0"));
-            assert_eq!(users.remove("net/other/eth0").unwrap(), unused("br0", "0"));
-            users.join("br0", "net/b/eth0", "1").unwrap();
-            assert_eq!(
-                users.remove_where(&|_| true).unwrap(),
-                unused("br0", "0"),
-                "not what was left behind"
-            );
+            users.join("br0", "net/a/eth0", 0).unwrap();
+            assert_eq!(users.remove("net/a/eth0").unwrap(), unused("br0", 0));
+            assert_eq!(users.remove("net/other/eth0").unwrap(), unused("br0", 0));
+            users.join("br0", "net/b/eth0", 1).unwrap();
+            assert_eq!(users.remove_where(&|_| true).unwrap(), unused("br0", 0), "not what was left behind");
         });
     }
 
     #[test]
     fn leaving_attachments_are_identified_by_their_labels() {
         on_disk(|users| {
-            users.join("br0", "net/a/eth0", "0").unwrap();
-            users.join("br0", "other/a/eth0", "0").unwrap();
+            users.join("br0", "net/a/eth0", 0).unwrap();
+            users.join("br0", "other/a/eth0", 0).unwrap();
             assert_eq!(users.remove_where(&|label| label.starts_with("net/")).unwrap(), []);
-            assert_eq!(users.remove_where(&|label| label == "other/a/eth0").unwrap(), unused("br0", "0"));
+            assert_eq!(users.remove_where(&|label| label == "other/a/eth0").unwrap(), unused("br0", 0));
         });
     }
 
@@ -230,7 +222,7 @@ mod tests {
     #[test]
     fn a_link_that_is_removed_meanwhile_is_no_error() {
         on_disk(|users| {
-            users.join("br0", "net/a/eth0", "0").unwrap();
+            users.join("br0", "net/a/eth0", 0).unwrap();
             let remove_link = |_: &str| {
                 users.remove_link("br0").unwrap();
                 true
@@ -245,8 +237,9 @@ mod tests {
     fn an_unset_value_is_off() {
         on_disk(|users| {
             for torn in ["", "1\n2", "; reboot"] {
-                users.join("br0", "net/a/eth0", torn).unwrap();
-                assert_eq!(users.remove("net/a/eth0").unwrap(), unused("br0", "0"));
+                users.join("br0", "net/a/eth0", 1).unwrap();
+                fs::write(users.dir.join("br0").join(EARLIER_VALUE), torn).unwrap();
+                assert_eq!(users.remove("net/a/eth0").unwrap(), unused("br0", 0));
                 users.remove_link("br0").unwrap();
             }
         });

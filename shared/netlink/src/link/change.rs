@@ -112,6 +112,20 @@ impl Netlink {
         self.order_if_it_exists(message, "delete link", &link.name)
     }
 
+    /// Sets the sysctl net/ipv4/conf/LINK/route_localnet. Unlike a write of the file, this works with a read-only /proc/sys.
+    ///
+    /// # Errors
+    /// If the link does not exist or has no IPv4, or the kernel refuses.
+    pub fn set_route_localnet(&self, link: &Link, value: i32) -> Result<()> {
+        let mut message = Message::new(RTM_SETLINK, 0, &header(AF_UNSPEC, link.index, 0, 0));
+        message.nest(IFLA_AF_SPEC, |m| {
+            m.nest(AF_INET.into(), |m| {
+                m.nest(IFLA_INET_CONF, |m| m.put(IPV4_DEVCONF_ROUTE_LOCALNET, &value.to_ne_bytes()));
+            });
+        });
+        self.order(message, "set route_localnet of link", &link.name)
+    }
+
     /// Turns on VLAN filtering of a bridge.
     ///
     /// # Errors
