@@ -102,11 +102,15 @@ pub const TABLE: &[Entry] = &[
     },
     Entry {
         name: "k3s",
-        // A container that sees only /etc of the host still sees these units.
+        // A container that sees only /etc of the host still sees the services of systemd and OpenRC. If they have other
+        // names: k3s's server creates the directory, and k3s's installer with OpenRC.
         signs: &[
             "/var/lib/rancher/k3s/agent/etc/containerd/config.toml",
             "/etc/systemd/system/k3s.service",
             "/etc/systemd/system/k3s-agent.service",
+            "/etc/init.d/k3s",
+            "/etc/init.d/k3s-agent",
+            "/etc/rancher/k3s",
         ],
         files: &["/var/lib/rancher/k3s/agent/etc/containerd/config.toml"],
         keys: OF_CONTAINERD,

@@ -153,6 +153,20 @@ fn k3s_is_found_also_where_its_data_directory_was_moved() {
     assert!(!runtime("RKE2", &[]).is_present);
 }
 
+#[test]
+fn k3s_is_found_by_a_container_that_sees_only_etc() {
+    for sign in [
+        "/etc/systemd/system/k3s.service",
+        "/etc/systemd/system/k3s-agent.service",
+        "/etc/init.d/k3s",
+        "/etc/init.d/k3s-agent",
+        "/etc/rancher/k3s/k3s.yaml",
+    ] {
+        let found = runtime("k3s", &[(sign, "")]);
+        assert!(found.is_present && found.plugins[0] == Path::new("/var/lib/rancher/k3s/data/cni"), "{sign}");
+    }
+}
+
 /// RKE2 writes the same form of configuration as k3s, with the usual directories.
 #[test]
 fn rke2_is_found_also_where_its_data_directory_was_moved() {
