@@ -3,7 +3,7 @@
 use std::net::UdpSocket;
 
 use super::*;
-use crate::common::host_local;
+use crate::common::{host_local, restricted, sleeper};
 
 #[test]
 fn repair_flushes_only_udp_flows_that_do_not_reach_the_container() {
@@ -147,21 +147,48 @@ fn repair_of_one_network_leaves_a_host_port_to_the_newer_attachment_of_another()
     }
 }
 
-/// Calico's result lists no interface of the container, and libcni before 1.2.0 does not write the path of its namespace.
+/// Adds an attachment whose namespace the cache does not contain. Calico's result lists no interface of the container,
+/// and libcni before 1.2.0 does not write the path of its namespace.
+fn add_without_namespace(tool: &Tool, id: &str) {
+    tool.says(&format!("add net pod --container-id {id}"));
+    let path = format!("/var/lib/cni/results/net-{id}-eth0");
+    let mut entry: Value = serde_json::from_slice(&fs::read(&path).unwrap()).unwrap();
+    entry.as_object_mut().unwrap().remove("netns");
+    entry["result"]["interfaces"] = json!([]);
+    for ip in entry["result"]["ips"].as_array_mut().unwrap() {
+        ip.as_object_mut().unwrap().remove("interface");
+    }
+    fs::write(path, entry.to_string()).unwrap();
+}
+
+#[test]
+fn an_attachment_whose_namespace_is_in_no_cache_is_found_by_its_processes_in_the_container_of_the_daemonset()
+{
+    beyond_reference!("repair");
+    let lab = Lab::new();
+    let pod = lab.container("pod");
+    // Any process of the machine with this word in its control group would be one of the container.
+    let id = "c85a7798f4c3d0e1";
+    let tool = tool(&lab, "nftables");
+    add_without_namespace(&tool, id);
+    let process = sleeper(&lab, "pod");
+    lab.host().sh(&format!(
+        "echo 0::/kubepods.slice/cri-containerd-{id}.scope >/run/lab/cgroup
+         mount --bind /run/lab/cgroup /proc/{}/cgroup; nft flush ruleset",
+        process.id()
+    ));
+    let repaired = tool.under(&restricted("ferrule-repair.yaml")).run("repair --all");
+    let _server = pod.serve_tcp("pod", "10.1.2.2:80");
+    assert!(tcp_says(lab.host(), "10.1.2.1:8080").is_some(), "{repaired:#?}");
+}
+
 #[test]
 fn an_attachment_whose_namespace_the_cache_does_not_contain_is_an_error() {
     beyond_reference!("repair");
     let lab = Lab::new();
     let _pod = lab.container("pod");
     let tool = tool(&lab, "nftables");
-    tool.says("add net pod --container-id pod");
-    let mut entry: Value = serde_json::from_slice(&fs::read(RESULT).unwrap()).unwrap();
-    entry.as_object_mut().unwrap().remove("netns");
-    entry["result"]["interfaces"] = json!([]);
-    for ip in entry["result"]["ips"].as_array_mut().unwrap() {
-        ip.as_object_mut().unwrap().remove("interface");
-    }
-    fs::write(RESULT, entry.to_string()).unwrap();
+    add_without_namespace(&tool, "pod");
     lab.host().sh("nft flush ruleset");
     let repaired = tool.run("repair --all");
     assert_eq!(repaired.exit, Some(1), "{repaired:#?}");
