@@ -266,10 +266,8 @@ impl NextHop {
     /// `struct rtnexthop`, without its final length.
     fn header(&self) -> [u8; NEXT_HOP] {
         let [a, b, c, d] = self.link.to_ne_bytes();
-        // The flag is in the low byte.
-        let flags = if self.on_link { RTNH_F_ONLINK.to_ne_bytes() } else { [0; 4] };
-        let flags = u32::from_ne_bytes(flags).to_le_bytes()[0];
-        [0, 0, flags, self.weight, a, b, c, d]
+        let [on_link, ..] = RTNH_F_ONLINK.to_le_bytes();
+        [0, 0, if self.on_link { on_link } else { 0 }, self.weight, a, b, c, d]
     }
 
     /// Decodes a `struct rtnexthop` with its attributes.
@@ -394,19 +392,8 @@ impl Netlink {
     /// # Errors
     /// If the kernel refuses the request.
     pub fn route_get(&self, destination: IpAddr) -> Result<Option<Link>> {
-        let mut header = [0; HEADER];
-        header[..2].copy_from_slice(&[family(destination), bits(destination)]);
-        let mut message = Message::new(RTM_GETROUTE, 0, &header);
-        message.put_ip(RTA_DST, destination);
-        let mut index = None;
-        let outcome = self.socket.request(message, |_, payload| {
-            index = Attributes::after(HEADER, payload).get(RTA_OIF).and_then(read_u32);
-        });
-        match outcome {
-            Err(r) if matches!(r.errno(), Some(Errno::ENETUNREACH | Errno::EHOSTUNREACH)) => return Ok(None),
-            other => other.map_err(|r| r.during("look up the route to", destination))?,
-        }
-        self.link_named_by(index)
+        let link = |payload: &[u8]| Attributes::after(HEADER, payload).get(RTA_OIF).and_then(read_u32);
+        self.link_named_by(self.look_up(destination, link)?)
     }
 
     /// Whether packets to an address are for this host: the address is one of its interfaces', or local by a route.
@@ -415,17 +402,19 @@ impl Netlink {
     /// If the kernel refuses the request.
     pub fn is_local(&self, address: IpAddr) -> Result<bool> {
         const TYPE_AT: usize = 7;
+        Ok(self.look_up(address, |payload| payload.get(TYPE_AT).copied())? == Some(RTN_LOCAL))
+    }
+
+    /// Reads the route of a packet of this host to an address. `None` without a route.
+    fn look_up<T>(&self, destination: IpAddr, read: impl Fn(&[u8]) -> Option<T>) -> Result<Option<T>> {
         let mut header = [0; HEADER];
-        header[..2].copy_from_slice(&[family(address), bits(address)]);
+        header[..2].copy_from_slice(&[family(destination), bits(destination)]);
         let mut message = Message::new(RTM_GETROUTE, 0, &header);
-        message.put_ip(RTA_DST, address);
-        let mut is_local = false;
-        let outcome = self.socket.request(message, |_, payload| {
-            is_local = payload.get(TYPE_AT) == Some(&RTN_LOCAL);
-        });
-        match outcome {
-            Err(r) if matches!(r.errno(), Some(Errno::ENETUNREACH | Errno::EHOSTUNREACH)) => Ok(false),
-            other => other.map(|()| is_local).map_err(|r| r.during("look up the route to", address)),
+        message.put_ip(RTA_DST, destination);
+        let mut found = None;
+        match self.socket.request(message, |_, payload| found = read(payload)) {
+            Err(r) if matches!(r.errno(), Some(Errno::ENETUNREACH | Errno::EHOSTUNREACH)) => Ok(None),
+            other => other.map(|()| found).map_err(|r| r.during("look up the route to", destination)),
         }
     }
 

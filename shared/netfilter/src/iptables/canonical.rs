@@ -5,6 +5,8 @@ use std::net::IpAddr;
 
 use netlink::Family;
 
+use super::saved::first_word;
+
 /// The options that iptables-save lists first, in any order of the original.
 const FIRST: [&str; 5] = ["-s", "-d", "-i", "-o", "-p"];
 
@@ -37,7 +39,7 @@ fn with_prefix(value: Cow<'_, str>) -> Cow<'_, str> {
     }
 }
 
-/// The words of a line. A quoted word may contain spaces and escaped quotes.
+/// The words of a line.
 struct Words<'a>(&'a str);
 
 impl<'a> Iterator for Words<'a> {
@@ -45,30 +47,9 @@ impl<'a> Iterator for Words<'a> {
 
     fn next(&mut self) -> Option<Cow<'a, str>> {
         let text = self.0.trim_start();
-        if text.is_empty() {
-            return None;
-        }
-        let Some(quoted) = text.strip_prefix('"') else {
-            let (word, rest) = text.split_once(' ').unwrap_or((text, ""));
-            self.0 = rest;
-            return Some(word.into());
-        };
-        let (mut word, mut is_escaped) = (String::new(), false);
-        for (at, c) in quoted.char_indices() {
-            match c {
-                '"' if !is_escaped => {
-                    self.0 = &quoted[at + 1..];
-                    return Some(word.into());
-                }
-                '\\' if !is_escaped => is_escaped = true,
-                c => {
-                    word.push(c);
-                    is_escaped = false;
-                }
-            }
-        }
-        self.0 = "";
-        Some(word.into())
+        let (word, rest) = (!text.is_empty()).then(|| first_word(text))?;
+        self.0 = rest;
+        Some(word)
     }
 }
 

@@ -1,5 +1,6 @@
 //! Parses a listing of iptables-save(8).
 
+use std::borrow::Cow;
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
 
@@ -106,24 +107,26 @@ pub(crate) fn target(rule: &str) -> &str {
     rule.split_once(" -j ").and_then(|(_, rest)| rest.split(' ').next()).unwrap_or_default()
 }
 
-/// The comment of a rule. Empty without one. A comment of several words is quoted, with escaped quotes in it.
+/// The comment of a rule. Empty without one.
 pub(crate) fn comment(rule: &str) -> String {
-    let Some((_, rest)) = rule.split_once("--comment ") else { return String::new() };
-    let Some(quoted) = rest.strip_prefix('"') else {
-        return rest.split(' ').next().unwrap_or_default().to_owned();
+    rule.split_once("--comment ").map_or_else(String::new, |(_, rest)| first_word(rest).0.into_owned())
+}
+
+/// The first word of a text, and the part after it. A word that contains spaces is quoted, with escaped quotes in it.
+pub(super) fn first_word(text: &str) -> (Cow<'_, str>, &str) {
+    let Some(quoted) = text.strip_prefix('"') else {
+        let (word, rest) = text.split_once(' ').unwrap_or((text, ""));
+        return (word.into(), rest);
     };
-    let (mut text, mut escaped) = (String::new(), false);
-    for c in quoted.chars() {
+    let (mut word, mut characters) = (String::new(), quoted.char_indices());
+    while let Some((at, c)) = characters.next() {
         match c {
-            '"' if !escaped => break,
-            '\\' if !escaped => escaped = true,
-            c => {
-                text.push(c);
-                escaped = false;
-            }
+            '"' => return (word.into(), &quoted[at + 1..]),
+            '\\' => word.extend(characters.next().map(|(_, escaped)| escaped)),
+            c => word.push(c),
         }
     }
-    text
+    (word.into(), "")
 }
 
 /// The word after another one. Empty if there is none.
@@ -159,22 +162,8 @@ fn are_interfaces(matches: &str) -> bool {
 fn without_comment(words: &str) -> String {
     const COMMENT: &str = "-m comment --comment ";
     let Some((before, rest)) = words.split_once(COMMENT) else { return words.to_owned() };
-    let after = match rest.strip_prefix('"') {
-        Some(quoted) => &quoted[end_of_quoted(quoted)..],
-        None => rest.split_once(' ').map_or("", |(_, after)| after),
-    };
+    let (_, after) = first_word(rest);
     format!("{before}{}", after.trim_start()).trim_end().to_owned()
-}
-
-/// The position of the closing quote.
-fn end_of_quoted(text: &str) -> usize {
-    let mut is_escaped = false;
-    let is_end = |(_, c): &(usize, char)| {
-        let is_end = *c == '"' && !is_escaped;
-        is_escaped = *c == '\\' && !is_escaped;
-        is_end
-    };
-    text.char_indices().find(is_end).map_or(text.len(), |(at, _)| at + 1)
 }
 
 /// The packets that a rule with these matches accepts.
