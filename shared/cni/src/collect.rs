@@ -52,19 +52,7 @@ pub struct Answer {
     pub resources: Vec<Resource>,
     /// Failures. Everything else was deleted.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub failed: Option<Failed>,
-}
-
-/// An error object.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Failed {
-    /// Code of the specification.
-    pub code: u32,
-    /// The operation and object that failed.
-    pub msg: String,
-    /// Cause and remedy.
-    #[serde(default)]
-    pub details: String,
+    pub failed: Option<Error>,
 }
 
 impl Request {
@@ -120,8 +108,7 @@ impl Answer {
     /// # Errors
     /// The plugin's error.
     pub fn outcome(self) -> (Vec<Resource>, Result<()>) {
-        let failed = self.failed.map(|e| Error::foreign(e.code, e.msg, e.details));
-        (self.resources, failed.map_or(Ok(()), Err))
+        (self.resources, self.failed.map_or(Ok(()), Err))
     }
 }
 
@@ -139,7 +126,6 @@ pub(crate) fn answer<P: Plugin>(request: &[u8]) -> Result<String> {
     net.ipam = None;
     let call = Gc { scope, net, conf: document.as_written() };
     let failed = guarded(|| P::gc(&call)).err();
-    let failed = failed.map(|e| Failed { code: e.code(), msg: e.msg().into(), details: e.details().into() });
     let mut answer = serde_json::to_value(Answer { resources: call.scope.taken(), failed })?;
     answer["cniVersion"] = json!(Version::LATEST.as_str());
     Ok(answer.to_string())
@@ -160,18 +146,13 @@ mod tests {
     #[test]
     fn an_answer_has_the_deleted_resources_and_the_failure() {
         let deleted = Resource::new("link", "veth0");
-        let failed = Failed { code: 11, msg: "delete link veth1".into(), details: "busy".into() };
+        let failed = Error::new(Code::TryAgainLater, "delete link veth1").detail("busy");
         for failed in [None, Some(failed)] {
             let answer = Answer { resources: vec![deleted.clone()], failed: failed.clone() };
             let read = Answer::read(&serde_json::to_vec(&answer).unwrap()).unwrap();
             let (resources, outcome) = read.outcome();
             assert_eq!(resources, std::slice::from_ref(&deleted));
-            let error = outcome.err().map(|e| Failed {
-                code: e.code(),
-                msg: e.msg().into(),
-                details: e.details().into(),
-            });
-            assert_eq!(error, failed);
+            assert_eq!(outcome.err(), failed);
         }
     }
 }

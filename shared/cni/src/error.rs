@@ -4,7 +4,7 @@ use std::error::Error as StdError;
 use std::fmt::{self, Display};
 use std::io;
 
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 use system::lock::LockError;
 
 use crate::Version;
@@ -44,12 +44,14 @@ pub enum Code {
 
 /// An error object of the specification: a code, a message with operation and object, and details with the kernel's or file system's words
 /// and the remedy.
-#[derive(Clone, PartialEq, Eq)]
+#[derive(Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Error {
     code: u32,
     msg: String,
+    #[serde(default)]
     details: String,
     /// Whether a plugin ended with this error and did not mark it as one of Ferrule's ([`Error::to_marked_json`]).
+    #[serde(skip)]
     unmarked: bool,
 }
 

@@ -7,7 +7,6 @@ use std::os::unix::process::ExitStatusExt;
 use std::path::{Path, PathBuf};
 use std::process::ExitStatus;
 
-use serde::Deserialize;
 use system::child::{IoStop, Limits, Stopped};
 
 use crate::{Code, Command, Error, PluginType, Result, json};
@@ -87,16 +86,7 @@ pub fn unfinished(stopped: &Stopped, command: Command, limits: Limits) -> Error 
 
 /// Parses an error object (SPEC.md, section 5, "Error").
 pub fn error_object(out: &[u8]) -> Option<Error> {
-    #[derive(Deserialize)]
-    struct Wire {
-        code: u32,
-        msg: String,
-        #[serde(default)]
-        details: String,
-    }
-    let value = json::parse(out, "its error object").ok()?;
-    let Wire { code, msg, details } = json::decode(&value).ok()?;
-    Some(Error::foreign(code, msg, details))
+    json::decode(&json::parse(out, "its error object").ok()?).ok()
 }
 
 /// Shortens a plugin's output for an error's details.

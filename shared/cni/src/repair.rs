@@ -103,7 +103,7 @@ fn answered(repairs: &[Value]) -> String {
 fn report(outcome: Result<bool>) -> Value {
     match outcome {
         Ok(repaired) => json!({"repaired": repaired}),
-        Err(e) => json!({"code": e.code(), "msg": e.msg(), "details": e.details()}),
+        Err(e) => json!(e),
     }
 }
 
@@ -132,12 +132,9 @@ pub(crate) fn request<C>(call: &Repair<C>, config: &[u8]) -> Result<Vec<u8>> {
 pub(crate) fn outcome(out: &[u8]) -> Result<bool> {
     let answer = decoder::parse(out, "its answer").unwrap_or_default();
     let Some(outcome) = answer["repairs"].get(0) else { return Ok(false) };
-    match outcome["code"].as_u64() {
+    match outcome.get("code") {
         None => Ok(outcome["repaired"] == true),
-        Some(code) => {
-            let text = |key: &str| outcome[key].as_str().unwrap_or_default();
-            Err(Error::foreign(u32::try_from(code).unwrap_or(u32::MAX), text("msg"), text("details")))
-        }
+        Some(_) => Err(decoder::decode(outcome).unwrap_or_else(|malformed| malformed)),
     }
 }
 
