@@ -1,8 +1,8 @@
-//! Releases leases for DEL and for COLLECT ([`cni::collect`]): through the daemon, or in this process if no daemon runs.
+//! Releases leases for DEL, GC and COLLECT ([`cni::collect`]): through the daemon, or in this process if no daemon runs.
 
 use std::path::Path;
 
-use cni::{Attachment, ContainerId, Failures, Gc, IfName, NetworkName, Resource, Result};
+use cni::{Attachment, Gc, NetworkName, Resource, Result};
 use serde_json::Value;
 
 use crate::ask::{DaemonAnswer, ask};
@@ -10,26 +10,30 @@ use crate::offline;
 use crate::record::lease;
 use crate::wire::{Op, Request};
 
-/// Releases the leases in the scope, one attachment after the other.
+/// Releases the leases in the scope: through the daemon, or in this process if no daemon runs.
 ///
 /// # Errors
 /// The leases that could not be listed or released.
-pub fn by_attachment(socket: &Path, call: &Gc) -> Result<()> {
+pub fn collect(socket: &Path, call: &Gc) -> Result<()> {
     let listed = match ask(socket, &Request::new(Op::List, &call.net.name), None)? {
         DaemonAnswer::Answered(answer) => answer?,
         DaemonAnswer::NoDaemon(_) => return offline::collect(socket, call),
     };
-    let entries = listed.as_array().into_iter().flatten().filter(|one| one["network"] == *call.net.name);
-    let mut failures = Failures::new();
-    for resource in entries.filter_map(read) {
-        let names = (ContainerId::parse(&resource.container), IfName::parse(&resource.ifname));
-        let (Ok(container), Ok(ifname)) = names else { continue };
-        if call.scope.should_delete(resource) {
-            let at = Attachment { container, ifname };
-            failures.note(release(socket, &call.net.name, &at));
-        }
+    // The scope may be older than an ADD that is still running.
+    let entries = listed.as_array().into_iter().flatten();
+    let entries = entries.filter(|one| one["network"] == *call.net.name && one["adding"] != true);
+    let is_stale = |resource: Resource| {
+        let names = (resource.container.clone(), resource.ifname.clone());
+        call.scope.should_delete(resource).then_some(names)
+    };
+    let stale: Vec<_> = entries.filter_map(read).filter_map(is_stale).collect();
+    if stale.is_empty() {
+        return Ok(());
     }
-    failures.into_result()
+    match ask(socket, &Request { stale, ..Request::new(Op::Gc, &call.net.name) }, None)? {
+        DaemonAnswer::Answered(answer) => answer.map(drop),
+        DaemonAnswer::NoDaemon(_) => offline::collect(socket, call),
+    }
 }
 
 /// Releases an attachment's leases: through the daemon, or in this process if no daemon runs.

@@ -95,16 +95,7 @@ impl Plugin for Dhcp {
     }
 
     fn gc(call: &Gc) -> Result<()> {
-        let socket = socket_as_written(&call.conf);
-        if call.scope.is_dry() || call.scope.stale().is_some() {
-            return collect::by_attachment(&socket, call);
-        }
-        let valid =
-            call.scope.valid().iter().map(|at| (at.container.to_string(), at.ifname.to_string())).collect();
-        match ask(&socket, &Request { valid, ..Request::new(Op::Gc, &call.net.name) }, None)? {
-            DaemonAnswer::Answered(answer) => answer.map(drop),
-            DaemonAnswer::NoDaemon(_) => offline::collect(&socket, call),
-        }
+        collect::collect(&socket_as_written(&call.conf), call)
     }
 
     fn status(call: &Status<Conf>) -> Result<()> {

@@ -12,6 +12,8 @@ use crate::key::Family;
 pub const VERSION: u32 = 1;
 /// The version of a request for IPv6. A daemon that supports only IPv4 must refuse it.
 const VERSION_V6: u32 = 2;
+/// The version of a gc, which names the stale attachments. A daemon that expects the valid ones must refuse it.
+const VERSION_GC: u32 = 3;
 
 /// Maximum size of a request in bytes. A GC of ten thousand attachments has two million.
 pub const LARGEST_REQUEST: usize = 4 << 20;
@@ -26,7 +28,7 @@ pub enum Op {
     Check,
     /// Release the attachment's leases.
     Release,
-    /// Release all leases of a network except those of the valid attachments.
+    /// Release the leases of a network's stale attachments.
     Gc,
     /// Check whether the daemon can obtain leases.
     Status,
@@ -72,15 +74,16 @@ pub struct Request {
     /// The configuration on the plugin's stdin, with acquire.
     #[serde(default, skip_serializing_if = "Value::is_null")]
     pub config: Value,
-    /// The attachments that gc keeps, as container and interface.
+    /// The stale attachments, as container and interface, with gc.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    pub valid: Vec<(String, String)>,
+    pub stale: Vec<(String, String)>,
 }
 
 impl Request {
     /// A request about a network.
     pub fn new(op: Op, network: &str) -> Self {
-        Self { v: VERSION, op, network: network.to_owned(), ..Self::default() }
+        let v = if op == Op::Gc { VERSION_GC } else { VERSION };
+        Self { v, op, network: network.to_owned(), ..Self::default() }
     }
 
     /// A request about an attachment.
@@ -105,8 +108,12 @@ impl Request {
     /// Code 6 if it is not a request. Code 11 if it has another version.
     pub fn read(line: &[u8]) -> Result<Self> {
         let value = cni::json::parse(line, "the request")?;
-        let newest = if value["family"] == "ipv6" { VERSION_V6 } else { VERSION };
-        refuse_other_version(&value, "the plugin", newest)?;
+        let expected = match (value["op"].as_str(), value["family"].as_str()) {
+            (Some("gc"), _) => VERSION_GC,
+            (_, Some("ipv6")) => VERSION_V6,
+            _ => VERSION,
+        };
+        refuse_other_version(&value, "the plugin", expected)?;
         serde_json::from_value(value).map_err(|e| Error::new(Code::Decoding, format!("the request: {e}")))
     }
 
@@ -125,9 +132,7 @@ impl Request {
 pub fn reply(outcome: &Result<Value>) -> Vec<u8> {
     let value = match outcome {
         Ok(result) => json!({"v": VERSION, "result": result}),
-        Err(e) => {
-            json!({"v": VERSION, "error": {"code": e.code(), "msg": e.msg(), "details": e.details()}})
-        }
+        Err(e) => json!({"v": VERSION, "error": e}),
     };
     format!("{value}\n").into_bytes()
 }
@@ -144,15 +149,7 @@ struct Reply {
     #[serde(default)]
     result: Option<Value>,
     #[serde(default)]
-    error: Option<Failed>,
-}
-
-#[derive(Deserialize)]
-struct Failed {
-    code: u32,
-    msg: String,
-    #[serde(default)]
-    details: String,
+    error: Option<Error>,
 }
 
 /// Parses the daemon's answer.
@@ -182,18 +179,20 @@ pub fn read_reply(line: &[u8]) -> Result<Value> {
     let value: Value = serde_json::from_slice(line).map_err(|e| no_answer(e.to_string()))?;
     refuse_other_version(&value, "the DHCP daemon", VERSION)?;
     match serde_json::from_value(value).map_err(|e| no_answer(e.to_string()))? {
-        Reply { error: Some(error), .. } => Err(Error::foreign(error.code, error.msg, error.details)),
+        Reply { error: Some(error), .. } => Err(error),
         Reply { result: Some(result), .. } => Ok(result),
         Reply { .. } => Ok(Value::Null),
     }
 }
 
-fn refuse_other_version(value: &Value, whose: &str, newest: u32) -> Result<()> {
+fn refuse_other_version(value: &Value, whose: &str, expected: u32) -> Result<()> {
     match value["v"].as_u64() {
-        Some(v) if (VERSION.into()..=newest.into()).contains(&v) => Ok(()),
+        Some(v) if v == u64::from(expected) => Ok(()),
         Some(v) => Err(Error::new(
             Code::TryAgainLater,
-            format!("{whose} uses version {v} of the protocol between plugin and daemon, expected {newest}"),
+            format!(
+                "{whose} uses version {v} of the protocol between plugin and daemon, expected {expected}"
+            ),
         )
         .detail("restart cni-dhcp.service, so that daemon and plugin have the same version")),
         None => Err(Error::new(
@@ -251,15 +250,17 @@ mod tests {
     #[test]
     fn a_request_is_parsed_as_it_was_sent_and_anything_else_is_refused() {
         let mut request = Request::new(Op::Gc, "net");
-        request.valid.push(("a".to_owned(), "eth0".to_owned()));
+        request.stale.push(("a".to_owned(), "eth0".to_owned()));
         let read = Request::read(&request.line().unwrap()).unwrap();
-        assert_eq!((read.op, read.network, read.valid), (Op::Gc, request.network, request.valid));
+        assert_eq!((read.op, read.network, read.stale), (Op::Gc, request.network, request.stale));
         for (line, code) in [
             ("", 6),
             ("x", 6),
             ("{}", 6),
             ("{\"v\": 1}", 6),
             ("{\"v\": 7, \"op\": \"acquire\"}", 11),
+            // Of an earlier plugin, which names the attachments to keep.
+            ("{\"v\": 1, \"op\": \"gc\", \"network\": \"net\", \"valid\": [[\"a\", \"eth0\"]]}", 11),
             ("{\"v\": 1, \"op\": \"dance\"}", 6),
             ("{\"v\": 1, \"op\": \"list\", \"network\": 5}", 6),
         ] {

@@ -132,6 +132,7 @@ fn an_ipv4_lease_is_renewed_while_its_add_waits_for_ipv6() {
     let call = bridge(&net, &pod, "both");
     let adding = start_running(&call, "ADD");
     net.until("T1 is past", || net.daemon_log().contains("renewed 10.9.0."));
+    assert!(net.list().iter().all(|lease| lease["adding"] == true), "{:?}", net.list());
     // The list of valid attachments is older than the ADD.
     net.lab.plugin("dhcp").config(json!({"ipam": {"type": "dhcp"}})).gc(&[]).ok();
     net.serve(BOTH);
@@ -314,6 +315,32 @@ fn gc_releases_ipv6_leases_with_and_without_a_daemon() {
     collect(&[("one", "eth0")]);
     net.until("another is released", || net.released() == 2);
     assert_eq!(files().len(), 1);
+}
+
+/// The request of `cnitool gc`.
+#[test]
+fn gc_of_named_attachments_waits_for_the_answers_to_all_releases_together() {
+    beyond_reference!("dhcp-v6");
+    let mut net = DhcpNetwork::silent_v6();
+    let server = Server::start(&net.server.netns, |request, before| match request.kind {
+        SOLICIT => vec![request.reply(&format!("fd00::7{before}"))],
+        _ => vec![],
+    });
+    net.start_daemon("");
+    let names = ["one", "two"];
+    let pods = names.map(|name| net.pod(name));
+    for pod in &pods {
+        bridge(&net, pod, "ipv6").add().ok_result();
+    }
+    let collect = ["sh", "-c", "exec \"$0\" collect"].map(str::to_owned);
+    let stale = names.map(|name| json!({"containerID": name, "ifname": "eth0"}));
+    let config = json!({"cniVersion": "1.1.0", "name": "net", "type": "dhcp", "ipam": {"type": "dhcp"}});
+    let request = json!({"dryRun": false, "stale": stale, "config": config}).to_string();
+    let collected = net.lab.plugin("dhcp").under(&collect).stdin(request).run_as_is();
+    assert!(collected.succeeded() && files().is_empty(), "{collected:#?}");
+    // The third message is the first repetition.
+    let released = server.received(RELEASE);
+    assert_ne!(released[0].duid, released[1].duid, "{released:?}");
 }
 
 #[test]

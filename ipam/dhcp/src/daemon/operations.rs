@@ -29,7 +29,10 @@ impl Daemon {
         match request.op {
             Op::List => Some(Ok(self.list())),
             Op::Status => Some(self.status(&request.network)),
-            Op::Gc => self.gc(number, &request),
+            Op::Gc => {
+                self.gc(number, &request);
+                None
+            }
             op => {
                 let (family, names) = (request.family, &request);
                 let key = Key::parse(&names.network, &names.container_id, &names.if_name, family);
@@ -50,7 +53,14 @@ impl Daemon {
     }
 
     fn list(&self) -> Value {
-        Value::Array(self.leases.values().map(ManagedLease::describe).collect())
+        let describe = |lease: &ManagedLease| {
+            let mut entry = lease.describe();
+            if self.is_adding(&lease.key) {
+                entry["adding"] = json!(true);
+            }
+            entry
+        };
+        Value::Array(self.leases.values().map(describe).collect())
     }
 
     fn check(&self, key: &Key) -> Result<Value> {
@@ -137,22 +147,13 @@ impl Daemon {
         self.answer_after(Some(number), releases, failures);
     }
 
-    /// Releases the network's leases whose attachments are not valid.
-    fn gc(&mut self, number: u64, request: &Request) -> Option<Result<Value>> {
+    /// Releases the leases of the stale attachments.
+    fn gc(&mut self, number: u64, request: &Request) {
         let parse = |(container, ifname): &(String, String), family| {
             Key::parse(&request.network, container, ifname, family).ok()
         };
-        let valid = request.valid.iter().flat_map(|names| Family::ALL.map(|family| parse(names, family)));
-        let valid: BTreeSet<Key> = valid.flatten().collect();
-        // The list of valid attachments may be older than an ADD that is still running.
-        let is_stale = |lease: &&ManagedLease| {
-            lease.attachment.network == request.network
-                && !self.is_adding(&lease.key)
-                && !valid.contains(&lease.key)
-        };
-        let stale: Vec<Key> = self.leases.values().filter(is_stale).map(|lease| lease.key.clone()).collect();
-        self.collect(number, stale);
-        None
+        let stale = request.stale.iter().flat_map(|names| Family::ALL.map(|family| parse(names, family)));
+        self.collect(number, stale.flatten().collect());
     }
 }
 
