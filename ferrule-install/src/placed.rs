@@ -86,8 +86,7 @@ impl Placed {
         };
         for entry in entries {
             let name = entry.map_err(failed)?.file_name();
-            // An earlier version wrote no record before the first change. If it was interrupted, the file is still in its
-            // place.
+            // A file that is still in its place is not lost.
             if !files::same(&kept.join(&name), &self.dir.join(&name))? {
                 let record = self.state("record");
                 let lost = format!("{} is missing, but {} contains files", record.display(), kept.display());

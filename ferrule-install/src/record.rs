@@ -18,14 +18,11 @@ pub struct Record {
     pub installed: BTreeMap<String, String>,
     /// The inode of each plugin that is a hard link to a shared file. If cp(1) overwrites one of these plugins, the content
     /// of all of them changes, but the inode does not. So a plugin with this inode was not replaced, whatever its content is.
-    #[serde(default)]
     pub links: BTreeMap<String, u64>,
     /// The birth time of each of these files, because an inode number may be used again after a file was removed. Missing
-    /// if the file system does not record it, and in the record of a version without this field.
-    #[serde(default)]
+    /// if the file system does not record it.
     pub births: BTreeMap<String, (i64, u32)>,
-    /// The last run that installed here. None in the record of a version without this field.
-    #[serde(default)]
+    /// The last run that installed here.
     pub run: Option<u64>,
     /// The names that the change to this record replaces, and whether a file of that name existed.
     pub changed: BTreeMap<String, bool>,
@@ -66,20 +63,4 @@ pub fn remedy(dir: &Path) -> String {
     format!(
         "move the files in {state}/kept back to {dir}, remove {state}, and run `ferrule-install --uninstall --dir {dir}`"
     )
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_record_of_an_earlier_version_without_birth_times_and_the_run_is_read() {
-        let dir = tempfile::tempdir().unwrap();
-        fs::create_dir(dir.path().join(STATE)).unwrap();
-        let earlier = r#"{"installed": {"tap": "e3b0"}, "links": {"tap": 7}, "changed": {}}"#;
-        fs::write(dir.path().join(STATE).join("record"), earlier).unwrap();
-        let record = Record::read(dir.path(), "record").unwrap().unwrap();
-        assert_eq!(record.links, BTreeMap::from([("tap".to_owned(), 7)]));
-        assert!(record.births.is_empty() && record.run.is_none());
-    }
 }

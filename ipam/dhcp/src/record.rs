@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use cni::Resource;
 use ipnetwork::IpNetwork;
 use serde::{Deserialize, Serialize};
-use serde_json::{Value, json};
+use serde_json::Value;
 
 use crate::key::{Family, Key};
 use crate::parameters::{LeaseParameters, V4, V6};
@@ -42,10 +42,8 @@ pub struct LeasedAttachment {
     pub location: Location,
     /// The lease is being released. A daemon that finds this after a kill sends the release again, and never uses the
     /// lease.
-    #[serde(default)]
     pub releasing: bool,
     /// The address was on the link at some time. Before that, the plugin is about to put it there.
-    #[serde(default)]
     pub seen: bool,
     /// The lease's address as it is on the link. It differs from the new lease's address while the daemon replaces it.
     #[serde(with = "as_text")]
@@ -60,8 +58,7 @@ pub struct Location {
     pub netns: PathBuf,
     /// The namespace's device and inode numbers.
     pub netns_id: (u64, u64),
-    /// The namespace's cookie, because the kernel reuses inode numbers. None: the record is of an earlier release, or the
-    /// kernel is older than 5.14.
+    /// The namespace's cookie, because the kernel reuses inode numbers. None: the kernel is older than 5.14.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub netns_cookie: Option<u64>,
     /// The link's index.
@@ -104,9 +101,9 @@ impl Record {
         Self { v: VERSION, attachment, parameters }
     }
 
-    /// Parses a file of this release or an earlier one. None: it is not a record.
+    /// Parses a file. None: it is not a record of this version.
     pub fn read(bytes: &[u8]) -> Option<Self> {
-        let record = upgraded(serde_json::from_slice(bytes).ok()?);
+        let record: Value = serde_json::from_slice(bytes).ok()?;
         if record["v"] != VERSION {
             return None;
         }
@@ -135,17 +132,6 @@ pub fn lease(container: &str, ifname: &str, netns: &Path, address: Option<IpAddr
     Resource { address, ..Resource::new("dhcp lease", name).of(container, ifname).netns(netns) }
 }
 
-/// Converts a record of version 1, which had no family and another name for `releasing`.
-fn upgraded(mut record: Value) -> Value {
-    if record["v"] == 1 {
-        let family = if record["identity"].is_null() { Family::V4 } else { Family::V6 };
-        record["v"] = json!(VERSION);
-        record["family"] = json!(family);
-        record["releasing"] = json!(record["leaves"] == true);
-    }
-    record
-}
-
 /// `10.1.2.3/24`.
 mod as_text {
     use ipnetwork::IpNetwork;
@@ -164,27 +150,28 @@ mod as_text {
 #[cfg(test)]
 #[allow(clippy::unwrap_used, reason = "tests")]
 mod tests {
+    use serde_json::json;
+
     use super::*;
 
-    /// Records as the first release of the daemon wrote them, with dnsmasq as the server.
-    const OLD: [&[u8]; 2] = [include_bytes!("record/v1.json"), include_bytes!("record/v1.v6.json")];
+    /// Records as the daemon wrote them, with dnsmasq as the server.
+    const WRITTEN: [&[u8]; 2] = [include_bytes!("record/v4.json"), include_bytes!("record/v6.json")];
 
     #[test]
-    fn records_of_the_first_release_are_read() {
-        let [v4, v6] = OLD.map(|old| Record::read(old).unwrap());
-        for (record, file, address) in [
-            (&v4, "b3d7aee926a5da5c32a323dadee576bb.json", "10.9.0.121/24"),
-            (&v6, "b3d7aee926a5da5c32a323dadee576bb.v6.json", "fd00::22/128"),
+    fn a_written_record_is_read_and_rewritten_without_loss() {
+        let [v4, v6] = WRITTEN.map(|written| Record::read(written).unwrap());
+        for (record, written, file, address) in [
+            (&v4, WRITTEN[0], "b3d7aee926a5da5c32a323dadee576bb.json", "10.9.0.121/24"),
+            (&v6, WRITTEN[1], "b3d7aee926a5da5c32a323dadee576bb.v6.json", "fd00::22/128"),
         ] {
             let (key, attachment) = (record.key().unwrap(), &record.attachment);
             assert_eq!((key.to_string(), key.file()), ("pod/net/eth0".to_owned(), file.to_owned()));
             assert_eq!(attachment.on_link.unwrap().to_string(), address);
             assert!(attachment.location.index == 2 && !attachment.releasing && !attachment.seen);
-            // Rewriting a record loses nothing.
-            let written = serde_json::to_vec(record).unwrap();
-            assert_eq!(Record::read(&written).unwrap().key(), Some(key));
-            let [old, new] = [record, &Record::read(&written).unwrap()].map(|one| json!(one));
-            assert_eq!(old, new);
+            let mut written: Value = serde_json::from_slice(written).unwrap();
+            assert_eq!(json!(record), written);
+            written["v"] = json!(3);
+            assert!(Record::read(written.to_string().as_bytes()).is_none());
         }
         let (LeaseParameters::V4(v4), LeaseParameters::V6(v6)) = (v4.parameters, v6.parameters) else {
             panic!("another family")
@@ -200,21 +187,9 @@ mod tests {
     /// The kernel reuses inode numbers.
     #[test]
     fn a_namespace_with_another_cookie_is_another_namespace() {
-        let old = Record::read(OLD[0]).unwrap().attachment.location;
-        let [one, other] = [1, 2].map(|cookie| Location { netns_cookie: Some(cookie), ..old.clone() });
+        let without = Record::read(WRITTEN[0]).unwrap().attachment.location;
+        let [one, other] = [1, 2].map(|cookie| Location { netns_cookie: Some(cookie), ..without.clone() });
         assert!(one.is_same_link(&one) && !one.is_same_link(&other));
-        // An earlier release or an older kernel.
-        assert!(one.is_same_link(&old) && old.is_same_link(&one));
-    }
-
-    #[test]
-    fn a_record_of_the_first_version_that_was_being_released_still_is() {
-        for old in OLD {
-            let mut old: Value = serde_json::from_slice(old).unwrap();
-            old["leaves"] = json!(true);
-            assert!(Record::read(old.to_string().as_bytes()).unwrap().attachment.releasing);
-            old["v"] = json!(3);
-            assert!(Record::read(old.to_string().as_bytes()).is_none());
-        }
+        assert!(one.is_same_link(&without) && without.is_same_link(&one));
     }
 }

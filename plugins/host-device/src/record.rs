@@ -37,7 +37,7 @@ pub struct Record {
     permanent_mac: Option<String>,
     kind: Option<String>,
     /// Whether it has a MAC, and no other device has the same MAC, kind and bus address. Channels of a CAN card have no MAC, and ports of a
-    /// switch chip (DSA) share all three. Earlier versions did not record it.
+    /// switch chip (DSA) share all three.
     distinct: bool,
     /// Bus address of its card. Empty: none.
     pub bus_address: String,

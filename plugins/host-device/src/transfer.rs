@@ -97,7 +97,7 @@ impl Record {
 
     /// Finds the device in the container, which may have renamed it, and may have given its MAC and alias to an interface of its own.
     fn find_in_container(&self, host: &Namespace, sandbox: &Namespace) -> Result<Option<Link>> {
-        // Earlier versions took the container's loopback interface for the host's.
+        // The container may have given the device's alias to its loopback interface, which the kernel does not move.
         let is_alike = |link: &Link| !link.loopback && self.is_alike(link);
         let mut links = sandbox.nl.links()?.into_iter().filter(is_alike);
         if let Some(peer) = self.peer {

@@ -119,8 +119,8 @@ impl Edit {
     }
 }
 
-/// The changes that open a family's table, and whether it is open already for exactly these packets. A rule of an older
-/// version is replaced. If the table lacks the chain to open, nothing is needed.
+/// The changes that open a family's table, and whether it is open already for exactly these packets. A rule in
+/// another form is replaced. If the table lacks the chain to open, nothing is needed.
 pub(crate) fn open(
     listing: &dyn Listing,
     family: Family,

@@ -384,31 +384,8 @@ fn a_running_container_keeps_its_rules_when_another_one_with_its_address_is_dele
     assert_eq!(ruleset(), "");
 }
 
-/// Older versions did not clear the mark, and cleared the bit that another program had set.
 #[test]
-fn check_accepts_host_ports_of_an_older_version_and_the_next_add_replaces_the_rules() {
-    lab();
-    run(&format!("nft -f {}/tests/golden/nft-hostports-older.txt", env!("CARGO_MANIFEST_DIR")));
-    let older = host_ports(&["10.1.0.5/24", "fd00::5/64"], &["tcp 8080 80", "udp 192.0.2.1 53 53"]);
-    nftables().check(&owner("cbr0", "c1"), &older).unwrap();
-    Firewall::check_available(Some(Backend::Nftables), HostPorts::KIND).unwrap();
-    let newer = host_ports(&["10.1.0.6/24"], &["tcp 9090 80"]);
-    install(&nftables(), &owner("cbr0", "c2"), &newer);
-    let chains = ["hostports", "hairpin"].map(|chain| run(&format!("nft list chain inet ferrule {chain}")));
-    for expected in ["ct mark ^ 0x00002000 comment \"no host port\"", "comment \"clear mark bit 13\"\n\t}"] {
-        assert!(chains.concat().contains(expected), "{expected}: {chains:?}");
-    }
-    nftables().check(&owner("cbr0", "c1"), &older).unwrap();
-    nftables().check(&owner("cbr0", "c2"), &newer).unwrap();
-    for container in ["c2", "c1"] {
-        Removal::start().remove(&owner("cbr0", container), &[HostPorts::KIND]).unwrap();
-    }
-    assert_eq!(ruleset(), "");
-}
-
-/// Older versions did not clear the mark.
-#[test]
-fn check_accepts_forward_rules_of_an_older_version_and_the_next_add_completes_them() {
+fn check_notices_that_the_rules_that_clear_the_mark_are_missing_and_the_next_add_adds_them() {
     lab();
     let opening = Opening::of_forward(Opening::DEFAULT_BIT, ChainName::parse("CNI-ADMIN").unwrap());
     let rules = ["10.1.0.5", "10.1.0.6"].map(|address| Forward {
@@ -421,10 +398,11 @@ fn check_accepts_forward_rules_of_an_older_version_and_the_next_add_completes_th
     assert_eq!(complete.matches("meta mark set").count(), 2, "{complete}");
     run("nft flush chain inet ferrule forwarded");
     run("nft delete chain inet ferrule forwarded");
-    nftables().check(&owner("cbr0", "c1"), &rules[0]).unwrap();
-    Firewall::check_available(Some(Backend::Nftables), Forward::KIND).unwrap();
+    let error = nftables().check(&owner("cbr0", "c1"), &rules[0]).unwrap_err();
+    assert!(error.msg().contains("of chain forwarded is missing"), "{error}");
     install(&nftables(), &owner("cbr0", "c2"), &rules[1]);
     assert_eq!(run("nft list chain inet ferrule forwarded"), complete);
+    nftables().check(&owner("cbr0", "c1"), &rules[0]).unwrap();
     for container in ["c1", "c2"] {
         Removal::start().remove(&owner("cbr0", container), &[Forward::KIND]).unwrap();
     }

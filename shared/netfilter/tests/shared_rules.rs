@@ -1,4 +1,4 @@
-//! Shared rules that are of older versions, or were changed by other programs.
+//! Shared rules that other programs have changed.
 
 #![allow(clippy::unwrap_used)]
 

@@ -509,7 +509,7 @@ fn an_expired_lease_is_not_put_on_the_link() {
     (lease.since, lease.expiry) = (Time::default(), Some(Time::now()));
     // An earlier daemon was about to replace another address.
     v4.attachment.on_link = Some("10.0.0.6/24".parse().unwrap());
-    let mut v6 = Record::read(include_bytes!("../record/v1.v6.json")).unwrap();
+    let mut v6 = Record::read(include_bytes!("../record/v6.json")).unwrap();
     v6.attachment.location = location;
     let LeaseParameters::V6(crate::parameters::V6 { lease: Some(lease), .. }) = &mut v6.parameters else {
         panic!("no lease")

@@ -126,7 +126,7 @@ mod tests {
         assert!(opened(&saved.replace("COMMIT", &format!("{MARKED}COMMIT"))).1);
     }
 
-    /// The rule of older Ferrule versions, as iptables 1.8.7 restores it.
+    /// As iptables up to 1.8.7 restores a rule with nftables' own mark expression.
     #[test]
     fn a_rule_of_ours_with_another_content_is_replaced() {
         let bare = "-A CNI-FORWARD -m comment --comment \"ferrule: mark bit 12\" -j ACCEPT";

@@ -128,7 +128,7 @@ fn extend_layout(layout: &mut Layout, family: Family, bit: u8) {
     // The mark is compared first, because most packets of other programs do not have it.
     let clear = |text: &str, conditions: Expressions| {
         let clear = Expressions::new().packet_marked(bit).and(conditions).unmark_packet(bit, R0);
-        Rule::new(FORWARDED, comment(text), clear).missing_in_older_versions()
+        Rule::new(FORWARDED, comment(text), clear)
     };
     let (from, to) = (|| has(Field::saddr(family)), || has(Field::daddr(family)));
     layout.rules.extend([

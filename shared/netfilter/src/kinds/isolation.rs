@@ -5,7 +5,7 @@
 //! An accept is not final in nf_tables: a base chain that is evaluated later can still drop. A drop is final. So these
 //! rules work in Ferrule's own tables, with any backend.
 //!
-//! The names of sets and records in the ruleset, which older versions also use:
+//! The names of sets and records in the ruleset:
 //!
 //! | name | table | contents |
 //! |---|---|---|
@@ -141,10 +141,7 @@ impl Rules for Isolation {
         let clear = Expressions::new().packet_marked(bit).and(from_bridge().was_dnatted());
         let clear = Rule::new(FORWARDED, format!("redirected, mark bit {bit}"), clear.unmark_packet(bit, R0));
         let mut rules = NftablesRules::of(vec![isolation_record(&self.interface, self.isolates_containers)]);
-        rules.layout.rules.extend([
-            Rule::new(REDIRECTED, format!("mark bit {bit}"), mark),
-            clear.missing_in_older_versions(),
-        ]);
+        rules.layout.rules.extend([Rule::new(REDIRECTED, format!("mark bit {bit}"), mark), clear]);
         rules
     }
 
@@ -367,11 +364,11 @@ mod tests {
         undo.commit();
     }
 
-    fn replaces_rules_of_an_older_version(install: fn(&Firewall, &Owner, &dyn Rules)) {
+    fn replaces_rules_for_another_interface(install: fn(&Firewall, &Owner, &dyn Rules)) {
         let firewall = Firewall::open(Some(Backend::Nftables)).unwrap();
-        let (owner, older, newer) =
+        let (owner, earlier, newer) =
             (owner("net", "c", "eth0"), rules("br0", None), rules("br0.2", Some("veth2")));
-        for rules in [&older.0 as &dyn Rules, &older.1] {
+        for rules in [&earlier.0 as &dyn Rules, &earlier.1] {
             add(&firewall, &owner, rules);
         }
         assert_eq!(firewall.describe(&owner).unwrap(), ["bridge br0 isolated", "apart veth1"]);
@@ -385,13 +382,12 @@ mod tests {
         Removal::start().remove(&owner, &[Isolation::KIND, PortIsolation::KIND]).unwrap();
     }
 
-    /// Older versions used the bridge's name even if an interface of a VLAN routes.
     #[test]
-    fn add_and_repair_replace_rules_of_an_older_version_in_a_vlan() {
+    fn add_and_repair_replace_rules_for_a_bridge_by_rules_for_an_interface_in_a_vlan() {
         let test = || {
             unshare(CloneFlags::CLONE_NEWNET).expect("the tests need root");
-            replaces_rules_of_an_older_version(add);
-            replaces_rules_of_an_older_version(|firewall, owner, rules| {
+            replaces_rules_for_another_interface(add);
+            replaces_rules_for_another_interface(|firewall, owner, rules| {
                 assert!(firewall.install_all(&[(owner, rules)]).into_iter().all(Result::unwrap));
             });
         };
@@ -400,33 +396,6 @@ mod tests {
 
     fn nft(words: &[&str]) -> String {
         String::from_utf8(std::process::Command::new("nft").args(words).output().unwrap().stdout).unwrap()
-    }
-
-    /// Older versions have no chain that clears the bit of redirected packets.
-    #[test]
-    fn rules_of_an_older_version_are_complete_without_the_rule_that_clears_the_bit() {
-        let test = || {
-            unshare(CloneFlags::CLONE_NEWNET).expect("the tests need root");
-            let firewall = Firewall::open(Some(Backend::Nftables)).unwrap();
-            let [one, other] = ["c1", "c2"].map(|id| owner("net", id, "eth0"));
-            let (isolation, _) = rules("br0", None);
-            add(&firewall, &one, &isolation);
-            let older = "flush chain inet ferrule forwarded; delete chain inet ferrule forwarded";
-            nft(&[older]);
-            firewall.check(&one, &isolation).unwrap();
-            assert_eq!(firewall.are_installed(&[(&one, &isolation)]), [true]);
-            add(&firewall, &other, &isolation);
-            let clears = || {
-                nft(&["list", "chain", "inet", "ferrule", "forwarded"]).contains("redirected, mark bit 12")
-            };
-            assert!(clears());
-            nft(&[older]);
-            for owner in [&one, &other] {
-                Removal::start().remove(owner, &[Isolation::KIND]).unwrap();
-            }
-            assert_eq!(nft(&["list", "ruleset"]), "");
-        };
-        std::thread::spawn(test).join().unwrap();
     }
 
     #[test]

@@ -22,7 +22,7 @@ use crate::script::{Script, comment};
 use crate::selector::Selector;
 
 /// nft(8) cannot load a chain with the name of a statement.
-const CHAIN: Chain = Chain::regular("masquerading").formerly("masquerade");
+const CHAIN: Chain = Chain::regular("masquerading");
 
 /// The reference's table.
 const REFERENCE: Table = Table::new(NFPROTO_INET, "cni_plugins_masquerade");
@@ -161,24 +161,17 @@ fn layout() -> Layout {
         let set = containers(family);
         let rule = source(family).in_set(R0, &set.name).jump(CHAIN.name);
         this.add(set, Rule::new(POSTROUTING, format!("containers, {family}"), rule));
-        let multicast = multicast(family);
-        let masked = Expressions::new()
-            .family(family)
-            .load(Field::daddr(family), R0)
-            .prefix(R0, multicast.mask())
-            .compare(R0, NFT_CMP_NEQ, &octets(multicast.network()))
-            .masquerade();
-        // For a prefix length of 8, nft(8) compares only the first byte.
-        let first_byte = Expressions::new()
-            .family(family)
-            .load(Field::daddr(family).first_byte(), R0)
-            .compare(R0, NFT_CMP_NEQ, &[0xff])
-            .masquerade();
-        let (expressions, former) = match family {
-            Family::V4 => (masked, None),
-            Family::V6 => (first_byte, Some(masked)),
+        let to = Expressions::new().family(family);
+        let outside = match family {
+            Family::V4 => to.load(Field::daddr(family), R0).prefix(R0, multicast(family).mask()).compare(
+                R0,
+                NFT_CMP_NEQ,
+                &octets(multicast(family).network()),
+            ),
+            // For a prefix length of 8, nft(8) compares only the first byte.
+            Family::V6 => to.load(Field::daddr(family).first_byte(), R0).compare(R0, NFT_CMP_NEQ, &[0xff]),
         };
-        this.rules.push(Rule { former, ..Rule::new(CHAIN, format!("to outside, {family}"), expressions) });
+        this.rules.push(Rule::new(CHAIN, format!("to outside, {family}"), outside.masquerade()));
     }
     this
 }

@@ -137,14 +137,6 @@ impl Batch {
         self.push(format!("replace rule {handle} of chain {}", rule.chain), new);
     }
 
-    /// Renames a chain. The new name is valid from the next transaction on.
-    pub(super) fn rename_chain(&mut self, table: Table, handle: u64, chain: &str) {
-        let mut new = in_table(NFT_MSG_NEWCHAIN, 0, table);
-        new.put_be64(NFTA_CHAIN_HANDLE, handle);
-        new.put_str(NFTA_CHAIN_NAME, chain);
-        self.push(format!("rename chain {handle} to {chain}"), new);
-    }
-
     pub(super) fn delete_rule(&mut self, table: Table, chain: &str, handle: u64) {
         let mut delete = in_table(NFT_MSG_DELRULE, 0, table);
         delete.put_str(NFTA_RULE_CHAIN, chain);

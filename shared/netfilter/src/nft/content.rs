@@ -9,11 +9,8 @@ use super::query::RawRule;
 use crate::ruleset::Expressions;
 use crate::ruleset::uapi::*;
 
-/// Renamed chains: the name in older versions, and the current one.
-pub(super) type Renamed<'a> = &'a [(&'static str, &'static str)];
-
 /// Whether a rule has these expressions. Its comment and its counters are ignored.
-pub(super) fn is_same(expressions_of: &Expressions, found: &RawRule, renamed: Renamed<'_>) -> bool {
+pub(super) fn is_same(expressions_of: &Expressions, found: &RawRule) -> bool {
     let expected = RawRule { expressions: expressions_of.bytes().to_vec(), ..RawRule::default() };
     let expected: Vec<_> = expressions(&expected).collect();
     let found: Vec<_> = expressions(found).filter(|(name, _)| *name != "counter").collect();
@@ -22,7 +19,7 @@ pub(super) fn is_same(expressions_of: &Expressions, found: &RawRule, renamed: Re
             expected_name == name
                 && expected
                     .clone()
-                    .all(|(kind, value)| found.get(kind).is_some_and(|found| is_equal(value, found, renamed)))
+                    .all(|(kind, value)| found.get(kind).is_some_and(|found| is_equal(value, found)))
                 && found
                     .clone()
                     .all(|(kind, value)| expected.get(kind).is_some() || is_default(found, kind, value))
@@ -30,9 +27,8 @@ pub(super) fn is_same(expressions_of: &Expressions, found: &RawRule, renamed: Re
 }
 
 /// Whether two values are equal: byte by byte, as lists of attributes, or as two numbers of one register.
-fn is_equal(expected: &[u8], found: &[u8], renamed: Renamed<'_>) -> bool {
-    let name = |bytes: &[u8], name: &str| bytes.strip_suffix(&[0]) == Some(name.as_bytes());
-    if expected == found || renamed.iter().any(|(old, new)| name(expected, new) && name(found, old)) {
+fn is_equal(expected: &[u8], found: &[u8]) -> bool {
+    if expected == found {
         return true;
     }
     if let ([_, _, _, _], [_, _, _, _]) = (expected, found) {
@@ -43,7 +39,7 @@ fn is_equal(expected: &[u8], found: &[u8], renamed: Renamed<'_>) -> bool {
     !expected.is_empty()
         && expected.len() == found.len()
         && zip(expected, found)
-            .all(|((kind, expected), (other, found))| kind == other && is_equal(expected, found, renamed))
+            .all(|((kind, expected), (other, found))| kind == other && is_equal(expected, found))
 }
 
 /// The kernel lists the first of four small registers by the number of the large register that they form.

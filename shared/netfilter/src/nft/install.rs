@@ -10,7 +10,7 @@ use nix::errno::Errno;
 use super::batch::Batch;
 use super::claims::{Key, WaitingAttachments, key};
 use super::connection::Connection;
-use super::content::{Renamed, is_same};
+use super::content::is_same;
 use super::deletion::delete_elements;
 use super::installed::{Installed, unique};
 use super::query::RawRule;
@@ -20,7 +20,7 @@ use super::view::View;
 use super::{probe, query};
 use crate::kind::{Kind, NftablesRules};
 use crate::owner::{self, Owner, are_of_one_container};
-use crate::ruleset::{Chain, Element, Expressions, Layout, Record, Rule, Set, Table};
+use crate::ruleset::{Chain, Element, Layout, Record, Rule, Set, Table};
 
 /// The installation of an attachment's rules, which may need several attempts.
 pub(super) struct Installation<'a> {
@@ -84,12 +84,6 @@ impl<'a> Installation<'a> {
             None => socket.generation().map_err(plain)?,
         };
         let diff = LayoutDiff::of(socket, table, &self.layout).map_err(plain)?;
-        if !diff.renamed.is_empty() {
-            let mut batch = Batch::new(Some(generation));
-            diff.rename_chains(socket, table, &mut batch).map_err(plain)?;
-            batch.commit_on(socket, &[table.name])?;
-            return self.attempt(replace);
-        }
         let replace = replace || diff.others.iter().any(|(comment, _)| *comment == self.record_key.label);
         // No rule refers to the set of records, so it may be missing although all rules exist.
         let lacks_records = (self.lacks_object.get() || !diff.is_empty())
@@ -270,18 +264,14 @@ impl<'a> Installation<'a> {
 /// The differences between the ruleset and a layout.
 #[derive(Debug, Default)]
 pub(super) struct LayoutDiff {
-    /// Chains with a name of older versions: that name, and the new one.
-    renamed: Vec<(&'static str, &'static str)>,
     /// Chains that do not exist, or have no rules.
     chains: Vec<Chain>,
     /// Missing rules.
     missing: Vec<Rule>,
-    /// Rules whose expressions differ, by handle. Another program changed them, or they are of an older version.
+    /// Rules whose expressions differ, by handle. Another program changed them.
     changed: Vec<(u64, Rule)>,
     /// Rules after a rule that they must precede, by handle.
     misplaced: Vec<(u64, Rule)>,
-    /// Rules of an older version.
-    outdated: Vec<(u64, Rule)>,
     /// Other rules in ordered chains, in their order: those of attachments with own rules.
     others: Vec<OtherRule>,
     /// For a missing or misplaced rule, by its chain and comment: the handle of the existing rule that must follow it.
@@ -290,16 +280,9 @@ pub(super) struct LayoutDiff {
 
 impl LayoutDiff {
     pub(super) fn of(socket: &Socket, table: Table, layout: &Layout) -> Result<Self, RequestError> {
-        let (mut this, mut chains) = (Self::default(), Vec::new());
+        let mut this = Self::default();
         for chain in &layout.chains {
-            let mut found = query::rules(socket, table, chain.name)?;
-            if let Some(former) = chain.former.filter(|_| found.is_empty()) {
-                found = query::rules(socket, table, former)?;
-                this.renamed.extend((!found.is_empty()).then_some((former, chain.name)));
-            }
-            chains.push((chain, found));
-        }
-        for (chain, found) in &chains {
+            let found = &query::rules(socket, table, chain.name)?;
             let expected = || layout.rules.iter().filter(|rule| rule.chain == chain.name);
             if chain.is_ordered {
                 let is_other = |rule: &&RawRule| !expected().any(|shared| shared.comment == rule.comment);
@@ -310,22 +293,18 @@ impl LayoutDiff {
                 this.find_late(expected, found);
             }
             for rule in expected() {
-                let Some(position) = position_of(rule, found, &this.renamed) else {
+                let Some(position) = position_of(rule, found) else {
                     this.missing.push(rule.clone());
                     continue;
                 };
                 let found = &found[position];
-                let is = |expressions: &Expressions| is_same(expressions, found, &this.renamed);
-                if is(&rule.expressions) {
-                    continue;
+                if !is_same(&rule.expressions, found) {
+                    this.changed.push((found.handle, rule.clone()));
                 }
-                let is_former = rule.former.as_ref().is_some_and(is);
-                let differing = if is_former { &mut this.outdated } else { &mut this.changed };
-                differing.push((found.handle, rule.clone()));
             }
             // A chain without rules may not exist. A chain with rules is not added: that would be an update of the
             // chain, for which the kernel waits for a grace period.
-            this.chains.extend(found.is_empty().then_some(**chain));
+            this.chains.extend(found.is_empty().then_some(*chain));
         }
         Ok(this)
     }
@@ -333,10 +312,8 @@ impl LayoutDiff {
     /// Finds the misplaced rules of a chain, and the position of the rules that are to be added. Moves as few rules as possible:
     /// other rules, such as those of attachments with conditions, may be between the expected ones.
     fn compare_order<'a>(&mut self, expected: impl Iterator<Item = &'a Rule>, found: &[RawRule]) {
-        let expected: Vec<_> = expected
-            .filter(|rule| !rule.first)
-            .map(|rule| (rule, position_of(rule, found, &self.renamed)))
-            .collect();
+        let expected: Vec<_> =
+            expected.filter(|rule| !rule.first).map(|rule| (rule, position_of(rule, found))).collect();
         let positions: Vec<usize> = expected.iter().filter_map(|(_, position)| *position).collect();
         let in_order = longest_increasing(&positions);
         let mut next = None;
@@ -353,7 +330,7 @@ impl LayoutDiff {
 
     /// Finds rules that must be before the chain's ordinary rules, and are behind one of them.
     fn find_late<'a, R: Iterator<Item = &'a Rule>>(&mut self, expected: impl Fn() -> R, found: &[RawRule]) {
-        let position = |rule: &Rule| position_of(rule, found, &self.renamed);
+        let position = |rule: &Rule| position_of(rule, found);
         let ordinary = expected().filter(|rule| !rule.first).filter_map(position).min();
         let is_late = |at: &usize| ordinary.is_some_and(|ordinary| *at > ordinary);
         let late = expected().filter(|rule| rule.first);
@@ -363,9 +340,9 @@ impl LayoutDiff {
         self.misplaced.extend(late);
     }
 
-    /// The first missing rule, as text. Only rules that older versions have, too.
+    /// The first missing rule, as text.
     pub(super) fn missing_rule(&self) -> Option<String> {
-        let rule = self.missing.iter().find(|rule| rule.is_in_older_versions())?;
+        let rule = self.missing.first()?;
         Some(format!("the rule \"{}\" of chain {} is missing", rule.comment, rule.chain))
     }
 
@@ -382,10 +359,7 @@ impl LayoutDiff {
     /// Whether all rules are as they must be. Chains and sets are added only with rules: a rule cannot exist without
     /// its chain and its sets. The set of records, which no rule uses, is an exception: see `lacks_object`.
     fn is_empty(&self) -> bool {
-        self.missing.is_empty()
-            && self.changed.is_empty()
-            && self.misplaced.is_empty()
-            && self.outdated.is_empty()
+        self.missing.is_empty() && self.changed.is_empty() && self.misplaced.is_empty()
     }
 
     /// Adds missing parts, moves misplaced rules, and replaces rules whose expressions differ.
@@ -405,7 +379,6 @@ impl LayoutDiff {
         }
         self.changed
             .iter()
-            .chain(&self.outdated)
             .filter(|(handle, _)| !self.misplaced.iter().any(|(misplaced, _)| misplaced == handle))
             .for_each(|(handle, rule)| batch.replace_rule(table, *handle, rule));
         self.misplaced.iter().for_each(|(handle, rule)| batch.delete_rule(table, rule.chain, *handle));
@@ -414,15 +387,6 @@ impl LayoutDiff {
     /// Whether a rule is to be added: because it is missing, or at another position.
     fn is_added(&self, rule: &Rule) -> bool {
         self.missing.contains(rule) || self.misplaced.iter().any(|(_, misplaced)| misplaced == rule)
-    }
-
-    fn rename_chains(&self, socket: &Socket, table: Table, batch: &mut Batch) -> Result<(), RequestError> {
-        for (former, name) in &self.renamed {
-            if let Some(handle) = query::handle_of_chain(socket, table, former)? {
-                batch.rename_chain(table, handle, name);
-            }
-        }
-        Ok(())
     }
 }
 
@@ -433,10 +397,10 @@ fn has_lost_records(socket: &Socket, table: Table) -> Result<bool, RequestError>
 }
 
 /// The position of a shared rule in its chain. If several rules have its comment, the one with its expressions.
-fn position_of(rule: &Rule, found: &[RawRule], renamed: Renamed<'_>) -> Option<usize> {
+fn position_of(rule: &Rule, found: &[RawRule]) -> Option<usize> {
     let mut named = (0..found.len()).filter(|index| found[*index].comment == rule.comment);
     let first = named.next()?;
-    let is_exact = |index: &usize| is_same(&rule.expressions, &found[*index], renamed);
+    let is_exact = |index: &usize| is_same(&rule.expressions, &found[*index]);
     if is_exact(&first) { Some(first) } else { Some(named.find(is_exact).unwrap_or(first)) }
 }
 
@@ -464,13 +428,9 @@ pub(super) fn layout_of(kind: Kind, rules: &NftablesRules) -> Layout {
 
 #[cfg(test)]
 mod tests {
-    use nix::sched::{CloneFlags, unshare};
-
     use super::*;
-    use crate::nft::Nft;
     use crate::owner::tests::owner;
     use crate::ruleset::RECORDS_MAX;
-    use crate::selector::{Selector, Stale};
     use crate::{Masquerade, Rules as _};
 
     #[test]
@@ -481,40 +441,5 @@ mod tests {
         let (owner, mut batch) = (owner("net", "c", "eth0"), Batch::new(None));
         Installation::new(&socket, &owner, rules.kind(), &records).add_elements_and_rules(&mut batch);
         assert!(!batch.is_empty());
-    }
-
-    /// Gives a chain its name of older versions. nft(8) cannot do this, because the name is one of its statements.
-    fn restore_former_name(nft: &Nft) {
-        let table = Masquerade::KIND.table();
-        let handle = query::handle_of_chain(nft.socket(), table, "masquerading").unwrap().unwrap();
-        let mut batch = Batch::new(None);
-        batch.rename_chain(table, handle, "masquerade");
-        batch.commit(nft.socket()).unwrap();
-    }
-
-    #[test]
-    fn a_chain_with_its_former_name_still_works_and_the_next_add_renames_it() {
-        let rules = |address: &str| Masquerade { addresses: vec![address.parse().unwrap()] }.nftables();
-        let test = move || {
-            unshare(CloneFlags::CLONE_NEWNET).expect("the tests need root");
-            let (nft, [one, other]) = (Nft::open().unwrap(), ["c1", "c2"].map(|id| owner("net", id, "eth0")));
-            nft.install(&one, Masquerade::KIND, &rules("10.1.0.5/24")).unwrap();
-            restore_former_name(&nft);
-            nft.check(&one, Masquerade::KIND, &rules("10.1.0.5/24")).unwrap();
-            assert_eq!(nft.missing_module(Masquerade::KIND).unwrap(), None);
-            nft.install(&other, Masquerade::KIND, &rules("10.2.0.5/16")).unwrap();
-            let named = |name| query::has_chain(nft.socket(), Masquerade::KIND.table(), name).unwrap();
-            assert!(named("masquerading") && !named("masquerade"));
-            nft.check(&one, Masquerade::KIND, &rules("10.1.0.5/24")).unwrap();
-            nft.check(&other, Masquerade::KIND, &rules("10.2.0.5/16")).unwrap();
-            restore_former_name(&nft);
-            nft.remove(&Selector::Of(&one), Masquerade::KIND, &|_| {}).unwrap();
-            nft.check(&other, Masquerade::KIND, &rules("10.2.0.5/16")).unwrap();
-            let (network, scope) = (cni::NetworkName::parse("net").unwrap(), cni::Scope::default());
-            let stale = Selector::Stale(Stale::new(&network, &scope, "masquerade"));
-            nft.remove(&stale, Masquerade::KIND, &|_| {}).unwrap();
-            assert!(!named("masquerade") && !named("masquerading"));
-        };
-        std::thread::spawn(test).join().unwrap();
     }
 }

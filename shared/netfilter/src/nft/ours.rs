@@ -6,7 +6,7 @@ use netlink::RequestError;
 
 use super::{Nft, query};
 use crate::kind::Kind;
-use crate::ruleset::{Chain, Layout};
+use crate::ruleset::Layout;
 
 impl Nft {
     /// Whether all chains and rules in a kind's table are Ferrule's: shared ones, and those with these labels.
@@ -16,8 +16,8 @@ impl Nft {
         let kinds: Vec<(Kind, Layout)> =
             kinds.map(|kind| (kind, (kind.properties.nftables.layout)())).collect();
         for name in query::chains(&self.socket, table)? {
-            let is_it = |chain: &Chain| chain.name == name || chain.former == Some(&name);
-            let here: Vec<_> = kinds.iter().filter(|(_, layout)| layout.chains.iter().any(is_it)).collect();
+            let is_here = |layout: &Layout| layout.chains.iter().any(|chain| chain.name == name);
+            let here: Vec<_> = kinds.iter().filter(|(_, layout)| is_here(layout)).collect();
             let is_ours = |comment: &str| {
                 labels.contains(comment)
                     || here.iter().any(|(kind, layout)| {

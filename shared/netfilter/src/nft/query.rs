@@ -36,21 +36,6 @@ pub(super) fn sets(socket: &Socket, table: Table) -> Result<Vec<String>, Request
     }
 }
 
-/// The handle of a chain. None: it does not exist.
-pub(super) fn handle_of_chain(
-    socket: &Socket,
-    table: Table,
-    chain: &str,
-) -> Result<Option<u64>, RequestError> {
-    let mut get = in_table(NFT_MSG_GETCHAIN, 0, table);
-    get.put_str(NFTA_CHAIN_NAME, chain);
-    let mut handle = None;
-    let outcome = socket.request(get, |_, payload| {
-        handle = Attributes::after(HEADER, payload).get(NFTA_CHAIN_HANDLE).and_then(read_be64);
-    });
-    exists(outcome).map(|_| handle)
-}
-
 /// The names of a table's chains. Empty if the table does not exist.
 pub(super) fn chains(socket: &Socket, table: Table) -> Result<Vec<String>, RequestError> {
     let parse = |_, payload: &[u8]| {

@@ -31,8 +31,6 @@ pub(crate) const BRIDGE: Table = Table::new(NFPROTO_BRIDGE, "ferrule");
 pub struct Chain {
     pub(crate) name: &'static str,
     pub(crate) hook: Option<Hook>,
-    /// Its name in older versions.
-    pub(crate) former: Option<&'static str>,
     /// Whether the order of its rules in the layout is significant, and checked.
     pub(crate) is_ordered: bool,
 }
@@ -58,17 +56,12 @@ impl Chain {
 
     /// A chain without a hook, to which others jump.
     pub(crate) const fn regular(name: &'static str) -> Self {
-        Self { name, hook: None, former: None, is_ordered: false }
+        Self { name, hook: None, is_ordered: false }
     }
 
     /// The same chain, whose rules must be in the order of the layout.
     pub(crate) const fn ordered(self) -> Self {
         Self { is_ordered: true, ..self }
-    }
-
-    /// Sets the name that older versions used.
-    pub(crate) const fn formerly(self, former: &'static str) -> Self {
-        Self { former: Some(former), ..self }
     }
 
     /// A chain that drops packets as early as possible: before conntrack (`enum nf_ip_hook_priorities`), or at the
@@ -84,13 +77,13 @@ impl Chain {
 
     /// A filter chain at a hook, with a priority.
     pub(crate) const fn filter(name: &'static str, number: u32, priority: i32) -> Self {
-        Self { name, hook: Some(Hook { kind: "filter", number, priority }), former: None, is_ordered: false }
+        Self { name, hook: Some(Hook { kind: "filter", number, priority }), is_ordered: false }
     }
 
     /// A NAT chain.
     pub(crate) const fn nat(name: &'static str, number: u32) -> Self {
         let priority = if number == NAT_OUT { 100 } else { -100 };
-        Self { name, hook: Some(Hook { kind: "nat", number, priority }), former: None, is_ordered: false }
+        Self { name, hook: Some(Hook { kind: "nat", number, priority }), is_ordered: false }
     }
 }
 
@@ -109,24 +102,11 @@ pub struct Rule {
     /// Whether it comes before the chain's other rules.
     pub(crate) first: bool,
     pub(crate) expressions: Expressions,
-    /// Its expressions in older versions. CHECK accepts them, and ADD replaces them. Empty: older versions have no such
-    /// rule.
-    pub(crate) former: Option<Expressions>,
 }
 
 impl Rule {
     pub(crate) fn new(chain: Chain, comment: impl Into<String>, expressions: Expressions) -> Self {
-        Self { chain: chain.name, comment: comment.into(), first: false, expressions, former: None }
-    }
-
-    /// The same rule, without which the rules of older versions are complete.
-    pub(crate) fn missing_in_older_versions(self) -> Self {
-        Self { former: Some(Expressions::new()), ..self }
-    }
-
-    /// Whether older versions have the rule.
-    pub(crate) fn is_in_older_versions(&self) -> bool {
-        self.former.as_ref().is_none_or(|former| !former.bytes().is_empty())
+        Self { chain: chain.name, comment: comment.into(), first: false, expressions }
     }
 }
 

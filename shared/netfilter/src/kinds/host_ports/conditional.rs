@@ -12,13 +12,7 @@ use crate::ruleset::{Expressions, Field, R0, Rule, octets};
 
 /// A rule for each mapping, and for each alternative of its conditions.
 pub(super) fn rules(rules: &HostPorts) -> Vec<Rule> {
-    let rule = |expressions| Rule {
-        chain: HOSTPORTS.name,
-        comment: String::new(),
-        first: true,
-        expressions,
-        former: None,
-    };
+    let rule = |expressions| Rule { first: true, ..Rule::new(HOSTPORTS, "", expressions) };
     let mut forwards: Vec<Forward> = rules.forwards().collect();
     // Each rule is inserted before the earlier ones. A mapping of one address must be before those of all addresses.
     forwards.sort_by_key(|forward| forward.host_ip.is_some());

@@ -55,18 +55,16 @@ fn layout() -> Layout {
     }
     // The mark is set before the look-up in the maps, and restored if no map has the port. nft(8) has no statement that
     // does two things after one look-up. The bit is inverted twice, because another program may have set it.
-    let rule = |comment, former| {
-        let inverted = Expressions::new().invert_mark(Mark::DEFAULT_BIT, R0);
-        Rule { former: Some(former), ..Rule::new(HOSTPORTS, comment, inverted) }
-    };
-    this.rules.push(rule("mark", Expressions::new().mark(Mark::DEFAULT_BIT, R0)));
+    let invert =
+        |comment| Rule::new(HOSTPORTS, comment, Expressions::new().invert_mark(Mark::DEFAULT_BIT, R0));
+    this.rules.push(invert("mark"));
     for family in Family::ALL {
         add_map(&mut this, ports_of_one_address(family), family, Some(Field::daddr(family)));
     }
     for family in Family::ALL {
         add_map(&mut this, ports(family), family, None);
     }
-    this.rules.push(rule("no host port", Expressions::new().unmark(Mark::DEFAULT_BIT, R0)));
+    this.rules.push(invert("no host port"));
     // A masquerade ends the chain, and the mark must be cleared before.
     let rule = Expressions::new().was_dnatted().jump(HAIRPIN.name);
     this.rules.push(Rule { first: true, ..Rule::new(POSTROUTING, "host ports", rule) });
@@ -116,13 +114,11 @@ fn extend_layout(ports: &HostPorts, layout: &mut Layout) {
             .load(Field::saddr(family), saddr)
             .prefix(saddr, from.mask())
             .in_set(R0, &set.name);
-        let former = Some(needs_nat.clone().masquerade());
         let comment = format!("{family} /{prefix}, mark bit {bit}");
         let rule = Rule::new(HAIRPIN, comment, needs_nat.unmark(bit, R0).masquerade());
-        layout.add(set, Rule { first: true, former, ..rule });
+        layout.add(set, Rule { first: true, ..rule });
     }
-    let clear = Rule::new(HAIRPIN, format!("{CLEAR} {bit}"), Expressions::new().unmark(bit, R0));
-    layout.rules.push(clear.missing_in_older_versions());
+    layout.rules.push(Rule::new(HAIRPIN, format!("{CLEAR} {bit}"), Expressions::new().unmark(bit, R0)));
 }
 
 /// Ports of all addresses of the host.
