@@ -506,7 +506,6 @@ fn lock(state: &Path) -> Result<File> {
         Err(TryLockError::Error(e)) => return Err(Error::io(format!("lock {}", state.display()), &e)),
         Ok(()) => {}
     }
-    let now = fs::symlink_metadata(state).map_err(open)?;
-    let held = file.metadata().map_err(open)?;
-    if (now.dev(), now.ino()) == (held.dev(), held.ino()) { Ok(file) } else { Err(busy()) }
+    let is_still = system::file::is_still(&file, fs::symlink_metadata(state)).map_err(open)?;
+    if is_still { Ok(file) } else { Err(busy()) }
 }

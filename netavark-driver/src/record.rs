@@ -3,7 +3,7 @@
 
 use std::fs::{self, DirBuilder, File};
 use std::io::{self, ErrorKind};
-use std::os::unix::fs::{DirBuilderExt, MetadataExt};
+use std::os::unix::fs::DirBuilderExt;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
@@ -59,7 +59,8 @@ pub fn delete_unused(runtime: &Runtime, chain: &Chain) -> Result<()> {
     let path = path(runtime.results(), &chain.name);
     // NFS grants an exclusive lock only on a file that is open for writing (flock(2)).
     let Ok(locked) = file::open_own(File::options().read(true).write(true), &path) else { return Ok(()) };
-    if locked.try_lock().is_err() || !is_at(&locked, &path) || is_used(runtime, chain)? {
+    let is_still = || file::is_still(&locked, fs::symlink_metadata(&path)).unwrap_or(false);
+    if locked.try_lock().is_err() || !is_still() || is_used(runtime, chain)? {
         return Ok(());
     }
     file::missing_is_fine(fs::remove_file(&path))
@@ -90,7 +91,7 @@ fn write_and_lock(path: &Path, text: &[u8]) -> io::Result<File> {
             opened => opened?,
         };
         locked.lock_shared()?;
-        if is_at(&locked, path) {
+        if file::is_still(&locked, fs::symlink_metadata(path))? {
             return Ok(locked);
         }
     }
@@ -118,15 +119,9 @@ fn replace(path: &Path, text: &[u8]) -> io::Result<()> {
     AtomicFile { dir: &File::open(dir)?, name, label: name }.replace_for_all(text)
 }
 
-/// Whether the open file is still the file at its path.
-fn is_at(open: &File, path: &Path) -> bool {
-    let same = |a: &fs::Metadata, b: &fs::Metadata| (a.dev(), a.ino()) == (b.dev(), b.ino());
-    open.metadata().ok().zip(fs::symlink_metadata(path).ok()).is_some_and(|(open, there)| same(&open, &there))
-}
-
 #[cfg(test)]
 mod tests {
-    use std::os::unix::fs::{PermissionsExt, symlink};
+    use std::os::unix::fs::{MetadataExt, PermissionsExt, symlink};
 
     use super::*;
 

@@ -11,7 +11,7 @@
 
 use std::fs::{self, DirBuilder, File, Permissions};
 use std::io::{self, ErrorKind};
-use std::os::unix::fs::{DirBuilderExt, FileExt, MetadataExt, PermissionsExt, symlink};
+use std::os::unix::fs::{DirBuilderExt, FileExt, PermissionsExt, symlink};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
@@ -133,7 +133,7 @@ impl Network {
             Err(e) if e.kind() == ErrorKind::NotFound => return Ok(Attempt::Busy),
             lock => lock?,
         };
-        if !lock::try_lock(&lock)? || !is_same(&path, &dir)? {
+        if !lock::try_lock(&lock)? || !file::is_still(&dir, fs::metadata(&path))? {
             return Ok(Attempt::Busy);
         }
         Ok(Attempt::Locked(Box::new(Self { name: name.clone(), path, dir, _lock: lock })))
@@ -504,14 +504,6 @@ fn open_directory(path: &Path) -> io::Result<Option<File>> {
     file::missing_is_fine(file::open_directory(path).map(Some))
 }
 
-/// Whether a path leads to an open directory.
-fn is_same(path: &Path, dir: &File) -> io::Result<bool> {
-    match fs::metadata(path) {
-        Ok(now) => dir.metadata().map(|then| (now.dev(), now.ino()) == (then.dev(), then.ino())),
-        Err(e) if e.kind() == ErrorKind::NotFound => Ok(false),
-        Err(e) => Err(e),
-    }
-}
 /// Reads one of a network's files without the lock. Empty: it does not exist.
 fn peek_file(name: &NetworkName, file: &str) -> Result<String> {
     let path = path_of(name);

@@ -454,10 +454,9 @@ fn ancestors() -> BTreeSet<PathBuf> {
 
 /// Whether a process is in the network namespace at a path.
 pub fn has_process(netns: &Path) -> bool {
-    let id = |path: &Path| fs::metadata(path).map(|found| (found.dev(), found.ino())).ok();
-    let Some(namespace) = id(netns) else { return false };
+    let Ok(namespace) = id(netns) else { return false };
     // A process that cannot be seen may be in it.
-    let is_in_it = |process: PathBuf| id(&process.join("ns/net")) == Some(namespace);
+    let is_in_it = |process: PathBuf| id(&process.join("ns/net")).is_ok_and(|found| found == namespace);
     processes().map_or(true, |all| all.into_iter().any(is_in_it))
 }
 

@@ -1,8 +1,8 @@
 //! Files in untrusted places. A directory, link, FIFO or device in place of a file, or a file that is too large, is an error.
 
-use std::fs::{File, OpenOptions};
+use std::fs::{File, Metadata, OpenOptions};
 use std::io::{self, ErrorKind, Read};
-use std::os::unix::fs::OpenOptionsExt;
+use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
 use std::path::Path;
 
 use nix::fcntl::{OFlag, openat};
@@ -55,6 +55,18 @@ pub fn open_in(dir: &File, name: &str, flags: OFlag) -> io::Result<File> {
 /// If it cannot be opened, or is not a directory.
 pub fn open_directory(path: &Path) -> io::Result<File> {
     OpenOptions::new().read(true).custom_flags(libc::O_DIRECTORY).open(path)
+}
+
+/// Whether a path still names an open file or directory. `now` is the result of stat(2) or lstat(2) for the path.
+///
+/// # Errors
+/// If stat(2) failed for another reason than a missing file.
+pub fn is_still(open: &File, now: io::Result<Metadata>) -> io::Result<bool> {
+    match now {
+        Ok(now) => open.metadata().map(|then| (now.dev(), now.ino()) == (then.dev(), then.ino())),
+        Err(e) if e.kind() == ErrorKind::NotFound => Ok(false),
+        Err(e) => Err(e),
+    }
 }
 
 /// Turns the error for a missing file into a default value. A name that is too long for the file system counts as missing.

@@ -120,7 +120,7 @@ fn private(path: &Path, mut retry: Retry) -> io::Result<Option<File>> {
     retry.wait_for(|| {
         let file = open(path)?;
         // If the file was deleted meanwhile, later processes lock a new file.
-        Ok((try_lock(&file)? && is_same_file(path, &file)?).then_some(file))
+        Ok((try_lock(&file)? && file::is_still(&file, fs::symlink_metadata(path))?).then_some(file))
     })
 }
 
@@ -143,7 +143,9 @@ fn open(path: &Path) -> io::Result<File> {
         let dir = ensure_directory(parent)?;
         match file::open_in(&dir, name, OFlag::O_RDONLY | OFlag::O_CREAT) {
             // Another process deleted the directory meanwhile.
-            Err(e) if e.kind() == ErrorKind::NotFound && !is_same_file(parent, &dir)? => {}
+            Err(e)
+                if e.kind() == ErrorKind::NotFound
+                    && !file::is_still(&dir, fs::symlink_metadata(parent))? => {}
             opened => return require_private(opened?),
         }
     }
@@ -176,15 +178,6 @@ pub(crate) fn require_private(file: File) -> io::Result<File> {
     let found = file.metadata()?;
     let mine = found.uid() == geteuid().as_raw() && found.mode() & 0o077 == 0;
     if mine { Ok(file) } else { Err(io::Error::from_raw_os_error(libc::EACCES)) }
-}
-
-/// Whether a path still names an open file.
-fn is_same_file(path: &Path, file: &File) -> io::Result<bool> {
-    match fs::symlink_metadata(path) {
-        Ok(now) => file.metadata().map(|then| (now.dev(), now.ino()) == (then.dev(), then.ino())),
-        Err(e) if e.kind() == ErrorKind::NotFound => Ok(false),
-        Err(e) => Err(e),
-    }
 }
 
 /// Locks a file with flock(2) unless another process has locked it.
@@ -270,7 +263,7 @@ mod tests {
         remove(&dir.path().join("own"));
         drop(before);
         let held = other.join().unwrap();
-        assert!(is_same_file(&path, &held).unwrap());
+        assert!(file::is_still(&held, fs::symlink_metadata(&path)).unwrap());
         assert!(take(&path, Duration::ZERO).unwrap().is_none());
     }
 

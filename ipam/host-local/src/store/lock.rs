@@ -26,8 +26,8 @@ use std::time::Duration;
 
 use cni::{Error, Result};
 use nix::fcntl::OFlag;
-use system::Retry;
 use system::lock::try_lock;
+use system::{Retry, file};
 
 use super::directory::Directory;
 
@@ -124,12 +124,10 @@ fn own(dir: &Directory) -> io::Result<File> {
 
 /// The state in the locked `.lock`. None if the path leads to another file now.
 fn note(dir: &Directory, own: &File) -> io::Result<Option<Note>> {
-    let held = own.metadata()?;
-    let is_current = |there: fs::Metadata| (there.ino(), there.dev()) == (held.ino(), held.dev());
-    if !fs::symlink_metadata(dir.path(OWN)).is_ok_and(is_current) {
+    if !file::is_still(own, fs::symlink_metadata(dir.path(OWN)))? {
         return Ok(None);
     }
-    Ok(Some(match held.len() {
+    Ok(Some(match own.metadata()?.len() {
         0 => Note::New,
         1 => Note::Settled,
         _ => Note::InVain,
