@@ -9,6 +9,7 @@ use dhcp_client::options::{self, Number};
 use dhcp_client::v6::{self, Duid, Identity};
 use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
+use system::boot;
 
 use crate::conf::Conf;
 use crate::host_path::below;
@@ -101,11 +102,11 @@ impl V6 {
 
 /// Identifies this host: its machine-id(5), otherwise its boot id. No lease on disk outlives a boot.
 pub fn host_id(host_prefix: &Path) -> String {
-    let read = |path: &Path| fs::read_to_string(path).unwrap_or_default().trim().to_owned();
-    let machine = read(&below(host_prefix, Path::new("/etc/machine-id")));
+    let machine = fs::read_to_string(below(host_prefix, Path::new("/etc/machine-id"))).unwrap_or_default();
+    let machine = machine.trim();
     match machine.len() == MACHINE_ID && machine.bytes().all(|byte| byte.is_ascii_hexdigit()) {
-        true => machine,
-        false => read(Path::new("/proc/sys/kernel/random/boot_id")),
+        true => machine.to_owned(),
+        false => boot::id().map(|id| String::from_utf8_lossy(&id).into_owned()).unwrap_or_default(),
     }
 }
 

@@ -23,12 +23,12 @@ use std::path::Path;
 use std::time::{Duration, SystemTime};
 
 use cni::{Attachment, Code, Error, Failures, NetworkName, Result};
+use system::boot;
 use system::file::is_temporary;
 
 use crate::allocator::Leases;
 use crate::range::RangeSet;
 
-mod boot;
 mod directory;
 mod elsewhere;
 mod index;

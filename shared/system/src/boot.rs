@@ -1,11 +1,12 @@
-//! Facts about the running kernel that are expensive to determine, stored until the next boot.
+//! The boot id, and facts about the running kernel that are expensive to determine, stored until the next boot.
 //!
 //! A fact is a file in /run/ferrule, with mode 600 in a directory with mode 700. It contains the boot id and the kernel version. A file of
 //! another boot, kernel or user is ignored.
 
-use std::fs;
-use std::io::{self, Write};
+use std::fs::{self, File};
+use std::io::{self, Read, Write};
 use std::path::Path;
+use std::sync::OnceLock;
 use std::time::Duration;
 
 use nix::fcntl::OFlag;
@@ -17,6 +18,28 @@ use crate::lock::{self, Lock};
 const LIMIT: u64 = 16 << 20;
 /// Timeout for the lock of [`update`]. Work under it takes milliseconds.
 const TIMEOUT: Duration = Duration::from_secs(5);
+
+/// Length of a boot id in bytes: a UUID as text.
+pub const ID_LEN: usize = 36;
+
+/// The kernel's id of this boot (random(4)). It is read once.
+///
+/// # Errors
+/// If it cannot be read, for example without /proc.
+pub fn id() -> io::Result<[u8; ID_LEN]> {
+    static ID: OnceLock<[u8; ID_LEN]> = OnceLock::new();
+    if let Some(id) = ID.get() {
+        return Ok(*id);
+    }
+    let mut id = [0; ID_LEN];
+    File::open("/proc/sys/kernel/random/boot_id")?.read_exact(&mut id)?;
+    Ok(*ID.get_or_init(|| id))
+}
+
+/// Whether this is a valid boot id.
+pub fn is_id(bytes: &[u8]) -> bool {
+    bytes.len() == ID_LEN && bytes.iter().all(|byte| byte.is_ascii_hexdigit() || *byte == b'-')
+}
 
 /// Returns the fact stored under a name since boot.
 pub fn noted(name: &str) -> Option<String> {
@@ -58,5 +81,5 @@ fn file_name(name: &str) -> String {
 }
 
 fn this_boot() -> io::Result<Vec<u8>> {
-    Ok([fs::read("/proc/sys/kernel/random/boot_id")?, fs::read("/proc/version")?].concat())
+    Ok([&id()?[..], b"\n", &fs::read("/proc/version")?].concat())
 }

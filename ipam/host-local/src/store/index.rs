@@ -39,8 +39,8 @@ use std::os::unix::fs::{FileExt, MetadataExt};
 use std::time::{Duration, SystemTime};
 
 use nix::fcntl::OFlag;
+use system::boot;
 
-use super::boot;
 use super::directory::Directory;
 
 /// The file's name. The reference reads it like every file, and finds no container in it.
