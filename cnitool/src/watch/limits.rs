@@ -11,9 +11,6 @@ use netlink::uapi::{RTM_DELLINK, RTM_DELQDISC, RTM_DELTFILTER, RTNLGRP_LINK, RTN
 use netlink::{Link, Netlink, Protocol, Socket};
 use nix::errno::Errno;
 
-/// Size of the receive buffer in bytes. The kernel reports every change of every link, and a repair may take seconds.
-const ROOM: usize = 4 << 20;
-
 /// A removed object.
 #[derive(Clone, Debug, PartialEq, Eq)]
 enum Removed {
@@ -41,7 +38,7 @@ impl Limits {
     /// If the subscription fails.
     pub fn watch() -> Result<Self> {
         let socket = Socket::open(Protocol::Route).and_then(|socket| {
-            socket.make_room_for_events(ROOM);
+            socket.make_room_for_events();
             socket.subscribe(RTNLGRP_TC)?;
             socket.subscribe(RTNLGRP_LINK)?;
             Ok(socket)

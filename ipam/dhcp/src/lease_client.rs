@@ -20,7 +20,7 @@ use crate::record::LeasedAttachment;
 pub const PACKETS_PER_TURN: usize = 64;
 
 /// The kernel counts lifetimes in whole seconds: it deletes an address up to this long before the end of its lease.
-pub const LIFETIME_ROUNDING: Duration = Duration::from_secs(1);
+const LIFETIME_ROUNDING: Duration = Duration::from_secs(1);
 
 /// Requests of a [`LeaseClient`] to its owner.
 #[derive(Debug)]
@@ -68,10 +68,10 @@ pub trait LeaseClient: Debug {
     fn since(&self) -> Option<Time>;
     /// The ends of the preferred lifetime and of the valid lifetime. None: unlimited.
     fn ends(&self) -> [Option<Time>; 2];
-    /// Whether the valid lifetime ends within this time.
-    fn ends_within(&self, now: Time, time: Duration) -> bool {
+    /// Whether the kernel may have deleted the address at the end of its valid lifetime.
+    fn may_have_ended(&self, now: Time) -> bool {
         let [_, end] = self.ends();
-        end.is_some_and(|end| end <= now + time)
+        end.is_some_and(|end| end <= now + LIFETIME_ROUNDING)
     }
     /// The lease as the result of an ADD.
     fn result(&self) -> AddResult;

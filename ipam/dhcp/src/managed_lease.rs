@@ -10,9 +10,7 @@ use serde_json::{Value, json};
 
 use crate::host::Host;
 use crate::key::{Family, Key};
-use crate::lease_client::{
-    Action, LIFETIME_ROUNDING, LeaseClient, Message, PACKETS_PER_TURN, PendingRelease, State,
-};
+use crate::lease_client::{Action, LeaseClient, Message, PACKETS_PER_TURN, PendingRelease, State};
 use crate::location::{self, InterfaceError, OpenInterface, has, is_shortage};
 use crate::log::log;
 use crate::parameters::LeaseParameters;
@@ -183,7 +181,7 @@ impl ManagedLease {
             (_, true) if address.is_ipv6() => return self.put_on_link(host, found),
             (true, _) => {}
             // The kernel has deleted the address. The client requests another one.
-            (false, true) if self.client.ends_within(now, LIFETIME_ROUNDING) => {}
+            (false, true) if self.client.may_have_ended(now) => {}
             (false, true) => {
                 return Err(InterfaceError::Unused(format!(
                     "address {address} is not on {}",
@@ -622,7 +620,7 @@ impl ManagedLease {
     /// Replaces the link's old address by the lease's. After the end of the lease, another host may have its address. The
     /// client is then about to report the loss of the lease.
     fn put_on_link(&mut self, host: &Host, found: &OpenInterface) -> Result<(), InterfaceError> {
-        if self.client.ends_within(Time::now(), LIFETIME_ROUNDING) {
+        if self.client.may_have_ended(Time::now()) {
             return self.note_address(found);
         }
         self.link_task = Some(LinkTask::Put);

@@ -14,7 +14,7 @@ use serde_json::{Map, Value, json};
 
 use crate::closer::Closer;
 use crate::host::Host;
-use crate::lease_client::{self, LIFETIME_ROUNDING, Message, PendingRelease, described, left};
+use crate::lease_client::{self, Message, PendingRelease, described, left};
 use crate::location::{self, InterfaceError, OpenInterface, has, is_shortage};
 use crate::log::log_line;
 use crate::parameters::{ClientConf, LeaseParameters, V4};
@@ -223,7 +223,7 @@ impl lease_client::LeaseClient for LeaseClient {
             let known = [Some(address.ip()), self.address().map(|net| net.ip())];
             let addresses = found.namespace.nl.addresses(Some(&found.link))?;
             let is_there = known.into_iter().flatten().any(|known| has(&addresses, known));
-            if !is_there && !self.ends_within(Time::now(), LIFETIME_ROUNDING) {
+            if !is_there && !self.may_have_ended(Time::now()) {
                 return Err(InterfaceError::Unused(format!(
                     "address {address} is not on {}",
                     found.link.name

@@ -27,15 +27,13 @@ use tools::{Tools, lock};
 
 /// The iptables tools of this host.
 #[derive(Debug)]
-pub(crate) struct Iptables {
-    _private: (),
-}
+pub(crate) struct Iptables(());
 
 impl Iptables {
     /// Finds the tools.
     pub(crate) fn open() -> Result<Self> {
         Tools::find(Family::V4, "")?;
-        Ok(Self { _private: () })
+        Ok(Self(()))
     }
 
     /// Installs an attachment's rules, replacing its existing ones. `follows`: whether the container may have other

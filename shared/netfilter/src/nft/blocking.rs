@@ -122,7 +122,7 @@ const IPTABLES: [&str; 5] = ["filter", "mangle", "nat", "raw", "security"];
 fn forward_chains(socket: &Socket) -> Result<Vec<Base>, RequestError> {
     let tables = query::tables(socket)?;
     if tables.iter().map(|table| table.uses).sum::<u32>() < FEW {
-        return query::base_chains(socket, NFPROTO_UNSPEC, NF_INET_FORWARD);
+        return query::forward_chains(socket, NFPROTO_UNSPEC);
     }
     let mut chains = Vec::new();
     for family in [NFPROTO_INET, NFPROTO_IPV4, NFPROTO_IPV6] {
@@ -131,7 +131,7 @@ fn forward_chains(socket: &Socket) -> Result<Vec<Base>, RequestError> {
         match of_iptables(socket, family, &names)? {
             Some(found) => chains.extend(found),
             None if names.iter().all(|name| family == INET.family && *name == INET.name) => {}
-            None => chains.extend(query::base_chains(socket, family, NF_INET_FORWARD)?),
+            None => chains.extend(query::forward_chains(socket, family)?),
         }
     }
     Ok(chains)
@@ -152,7 +152,7 @@ fn of_iptables(socket: &Socket, family: u8, names: &[&str]) -> Result<Option<Vec
         if family == NFPROTO_INET || !is_of_iptables {
             return Ok(None);
         }
-        chains.extend(query::base_chain(socket, table, opening::HOOK, NF_INET_FORWARD)?);
+        chains.extend(query::forward_chain(socket, table, opening::HOOK)?);
     }
     Ok(Some(chains))
 }

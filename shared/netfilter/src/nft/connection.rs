@@ -21,9 +21,6 @@ use crate::ruleset::uapi::*;
 /// NFNLGRP_NFTABLES of linux/netfilter/nfnetlink.h.
 pub(crate) const GROUP: u32 = 7;
 
-/// Size of the receive buffer for events during the read of a large ruleset, in bytes.
-const ROOM: usize = 4 << 20;
-
 /// How many times an interrupted dump is repeated before events are received.
 const DUMP_TRIES: u32 = 2;
 
@@ -49,7 +46,7 @@ impl Connection {
         if self.events.get().is_none()
             && let Ok(events) = Socket::open(Protocol::Netfilter)
         {
-            events.make_room_for_events(ROOM);
+            events.make_room_for_events();
             self.events.set(Box::new(events)).ok();
         }
         self.is_receiving.set(self.events.get().is_some_and(|events| events.subscribe(GROUP).is_ok()));

@@ -97,30 +97,25 @@ pub(super) fn tables(socket: &Socket) -> Result<Vec<AnyTable>, RequestError> {
     socket.dump(message(NFT_MSG_GETTABLE, 0, NFPROTO_UNSPEC), parse)
 }
 
-/// The base chains at a hook, of one family or of all. The kernel also lists all other chains, and there may be
-/// thousands.
-pub(super) fn base_chains(socket: &Socket, family: u8, hook: u32) -> Result<Vec<Base>, RequestError> {
-    socket.dump(message(NFT_MSG_GETCHAIN, 0, family), |_, payload| base(payload, hook))
+/// The base chains for forwarded packets, of one family or of all. The kernel also lists all other chains, and there may
+/// be thousands.
+pub(super) fn forward_chains(socket: &Socket, family: u8) -> Result<Vec<Base>, RequestError> {
+    socket.dump(message(NFT_MSG_GETCHAIN, 0, family), |_, payload| forward_base(payload))
 }
 
-/// A chain, if it is a base chain at a hook.
-pub(super) fn base_chain(
-    socket: &Socket,
-    table: Table,
-    name: &str,
-    hook: u32,
-) -> Result<Option<Base>, RequestError> {
+/// A chain, if it is a base chain for forwarded packets.
+pub(super) fn forward_chain(socket: &Socket, table: Table, name: &str) -> Result<Option<Base>, RequestError> {
     let mut get = in_table(NFT_MSG_GETCHAIN, 0, table);
     get.put_str(NFTA_CHAIN_NAME, name);
     let mut chain = None;
-    exists(socket.request(get, |_, payload| chain = base(payload, hook)))?;
+    exists(socket.request(get, |_, payload| chain = forward_base(payload)))?;
     Ok(chain)
 }
 
-fn base(payload: &[u8], hook: u32) -> Option<Base> {
+fn forward_base(payload: &[u8]) -> Option<Base> {
     let chain = Attributes::after(HEADER, payload);
     let at = Attributes::of(chain.get(NFTA_CHAIN_HOOK)?);
-    (at.get(NFTA_HOOK_HOOKNUM).and_then(read_be32)? == hook).then_some(())?;
+    (at.get(NFTA_HOOK_HOOKNUM).and_then(read_be32)? == NF_INET_FORWARD).then_some(())?;
     Some(Base {
         family: *payload.first()?,
         table: chain.get(NFTA_CHAIN_TABLE).and_then(read_str)?.to_owned(),

@@ -17,6 +17,9 @@ use crate::wire::{Frames, MessageRef};
 /// Timeout for answers of the kernel, which usually take microseconds.
 const ANSWER: Duration = Duration::from_secs(30);
 
+/// Size of the receive buffer for events, in bytes. Reading a large nftables ruleset, or a repair, may take seconds.
+const EVENTS_BUFFER: usize = 4 << 20;
+
 /// A deadline that reads the clock only if the answer does not arrive immediately.
 pub(super) struct Deadline(OnceCell<Instant>);
 
@@ -48,9 +51,9 @@ impl Socket {
         self.set(NETLINK_ADD_MEMBERSHIP, group)
     }
 
-    /// Requests a receive buffer of this size for events. The default is 208 KiB. Failures are ignored.
-    pub fn make_room_for_events(&self, bytes: usize) {
-        setsockopt(self, sockopt::RcvBufForce, &bytes).ok();
+    /// Requests a receive buffer for many events. The default is 208 KiB. Failures are ignored.
+    pub fn make_room_for_events(&self) {
+        setsockopt(self, sockopt::RcvBufForce, &EVENTS_BUFFER).ok();
     }
 
     /// Leaves a multicast group and drops its pending events.
