@@ -12,7 +12,6 @@ pub(crate) mod legacy;
 pub(crate) mod render;
 pub(crate) mod repair;
 pub(crate) mod saved;
-mod tool;
 pub(crate) mod tools;
 
 use cni::{Code, Error, Result, ResultExt};
@@ -55,7 +54,7 @@ impl Iptables {
                 if follows { repair::replace(&tools, &[&script]) } else { tools.restore(&script.addition()) }
             };
             let outcome = match add() {
-                Err(e) if !follows && !tool::is_hung(&e) => repair::replace(&tools, &[&script]),
+                Err(e) if !follows && !tools::is_hung(&e) => repair::replace(&tools, &[&script]),
                 other => other,
             };
             outcome.context(|| format!("install the iptables rules of {owner}"))?;

@@ -20,10 +20,8 @@ mod in_iptables;
 mod install;
 mod installed;
 mod message;
-mod ours;
 mod probe;
 mod query;
-mod record_key;
 mod remove;
 mod repair;
 mod retry;
@@ -49,7 +47,7 @@ pub use blocking::BlockingChain;
 use connection::Connection;
 use in_iptables::warn_if_not_compared;
 use install::Installation;
-use record_key::RecordKey;
+use installed::RecordKey;
 pub(crate) use repair::Prepared;
 use retry::{failure, retry};
 use tables::Tables;
@@ -209,7 +207,7 @@ impl Nft {
     pub(crate) fn has_any(&self, kind: Kind) -> Result<bool, RequestError> {
         let mut found = false;
         query::visit(self.partial_dumps(), kind.table(), &Set::attachments().name, |_, comment| {
-            found |= record_key::label(kind, comment).is_some();
+            found |= installed::label(kind, comment).is_some();
             found
         })?;
         Ok(found)

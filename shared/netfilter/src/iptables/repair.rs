@@ -9,8 +9,8 @@ use netlink::Family;
 use super::canonical::form;
 use super::render::{OWN_CHANGE, in_table, put, put_at};
 use super::saved::{self, Saved};
-use super::tools::{Tools, lock, retry};
-use super::{script, tool};
+use super::script;
+use super::tools::{Tools, is_hung, lock, retry};
 use crate::kind::OwnedRules;
 use crate::opening;
 use crate::owner::are_of_one_container;
@@ -53,7 +53,7 @@ pub(crate) fn install(all: &[OwnedRules<'_>]) -> Vec<Result<()>> {
         let scripts = scripts(all, family);
         if let Err(e) = install_family(family, &scripts) {
             for (of, script) in &scripts {
-                let one = if tool::is_hung(&e) {
+                let one = if is_hung(&e) {
                     Err(e.clone())
                 } else {
                     install_family(family, &[(*of, script.clone())])

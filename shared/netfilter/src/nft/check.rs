@@ -5,8 +5,7 @@ use netlink::{Family, RequestError};
 
 use super::claims::WaitingAttachments;
 use super::install::{LayoutDiff, layout_of};
-use super::installed::Installed;
-use super::record_key::RecordKey;
+use super::installed::{Installed, RecordKey};
 use super::retry::failure;
 use super::view::View;
 use super::{Nft, query, tables};

@@ -9,8 +9,7 @@ use std::collections::BTreeMap;
 use netlink::RequestError;
 
 use super::batch::Batch;
-use super::installed::{Installed, unique};
-use super::record_key::{RecordKey, label};
+use super::installed::{Installed, RecordKey, label, unique};
 use super::view::View;
 use crate::owner::digest;
 use crate::ruleset::Element;

@@ -8,8 +8,7 @@ use netlink::{Family, Protocol, RequestError, Socket};
 use super::batch::Batch;
 use super::deletion::{delete_elements, unmapped_flows, unused_bits};
 use super::foreign;
-use super::installed::{Installed, unique};
-use super::record_key::RecordKey;
+use super::installed::{Installed, RecordKey, unique};
 use super::retry::{Attempt, plain, retry};
 use super::tables::Tables;
 use super::view::View;
@@ -18,7 +17,7 @@ use crate::conntrack::{FlowTarget, Flush, Targets};
 use crate::kind::Kind;
 use crate::opening;
 use crate::plan::{Plan, Query};
-use crate::ruleset::{Set, Table};
+use crate::ruleset::{Layout, Set, Table};
 use crate::selector::Selector;
 
 impl Nft {
@@ -172,5 +171,35 @@ impl Nft {
             Ok(())
         })?;
         Ok(plan)
+    }
+
+    /// Whether all chains and rules in a kind's table are Ferrule's: shared ones, and those with these labels.
+    pub(super) fn has_only_ours(&self, kind: Kind, labels: &BTreeSet<&str>) -> Result<bool, RequestError> {
+        let table = kind.table();
+        let kinds = Kind::ALL.into_iter().filter(|other| other.table() == table).chain([kind]);
+        let kinds: Vec<(Kind, Layout)> =
+            kinds.map(|kind| (kind, (kind.properties.nftables.layout)())).collect();
+        for name in query::chains(&self.socket, table)? {
+            let is_here = |layout: &Layout| layout.chains.iter().any(|chain| chain.name == name);
+            let here: Vec<_> = kinds.iter().filter(|(_, layout)| is_here(layout)).collect();
+            let is_ours = |comment: &str| {
+                labels.contains(comment)
+                    || here.iter().any(|(kind, layout)| {
+                        layout.rules.iter().any(|rule| rule.comment == comment)
+                            || kind
+                                .properties
+                                .nftables
+                                .comments
+                                .iter()
+                                .any(|start| comment.starts_with(start))
+                    })
+            };
+            if here.is_empty()
+                || !query::rules(&self.socket, table, &name)?.iter().all(|rule| is_ours(&rule.comment))
+            {
+                return Ok(false);
+            }
+        }
+        Ok(true)
     }
 }
