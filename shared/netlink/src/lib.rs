@@ -22,7 +22,6 @@ pub mod packet;
 mod route;
 mod rule;
 mod socket;
-mod status;
 pub mod tc;
 mod tun;
 pub mod uapi;

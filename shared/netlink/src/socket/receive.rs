@@ -1,7 +1,7 @@
-//! Receiving answers, and events of multicast groups.
+//! Receiving answers with their status, and events of multicast groups.
 
 use std::cell::OnceCell;
-use std::io::{ErrorKind, IoSliceMut};
+use std::io::{self, ErrorKind, IoSliceMut};
 use std::os::fd::{AsFd, AsRawFd};
 use std::time::{Duration, Instant};
 
@@ -12,13 +12,16 @@ use nix::sys::socket::{MsgFlags, NetlinkAddr, bind, getsockname, recv, recvmsg, 
 use super::{KERNEL, Socket};
 use crate::error::RequestError;
 use crate::uapi::*;
-use crate::wire::{Frames, MessageRef};
+use crate::wire::{self, Attributes, Frames, MessageRef, read_i32, read_str, read_u32};
 
 /// Timeout for answers of the kernel, which usually take microseconds.
 const ANSWER: Duration = Duration::from_secs(30);
 
 /// Size of the receive buffer for events, in bytes. Reading a large nftables ruleset, or a repair, may take seconds.
 const EVENTS_BUFFER: usize = 4 << 20;
+
+/// Length of the error number at the start of `struct nlmsgerr` and of the end of a dump.
+const ERROR_NUMBER: usize = 4;
 
 /// A deadline that reads the clock only if the answer does not arrive immediately.
 pub(super) struct Deadline(OnceCell<Instant>);
@@ -166,6 +169,39 @@ impl Socket {
             Ok(_) | Err(Errno::EINTR) => Ok(()),
             Err(errno) => Err(errno.into()),
         }
+    }
+}
+
+impl MessageRef<'_> {
+    /// Decodes an NLMSG_ERROR or NLMSG_DONE. The error number 0 is an acknowledgement.
+    ///
+    /// # Errors
+    /// The kernel's error number, with its explanation if there is one.
+    pub fn status(&self) -> Result<(), RequestError> {
+        match read_i32(self.payload) {
+            Some(0) => Ok(()),
+            Some(error) => Err(RequestError::new(
+                io::Error::from_raw_os_error(error.saturating_abs()),
+                self.explanation(),
+            )),
+            None => {
+                Err(RequestError::own(ErrorKind::InvalidData, "the kernel's acknowledgement is malformed"))
+            }
+        }
+    }
+
+    /// Text of the extended acknowledgement, after the error number and the request (an NLMSG_DONE has no request).
+    fn explanation(&self) -> Option<String> {
+        if self.flags & NLM_F_ACK_TLVS == 0 {
+            return None;
+        }
+        let request = match self.kind {
+            NLMSG_DONE => 0,
+            _ if self.flags & NLM_F_CAPPED != 0 => wire::HEADER,
+            _ => read_u32(self.payload.get(ERROR_NUMBER..)?)?.try_into().ok()?,
+        };
+        let header = ERROR_NUMBER.checked_add(request).filter(|length| *length <= self.payload.len())?;
+        read_str(Attributes::after(header, self.payload).get(NLMSGERR_ATTR_MSG)?).map(str::to_owned)
     }
 }
 
