@@ -6,6 +6,7 @@ use std::io;
 use std::os::unix::fs::DirBuilderExt;
 use std::path::{Path, PathBuf};
 
+use cni::backup::remove;
 use cni::{Attachment, ContainerId, Error, Failures, Gc, IfName, NetworkName, Resource, Result, json};
 use serde_json::Value;
 use system::file::{self, AtomicFile, label_of};
@@ -153,11 +154,6 @@ fn read(path: &Path) -> Result<SavedFile> {
     let Some(bytes) = read else { return Ok(SavedFile::Nothing) };
     let document = json::parse(&bytes, "it").ok().filter(|document| document["type"].is_string());
     Ok(document.map_or(SavedFile::Garbage, SavedFile::Document))
-}
-
-fn remove(path: &Path) -> Result<()> {
-    let removed = file::missing_is_fine(fs::remove_file(path));
-    removed.map_err(|e| Error::io(format!("remove {}", path.display()), &e))
 }
 
 /// GC: passes the saved configurations of the network's invalid attachments to `is_collected`, and deletes those for which it returns true.

@@ -1,14 +1,12 @@
 //! State of a device on the host, stored on disk between ADD and DEL.
 
-use std::fs;
 use std::path::{Path, PathBuf};
 
 use cni::backup::{self, Backup};
-use cni::{Attachment, Code, Error, Gc, NetworkName, Resource, Result};
+use cni::{Attachment, Gc, NetworkName, Resource, Result};
 use iface::Namespace;
 use netlink::Link;
 use serde::{Deserialize, Serialize};
-use system::file;
 
 use crate::network::Network;
 
@@ -198,11 +196,7 @@ pub fn file(network: &NetworkName, at: &Attachment) -> Backup {
 /// # Errors
 /// Code 5 if the file cannot be read.
 pub fn load(file: &Backup) -> Result<Option<Record>> {
-    // If the directory was replaced by a file, a later DEL may find a record.
-    if fs::symlink_metadata(DIRECTORY).is_ok_and(|found| !found.is_dir()) {
-        return Err(Error::new(Code::Io, format!("read records: {DIRECTORY} is not a directory")));
-    }
-    Ok(file.read()?.as_deref().and_then(Record::read))
+    Ok(file.read_in_directory()?.as_deref().and_then(Record::read))
 }
 
 /// The records of all attachments.
@@ -227,11 +221,7 @@ pub fn of_device<'a>(records: &'a [Record], device: &Link) -> Option<&'a Record>
 pub fn remove_stale(device: &Link, but: &Backup) -> Result<()> {
     let mut earlier =
         files()?.filter(|(path, record)| *path != but.path() && record.is_about(&device.name, device));
-    let remove = |path: PathBuf| {
-        file::missing_is_fine(fs::remove_file(&path))
-            .map_err(|e| Error::io(format!("remove record {}", path.display()), &e))
-    };
-    earlier.try_for_each(|(path, _)| remove(path))
+    earlier.try_for_each(|(path, _)| backup::remove(&path))
 }
 
 fn files() -> Result<impl Iterator<Item = (PathBuf, Record)>> {

@@ -55,6 +55,18 @@ impl Backup {
         read.map_err(|e| Error::io(format!("read backup {}", path.display()), &e))
     }
 
+    /// Like [`Backup::read`], but fails if the directory was replaced by another file: a later DEL may find a backup.
+    ///
+    /// # Errors
+    /// Code 5 if the directory is none, or the file cannot be read.
+    pub fn read_in_directory(&self) -> Result<Option<Vec<u8>>> {
+        if fs::symlink_metadata(&self.dir).is_ok_and(|found| !found.is_dir()) {
+            let text = format!("read backups: {} is not a directory", self.dir.display());
+            return Err(Error::new(Code::Io, text));
+        }
+        self.read()
+    }
+
     /// Writes the file, over an existing one.
     ///
     /// # Errors
@@ -97,7 +109,11 @@ fn file_name(at: &Attachment, separator: char) -> String {
     format!("{}{separator}{}.json", at.container, at.ifname)
 }
 
-fn remove(path: &Path) -> Result<()> {
+/// Deletes a backup. Succeeds if it does not exist.
+///
+/// # Errors
+/// Code 5 if it cannot be deleted.
+pub fn remove(path: &Path) -> Result<()> {
     let removed = file::missing_is_fine(fs::remove_file(path));
     removed.map_err(|e| Error::io(format!("remove backup {}", path.display()), &e))
 }

@@ -5,7 +5,7 @@ use std::fs;
 use std::path::Path;
 
 use cni::backup::{self, Backup};
-use cni::{Attachment, Code, Error, Gc, NetworkName, Resource, Result};
+use cni::{Attachment, Gc, NetworkName, Resource, Result};
 use serde::{Deserialize, Serialize};
 
 use super::Zone;
@@ -59,11 +59,7 @@ pub(super) fn file(network: &NetworkName, at: &Attachment) -> Backup {
 /// # Errors
 /// Code 5 if the file cannot be read.
 pub(super) fn load(file: &Backup) -> Result<Option<Record>> {
-    // If the directory was replaced by another file, the next DEL may be able to read a record.
-    if fs::symlink_metadata(DIRECTORY).is_ok_and(|found| !found.is_dir()) {
-        return Err(Error::new(Code::Io, format!("read records: {DIRECTORY} is not a directory")));
-    }
-    Ok(file.read()?.as_deref().and_then(Record::read))
+    Ok(file.read_in_directory()?.as_deref().and_then(Record::read))
 }
 
 /// Whether no attachment has sources.
