@@ -3,8 +3,8 @@
 //! A runtime passes them as capability arguments to plugins that declare the capability (CONVENTIONS.md). Older runtimes use
 //! CNI_ARGS, which all plugins receive.
 
-use cni::{Code, Error, json};
-use runtime::{AttachmentParameters, Network, Result};
+use cni::{Code, Error};
+use runtime::{AttachmentParameters, Network, PluginConf, Result};
 use serde_json::{Value, json};
 
 use crate::arguments::mapping;
@@ -59,10 +59,7 @@ pub fn apply(
 /// Whether the network's IPAM plugin is static, which accepts a list of addresses in CNI_ARGS. Other plugins accept
 /// one address.
 fn has_static(network: &Network) -> bool {
-    let conf: Value = serde_json::from_slice(network.bytes()).unwrap_or_default();
-    let plugins = json::member(&conf, "plugins").and_then(Value::as_array);
-    let kind = |plugin| json::member(json::member(plugin, "ipam")?, "type");
-    plugins.into_iter().flatten().any(|plugin| kind(plugin).is_some_and(|kind| kind == "static"))
+    network.plugins.iter().filter_map(PluginConf::ipam).any(|ipam| ipam.as_str() == "static")
 }
 
 #[cfg(test)]
@@ -112,6 +109,17 @@ mod tests {
         let error = format!("{:?}", apply(&attach_args, &of("host-local"), attach()).unwrap_err());
         assert!(error.contains("no plugin of network web accepts several addresses"), "{error}");
         assert!(error.contains(r#""capabilities": {"ips": true}"#), "{error}");
+    }
+
+    #[test]
+    fn the_ipam_plugin_may_be_that_of_a_plugin_in_the_networks_directory() {
+        let mut network = network(&json!({}));
+        network.push_plugin(br#"{"type": "bridge", "ipam": {"type": "static"}}"#).unwrap();
+        let attach_args = attach_args(&[], &["10.88.0.9", "fd00::9"], None);
+        assert_eq!(
+            apply(&attach_args, &network, attach()).unwrap().args.get("IP"),
+            Some("10.88.0.9,fd00::9")
+        );
     }
 
     #[test]

@@ -6,8 +6,7 @@ use std::net::IpAddr;
 use std::path::PathBuf;
 
 use cni::{AsWritten, json};
-use runtime::Network;
-use serde_json::Value;
+use runtime::{Network, PluginConf};
 
 /// The addresses of the network that host-local has leased.
 pub fn of(network: &Network) -> BTreeSet<IpAddr> {
@@ -22,14 +21,13 @@ pub fn of(network: &Network) -> BTreeSet<IpAddr> {
 
 /// The directories in which the next ADD looks for leases. Leases from before a change of `dataDir` do not count.
 fn data_dirs(network: &Network) -> BTreeSet<PathBuf> {
-    let requests = network.plugins.iter().filter_map(|plugin| network.request(plugin).ok());
+    let by_host_local = network.plugins.iter().filter(|plugin| is_by_host_local(plugin));
+    let requests = by_host_local.filter_map(|plugin| network.request(plugin).ok());
     let requests = requests.filter_map(|request| json::parse(&request, "the request").ok());
-    let by_host_local = requests.filter(is_by_host_local);
-    by_host_local.filter_map(|request| host_local::data_dir(&AsWritten::from(request)).ok()).collect()
+    requests.filter_map(|request| host_local::data_dir(&AsWritten::from(request)).ok()).collect()
 }
 
 /// Whether host-local allocates the plugin's addresses. It is the default of flannel's delegates.
-fn is_by_host_local(request: &Value) -> bool {
-    let kind = json::member(request, "ipam").and_then(|ipam| json::member(ipam, "type"));
-    kind.map_or_else(|| json::member(request, "type") == Some(&"flannel".into()), |kind| kind == "host-local")
+fn is_by_host_local(plugin: &PluginConf) -> bool {
+    plugin.ipam().map_or(plugin.kind.as_str() == "flannel", |ipam| ipam.as_str() == "host-local")
 }

@@ -2,21 +2,21 @@
 
 use cni::{AsWritten, json};
 use host_local::{Conf, RangeSet};
-use runtime::Network;
+use runtime::{Network, PluginConf};
 use serde_json::Value;
 
 /// The plugins of a network whose addresses host-local allocates: each plugin's request, and the configuration of
 /// host-local in it.
 pub fn by_host_local(network: &Network) -> Vec<(Value, Conf)> {
-    let requests = network.plugins.iter().filter_map(|plugin| network.request(plugin).ok());
-    let requests = requests.filter_map(|request| json::parse(&request, "the request").ok());
-    requests.filter_map(|request| of(&request).map(|conf| (request, conf))).collect()
+    network.plugins.iter().filter_map(|plugin| of(network, plugin)).collect()
 }
 
-/// The configuration of host-local in a plugin's request.
-pub fn of(request: &Value) -> Option<Conf> {
-    let kind = json::member(json::member(request, "ipam")?, "type")?;
-    Conf::try_from(AsWritten::from(request.clone())).ok().filter(|_| kind == "host-local")
+/// A plugin's request, and the configuration of host-local in it.
+pub fn of(network: &Network, plugin: &PluginConf) -> Option<(Value, Conf)> {
+    plugin.ipam().filter(|ipam| ipam.as_str() == "host-local")?;
+    let request = json::parse(&network.request(plugin).ok()?, "the request").ok()?;
+    let conf = Conf::try_from(AsWritten::from(request.clone())).ok()?;
+    Some((request, conf))
 }
 
 /// All range sets of a network. An attachment has an address of each set.

@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
-use cni::{Code, Command, PluginType, Version, json as keys};
+use cni::{Code, Command, PluginType, Version};
 use runtime::{ConfDir, ConfFile, Error, Network, PluginConf, Result};
 use serde_json::{Value, json};
 use validate::ranges;
@@ -93,7 +93,7 @@ impl Answer {
         let mut answers = network.clone();
         answers.version = network.version.max(Command::Status.since());
         let (mut unsupported, mut missing) = (Vec::new(), None);
-        answers.plugins.retain(|plugin| match why_unsupported(&network, plugin, settings) {
+        answers.plugins.retain(|plugin| match why_unsupported(plugin, settings) {
             Ok(None) => true,
             Ok(Some(why)) => {
                 unsupported.push((plugin.kind.clone(), why));
@@ -139,10 +139,9 @@ impl Answer {
 ///
 /// # Errors
 /// If the plugin is not installed or does not answer.
-fn why_unsupported(network: &Network, plugin: &PluginConf, settings: &Settings) -> Result<Option<String>> {
+fn why_unsupported(plugin: &PluginConf, settings: &Settings) -> Result<Option<String>> {
     let since = Command::Status.since();
-    let ipam = network.request(plugin).ok().and_then(|request| ipam_of(&request));
-    for kind in [Some(plugin.kind.clone()), ipam].into_iter().flatten() {
+    for kind in plugin.kinds() {
         let spoken = settings.runtime.versions(&kind)?;
         if !spoken.iter().any(|version| version == since.as_str()) {
             let newest = spoken.iter().filter_map(|version| Version::parse(version).ok()).max();
@@ -151,13 +150,6 @@ fn why_unsupported(network: &Network, plugin: &PluginConf, settings: &Settings) 
         }
     }
     Ok(None)
-}
-
-/// The type of the IPAM plugin in a request.
-fn ipam_of(request: &[u8]) -> Option<PluginType> {
-    let request = keys::parse(request, "the request").ok()?;
-    let kind = keys::member(keys::member(&request, "ipam")?, "type")?.as_str()?;
-    PluginType::parse(kind).ok()
 }
 
 /// How many addresses of a range set are leased.

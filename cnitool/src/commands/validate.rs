@@ -137,9 +137,11 @@ impl Judged {
         let mut report = Report::new(&settings.path, is_list(file), network.as_ref().ok());
         report.document(root.as_ref(), problems, &network);
         if let (Some(root), Ok(network)) = (&root, &network) {
-            if let Err(e) = network.check_file_name(file) {
-                report.error(root.get("plugins").unwrap_or(root).at, e.msg()).help =
-                    Some(e.details().to_owned());
+            // The report already has the error of a .conflist without plugins.
+            if let Some(plugins) = root.get("plugins")
+                && let Err(e) = network.check_file_name(file)
+            {
+                report.error(plugins.at, e.msg()).help = Some(e.details().to_owned());
             }
             // Plugins may also be in the directory NAME/ next to the file.
             if network.plugins.is_empty() && Network::from_file(file).is_err() {

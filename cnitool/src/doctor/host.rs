@@ -5,8 +5,7 @@ use std::fs;
 use std::io::ErrorKind;
 use std::path::PathBuf;
 
-use runtime::{Entry, Error, Network, PluginConf, Result};
-use serde_json::Value;
+use runtime::{Entry, Error, Network, Result};
 
 use crate::known::{self, Caches};
 use crate::live::Live;
@@ -117,16 +116,6 @@ impl<'a> Host<'a> {
             Err(e) if e.kind() == ErrorKind::NotFound => Ok(None),
             Err(e) => Err(cni::Error::io(format!("read {path}"), &e).into()),
         }
-    }
-}
-
-impl Configured {
-    /// The network's plugins, each with its configuration.
-    pub fn requests(&self) -> impl Iterator<Item = (&PluginConf, Value)> {
-        self.network.plugins.iter().filter_map(|plugin| {
-            let request = self.network.request(plugin).ok()?;
-            Some((plugin, cni::json::parse(&request, "the request").ok()?))
-        })
     }
 }
 

@@ -5,8 +5,8 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::time::Duration;
 
-use cni::{PluginType, exec, json};
-use runtime::Result;
+use cni::{PluginType, exec};
+use runtime::{PluginConf, Result};
 use system::child::{self, Limits};
 use validate::schema;
 
@@ -148,12 +148,7 @@ fn is_in(configured: &Configured, dir: &Path) -> bool {
 
 /// The plugins of a network, and their IPAM plugins.
 pub fn kinds(configured: &Configured) -> BTreeSet<PluginType> {
-    let of = |(plugin, request): (&runtime::PluginConf, serde_json::Value)| {
-        let ipam = json::member(&request, "ipam").and_then(|ipam| json::member(ipam, "type"));
-        let ipam = ipam.and_then(|kind| PluginType::parse(kind.as_str()?).ok());
-        [Some(plugin.kind.clone()), ipam].into_iter().flatten()
-    };
-    configured.requests().flat_map(of).collect()
+    configured.network.plugins.iter().flat_map(PluginConf::kinds).collect()
 }
 
 /// The directories that contain plugins with names of the suite, and the version that each plugin prints.

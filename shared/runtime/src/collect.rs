@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 
 use cni::collect::{Answer, Request};
 use cni::exec::refused_request;
-use cni::{Attachment, Attachments, Command, PluginType, Resource, Scope, json};
+use cni::{Attachment, Attachments, Command, PluginType, Resource, Scope};
 
 use crate::error::Failures;
 use crate::lock::Lock;
@@ -72,7 +72,7 @@ impl Runtime {
         // Most attachments share a configuration.
         let earlier = entries.into_iter().filter(|entry| seen.insert(&entry.config));
         for mut network in earlier.filter_map(|entry| entry.network().ok()) {
-            network.plugins.retain(|plugin| kinds(plugin).all(|kind| self.is_installed(&kind)));
+            network.plugins.retain(|plugin| plugin.kinds().all(|kind| self.is_installed(&kind)));
             all.add_plugins_of(&network);
         }
         all
@@ -152,7 +152,7 @@ impl Runtime {
             CollectResult { resources: Vec::new(), foreign, kept, not_deleted, outcome: Ok(()) };
         let mut failures = Failures::default();
         for plugin in &network.plugins {
-            for kind in kinds(plugin) {
+            for kind in plugin.kinds() {
                 match self.ask(network, plugin, &kind, &scope(plugin)) {
                     Ok(Some(answer)) => {
                         let (resources, outcome) = answer.outcome();
@@ -191,16 +191,4 @@ impl Runtime {
             Err(e) => Err(Error::of_plugin(kind, Command::Collect, e)),
         }
     }
-}
-
-/// The plugin and its IPAM plugin.
-fn kinds(plugin: &PluginConf) -> impl Iterator<Item = PluginType> {
-    [Some(plugin.kind.clone()), ipam(plugin)].into_iter().flatten()
-}
-
-/// The IPAM plugin of a configuration. It is called separately from the interface plugin.
-fn ipam(plugin: &PluginConf) -> Option<PluginType> {
-    let (_, ipam) = plugin.keys.iter().find(|(key, _)| key.eq_ignore_ascii_case("ipam"))?;
-    let ipam = json::parse(ipam.get().as_bytes(), "ipam").ok()?;
-    PluginType::parse(json::member(&ipam, "type")?.as_str()?).ok()
 }

@@ -3,11 +3,11 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 
-use cni::{Code, NetworkName, PluginType, Version};
-use serde::Deserialize;
+use cni::{Code, NetworkName, PluginType, Version, json};
 use serde::de::DeserializeOwned;
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
 use serde_json::value::RawValue;
-use serde_json::{Value, json};
 
 use crate::files::files;
 use crate::request::Extras;
@@ -17,7 +17,7 @@ use crate::{Error, Result, text};
 pub(crate) type Raw = BTreeMap<String, Box<RawValue>>;
 
 /// Maximum size of a file in bytes.
-const MAX_BYTES: u64 = cni::json::MAX_BYTES;
+const MAX_BYTES: u64 = json::MAX_BYTES;
 
 /// A network: a name and the plugins that attach containers.
 #[derive(Clone, Debug)]
@@ -43,8 +43,18 @@ pub struct Network {
     pub(crate) bytes: Vec<u8>,
     /// Number of plugins from the list. The others are from the directory.
     inlined: usize,
-    /// Whether it is a list without a `type` of its own. Runtimes read such a list only from a `*.conflist`.
-    is_only_list: bool,
+    /// Whether the document has a `type`, and whether it has `plugins`. Runtimes read only the one or the other, by the file's name.
+    has_type: bool,
+    has_plugins: bool,
+}
+
+/// A single plugin's configuration as a list.
+#[derive(Serialize)]
+#[serde(rename_all = "camelCase")]
+struct ListOfOne<'a> {
+    cni_version: Version,
+    name: &'a str,
+    plugins: [&'a RawValue; 1],
 }
 
 impl Network {
@@ -87,19 +97,30 @@ impl Network {
         Ok(this)
     }
 
-    /// Refuses a list in a file `*.conf` or `*.json`: runtimes read these as a single plugin, and fail because the list has no `type`.
+    /// Refuses a document that runtimes refuse, or of which they ignore a part: from a `*.conflist`, they read only `plugins`, and from a
+    /// `*.conf` or `*.json` only a single plugin.
     ///
     /// # Errors
-    /// Code 7 if the network is such a list.
+    /// Code 7 if the network is such a document.
     pub fn check_file_name(&self, file: &Path) -> cni::Result<()> {
-        let is_for_plugin =
-            file.extension().is_some_and(|extension| extension == "conf" || extension == "json");
-        if !self.is_only_list || !is_for_plugin {
-            return Ok(());
-        }
-        let renamed = file.with_extension("conflist");
-        let error = cni::Error::config("runtimes read a list of plugins only from *.conflist");
-        Err(error.detail(format!("rename the file to {}", renamed.display())))
+        let renamed =
+            |extension: &str| format!("rename the file to {}", file.with_extension(extension).display());
+        let extension = file.extension().and_then(|extension| extension.to_str()).unwrap_or_default();
+        let (text, remedy) = match (extension, self.has_type, self.has_plugins) {
+            ("conflist", true, false) => (
+                "runtimes read a single plugin only from *.conf and *.json",
+                format!("move the plugin into \"plugins\": [ ], or {}", renamed("conf")),
+            ),
+            ("conf" | "json", false, _) => {
+                ("runtimes read a list of plugins only from *.conflist", renamed("conflist"))
+            }
+            ("conf" | "json", true, true) => (
+                "runtimes read a single plugin from *.conf and *.json, and ignore `plugins` there",
+                format!("remove `plugins`, or remove `type` and {}", renamed("conflist")),
+            ),
+            _ => return Ok(()),
+        };
+        Err(cni::Error::config(text).detail(remedy))
     }
 
     /// Capabilities that any of the plugins declares.
@@ -174,7 +195,7 @@ impl Network {
     fn parse(bytes: &[u8]) -> cni::Result<Self> {
         let mut list: Raw = document(bytes)?;
         let inlined = take(&mut list, "plugins");
-        let is_single = inlined.is_none() && peek(&list, "type").is_some();
+        let (has_type, has_plugins) = (peek(&list, "type").is_some(), inlined.is_some());
         let (versions, version) = versions(&list)?;
         let mut this = Self {
             name: name(&list)?,
@@ -187,9 +208,10 @@ impl Network {
             file: None,
             bytes: bytes.to_owned(),
             inlined: 0,
-            is_only_list: inlined.is_some() && peek(&list, "type").is_none(),
+            has_type,
+            has_plugins,
         };
-        if is_single {
+        if has_type && !has_plugins {
             this.bytes = this.wrapped(bytes)?;
             this.plugins.push(PluginConf::parse(list)?);
             this.load_only_inlined_plugins = true;
@@ -205,9 +227,9 @@ impl Network {
     }
 
     fn wrapped(&self, single: &[u8]) -> cni::Result<Vec<u8>> {
-        let plugin: Value = document(single)?;
-        let list = json!({"cniVersion": self.version, "name": self.name.as_str(), "plugins": [plugin]});
-        Ok(list.to_string().into_bytes())
+        let plugin: Box<RawValue> = document(single)?;
+        let list = ListOfOne { cni_version: self.version, name: &self.name, plugins: [&plugin] };
+        Ok(serde_json::to_vec(&list)?)
     }
 }
 
@@ -223,6 +245,18 @@ pub struct PluginConf {
 }
 
 impl PluginConf {
+    /// The plugin's executable, and that of its IPAM plugin.
+    pub fn kinds(&self) -> impl Iterator<Item = PluginType> {
+        [Some(self.kind.clone()), self.ipam()].into_iter().flatten()
+    }
+
+    /// The IPAM plugin: the `type` in `ipam`. It is called separately from the interface plugin. `None` if there is none, or if its name is
+    /// invalid.
+    pub fn ipam(&self) -> Option<PluginType> {
+        let ipam = json::parse(peek(&self.keys, "ipam")?.get().as_bytes(), "ipam").ok()?;
+        PluginType::parse(json::member(&ipam, "type")?.as_str()?).ok()
+    }
+
     /// Whether both have the same keys with the same text.
     fn is_same_as(&self, other: &Self) -> bool {
         let texts = |plugin: &Self| -> Vec<(String, String)> {
@@ -251,7 +285,7 @@ fn read(file: &Path) -> cni::Result<Vec<u8>> {
 
 /// Decodes an object. Errors contain line and column.
 fn document<T: DeserializeOwned>(bytes: &[u8]) -> cni::Result<T> {
-    cni::json::refuse_many_values(bytes, "it")?;
+    json::refuse_many_values(bytes, "it")?;
     serde_json::from_slice(bytes).map_err(|e| not_json(bytes, &e))
 }
 
@@ -266,7 +300,7 @@ fn not_json(bytes: &[u8], error: &serde_json::Error) -> cni::Error {
     match text::parse(source).1.into_iter().next() {
         Some(problem) => decoding(format!("{}: {}", problem.at, problem.text))
             .detail(format!("the line is: {}", text::line(source, problem.at.line))),
-        None => decoding(format!("it is not a JSON object: {}", cni::json::in_words(error))),
+        None => decoding(format!("it is not a JSON object: {}", json::in_words(error))),
     }
 }
 
@@ -283,8 +317,7 @@ fn take(object: &mut Raw, key: &str) -> Option<Box<RawValue>> {
 }
 
 fn decode<'de, T: Deserialize<'de>>(key: &str, raw: &'de RawValue) -> cni::Result<T> {
-    serde_json::from_str(raw.get())
-        .map_err(|e| cni::Error::config(format!("{key}: {}", cni::json::in_words(&e))))
+    serde_json::from_str(raw.get()).map_err(|e| cni::Error::config(format!("{key}: {}", json::in_words(&e))))
 }
 
 fn name(list: &Raw) -> cni::Result<NetworkName> {

@@ -158,13 +158,18 @@ mod tests {
     }
 
     #[test]
-    fn a_list_in_a_conf_or_json_file_is_invalid_since_runtimes_read_a_single_plugin_there() {
+    fn a_conf_or_json_file_has_a_single_plugin_and_a_conflist_has_a_list_as_for_runtimes() {
         let (_guard, conf) = dir(&[
             ("00-a.conf", r#"{"name": "a", "plugins": [{"type": "x"}]}"#),
             ("01-b.json", r#"{"name": "b", "plugins": [{"type": "x"}]}"#),
-            ("02-c.conf", r#"{"name": "c", "type": "x"}"#),
+            ("02-c.conflist", r#"{"name": "c", "type": "x"}"#),
+            ("03-c.conf", r#"{"name": "c", "type": "x", "plugins": [{"type": "y"}]}"#),
+            ("04-c.conf", r#"{"name": "c"}"#),
+            ("c/10.conf", r#"{"type": "x"}"#),
+            ("05-d.conf", r#"{"name": "d", "type": "x"}"#),
         ]);
-        assert_eq!(conf.default_network().unwrap().name.as_str(), "c");
+        assert_eq!(conf.default_network().unwrap().name.as_str(), "d");
+        assert!(conf.load().unwrap()[..5].iter().all(|file| file.network.is_err()));
         let error = conf.find("a").unwrap_err().to_string();
         assert!(error.contains("only from *.conflist") && error.contains("00-a.conflist"), "{error}");
         assert!(error.contains("01-b.conflist"), "{error}");

@@ -274,6 +274,37 @@ fn a_list_in_a_conf_or_json_file_is_an_error_and_no_command_uses_it() {
     }
 }
 
+/// Runtimes read only `plugins` from a *.conflist, and only a single plugin from the other files.
+#[test]
+fn a_file_of_which_runtimes_ignore_the_plugin_or_the_list_is_an_error_and_no_command_uses_it() {
+    let lab = Lab::new();
+    lab.container("pod");
+    let tool = lab.cnitool();
+    let mut both = list(json!([bridge(json!({}))]));
+    both["type"] = json!("ptp");
+    let mut single = bridge(json!({}));
+    single["name"] = json!("net");
+    single["cniVersion"] = json!("1.0.0");
+    for (name, document, words) in [
+        ("05-net.conf", &both, "ignore `plugins`"),
+        ("05-net.json", &both, "ignore `plugins`"),
+        ("05-net.conflist", &single, "\"plugins\": [ ]"),
+    ] {
+        lab.configure(name, document);
+        let validated = tool.run("validate --output json");
+        assert_eq!(validated.exit, Some(3), "{validated:#?}");
+        assert!(validated.stdout.contains(&words.replace('"', "\\\"")), "{validated:#?}");
+        assert_eq!(validated.stdout.matches("\"error\"").count(), 1, "{validated:#?}");
+        let added = tool.run("add net pod");
+        assert!(added.exit == Some(3) && added.stderr.contains(words), "{added:#?}");
+        assert_eq!(tool.json("list networks")[0]["default"], false);
+        fs::remove_file(format!("/etc/cni/net.d/{name}")).unwrap();
+    }
+    // Runtimes ignore the `type` of a list.
+    lab.configure("05-net.conflist", &both);
+    assert_eq!(tool.json("list networks")[0]["plugins"], json!(["bridge"]));
+}
+
 /// A file of another program could otherwise clear the terminal, or hide a finding.
 #[test]
 fn control_characters_of_files_and_names_are_printed_as_escapes() {

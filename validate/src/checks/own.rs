@@ -1,7 +1,7 @@
 //! Checks a plugin's configuration with the plugin's own code.
 
 use cni::json;
-use host_local::RangeSet;
+use host_local::{Conf, RangeSet};
 use runtime::Network;
 use runtime::text::{Node, Position, Tree};
 use serde_json::{Value, json};
@@ -24,8 +24,8 @@ impl Report<'_> {
         if known.name == "host-device" && !plugin.capabilities.contains("deviceID") {
             self.device(node);
         }
-        if ipam == Some("host-local") {
-            self.gateways(node, &request);
+        if let Some((_, conf)) = ranges::of(network, plugin).filter(|_| known.role == Role::Interface) {
+            self.gateways(node, &conf);
         }
         for part in [Some(known), ipam.and_then(schema::plugin)].into_iter().flatten() {
             let Err(e) = part.accepts(&request) else { continue };
@@ -49,10 +49,8 @@ impl Report<'_> {
     }
 
     /// Warns of gateways that containers cannot reach. ADD logs the same warning.
-    fn gateways(&mut self, node: &Node, request: &[u8]) {
-        let conf = json::parse(request, "the request").ok().and_then(|request| ranges::of(&request));
-        let sets = conf.map(|conf| conf.sets).unwrap_or_default();
-        for range in sets.iter().flat_map(RangeSet::without_gateway) {
+    fn gateways(&mut self, node: &Node, conf: &Conf) {
+        for range in conf.sets.iter().flat_map(RangeSet::without_gateway) {
             let text = format!(
                 "gateway {} is not in subnet {}, so containers cannot reach it",
                 range.gateway, range.subnet

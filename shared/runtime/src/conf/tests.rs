@@ -32,11 +32,26 @@ fn flags_may_be_booleans_or_their_words() {
 
 #[test]
 fn a_single_plugins_configuration_is_a_list_of_one() {
-    let network = load(r#"{"CNIVersion": "0.3.1", "name": "n", "Type": "ptp", "mtu": 9000}"#).unwrap();
+    let text =
+        r#"{"CNIVersion": "0.3.1", "name": "n", "Type": "ptp", "mtu": 9000, "id": 12345678901234567890123}"#;
+    let network = load(text).unwrap();
     assert_eq!((network.version, network.plugins.len()), (Version::V0_3_1, 1));
+    assert!(String::from_utf8_lossy(network.bytes()).contains(r#""id": 12345678901234567890123"#));
     let kept: Value = serde_json::from_slice(network.bytes()).unwrap();
     assert_eq!(kept["plugins"][0]["mtu"], 9000);
     assert_eq!(Network::from_bytes(network.bytes()).unwrap().plugins[0].kind.as_str(), "ptp");
+}
+
+#[test]
+fn the_ipam_plugin_is_the_type_in_ipam() {
+    let kinds = |plugin: &str| {
+        let network = load(&format!(r#"{{"name": "n", "plugins": [{plugin}]}}"#)).unwrap();
+        network.plugins[0].kinds().map(|kind| kind.to_string()).collect::<Vec<_>>()
+    };
+    assert_eq!(kinds(r#"{"type": "bridge", "IPAM": {"Type": "host-local"}}"#), ["bridge", "host-local"]);
+    for ipam in ["null", "{}", r#"{"type": "../x"}"#, "7"] {
+        assert_eq!(kinds(&format!(r#"{{"type": "bridge", "ipam": {ipam}}}"#)), ["bridge"]);
+    }
 }
 
 #[test]
