@@ -88,7 +88,7 @@ impl Pod {
 
     /// Runs DEL. Returns a row if it fails.
     pub fn remove(self, test: &Test<'_>) -> Option<Row> {
-        let error = test.settings.runtime.del(&self.network, &self.attach).err()?;
+        let error = test.settings.runtime.clone().uninterrupted().del(&self.network, &self.attach).err()?;
         let remedy = format!("run `cnitool gc {}`", self.network.name);
         let outcome = Outcome::failed(format!("DEL failed: {error}"), remedy);
         Some(Row::new("remove", self.label(), &*self.network.name, outcome))

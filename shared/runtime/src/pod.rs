@@ -171,9 +171,7 @@ impl Pods {
                     }
                     Err(failed) => {
                         let failed = failed.context(format_args!("network {}", network.name));
-                        // A signal that has interrupted the ADD must not interrupt this.
-                        let runtime = self.runtime.clone().interrupted_by(Arc::default());
-                        return Err(match take_down(&runtime, &new) {
+                        return Err(match take_down(&self.runtime.clone().uninterrupted(), &new) {
                             Ok(()) => failed,
                             Err(left) => failed.and(left.context("roll back")),
                         });

@@ -31,7 +31,7 @@ pub struct Processes {
     /// Destination of the plugin's log.
     pub stderr: Stderr,
     /// Whether each plugin has its own process group, which is killed with the plugin's children after the timeout. Default: true.
-    /// Otherwise Ctrl-C on this process's terminal also ends the plugin.
+    /// Otherwise Ctrl-C on this process's terminal also ends the plugin, except in a rollback ([`Invocation::uninterrupted`]).
     pub group: bool,
     /// What the user can do about a plugin that was killed after the timeout, for the details of the error. Default: empty.
     pub late_advice: &'static str,
@@ -46,7 +46,8 @@ impl Default for Processes {
 impl Exec for Processes {
     fn run(&self, invocation: &Invocation<'_>) -> cni::Result<Output> {
         let time = invocation.timeout.unwrap_or(self.timeout);
-        let limits = Limits { bytes: json::MAX_BYTES, time: Some(time), group: self.group };
+        let group = self.group || invocation.uninterrupted;
+        let limits = Limits { bytes: json::MAX_BYTES, time: Some(time), group };
         let outcome =
             child::run(&mut self.command(invocation), invocation.stdin, limits).map_err(|stopped| {
                 let advice = if matches!(stopped.why, IoStop::Late) { self.late_advice } else { "" };

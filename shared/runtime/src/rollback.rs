@@ -12,7 +12,7 @@ use nix::net::if_::if_nametoindex;
 
 use crate::error::Failures;
 use crate::lock::Lock;
-use crate::{AttachmentParameters, Cache, Network, Result, Runtime};
+use crate::{AttachmentParameters, Cache, Error, Network, Result, Runtime};
 
 impl Runtime {
     /// ADD, and DEL if it fails. An attachment that existed before is kept, and the error says so.
@@ -31,18 +31,24 @@ impl Runtime {
             // A failed ADD writes no result. If there is a new one, it is another runtime's.
             let is_new = self.cache.version(name, at).is_some_and(|now| Some(now) != before);
             if was_attached || is_new {
-                return failed.detail(format!(
-                    "this ADD was not rolled back, because an earlier ADD has attached {} of container {} ({}); run DEL to detach it",
-                    at.ifname,
-                    at.container,
-                    self.cache.path(name, at).display()
-                ));
+                return self.not_rolled_back(failed, name, at);
             }
-            match self.roll_back(network, attach) {
+            match self.clone().uninterrupted().roll_back(network, attach) {
                 Ok(()) => failed,
                 Err(rollback) => failed.and(rollback.context("roll back")),
             }
         })
+    }
+
+    /// The failure of an ADD that is not rolled back, because an earlier ADD has attached the container.
+    #[must_use]
+    pub fn not_rolled_back(&self, failed: Error, network: &NetworkName, at: &Attachment) -> Error {
+        failed.detail(format!(
+            "this ADD was not rolled back, because an earlier ADD has attached {} of container {} ({}); run DEL to detach it",
+            at.ifname,
+            at.container,
+            self.cache.path(network, at).display()
+        ))
     }
 
     /// Whether the attachment exists, or may exist: it is in the cache, and its namespace has the interface. After a reboot, or after its

@@ -28,6 +28,7 @@ pub struct Runtime {
     exec: Arc<dyn Exec>,
     timeout: Option<Duration>,
     pub(crate) interrupted: Arc<AtomicBool>,
+    uninterrupted: bool,
     is_required: fn(&PluginType) -> bool,
 }
 
@@ -37,7 +38,7 @@ impl Runtime {
         let path = path.into_iter().map(Into::into).collect();
         let exec = Arc::new(Processes::default());
         let (cache, interrupted) = (Cache::default(), Arc::default());
-        Self { path, cache, exec, timeout: None, interrupted, is_required: |_| true }
+        Self { path, cache, exec, timeout: None, interrupted, uninterrupted: false, is_required: |_| true }
     }
 
     /// Sets the directories of plugins.
@@ -84,6 +85,12 @@ impl Runtime {
     pub fn interrupted_by(mut self, flag: Arc<AtomicBool>) -> Self {
         self.interrupted = flag;
         self
+    }
+
+    /// For the DEL after a failed or interrupted ADD: no flag interrupts it, and signals of the terminal do not reach the plugins.
+    #[must_use]
+    pub fn uninterrupted(self) -> Self {
+        Self { interrupted: Arc::default(), uninterrupted: true, ..self }
     }
 
     /// Sets which plugins [`Runtime::survey`], [`Runtime::collect`] and [`Runtime::repair`] require. Another plugin that is not installed is
@@ -318,8 +325,9 @@ impl Runtime {
         };
         env.push(("CNI_COMMAND", variable.into()));
         env.push(("CNI_PATH", self.search_path()));
+        let (timeout, uninterrupted) = (self.timeout, self.uninterrupted);
         let invocation =
-            Invocation { kind, program: &program, command, args, env: &env, stdin, timeout: self.timeout };
+            Invocation { kind, program: &program, command, args, env: &env, stdin, timeout, uninterrupted };
         Ok(self.exec.run(&invocation)?.stdout)
     }
 

@@ -156,16 +156,35 @@ fn the_plugin_inherits_the_environment_except_variables_of_another_attachment() 
     assert!(error.contains(&expected), "{error}");
 }
 
+/// The process group in /proc/PID/stat.
+fn group(stat: impl AsRef<Path>) -> String {
+    let stat = fs::read_to_string(stat).unwrap();
+    stat.rsplit(") ").next().unwrap().split(' ').nth(2).unwrap().to_owned()
+}
+
+/// A second Ctrl-C must not kill the DEL.
+#[test]
+fn a_rollback_is_not_in_the_process_group_that_ctrl_c_interrupts() {
+    let stage = Stage::new();
+    let dir = stage.path().display();
+    stage.plugin("t", &format!("cat /proc/$$/stat >{dir}/$CNI_COMMAND; [ $CNI_COMMAND = DEL ]"));
+    let plugins = Processes { stderr: Stderr::Capture, group: false, ..Processes::default() };
+    let runtime = stage.runtime().exec(plugins);
+    runtime.add_or_roll_back(&network("1.0.0", r#"{"type": "t"}"#), &attach("c")).unwrap_err();
+    let own = group("/proc/self/stat");
+    assert_eq!(group(stage.path().join("ADD")), own);
+    assert_ne!(group(stage.path().join("DEL")), own);
+}
+
 #[test]
 fn a_plugin_can_be_in_the_process_group_that_ctrl_c_interrupts() {
-    let group = |stat: &str| stat.rsplit(") ").next().unwrap().split(' ').nth(2).unwrap().to_owned();
-    let own = group(&fs::read_to_string("/proc/self/stat").unwrap());
+    let own = group("/proc/self/stat");
     for (has_own, same) in [(true, false), (false, true)] {
         let stage = Stage::new();
         let stat = stage.path().join("stat");
         stage.plugin("t", &format!("cat /proc/$$/stat >{}; echo '{{}}'", stat.display()));
         let plugins = Processes { stderr: Stderr::Capture, group: has_own, ..Processes::default() };
         add(&stage, &stage.runtime().exec(plugins)).unwrap();
-        assert_eq!(group(&fs::read_to_string(stat).unwrap()) == own, same);
+        assert_eq!(group(stat) == own, same);
     }
 }
