@@ -4,23 +4,24 @@ use std::collections::BTreeMap;
 use std::path::PathBuf;
 
 use cni::NetworkName;
-use runtime::{ConfDir, Entry, Error, Network, Result};
+use runtime::{Cache, ConfDir, Entry, Error, Network, Result};
 
 use crate::network_dirs::{self, NetworkDir};
 use crate::settings::Settings;
 use crate::ui::Ui;
 
 /// The attachments of cnitool's own cache, or of all, sorted by network, container and interface. Each has the plugins
-/// of its network's directory.
+/// of its network's directory. Warns of files that are not results.
 ///
 /// # Errors
 /// If a cache cannot be read.
 pub fn attachments(all: bool, settings: &Settings, ui: &Ui) -> Result<Vec<Entry>> {
     if all {
-        of_all_caches(settings, ui)
-    } else {
-        Ok(with_directories(settings.runtime.results().list()?, settings))
+        return of_all_caches(settings, ui);
     }
+    let (entries, unreadable) = settings.runtime.results().survey()?;
+    warn_of(&unreadable, ui);
+    Ok(with_directories(entries, settings))
 }
 
 /// The attachments of all caches. If two caches contain the same attachment, the newer entry counts. Warns of files
@@ -30,10 +31,19 @@ pub fn attachments(all: bool, settings: &Settings, ui: &Ui) -> Result<Vec<Entry>
 /// If a cache cannot be read.
 pub fn of_all_caches(settings: &Settings, ui: &Ui) -> Result<Vec<Entry>> {
     let (entries, unreadable) = read_caches(settings)?;
-    for path in unreadable {
-        ui.warn(&format!("file {} is skipped: it is damaged, or not a result of ADD", path.display()));
-    }
+    warn_of(&unreadable, ui);
     Ok(entries)
+}
+
+fn warn_of(unreadable: &[PathBuf], ui: &Ui) {
+    for path in unreadable {
+        let why = if Cache::is_bare(path) {
+            "it has the format of libcni before 0.8, which does not contain the network"
+        } else {
+            "it is damaged, or not a result of ADD"
+        };
+        ui.warn(&format!("file {} is skipped: {why}", path.display()));
+    }
 }
 
 /// A network, and the plugin directories of its runtimes.

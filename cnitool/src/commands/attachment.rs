@@ -1,14 +1,17 @@
 //! `add`, `check`, `del`.
 
-use std::sync::Arc;
+use std::ffi::OsStr;
+use std::path::Path;
 
-use cni::{AddResult, Command};
+use cni::{AddResult, Command, NetworkName};
 use runtime::{AttachmentParameters, Error, Network, Result, Runtime, interrupted_by_signals};
 use serde_json::{Value, json};
 
 use crate::attach_args;
 use crate::cli::{AddOptions, AttachArgs, ManyTargets, Target};
+use crate::known;
 use crate::named::Created;
+use crate::network_dirs;
 use crate::settings::{Settings, attach};
 use crate::table::Table;
 use crate::ui::{Style, Ui};
@@ -45,7 +48,7 @@ pub fn add(
     done
 }
 
-/// Runs ADD. Runs DEL if ADD fails, is interrupted, or its result cannot be printed.
+/// Runs ADD. Runs DEL if ADD fails, is interrupted, or its result cannot be printed, unless the container was attached before.
 fn add_and_print(
     runtime: &Runtime,
     network: &Network,
@@ -53,6 +56,8 @@ fn add_and_print(
     keep: bool,
     ui: &Ui,
 ) -> Result<()> {
+    // Some plugins accept a second ADD of the same container, such as loopback.
+    let was_attached = runtime.is_attached(&network.name, attach);
     let add = if keep { runtime.add(network, attach) } else { runtime.add_or_roll_back(network, attach) };
     let result = add?;
     let printed = if ui.json_unless_seen() {
@@ -61,10 +66,13 @@ fn add_and_print(
         ui.deliver(&summary(attach, network, &result, ui))
     };
     // The caller did not receive the result. It considers the ADD failed, and would not remove the attachment.
-    printed.map_err(|error| {
-        let runtime = runtime.clone().interrupted_by(Arc::default());
-        let left = if keep { None } else { runtime.del(network, attach).err() };
-        left.map_or(error.clone(), |left| error.and(left.context("roll back")))
+    printed.map_err(|error| match keep {
+        true => error,
+        false if was_attached => runtime.not_rolled_back(error, &network.name, &attach.attachment),
+        false => match runtime.clone().uninterrupted().del(network, attach) {
+            Ok(()) => error,
+            Err(left) => error.and(left.context("roll back")),
+        },
     })
 }
 
@@ -113,8 +121,8 @@ fn each(
     ui: &Ui,
     mut run: impl FnMut(&AttachmentParameters) -> Result<bool>,
 ) -> Result<()> {
-    let targets = targets(target, network, settings)?;
-    let (mut done, mut failed) = (Vec::new(), None::<Error>);
+    let (targets, skipped) = targets(target, network, settings)?;
+    let (mut done, mut failed) = (Vec::new(), Vec::new());
     for (index, attach) in targets.iter().enumerate() {
         if targets.len() > 1 {
             ui.progress(&format!("{command} {} of {}: {}", index + 1, targets.len(), named(attach)));
@@ -122,42 +130,64 @@ fn each(
         match run(attach) {
             Ok(true) => done.push(attach.clone()),
             Ok(false) => {}
-            Err(error) => {
-                let error = if targets.len() > 1 { error.context(named(attach)) } else { error };
-                failed = Some(match failed {
-                    None => error,
-                    Some(earlier) => earlier.and(error),
-                });
-            }
+            Err(error) if targets.len() > 1 => failed.push(error.context(named(attach))),
+            Err(error) => failed.push(error),
         }
     }
     if targets.len() > 1 {
         ui.progress("");
     }
-    failed.map_or(Ok(()), Err)?;
-    if ui.json() {
+    failed.extend(skipped);
+    if ui.json() && (failed.is_empty() || !done.is_empty()) {
         let done: Vec<Value> = done.iter().map(|attach| identity(attach, network)).collect();
         ui.print_json(&json!({"command": command.as_str(), "done": done}))?;
-    } else if ui.is_seen() && (targets.is_empty() || !done.is_empty()) {
+    } else if ui.is_seen() && (targets.is_empty() && failed.is_empty() || !done.is_empty()) {
         ui.print(&format!(
             "{} {command} of {} done\n",
             ui.styled(Style::Good, "✓"),
             counted(&done, network)
         ))?;
     }
-    Ok(())
+    failed.into_iter().reduce(Error::and).map_or(Ok(()), Err)
 }
 
+/// The attachments that the command line means, and the failures of files in the cache that may contain others.
 fn targets(
     target: &ManyTargets,
     network: &Network,
     settings: &Settings,
-) -> Result<Vec<AttachmentParameters>> {
+) -> Result<(Vec<AttachmentParameters>, Vec<Error>)> {
     if let Some(netns) = &target.netns {
-        return Ok(vec![attach(netns, &target.names)?]);
+        return Ok((vec![attach(netns, &target.names)?], Vec::new()));
     }
-    let known = settings.runtime.results().list()?;
-    Ok(known.into_iter().filter(|entry| entry.network == network.name).map(|entry| entry.attach).collect())
+    let cache = settings.runtime.results();
+    let (mut entries, bare, damaged) = cache.all_of_network(&network.name)?;
+    let mut failures: Vec<Error> = damaged.iter().map(|path| skipped(path, "is damaged")).collect();
+    for entry in bare {
+        let path = cache.path(&network.name, &entry.attach.attachment);
+        match other_network(&path, &network.name, settings)? {
+            Some(other) => failures.push(skipped(&path, &format!("may also be of network {other}"))),
+            None => entries.push(entry),
+        }
+    }
+    Ok((entries.into_iter().map(|entry| entry.attach).collect(), failures))
+}
+
+/// Another network whose attachment may have a file with this name: the file of container c on network a-b has the name of the file of
+/// container b-c on network a.
+fn other_network(file: &Path, network: &NetworkName, settings: &Settings) -> Result<Option<NetworkName>> {
+    let (dirs, _) = network_dirs::own_and_all(&settings.conf);
+    let name = file.file_name().and_then(OsStr::to_str).unwrap_or_default();
+    let is_of = |other: &NetworkName| other != network && name.starts_with(&format!("{other}-"));
+    Ok(known::networks(&dirs, &[])?.into_keys().find(is_of))
+}
+
+/// The failure for a file whose attachment is unknown.
+fn skipped(path: &Path, why: &str) -> Error {
+    let error = cni::Error::new(cni::Code::Io, format!("the cache file {} {why}", path.display()));
+    error
+        .detail("name its attachment with NETNS, --container-id and -i: the file's name is NETWORK-CONTAINER-INTERFACE")
+        .into()
 }
 
 fn counted(targets: &[AttachmentParameters], network: &Network) -> String {

@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 
 use cni::{Command, PluginType, exec};
-use runtime::{Entry, Error, Network, Result};
+use runtime::{Cache, Entry, Error, Network, Result};
 
 use super::host::label;
 use super::{Finding, Host, plugins};
@@ -71,8 +71,14 @@ fn obstacle(entry: &Entry, network: &Network, settings: &Settings) -> Option<Fin
 /// Caches that cannot be read, files of caches that are not results of ADD, and results that cannot be read.
 pub fn results(host: &Host<'_>) -> Result<Vec<Finding>> {
     let damaged = |path: &PathBuf| {
+        let file = format!("file {}", path.display());
+        if Cache::is_bare(path) {
+            let cause = "the file has the format of libcni before 0.8, which does not contain the network's configuration, so its \
+                         attachment cannot be checked or repaired";
+            return Finding::note(file, cause, "restart the container: ADD writes the cache again");
+        }
         Finding::warning(
-            format!("file {}", path.display()),
+            file,
             "the file is damaged, or it is not a result of ADD, so its attachment cannot be checked, repaired or deleted",
             "stop the container and delete the file. `cnitool gc --dry-run` then lists the container's resources",
         )

@@ -10,7 +10,7 @@ use super::*;
 fn entry(cached: &Value) -> Entry {
     let dir = tempfile::tempdir().unwrap();
     fs::create_dir(dir.path().join("results")).unwrap();
-    fs::write(dir.path().join("results/file"), cached.to_string()).unwrap();
+    fs::write(dir.path().join("results/network-container-eth0"), cached.to_string()).unwrap();
     Cache::new(dir.path()).list().unwrap().remove(0)
 }
 

@@ -1,6 +1,7 @@
 //! Cache of ADD's results until DEL, in libcni's format (`cniCacheV1`) and directory: libcni and this crate read each other's entries.
 
 use std::collections::BTreeSet;
+use std::ffi::OsStr;
 use std::fs::{self, File};
 use std::io;
 use std::os::unix::fs::DirBuilderExt;
@@ -316,16 +317,27 @@ impl Cache {
     /// # Errors
     /// Code 5 if the directory cannot be read.
     pub fn of_network(&self, network: &NetworkName) -> Result<(Vec<Entry>, Vec<PathBuf>)> {
+        let (mut entries, bare, unreadable) = self.all_of_network(network)?;
+        entries.extend(bare.into_iter().filter(Entry::is_alive));
+        Ok((entries, unreadable))
+    }
+
+    /// Like [`Cache::of_network`], with all entries in the earliest format, as a list of their own: by the names of their files, they may
+    /// belong to the network.
+    ///
+    /// # Errors
+    /// Code 5 if the directory cannot be read.
+    pub fn all_of_network(&self, network: &NetworkName) -> Result<(Vec<Entry>, Vec<Entry>, Vec<PathBuf>)> {
         let (mut entries, not_entries) = self.survey()?;
         entries.retain(|entry| entry.network == *network);
-        let mut unreadable = Vec::new();
+        let (mut bare, mut unreadable) = (Vec::new(), Vec::new());
         for path in not_entries.into_iter().filter(|path| may_be_of(path, network)) {
             match read_bare_result(&path, network) {
-                Some(entry) => entries.extend(Some(entry).filter(Entry::is_alive)),
+                Some(entry) => bare.push(entry),
                 None => unreadable.push(path),
             }
         }
-        Ok((entries, unreadable))
+        Ok((entries, bare, unreadable))
     }
 
     /// The attachments of these containers to a network. A file without the attachment's names (a truncated one, or one in libcni's earliest
@@ -363,6 +375,11 @@ impl Cache {
         Ok((entries, unreadable))
     }
 
+    /// Whether a file of [`Cache::survey`] has libcni's earliest format: only the result.
+    pub fn is_bare(file: &Path) -> bool {
+        read_bare(file).is_some()
+    }
+
     fn files(&self) -> Result<Vec<PathBuf>> {
         let dir = self.results_dir();
         let files = match fs::read_dir(&dir) {
@@ -371,9 +388,11 @@ impl Cache {
                 files.map_err(|e| cni::Error::io(format!("read the directory {}", dir.display()), &e))?
             }
         };
-        // Skips results that are being written.
-        let named = files.flatten().filter(|file| !file.file_name().as_encoded_bytes().starts_with(b"."));
-        Ok(named.map(|file| file.path()).collect())
+        Ok(files
+            .flatten()
+            .filter(|file| is_of_attachment(&file.file_name()))
+            .map(|file| file.path())
+            .collect())
     }
 
     fn results_dir(&self) -> PathBuf {
@@ -395,12 +414,21 @@ fn file_name(network: &NetworkName, at: &Attachment) -> String {
     format!("{network}-{}-{}", at.container, at.ifname)
 }
 
+/// Whether a file may have the result of an attachment, by its name: `NETWORK-CONTAINER-IFNAME`. If a network is named `results`, host-local's
+/// directory of its leases looks like a cache. A file that is being written begins with a dot.
+fn is_of_attachment(file: &OsStr) -> bool {
+    let name = file.as_encoded_bytes();
+    !name.starts_with(b".") && name.iter().filter(|byte| **byte == b'-').count() >= 2
+}
+
 /// Reads the earliest format (libcni before 0.8): only the result, in a file named after the attachment.
-fn read_bare_result(path: &Path, network: &NetworkName) -> Option<Entry> {
+fn read_bare(path: &Path) -> Option<Value> {
     let result: Value = serde_json::from_slice(&file::read_own(path, json::MAX_BYTES).ok()?).ok()?;
-    if !result.is_object() || result.get("kind").is_some() {
-        return None;
-    }
+    Some(result).filter(|result| result.is_object() && result.get("kind").is_none())
+}
+
+fn read_bare_result(path: &Path, network: &NetworkName) -> Option<Entry> {
+    let result = read_bare(path)?;
     let name = path.file_name()?.to_str()?.strip_prefix(network.as_str())?.strip_prefix('-')?;
     // Container id and interface name may contain hyphens. Since version 0.3.0 of the specification, the result lists the interfaces,
     // so their names show where to split.

@@ -316,6 +316,10 @@ fn a_damaged_result_is_a_warning() {
     let whole = fs::read(file).unwrap();
     fs::write(file, &whole[..10]).unwrap();
     finds(&tool, "attachments.results", &["warning", file, "damaged", "delete the file"]);
+    let bare = json!({"cniVersion": "0.4.0", "interfaces": [{"name": "eth0", "sandbox": "/run/netns/pod"}]});
+    fs::write(file, bare.to_string()).unwrap();
+    let words = ["note", file, "format of libcni before 0.8", "restart the container"];
+    finds(&tool, "attachments.results", &words);
     fs::write(file, whole).unwrap();
     finds_nothing(&tool, "attachments.results");
 }

@@ -84,6 +84,21 @@ fn a_file_in_libcnis_earliest_format_is_read_as_a_result() {
     assert!(!entry.is_alive(), "its namespace no longer exists");
 }
 
+/// host-local's directory of the leases of a network `results`, which looks like the directory of a cache.
+#[test]
+fn leases_of_a_network_named_results_are_no_attachments() {
+    let dir = tempfile::tempdir().unwrap();
+    let store = dir.path().join("networks/results");
+    fs::create_dir_all(&store).unwrap();
+    for name in ["10.7.0.2", "fd00::2", "lock", "last_reserved_ip.0", ".boot_id"] {
+        fs::write(store.join(name), "c\r\neth0").unwrap();
+    }
+    for cache in Cache::all_in(dir.path()) {
+        let (entries, unreadable) = cache.survey().unwrap();
+        assert!(entries.is_empty() && unreadable.is_empty(), "{unreadable:?}");
+    }
+}
+
 /// Names may contain hyphens, so two attachments may have the same file.
 #[test]
 fn a_file_of_another_attachment_is_neither_read_nor_removed_nor_overwritten_while_that_is_alive() {

@@ -1,0 +1,119 @@
+//! `add`, `check` and `del` of attachments that the cache has already, in each of its formats.
+
+use std::fs;
+use std::path::Path;
+
+use lab::{Lab, beyond_reference};
+use serde_json::{Value, json};
+
+use crate::common::is_up;
+
+/// Some plugins accept a second ADD, such as loopback. A DEL would detach a running container.
+#[test]
+fn a_second_add_whose_result_cannot_be_written_keeps_the_attachment_and_says_so() {
+    let lab = Lab::new();
+    let pod = lab.container("pod");
+    lab.configure(
+        "10-lo.conflist",
+        &json!({"cniVersion": "1.0.0", "name": "lo", "plugins": [{"type": "loopback"}]}),
+    );
+    let to_full = ["sh", "-c", "exec \"$0\" \"$@\" >/dev/full"].map(str::to_owned);
+    let (tool, full) = (lab.cnitool(), lab.cnitool().under(&to_full));
+    tool.says("add lo pod -i lo");
+    let refused = full.run("add lo pod -i lo");
+    let words = ["write to stdout", "this ADD was not rolled back", "run DEL to detach it"];
+    assert!(
+        refused.exit == Some(1) && words.iter().all(|word| refused.stderr.contains(word)),
+        "{refused:#?}"
+    );
+    assert!(is_up(&pod, "lo"));
+    tool.says("del lo pod -i lo");
+    assert_eq!(full.run("add lo pod -i lo").exit, Some(1));
+    assert!(!is_up(&pod, "lo"), "the first ADD is rolled back");
+}
+
+/// libcni before 0.8 writes only the result. The name of the file of container c on network net-b is also that of container b-c on network net.
+#[test]
+fn all_includes_the_earliest_format_and_fails_for_files_whose_attachment_is_uncertain() {
+    beyond_reference!("gc");
+    const LOG: &str = "/run/lab/log";
+    const RESULTS: &str = "/var/lib/cni/results";
+    let lab = Lab::new();
+    let _pod = lab.container("pod");
+    lab.fake_plugin("logs", &format!("echo $CNI_COMMAND $CNI_CONTAINERID $CNI_NETNS $CNI_IFNAME >>{LOG}"));
+    for name in ["net", "net-b"] {
+        let network = json!({"cniVersion": "0.4.0", "name": name, "plugins": [{"type": "logs"}]});
+        lab.configure(&format!("{name}.conflist"), &network);
+    }
+    fs::create_dir_all(RESULTS).unwrap();
+    let write = |file: &str, text: &str| fs::write(Path::new(RESULTS).join(file), text).unwrap();
+    let bare = |netns: &str| {
+        json!({"cniVersion": "0.4.0", "interfaces": [{"name": "eth0", "sandbox": netns}], "dns": {}})
+            .to_string()
+    };
+    write("net-old-eth0", &bare("/run/netns/pod"));
+    write("net-gone-eth0", &bare("/run/netns/gone"));
+    write("net-b-c-eth0", &bare("/run/netns/pod"));
+    write("net-torn-eth0", "{\"kind\":\"cniCacheV1\",\"conta");
+    let tool = lab.cnitool();
+
+    let listed = tool.run("list attachments");
+    let words = "net-old-eth0 is skipped: it has the format of libcni before 0.8";
+    assert!(listed.succeeded() && listed.stderr.contains(words), "{listed:#?}");
+    assert!(listed.stderr.contains("net-torn-eth0 is skipped: it is damaged"), "{listed:#?}");
+
+    for command in ["CHECK", "DEL"] {
+        let run = tool.run(&format!("{} net --all --output json", command.to_lowercase()));
+        let words =
+            ["net-torn-eth0 is damaged", "net-b-c-eth0 may also be of network net-b", "--container-id"];
+        assert!(run.exit == Some(1) && words.iter().all(|word| run.stderr.contains(word)), "{run:#?}");
+        let done: Value = serde_json::from_str(&run.stdout).unwrap();
+        let mut ids: Vec<&str> =
+            done["done"].as_array().unwrap().iter().map(|one| one["containerID"].as_str().unwrap()).collect();
+        ids.sort_unstable();
+        assert_eq!(ids, ["gone", "old"], "{run:#?}");
+        let mut log: Vec<String> = fs::read_to_string(LOG)
+            .unwrap()
+            .lines()
+            .map(str::to_owned)
+            .filter(|line| line.starts_with(command))
+            .collect();
+        log.sort_unstable();
+        let expected =
+            ["gone /run/netns/gone", "old /run/netns/pod"].map(|of| format!("{command} {of} eth0"));
+        assert_eq!(log, expected);
+    }
+    let mut left: Vec<_> = fs::read_dir(RESULTS).unwrap().map(|file| file.unwrap().file_name()).collect();
+    left.sort();
+    assert_eq!(left, ["net-b-c-eth0", "net-torn-eth0"]);
+
+    // Each can be named.
+    tool.says("del net pod --container-id torn");
+    tool.says("del net-b pod --container-id c");
+    tool.says("del net --all");
+    assert_eq!(fs::read_dir(RESULTS).unwrap().count(), 0);
+}
+
+#[test]
+fn json_lists_the_attachments_that_are_done_although_another_one_failed() {
+    let lab = Lab::new();
+    let _pods = ["one", "two"].map(|id| lab.container(id));
+    let script = "case $CNI_COMMAND$CNI_CONTAINERID in ADD*) echo '{\"cniVersion\": \"1.0.0\"}' ;; \
+        DELone) echo '{\"code\": 100, \"msg\": \"no\"}'; exit 1 ;; esac";
+    lab.fake_plugin("fails", script);
+    lab.configure(
+        "10-net.conflist",
+        &json!({"cniVersion": "1.0.0", "name": "net", "plugins": [{"type": "fails"}]}),
+    );
+    let tool = lab.cnitool();
+    for name in ["one", "two"] {
+        tool.says(&format!("add net {name} --container-id {name}"));
+    }
+    let failed = tool.run("del net --all --output json");
+    let done: Value = serde_json::from_str(&failed.stdout).unwrap();
+    assert_eq!(failed.exit, Some(1), "{failed:#?}");
+    let two = json!({"network": "net", "containerID": "two", "ifname": "eth0"});
+    assert_eq!(done, json!({"command": "DEL", "done": [two]}));
+    let failed = tool.run("del net --all --output json");
+    assert!(failed.exit == Some(1) && failed.stdout.is_empty(), "{failed:#?}");
+}
