@@ -41,8 +41,10 @@ pub fn run(command: Command, settings: &Settings, ui: &Ui) -> Result<ExitCode> {
         }
         Command::Check { target } => attachment::check(&target, settings, ui)?,
         Command::Del { target } => attachment::del(&target, settings, ui)?,
-        Command::Gc { network, options, .. } => gc::run(network.as_deref(), &options, settings, ui)?,
-        Command::Repair { watch: true, .. } => repair::watch(settings, ui)?,
+        Command::Gc { network, options, .. } => return gc::run(network.as_deref(), &options, settings, ui),
+        Command::Repair { watch: true, network, .. } => {
+            return repair::watch(network.is_some(), settings, ui);
+        }
         Command::Repair { network, .. } => repair::run(network.as_deref(), settings, ui)?,
         Command::TestConnectivity { network, outside } => {
             return connectivity::run(&network, outside, settings, ui);

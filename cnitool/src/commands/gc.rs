@@ -3,6 +3,7 @@
 use std::collections::BTreeSet;
 use std::env;
 use std::ffi::OsString;
+use std::process::ExitCode;
 use std::time::Duration;
 
 use clap::CommandFactory;
@@ -24,14 +25,14 @@ use crate::ui::{Style, Ui};
 
 /// Removes stale attachments of a network (with `--detach-running` also live ones), or stale ones of all networks. Or
 /// lists them.
-pub fn run(network: Option<&str>, options: &GcOptions, settings: &Settings, ui: &Ui) -> Result<()> {
+pub fn run(network: Option<&str>, options: &GcOptions, settings: &Settings, ui: &Ui) -> Result<ExitCode> {
     if options.all
         && let Some(network) = network
     {
         refuse_all_of(network);
     }
     if let Some(pause) = options.every {
-        return repeat(pause, ui);
+        return repeat(pause, network.is_some(), ui);
     }
     Signals::unblock();
     let plan_options = PlanOptions {
@@ -39,21 +40,23 @@ pub fn run(network: Option<&str>, options: &GcOptions, settings: &Settings, ui: 
         force: options.force.iter().cloned().collect(),
         older_than: options.older_than,
     };
-    let mut networks = match network {
+    let networks = match network {
         Some(name) => vec![(settings.network_to_collect(name, ui)?, Vec::new())],
         None => all_networks(settings, ui)?,
     };
-    networks.retain(|(network, _)| !has_no_gc(network, ui));
     let mut done = Vec::new();
     let mut failed = Vec::new();
     for (network, plugins) in &networks {
         let settings = &settings.with_plugins(plugins);
-        let outcome = if options.dry_run {
-            Plan::make(network, &plan_options, settings).map(|plan| Gc {
-                network: network.name.clone(),
-                plan,
-                is_complete: true,
-            })
+        let planned = |plan| Gc { network: network.name.clone(), plan, is_complete: true };
+        let outcome = if network.disable_gc {
+            ui.warn(&format!(
+                "the configuration of network {} has disableGC: GC removes nothing",
+                network.name
+            ));
+            Ok(planned(Plan::default()))
+        } else if options.dry_run {
+            Plan::make(network, &plan_options, settings).map(planned)
         } else {
             collect(network, &plan_options, settings, ui, &mut failed)
         };
@@ -69,13 +72,16 @@ pub fn run(network: Option<&str>, options: &GcOptions, settings: &Settings, ui: 
             ));
         }
     }
-    if options.dry_run {
-        preview(&done, network.is_none(), failed.is_empty(), ui)?
-    } else {
+    if !options.dry_run {
         failed.extend(settings.runtime.remove_incomplete().err());
-        report(&done, network.is_none(), ui)?
     }
-    failed.into_iter().reduce(Error::and).map_or(Ok(()), Err)
+    match done[..] {
+        // The error says all.
+        [] if !failed.is_empty() => {}
+        _ if options.dry_run => preview(&done, network.is_none(), failed.is_empty(), ui)?,
+        _ => report(&done, network.is_none(), ui)?,
+    }
+    failed.into_iter().reduce(Error::and).map_or(Ok(ExitCode::SUCCESS), Err)
 }
 
 /// `--all` means all networks. With a network, the caller may mean either.
@@ -88,13 +94,17 @@ fn refuse_all_of(network: &str) -> ! {
     Cli::command().error(ErrorKind::ArgumentConflict, text).exit()
 }
 
-/// Runs GC now and after each pause, until a signal arrives.
-fn repeat(pause: Duration, ui: &Ui) -> Result<()> {
+/// Runs GC now and after each pause, until a signal arrives. If the first run refuses the network's name, no later run is started.
+fn repeat(pause: Duration, of_one: bool, ui: &Ui) -> Result<ExitCode> {
     let signals = Signals::block()?;
+    let mut may_refuse = of_one;
     loop {
-        again(without_every(env::args_os().skip(1)).into_iter(), "GC", ui)?;
+        if let Some(code) = again(without_every(env::args_os().skip(1)).into_iter(), "GC", may_refuse, ui)? {
+            return Ok(code);
+        }
+        may_refuse = false;
         if signals.wait(pause)? {
-            return Ok(());
+            return Ok(ExitCode::SUCCESS);
         }
     }
 }
@@ -118,13 +128,6 @@ struct Gc {
     plan: Plan,
     /// False if an operation has failed, for example a plugin's. The error names it.
     is_complete: bool,
-}
-
-fn has_no_gc(network: &Network, ui: &Ui) -> bool {
-    if network.disable_gc {
-        ui.warn(&format!("the configuration of network {} has disableGC: GC removes nothing", network.name));
-    }
-    network.disable_gc
 }
 
 fn collect(
@@ -203,9 +206,6 @@ fn all_networks(settings: &Settings, ui: &Ui) -> Result<Vec<Known>> {
 
 /// Prints what a GC would remove. `is_complete` is false if the resources of some networks, which are not in `all`, could not be listed.
 fn preview(all: &[Gc], several: bool, is_complete: bool, ui: &Ui) -> Result<()> {
-    if all.is_empty() && !is_complete {
-        return Ok(());
-    }
     all.iter().for_each(|gc| gc.warn_of_foreign(ui));
     let json = || match (several, all) {
         (false, [one]) => one.preview(),

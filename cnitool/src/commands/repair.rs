@@ -2,6 +2,7 @@
 
 use std::collections::BTreeSet;
 use std::env;
+use std::process::ExitCode;
 use std::time::{Duration, Instant};
 
 use cni::repair::Claims;
@@ -76,18 +77,22 @@ const PAUSE_MAX: Duration = Duration::from_millis(100);
 /// The interval of checks if the firewall sends no events.
 const LOOK: Duration = Duration::from_secs(10);
 
-/// Repairs now and after each loss, until a signal arrives.
-pub fn watch(settings: &Settings, ui: &Ui) -> Result<()> {
+/// Repairs now and after each loss, until a signal arrives. If the first run refuses the network's name, no later run is started.
+pub fn watch(of_one: bool, settings: &Settings, ui: &Ui) -> Result<ExitCode> {
     let watch = Watch::start(settings.runtime.results())?;
-    let mut warned = false;
+    let (mut warned, mut may_refuse) = (false, of_one);
     loop {
         let started = Instant::now();
-        repair_once(ui)?;
+        let arguments = env::args_os().skip(1).filter(|argument| argument != "--watch");
+        if let Some(code) = again(arguments, "repair", may_refuse, ui)? {
+            return Ok(code);
+        }
+        may_refuse = false;
         // Another program may flush the rules again and again. Pause for four times the duration of the repair, so
         // that repairs do not use the whole processor. The pause is short, so that a flush right after a repair does
         // not wait long.
         if watch.wait(false, Some(PAUSE_MAX.min(started.elapsed() * 4)))? == Woken::Signal {
-            return Ok(());
+            return Ok(ExitCode::SUCCESS);
         }
         let silent = RulesetMonitor::may_be_silent();
         if silent && !warned {
@@ -96,7 +101,7 @@ pub fn watch(settings: &Settings, ui: &Ui) -> Result<()> {
         warned |= silent;
         loop {
             match watch.wait(true, silent.then_some(LOOK))? {
-                Woken::Signal => return Ok(()),
+                Woken::Signal => return Ok(ExitCode::SUCCESS),
                 Woken::Timeout => break,
                 Woken::Removal => settle(&watch)?,
             }
@@ -111,11 +116,6 @@ fn settle(watch: &Watch) -> Result<()> {
     let end = Instant::now() + AT_MOST;
     while Instant::now() < end && watch.wait(true, Some(QUIET))? == Woken::Removal {}
     Ok(())
-}
-
-fn repair_once(ui: &Ui) -> Result<()> {
-    let arguments = env::args_os().skip(1).filter(|argument| argument != "--watch");
-    again(arguments, "repair", ui)
 }
 
 /// The attachments of all caches, the oldest first.

@@ -4,6 +4,7 @@ pub mod networks;
 mod property;
 mod race;
 mod reboot;
+mod requests;
 mod restart;
 mod waits;
 
