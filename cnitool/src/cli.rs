@@ -1,10 +1,9 @@
 //! The command line.
 
+use std::ffi::OsString;
 use std::path::PathBuf;
 
-use clap::error::ErrorKind;
-use clap::parser::ValueSource;
-use clap::{ArgGroup, Args, CommandFactory, FromArgMatches, Parser, Subcommand, ValueEnum};
+use clap::{ArgGroup, Args, Parser, Subcommand, ValueEnum};
 use clap_complete::Shell;
 
 /// Call CNI plugins as a container runtime does; check, repair and clean up hosts.
@@ -18,32 +17,6 @@ pub struct Cli {
     pub common: Common,
     #[command(subcommand)]
     pub command: Command,
-}
-
-impl Cli {
-    /// Reads the command line. If it is wrong, prints why, and exits with code 2.
-    pub fn from_command_line() -> Self {
-        let matches = Self::command().get_matches();
-        Self::from_arg_matches(&matches)
-            .and_then(|cli| refuse_names_of_all(&matches).map(|()| cli))
-            .unwrap_or_else(|e| e.exit())
-    }
-}
-
-/// Refuses `--all` with a name of one attachment. Clap's `conflicts_with` would also refuse the variable `CNI_IFNAME`,
-/// which scripts export for all commands.
-fn refuse_names_of_all(matches: &clap::ArgMatches) -> Result<(), clap::Error> {
-    let Some((_, of_command)) = matches.subcommand() else { return Ok(()) };
-    let is_given = |id: &str| {
-        let is_known = of_command.try_contains_id(id).is_ok();
-        is_known && of_command.value_source(id) == Some(ValueSource::CommandLine)
-    };
-    let names = [("container_id", "--container-id"), ("ifname", "--ifname")];
-    let given = names.into_iter().find(|(id, _)| is_given("all") && is_given(id));
-    given.map_or(Ok(()), |(_, option)| {
-        let text = format!("--all means every attachment of the network: it cannot be used with {option}");
-        Err(Cli::command().error(ErrorKind::ArgumentConflict, text))
-    })
 }
 
 const EXIT_CODES: &str = "Exit codes: 0 success; 1 a plugin failed; 2 wrong usage; 3 the configuration is invalid, or the network or \
@@ -79,12 +52,12 @@ const REPAIR_EXAMPLES: &str = "Examples:\n  cnitool repair pods          after `
 
 #[derive(Args, Debug)]
 pub struct Common {
-    /// Configuration directory [default: /etc/cni/net.d]
-    #[arg(long, global = true, env = "NETCONFPATH", value_name = "DIR", hide_env_values = true)]
+    /// Configuration directory [env: NETCONFPATH] [default: /etc/cni/net.d]
+    #[arg(long, global = true, value_name = "DIR")]
     pub conf_dir: Option<PathBuf>,
-    /// Plugin directories, separated by colons [default: /opt/cni/bin:/usr/lib/cni:/usr/libexec/cni]
-    #[arg(long, global = true, env = "CNI_PATH", value_name = "DIRS", hide_env_values = true)]
-    pub plugin_path: Option<String>,
+    /// Plugin directories, separated by colons [env: CNI_PATH] [default: /opt/cni/bin:/usr/lib/cni:/usr/libexec/cni]
+    #[arg(long, global = true, value_name = "DIRS")]
+    pub plugin_path: Option<OsString>,
     /// Cache directory; results are in its subdirectory results/ [default: /var/lib/cni]
     #[arg(long, global = true, value_name = "DIR")]
     pub cache_dir: Option<PathBuf>,
@@ -202,7 +175,7 @@ pub enum Command {
     /// For the textfile collector of node_exporter, run it from a timer with --to DIRECTORY/cni.prom. The
     /// command changes nothing, except that it stores when it first found each stale resource (/run/ferrule/stale.boot).
     Metrics {
-        /// Write to this file, atomically
+        /// Write to this file, atomically, or to a device or FIFO
         #[arg(long, value_name = "FILE")]
         to: Option<PathBuf>,
     },
@@ -330,7 +303,7 @@ pub struct ManyTargets {
     #[arg(required_unless_present = "all", conflicts_with = "all")]
     pub netns: Option<String>,
     /// All attachments of the network on this host
-    #[arg(long)]
+    #[arg(long, conflicts_with_all = ["container_id", "ifname"])]
     pub all: bool,
     #[command(flatten)]
     pub names: Names,
@@ -374,17 +347,17 @@ pub struct GcOptions {
 
 #[derive(Args, Debug)]
 pub struct Names {
-    /// The interface's name in the namespace [default: eth0]
-    #[arg(short, long, env = "CNI_IFNAME", value_name = "NAME", hide_env_values = true)]
+    /// The interface's name in the namespace [env: CNI_IFNAME] [default: eth0]
+    #[arg(short, long, value_name = "NAME")]
     pub ifname: Option<String>,
     /// The container's id [default: cnitool- and a hash of the namespace's path]
     #[arg(long, value_name = "ID")]
     pub container_id: Option<String>,
-    /// Arguments for all plugins: KEY=VALUE;KEY=VALUE
-    #[arg(long, env = "CNI_ARGS", value_name = "ARGS", hide_env_values = true)]
+    /// Arguments for all plugins: KEY=VALUE;KEY=VALUE [env: CNI_ARGS]
+    #[arg(long, value_name = "ARGS")]
     pub args: Option<String>,
-    /// Capability arguments, as a JSON object: {"portMappings": [...]}
-    #[arg(long, env = "CAP_ARGS", value_name = "JSON", hide_env_values = true)]
+    /// Capability arguments, as a JSON object: {"portMappings": [...]} [env: CAP_ARGS]
+    #[arg(long, value_name = "JSON")]
     pub cap_args: Option<String>,
 }
 

@@ -31,6 +31,8 @@ mod watch;
 
 use std::process::ExitCode;
 
+use clap::Parser;
+
 use crate::cli::Cli;
 use crate::settings::Settings;
 use crate::ui::Ui;
@@ -40,7 +42,7 @@ static HEAP: heap::Arena = heap::Arena::new();
 
 fn main() -> ExitCode {
     system::size_limit::block_sigxfsz();
-    let cli = Cli::from_command_line();
+    let cli = Cli::parse();
     let ui = Ui::new(&cli.common);
     match commands::run(cli.command, &Settings::new(&cli.common), &ui) {
         Ok(code) => code,

@@ -1,5 +1,7 @@
 //! Settings from the command line and the environment.
 
+use std::env;
+use std::ffi::OsString;
 use std::fs;
 use std::io::{ErrorKind, IsTerminal, stdin};
 use std::path::{Component, Path, PathBuf};
@@ -30,11 +32,11 @@ pub struct Settings {
 }
 
 impl Settings {
-    /// Reads the settings. An empty environment variable is treated as unset.
+    /// Reads the settings.
     pub fn new(common: &Common) -> Self {
-        let conf_dir = common.conf_dir.clone().filter(|dir| !dir.as_os_str().is_empty());
-        let path = common.plugin_path.as_deref().filter(|path| !path.is_empty()).unwrap_or(PLUGIN_PATH);
-        let path: Vec<PathBuf> = std::env::split_paths(path)
+        let conf_dir = or_variable(common.conf_dir.clone().map(PathBuf::into_os_string), "NETCONFPATH");
+        let path = or_variable(common.plugin_path.clone(), "CNI_PATH");
+        let path: Vec<PathBuf> = env::split_paths(path.as_deref().unwrap_or(PLUGIN_PATH.as_ref()))
             .filter(|dir| !dir.as_os_str().is_empty())
             .map(|dir| absolute(&dir))
             .collect();
@@ -67,9 +69,12 @@ impl Settings {
                 _ => error,
             });
         }
-        self.conf.find(text).map_err(|missing| {
-            let elsewhere = network_dirs::with_network(text).zip(missing.failures().next().cloned());
-            elsewhere.map_or(missing, |(dir, failure)| failure.error.detail(dir.advice(text)).into())
+        self.conf.find(text).map_err(|missing| match network_dirs::with_network(text) {
+            Some(dir) => missing.detail(dir.advice(text)),
+            None if Path::new(text).is_file() => {
+                missing.detail(format!("to use the file {text} in the working directory, pass ./{text}"))
+            }
+            None => missing,
         })
     }
 
@@ -109,6 +114,11 @@ impl Settings {
     }
 }
 
+/// The value of an option, or else of its environment variable. An empty one is treated as unset.
+fn or_variable(option: Option<OsString>, variable: &str) -> Option<OsString> {
+    option.or_else(|| env::var_os(variable)).filter(|value| !value.is_empty())
+}
+
 /// The error of a network whose file does not exist. It has the code of a network name that does not exist.
 fn missing_file(path: &str) -> runtime::Error {
     let error = Error::config(format!("the network's file {path} does not exist"));
@@ -119,13 +129,19 @@ fn missing_file(path: &str) -> runtime::Error {
 
 /// The attachment that the command line names.
 pub fn attach(netns: &str, names: &Names) -> runtime::Result<AttachmentParameters> {
-    let said = |value: &Option<String>| value.clone().filter(|value| !value.is_empty());
-    let netns = netns_path(netns);
-    let container = said(&names.container_id).unwrap_or_else(|| container_id(&netns));
-    let ifname = said(&names.ifname).unwrap_or_else(|| "eth0".to_owned());
     let invalid = |what: String| Error::new(Code::InvalidEnvironment, what);
-    let args = CniArgs::parse(&said(&names.args).unwrap_or_default());
-    let capabilities: Map<String, Value> = match said(&names.cap_args) {
+    let said = |value: &Option<String>, variable: &str| {
+        let value = or_variable(value.as_ref().map(OsString::from), variable);
+        let text = value
+            .map(|value| value.into_string().map_err(|_| invalid(format!("{variable} is not UTF-8 text"))));
+        text.transpose()
+    };
+    let netns = netns_path(netns);
+    let container =
+        names.container_id.clone().filter(|id| !id.is_empty()).unwrap_or_else(|| container_id(&netns));
+    let ifname = said(&names.ifname, "CNI_IFNAME")?.unwrap_or_else(|| "eth0".to_owned());
+    let args = CniArgs::parse(&said(&names.args, "CNI_ARGS")?.unwrap_or_default());
+    let capabilities: Map<String, Value> = match said(&names.cap_args, "CAP_ARGS")? {
         None => Map::new(),
         Some(text) => serde_json::from_str(&text)
             .map_err(|e| if e.is_data() { cni::json::in_words(&e) } else { e.to_string() })

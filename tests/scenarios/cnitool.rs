@@ -1,5 +1,6 @@
 //! cnitool: commands by operators, and calls of scripts for the reference's cnitool.
 
+mod attachments;
 pub mod cleanup;
 mod completion;
 mod connectivity;
@@ -1182,10 +1183,44 @@ fn exit_code_2_means_wrong_usage_and_3_that_the_object_does_not_exist() {
         ("add net typo", 3, "/run/netns/typo does not exist"),
         ("check net pod", 3, "was not added to network net"),
         ("show typo", 3, "no attachment matches typo"),
+        ("gc typo --every 1h", 3, "no network \"typo\""),
+        ("repair typo --watch", 3, "no network \"typo\""),
     ] {
         let refused = lab.cnitool().run(line);
         assert!(refused.exit == Some(exit) && refused.stderr.contains(words), "{line}: {refused:#?}");
     }
+}
+
+#[test]
+fn a_variable_is_no_required_option_and_its_error_names_it() {
+    let lab = Lab::new();
+    lab.container("pod");
+    lab.configure("10-net.conflist", &pods("1.0.0", "10.1.2.0/24"));
+    let tool = lab.cnitool().env("NETCONFPATH", "/etc/cni/net.d");
+    let usage = tool.run("del");
+    assert!(usage.exit == Some(2) && !usage.stderr.contains("--plugin-path"), "{usage:#?}");
+    // 0xff is in no UTF-8 text, but may be in the name of a directory.
+    let with = |variable: &str| {
+        let line = format!("{variable}=$(printf '/opt/\\377') exec \"$0\" \"$@\"");
+        tool.clone().under(&["sh", "-c", &line].map(str::to_owned))
+    };
+    let args = with("CNI_ARGS").run("add net pod");
+    assert!(args.exit == Some(2) && args.stderr.contains("CNI_ARGS is not UTF-8 text"), "{args:#?}");
+    let path = with("CNI_PATH").run("add net pod");
+    assert!(path.exit == Some(1) && path.stderr.contains("no plugin \"bridge\" in /opt/"), "{path:#?}");
+}
+
+#[test]
+fn a_file_in_the_working_directory_is_suggested_as_a_path() {
+    let lab = Lab::new();
+    lab.container("pod");
+    let here = lab.dir().join("here");
+    fs::create_dir(&here).unwrap();
+    fs::write(here.join("web.conflist"), pods("1.0.0", "10.1.2.0/24").to_string()).unwrap();
+    let tool = lab.cnitool().under(&["env", "-C", here.to_str().unwrap()].map(str::to_owned));
+    let refused = tool.run("add web.conflist pod");
+    assert!(refused.exit == Some(3) && refused.stderr.contains("pass ./web.conflist"), "{refused:#?}");
+    tool.says("add ./web.conflist pod");
 }
 
 #[test]
@@ -1501,7 +1536,7 @@ fn all_with_the_name_of_one_attachment_is_refused_and_detaches_nothing() {
         for name in ["--container-id blue", "-i eth0", "--ifname=eth0"] {
             let refused = tool.run(&format!("{command} net --all {name}"));
             assert!(
-                refused.exit == Some(2) && refused.stderr.contains("cannot be used with --"),
+                refused.exit == Some(2) && refused.stderr.contains("cannot be used with '--"),
                 "{refused:#?}"
             );
         }
