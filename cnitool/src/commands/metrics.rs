@@ -19,8 +19,18 @@ pub fn run(to: Option<&Path>, settings: &Settings, ui: &Ui) -> Result<()> {
     Ok(write(file, &text).map_err(|e| cni::Error::io(format!("write {}", file.display()), &e))?)
 }
 
-/// Node exporter may read the file at any time, as another user. It ignores names that do not end in `.prom`.
+/// Writes to a file, to the file that a link leads to, or to a device or FIFO.
 fn write(file: &Path, text: &str) -> io::Result<()> {
+    match fs::canonicalize(file) {
+        Ok(real) if real.is_file() => replace(&real, text),
+        Err(_) if !file.is_symlink() => replace(file, text),
+        // A link to a pipe, such as /dev/stdout, leads to no path.
+        _ => fs::write(file, text),
+    }
+}
+
+/// Node exporter may read the file at any time, as another user. It ignores names that do not end in `.prom`.
+fn replace(file: &Path, text: &str) -> io::Result<()> {
     let mut name = file.file_name().ok_or(io::ErrorKind::InvalidInput)?.to_owned();
     name.push(format!(".{}", std::process::id()));
     let temporary = file.with_file_name(name);

@@ -167,6 +167,28 @@ fn a_stale_resource_ages_from_run_to_run_until_gc_removes_it() {
     assert!(!fs::read_to_string(note).unwrap().contains("lease"));
 }
 
+/// A device or FIFO must not be replaced by a file.
+#[test]
+fn metrics_are_written_to_a_fifo_or_device_in_place_and_to_the_file_behind_a_link() {
+    beyond_reference!("gc");
+    let lab = Lab::new();
+    lab.host().sh("cd /run/lab; mkfifo fifo; ln -s fifo to-fifo; ln -s /proc/self/fd/1 stdout; touch real; ln -s real link; ln -s new dangling");
+    let tool = lab.cnitool();
+    let is_metrics = |text: &str| assert!(text.starts_with("# HELP"), "{text}");
+    is_metrics(&tool.says("metrics --to /run/lab/stdout"));
+    let reader = ["sh", "-c", "timeout 60 cat /run/lab/fifo & \"$0\" \"$@\"; wait"].map(str::to_owned);
+    for fifo in ["fifo", "to-fifo"] {
+        is_metrics(&tool.clone().under(&reader).says(&format!("metrics --to /run/lab/{fifo}")));
+    }
+    for (link, file) in [("link", "real"), ("dangling", "new")] {
+        tool.says(&format!("metrics --to /run/lab/{link}"));
+        is_metrics(&fs::read_to_string(lab.dir().join(file)).unwrap());
+    }
+    for link in ["stdout", "to-fifo", "link", "dangling"] {
+        assert!(lab.dir().join(link).is_symlink(), "{link}");
+    }
+}
+
 /// GC leaves a network with `disableGC` alone, and examines networks that only a cache contains.
 #[test]
 fn metrics_are_about_the_networks_that_gc_examines() {
