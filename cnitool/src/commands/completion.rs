@@ -77,12 +77,18 @@ fn value_options(cli: &Command) -> BTreeSet<String> {
 const BASH: &str = r#"
 _cnitool_names() {
     _cnitool "$@"
-    local word=${COMP_WORDS[COMP_CWORD]} command='' names=() name position=0 i
+    local word=${COMP_WORDS[COMP_CWORD]} command='' names=() name position=0 dir=() option i
     [[ $word != -* ]] || return 0
     # The command, and how many arguments precede the word.
     for ((i = 1; i < COMP_CWORD; i++)); do
-        case ${COMP_WORDS[i]} in
-        VALUE_OPTIONS) i=$((i + 1)) ;;
+        option=${COMP_WORDS[i]}
+        case $option in
+        VALUE_OPTIONS)
+            # The sign = is a word of its own.
+            [[ ${COMP_WORDS[i + 1]} != = ]] || i=$((i + 1))
+            i=$((i + 1))
+            [[ $option != --conf-dir ]] || dir=(--conf-dir "${COMP_WORDS[i]}")
+            ;;
         -*) ;;
         *)
             position=$((position + 1))
@@ -93,7 +99,7 @@ _cnitool_names() {
     # A value of an option.
     ((i == COMP_CWORD)) || return 0
     case $position in
-    1) case $command in NETWORK_COMMANDS) mapfile -t names < <(cnitool list networks --color never 2>/dev/null | awk 'NR > 1 { print $1 }') ;; esac ;;
+    1) case $command in NETWORK_COMMANDS) mapfile -t names < <(cnitool list networks "${dir[@]}" --color never 2>/dev/null | awk 'NR > 1 && $1 != "-" { print $1 }') ;; esac ;;
     2) case $command in NETNS_COMMANDS) mapfile -t names < <(ls /run/netns 2>/dev/null) ;; esac ;;
     esac
     # compgen -W would run a command substitution in a name.
@@ -106,8 +112,8 @@ complete -F _cnitool_names -o bashdefault -o default cnitool
 "#;
 
 const FISH: &str = r#"
-complete -c cnitool -n "__fish_seen_subcommand_from NETWORK_COMMANDS; and test (count (commandline -opc)) -eq 2" \
-    -a "(cnitool list networks --color never 2>/dev/null | awk 'NR > 1 { print \$1 }')"
+complete -c cnitool -n "__fish_seen_subcommand_from NETWORK_COMMANDS; and test (count (string match -v -- '--*=*' (commandline -opc))) -eq 2" \
+    -a "(cnitool list networks --color never 2>/dev/null | awk 'NR > 1 && \$1 != \"-\" { print \$1 }')"
 complete -c cnitool -n "__fish_seen_subcommand_from NETNS_COMMANDS; and test (count (commandline -opc)) -gt 2" \
     -a "(ls /run/netns 2>/dev/null)"
 "#;
@@ -115,7 +121,7 @@ complete -c cnitool -n "__fish_seen_subcommand_from NETNS_COMMANDS; and test (co
 const ZSH: &str = r#"
 _cnitool_networks() {
     local -a names
-    names=(${(f)"$(cnitool list networks --color never 2>/dev/null | awk 'NR > 1 { print $1 }')"})
+    names=(${(f)"$(cnitool list networks --color never 2>/dev/null | awk 'NR > 1 && $1 != "-" { print $1 }')"})
     _alternative 'networks:network:compadd -a names' 'files:file:_files'
 }
 

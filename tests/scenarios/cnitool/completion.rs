@@ -11,11 +11,12 @@ use crate::common::host_local;
 /// A namespace whose name would run a command. The file appears in the working directory.
 const HOSTILE: &str = "$(touch ran)";
 
-/// A network `net`, the namespaces `blue` and [`HOSTILE`], and the shell's script.
+/// A network `net`, an invalid file, the namespaces `blue` and [`HOSTILE`], and the shell's script.
 fn lab_with_script(shell: &str) -> (Lab, String) {
     let lab = Lab::new();
     let plugins = json!([{"type": "bridge", "bridge": "br0", "ipam": host_local(&[&["10.1.2.0/24"]])}]);
     lab.configure("10-net.conflist", &json!({"cniVersion": "1.0.0", "name": "net", "plugins": plugins}));
+    fs::write("/etc/cni/net.d/20-invalid.conflist", "{").unwrap();
     lab.host().sh(&format!("mkdir -p /run/netns && touch /run/netns/blue '/run/netns/{HOSTILE}'"));
     let script = lab.dir().join("_cnitool");
     fs::write(&script, lab.cnitool().says(&format!("completion {shell}"))).unwrap();
@@ -68,6 +69,14 @@ fn bash_completes_names_of_networks_and_namespaces() {
     );
     assert!(complete("cnitool add net -i eth1 b").contains("blue"), "a value of an option is no argument");
     assert!(!complete("cnitool add net -i b").contains("blue"), "nor is it one that is being typed");
+    // bash splits --conf-dir=/etc/cni/net.d.
+    assert!(complete("cnitool --conf-dir = /etc/cni/net.d add n").contains("net"));
+    assert!(
+        !complete("cnitool --conf-dir = /etc add n").contains("net"),
+        "the networks of another directory"
+    );
+    let offered = complete("cnitool add ''");
+    assert!(!offered.split_whitespace().any(|name| name == "-"), "an invalid file is no network: {offered}");
     executes_nothing(&lab, &complete("cnitool add net "), r"\$\(touch\ ran\)");
     executes_nothing(&lab, &complete(r"cnitool add net '\$'"), r"\$\(touch\ ran\)");
 }
