@@ -12,7 +12,7 @@ mod listen;
 mod masq;
 mod name;
 mod network;
-mod probe;
+pub mod probe;
 mod process;
 mod server;
 

@@ -8,7 +8,7 @@ use std::time::Duration;
 /// The port of DNS.
 const PORT: u16 = 53;
 
-/// Timeout for an answer. After it, the query is sent again.
+/// Timeout for an answer. After it, the caller sends the query again.
 const ANSWER_TIMEOUT: Duration = Duration::from_millis(500);
 
 /// Length of a header in bytes.
@@ -25,37 +25,47 @@ pub enum Answer {
     Silence,
 }
 
-/// Queries a server for the address of a name, in the same address family as `sample`.
+/// Queries the network's own server for the address of a name, in the same address family as `family_of`. The server does not forward the
+/// query to other servers.
 ///
 /// # Errors
 /// If no socket can be opened.
-pub fn ask(server: IpAddr, name: &str, family_of: IpAddr) -> io::Result<Answer> {
+pub(crate) fn ask(server: IpAddr, name: &str, family_of: IpAddr) -> io::Result<Answer> {
+    match query(server, name, family_of, false) {
+        // The server does not listen yet, or the address is still being tested for duplicates.
+        Err(e) if is_temporary(&e) => Ok(Answer::Silence),
+        answer => answer,
+    }
+}
+
+/// Sends one query to a server. With `recursion`, the server may forward the query.
+///
+/// # Errors
+/// If the query cannot be sent, or if the server refuses it.
+pub fn query(server: IpAddr, name: &str, family_of: IpAddr, recursion: bool) -> io::Result<Answer> {
     let own: SocketAddr = if server.is_ipv4() { ([0, 0, 0, 0], 0).into() } else { ([0_u16; 8], 0).into() };
     let socket = UdpSocket::bind(own)?;
     socket.set_read_timeout(Some(ANSWER_TIMEOUT))?;
     let [high, low, ..] = process::id().to_ne_bytes();
     let id = [high, low];
-    let question = question(id, name, family_of);
+    socket.connect((server, PORT))?;
+    socket.send(&question(id, name, family_of, recursion))?;
     let mut answer = [0; 512];
-    let received = socket
-        .connect((server, PORT))
-        .and_then(|()| socket.send(&question))
-        .and_then(|_| socket.recv(&mut answer));
-    match received {
+    match socket.recv(&mut answer) {
         Ok(length) => Ok(read(id, answer.get(..length).unwrap_or_default())),
-        // The server does not listen yet, the address is still being tested for duplicates, or the answer is late.
-        Err(e) if is_silence(&e) => Ok(Answer::Silence),
+        Err(e)
+            if matches!(e.kind(), ErrorKind::WouldBlock | ErrorKind::TimedOut | ErrorKind::Interrupted) =>
+        {
+            Ok(Answer::Silence)
+        }
         Err(e) => Err(e),
     }
 }
 
-fn is_silence(e: &io::Error) -> bool {
+fn is_temporary(e: &io::Error) -> bool {
     matches!(
         e.kind(),
         ErrorKind::ConnectionRefused
-            | ErrorKind::WouldBlock
-            | ErrorKind::TimedOut
-            | ErrorKind::Interrupted
             | ErrorKind::HostUnreachable
             | ErrorKind::NetworkUnreachable
             | ErrorKind::AddrNotAvailable
@@ -63,10 +73,9 @@ fn is_silence(e: &io::Error) -> bool {
     )
 }
 
-/// A query without recursion: the server does not forward it to other servers.
-fn question(id: [u8; 2], name: &str, family_of: IpAddr) -> Vec<u8> {
+fn question(id: [u8; 2], name: &str, family_of: IpAddr, recursion: bool) -> Vec<u8> {
     let kind: u8 = if family_of.is_ipv4() { 1 } else { 28 };
-    let mut packet = vec![id[0], id[1], 0, 0, 0, 1, 0, 0, 0, 0, 0, 0];
+    let mut packet = vec![id[0], id[1], recursion.into(), 0, 0, 1, 0, 0, 0, 0, 0, 0];
     for label in name.split('.').filter(|label| !label.is_empty()) {
         // A label has at most 63 bytes.
         packet.push(u8::try_from(label.len()).unwrap_or_default());
@@ -96,9 +105,10 @@ mod tests {
 
     #[test]
     fn a_question_has_the_name_and_the_type_of_the_addresses_family() {
-        let packet = question([1, 2], "_a-1.dns.podman", "10.0.0.1".parse().unwrap());
+        let packet = question([1, 2], "_a-1.dns.podman", "10.0.0.1".parse().unwrap(), false);
         assert_eq!(packet, b"\x01\x02\0\0\0\x01\0\0\0\0\0\0\x04_a-1\x03dns\x06podman\0\0\x01\0\x01");
-        assert!(question([1, 2], "a", "fd00::1".parse().unwrap()).ends_with(b"\x01a\0\0\x1c\0\x01"));
+        let packet = question([1, 2], "a", "fd00::1".parse().unwrap(), true);
+        assert_eq!(packet, b"\x01\x02\x01\0\0\x01\0\0\0\0\0\0\x01a\0\0\x1c\0\x01");
     }
 
     #[test]

@@ -272,6 +272,13 @@ fn dns_servers_that_do_not_answer_or_do_not_know_the_containers_name_are_found()
     let tool = configure(&lab, &json!([named])).env("CNI_PATH", &path);
     has(&run(&tool), &["DNS", "container a", "10.207.2.1", "| failed |", "start the DNS server"]);
 
+    let firewall = "nft 'add table inet t; add chain inet t o { type filter hook output priority 0; }; \
+                    add rule inet t o udp dport 53 drop'";
+    let refusing = saboteur(&lab, &format!("nsenter --net=$CNI_NETNS {firewall}"));
+    configure(&lab, &json!([named, refusing]));
+    has(&run(&tool), &["DNS", "10.207.2.1", "| failed |", "Operation not permitted"]);
+    configure(&lab, &json!([named]));
+
     let serve = |options: &str| {
         let line = format!(
             "--keep-in-foreground --user=root --conf-file=/dev/null --pid-file= --no-resolv --no-hosts --listen-address=10.207.2.1 --bind-interfaces {options}"
