@@ -30,7 +30,7 @@ pub const ALL: &[Explained] = &[
         code: 1,
         meaning: "incompatible version",
         advice: "The plugin does not support the configuration's `cniVersion`, or this version has no such \
-                 command. `cnitool version NETWORK` lists the versions of its plugins. List several in \
+                 command. `cnitool version PLUGIN` lists the versions of a plugin. List several in \
                  `cniVersions` to let the runtime choose.",
     },
     Explained {
