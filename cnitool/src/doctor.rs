@@ -19,6 +19,9 @@ pub use self::finding::{Finding, Severity};
 pub use self::host::Host;
 pub use self::plugins::installed;
 
+/// The remedy for an attachment that only ADD can create. On Kubernetes, the restart of a container calls no plugin.
+const RECREATE: &str = "delete the pod, or restart the container";
+
 /// A check, and its name in JSON.
 type Check = (&'static str, fn(&Host<'_>) -> Result<Vec<Finding>>);
 

@@ -25,9 +25,8 @@ pub fn output(program: &str, args: &[&str]) -> Option<String> {
     Some(String::from_utf8_lossy(&outcome.out).into_owned())
 }
 
-/// The programs that print the rules of iptables-legacy, for tables that exist in the kernel. For other tables, the
-/// programs would create them.
-pub fn legacy_saves(has: impl Fn(&str) -> bool) -> impl Iterator<Item = &'static str> {
-    let is_there = move |tables: &str| fs::read_to_string(tables).is_ok_and(|names| names.lines().any(&has));
-    LEGACY.into_iter().filter(move |(_, tables)| is_there(tables)).map(|(program, _)| program)
+/// The programs that print the rules of iptables-legacy, if its tables exist in the kernel. Otherwise, the programs would create them.
+pub fn legacy_saves() -> impl Iterator<Item = &'static str> {
+    let has_tables = |list: &str| fs::read_to_string(list).is_ok_and(|names| !names.is_empty());
+    LEGACY.into_iter().filter(move |(_, list)| has_tables(list)).map(|(program, _)| program)
 }

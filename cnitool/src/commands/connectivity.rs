@@ -53,7 +53,10 @@ fn text(network: &str, rows: &[Row], failed: usize, is_stopped: bool, ui: &Ui) -
         0 if !rows.iter().any(Row::is_passed) => {
             format!("{} network {network}: nothing was tested\n", ui.styled(Style::Bad, "✗"))
         }
-        0 => format!("{} network {network}: all checks passed\n", ui.styled(Style::Good, "✓")),
+        0 => format!(
+            "{} network {network}: all checks passed with new containers\n",
+            ui.styled(Style::Good, "✓")
+        ),
         _ => format!(
             "{} network {network}: {failed} of {} checks failed\n",
             ui.styled(Style::Bad, "✗"),

@@ -6,7 +6,7 @@ use cni::{Command, PluginType, exec};
 use runtime::{Cache, Entry, Error, Network, Result};
 
 use super::host::label;
-use super::{Finding, Host, plugins};
+use super::{Finding, Host, RECREATE, plugins};
 use crate::settings::Settings;
 
 /// Attachments for which CHECK reports an error, and attachments for which CHECK cannot be called.
@@ -24,11 +24,7 @@ fn check_entry(host: &Host<'_>, entry: &Entry) -> Option<Finding> {
         Ok(network) => network,
         Err(e) => {
             let cause = format!("CHECK was not called: the cached configuration cannot be read: {e}");
-            return Some(Finding::warning(
-                label(entry),
-                cause,
-                "restart the container: ADD writes the cache again",
-            ));
+            return Some(Finding::warning(label(entry), cause, writes_cache()));
         }
     };
     // The specification has no CHECK for older versions.
@@ -43,25 +39,32 @@ fn check_entry(host: &Host<'_>, entry: &Entry) -> Option<Finding> {
     let error = settings.runtime.check_entry(entry).err()?;
     let text = error.to_string();
     let details: Vec<&str> = error.failures().map(|failure| failure.error.details()).collect();
+    // The plugin knows a command that is enough.
+    let order = details.iter().find(|text| ["run `", "install "].iter().any(|verb| text.starts_with(*verb)));
     let is_rules = format!("{text} {}", details.join(" ")).contains("cnitool repair");
     // A broken plugin also fails in DEL and ADD: a restart would leave the container without network.
     let is_broken = |kind: &PluginType| settings.runtime.versions(kind).is_err();
     let broken = known.and_then(|one| plugins::kinds(one).into_iter().find(is_broken));
-    let remedy = match broken {
-        Some(kind) => {
+    let remedy = match (broken, order) {
+        (Some(kind), _) => {
             format!("install the plugin {kind} again: `ferrule-install` replaces Ferrule's plugins")
         }
-        None if is_rules => format!("run `cnitool repair {}`", entry.network),
-        None => "restart the container, so that its runtime calls DEL and ADD".to_owned(),
+        (None, Some(order)) => (*order).to_owned(),
+        (None, None) if is_rules => format!("run `cnitool repair {}`", entry.network),
+        (None, None) => format!("{RECREATE}, so that its runtime calls DEL and ADD"),
     };
     Some(Finding::error(label(entry), format!("CHECK failed: {text}"), remedy))
+}
+
+fn writes_cache() -> String {
+    format!("{RECREATE}: ADD writes the cache again")
 }
 
 /// Why CHECK cannot be called, although the attachment may be complete.
 fn obstacle(entry: &Entry, network: &Network, settings: &Settings) -> Option<Finding> {
     if entry.attach.netns.is_none() {
         let cause = "CHECK was not called: the cache does not contain the path of the container's namespace";
-        return Some(Finding::note(label(entry), cause, "to check the attachment, restart the container"));
+        return Some(Finding::note(label(entry), cause, format!("to check the attachment, {RECREATE}")));
     }
     let missing = network.plugins.iter().find_map(|plugin| exec::find(&plugin.kind, &settings.path).err())?;
     let remedy = "set CNI_PATH to the plugin directories of the container's runtime";
@@ -86,7 +89,7 @@ pub fn results(host: &Host<'_>) -> Result<Vec<Finding>> {
     let unread = |entry: &Entry| {
         let error = entry.result().err()?;
         let cause = format!("the cached result cannot be read: {error}");
-        Some(Finding::warning(label(entry), cause, "restart the container: ADD writes the cache again"))
+        Some(Finding::warning(label(entry), cause, writes_cache()))
     };
     let cache = |error: &Error| {
         Finding::unread("cache", format!("attachments cannot be listed, checked or repaired: {error}"))

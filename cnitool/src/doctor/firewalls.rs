@@ -1,80 +1,131 @@
 //! Firewalls of other programs that drop packets that the host forwards for containers.
 
-use netfilter::Firewall;
-use runtime::Result;
+use std::collections::{BTreeMap, BTreeSet};
 
-use super::{Finding, Host};
-use crate::programs::{legacy_saves, output};
+use cni::AsWritten;
+use netfilter::{Family, Firewall};
+use runtime::{Entry, Network, Result};
+use validate::ranges;
 
-/// The plugin that opens firewalls.
-const PLUGIN: &str = "firewall";
+use super::host::{label, requests};
+use super::{Finding, Host, RECREATE};
+use crate::codes;
 
 /// Base chains of nf_tables that drop forwarded packets: of iptables-nft, firewalld, ufw, or the administrator.
 pub fn nftables(host: &Host<'_>) -> Result<Vec<Finding>> {
-    if concerned(host).is_empty() {
-        return Ok(Vec::new());
+    let all = Routed::all(host);
+    let mut findings = Vec::new();
+    if all.iter().any(|one| one.firewall.is_none()) {
+        for chain in Firewall::open(None)?.dropping_chains()? {
+            findings.extend(not_opened(&all, &chain, owner(&chain)));
+        }
     }
-    let chains = Firewall::open(None)?.dropping_chains()?;
-    Ok(chains.iter().flat_map(|chain| finding(host, chain, owner(chain))).collect())
+    let mut blocking = Problems::new();
+    for (one, conf) in with_plugin(&all) {
+        for chain in firewall::blocking_chains(conf, &one.families)? {
+            blocking.entry((chain.cause(), chain.remedy())).or_default().insert(&one.network);
+        }
+    }
+    Ok(findings.into_iter().chain(warnings(blocking)).collect())
 }
 
 /// The chain FORWARD in the legacy variant of iptables.
 pub fn legacy(host: &Host<'_>) -> Result<Vec<Finding>> {
-    let mut found = Vec::new();
-    for tool in legacy_saves(|table| table == "filter") {
-        let Some(saved) = output(tool, &["-t", "filter"]) else {
-            found.extend(unread(host, tool));
-            continue;
-        };
-        if saved.lines().any(drops_all) {
-            found.extend(finding(host, "FORWARD of table filter", tool.trim_end_matches("-save")));
+    let all = Routed::all(host);
+    let mut findings = Vec::new();
+    if all.iter().any(|one| one.firewall.is_none()) {
+        for variant in Firewall::dropping_legacy()? {
+            findings.extend(not_opened(&all, "FORWARD of table filter", variant));
         }
     }
-    Ok(found)
-}
-
-/// Whether a line of `iptables-save` is a policy, or a rule without matches, that drops all forwarded packets.
-fn drops_all(line: &str) -> bool {
-    let verdicts = [":FORWARD DROP ", "-A FORWARD -j DROP", "-A FORWARD -j REJECT"];
-    verdicts.iter().any(|verdict| line.starts_with(verdict))
-}
-
-/// Rules of iptables-legacy that cannot be listed.
-fn unread(host: &Host<'_>, tool: &str) -> Option<Finding> {
-    let networks = concerned(host);
-    (!networks.is_empty()).then(|| {
-        Finding::warning(
-            format!("network {}", networks.join(", ")),
-            format!("the kernel has rules of iptables-legacy, but {tool} is not installed or fails"),
-            format!("run `{tool}`: install it if it is missing, or correct the error that it prints"),
-        )
-    })
-}
-
-/// Routed networks without a plugin that opens firewalls. If a network has one, its STATUS and CHECK report such
-/// chains.
-fn concerned<'a>(host: &'a Host<'_>) -> Vec<&'a str> {
-    let is_concerned = |one: &&super::host::Configured| {
-        let kinds = || one.network.plugins.iter().map(|plugin| plugin.kind.as_str());
-        kinds().any(|kind| ["bridge", "ptp", "flannel"].contains(&kind))
-            && !kinds().any(|kind| kind == PLUGIN)
-    };
-    host.networks.iter().filter(is_concerned).map(|one| one.network.name.as_str()).collect()
-}
-
-fn finding(host: &Host<'_>, chain: &str, owner: &str) -> Option<Finding> {
-    let networks = concerned(host);
-    let remedy = match owner {
-        "firewalld" => {
-            "add the plugin `firewall` to the network, or put the bridge into firewalld's zone trusted"
+    let mut closed = Problems::new();
+    for (one, conf) in with_plugin(&all) {
+        if let Err(error) = firewall::check_legacy_without_tools(conf) {
+            let cause = error.msg().to_owned();
+            closed.entry((cause, codes::remedy(&error.into()))).or_default().insert(&one.network);
         }
-        _ => {
-            "add the plugin `firewall` to the network; `cnitool test-connectivity NETWORK` shows whether rules of your own accept the packets"
-        }
-    };
-    (!networks.is_empty()).then(|| {
-        let cause =
-            format!("the chain {chain} ({owner}) drops forwarded packets that none of its rules accepts");
+    }
+    Ok(findings.into_iter().chain(warnings(closed)).collect())
+}
+
+/// A network as it is configured, or as it was when a container was attached, if the host routes for it.
+struct Routed {
+    network: String,
+    /// None: the network as it is configured.
+    attachment: Option<String>,
+    /// The configuration of the plugin that opens firewalls.
+    firewall: Option<AsWritten>,
+    families: Vec<Family>,
+}
+
+impl Routed {
+    /// The configured networks and all attachments. An attachment keeps the plugins that it had at its ADD.
+    fn all(host: &Host<'_>) -> Vec<Self> {
+        let networks = host.networks.iter().filter_map(|one| Self::of_network(&one.network));
+        networks.chain(host.alive().filter_map(Self::of_attachment)).collect()
+    }
+
+    fn of_network(network: &Network) -> Option<Self> {
+        let routing = ["bridge", "ptp", "flannel"];
+        network.plugins.iter().find(|plugin| routing.contains(&plugin.kind.as_str()))?;
+        let firewall = requests(network).find(|(plugin, _)| plugin.kind.as_str() == "firewall");
+        let sets = ranges::sets(network);
+        let mut families: Vec<Family> = Family::ALL.into();
+        families.retain(|family| {
+            let is_of = |range: &host_local::Range| Family::from(range.gateway) == *family;
+            sets.is_empty() || sets.iter().flat_map(|set| set.ranges()).any(is_of)
+        });
+        Some(Self {
+            network: network.name.to_string(),
+            attachment: None,
+            firewall: firewall.map(|(_, request)| request.into()),
+            families,
+        })
+    }
+
+    fn of_attachment(entry: &Entry) -> Option<Self> {
+        // `attachments.check` and `attachments.results` report caches that cannot be read.
+        let (network, result) = (entry.network().ok()?, entry.result().ok()?);
+        let families = result.ips.iter().map(|ip| Family::from(ip.address.ip())).collect();
+        Some(Self { attachment: Some(label(entry)), families, ..Self::of_network(&network)? })
+    }
+}
+
+/// The networks that use the plugin `firewall`, with its configuration.
+fn with_plugin(all: &[Routed]) -> impl Iterator<Item = (&Routed, AsWritten)> {
+    all.iter().filter_map(|one| Some((one, one.firewall.clone()?)))
+}
+
+/// Warns of a chain that drops the packets of networks and attachments without the plugin `firewall`.
+fn not_opened(all: &[Routed], chain: &str, owner: &str) -> Vec<Finding> {
+    let cause = format!("the chain {chain} ({owner}) drops forwarded packets that none of its rules accepts");
+    let without = || all.iter().filter(|one| one.firewall.is_none());
+    let networks: Vec<&str> =
+        without().filter(|one| one.attachment.is_none()).map(|one| &*one.network).collect();
+    let of_network = (!networks.is_empty()).then(|| {
+        let zone = ", or put the bridge into firewalld's zone trusted";
+        let remedy = format!(
+            "add the plugin `firewall` to the network, and create its containers again{}; \
+             `cnitool test-connectivity NETWORK` shows whether rules of your own accept the packets",
+            if owner == "firewalld" { zone } else { "" }
+        );
+        Finding::warning(format!("network {}", networks.join(", ")), &cause, remedy)
+    });
+    let older = without().filter(|one| !networks.contains(&&*one.network));
+    let of_attachment = older.filter_map(|one| {
+        let cause = format!("{cause}, and the container was attached without the plugin `firewall`");
+        let remedy = format!("{RECREATE}, when the network has the plugin");
+        Some(Finding::warning(one.attachment.as_ref()?, cause, remedy))
+    });
+    of_network.into_iter().chain(of_attachment).collect()
+}
+
+/// The networks of each problem, which is a cause and a remedy.
+type Problems<'a> = BTreeMap<(String, String), BTreeSet<&'a str>>;
+
+fn warnings(problems: Problems<'_>) -> impl Iterator<Item = Finding> {
+    problems.into_iter().map(|((cause, remedy), networks)| {
+        let networks: Vec<&str> = networks.into_iter().collect();
         Finding::warning(format!("network {}", networks.join(", ")), cause, remedy)
     })
 }

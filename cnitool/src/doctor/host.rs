@@ -5,7 +5,8 @@ use std::fs;
 use std::io::ErrorKind;
 use std::path::PathBuf;
 
-use runtime::{Entry, Error, Network, Result};
+use runtime::{Entry, Error, Network, PluginConf, Result};
+use serde_json::Value;
 
 use crate::known::{self, Caches};
 use crate::live::Live;
@@ -117,6 +118,14 @@ impl<'a> Host<'a> {
             Err(e) => Err(cni::Error::io(format!("read {path}"), &e).into()),
         }
     }
+}
+
+/// A network's plugins, each with its configuration.
+pub fn requests(network: &Network) -> impl Iterator<Item = (&PluginConf, Value)> {
+    network.plugins.iter().filter_map(|plugin| {
+        let request = network.request(plugin).ok()?;
+        Some((plugin, cni::json::parse(&request, "the request").ok()?))
+    })
 }
 
 /// The label of an attachment's rules: network, container and interface.

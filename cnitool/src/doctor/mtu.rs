@@ -4,7 +4,7 @@ use netlink::Link;
 use runtime::{Entry, Result};
 
 use super::host::label;
-use super::{Finding, Host};
+use super::{Finding, Host, RECREATE};
 use crate::live::Live;
 
 /// Containers whose MTU is larger than that of the host's end or of its bridge.
@@ -31,7 +31,7 @@ pub fn bridge(host: &Host<'_>) -> Result<Vec<Finding>> {
                     own.name, own.mtu, link.name, link.mtu
                 ),
                 format!(
-                    "run `ip link set {} mtu {}`, or set `mtu` of the network and restart the container",
+                    "run `ip link set {} mtu {}`, or set `mtu` of the network, and {RECREATE}",
                     link.name, own.mtu
                 ),
             ));
@@ -58,7 +58,7 @@ pub fn uplink(host: &Host<'_>) -> Result<Vec<Finding>> {
                 "{} has MTU {}, but the host's uplink {} has {}: connections hang where ICMP is filtered",
                 own.name, own.mtu, uplink.name, uplink.mtu
             ),
-            format!("set `\"mtu\": {}` in network {}, and restart the container", uplink.mtu, entry.network),
+            format!("set `\"mtu\": {}` in network {}, and {RECREATE}", uplink.mtu, entry.network),
         ));
     }
     Ok(findings)

@@ -142,7 +142,7 @@ fn lines(items: &[impl Debug]) -> String {
 }
 
 fn rules() -> Vec<(String, Content)> {
-    let programs = [NFT].into_iter().chain(legacy_saves(|_| true).map(|program| (program, &[][..])));
+    let programs = [NFT].into_iter().chain(legacy_saves().map(|program| (program, &[][..])));
     let printed = programs.filter_map(|(program, args)| Some((program, output(program, args)?)));
     printed.map(|(program, text)| (format!("rules/{program}.txt"), Content::Text(text))).collect()
 }

@@ -11,13 +11,13 @@ mod rules;
 
 use cni::schema::Key;
 use cni::{
-    Add, AddResult, Check, Code, Del, Error, Failures, Gc, Plugin, Repair, Result, ResultExt, Role, Status,
-    Undo,
+    Add, AddResult, AsWritten, Check, Code, Del, Error, Failures, Gc, Plugin, Repair, Result, ResultExt,
+    Role, Status, Undo,
 };
 use conf::{Backend, Conf, Policy};
 use firewalld::Zone;
 use iface::{verify, veth};
-use netfilter::{Expected, Family, Forward, Isolation, Kind, Owner, PortIsolation, Removal};
+use netfilter::{BlockingChain, Expected, Family, Forward, Isolation, Kind, Owner, PortIsolation, Removal};
 use rules::{FirewallRules, query_bus_for_backend};
 
 /// The plugin.
@@ -123,9 +123,44 @@ impl Plugin for Firewall {
         let firewall = netfilter::Firewall::open(backend(&call.conf)).code(Code::NotAvailable)?;
         let blocking = firewall.blocking_chains(call.conf.opening.bit, &Family::ALL)?;
         match blocking.first().filter(|_| needs_nftables) {
-            Some(chain) => Err(Error::new(Code::NotAvailable, chain.to_string())),
+            Some(chain) => Err(Error::new(Code::NotAvailable, chain.cause()).detail(chain.remedy())),
             None => Ok(()),
         }
+    }
+}
+
+/// The chains of nf_tables that drop forwarded packets of containers with this configuration, as in ADD's warning. Calls firewalld over D-Bus
+/// unless the configuration names the backend. Empty if firewalld accepts the packets, the configuration is invalid, or the backend is
+/// missing.
+///
+/// # Errors
+/// Code 5 or 11 if the bus does not answer. The kernel's error if it does not list the chains.
+pub fn blocking_chains(conf: AsWritten, families: &[Family]) -> Result<Vec<BlockingChain>> {
+    let Some(conf) = without_firewalld(conf)? else { return Ok(Vec::new()) };
+    match netfilter::Firewall::open(backend(&conf)) {
+        Err(e) if e.code() == Code::UnsupportedField as u32 => Ok(Vec::new()),
+        opened => opened?.blocking_chains(conf.opening.bit, families),
+    }
+}
+
+/// Checks that legacy iptables does not drop such packets although its tools are not installed. ADD warns if it does. See [`blocking_chains`].
+///
+/// # Errors
+/// Code 999 if it does. Code 5 or 11 if the bus does not answer.
+pub fn check_legacy_without_tools(conf: AsWritten) -> Result<()> {
+    match without_firewalld(conf)? {
+        Some(conf) if backend(&conf) != Some(netfilter::Backend::Iptables) => {
+            netfilter::Firewall::check_legacy_without_tools(&conf.opening)
+        }
+        _ => Ok(()),
+    }
+}
+
+/// The configuration. None if firewalld accepts the packets, or the configuration is invalid.
+fn without_firewalld(conf: AsWritten) -> Result<Option<Conf>> {
+    match Conf::try_from(conf) {
+        Ok(conf) if !query_bus_for_backend(&conf)? => Ok(Some(conf)),
+        _ => Ok(None),
     }
 }
 

@@ -11,6 +11,7 @@ use crate::conntrack::IsPreceded;
 use crate::iptables::Iptables;
 use crate::kind::{IptablesRules, Kind, NftablesRules, OwnedRules, Rules};
 use crate::nft::{BlockingChain, Nft, Prepared};
+use crate::opening::Opening;
 use crate::owner::Owner;
 use crate::removal::Removal;
 use crate::ruleset::{Redirected, Table, TrackedPort};
@@ -173,19 +174,21 @@ impl Firewall {
             }
             (engine, _) => {
                 let installed = engine.nft(|nft| nft.install(owner, kind, &in_nftables));
-                self.finish((owner, rules), &in_nftables, installed)?;
+                self.finish((owner, rules), &in_nftables, installed, warn)?;
             }
         }
         self.flush(&[(owner, rules)], conntrack::flush_mapped)
     }
 
     /// Completes an installation by nftables: falls back to iptables if the kernel lacks a part, and opens the legacy
-    /// tables. Returns false if the rules are optional, and the kernel does not support them.
+    /// tables. `on_closed` handles the error of a legacy table that cannot be opened. Returns false if the rules are
+    /// optional, and the kernel does not support them.
     fn finish(
         &self,
         (owner, rules): OwnedRules<'_>,
         in_nftables: &NftablesRules,
         installed: Result<()>,
+        on_closed: fn(Error) -> Result<()>,
     ) -> Result<bool> {
         match installed {
             Err(e) if e.code() == Code::UnsupportedField as u32 => match rules.iptables() {
@@ -202,7 +205,7 @@ impl Firewall {
             installed => installed?,
         }
         if let Engine::Nftables(_) = &self.engine {
-            iptables::forward::open(in_nftables)?;
+            iptables::forward::open(in_nftables, on_closed)?;
         }
         Ok(true)
     }
@@ -246,7 +249,7 @@ impl Firewall {
             let installed = self.engine.nft(|nft| Ok(nft.install_all(&prepared)));
             let installed = installed.unwrap_or_else(|e| prepared.iter().map(|_| Err(e.clone())).collect());
             for ((of, Prepared { rules, .. }), outcome) in by_nft.into_iter().zip(&prepared).zip(installed) {
-                outcomes[of] = self.finish(all[of], rules, outcome);
+                outcomes[of] = self.finish(all[of], rules, outcome, Err);
             }
         }
         self.flush_all(all, &mut outcomes);
@@ -339,6 +342,28 @@ impl Firewall {
         }
     }
 
+    /// The programs of legacy iptables, one for each family, whose table drops all forwarded packets except those that one of its conditional rules
+    /// accepts.
+    ///
+    /// # Errors
+    /// If a table cannot be read.
+    pub fn dropping_legacy() -> Result<Vec<&'static str>> {
+        let mut found = Vec::new();
+        for family in Family::ALL {
+            let drops = iptables::forward::drops_forwarded(family)?;
+            found.extend(drops.then_some(family.choose("iptables-legacy", "ip6tables-legacy")));
+        }
+        Ok(found)
+    }
+
+    /// Checks that marked packets pass FORWARD of the legacy tables whose tools are not installed. ADD warns if they do not.
+    ///
+    /// # Errors
+    /// Code 999 if they do not.
+    pub fn check_legacy_without_tools(opening: &Opening) -> Result<()> {
+        iptables::forward::verify_toolless(&Family::ALL.map(|family| (family, opening.clone())))
+    }
+
     /// An attachment's nf_tables rules for display: lines such as `map tcp 8080 to 10.1.0.5:80`.
     ///
     /// # Errors
@@ -415,6 +440,12 @@ impl Firewall {
             }),
         }
     }
+}
+
+/// ADD succeeds although a legacy table cannot be opened.
+fn warn(closed: Error) -> Result<()> {
+    cni::warn(&closed.to_string());
+    Ok(())
 }
 
 /// Flushes the flows to ports.

@@ -92,11 +92,11 @@ impl Opening {
     pub(crate) fn hook(&self) -> &'static str {
         self.way.hook
     }
-}
 
-/// The comment of the rule that accepts packets with a bit.
-fn comment(bit: u8) -> String {
-    format!("{MARK}{bit}")
+    /// The comment of the rule that accepts packets with the bit.
+    pub(crate) fn comment(&self) -> String {
+        format!("{MARK}{}", self.bit)
+    }
 }
 
 /// The iptables table of a family.
@@ -146,7 +146,7 @@ pub(crate) fn open(
         edit.ensure_chain(listing, table, admin)?;
         edit.add(table, chain, true, TO_ADMIN, Content::Jump(admin.to_owned()));
     }
-    let comment = comment(opening.bit);
+    let comment = opening.comment();
     let (exact, others): (Vec<_>, Vec<_>) =
         here.into_iter().filter(|rule| rule.comment == comment).partition(|rule| rule.content == expected);
     let is_open = is_led_to

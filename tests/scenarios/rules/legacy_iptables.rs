@@ -172,7 +172,9 @@ fn without_the_legacy_tools_an_add_warns_and_changes_no_table_of_iptables_nft() 
     let network = network.each(|call| call.env("PATH", "/run/lab/tools:/usr/sbin:/usr/bin:/sbin:/bin"));
     let outcome = network.add(&pod, "eth0");
     let result = outcome.ok_result();
-    for words in ["the tools of iptables-legacy are not installed", "in FORWARD", "repair"] {
+    for words in
+        ["the tools of iptables-legacy are not installed", "FORWARD of iptables-legacy drops", "repair"]
+    {
         assert!(outcome.stderr.contains(words), "{outcome:#?}");
     }
     assert!(!lab.host().ruleset().contains("CNI-FORWARD"), "{}", lab.host().ruleset());

@@ -1,25 +1,25 @@
 //! Opening FORWARD and INPUT in the legacy tables. See [`crate::opening`].
 
 use cni::{Code, Error, Result, ResultExt};
-use netlink::{Family, RequestError};
+use netlink::{Family, RequestError, xtables};
 
-use super::legacy::{has_chain, has_table, unlisted, warn_without_tools};
+use super::legacy::{has_chain, has_table, unlisted};
 use super::saved::Saved;
 use super::tools::{Tools, lock, retry};
 use crate::kind::NftablesRules;
 use crate::listing::{Edit, Listed};
 use crate::opening::{self, MARK, OpenedHook, Opening, TABLE};
 
-/// Opens the namespace's legacy tables for marked packets.
+/// Opens the namespace's legacy tables for marked packets. `on_closed` handles the error of a table that drops them, and whose tools are not
+/// installed.
 ///
 /// # Errors
-/// The tool's error.
-pub(crate) fn open(rules: &NftablesRules) -> Result<()> {
+/// The tool's error, and that of `on_closed`.
+pub(crate) fn open(rules: &NftablesRules, on_closed: fn(Error) -> Result<()>) -> Result<()> {
     for opened in opened(&rules.openings) {
         let (family, tools, opening) = opened?;
         let Some(tools) = tools else {
-            let consequence = format!("these may drop the containers' packets in {}", opening.hook());
-            warn_without_tools(family, &consequence, "repair");
+            verify_by_kernel(family, opening).or_else(on_closed)?;
             continue;
         };
         let _lock = lock()?;
@@ -37,7 +37,11 @@ pub(crate) fn open(rules: &NftablesRules) -> Result<()> {
 /// Code 999 if they do not.
 pub(crate) fn verify(openings: &[(Family, Opening)]) -> Result<()> {
     for opened in opened(openings) {
-        let (family, Some(tools), opening) = opened? else { continue };
+        let (family, tools, opening) = opened?;
+        let Some(tools) = tools else {
+            verify_by_kernel(family, opening)?;
+            continue;
+        };
         let saved = tools.save(&[TABLE])?;
         let (_, is_open) = opening::open(&Saved::read(&saved), family, opening).map_err(unlisted)?;
         if !is_open {
@@ -49,6 +53,48 @@ pub(crate) fn verify(openings: &[(Family, Opening)]) -> Result<()> {
         }
     }
     Ok(())
+}
+
+/// Checks that marked packets pass the tables whose tools are not installed: nothing drops them, or the rule that accepts them exists.
+///
+/// # Errors
+/// Code 999 if they do not.
+pub(crate) fn verify_toolless(openings: &[(Family, Opening)]) -> Result<()> {
+    for opened in opened(openings) {
+        if let (family, None, opening) = opened? {
+            verify_by_kernel(family, opening)?;
+        }
+    }
+    Ok(())
+}
+
+/// Checks that marked packets pass a table, without tools. The rule that accepts them is found by its comment.
+fn verify_by_kernel(family: Family, opening: &Opening) -> Result<()> {
+    let is_closed = || -> Result<bool, RequestError> {
+        let table = xtables::Table::read(family, TABLE)?;
+        let accepts = table.contains(format!("{}\0", opening.comment()).as_bytes());
+        Ok(table.drops(opening.hook())? && !(accepts && table.leads(opening.hook(), opening.chain())?))
+    };
+    if !is_closed().map_err(unlisted)? {
+        return Ok(());
+    }
+    let tool = family.choose("iptables", "ip6tables");
+    let text = format!(
+        "{} of {tool}-legacy drops the containers' packets, and the rule that accepts them cannot be added: the tools of \
+         {tool}-legacy are not installed",
+        opening.hook()
+    );
+    Err(Error::new(Code::Internal, text)
+        .detail("install the package iptables on the host, and run `cnitool repair --all` there"))
+}
+
+/// Whether the host's legacy table drops forwarded packets that none of its conditional rules accepts.
+///
+/// # Errors
+/// If the table cannot be read.
+pub(crate) fn drops_forwarded(family: Family) -> Result<bool> {
+    let drops = || xtables::Table::read(family, TABLE)?.drops(opening::HOOK);
+    Ok(has_table(family, TABLE)? && drops().map_err(unlisted)?)
 }
 
 /// The openings whose table exists, each with the tools that change it.

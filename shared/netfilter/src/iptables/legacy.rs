@@ -27,7 +27,7 @@ pub(crate) fn remove(query: Query<'_>, flush: Flush<'_>) -> Result<()> {
             continue;
         }
         let Ok(tools) = Tools::find_legacy(family) else {
-            warn_without_tools(family, "they cannot be removed", "gc");
+            warn_without_tools(family);
             continue;
         };
         let removed = remove_by(&tools, family, query, flush);
@@ -75,7 +75,9 @@ pub(crate) fn may_have_sibling(family: Family, table: &str, owner: &Owner) -> bo
     let label = format!("/{}/", owner.container_label());
     match has_table(family, table) {
         Ok(false) => false,
-        Ok(true) => xtables::contains(family, table, label.as_bytes()).unwrap_or(true),
+        Ok(true) => {
+            xtables::Table::read(family, table).map_or(true, |table| table.contains(label.as_bytes()))
+        }
         // The look itself would create the table.
         Err(_) => true,
     }
@@ -87,7 +89,7 @@ pub(crate) fn has_others(family: Family, owner: &Owner, kind: Kind) -> Result<bo
     let own = chains::chain(owner, kind);
     let is_others = |chain: &String| chains::is_own(kind, chain) && Some(chain) != own.as_ref();
     Ok(has_table(family, table)?
-        && xtables::user_chains(family, table).is_ok_and(|chains| chains.iter().any(is_others)))
+        && user_chains(family, table).is_ok_and(|chains| chains.iter().any(is_others)))
 }
 
 /// Whether a table of this namespace may have the rules. Starts no program.
@@ -106,8 +108,11 @@ fn may_have_rules(family: Family, Query { selector, kind, addresses }: Query<'_>
 /// If the kernel does not report it, the tool may.
 fn has_chains(family: Family, table: &str, is_meant: impl Fn(&str) -> bool) -> Result<bool> {
     Ok(has_table(family, table)?
-        && xtables::user_chains(family, table)
-            .map_or(true, |chains| chains.iter().any(|chain| is_meant(chain))))
+        && user_chains(family, table).map_or(true, |chains| chains.iter().any(|chain| is_meant(chain))))
+}
+
+fn user_chains(family: Family, table: &str) -> Result<Vec<String>, RequestError> {
+    xtables::Table::read(family, table)?.user_chains()
 }
 
 /// Whether the namespace has a table. The kernel creates a table at its first use.
@@ -127,12 +132,12 @@ pub(crate) fn has_table(family: Family, table: &str) -> Result<bool> {
 }
 
 /// The tools existed when the rules were installed, and the rules can be removed when they exist again. Meanwhile, DEL
-/// succeeds with a warning. `verb` is the subcommand of cnitool that then completes the operation.
-pub(super) fn warn_without_tools(family: Family, consequence: &str, verb: &str) {
+/// succeeds with a warning.
+fn warn_without_tools(family: Family) {
     let tool = family.choose("iptables", "ip6tables");
     cni::warn(&format!(
-        "there may be rules of {tool}-legacy, but the tools of {tool}-legacy are not installed, so {consequence}: \
-         install the package iptables, and run `cnitool {verb} --all`"
+        "there may be rules of {tool}-legacy, but the tools of {tool}-legacy are not installed, so they cannot be \
+         removed: install the package iptables, and run `cnitool gc --all`"
     ));
 }
 

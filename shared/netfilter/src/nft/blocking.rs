@@ -33,38 +33,49 @@ impl BlockingChain {
             _ => true,
         }
     }
+
+    /// The chain, and why the plugin cannot open it.
+    pub fn cause(&self) -> String {
+        let Base { table, name, priority, .. } = &self.chain;
+        let why = match (table.as_str(), self.bit) {
+            ("firewalld", _) => "only firewalld can change that".to_owned(),
+            (_, None) => "no rule of iptables can change that".to_owned(),
+            (_, Some(_)) if self.precedes_mark() => format!(
+                "no rule can accept them by their mark, because the chain's priority {priority} is below {MARKING_PRIORITY}, \
+                 that of the chain which marks them"
+            ),
+            (_, Some(_)) => "only a rule in it can change that".to_owned(),
+        };
+        format!(
+            "the chain {name} of the table {} {table} drops forwarded packets, and {why}",
+            family_name(&self.chain)
+        )
+    }
+
+    /// What the administrator has to do.
+    pub fn remedy(&self) -> String {
+        let Base { table, name, .. } = &self.chain;
+        match (table.as_str(), self.bit) {
+            ("firewalld", _) => {
+                "set the backend to firewalld and create the containers again, or add the bridge to a zone".to_owned()
+            }
+            (_, None) => {
+                "set the backend to nftables, and create the containers again: ADD then prints the rule to add".to_owned()
+            }
+            (_, Some(_)) if self.precedes_mark() => {
+                "change its priority to 0, or accept the containers' addresses in it".to_owned()
+            }
+            (_, Some(bit)) => {
+                let (family, bit) = (family_name(&self.chain), 1_u32 << bit);
+                format!("run `nft insert rule {family} {table} {name} meta mark and {bit:#x} == {bit:#x} accept`")
+            }
+        }
+    }
 }
 
 impl fmt::Display for BlockingChain {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Base { table, name, .. } = &self.chain;
-        let family = match self.chain.family {
-            NFPROTO_IPV4 => "ip",
-            NFPROTO_IPV6 => "ip6",
-            _ => "inet",
-        };
-        write!(f, "the chain {name} of the table {family} {table} drops forwarded packets, ")?;
-        match (table.as_str(), self.bit) {
-            ("firewalld", _) => f.write_str("and only firewalld can change that: set the backend to firewalld, or add the bridge to a zone"),
-            (_, None) => f.write_str(
-                "and no rule of iptables can change that: set the backend to nftables; ADD then prints the rule \
-                 to add",
-            ),
-            (_, Some(_)) if self.precedes_mark() => write!(
-                f,
-                "and no rule can accept them by their mark, because the chain's priority {} is below {MARKING_PRIORITY}, \
-                 that of the chain which marks them: change its priority to 0, or accept the containers' addresses in it",
-                self.chain.priority
-            ),
-            (_, Some(bit)) => {
-                let bit = 1_u32 << bit;
-                write!(
-                    f,
-                    "and only a rule in it can change that. To add the rule, run \
-                     `nft insert rule {family} {table} {name} meta mark and {bit:#x} == {bit:#x} accept`"
-                )
-            }
-        }
+        write!(f, "{}: {}", self.cause(), self.remedy())
     }
 }
 
@@ -103,12 +114,16 @@ pub(super) fn dropping(socket: &Socket) -> Result<Vec<String>, RequestError> {
 }
 
 fn chain_name(chain: &Base) -> String {
-    let family = match chain.family {
+    format!("{} {} {}", family_name(chain), chain.table, chain.name)
+}
+
+/// The family of a chain's table, as nft(8) names it.
+fn family_name(chain: &Base) -> &'static str {
+    match chain.family {
         NFPROTO_IPV4 => "ip",
         NFPROTO_IPV6 => "ip6",
         _ => "inet",
-    };
-    format!("{family} {} {}", chain.table, chain.name)
+    }
 }
 
 /// Up to this number of chains, listing all of them is faster than looking into each table.

@@ -83,7 +83,11 @@ fn a_chain_of_nftables_that_drops_is_a_warning_for_networks_without_the_plugin_f
     for (table, words) in [
         (
             "table ip filter { chain FORWARD { type filter hook forward priority 0; policy drop; }\n}",
-            ["ip filter FORWARD", "Docker, ufw", "add the plugin `firewall`"],
+            [
+                "ip filter FORWARD",
+                "Docker, ufw",
+                "add the plugin `firewall` to the network, and create its containers again",
+            ],
         ),
         (
             "table inet firewalld { chain filter_FORWARD { type filter hook forward priority 10; \
@@ -116,6 +120,65 @@ fn a_chain_of_nftables_that_drops_is_a_warning_for_networks_without_the_plugin_f
     finds_nothing(&tool, check);
 }
 
+/// The remedy of the warning above. The attachment keeps the plugins that it had at its ADD.
+#[test]
+fn a_container_from_before_the_plugin_firewall_is_a_warning_until_it_is_created_again() {
+    beyond_reference!("gc");
+    let lab = Lab::new();
+    let _pod = lab.container("pod");
+    let tool = lab.cnitool();
+    let check = "firewalls.nftables";
+    lab.configure("10-net.conflist", &network(&json!([bridge("10.206.2.0/24")])));
+    tool.says("add net pod --container-id web");
+    lab.host().sh("iptables-nft -P FORWARD DROP");
+    finds(&tool, check, &["warning", "network net", "ip filter FORWARD", "create its containers again"]);
+    healthy(&lab);
+    let words = [
+        "warning",
+        "attachment net/web/eth0",
+        "ip filter FORWARD",
+        "attached without the plugin",
+        "delete the pod",
+    ];
+    finds(&tool, check, &words);
+    tool.says("del net pod --container-id web");
+    tool.says("add net pod --container-id web");
+    finds_nothing(&tool, check);
+}
+
+#[test]
+fn a_chain_that_the_plugin_firewall_cannot_open_is_a_warning_with_the_remedy_of_add() {
+    beyond_reference!("gc");
+    let lab = Lab::new();
+    let _pod = lab.container("pod");
+    let tool = healthy(&lab);
+    let check = "firewalls.nftables";
+    lab.host().sh(
+        "nft add table inet site; nft 'add chain inet site pass { type filter hook forward priority 0; policy drop; }'
+         nft add table ip6 other; nft 'add chain ip6 other pass { type filter hook forward priority 0; policy drop; }'",
+    );
+    let rule = "nft insert rule inet site pass meta mark and 0x1000 == 0x1000 accept";
+    let words = ["warning", "network net", "the chain pass of the table inet site", rule];
+    finds(&tool, check, &words);
+    lab.configure(
+        "10-net.conflist",
+        &network(&json!([bridge("10.206.2.0/24"), {"type": "firewall", "backend": "iptables"}])),
+    );
+    tool.says("add net pod --container-id web");
+    let by_iptables =
+        ["warning", "network net", "no rule of iptables", "set the backend to nftables, and create"];
+    finds(&tool, check, &by_iptables);
+    healthy(&lab);
+    lab.host().sh(rule);
+    finds(&tool, check, &by_iptables);
+    tool.says("del net pod --container-id web");
+    tool.says("add net pod --container-id web");
+    // The network has no IPv6, so the other chain drops nothing of it.
+    finds_nothing(&tool, check);
+    lab.host().sh("nft flush chain inet site pass");
+    finds(&tool, check, &words);
+}
+
 #[test]
 fn a_chain_of_legacy_iptables_that_drops_is_a_warning() {
     beyond_reference!("gc");
@@ -139,4 +202,57 @@ fn a_chain_of_legacy_iptables_that_drops_is_a_warning() {
         lab.host().sh(&format!("iptables-legacy {unset}"));
         finds_nothing(&tool, "firewalls.legacy");
     }
+}
+
+/// As in the image of Ferrule, or after the package was removed.
+#[test]
+fn a_chain_of_legacy_iptables_that_drops_is_found_without_its_tools() {
+    beyond_reference!("gc");
+    let lab = Lab::new();
+    let _pod = lab.container("pod");
+    let tool = lab.cnitool();
+    if !lab.host().try_exec(&["ip6tables-legacy", "-S"]).status.success() {
+        return lab::skip("ip6tables-legacy");
+    }
+    let check = "firewalls.legacy";
+    // All of the legacy tools are links to one executable.
+    let executable = lab.host().sh("readlink -f $(command -v iptables-legacy)");
+    let executable = executable.trim();
+    let (without_tools, with_tools) =
+        (&*format!("mount --bind /dev/null {executable}"), &*format!("umount {executable}"));
+    lab.host().sh(&format!("iptables-legacy -S; {without_tools}"));
+    healthy(&lab);
+    let added = tool.run("add net pod --container-id web");
+    assert!(added.succeeded() && !added.stderr.contains("legacy"), "the table drops nothing: {added:#?}");
+    finds_nothing(&tool, "attachments.check");
+    tool.says("del net pod --container-id web");
+    lab.configure("10-net.conflist", &network(&json!([bridge("10.206.2.0/24")])));
+    finds_nothing(&tool, check);
+    lab.host().sh(&format!("{with_tools}; iptables-legacy -P FORWARD DROP; {without_tools}"));
+    finds(
+        &tool,
+        check,
+        &["warning", "network net", "FORWARD of table filter (iptables-legacy)", "add the plugin"],
+    );
+    healthy(&lab);
+    let closed =
+        ["network net", "FORWARD of iptables-legacy drops", "not installed", "install the package iptables"];
+    finds(&tool, check, &closed);
+    tool.says("add net pod --container-id web");
+    finds(
+        &tool,
+        "attachments.check",
+        &["error", "attachment net/web/eth0", closed[1], "| install the package iptables"],
+    );
+    let repair = tool.run("repair --all");
+    assert!(!repair.succeeded() && repair.stderr.contains(closed[1]), "{repair:#?}");
+    lab.host().sh(with_tools);
+    tool.says("repair --all");
+    lab.host().sh(without_tools);
+    // The rule exists.
+    finds_nothing(&tool, check);
+    finds_nothing(&tool, "attachments.check");
+    lab.host().sh(&format!("{with_tools}; iptables-legacy -F; iptables-legacy -X; {without_tools}"));
+    finds(&tool, check, &closed);
+    finds(&tool, "attachments.check", &[closed[1]]);
 }

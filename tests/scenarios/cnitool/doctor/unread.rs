@@ -5,7 +5,7 @@ use std::fs;
 use lab::{Lab, Tool, beyond_reference, injecting, ours};
 use serde_json::{Value, json};
 
-use super::{bridge, findings, finds, finds_nothing, healthy};
+use super::{findings, finds, finds_nothing, healthy};
 use crate::common::host_local;
 
 /// cnitool, whose system calls fail as strace(1) injects errors. Plugins are not affected.
@@ -162,21 +162,6 @@ fn a_plugin_that_cannot_list_its_resources_is_a_warning() {
     // Another vendor's plugin refuses the command: its error lacks the mark of Ferrule's plugins.
     plugin("code\":4,\"msg\":\"no CNI_COMMAND\"");
     finds_nothing(&tool, "stale");
-}
-
-#[test]
-fn rules_of_iptables_legacy_that_cannot_be_listed_are_a_warning() {
-    beyond_reference!("gc");
-    let lab = Lab::new();
-    let tool = lab.cnitool();
-    let network = json!({"cniVersion": "1.1.0", "name": "net", "plugins": [bridge("10.206.2.0/24")]});
-    lab.configure("10-net.conflist", &network);
-    if !lab.host().try_exec(&["iptables-legacy", "-L"]).status.success() {
-        return lab::skip("iptables-legacy");
-    }
-    finds_nothing(&tool, "firewalls.legacy");
-    let without = tool.env("PATH", "/run/lab/empty");
-    finds(&without, "firewalls.legacy", &["warning", "network net", "iptables-legacy-save", "install it"]);
 }
 
 #[test]
