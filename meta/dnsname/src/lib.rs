@@ -157,7 +157,7 @@ impl<'a> Registration<'a> {
         let text =
             format!("dnsmasq of network {network} listens on {listen}, and the container is behind {own}");
         Err(Error::new(Code::Internal, text).detail(
-            "a later ADD with another configuration has changed where dnsmasq listens: restart the container",
+            "a later ADD with another configuration has changed where dnsmasq listens: delete the pod, or restart the container",
         ))
     }
 

@@ -110,6 +110,5 @@ fn has_default(sandbox: &Namespace, link: &Link, source: &Source) -> Result<()> 
 }
 
 fn missing(what: &str) -> Error {
-    Error::new(Code::Internal, format!("{what} is missing"))
-        .detail("it was removed after ADD; restart the container: its runtime calls DEL and ADD")
+    Error::new(Code::Internal, format!("{what} is missing")).detail(verify::RECREATE)
 }

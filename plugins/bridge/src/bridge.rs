@@ -112,7 +112,7 @@ pub fn verify(host: &Namespace, conf: &Conf, prev: &AddResult) -> Result<Link> {
         expected.ok_or_else(|| Error::config(format!("prevResult does not list bridge {}", conf.bridge)))?;
     let bridge = iface::verify::interface(host, expected)?;
     iface::verify::of_kind(&bridge, "bridge")?;
-    iface::verify::up(&bridge)?;
+    iface::verify::up_on_host(&bridge)?;
     if conf.promisc && !bridge.promisc {
         return Err(iface::verify::differs(&bridge, "promiscuous mode", "on", "off"));
     }

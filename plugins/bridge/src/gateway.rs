@@ -38,7 +38,6 @@ pub fn assign(host: &Namespace, bridge: &Link, leases: &AddResult, conf: &Conf) 
     if !conf.is_gateway || leases.ips.is_empty() {
         return Ok(None);
     }
-    let own = |ip: &IpConfig| IpNetwork::new(ip.gateway?, ip.address.prefix()).ok();
     let requested: Vec<IpNetwork> = leases.ips.iter().filter_map(own).collect();
     let vlan_gateway = match conf.vlans.as_ref().filter(|vlans| vlans.access) {
         Some(vlans) => {
@@ -71,13 +70,20 @@ pub fn verify(host: &Namespace, bridge: &Link, call: &Check<Conf>) -> Result<()>
         return Ok(());
     }
     let link = gateway_link(host, bridge, &call.conf)?;
-    shared::up(&link)?;
+    shared::up_on_host(&link)?;
     if let Some(vlans) = call.conf.vlans.as_ref().filter(|vlans| vlans.access) {
         vlan::verify_gateway(host, bridge, &link, vlans.native)?;
     }
     let present = host.nl.addresses(Some(&link))?;
-    let mut expected = call.prev_result.ips_of(&call.attachment.ifname).filter_map(|ip| ip.gateway);
-    expected.try_for_each(|gateway| shared::gateway(&link, &present, gateway))
+    call.prev_result.ips_of(&call.attachment.ifname).filter_map(own).try_for_each(|expected| {
+        let remedy = format!("run `ip addr add {expected} dev {}`", link.name);
+        shared::gateway(&link, &present, expected.ip(), &remedy)
+    })
+}
+
+/// The host's address on the link: the gateway, with the length of the container's subnet.
+fn own(ip: &IpConfig) -> Option<IpNetwork> {
+    IpNetwork::new(ip.gateway?, ip.address.prefix()).ok()
 }
 
 fn first_of(net: IpNetwork) -> Result<IpAddr> {

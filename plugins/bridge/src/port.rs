@@ -196,7 +196,7 @@ pub fn verify(
     if port.master != Some(bridge.index) {
         return Err(shared::differs(&port, "bridge", &bridge.name, "missing or different"));
     }
-    shared::up(&port)?;
+    shared::up_on_host(&port)?;
     for (mode, requested, is) in
         [("hairpin mode", call.conf.hairpin, port.hairpin), ("isolation", call.conf.isolated, port.isolated)]
     {

@@ -92,7 +92,7 @@ pub fn verify(host: &Namespace, end: &Link, container: &Link, prev: &AddResult) 
     let routes = host.nl.routes(RouteFilter { link: Some(end.index), table: Some(uapi::RT_TABLE_MAIN) })?;
     for ip in prev.ips_of(&container.name) {
         // Before the routes, which the kernel deletes with the link's last address.
-        ip.gateway.map_or(Ok(()), |gateway| shared::gateway(end, &addresses, gateway))?;
+        ip.gateway.map_or(Ok(()), |gateway| shared::gateway(end, &addresses, gateway, shared::RECREATE))?;
         let address = alone(ip.address.ip());
         if !routes.iter().any(|route| route.dst == address) {
             return Err(shared::missing(&format!("the host's route to {address}"), end));

@@ -78,6 +78,14 @@ pub fn up(link: &Link) -> Result<()> {
     if link.up { Ok(()) } else { Err(differs(link, "state", "up", "down")) }
 }
 
+/// Checks that a link on the host, which loses nothing else while it is down, is up.
+///
+/// # Errors
+/// If it is down, with the command that sets it up.
+pub fn up_on_host(link: &Link) -> Result<()> {
+    up(link).map_err(|down| down.detail(format!("run `ip link set {} up`", link.name)))
+}
+
 /// Checks the MTU of a link. `None`: any.
 ///
 /// # Errors
@@ -227,16 +235,23 @@ pub fn differs(link: &Link, property: &str, expected: &str, found: &str) -> Erro
 /// Checks that a link on the host has the address of a gateway. `present` are the link's addresses.
 ///
 /// # Errors
-/// Code 999 if the address is missing.
-pub fn gateway(link: &Link, present: &[Address], gateway: IpAddr) -> Result<()> {
+/// Code 999 with the remedy if the address is missing.
+pub fn gateway(link: &Link, present: &[Address], gateway: IpAddr, remedy: &str) -> Result<()> {
     match present.iter().any(|address| address.net.ip() == gateway) {
         true => Ok(()),
-        false => Err(missing(&format!("the gateway's address {gateway}"), link)),
+        false => Err(without_remedy(&format!("the gateway's address {gateway}"), link).detail(remedy)),
     }
 }
 
+/// The remedy for a part of an attachment that only ADD can create.
+pub const RECREATE: &str =
+    "it was removed after ADD; delete the pod, or restart the container: its runtime calls DEL and ADD";
+
 /// The error of CHECK for a part of the attachment that no longer exists.
 pub fn missing(what: &str, link: &Link) -> Error {
+    without_remedy(what, link).detail(RECREATE)
+}
+
+fn without_remedy(what: &str, link: &Link) -> Error {
     Error::new(Code::Internal, format!("link {}: {what} is missing", link.name))
-        .detail("it was removed after ADD; restart the container: its runtime calls DEL and ADD")
 }

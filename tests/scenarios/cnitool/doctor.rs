@@ -300,10 +300,34 @@ fn an_attachment_that_lost_its_rules_or_its_address_is_an_error_with_the_remedy_
     finds(
         &tool,
         "attachments.check",
-        &["error", "attachment net/web/eth0", "10.206.2.2", "restart the container"],
+        &["error", "attachment net/web/eth0", "10.206.2.2", "delete the pod, or restart the container"],
     );
     tool.says("del net pod --container-id web");
     finds_nothing(&tool, "attachments.check");
+}
+
+/// Without creating the containers again.
+#[test]
+fn a_host_link_that_is_down_and_a_missing_gateway_address_are_errors_with_the_command_that_is_enough() {
+    beyond_reference!("gc");
+    let lab = Lab::new();
+    let _pod = lab.container("pod");
+    let tool = healthy(&lab);
+    let check = "attachments.check";
+    tool.says("add net pod --container-id web");
+    let port = lab.host().sh("ip -br link show master br0 | cut -d@ -f1");
+    let port = port.trim();
+    for (cause, remedy) in [
+        ("ip link set br0 down".to_owned(), "ip link set br0 up".to_owned()),
+        (format!("ip link set {port} down"), format!("ip link set {port} up")),
+        ("ip addr flush dev br0".to_owned(), "ip addr add 10.206.2.1/24 dev br0".to_owned()),
+    ] {
+        finds_nothing(&tool, check);
+        lab.host().sh(&cause);
+        finds(&tool, check, &["error", "attachment net/web/eth0", &format!("| run `{remedy}`")]);
+        lab.host().sh(&remedy);
+    }
+    finds_nothing(&tool, check);
 }
 
 #[test]
