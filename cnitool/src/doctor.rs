@@ -2,6 +2,7 @@
 //! findings. A check changes nothing.
 
 mod attachments;
+mod bridges;
 mod configurations;
 mod finding;
 mod firewalls;
@@ -33,6 +34,7 @@ const CHECKS: &[Check] = &[
     ("configurations.valid", configurations::valid),
     ("configurations.any", configurations::any),
     ("networks.status", networks::status),
+    ("networks.bridge", bridges::check),
     ("networks.full", networks::nearly_full),
     ("kernel.links", kernel::links),
     ("kernel.ipv6", kernel::ipv6),

@@ -1,4 +1,6 @@
-//! Range sets of a network with host-local.
+//! Range sets of a network with host-local, and the gateway addresses of its bridge.
+
+use std::net::IpAddr;
 
 use cni::{AsWritten, json};
 use host_local::{Conf, RangeSet};
@@ -22,4 +24,25 @@ pub fn of(network: &Network, plugin: &PluginConf) -> Option<(Value, Conf)> {
 /// All range sets of a network. An attachment has an address of each set.
 pub fn sets(network: &Network) -> Vec<RangeSet> {
     by_host_local(network).into_iter().flat_map(|(_, conf)| conf.sets).collect()
+}
+
+/// The bridge's name in a request of the plugin `bridge`. None: the request is for another plugin.
+pub fn bridge(request: &Value) -> Option<&str> {
+    let text = |key: &str| json::member(request, key).and_then(Value::as_str).unwrap_or_default();
+    (text("type") == "bridge").then(|| Some(text("bridge")).filter(|name| !name.is_empty()).unwrap_or("cni0"))
+}
+
+/// The IPv4 gateway addresses, with the prefix length, that ADD gives to the bridge of such a request: one for each range. Empty if the host is
+/// not the gateway, or if another interface has the addresses, as in a VLAN.
+pub fn bridge_gateways(request: &Value, conf: &Conf) -> Vec<(IpAddr, u8)> {
+    let is_true = |key: &str| json::member(request, key).and_then(Value::as_bool).unwrap_or_default();
+    let is_in_vlan = json::member(request, "vlan").and_then(Value::as_u64).unwrap_or_default() != 0;
+    if bridge(request).is_none() || is_in_vlan || !is_true("isGateway") && !is_true("isDefaultGateway") {
+        return Vec::new();
+    }
+    let ranges = conf.sets.iter().flat_map(RangeSet::ranges);
+    ranges
+        .filter(|range| range.gateway.is_ipv4())
+        .map(|range| (range.gateway, range.subnet.prefix()))
+        .collect()
 }

@@ -13,8 +13,8 @@ use std::rc::Rc;
 
 use cni::schema::Key;
 use cni::{
-    Add, AddResult, Check, Code, Command, Del, Delegate, Failures, Gc, NetConf, Plugin, Repair, Result,
-    ResultExt, Role, Status, Undo,
+    Add, AddResult, AsWritten, Check, Code, Command, Del, Delegate, Failures, Gc, NetConf, NetworkName,
+    Plugin, Repair, Result, ResultExt, Role, Status, Undo, Version,
 };
 use serde_json::Value;
 
@@ -135,6 +135,16 @@ fn attached(call: &Check<Conf>) -> Result<Delegate> {
         None => document::of(conf, net, Some(&Subnet::read(&conf.subnet_file)?))?,
     };
     Ok(to(net, &document::with_prev(document, net, conf.prev_result.as_ref())))
+}
+
+/// The configuration with which ADD calls the other plugin.
+///
+/// # Errors
+/// Code 6 or 7 if the configuration is invalid. Otherwise the error of flanneld's file.
+pub fn delegate(written: AsWritten, name: &NetworkName, version: Version) -> Result<Value> {
+    let conf = Conf::try_from(written)?;
+    let net = NetConf { name: name.clone(), version, dns: None, ipam: None, path: Vec::new() };
+    document::of(&conf, &net, Some(&Subnet::read(&conf.subnet_file)?))
 }
 
 /// The plugin of a configuration.

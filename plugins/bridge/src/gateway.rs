@@ -121,7 +121,7 @@ fn ensure_addresses(host: &Namespace, link: &Link, requested: &[IpNetwork], conf
                     "interface {} already has address {other}, which conflicts with the gateway address {net}",
                     link.name
                 ))
-                .detail("another network may use this bridge; choose another bridge, or set forceAddress to replace the address"));
+                .detail(conflict(&link.name)));
             }
             host.nl.delete_address(link, other)?;
         }
@@ -132,6 +132,15 @@ fn ensure_addresses(host: &Namespace, link: &Link, requested: &[IpNetwork], conf
         }
     }
     Ok(())
+}
+
+/// What to do about an address that conflicts.
+fn conflict(link: &str) -> String {
+    format!(
+        "if the address is of the network's old subnet, delete the network's containers and run `ip link del {link}`: \
+         the next ADD creates the bridge again. If another network uses the bridge, choose another bridge. forceAddress \
+         replaces the address, and cuts off the containers that use it"
+    )
 }
 
 /// Whether an address conflicts: a bridge has one IPv4 gateway address, and several IPv6 ones if their subnets do not overlap.

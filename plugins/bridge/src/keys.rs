@@ -23,7 +23,8 @@ pub const KEYS: &[Key] = &[
         "forceAddress",
         Type::Bool,
         "false",
-        "Replace another gateway address of the bridge. Without this key, such an address is an error.",
+        "Replace another gateway address of the bridge, which cuts off the containers that use it. Without this key, such \
+         an address is an error.",
     ),
     IP_MASQ,
     IP_MASQ_BACKEND,

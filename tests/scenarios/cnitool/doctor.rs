@@ -167,6 +167,38 @@ fn a_range_that_is_nearly_full_is_a_warning_before_containers_fail() {
 }
 
 #[test]
+fn a_bridge_that_add_cannot_use_is_an_error() {
+    beyond_reference!("gc");
+    let lab = Lab::new();
+    let tool = healthy(&lab);
+    let check = "networks.bridge";
+    finds_nothing(&tool, check);
+    lab.host().sh("ip link add br0 type veth");
+    finds(&tool, check, &["error", "network net", "br0 is not a bridge", "ip link del br0"]);
+    lab.host()
+        .sh("ip link del br0; ip link add br0 type bridge; ip addr add 169.254.0.1/16 dev br0 scope link");
+    finds_nothing(&tool, check);
+    // Of the network's old subnet.
+    lab.host().sh("ip addr add 10.206.9.1/24 dev br0");
+    let words =
+        ["error", "network net", "br0 has the address 10.206.9.1/24", "10.206.2.1/24", "ip link del br0"];
+    finds(&tool, check, &words);
+    let mut forced = bridge("10.206.2.0/24");
+    forced["forceAddress"] = json!(true);
+    lab.configure("10-net.conflist", &network(&json!([forced])));
+    finds_nothing(&tool, check);
+    let file = "/run/lab/subnet.env";
+    let flanneld = "FLANNEL_NETWORK=10.206.0.0/16\nFLANNEL_SUBNET=10.206.4.1/24\nFLANNEL_MTU=1450\nFLANNEL_IPMASQ=true\n";
+    let flannel = json!({"type": "flannel", "subnetFile": file, "delegate": {"bridge": "br0"}});
+    lab.configure("10-net.conflist", &network(&json!([flannel])));
+    finds_nothing(&tool, check);
+    fs::write(file, flanneld).unwrap();
+    finds(&tool, check, &["error", "network net", "10.206.9.1/24", "10.206.4.1/24"]);
+    lab.host().sh("ip link del br0");
+    finds_nothing(&tool, check);
+}
+
+#[test]
 fn a_kind_of_links_that_the_kernel_does_not_have_is_an_error() {
     let lab = Lab::new();
     let tool = healthy(&lab);

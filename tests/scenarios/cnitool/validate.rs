@@ -160,7 +160,8 @@ fn keys_for_runtimes_and_keys_that_a_runtime_sets_are_no_findings() {
 }
 
 #[test]
-fn repeated_names_and_overlapping_ranges_are_found_across_all_networks_of_the_host() {
+fn repeated_names_overlapping_ranges_and_two_gateways_of_one_bridge_are_found_across_all_networks_of_the_host()
+ {
     let lab = Lab::new();
     lab.private_dir("/opt/cni");
     let network = |name: &str, link: &str, subnet: &str| {
@@ -182,6 +183,12 @@ fn repeated_names_and_overlapping_ranges_are_found_across_all_networks_of_the_ho
         "warning: range 10.1.2.0/24 overlaps 10.1.0.0/16 of network a in /etc/cni/net.d/10-a.conflist";
     assert_eq!(of_draft(&network("c", "br2", "10.1.2.0/24")), [overlaps]);
     assert_eq!(of_draft(&network("a", "br0", "10.1.2.0/24")), [""; 0], "it will replace the other file");
+    let contradicts = "warning: bridge br0 gets the gateway address 10.4.0.1, but 10.1.0.1 by network a in \
+                       /etc/cni/net.d/10-a.conflist";
+    let mut same_bridge = network("c", "br0", "10.4.0.0/16");
+    assert_eq!(of_draft(&same_bridge), [contradicts]);
+    same_bridge["plugins"][0]["vlan"] = json!(4);
+    assert_eq!(of_draft(&same_bridge), [""; 0], "another interface has the gateway's address");
     // Separate segments may have the same addresses.
     let macvlan = json!({"type": "macvlan", "master": "lo", "ipam": host_local(&[&["10.1.2.0/24"]])});
     assert_eq!(of_draft(&with(list(json!([macvlan])), json!({"name": "c"}))), [""; 0]);

@@ -1,5 +1,6 @@
-//! Checks several networks together: duplicate names and overlapping ranges.
+//! Checks several networks together: duplicate names, overlapping ranges, and different gateway addresses of one bridge.
 
+use std::net::IpAddr;
 use std::path::{Path, PathBuf};
 
 use cni::json;
@@ -26,6 +27,8 @@ struct Part {
     link: String,
     /// Whether the host routes to the range through this link. Then no other link may have the same range.
     is_routed: bool,
+    /// The IPv4 addresses that ADD gives to the bridge, with the prefix length.
+    gateways: Vec<(IpAddr, u8)>,
     ranges: Vec<Range>,
 }
 
@@ -42,19 +45,19 @@ impl Part {
         let text =
             |key: &str| json::member(request, key).and_then(Value::as_str).unwrap_or_default().to_owned();
         let is_true = |key: &str| json::member(request, key).and_then(Value::as_bool).unwrap_or_default();
-        let (link, is_routed) = match text("type").as_str() {
-            "bridge" => {
-                let name = Some(text("bridge")).filter(|name| !name.is_empty());
-                (
-                    name.unwrap_or_else(|| "cni0".to_owned()),
-                    is_true("isGateway") || is_true("isDefaultGateway"),
-                )
-            }
+        let (link, is_routed) = match ranges::bridge(request) {
+            Some(name) => (name.to_owned(), is_true("isGateway") || is_true("isDefaultGateway")),
             // ptp creates a link for each container.
-            "ptp" => (String::new(), true),
-            _ => (text("master"), false),
+            None if text("type") == "ptp" => (String::new(), true),
+            None => (text("master"), false),
         };
-        Self { link, is_routed, ranges: conf.sets.iter().flat_map(|set| set.ranges()).cloned().collect() }
+        let gateways = ranges::bridge_gateways(request, conf);
+        Self {
+            link,
+            is_routed,
+            gateways,
+            ranges: conf.sets.iter().flat_map(|set| set.ranges()).cloned().collect(),
+        }
     }
 
     /// Two ranges that contain the same address and conflict: they are on the same link, or the host routes to both.
@@ -66,6 +69,13 @@ impl Part {
             (same_link || routed) && a.overlaps(b) || routed && !same_link && subnets
         };
         self.ranges.iter().find_map(|a| other.ranges.iter().find(|b| meets(a, b)).map(|b| (a, b)))
+    }
+
+    /// Two different gateway addresses for one bridge. A bridge has only one IPv4 gateway address.
+    fn contradiction(&self, other: &Self) -> Option<(IpAddr, IpAddr)> {
+        let is_shared = self.gateways.iter().any(|own| other.gateways.contains(own));
+        let pair = (self.gateways.first()?.0, other.gateways.first()?.0);
+        (self.link == other.link && !is_shared).then_some(pair)
     }
 }
 
@@ -101,6 +111,20 @@ impl Report<'_> {
                 let text = format!("range {here} overlaps {there} of network {} in {file}", other.name);
                 self.warning(blamed(root, &text), text).help = Some(
                     "containers of both networks may get the same address; choose another subnet".to_owned(),
+                );
+            }
+            let contradicts = |part: &Part| {
+                let (here, there) = other.parts.iter().find_map(|theirs| part.contradiction(theirs))?;
+                Some((part.link.clone(), here, there))
+            };
+            if let Some((bridge, here, there)) = own.parts.iter().find_map(contradicts) {
+                let text = format!(
+                    "bridge {bridge} gets the gateway address {here}, but {there} by network {} in {file}",
+                    other.name
+                );
+                self.warning(blamed(root, &text), text).help = Some(
+                    "a bridge has one IPv4 gateway address: choose another bridge for one of the networks"
+                        .to_owned(),
                 );
             }
         }
