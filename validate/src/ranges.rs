@@ -15,10 +15,15 @@ pub fn by_host_local(network: &Network) -> Vec<(Value, Conf)> {
 
 /// A plugin's request, and the configuration of host-local in it.
 pub fn of(network: &Network, plugin: &PluginConf) -> Option<(Value, Conf)> {
-    plugin.ipam().filter(|ipam| ipam.as_str() == "host-local")?;
     let request = json::parse(&network.request(plugin).ok()?, "the request").ok()?;
-    let conf = Conf::try_from(AsWritten::from(request.clone())).ok()?;
+    let conf = conf(&request)?;
     Some((request, conf))
+}
+
+/// The configuration of host-local in a request.
+pub fn conf(request: &Value) -> Option<Conf> {
+    json::member(json::member(request, "ipam")?, "type").filter(|kind| *kind == "host-local")?;
+    Conf::try_from(AsWritten::from(request.clone())).ok()
 }
 
 /// All range sets of a network. An attachment has an address of each set.

@@ -45,7 +45,7 @@ fn no_bridge(link: &Link) -> (String, String) {
 
 /// An address of the bridge that ADD neither uses nor replaces.
 fn other_address(live: &Live, link: &Link, request: &Value) -> Option<(String, String)> {
-    let conf = ranges::of(request)?;
+    let conf = ranges::conf(request)?;
     let is_replaced = json::member(request, "forceAddress").and_then(Value::as_bool).unwrap_or_default();
     let gateways = ranges::bridge_gateways(request, &conf);
     let expected: Vec<IpNetwork> =
