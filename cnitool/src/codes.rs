@@ -55,7 +55,7 @@ pub const ALL: &[Explained] = &[
         code: 5,
         meaning: "input/output failure",
         advice: "A file or a socket cannot be read or written. The details name the path and the cause: a full \
-                 or read-only disk, permissions, or a daemon that does not run.",
+                 or read-only disk, or permissions.",
     },
     Explained {
         code: 6,
@@ -73,12 +73,13 @@ pub const ALL: &[Explained] = &[
         code: 8,
         meaning: "invalid namespace",
         advice: "`CNI_NETNS` is the plugin's own namespace, so the plugin would change the host's network. \
-                 Correct `CNI_NETNS`, or set `CNI_NETNS_OVERRIDE=1` to allow it.",
+                 Correct `CNI_NETNS`, or set `CNI_NETNS_OVERRIDE=1` to allow it. DEL does not fail: it treats the \
+                 container's namespace as deleted.",
     },
     Explained {
         code: 11,
         meaning: "try again later",
-        advice: "A temporary condition, such as a lock that another plugin holds. A failed ADD leaves nothing behind. A failed DEL has removed everything else. The \
+        advice: "A temporary condition, such as a lock that another plugin holds, or a daemon that does not run. A failed ADD leaves nothing behind. A failed DEL has removed everything else. The \
                  runtime tries again.",
     },
     Explained {

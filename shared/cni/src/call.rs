@@ -13,7 +13,7 @@ use serde_json::Value;
 
 use crate::{
     AddResult, AsWritten, Attachment, Attachments, CniArgs, Code, ContainerId, Delegate, Dns, Error, IfName,
-    Ipam, NetworkName, Result, ResultExt, Role, Scope, Version, json,
+    Ipam, NetworkName, Result, ResultExt, Role, Scope, Version, json, warn,
 };
 
 /// Keys that all configurations have.
@@ -269,7 +269,8 @@ impl Environment {
 
     fn read_attachment(&mut self, reader: &mut Reader<'_>) {
         let container = reader.required("CNI_CONTAINERID", ContainerId::parse);
-        let ifname = reader.required("CNI_IFNAME", IfName::parse);
+        let parse = if self.command == Command::Add { IfName::parse_new } else { IfName::parse };
+        let ifname = reader.required("CNI_IFNAME", parse);
         self.attachment = container.zip(ifname).map(|(container, ifname)| Attachment { container, ifname });
         self.netns = if self.command.needs_netns() {
             reader.required("CNI_NETNS", |text| Ok(PathBuf::from(text)))
@@ -307,23 +308,33 @@ impl Environment {
             )
             .detail("the container has exited, or its namespace has not been created yet")),
             Ok(Seen::SomethingElse) => {
-                Err(invalid(&[format!("CNI_NETNS {} is not a network namespace", path.display())]))
+                Err(invalid(&[format!("CNI_NETNS {} is not a network namespace", path.display())])
+                    .detail("if the container has exited, its namespace was unmounted: run DEL"))
             }
         }
     }
 
-    /// Namespace of the container for DEL. `None` if it does not exist.
-    ///
-    /// # Errors
-    /// Code 8 if it is the plugin's own, whose interfaces must not be deleted.
-    pub(crate) fn netns_if_present(&self) -> Result<Option<PathBuf>> {
-        let Some(path) = self.netns.clone() else { return Ok(None) };
+    /// Namespace of the container for DEL. `None` if it does not exist. [`Self::is_in_own_netns`] means this too.
+    pub(crate) fn netns_if_present(&self) -> Option<PathBuf> {
+        let path = self.netns.clone()?;
         match self.look_at(&path) {
-            Ok(Seen::Own) => Err(own(&path)),
-            Ok(Seen::Nothing | Seen::SomethingElse) => Ok(None),
+            Ok(Seen::Own) => {
+                warn(&format!(
+                    "CNI_NETNS {} is the plugin's own network namespace: DEL continues as if the container's no longer existed",
+                    path.display()
+                ));
+                None
+            }
+            Ok(Seen::Nothing | Seen::SomethingElse) => None,
             // A path that cannot be read cannot be entered either: the plugin reports that and continues.
-            Ok(Seen::Namespace) | Err(_) => Ok(Some(path)),
+            Ok(Seen::Namespace) | Err(_) => Some(path),
         }
+    }
+
+    /// Whether `CNI_NETNS` is the plugin's own namespace, whose interfaces DEL must not touch. The container has exited, and a process of
+    /// the host now has the process id in `/proc/PID/ns/net`. A repeated DEL would find the same.
+    pub(crate) fn is_in_own_netns(&self) -> bool {
+        self.netns.as_ref().is_some_and(|path| matches!(self.look_at(path), Ok(Seen::Own)))
     }
 
     fn look_at(&self, path: &Path) -> Result<Seen> {
@@ -580,7 +591,26 @@ mod tests {
             ("CNI_ARGS", "?"),
         ];
         let env = read(&vars).unwrap();
-        assert_eq!(env.netns_if_present().unwrap(), None);
+        assert_eq!(env.netns_if_present(), None);
+    }
+
+    #[test]
+    fn a_del_enters_its_own_namespace_only_with_a_permission() {
+        let own = "/proc/self/ns/net";
+        let with = |allowed: &str| {
+            let vars = [
+                ("CNI_COMMAND", "DEL"),
+                ("CNI_CONTAINERID", "c"),
+                ("CNI_IFNAME", "eth0"),
+                ("CNI_PATH", "/x"),
+                ("CNI_NETNS", own),
+                ("CNI_NETNS_OVERRIDE", allowed),
+            ];
+            let env = read(&vars).unwrap();
+            (env.netns_if_present(), env.is_in_own_netns())
+        };
+        assert_eq!(with(""), (None, true));
+        assert_eq!(with("1"), (Some(own.into()), false));
     }
 
     #[test]

@@ -8,6 +8,7 @@ use std::rc::Rc;
 
 use system::child::{self, Outcome, Stopped};
 
+use crate::call::Environment;
 use crate::exec::{self, LIMITS, error_object, excerpt, failure};
 use crate::{
     AddResult, Code, Command, Error, Failures, PluginType, Repair, Result, ResultExt, Scope, Undo, Version,
@@ -213,6 +214,12 @@ fn start(file: &Path, command: Command, stdin: &[u8]) -> Result<Outcome, Stopped
     // Avoids copying the environment.
     if env::var_os("CNI_COMMAND").is_none_or(|own| own != command.as_str()) {
         process.env("CNI_COMMAND", command.as_str());
+    }
+    // Plugins of other vendors would fail with code 8.
+    if command == Command::Del
+        && Environment::of(command, &|name| env::var_os(name), false).is_ok_and(|env| env.is_in_own_netns())
+    {
+        process.env_remove("CNI_NETNS");
     }
     child::run(&mut process, stdin, LIMITS)
 }

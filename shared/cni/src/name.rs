@@ -77,6 +77,21 @@ checked_name!(
     file_name
 );
 
+impl IfName {
+    /// Like [`IfName::parse`], for an interface that ADD creates or configures.
+    ///
+    /// # Errors
+    /// Also for a name that means all interfaces, or all future ones, below `/proc/sys/net`.
+    pub fn parse_new(text: &str) -> Result<Self, String> {
+        match text {
+            "all" | "default" => {
+                Err(format!("{text}: in sysctls, this name does not mean one interface; choose another name"))
+            }
+            _ => Self::parse(text),
+        }
+    }
+}
+
 fn identifier(text: &str) -> Result<(), String> {
     if text.is_empty() {
         return Err("is empty".into());

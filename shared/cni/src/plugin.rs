@@ -267,7 +267,7 @@ fn del<P: Plugin>(env: &Environment, document: &Document) -> Result<()> {
     let net = document.net(P::ROLE, env)?;
     let call = Del {
         attachment: attachment(env)?,
-        netns: env.netns_if_present()?,
+        netns: env.netns_if_present(),
         // Helpful but optional, so a malformed one is no error.
         prev_result: document.prev().unwrap_or_default(),
         net,

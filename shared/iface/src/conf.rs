@@ -144,18 +144,9 @@ pub fn host_interface(document: &AsWritten) -> Result<Option<IfName>> {
         ))
 }
 
-/// Below `/proc/sys/net`, these names mean all interfaces, and all future ones.
-const SYSCTL_NAMES: [&str; 2] = ["all", "default"];
-
 /// Parses an interface's name. An empty one is treated as unset.
 fn interface_name(key: &str, name: &str) -> Result<Option<IfName>> {
-    if SYSCTL_NAMES.contains(&name) {
-        return Err(Error::config(format!(
-            "{key} {name}: in sysctls, this name does not mean one interface"
-        ))
-        .detail("choose another name"));
-    }
-    let parse = |name| IfName::parse(name).map_err(|e| Error::config(format!("{key} {e}")));
+    let parse = |name| IfName::parse_new(name).map_err(|e| Error::config(format!("{key} {e}")));
     Some(name).filter(|name| !name.is_empty()).map(parse).transpose()
 }
 
