@@ -294,6 +294,63 @@ fn rules_are_removed_without_the_interface_and_without_the_namespace_del_succeed
     call.status().ok();
 }
 
+/// An interface `other` next to eth0, with an address of eth0.
+fn twin(lab: &Lab, pod: &Container) {
+    lab.host().sh(&format!("ip link add far type veth peer name other netns {}; ip link set far up", pod.id));
+    pod.sh("ip link set other addrgenmode none up; ip addr add 10.1.0.2/24 dev other noprefixroute");
+}
+
+#[test]
+fn an_address_that_another_interface_has_is_refused() {
+    beyond_reference!("sbr-shared");
+    let lab = Lab::new();
+    let (pod, call) = manually(&lab);
+    twin(&lab, &pod);
+    let before = routing_of(&pod);
+    for keys in [json!({}), json!({"table": 7})] {
+        call.clone().config(keys).add().refused(7, "10.1.0.2");
+        assert_eq!(routing_of(&pod), before);
+    }
+}
+
+/// For example of a new container, whose namespace has the path of the old one.
+#[test]
+fn del_keeps_the_rule_of_an_address_that_another_interface_has() {
+    beyond_reference!("sbr-shared");
+    let lab = Lab::new();
+    let (pod, call) = manually(&lab);
+    call.add().ok_result();
+    twin(&lab, &pod);
+    pod.sh("ip link del eth0");
+    call.del().ok();
+    let rules = pod.sh("ip rule; ip -6 rule");
+    assert!(rules.contains("from 10.1.0.2 lookup 100") && !rules.contains("fd00:1::2"), "{rules}");
+}
+
+#[test]
+fn rules_of_other_programs_and_their_tables_stay() {
+    beyond_reference!("sbr-shared");
+    let lab = Lab::new();
+    let (pod, call) = manually(&lab);
+    pod.sh("ip rule add from 10.1.0.2 lookup 500; ip route add 10.99.0.0/16 via 10.1.0.7 table 500
+        ip route add blackhole 10.98.0.0/16 table 500");
+    let before = routing_of(&pod);
+    for _ in 0..2 {
+        let result = call.add().ok_result();
+        call.check(&result).ok();
+        call.add().ok_result();
+        assert!(!pod.sh("ip route show table 500").contains("default"));
+        call.del().ok();
+        assert_eq!(routing_of(&pod), before);
+    }
+    call.del().ok();
+    assert_eq!(routing_of(&pod), before);
+    call.add().ok_result();
+    pod.sh("ip link del eth0");
+    call.del().ok();
+    assert_eq!(pod.sh("ip rule | grep -F 10.1.0.2").trim(), pod.sh("ip rule | grep -F 'lookup 500'").trim());
+}
+
 #[test]
 fn check_reports_changes() {
     beyond_reference!("sbr-check");

@@ -5,16 +5,17 @@ mod conf;
 pub mod fuzz;
 mod keys;
 mod moves;
+mod rules;
 mod source;
-
-use std::net::IpAddr;
 
 use cni::schema::Key;
 use cni::{Add, AddResult, Check, Code, Del, Error, Failures, Plugin, Result, ResultExt, Role, Status, Undo};
 use iface::{Namespace, remove, tables, verify};
+use ipnetwork::IpNetwork;
 use netlink::{Link, RouteFilter};
 
 use conf::{Conf, lenient_table};
+use rules::Made;
 use source::Source;
 
 /// The plugin.
@@ -37,7 +38,8 @@ impl Plugin for Sbr {
         undo.hold(sandbox.lock()?);
         let link = sandbox.chained_interface(ifname)?;
         let mut result = call.prev_result.clone();
-        let sources = source::choose(&sandbox, &result, ifname, conf.table, &conf.gateways)?;
+        let sources = source::choose(&sandbox, &link, &result, conf.table, &conf.gateways)?;
+        source::refuse_shared(&sandbox, &link, &sources)?;
         if conf.table.is_some() {
             source::add_rules(&sandbox, &sources, undo)?;
             return Ok(result);
@@ -55,12 +57,14 @@ impl Plugin for Sbr {
         let _lock = sandbox.lock()?;
         let link = remove::chained(call, &sandbox)?;
         let table = lenient_table(&call.conf);
-        let rules = source::made_rules(&sandbox, &addresses(call, &sandbox, link.as_ref())?, table)?;
+        let made = Made::find(&sandbox, link.as_ref(), table)?;
+        let mut rules = Vec::new();
+        for net in addresses(call, &sandbox, link.as_ref())? {
+            rules.extend(made.rules_for(net).filter(|rule| !rules.contains(rule)).collect::<Vec<_>>());
+        }
         let mut failures = Failures::new();
         if let (Some(link), None) = (&link, table) {
-            let of_rules = rules.iter().map(|rule| rule.table).filter(|table| source::can_be_chosen(*table));
-            let tables = of_rules.chain(moves::tables_without_rule(&sandbox, link)?).collect();
-            moves::restore(&sandbox, link, &tables, &mut failures);
+            moves::restore(&sandbox, link, &made.tables(&sandbox, &rules)?, &mut failures);
         }
         for rule in &rules {
             failures.note(sandbox.nl.delete_rule(rule));
@@ -72,7 +76,7 @@ impl Plugin for Sbr {
         let (conf, ifname) = (&call.conf, &call.attachment.ifname);
         let sandbox = Namespace::open(&call.netns)?;
         let link = sandbox.link(ifname)?;
-        let sources = source::choose(&sandbox, &call.prev_result, ifname, conf.table, &conf.gateways)?;
+        let sources = source::choose(&sandbox, &link, &call.prev_result, conf.table, &conf.gateways)?;
         if let Some(lost) = sources.iter().find(|source| !source.has_rule) {
             return Err(missing(&format!("the rule for packets from {}", lost.net.ip())));
         }
@@ -88,15 +92,13 @@ impl Plugin for Sbr {
     }
 }
 
-/// Addresses of the interface, or, if it no longer exists, its addresses in ADD's result.
-fn addresses(call: &Del, sandbox: &Namespace, link: Option<&Link>) -> Result<Vec<IpAddr>> {
-    let ifname = &call.attachment.ifname;
-    let in_result = call.prev_result.iter().flat_map(|result| tables::addresses_of(result, ifname));
-    let mut addresses: Vec<IpAddr> = in_result.collect();
-    if let Some(link) = link {
-        addresses.extend(sandbox.nl.addresses(Some(link))?.iter().map(|address| address.net.ip()));
-    }
-    Ok(addresses)
+/// Addresses of the interface, and its addresses in ADD's result. Without those that another interface has: the interface may be another
+/// attachment's, for example of a new container with a namespace at the path of the old one.
+fn addresses(call: &Del, sandbox: &Namespace, link: Option<&Link>) -> Result<Vec<IpNetwork>> {
+    let in_result = call.prev_result.iter().flat_map(|result| result.ips_of_name(&call.attachment.ifname));
+    let (own, others) = source::addresses(sandbox, link)?;
+    let is_own = |net: &IpNetwork| !others.iter().any(|other| other.ip() == net.ip());
+    Ok(in_result.map(|ip| ip.address).chain(own).filter(is_own).collect())
 }
 
 fn has_default(sandbox: &Namespace, link: &Link, source: &Source) -> Result<()> {

@@ -1,14 +1,13 @@
 //! Moving routes to the tables of the addresses and back.
 
 use std::collections::BTreeSet;
-use std::net::IpAddr;
 
 use cni::{Failures, Result, Undo};
 use iface::{Namespace, tables};
 use ipnetwork::{IpNetwork, Ipv6Network};
 use netlink::{Link, Route, RouteFilter, in_order_of_appending, uapi};
 
-use crate::source::{Source, can_be_chosen};
+use crate::source::Source;
 
 /// Protocol of added default routes. DEL does not move them to the main table.
 const ADDED: u8 = uapi::RTPROT_STATIC;
@@ -137,28 +136,6 @@ pub fn clear_main(
 fn is_subnet_of(source: &Source, route: &Route) -> bool {
     route.gateway.is_none()
         && (route.dst.network(), route.dst.prefix()) == (source.net.network(), source.net.prefix())
-}
-
-/// Tables of the link that an ADD has filled, without a rule: ADD was killed before it added the rule, or the rule was deleted.
-///
-/// Tables that only other programs or `ipam` (`routes[].table`) have filled do not count: they lack the routes to the link's own subnets or
-/// gateways, which the kernel and ptp add to the main table with an address of the link.
-///
-/// # Errors
-/// If the kernel refuses to list addresses or routes.
-pub fn tables_without_rule(sandbox: &Namespace, link: &Link) -> Result<BTreeSet<u32>> {
-    let addresses = sandbox.nl.addresses(Some(link))?;
-    let is_own = |source: IpAddr| addresses.iter().any(|address| address.net.ip() == source);
-    let mut routes = tables::of_link(sandbox, link, None)?;
-    routes.retain(|route| route.protocol == Some(uapi::RTPROT_KERNEL) || route.source.is_some_and(is_own));
-    let own = routes.into_iter().filter_map(|route| route.table);
-    let mut tables_without_rule: BTreeSet<u32> = own.filter(|table| can_be_chosen(*table)).collect();
-    if !tables_without_rule.is_empty() {
-        for table in tables::in_effect(sandbox, &sandbox.nl.rules()?)? {
-            tables_without_rule.remove(&table);
-        }
-    }
-    Ok(tables_without_rule)
 }
 
 /// Moves the link's routes of these tables back to the main table, as far as possible. If the result for one route is unknown, the tables

@@ -6,10 +6,9 @@ use std::net::IpAddr;
 use cni::{AddResult, Error, Result, Undo};
 use iface::{Namespace, tables};
 use ipnetwork::IpNetwork;
-use netlink::Rule;
+use netlink::{Address, Link, Rule};
 
-/// First table to choose, as in the reference.
-const FIRST: u32 = 100;
+use crate::rules::{FIRST, Made, alone, can_be_chosen};
 
 /// An address and its table.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -31,49 +30,32 @@ impl Source {
     }
 }
 
-/// An address as a /32 or /128.
-fn alone(ip: IpAddr) -> IpNetwork {
-    ip.into()
-}
-
-/// Whether a rule only selects a table for packets from an address.
-fn is_for(rule: &Rule, ip: IpAddr) -> bool {
-    !rule.has_more && rule.source == Some(alone(ip))
-}
-
-/// Whether an ADD may have added a rule: with `table`, it leads there; otherwise to a table that ADD may choose.
-fn is_ours(rule: &Rule, table: Option<u32>) -> bool {
-    table.map_or_else(|| can_be_chosen(rule.table), |table| rule.table == table)
-}
-
-/// Whether ADD may choose a table.
-pub fn can_be_chosen(table: u32) -> bool {
-    table >= FIRST && !tables::is_of_the_kernel(table)
-}
-
 /// Addresses of an interface in a result. Each gets the table of its rule from an earlier ADD, else `table`, else the first unused one.
 ///
 /// # Errors
 /// Code 7 if the interface has no address; other errors if the kernel refuses.
 pub fn choose(
     sandbox: &Namespace,
+    link: &Link,
     result: &AddResult,
-    ifname: &str,
     table: Option<u32>,
     gateways: &[IpAddr],
 ) -> Result<Vec<Source>> {
-    let rules = sandbox.nl.rules()?;
+    let ifname = link.name.as_str();
+    let made = Made::find(sandbox, Some(link), table)?;
+    let leads_there =
+        |rule: &Rule| table.map_or_else(|| can_be_chosen(rule.table), |table| rule.table == table);
     let mut used = None;
     let mut sources = Vec::new();
     for ip in result.ips_of_name(ifname) {
         let net = ip.address;
-        let found = rules.iter().find(|rule| is_for(rule, net.ip()) && is_ours(rule, table));
+        let found = made.rules_for(net).find(leads_there);
         let chosen = match found.map(|rule| rule.table).or(table) {
             Some(known) => known,
             None => {
                 let used: &mut BTreeSet<u32> = match &mut used {
                     Some(used) => used,
-                    none => none.insert(tables::used(sandbox, &rules)?),
+                    none => none.insert(tables::used(sandbox, &made.rules)?),
                 };
                 first_free(used)?
             }
@@ -130,15 +112,28 @@ pub fn add_rules(sandbox: &Namespace, sources: &[Source], undo: &mut Undo) -> Re
     Ok(())
 }
 
-/// Rules that an ADD added for the addresses, with any `table`.
+/// Refuses an address that another interface of the container has: a rule cannot distinguish them.
 ///
 /// # Errors
-/// If the kernel refuses to list rules.
-pub fn made_rules(sandbox: &Namespace, addresses: &[IpAddr], table: Option<u32>) -> Result<Vec<Rule>> {
-    let mut rules = sandbox.nl.rules()?;
-    let may_lead = |to: u32| !tables::is_of_the_kernel(to) || table == Some(to);
-    rules.retain(|rule| may_lead(rule.table) && addresses.iter().any(|ip| is_for(rule, *ip)));
-    Ok(rules)
+/// Code 7, naming the address; other errors if the kernel refuses to list addresses.
+pub fn refuse_shared(sandbox: &Namespace, link: &Link, sources: &[Source]) -> Result<()> {
+    let (_, others) = addresses(sandbox, Some(link))?;
+    let is_shared = |source: &&Source| others.iter().any(|other| other.ip() == source.net.ip());
+    let Some(source) = sources.iter().find(is_shared) else { return Ok(()) };
+    Err(Error::config(format!("another interface of {sandbox} has the address {} too", source.net.ip()))
+        .detail("sbr selects the route by the source address: each interface needs its own; or use the plugin vrf instead of sbr for both networks"))
+}
+
+/// The addresses of a link, and those of all others.
+///
+/// # Errors
+/// If the kernel refuses to list addresses.
+pub fn addresses(sandbox: &Namespace, link: Option<&Link>) -> Result<(Vec<IpNetwork>, Vec<IpNetwork>)> {
+    let all = sandbox.nl.addresses(None)?;
+    let (own, others): (Vec<_>, Vec<_>) =
+        all.iter().partition(|address| link.is_some_and(|link| link.index == address.index));
+    let nets = |of: Vec<&Address>| of.iter().map(|address| address.net).collect();
+    Ok((nets(own), nets(others)))
 }
 
 #[cfg(test)]

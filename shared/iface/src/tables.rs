@@ -185,8 +185,3 @@ pub fn lost(sandbox: &Namespace, link: &Link, table: u32, result: &AddResult) ->
     let own = expected.filter(|expected| expected.gateway.is_some_and(is_own));
     Ok(own.filter(|expected| !main.iter().any(|route| is_same_way(route, expected))).collect())
 }
-
-/// Addresses of a container's interface in a result.
-pub fn addresses_of<'a>(result: &'a AddResult, ifname: &'a str) -> impl Iterator<Item = IpAddr> + 'a {
-    result.ips_of_name(ifname).map(|ip| ip.address.ip())
-}
