@@ -3,7 +3,7 @@
 use std::fs;
 use std::path::Path;
 
-use lab::{Call, Container, Lab, Netns, beyond_1_1_1, beyond_reference, injecting};
+use lab::{Call, Container, Lab, Netns, beyond_1_1_1, beyond_reference, injecting, needs};
 use serde_json::{Value, json};
 
 use crate::common::dual_stack;
@@ -528,6 +528,20 @@ fn an_mtu_too_small_for_ipv6_does_not_fail_add() {
 }
 
 #[test]
+fn an_mtu_too_small_for_ipv6_is_refused_if_the_interface_has_ipv6_addresses() {
+    beyond_reference!("tuning-ipv6");
+    let lab = Lab::new();
+    let pod = wired(&lab, "eth0");
+    pod.sh("ip addr add fd00::2/64 dev eth0 nodad; ip -6 route add 2001:db8::/32 via fd00::1");
+    let before = lab.snapshot();
+    let call = tuning(&lab, &pod, json!({"mtu": 1279, "sysctl": {"net.ipv4.conf.IFNAME.arp_notify": "1"}}));
+    let error = call.add().refused(7, "mtu 1279");
+    assert!(error.msg.contains("fd00::2"), "{error:?}");
+    lab.snapshot().assert_same(&before);
+    call.config(json!({"mtu": 1280})).add().ok_result();
+}
+
+#[test]
 fn the_backup_is_deleted_with_a_container_whose_namespace_was_deleted() {
     beyond_reference!("tuning-backup");
     let lab = Lab::new();
@@ -601,6 +615,59 @@ fn two_tunings_of_a_chain_restore_the_values_before_both() {
     second.del().ok();
     first.del().ok();
     lab.snapshot().assert_same(&before);
+}
+
+#[test]
+fn check_accepts_two_tunings_of_a_chain_that_set_the_same_keys() {
+    beyond_reference!("tuning-chain");
+    let lab = Lab::new();
+    let pod = wired(&lab, "eth0");
+    let first = tuning(&lab, &pod, json!({"cniVersion": "1.1.0", "mtu": 1400, "mac": "02:00:00:00:00:aa"}));
+    let result = first.add().ok_result();
+    let keys = json!({"cniVersion": "1.1.0", "mtu": 1300, "mac": "02:00:00:00:00:bb", "prevResult": result});
+    let second = tuning(&lab, &pod, keys);
+    let result = second.add().ok_result();
+    first.check(&result).ok();
+    second.check(&result).ok();
+    pod.sh("ip link set eth0 mtu 1400");
+    second.check(&result).refused(999, "mtu is 1400");
+}
+
+#[test]
+fn two_attachments_whose_names_are_alike_keep_their_own_values() {
+    beyond_reference!("tuning-backup");
+    let lab = Lab::new();
+    let pod = wired(&lab, "b_c");
+    let other = lab.container("other");
+    other.sh("ip link add c type veth peer name end");
+    let before = lab.snapshot();
+    let of = |pod: &Container, id: &str, ifname: &str, keys: Value| {
+        tuning_of(&lab, pod, ifname, keys).env("CNI_CONTAINERID", id)
+    };
+    let one = of(&pod, "a", "b_c", json!({"mtu": 1400}));
+    let two = of(&other, "a_b", "c", json!({"mtu": 1300, "allmulti": true}));
+    one.add().ok_result();
+    two.add().ok_result();
+    one.gc(&[("a", "b_c"), ("a_b", "c")]).ok();
+    for call in [&two, &two, &one] {
+        call.del().ok();
+    }
+    lab.snapshot().assert_same(&before);
+    one.add().ok_result();
+    two.gc(&[("a_b", "c")]).ok();
+    assert!(!Path::new("/run/cni/tuning/a~b_c.json").exists());
+}
+
+#[test]
+fn a_mac_that_the_master_has_is_explained() {
+    beyond_reference!("errors");
+    needs!(Macvlan);
+    let lab = Lab::new();
+    let pod = lab.container("pod");
+    lab.host().sh("ip link add cable address 02:00:00:00:00:07 type veth peer name far
+        ip link set cable up; ip link add link cable name eth0 netns pod type macvlan; ip -n pod link set eth0 up");
+    let call = tuning(&lab, &pod, json!({"mac": "02:00:00:00:00:07"}));
+    call.add().refused(7, "its master has the MAC 02:00:00:00:00:07");
 }
 
 #[test]

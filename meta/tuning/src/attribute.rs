@@ -2,9 +2,13 @@
 
 use std::fmt;
 
-use cni::{Code, Error, Result, ResultExt, Undo};
+use cni::{Code, Error, Interface, Result, ResultExt, Undo};
 use iface::{Namespace, verify};
-use netlink::{Link, LinkChange, Mac};
+use netlink::uapi::RT_SCOPE_UNIVERSE;
+use netlink::{Address, Link, LinkChange, Mac};
+
+/// Smallest MTU of a link with IPv6 (RFC 8200, section 5).
+const IPV6_MIN_MTU: u32 = 1280;
 
 /// An attribute and its value.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -48,12 +52,30 @@ impl Attribute {
             });
         }
         self.restore(sandbox, link).map_err(|e| {
-            let code = match &e {
-                e if e.is_invalid() => Code::InvalidConfig,
-                e if e.is_unsupported() => Code::UnsupportedField,
-                _ => Code::Internal,
+            let error = match self {
+                _ if e.is_invalid() => Error::from(e).with_code(Code::InvalidConfig),
+                _ if e.is_unsupported() => Error::from(e).with_code(Code::UnsupportedField),
+                Self::Mac(mac) => iface::mac_taken(Some(mac), e),
+                _ => e.into(),
             };
-            Error::from(e).with_code(code).context(self)
+            error.context(self)
+        })
+    }
+
+    /// Refuses an MTU with which the kernel deletes the link's IPv6 addresses and routes, which nothing restores.
+    ///
+    /// # Errors
+    /// Code 7 if the link has an IPv6 address that is not link-local.
+    pub fn refuse_loss_of_ipv6(self, sandbox: &Namespace, link: &Link) -> Result<()> {
+        let Self::Mtu(..IPV6_MIN_MTU) = self else { return Ok(()) };
+        let addresses = sandbox.nl.addresses(Some(link))?;
+        let is_global = |one: &&Address| one.net.is_ipv6() && one.scope == RT_SCOPE_UNIVERSE;
+        addresses.iter().find(is_global).map_or(Ok(()), |address| {
+            Err(Error::config(format!(
+                "{self}: {} has the address {}, and IPv6 needs an MTU of at least {IPV6_MIN_MTU}",
+                link.name, address.net
+            ))
+            .detail("the kernel would delete the interface's IPv6 addresses and routes: set a larger MTU, or remove IPv6 from the network"))
         })
     }
 
@@ -82,17 +104,27 @@ impl Attribute {
         change
     }
 
-    /// Compares the value.
+    /// Compares the value. A later plugin of the chain may have set another one, which the result lists.
     ///
     /// # Errors
     /// Code 999, with the current value.
-    pub fn verify(self, link: &Link) -> Result<()> {
+    pub fn verify(self, link: &Link, listed: Option<&Interface>) -> Result<()> {
+        let listed = listed.and_then(|listed| self.listed(listed));
         match self.of(link) {
-            Some(found) if found == self => Ok(()),
+            Some(found) if found == self || Some(found) == listed => Ok(()),
             found => {
                 let found = found.map_or_else(|| "none".to_owned(), |found| found.value());
                 Err(verify::differs(link, self.key(), &self.value(), &found))
             }
+        }
+    }
+
+    /// The value of the same attribute in a result.
+    fn listed(self, interface: &Interface) -> Option<Self> {
+        match self {
+            Self::Mac(_) => interface.mac.as_deref()?.parse().ok().map(Self::Mac),
+            Self::Mtu(_) => interface.mtu.map(Self::Mtu),
+            _ => None,
         }
     }
 
@@ -131,7 +163,7 @@ mod tests {
         let mac = Mac::new([2, 0, 0, 0, 0, 7]);
         let link = Link { name: "eth0".into(), mac: Some(mac), mtu: 1400, promisc: true, ..Link::default() };
         for kept in [Attribute::Mac(mac), Attribute::Mtu(1400), Attribute::Promisc(true)] {
-            kept.verify(&link).unwrap();
+            kept.verify(&link, None).unwrap();
         }
         for (lost, text) in [
             (Attribute::Mac(Mac::new([2, 0, 0, 0, 0, 8])), "link eth0: mac is 02:00:00:00:00:07"),
@@ -139,8 +171,18 @@ mod tests {
             (Attribute::Allmulti(true), "link eth0: allmulti is false"),
             (Attribute::TxQueueLength(5), "link eth0: txQLen is 0"),
         ] {
-            let error = lost.verify(&link).unwrap_err();
+            let error = lost.verify(&link, None).unwrap_err();
             assert!(error.msg().starts_with(text), "{error}");
+        }
+    }
+
+    #[test]
+    fn a_value_that_a_later_plugin_has_set_and_reported_is_accepted() {
+        let link = Link { name: "eth0".into(), mtu: 1300, ..Link::default() };
+        let listed = |mtu| Interface { mtu, ..Interface::default() };
+        Attribute::Mtu(1400).verify(&link, Some(&listed(Some(1300)))).unwrap();
+        for other in [None, Some(1400)] {
+            Attribute::Mtu(1400).verify(&link, Some(&listed(other))).unwrap_err();
         }
     }
 
@@ -149,6 +191,6 @@ mod tests {
         let none = Link { name: "tun0".into(), ..Link::default() };
         let expected = Attribute::Mac(Mac::new([2, 0, 0, 0, 0, 7]));
         assert_eq!(expected.of(&none), None);
-        assert!(expected.verify(&none).unwrap_err().msg().contains("mac is none"));
+        assert!(expected.verify(&none, None).unwrap_err().msg().contains("mac is none"));
     }
 }

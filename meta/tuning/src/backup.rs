@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 use std::path::Path;
 
 use cni::backup::{self, Backup};
-use cni::{Gc, NetworkName, Resource, Result, Undo};
+use cni::{Attachment, Gc, NetworkName, Resource, Result, Undo};
 use serde::{Deserialize, Serialize};
 
 use crate::attribute::Attribute;
@@ -113,6 +113,20 @@ impl Saved {
     }
 }
 
+/// The file of an attachment, for DEL and CHECK. If it does not exist, it may be the reference's, or an earlier version's, whose name may also
+/// be another attachment's. Only the latter names its namespace.
+///
+/// # Errors
+/// Code 5 if a file cannot be read.
+pub fn find(dir: &Path, network: &NetworkName, at: &Attachment, netns: Option<&Path>) -> Result<Backup> {
+    let (own, earlier) = (Backup::new(dir, network, at), Backup::of_reference(dir, network, at));
+    if own == earlier || own.read()?.is_some() {
+        return Ok(own);
+    }
+    let is_own = |saved: Saved| saved.netns.is_empty() || netns == Some(Path::new(&saved.netns));
+    Ok(if load(&earlier)?.is_some_and(is_own) { earlier } else { own })
+}
+
 /// Writes the old values.
 ///
 /// # Errors
@@ -158,7 +172,7 @@ pub fn remove_stale(dir: &Path, call: &Gc) -> Result<()> {
 mod tests {
     use std::fs;
 
-    use cni::{Attachment, ContainerId, IfName};
+    use cni::{ContainerId, IfName};
     use netlink::Mac;
 
     use super::*;
@@ -263,6 +277,30 @@ mod tests {
         let left = saved("/old", &[Attribute::Mtu(9000)]);
         let new = saved("/new", &[Attribute::Mtu(1500)]);
         assert_eq!(new.clone().after(left), new);
+    }
+
+    #[test]
+    fn a_file_whose_name_two_attachments_have_is_its_owners() {
+        let dir = tempfile::tempdir().unwrap();
+        let of = |container: &str, ifname: &str| Attachment {
+            container: ContainerId::parse(container).unwrap(),
+            ifname: IfName::parse(ifname).unwrap(),
+        };
+        let (one, other) = (of("a", "b_c"), of("a_b", "c"));
+        let found = |at: &Attachment, netns: &str| {
+            let file = find(dir.path(), &net(), at, Some(Path::new(netns))).unwrap();
+            load(&file).unwrap().map(|saved| saved.attributes())
+        };
+        let write = |file: &Backup, saved: &Saved| file.write(&serde_json::to_vec(saved).unwrap()).unwrap();
+        // Of an earlier version, and of the reference.
+        let former = Backup::of_reference(dir.path(), &net(), &one);
+        write(&former, &saved("/one", &[Attribute::Mtu(1500)]));
+        assert_eq!((found(&one, "/one"), found(&other, "/other")), (Some(vec![Attribute::Mtu(1500)]), None));
+        fs::write(former.path(), r#"{"mtu": 1600}"#).unwrap();
+        assert_eq!(found(&one, "/one"), Some(vec![Attribute::Mtu(1600)]));
+        write(&Backup::new(dir.path(), &net(), &other), &saved("/other", &[Attribute::Mtu(1700)]));
+        assert_eq!(found(&other, "/other"), Some(vec![Attribute::Mtu(1700)]));
+        assert_eq!(found(&one, "/one"), Some(vec![Attribute::Mtu(1600)]));
     }
 
     #[test]

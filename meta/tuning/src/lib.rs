@@ -15,8 +15,7 @@ use std::iter;
 use cni::backup::Backup;
 use cni::schema::Key;
 use cni::{
-    Add, AddResult, Check, Code, Del, Failures, Gc, IfName, Interface, Plugin, Result, ResultExt, Role,
-    Status, Undo,
+    Add, AddResult, Check, Code, Del, Failures, Gc, IfName, Plugin, Result, ResultExt, Role, Status, Undo,
 };
 use iface::{Namespace, remove};
 
@@ -55,6 +54,7 @@ impl Plugin for Tuning {
         let backup = Backup::new(&conf.data_dir, &call.net.name, &call.attachment);
         if !requested.is_empty() || !conf.features.is_empty() {
             let link = sandbox.chained_interface(&call.attachment.ifname)?;
+            requested.iter().try_for_each(|attribute| attribute.refuse_loss_of_ipv6(&sandbox, &link))?;
             let offload = Offload::read(&conf.features, &sandbox, &link)?;
             let before = requested.iter().filter_map(|attribute| attribute.of(&link));
             let saved = Saved::new(before, &call.net.name, &call.netns).with_features(offload.before());
@@ -79,7 +79,8 @@ impl Plugin for Tuning {
     }
 
     fn del(call: &Del) -> Result<()> {
-        let backup = Backup::new(&data_dir_or_default(&call.conf), &call.net.name, &call.attachment);
+        let (dir, netns) = (data_dir_or_default(&call.conf), call.netns.as_deref());
+        let backup = backup::find(&dir, &call.net.name, &call.attachment, netns)?;
         let (mut failures, mut again) = (Failures::new(), false);
         let saved = backup::load(&backup)?;
         // The file's name lacks the network. ADD may have failed because another network's interface has the name.
@@ -109,11 +110,16 @@ impl Plugin for Tuning {
         let requested = call.conf.attributes(&call.args)?;
         if !requested.is_empty() || !call.conf.features.is_empty() {
             let link = sandbox.link(&call.attachment.ifname)?;
-            requested.iter().try_for_each(|attribute| attribute.verify(&link))?;
+            let prev = &call.prev_result;
+            let listed = place_of(&call.attachment.ifname, prev).and_then(|place| prev.interfaces.get(place));
+            requested.iter().try_for_each(|attribute| attribute.verify(&link, listed))?;
             feature::verify(&call.conf.features, &sandbox, &link)?;
         }
-        let backup = Backup::new(&call.conf.data_dir, &call.net.name, &call.attachment);
-        let stored = || backup::load(&backup).ok()?.filter(|saved| !saved.is_of_another(&call.net.name));
+        let stored = || {
+            let (dir, network) = (&call.conf.data_dir, &call.net.name);
+            let backup = backup::find(dir, network, &call.attachment, Some(&call.netns)).ok()?;
+            backup::load(&backup).ok()?.filter(|saved| !saved.is_of_another(network))
+        };
         let forms = || stored().map(Saved::into_sysctls).unwrap_or_default();
         let ifname = &call.attachment.ifname;
         call.conf.sysctls.iter().try_for_each(|sysctl| sysctl.verify(&sandbox, ifname, forms))
@@ -128,12 +134,10 @@ impl Plugin for Tuning {
     }
 }
 
-/// Writes the new attributes into the result, if it lists the interface. Many plugins list only the host's end, and some do not name the
-/// container's namespace.
+/// Writes the new attributes into the result, if it lists the interface.
 fn report(requested: &[Attribute], result: &mut AddResult, ifname: &IfName) {
-    let in_container = result.container_interface(ifname).is_some();
-    let is_it = |one: &&mut Interface| one.name == **ifname && (one.sandbox.is_some() || !in_container);
-    let Some(interface) = result.interfaces.iter_mut().find(is_it) else { return };
+    let Some(place) = place_of(ifname, result) else { return };
+    let interface = &mut result.interfaces[place];
     for attribute in requested {
         match attribute {
             Attribute::Mac(mac) => interface.mac = Some(mac.to_string()),
@@ -141,4 +145,10 @@ fn report(requested: &[Attribute], result: &mut AddResult, ifname: &IfName) {
             _ => {}
         }
     }
+}
+
+/// The place of the interface in a result. Many plugins list only the host's end, and some do not name the container's namespace.
+fn place_of(ifname: &IfName, result: &AddResult) -> Option<usize> {
+    let in_container = result.container_interface(ifname).is_some();
+    result.interfaces.iter().position(|one| one.name == **ifname && (one.sandbox.is_some() || !in_container))
 }

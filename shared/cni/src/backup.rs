@@ -16,7 +16,7 @@ use crate::{Attachment, Code, Error, Failures, Gc, NetworkName, Resource, Result
 const LARGEST: u64 = 16 << 20;
 
 /// The file of an attachment.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Backup {
     dir: PathBuf,
     name: String,
@@ -25,9 +25,21 @@ pub struct Backup {
 }
 
 impl Backup {
-    /// The file of an attachment in a plugin's directory, with the reference's name.
+    /// The file of an attachment in a plugin's directory, with the reference's name. If another attachment's file may have this name, it is the
+    /// one of [`Backup::of_one`].
     pub fn new(dir: &Path, network: &NetworkName, at: &Attachment) -> Self {
+        let shared = Self::of_reference(dir, network, at);
+        if shared.is_ambiguous() { Self::of_one(dir, network, at) } else { shared }
+    }
+
+    /// The file with the reference's name.
+    pub fn of_reference(dir: &Path, network: &NetworkName, at: &Attachment) -> Self {
         Self::named(dir, network, file_name(at, SHARED))
+    }
+
+    /// Whether several attachments have this file: `a` with `b_c` and `a_b` with `c`.
+    fn is_ambiguous(&self) -> bool {
+        self.name.matches(SHARED).count() > 1 || self.name.contains(OWN)
     }
 
     /// Like [`Backup::new`], in a directory that only Ferrule uses: the names of two attachments never coincide.
@@ -98,7 +110,7 @@ impl Backup {
     }
 }
 
-/// Separator between container id and interface, as in the reference's tuning. Both names may contain it.
+/// Separator between container id and interface, as in the reference's tuning. Both names may contain it: see [`Backup::new`].
 const SHARED: char = '_';
 
 /// Separator that container ids cannot contain.
@@ -211,6 +223,20 @@ fn should_delete(scope: &Scope, resource: Resource, file: &str) -> bool {
 mod tests {
     use super::*;
     use crate::{ContainerId, IfName};
+
+    #[test]
+    fn the_files_of_two_attachments_never_have_one_name() {
+        let network = NetworkName::parse("net").unwrap();
+        let name = |container: &str, ifname: &str| {
+            let container = ContainerId::parse(container).unwrap();
+            let at = Attachment { container, ifname: IfName::parse(ifname).unwrap() };
+            Backup::new(Path::new("/x"), &network, &at).name
+        };
+        assert_eq!(name("a", "eth0"), "a_eth0.json");
+        let names =
+            [name("a", "b_c"), name("a_b", "c"), name("a", "b~c"), name("a_b", "c~d"), name("a", "b_c~d")];
+        assert_eq!(names.iter().collect::<HashSet<_>>().len(), names.len(), "{names:?}");
+    }
 
     #[test]
     fn a_file_that_is_too_large_is_neither_written_nor_an_obstacle_to_others() {

@@ -4,14 +4,15 @@ use std::net::IpAddr;
 
 use cni::{Code, Error, IpConfig, Result};
 use ipnetwork::IpNetwork;
-use netlink::{Link, uapi};
+use netlink::{Link, Mac, uapi};
 use nix::errno::Errno;
 
 use crate::{InterfaceConf, Namespace};
 
-/// Explains EADDRINUSE, which the kernel returns when the link is set up, not when it is created.
-pub(crate) fn mac_taken(link: &Link, cause: netlink::Error) -> Error {
-    match (cause.errno(), link.mac) {
+/// Explains EADDRINUSE of a link with a MAC. The kernel returns it when the link is set up, not when it is created, and when the MAC of a link
+/// that is up is changed.
+pub fn mac_taken(mac: Option<Mac>, cause: netlink::Error) -> Error {
+    match (cause.errno(), mac) {
         (Some(Errno::EADDRINUSE), Some(mac)) => Error::from(cause).with_code(Code::InvalidConfig).detail(
             format!("its master has the MAC {mac}, or another interface on the same master has it: each needs its own"),
         ),
