@@ -11,6 +11,9 @@ pub const HANDLE: u32 = 0xc41_0000;
 /// Length of an Ethernet header in bytes, which the kernel counts.
 const ETHERNET: u32 = 14;
 
+/// Largest packet in bytes, for the largest MTU (`ETH_MAX_MTU` of linux/if_ether.h).
+const LARGEST_PACKET: u32 = 65_535 + ETHERNET;
+
 /// Rate and burst.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Limit {
@@ -26,10 +29,14 @@ impl Limit {
         Self { burst: self.burst.max(mtu.saturating_add(ETHERNET)), ..*self }
     }
 
+    /// Bytes that may wait while the bucket is empty.
+    fn waiting(&self, latency_ms: u32) -> u128 {
+        u128::from(self.rate) * u128::from(latency_ms) / 1000
+    }
+
     /// The filter. Packets that arrive while the bucket is empty wait at most `latency_ms`.
     pub fn tbf(&self, latency_ms: u32) -> Tbf {
-        let waiting = u128::from(self.rate) * u128::from(latency_ms) / 1000;
-        let limit = u32::try_from(waiting + u128::from(self.burst)).unwrap_or(u32::MAX);
+        let limit = u32::try_from(self.waiting(latency_ms) + u128::from(self.burst)).unwrap_or(u32::MAX);
         // The time to fill the bucket in whole microseconds, as the reference passes it, because its CHECK compares the numbers. The number
         // holds at most 275 seconds, and on fast links rounding makes the burst smaller; the bytes are then passed instead.
         let microseconds = u128::from(self.burst) * 1_000_000 / u128::from(self.rate.max(1));
@@ -48,7 +55,8 @@ impl Limit {
     pub fn verify(&self, link: &Link, mtu: u32, latency_ms: u32, found: &Tbf) -> Result<()> {
         verify::same(link, "rate (bytes per second)", self.rate, found.rate)?;
         // The reference does not raise a burst.
-        let expected = [self.of(mtu), *self].map(|limit| (limit, limit.tbf(latency_ms).limit));
+        let all = [self.of(mtu), self.at_larger_mtu(mtu, latency_ms, found), *self];
+        let expected = all.map(|limit| (limit, limit.tbf(latency_ms).limit));
         let (limit, bytes) =
             expected.into_iter().find(|(_, bytes)| *bytes == found.limit).unwrap_or(expected[0]);
         verify::same(link, "limit of what waits (bytes)", bytes, found.limit)?;
@@ -57,6 +65,16 @@ impl Limit {
         }
         let burst = u64::try_from(Tbf::burst_of(self.rate, found.ticks)).unwrap_or(u64::MAX);
         Err(verify::differs(link, "burst (bytes)", &limit.burst.to_string(), &burst.to_string()))
+    }
+
+    /// The limit for the MTU at ADD, which was larger, such as before tuning: the burst of the filter, if it was raised further.
+    fn at_larger_mtu(&self, mtu: u32, latency_ms: u32, found: &Tbf) -> Self {
+        let now = self.of(mtu);
+        let burst = u128::from(found.limit).checked_sub(self.waiting(latency_ms));
+        let burst = burst.and_then(|bytes| u32::try_from(bytes).ok());
+        let raised =
+            burst.filter(|bytes| *bytes > self.burst && (now.burst..=LARGEST_PACKET).contains(bytes));
+        raised.map_or(now, |burst| Self { burst, ..*self })
     }
 
     /// Whether the kernel's number is that of the burst. The kernel reports the lower 32 bits and rounds, and the reference rounds to
@@ -115,6 +133,22 @@ mod tests {
         );
         let error = verify((all as u32).wrapping_sub(1 << 20)).unwrap_err();
         assert!(error.msg().contains("link veth0: burst (bytes) is"), "{error}");
+    }
+
+    #[test]
+    fn check_accepts_a_burst_that_add_has_raised_for_a_larger_mtu_and_no_other() {
+        let limit = Limit { rate: 125_000, burst: 1000 };
+        let verify = |burst, mtu| {
+            let made = Limit { burst, ..limit };
+            let ticks = Tbf::ticks_of(made.rate, made.burst) as u32;
+            limit.verify(&link(), mtu, 25, &Tbf { ticks, ..made.tbf(25) })
+        };
+        verify(1514, 1400).unwrap();
+        // The packets of the link would not pass.
+        verify(1414, 1500).unwrap_err();
+        verify(LARGEST_PACKET + 1, 1500).unwrap_err();
+        let large = Limit { burst: 100_000, ..limit };
+        assert!(large.verify(&link(), 1500, 25, &Limit { burst: 60_000, ..limit }.tbf(25)).is_err());
     }
 
     #[test]
