@@ -239,7 +239,7 @@ fn without_vrfs_in_the_kernel_the_error_says_so_and_nothing_has_changed() {
     let lab = Lab::new();
     let (pod, call) = manually(&lab);
     let before = routing_of(&pod);
-    call.add().refused(11, "modprobe vrf");
+    call.add().refused(999, "this kernel has no links of kind vrf: load its module (modprobe vrf)");
     call.status().refused(50, "modprobe vrf");
     call.del().ok();
     assert_eq!(routing_of(&pod), before);

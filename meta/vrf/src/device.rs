@@ -1,7 +1,7 @@
 //! The VRF: a link of the container, whose ports have their own routing table (Documentation/networking/vrf.rst).
 
 use cni::{Code, Error, IfName, Result, Undo};
-use iface::{Namespace, tables};
+use iface::{Namespace, creation, tables};
 use netlink::{Link, LinkKind, NewLink};
 use nix::errno::Errno;
 
@@ -60,7 +60,7 @@ pub fn find(sandbox: &Namespace, name: &str) -> Result<Option<Vrf>> {
 /// Finds or creates the configured VRF.
 ///
 /// # Errors
-/// Code 7 if it has another table; 11 if the kernel has no VRFs; other errors if the kernel refuses.
+/// Code 7 if it has another table; other errors if the kernel refuses.
 pub fn provide(sandbox: &Namespace, conf: &Conf, undo: &mut Undo) -> Result<Vrf> {
     for _ in 0..TRIES {
         if let Some(vrf) = find(sandbox, &conf.name)? {
@@ -113,9 +113,7 @@ fn free_table(sandbox: &Namespace) -> Result<u32> {
 
 fn explained(cause: netlink::Error) -> Error {
     match cause.errno() {
-        Some(Errno::EOPNOTSUPP) => Error::from(cause)
-            .with_code(Code::TryAgainLater)
-            .detail("this kernel has no VRFs: load the module (modprobe vrf)"),
+        Some(Errno::EOPNOTSUPP) => Error::from(cause).detail(creation::missing_module("vrf", "vrf")),
         _ => cause.into(),
     }
 }

@@ -110,8 +110,9 @@ fn explained(spec: &Spec<'_>, cause: netlink::Error) -> Error {
         _ => (kind, ""),
     };
     match (cause.errno(), spec.parent.map(|parent| &parent.link.name)) {
-        (Some(Errno::EOPNOTSUPP), _) => Error::from(cause)
-            .detail(format!("this kernel has no links of kind {kind}: load its module (modprobe {module}){or_so}")),
+        (Some(Errno::EOPNOTSUPP), _) => {
+            Error::from(cause).detail(creation::missing_module(kind, module) + or_so)
+        }
         (Some(Errno::EEXIST), Some(master)) => taken_id(&spec.kind, master, cause),
         (Some(Errno::EBUSY), Some(master)) => Error::from(cause).with_code(Code::InvalidConfig).detail(format!(
             "its master {master} is a port of a bridge or a bond, or has interfaces of another kind on it"

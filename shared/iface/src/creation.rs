@@ -25,6 +25,11 @@ pub fn taken_name(sandbox: &Namespace, at: &Attachment, cause: Error) -> Error {
     refuse_taken_name(sandbox, at).err().unwrap_or(cause)
 }
 
+/// The detail of EOPNOTSUPP, which the kernel returns without the links' module.
+pub fn missing_module(kind: &str, module: &str) -> String {
+    format!("this kernel has no links of kind {kind}: load its module (modprobe {module})")
+}
+
 /// Deletes links that may have been created although the kernel's answer was lost. A link with an alias belongs to an earlier ADD. Returns
 /// `error`, extended by links that could not be deleted.
 pub fn withdraw(namespace: &Namespace, names: &[String], kind: &LinkKind, error: Error) -> Error {
