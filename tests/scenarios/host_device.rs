@@ -701,6 +701,33 @@ fn a_dead_container_that_has_changed_alias_and_mac_does_not_choose_the_name_of_t
     }
 }
 
+/// Also those that tuning has set: its DEL restores them only in the namespace.
+#[test]
+fn the_device_of_a_dead_container_has_its_mac_and_mtu_again() {
+    beyond_reference!("way-home");
+    for command in ["DEL", "GC"] {
+        let lab = Lab::new();
+        let pod = lab.container("mac-changer");
+        let call = bare(&lab, &pod);
+        lab.host().sh("ip link set dev0 address 02:00:00:00:00:07 mtu 1450");
+        call.add().ok_result();
+        pod.sh("ip link set eth0 address 02:00:00:00:00:99 mtu 1400");
+        dies(&pod, "eth0");
+        if command == "GC" {
+            call.gc(&[]).ok()
+        } else {
+            call.without("CNI_NETNS").del().ok()
+        }
+        assert_home(&lab);
+        let link = lab.host().link("dev0").unwrap();
+        assert_eq!(
+            (&link["address"], &link["mtu"]),
+            (&json!("02:00:00:00:00:07"), &json!(1450)),
+            "{command}"
+        );
+    }
+}
+
 #[test]
 fn with_another_key_than_device_a_dead_container_does_not_choose_the_name_of_the_device_either() {
     beyond_reference!("way-home");

@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use cni::backup::{self, Backup};
 use cni::{Attachment, Gc, NetworkName, Resource, Result};
 use iface::Namespace;
-use netlink::Link;
+use netlink::{Link, Mac};
 use serde::{Deserialize, Serialize};
 
 use crate::network::Network;
@@ -31,6 +31,8 @@ pub struct Record {
     /// Addresses and routes that were moved with it.
     pub had: Network,
     mac: Option<String>,
+    /// MTU on the host. Earlier versions did not record it.
+    mtu: Option<u32>,
     /// MAC from the manufacturer, which the container cannot change.
     permanent_mac: Option<String>,
     kind: Option<String>,
@@ -65,6 +67,7 @@ impl Record {
             device: device.name.clone(),
             alias,
             up: device.up,
+            mtu: Some(device.mtu),
             master: host.nl.link_named_by(device.master)?.map(|master| master.name),
             peer: device.peer.filter(|_| device.is("veth") && device.peer_netns_id.is_none()),
             network: network.as_str().to_owned(),
@@ -147,6 +150,13 @@ impl Record {
             (Some(own), Some(others)) => [own == others, own == others && has_mac],
             _ => [false, has_mac],
         }
+    }
+
+    /// MAC and MTU before ADD, as far as an interface has others. Those of a port are its master's.
+    pub fn hardware(&self, link: &Link) -> (Option<Mac>, Option<u32>) {
+        let mac = self.mac.as_ref().and_then(|mac| mac.parse().ok()).filter(|mac| link.mac != Some(*mac));
+        let mtu = self.mtu.filter(|mtu| link.mtu != *mtu);
+        if self.master.is_some() { (None, None) } else { (mac, mtu) }
     }
 
     /// Whether the kernel deletes the device with the container's namespace. It moves a physical device to the host, a moment later.
@@ -248,7 +258,7 @@ mod tests {
 
     use std::slice;
 
-    use netlink::{LinkKind, Mac};
+    use netlink::LinkKind;
 
     use super::*;
 

@@ -169,7 +169,7 @@ impl Record {
         Ok(links.into_iter().find(|link| link.alias == self.device && link.bus_address == self.bus_address))
     }
 
-    /// Restores name, state and alias of a device on the host. Returns false if its name exists.
+    /// Restores name, MAC, MTU, state and alias of a device on the host. Returns false if its name exists.
     ///
     /// # Errors
     /// If the kernel refuses.
@@ -189,6 +189,14 @@ impl Record {
                 }
                 other => other?,
             }
+        }
+        // The container may have changed them, or tuning, whose DEL came after the namespace was destroyed. Some devices must be down for that.
+        let (mac, mtu) = self.hardware(link);
+        if mac.is_some() {
+            self.warn_if_refused(change(LinkChange { mac, ..LinkChange::default() }), "keeps another MAC")?;
+        }
+        if mtu.is_some() {
+            self.warn_if_refused(change(LinkChange { mtu, ..LinkChange::default() }), "keeps another MTU")?;
         }
         // A bond accepts only ports that are down.
         if let Some(master) = &self.master {

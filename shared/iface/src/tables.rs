@@ -1,7 +1,6 @@
 //! Moving a link's routes to another routing table and back.
 
 use std::collections::BTreeSet;
-use std::net::IpAddr;
 
 use cni::{AddResult, Code, Error, IpConfig, Result, Undo};
 use ipnetwork::IpNetwork;
