@@ -267,6 +267,9 @@ fn mtu_advmss_priority_table_and_scope_of_a_route_are_applied() {
         assert_eq!(line.trim(), "203.0.113.0/24 dev eth0 scope link", "{version}");
         if version != "0.3.1" {
             call.check(&result).ok();
+            pod.sh("ip route change 192.0.2.0/24 via 10.1.2.1 dev eth0 metric 77 mtu 1300");
+            let words = "advmss of the route to 192.0.2.0/24 is none, but ADD left it 1200";
+            call.check(&result).refused(999, words);
         }
         call.del().ok();
     }

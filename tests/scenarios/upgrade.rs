@@ -166,6 +166,25 @@ fn a_port_in_a_vlan_of_the_reference_passes_check() {
     }
 }
 
+/// With kubelet's burst. The reference's numbers have 32 bits: of the bytes that wait, and of the microseconds to fill the bucket.
+#[test]
+fn very_high_and_very_low_limits_of_the_reference_pass_check() {
+    needs!(TrafficControl);
+    for [theirs, ours] in to_ours("bandwidth") {
+        for rate in [10_u64.pow(15), 10_u64.pow(13), 100_000, 10_000] {
+            let lab = Lab::new();
+            let pod = wired(&lab, "eth0");
+            let burst = i32::MAX;
+            let limits = json!({
+                "ingressRate": rate, "ingressBurst": burst, "egressRate": rate, "egressBurst": burst,
+            });
+            let call = crate::bandwidth::limited(&lab, &pod).config(limits);
+            let result = theirs.run(&call).add().ok_result();
+            ours.run(&call).check(&result).ok();
+        }
+    }
+}
+
 #[test]
 fn limits_of_the_other_suite_pass_check_and_their_ifb_is_deleted() {
     needs!(TrafficControl);
@@ -293,6 +312,33 @@ fn a_tap_of_the_other_suite_passes_check_and_is_deleted_with_its_lease() {
         json!({"mac": "02:00:00:00:00:aa", "owner": 1}),
     ] {
         of_its_own("tap", &keys);
+    }
+}
+
+/// The reference has `mtu` and `advmss` in its result, and does not set them.
+#[test]
+fn routes_of_the_reference_pass_check_without_their_metrics() {
+    for [theirs, ours] in to_ours("bridge") {
+        for plugin in ["bridge", "ptp", "macvlan"] {
+            let lab = Lab::new();
+            let pod = lab.container("pod");
+            let mut ipam = host_local(&[&["10.1.2.0/24"], &["fd00:1:2::/64"]]);
+            ipam["routes"] = json!([
+                {"dst": "192.0.2.0/24", "gw": "10.1.2.1", "mtu": 1300, "advmss": 1200},
+                {"dst": "2001:db8::/32", "gw": "fd00:1:2::1", "mtu": 1300},
+            ]);
+            let call = on_cable(&lab, plugin, json!({"ipam": ipam})).on(&pod);
+            let result = theirs.run(&call).add().ok_result();
+            ours.run(&call).check(&result).ok();
+            if result["routes"][0]["mtu"] == 1300 {
+                pod.sh("ip route change 192.0.2.0/24 via 10.1.2.1 dev eth0 mtu 1290");
+                let words = "mtu of the route to 192.0.2.0/24 is 1290";
+                ours.run(&call).check(&result).refused(999, words);
+            }
+            pod.sh("ip route del 192.0.2.0/24");
+            ours.run(&call).check(&result).refused(999, "route to 192.0.2.0/24 is missing");
+            ours.run(&call).del().ok();
+        }
     }
 }
 

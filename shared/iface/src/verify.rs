@@ -6,7 +6,7 @@ use std::net::IpAddr;
 use cni::{AddResult, Attachment, Check, Code, Error, Interface, Result, Route, Undo, Version};
 use netlink::{Address, Link, RouteFilter, uapi};
 
-use crate::{Namespace, apply, tables};
+use crate::{Namespace, apply, ownership, tables, veth};
 
 /// The container's interface, as far as ADD's result does not state it.
 #[derive(Clone, Copy, Debug)]
@@ -123,12 +123,26 @@ pub fn addresses_and_routes<C>(sandbox: &Namespace, link: &Link, call: &Check<C>
     let routes = sandbox.nl.routes(RouteFilter { link: Some(link.index), table: None })?;
     for expected in &prev.routes {
         let kernel = apply::kernel_route(link, expected, &own);
-        if !has(&routes, &kernel, says_tables) && !is_on_another(sandbox, link, prev, expected, says_tables)?
-        {
-            return Err(missing(&format!("route to {}", expected.dst), link));
+        match find(&routes, &kernel, says_tables) {
+            Some(found) => metrics(link, call, found, &kernel)?,
+            None if is_on_another(sandbox, link, prev, expected, says_tables)? => {}
+            None => return Err(missing(&format!("route to {}", expected.dst), link)),
         }
     }
     Ok(())
+}
+
+/// Compares the metrics of a route.
+fn metrics<C>(link: &Link, call: &Check<C>, route: &netlink::Route, expected: &netlink::Route) -> Result<()> {
+    let Some((metric, number, found)) = other_metric(route, expected) else { return Ok(()) };
+    let (network, at) = (&call.net.name, &call.attachment);
+    // The reference has metrics in its result, but does not set them.
+    if found.is_none() && !ownership::is_owned(link) && !veth::is_of_ferrule(network, at, &call.prev_result)?
+    {
+        return Ok(());
+    }
+    let found = found.map_or_else(|| "none".to_owned(), |number| number.to_string());
+    Err(differs(link, &format!("{metric} of the route to {}", expected.dst), &number.to_string(), &found))
 }
 
 /// Whether another interface of the container has a route of the result. The chain may have created several interfaces, and a route in a
@@ -144,7 +158,8 @@ fn is_on_another(
         let Some(other) = sandbox.nl.link(&other.name)? else { continue };
         let own: Vec<_> = prev.ips_of(&other.name).collect();
         let routes = sandbox.nl.routes(RouteFilter { link: Some(other.index), table: None })?;
-        if has(&routes, &apply::kernel_route(&other, expected, &own), says_tables) {
+        // The plugin of the other interface compares the metrics.
+        if find(&routes, &apply::kernel_route(&other, expected, &own), says_tables).is_some() {
             return Ok(true);
         }
     }
@@ -197,20 +212,37 @@ pub fn is_attached<C>(call: &Check<C>) -> Result<()> {
     }
 }
 
-fn has(routes: &[netlink::Route], expected: &netlink::Route, says_tables: bool) -> bool {
-    // For 0, the kernel chooses the number: an IPv6 route gets the priority 1024. It does not report a 0.
-    let same_number =
-        |is: Option<u32>, expected: Option<u32>| matches!(expected, None | Some(0)) || is == expected;
-    routes.iter().any(|route| {
+/// The kernel's route for a route of a result, preferably with its metrics.
+fn find<'a>(
+    routes: &'a [netlink::Route],
+    expected: &netlink::Route,
+    says_tables: bool,
+) -> Option<&'a netlink::Route> {
+    let found = routes.iter().filter(|route| {
         tables::is_same_way(route, expected)
             && match expected.table.filter(|id| *id != 0) {
                 None => !says_tables || route.table == Some(uapi::RT_TABLE_MAIN),
                 table => route.table == table,
             }
-            && same_number(route.priority, expected.priority)
-            && same_number(route.mtu, expected.mtu)
-            && same_number(route.advmss, expected.advmss)
-    })
+            && other_number(route.priority, expected.priority).is_none()
+    });
+    found.min_by_key(|route| other_metric(route, expected).is_some())
+}
+
+/// The first metric that differs: its name, the expected number, and the route's.
+fn other_metric(
+    route: &netlink::Route,
+    expected: &netlink::Route,
+) -> Option<(&'static str, u32, Option<u32>)> {
+    let all = [("mtu", route.mtu, expected.mtu), ("advmss", route.advmss, expected.advmss)];
+    all.into_iter()
+        .find_map(|(metric, found, expected)| Some((metric, other_number(found, expected)?, found)))
+}
+
+/// The expected number, if the kernel's differs. For 0, the kernel chooses the number: an IPv6 route gets the priority 1024. It does not
+/// report a 0.
+fn other_number(found: Option<u32>, expected: Option<u32>) -> Option<u32> {
+    expected.filter(|number| *number != 0 && found != Some(*number))
 }
 
 /// Compares a property of a link.
