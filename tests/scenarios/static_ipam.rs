@@ -3,7 +3,7 @@
 use lab::{Call, Lab, beyond_reference};
 use serde_json::{Value, json};
 
-use crate::common::{ips, seen_as};
+use crate::common::{cable, ips, seen_as};
 
 /// Only the plugin, called like a delegate. It never looks at the namespace.
 fn alone(lab: &Lab, ipam: Value) -> Call {
@@ -157,7 +157,7 @@ fn status_accepts_a_network_whose_addresses_are_in_the_runtimes_requests() {
         .refused(6, "ipam.addresses[0].address");
     let with = |address: &str| json!({"addresses": [{"address": "10.0.0.5/24"}, {"address": address}]});
     for (address, culprit) in [
-        ("10.0.0.5/16", "address 10.0.0.5 is given twice"),
+        ("10.0.0.5/24", "address 10.0.0.5 is given twice"),
         ("224.0.0.1/4", "address 224.0.0.1/4 cannot be assigned"),
         ("0.0.0.0/0", "address 0.0.0.0/0 cannot be assigned"),
     ] {
@@ -166,6 +166,38 @@ fn status_accepts_a_network_whose_addresses_are_in_the_runtimes_requests() {
         let requested = json!({"runtimeConfig": {"ips": ["10.0.0.9"]}});
         assert_eq!(ips(&alone(&lab, with(address)).config(requested).add().ok_result()), ["10.0.0.9/24"]);
     }
+}
+
+#[test]
+fn an_interface_may_have_an_ipv4_address_with_two_prefix_lengths() {
+    beyond_reference!("static-prefixes");
+    let addresses = json!([{"address": "10.1.2.7/24"}, {"address": "10.1.2.7/32"}]);
+    let ipam = json!({"type": "static", "addresses": addresses});
+    let is_attached = |plugin: &str, keys: Value| {
+        let lab = Lab::new();
+        cable(&lab);
+        let pod = lab.container("pod");
+        let call = lab.plugin(plugin).config(keys).config(json!({"ipam": ipam})).on(&pod);
+        let result = call.add().ok_result();
+        assert_eq!(ips(&result), ["10.1.2.7/24", "10.1.2.7/32"]);
+        assert_eq!(pod.addresses("eth0"), ["10.1.2.7/24", "10.1.2.7/32"]);
+        call.check(&result).ok();
+        call.del().ok();
+        call.add().ok_result();
+        call.del().ok();
+    };
+    is_attached("macvlan", json!({"master": "cable"}));
+    for backend in ["nftables", "iptables"] {
+        is_attached("bridge", json!({"ipMasq": true, "ipMasqBackend": backend}));
+    }
+    // The kernel refuses an IPv6 address.
+    let lab = Lab::new();
+    let twice = json!([{"address": "fd00::5/64"}, {"address": "fd00::5/128"}]);
+    let error = alone(&lab, json!({"addresses": twice})).add().error();
+    assert_eq!((error.code, error.details.as_str()), (7, ""), "{}", error.msg);
+    let once = alone(&lab, json!({"addresses": [{"address": "10.0.0.5/24"}]}));
+    let error = once.args("IP=10.0.0.5/24").add().error();
+    assert!(error.msg.contains("10.0.0.5 is given twice") && error.details.contains("IP of CNI_ARGS"));
 }
 
 #[test]

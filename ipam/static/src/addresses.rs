@@ -3,7 +3,7 @@
 use std::net::IpAddr;
 
 use cni::addr::parse_ip;
-use cni::{CniArgs, Code, Error, IpConfig, Result};
+use cni::{CniArgs, Code, Error, IpConfig, Result, ResultExt};
 use ipnetwork::IpNetwork;
 
 use crate::conf::{Conf, Entry, RequestedIp, refuse_unusable};
@@ -37,7 +37,12 @@ pub fn of_attachment(conf: &Conf, args: &CniArgs) -> Result<Vec<IpConfig>> {
     for gateway in list(args, "GATEWAY", parse_ip)? {
         set_gateway(&mut ips, gateway)?;
     }
-    refuse_unusable(ips.iter().map(|ip| ip.address))?;
+    let usable = refuse_unusable(ips.iter().map(|ip| ip.address));
+    match requested {
+        Some(_) => usable?,
+        // The configuration's own addresses are usable.
+        None => usable.hint("IP of CNI_ARGS is added to ipam.addresses")?,
+    }
     Ok(ips)
 }
 

@@ -130,7 +130,8 @@ fn check(entry: Entry) -> Result<(), String> {
     }
 }
 
-/// Refuses addresses that no interface can have, and an address that is listed twice.
+/// Refuses addresses that no interface can have, and an address that is listed twice. An interface can have an IPv4 address with several
+/// prefix lengths, but an IPv6 address only once.
 ///
 /// # Errors
 /// Code 7, naming the address.
@@ -141,9 +142,8 @@ pub fn refuse_unusable(addresses: impl Iterator<Item = IpNetwork>) -> Result<()>
         if ip.is_unspecified() || ip.is_multicast() {
             return Err(Error::config(format!("address {address} cannot be assigned to an interface")));
         }
-        if !seen.insert(ip) {
-            return Err(Error::config(format!("address {ip} is given twice"))
-                .detail("IP of CNI_ARGS is added to ipam.addresses"));
+        if !seen.insert((ip, address.is_ipv4().then_some(address.prefix()))) {
+            return Err(Error::config(format!("address {ip} is given twice")));
         }
     }
     Ok(())

@@ -9,7 +9,7 @@ use cni::{AsWritten, CniArgs, json};
 use crate::addresses;
 use crate::conf::Conf;
 
-/// The input is the configuration, a line `--`, and `CNI_ARGS`. No address is listed twice, each gateway is of its
+/// The input is the configuration, a line `--`, and `CNI_ARGS`. No address is listed twice with one prefix length, each gateway is of its
 /// address's family, and the addresses that the runtime requests are in the result.
 pub fn configuration(input: &[u8]) {
     let text = String::from_utf8_lossy(input);
@@ -20,7 +20,7 @@ pub fn configuration(input: &[u8]) {
         return;
     };
     let Ok(ips) = addresses::of_attachment(&conf, &args) else { return };
-    let distinct: HashSet<_> = ips.iter().map(|ip| ip.address.ip()).collect();
+    let distinct: HashSet<_> = ips.iter().map(|ip| ip.address).collect();
     assert!(!ips.is_empty() && distinct.len() == ips.len());
     assert!(ips.iter().all(|ip| ip.gateway.is_none_or(|gateway| gateway.is_ipv4() == ip.address.is_ipv4())));
     if !conf.runtime_ips.is_empty() {
