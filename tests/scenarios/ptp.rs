@@ -236,6 +236,20 @@ fn packets_that_leave_the_subnet_have_the_hosts_address_with_either_backend() {
 }
 
 #[test]
+fn with_iptables_a_later_rule_of_an_administrator_does_not_masquerade_packets_within_the_subnet() {
+    let lab = Lab::new();
+    let [pod, neighbour] = ["pod", "neighbour"].map(|id| lab.container(id));
+    let call = lab.plugin("ptp").config(dual_stack());
+    let call = call.config(json!({"ipMasq": true, "ipMasqBackend": "iptables"}));
+    for container in [&pod, &neighbour] {
+        call.clone().on(container).add().ok_result();
+    }
+    let _near = neighbour.serve_tcp("near", "10.1.2.3:80");
+    lab.host().sh("iptables -t nat -A POSTROUTING -s 10.1.2.0/24 -j MASQUERADE");
+    assert_eq!(seen_as(&pod, "10.1.2.3:80"), "10.1.2.2");
+}
+
+#[test]
 fn rules_are_removed_with_their_attachment_even_without_a_namespace() {
     // https://github.com/containernetworking/plugins/issues/810
     beyond_reference!("rules-by-attachment");

@@ -113,7 +113,8 @@ impl IptablesRules for Masquerade {
     fn write(&self, script: &mut Script, label: &str, family: Family) {
         for address in self.of_family(family) {
             let (ip, subnet, multicast) = (address.ip(), subnet(*address), multicast(family));
-            script.own(format!("-s {ip} -d {subnet} {} -j RETURN", comment(ip)));
+            // As with the reference, an administrator's later rules do not apply within the subnet.
+            script.own(format!("-s {ip} -d {subnet} {} -j ACCEPT", comment(ip)));
             script.own(format!("-s {ip} ! -d {multicast} -j MASQUERADE"));
             let entry = format!("-s {ip} {} -j {}", comment(label), script.chain);
             script.append("POSTROUTING", entry);
