@@ -853,11 +853,11 @@ fn an_empty_list_of_name_servers_replaces_the_dns_settings_of_the_ipam_plugin() 
 #[test]
 fn the_oldest_version_s_result_has_one_address_of_each_family() {
     let lab = Lab::new();
-    for version in ["0.1.0", "0.2.0"] {
-        let pod = lab.container(version);
+    for (version, of_result) in [("", "0.1.0"), ("0.1.0", "0.1.0"), ("0.2.0", "0.2.0")] {
+        let pod = lab.container(&format!("pod{version}"));
         let call = lab.plugin("bridge").config(dual_stack()).version(version).on(&pod);
         let result = call.add().ok_result();
-        assert_eq!(result["cniVersion"], version);
+        assert_eq!(result["cniVersion"], of_result);
         assert_eq!(json!(pod.addresses("eth0")), json!([result["ip4"]["ip"], result["ip6"]["ip"]]));
         assert_eq!(result["ip4"]["gateway"], "10.1.2.1");
         call.del().ok();

@@ -30,7 +30,7 @@ impl Version {
     /// The newest one.
     pub const LATEST: Self = Self::V1_1_0;
     /// The version of a document without `cniVersion`.
-    pub const WHEN_ABSENT: Self = Self::V0_2_0;
+    pub const WHEN_ABSENT: Self = Self::V0_1_0;
 
     /// The value of `cniVersion`.
     pub fn as_str(self) -> &'static str {
@@ -110,8 +110,8 @@ mod tests {
     }
 
     #[test]
-    fn a_configuration_without_a_version_is_treated_as_0_2_0() {
-        assert_eq!(Version::parse("").unwrap(), Version::V0_2_0);
+    fn a_configuration_without_a_version_is_treated_as_0_1_0_as_by_libcni() {
+        assert_eq!(Version::parse("").unwrap(), Version::V0_1_0);
     }
 
     #[test]

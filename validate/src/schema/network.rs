@@ -5,7 +5,7 @@ use cni::schema::{DNS, Key, RANGE, Type, key};
 
 /// Keys of a configuration list.
 pub const LIST: &[Key] = &[
-    key("cniVersion", Type::Version, "0.2.0", "CNI version of the calls to the plugins."),
+    key("cniVersion", Type::Version, "0.1.0", "CNI version of the calls to the plugins."),
     key(
         "cniVersions",
         Type::List(&Type::Version),
