@@ -232,12 +232,13 @@ fn kind_in_json(expected: &str) -> &str {
     }
 }
 
-/// The remedy for a value that is right but for its quotes or brackets. Empty for another value.
+/// The remedy for a value that is right but for its quotes, brackets or decimal point. Empty for another value.
 fn punctuation(found: &Unexpected<'_>, expected: &str) -> &'static str {
     match (found, kind_in_json(expected)) {
         (Unexpected::Str(text), "a whole number") if text.parse::<i64>().is_ok() => ": remove the quotes",
         (Unexpected::Str(text), "true or false") if text.parse::<bool>().is_ok() => ": remove the quotes",
         (Unexpected::Str(_) | Unexpected::Map, "a list") => ": put it into [ ]",
+        (Unexpected::Float(number), "a whole number") if number.fract() == 0.0 => ": remove the fraction",
         _ => "",
     }
 }
@@ -251,6 +252,7 @@ fn in_json(expected: &str) -> &str {
         "u64" | "usize" => "a whole number from 0",
         "i8" | "i16" | "i32" | "i64" => "a whole number",
         "a boolean" => "true or false",
+        "a borrowed string" => "a string",
         "a sequence" => "a list",
         "a map" => "an object",
         name if name.starts_with("struct ") => "an object",
@@ -264,7 +266,8 @@ fn written(found: &Unexpected<'_>) -> String {
         Unexpected::Bool(value) => value.to_string(),
         Unexpected::Unsigned(number) => number.to_string(),
         Unexpected::Signed(number) => number.to_string(),
-        Unexpected::Float(number) => number.to_string(),
+        // With the decimal point also if the fraction is 0.
+        Unexpected::Float(number) => format!("{number:?}"),
         Unexpected::Seq => "a list".to_owned(),
         Unexpected::Map => "an object".to_owned(),
         Unexpected::Unit => "null".to_owned(),
@@ -518,6 +521,7 @@ mod tests {
         for (value, expected) in [
             (json!({"hostPort": "eighty"}), "hostPort: expected a whole number, found the string \"eighty\""),
             (json!({"hostPort": 1.5}), "hostPort: expected a whole number, found 1.5"),
+            (json!({"hostPort": 80.0}), "hostPort: expected a whole number, found 80.0: remove the fraction"),
             (json!({"inner": "x"}), "inner: expected a list, found the string \"x\": put it into [ ]"),
             (json!({"inner": [{}]}), "inner[0]: expected a list, found an object: put it into [ ]"),
             (json!({"inner": 5}), "inner: expected a list, found 5"),
@@ -526,6 +530,7 @@ mod tests {
         }
         let error = decode::<bool>(&json!("true")).unwrap_err();
         assert_eq!(error.msg(), "expected true or false, found the string \"true\": remove the quotes");
+        assert_eq!(decode::<&str>(&json!(5)).unwrap_err().msg(), "expected a string, found 5");
     }
 
     #[test]
