@@ -496,7 +496,7 @@ fn addresses_of_static() {
         Bad("an address of nobody", 7, "::/64", |c| entry(c, json!({"address": "::/64"}))),
         Bad("a gateway that is none", 6, "ipam.addresses[1].gateway", |c| entry(c, json!({"gateway": "door"}))),
         Bad("a gateway of another family", 7, "fd00::1", |c| entry(c, json!({"address": "10.0.0.6/32", "gateway": "fd00::1"}))),
-        Bad("an address twice", 7, "10.0.0.5", |c| entry(c, json!({"address": "10.0.0.5/16"}))),
+        Bad("an address twice", 7, "10.0.0.5", |c| entry(c, json!({"address": "10.0.0.5/24"}))),
         Bad("an address twice, by an argument", 7, "10.0.0.5", |c| entry(c, json!({"gateway": "10.0.0.1"})).args("IP=10.0.0.5/24")),
         Bad("a route without a destination", 6, "ipam.routes[0]", |c| c.config(json!({"ipam": {"routes": [{}]}}))),
         Bad("requested: no address", 6, "runtimeConfig.ips[0]", |c| requesting(c, "ten")),
