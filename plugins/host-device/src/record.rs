@@ -31,7 +31,7 @@ pub struct Record {
     /// Addresses and routes that were moved with it.
     pub had: Network,
     mac: Option<String>,
-    /// MTU on the host. Earlier versions did not record it.
+    /// MTU on the host. `None` for a port of a bond or team, which has the MAC and MTU of its master.
     mtu: Option<u32>,
     /// MAC from the manufacturer, which the container cannot change.
     permanent_mac: Option<String>,
@@ -63,12 +63,13 @@ impl Record {
     ) -> Result<Self> {
         // Debian's v1.1.1 leaves the name as alias.
         let alias = if device.alias == device.name { String::new() } else { device.alias.clone() };
+        let master = host.nl.link_named_by(device.master)?;
         let record = Self {
             device: device.name.clone(),
             alias,
             up: device.up,
-            mtu: Some(device.mtu),
-            master: host.nl.link_named_by(device.master)?.map(|master| master.name),
+            mtu: Some(device.mtu).filter(|_| !master.as_ref().is_some_and(gives_hardware)),
+            master: master.map(|master| master.name),
             peer: device.peer.filter(|_| device.is("veth") && device.peer_netns_id.is_none()),
             network: network.as_str().to_owned(),
             netns: netns.to_owned(),
@@ -152,11 +153,11 @@ impl Record {
         }
     }
 
-    /// MAC and MTU before ADD, as far as an interface has others. Those of a port are its master's.
+    /// MAC and MTU before ADD, as far as an interface has others. Those of a port of a bond or team are its master's.
     pub fn hardware(&self, link: &Link) -> (Option<Mac>, Option<u32>) {
+        let Some(mtu) = self.mtu else { return (None, None) };
         let mac = self.mac.as_ref().and_then(|mac| mac.parse().ok()).filter(|mac| link.mac != Some(*mac));
-        let mtu = self.mtu.filter(|mtu| link.mtu != *mtu);
-        if self.master.is_some() { (None, None) } else { (mac, mtu) }
+        (mac, Some(mtu).filter(|mtu| link.mtu != *mtu))
     }
 
     /// Whether the kernel deletes the device with the container's namespace. It moves a physical device to the host, a moment later.
@@ -186,6 +187,11 @@ impl Record {
     fn read(bytes: &[u8]) -> Option<Self> {
         serde_json::from_slice(bytes).ok().filter(|record: &Self| !record.device.is_empty())
     }
+}
+
+/// Whether a master gives its MAC and MTU to its ports. A bridge does not.
+fn gives_hardware(master: &Link) -> bool {
+    master.is("bond") || master.is("team")
 }
 
 fn mac(link: &Link) -> Option<String> {
@@ -353,6 +359,15 @@ mod tests {
         };
         let other = Link { name: "ens3.6".to_owned(), ..vlan.clone() };
         assert!(!Record::from_link(&vlan).has_returned_as(&other));
+    }
+
+    #[test]
+    fn a_port_of_a_bond_or_team_has_its_masters_mac_and_mtu() {
+        let of = |kind: &str| Link { kind: Some(LinkKind::Other(kind.to_owned())), ..Link::default() };
+        assert!(["bond", "team"].iter().all(|kind| gives_hardware(&of(kind))));
+        assert!(!gives_hardware(&of("bridge")));
+        let port = Record { mac: Some("02:00:00:00:00:07".to_owned()), ..Record::default() };
+        assert_eq!(port.hardware(&of("veth")), (None, None));
     }
 
     #[test]
