@@ -538,7 +538,10 @@ fn an_mtu_too_small_for_ipv6_is_refused_if_the_interface_has_ipv6_addresses() {
     let error = call.add().refused(7, "mtu 1279");
     assert!(error.msg.contains("fd00::2"), "{error:?}");
     lab.snapshot().assert_same(&before);
-    call.config(json!({"mtu": 1280})).add().ok_result();
+    call.clone().config(json!({"mtu": 1280})).add().ok_result();
+    // As one of a router, which is not the network's.
+    pod.sh("ip addr flush dev eth0 scope global; ip addr add 2001:db8::9/64 dev eth0 nodad valid_lft 3600 preferred_lft 1800");
+    call.add().ok_result();
 }
 
 #[test]

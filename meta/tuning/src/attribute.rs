@@ -4,7 +4,7 @@ use std::fmt;
 
 use cni::{Code, Error, Interface, Result, ResultExt, Undo};
 use iface::{Namespace, verify};
-use netlink::uapi::RT_SCOPE_UNIVERSE;
+use netlink::uapi::{IFA_F_PERMANENT, RT_SCOPE_UNIVERSE};
 use netlink::{Address, Link, LinkChange, Mac};
 
 /// Smallest MTU of a link with IPv6 (RFC 8200, section 5).
@@ -62,15 +62,18 @@ impl Attribute {
         })
     }
 
-    /// Refuses an MTU with which the kernel deletes the link's IPv6 addresses and routes, which nothing restores.
+    /// Refuses an MTU with which the kernel deletes the link's IPv6 addresses and routes, which nothing restores. An address from a router's
+    /// advertisement may come before or after ADD, and does not count.
     ///
     /// # Errors
-    /// Code 7 if the link has an IPv6 address that is not link-local.
+    /// Code 7 if the link has a permanent IPv6 address that is not link-local.
     pub fn refuse_loss_of_ipv6(self, sandbox: &Namespace, link: &Link) -> Result<()> {
         let Self::Mtu(..IPV6_MIN_MTU) = self else { return Ok(()) };
         let addresses = sandbox.nl.addresses(Some(link))?;
-        let is_global = |one: &&Address| one.net.is_ipv6() && one.scope == RT_SCOPE_UNIVERSE;
-        addresses.iter().find(is_global).map_or(Ok(()), |address| {
+        let counts = |one: &&Address| {
+            one.net.is_ipv6() && one.scope == RT_SCOPE_UNIVERSE && one.flags & IFA_F_PERMANENT != 0
+        };
+        addresses.iter().find(counts).map_or(Ok(()), |address| {
             Err(Error::config(format!(
                 "{self}: {} has the address {}, and IPv6 needs an MTU of at least {IPV6_MIN_MTU}",
                 link.name, address.net
