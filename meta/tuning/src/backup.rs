@@ -113,18 +113,37 @@ impl Saved {
     }
 }
 
-/// The file of an attachment, for DEL and CHECK. If it does not exist, it may be the reference's, or an earlier version's, whose name may also
-/// be another attachment's. Only the latter names its namespace.
+/// The file of an attachment, for ADD. If it does not exist, it may be an earlier version's, whose name may also be another attachment's.
+/// Only such a file names its namespace.
+///
+/// # Errors
+/// Code 5 if a file cannot be read.
+pub fn find_for_add(dir: &Path, network: &NetworkName, at: &Attachment, netns: &Path) -> Result<Backup> {
+    find_or_earlier(dir, network, at, |saved| netns == Path::new(&saved.netns))
+}
+
+/// Like [`find_for_add`], for DEL and CHECK: it may also be the reference's and, without `netns`, one whose namespace no longer exists.
 ///
 /// # Errors
 /// Code 5 if a file cannot be read.
 pub fn find(dir: &Path, network: &NetworkName, at: &Attachment, netns: Option<&Path>) -> Result<Backup> {
+    find_or_earlier(dir, network, at, |saved| {
+        let of = Path::new(&saved.netns);
+        saved.netns.is_empty() || netns.map_or_else(|| !of.exists(), |netns| netns == of)
+    })
+}
+
+fn find_or_earlier(
+    dir: &Path,
+    network: &NetworkName,
+    at: &Attachment,
+    is_own: impl Fn(&Saved) -> bool,
+) -> Result<Backup> {
     let (own, earlier) = (Backup::new(dir, network, at), Backup::of_reference(dir, network, at));
     if own == earlier || own.read()?.is_some() {
         return Ok(own);
     }
-    let is_own = |saved: Saved| saved.netns.is_empty() || netns == Some(Path::new(&saved.netns));
-    Ok(if load(&earlier)?.is_some_and(is_own) { earlier } else { own })
+    Ok(if load(&earlier)?.is_some_and(|saved| is_own(&saved)) { earlier } else { own })
 }
 
 /// Writes the old values.
@@ -296,7 +315,17 @@ mod tests {
         let former = Backup::of_reference(dir.path(), &net(), &one);
         write(&former, &saved("/one", &[Attribute::Mtu(1500)]));
         assert_eq!((found(&one, "/one"), found(&other, "/other")), (Some(vec![Attribute::Mtu(1500)]), None));
+        // ADD after the earlier version's, and DEL after the namespace was deleted.
+        let for_add = |at: &Attachment, netns: &str| {
+            find_for_add(dir.path(), &net(), at, Path::new(netns)).unwrap() == former
+        };
+        assert_eq!((for_add(&one, "/one"), for_add(&other, "/other")), (true, false));
+        let without_netns = || find(dir.path(), &net(), &one, None).unwrap() == former;
+        assert!(without_netns());
+        write(&former, &saved("/proc/self/ns/net", &[]));
+        assert!(!without_netns());
         fs::write(former.path(), r#"{"mtu": 1600}"#).unwrap();
+        assert!(!for_add(&one, "/one"));
         assert_eq!(found(&one, "/one"), Some(vec![Attribute::Mtu(1600)]));
         write(&Backup::new(dir.path(), &net(), &other), &saved("/other", &[Attribute::Mtu(1700)]));
         assert_eq!(found(&other, "/other"), Some(vec![Attribute::Mtu(1700)]));

@@ -12,7 +12,6 @@ mod sysctl;
 
 use std::iter;
 
-use cni::backup::Backup;
 use cni::schema::Key;
 use cni::{
     Add, AddResult, Check, Code, Del, Failures, Gc, IfName, Plugin, Result, ResultExt, Role, Status, Undo,
@@ -51,7 +50,7 @@ impl Plugin for Tuning {
         report(&requested, &mut result, &call.attachment.ifname);
 
         let sysctls_before = Before::read(&conf.sysctls, &sandbox, &call.attachment.ifname)?;
-        let backup = Backup::new(&conf.data_dir, &call.net.name, &call.attachment);
+        let backup = backup::find_for_add(&conf.data_dir, &call.net.name, &call.attachment, &call.netns)?;
         if !requested.is_empty() || !conf.features.is_empty() {
             let link = sandbox.chained_interface(&call.attachment.ifname)?;
             requested.iter().try_for_each(|attribute| attribute.refuse_loss_of_ipv6(&sandbox, &link))?;
