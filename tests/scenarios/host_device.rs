@@ -185,7 +185,9 @@ fn its_addresses_and_routes_are_moved_with_it_and_return_with_it() {
     has("ip route show table 100", "198.18.0.0/15 via 192.0.2.1 dev eth0");
     has("ip -6 route", "2001:db8:9::/48 via 2001:db8::1 dev eth0");
     call.check(&result).ok();
-    pod.sh("ip route del 203.0.113.0/24");
+    pod.sh("ip route change 203.0.113.0/24 via 192.0.2.1 dev eth0 metric 5");
+    call.check(&result).refused(999, "mtu of the route to 203.0.113.0/24 is none");
+    pod.sh("ip route del 203.0.113.0/24 metric 5");
     call.check(&result).refused(999, "203.0.113.0/24");
     for _ in 0..2 {
         call.del().ok();

@@ -66,7 +66,8 @@ impl Plugin for HostDevice {
             let sandbox = Namespace::open(&call.netns)?;
             let link = verify::interface(&sandbox, verify::listed(&call.prev_result, &call.attachment)?)?;
             verify::up(&link)?;
-            verify::addresses_and_routes(&sandbox, &link, call)?;
+            let record = record::load(&record::file(&call.net.name, &call.attachment))?;
+            verify::addresses_and_routes_of(&sandbox, &link, call, record.is_some())?;
         }
         call.net.ask_ipam(Command::Check)
     }

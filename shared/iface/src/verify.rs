@@ -113,6 +113,19 @@ pub fn interface(namespace: &Namespace, expected: &Interface) -> Result<Link> {
 /// # Errors
 /// If one is missing.
 pub fn addresses_and_routes<C>(sandbox: &Namespace, link: &Link, call: &Check<C>) -> Result<()> {
+    addresses_and_routes_of(sandbox, link, call, ownership::is_owned(link))
+}
+
+/// Like [`addresses_and_routes`]. `is_ferrules` is whether Ferrule's ADD configured the link, which its alias need not say.
+///
+/// # Errors
+/// If one is missing.
+pub fn addresses_and_routes_of<C>(
+    sandbox: &Namespace,
+    link: &Link,
+    call: &Check<C>,
+    is_ferrules: bool,
+) -> Result<()> {
     let prev = &call.prev_result;
     let own: Vec<_> = prev.ips_of_name(&link.name).collect();
     let addresses = sandbox.nl.addresses(Some(link))?;
@@ -124,7 +137,7 @@ pub fn addresses_and_routes<C>(sandbox: &Namespace, link: &Link, call: &Check<C>
     for expected in &prev.routes {
         let kernel = apply::kernel_route(link, expected, &own);
         match find(&routes, &kernel, says_tables) {
-            Some(found) => metrics(link, call, found, &kernel)?,
+            Some(found) => metrics(link, call, (found, &kernel), is_ferrules)?,
             None if is_on_another(sandbox, link, prev, expected, says_tables)? => {}
             None => return Err(missing(&format!("route to {}", expected.dst), link)),
         }
@@ -133,12 +146,16 @@ pub fn addresses_and_routes<C>(sandbox: &Namespace, link: &Link, call: &Check<C>
 }
 
 /// Compares the metrics of a route.
-fn metrics<C>(link: &Link, call: &Check<C>, route: &netlink::Route, expected: &netlink::Route) -> Result<()> {
+fn metrics<C>(
+    link: &Link,
+    call: &Check<C>,
+    (route, expected): (&netlink::Route, &netlink::Route),
+    is_ferrules: bool,
+) -> Result<()> {
     let Some((metric, number, found)) = other_metric(route, expected) else { return Ok(()) };
     let (network, at) = (&call.net.name, &call.attachment);
     // The reference has metrics in its result, but does not set them.
-    if found.is_none() && !ownership::is_owned(link) && !veth::is_of_ferrule(network, at, &call.prev_result)?
-    {
+    if found.is_none() && !is_ferrules && !veth::is_of_ferrule(network, at, &call.prev_result)? {
         return Ok(());
     }
     let found = found.map_or_else(|| "none".to_owned(), |number| number.to_string());
