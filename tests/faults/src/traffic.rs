@@ -2,7 +2,7 @@
 
 use std::cell::Cell;
 use std::net::{IpAddr, UdpSocket};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use serde_json::Value;
 
@@ -11,16 +11,17 @@ use lab::{Container, Lab};
 /// The addresses of the host and of the other machine in the lab.
 const HOST: [&str; 2] = ["198.51.100.1", "2001:db8:51::1"];
 const FAR: [&str; 2] = ["198.51.100.2", "2001:db8:51::2"];
-/// How many times a container sends. Its first datagram may be lost while a neighbour is resolved.
-const TRIES: usize = 5;
-const TIMEOUT: Duration = Duration::from_secs(10);
+/// When a container sends again. Datagrams are lost while a neighbour is resolved, and sending fails while an address or a route is not ready.
+const AGAIN: Duration = Duration::from_secs(1);
+/// When it gives up. A busy machine may need minutes until it forwards the first datagram.
+const DEADLINE: Duration = Duration::from_secs(300);
 
 /// The peers of containers: a client on the host, and another machine.
 #[derive(Debug)]
 pub struct Traffic {
     client: UdpSocket,
     far: UdpSocket,
-    /// The number of datagrams that containers have sent. Each contains its number.
+    /// How many times containers have sent. All datagrams of one time contain its number.
     sent: Cell<u64>,
 }
 
@@ -29,7 +30,7 @@ impl Traffic {
         let far = lab.machine("far").run(|| UdpSocket::bind("[::]:7"));
         let client = UdpSocket::bind("[::]:4000");
         let [far, client] = [far, client].map(|socket| socket.expect("bind a UDP socket"));
-        far.set_read_timeout(Some(TIMEOUT)).expect("set a receive timeout");
+        far.set_read_timeout(Some(AGAIN)).expect("set a receive timeout");
         Self { client, far, sent: Cell::new(0) }
     }
 
@@ -49,23 +50,29 @@ impl Traffic {
             let family = usize::from(ip.contains(':'));
             let (any, to) = (["0.0.0.0:0", "[::]:0"][family], FAR[family]);
             let socket = container.run(|| UdpSocket::bind(any)).map_err(|e| format!("bind {any}: {e}"))?;
-            let source = (0..TRIES).find_map(|_| {
-                self.sent.set(self.sent.get() + 1);
-                let text = format!("{} {}", container.id, self.sent.get());
-                socket.send_to(text.as_bytes(), at(to, 7)).ok()?;
-                self.far_hears(&text)
-            });
+            self.sent.set(self.sent.get() + 1);
+            let text = format!("{} {}", container.id, self.sent.get());
+            let start = Instant::now();
+            let mut source = None;
+            while source.is_none() && start.elapsed() < DEADLINE {
+                let _ = socket.send_to(text.as_bytes(), at(to, 7));
+                source = self.far_hears(&text);
+            }
             let source = source.ok_or_else(|| format!("{} does not reach {to}", container.id))?;
             Ok(source == at(HOST[family], 0).0)
         });
         masqueraded.collect()
     }
 
-    /// The source of the next datagram, if it has this text. An earlier one may arrive late.
+    /// The source of a datagram with this text. Late datagrams of earlier times are skipped.
     fn far_hears(&self, text: &str) -> Option<IpAddr> {
         let mut heard = [0; 64];
-        let (length, from) = self.far.recv_from(&mut heard).ok()?;
-        (&heard[..length] == text.as_bytes()).then(|| from.ip().to_canonical())
+        loop {
+            let (length, from) = self.far.recv_from(&mut heard).ok()?;
+            if &heard[..length] == text.as_bytes() {
+                return Some(from.ip().to_canonical());
+            }
+        }
     }
 }
 
