@@ -198,6 +198,39 @@ fn a_bridge_that_add_cannot_use_is_an_error() {
     finds_nothing(&tool, check);
 }
 
+/// Deleting the bridge would detach the other network's containers.
+#[test]
+fn a_bridge_of_another_network_is_a_warning_that_names_the_network_and_does_not_advise_to_delete_the_bridge()
+{
+    beyond_reference!("gc");
+    let lab = Lab::new();
+    let _pod = lab.container("pod");
+    let tool = healthy(&lab);
+    let mut unused = network(&json!([bridge("10.206.9.0/24")]));
+    unused["name"] = json!("unused");
+    let check = "networks.bridge";
+    tool.says("add net pod");
+    lab.configure("05-unused.conflist", &unused);
+    let warns = || {
+        let found = findings(&tool, check);
+        let words = ["10.206.2.1/24", "10.206.9.1/24", "used by network net", "another name"];
+        assert!(found.len() == 1 && found[0].starts_with("warning | network unused"), "{found:#?}");
+        assert!(words.iter().all(|word| found[0].contains(word)), "{found:#?}");
+        assert!(!found[0].contains("ip link del"), "{found:#?}");
+    };
+    warns();
+    // Only the cache has the network.
+    let file = "/etc/cni/net.d/10-net.conflist";
+    let configured = fs::read(file).unwrap();
+    fs::remove_file(file).unwrap();
+    warns();
+    fs::write(file, configured).unwrap();
+    tool.says("del net pod");
+    warns();
+    fs::remove_file(file).unwrap();
+    finds(&tool, check, &["error", "network unused", "ip link del br0"]);
+}
+
 #[test]
 fn a_kind_of_links_that_the_kernel_does_not_have_is_an_error() {
     let lab = Lab::new();
