@@ -48,7 +48,8 @@ const CHECKS: &[Check] = &[
     ("firewalls.legacy", firewalls::legacy),
 ];
 
-/// Runs all checks. The findings are sorted by severity, the worst first.
+/// Runs all checks. The findings are sorted by severity, the worst first. A warning is left out if an error has its cause and remedy: STATUS and
+/// CHECK may report what a check of `doctor` finds too.
 pub fn examine(host: &Host<'_>) -> Vec<(&'static str, Finding)> {
     let mut found = Vec::new();
     for (name, check) in CHECKS {
@@ -58,7 +59,13 @@ pub fn examine(host: &Host<'_>) -> Vec<(&'static str, Finding)> {
         }
     }
     found.sort_by_key(|(_, finding)| finding.severity);
+    let errors: Vec<Finding> = found.iter().map(|(_, finding)| finding.clone()).filter(is_error).collect();
+    found.retain(|(_, finding)| is_error(finding) || !errors.iter().any(|error| error.includes(finding)));
     found
+}
+
+fn is_error(finding: &Finding) -> bool {
+    finding.severity == Severity::Error
 }
 
 /// The number of checks.

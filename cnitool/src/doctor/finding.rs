@@ -60,6 +60,11 @@ impl Finding {
         Self { severity, object: object.into(), cause: cause.into(), remedy: remedy.into() }
     }
 
+    /// Whether this finding also reports the cause of another one, with its remedy.
+    pub fn includes(&self, other: &Self) -> bool {
+        self.cause.contains(&other.cause) && self.remedy.contains(&other.remedy)
+    }
+
     /// With the name of the check that found it.
     pub fn json(&self, check: &str) -> Value {
         json!({
