@@ -9,15 +9,14 @@ use validate::ranges;
 
 use super::host::{label, requests};
 use super::{Finding, Host, RECREATE};
-use crate::codes;
 
 /// Base chains of nf_tables that drop forwarded packets: of iptables-nft, firewalld, ufw, or the administrator.
 pub fn nftables(host: &Host<'_>) -> Result<Vec<Finding>> {
     let all = Routed::all(host);
     let mut findings = Vec::new();
     if all.iter().any(|one| one.firewall.is_none()) {
-        for chain in Firewall::open(None)?.dropping_chains()? {
-            findings.extend(not_opened(&all, &chain, owner(&chain)));
+        for (chain, families) in Firewall::open(None)?.dropping_chains()? {
+            findings.extend(not_opened(&all, families, &chain, owner(&chain)));
         }
     }
     let mut blocking = Problems::new();
@@ -34,15 +33,18 @@ pub fn legacy(host: &Host<'_>) -> Result<Vec<Finding>> {
     let all = Routed::all(host);
     let mut findings = Vec::new();
     if all.iter().any(|one| one.firewall.is_none()) {
-        for variant in Firewall::dropping_legacy()? {
-            findings.extend(not_opened(&all, "FORWARD of table filter", variant));
+        for family in Family::ALL {
+            if Firewall::legacy_drops(family)? {
+                let variant = family.choose("iptables-legacy", "ip6tables-legacy");
+                findings.extend(not_opened(&all, &[family], "FORWARD of table filter", variant));
+            }
         }
     }
     let mut closed = Problems::new();
     for (one, conf) in with_plugin(&all) {
-        if let Err(error) = firewall::check_legacy_without_tools(conf) {
-            let cause = error.msg().to_owned();
-            closed.entry((cause, codes::remedy(&error.into()))).or_default().insert(&one.network);
+        for error in firewall::closed_legacy(conf, &one.families)? {
+            let problem = (error.msg().to_owned(), error.details().to_owned());
+            closed.entry(problem).or_default().insert(&one.network);
         }
     }
     Ok(findings.into_iter().chain(warnings(closed)).collect())
@@ -97,9 +99,10 @@ fn with_plugin(all: &[Routed]) -> impl Iterator<Item = (&Routed, AsWritten)> {
 }
 
 /// Warns of a chain that drops the packets of networks and attachments without the plugin `firewall`.
-fn not_opened(all: &[Routed], chain: &str, owner: &str) -> Vec<Finding> {
+fn not_opened(all: &[Routed], families: &[Family], chain: &str, owner: &str) -> Vec<Finding> {
     let cause = format!("the chain {chain} ({owner}) drops forwarded packets that none of its rules accepts");
-    let without = || all.iter().filter(|one| one.firewall.is_none());
+    let has_packets = |one: &&Routed| one.families.iter().any(|family| families.contains(family));
+    let without = || all.iter().filter(|one| one.firewall.is_none()).filter(has_packets);
     let networks: Vec<&str> =
         without().filter(|one| one.attachment.is_none()).map(|one| &*one.network).collect();
     let of_network = (!networks.is_empty()).then(|| {
@@ -111,13 +114,16 @@ fn not_opened(all: &[Routed], chain: &str, owner: &str) -> Vec<Finding> {
         );
         Finding::warning(format!("network {}", networks.join(", ")), &cause, remedy)
     });
-    let older = without().filter(|one| !networks.contains(&&*one.network));
-    let of_attachment = older.filter_map(|one| {
-        let cause = format!("{cause}, and the container was attached without the plugin `firewall`");
+    let mut older: BTreeMap<&str, Vec<&str>> = BTreeMap::new();
+    for one in without().filter(|one| !networks.contains(&&*one.network)) {
+        older.entry(&one.network).or_default().extend(one.attachment.as_deref());
+    }
+    let of_attachments = older.into_values().map(|attachments| {
+        let cause = format!("{cause}, and ADD attached the container without the plugin `firewall`");
         let remedy = format!("{RECREATE}, when the network has the plugin");
-        Some(Finding::warning(one.attachment.as_ref()?, cause, remedy))
+        Finding::warning(attachments.join(", "), cause, remedy)
     });
-    of_network.into_iter().chain(of_attachment).collect()
+    of_network.into_iter().chain(of_attachments).collect()
 }
 
 /// The networks of each problem, which is a cause and a remedy.

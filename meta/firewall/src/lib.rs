@@ -143,16 +143,17 @@ pub fn blocking_chains(conf: AsWritten, families: &[Family]) -> Result<Vec<Block
     }
 }
 
-/// Checks that legacy iptables does not drop such packets although its tools are not installed. ADD warns if it does. See [`blocking_chains`].
+/// The errors of legacy tables that drop such packets, or may drop them, and whose tools are not installed. ADD warns of them. See
+/// [`blocking_chains`].
 ///
 /// # Errors
-/// Code 999 if it does. Code 5 or 11 if the bus does not answer.
-pub fn check_legacy_without_tools(conf: AsWritten) -> Result<()> {
+/// Code 5 or 11 if the bus does not answer. The kernel's error if it does not return a table.
+pub fn closed_legacy(conf: AsWritten, families: &[Family]) -> Result<Vec<Error>> {
     match without_firewalld(conf)? {
         Some(conf) if backend(&conf) != Some(netfilter::Backend::Iptables) => {
-            netfilter::Firewall::check_legacy_without_tools(&conf.opening)
+            netfilter::Firewall::closed_legacy(&conf.opening, families)
         }
-        _ => Ok(()),
+        _ => Ok(Vec::new()),
     }
 }
 

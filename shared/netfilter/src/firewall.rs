@@ -328,12 +328,12 @@ impl Firewall {
         Ok(blocking)
     }
 
-    /// Other programs' base chains in nf_tables that drop all forwarded packets except those that one of their rules
+    /// Other programs' base chains in nf_tables that drop all forwarded packets of some families, except those that one of their rules
     /// accepts. As arguments of `nft list chain`: `ip filter FORWARD`. Empty if the kernel has no nf_tables.
     ///
     /// # Errors
     /// If the kernel does not list the chains.
-    pub fn dropping_chains(&self) -> Result<Vec<String>> {
+    pub fn dropping_chains(&self) -> Result<Vec<(String, &'static [Family])>> {
         let list =
             |nft: &Nft| nft.dropping_chains().map_err(|r| r.during("list", "the chains of nf_tables").into());
         match self.engine.nft(list) {
@@ -342,26 +342,22 @@ impl Firewall {
         }
     }
 
-    /// The programs of legacy iptables, one for each family, whose table drops all forwarded packets except those that one of its conditional rules
-    /// accepts.
+    /// Whether a family's table of legacy iptables drops all forwarded packets except those that one of its conditional rules accepts.
+    ///
+    /// # Errors
+    /// If the table cannot be read.
+    pub fn legacy_drops(family: Family) -> Result<bool> {
+        iptables::forward::drops_forwarded(family)
+    }
+
+    /// The errors of legacy tables that drop marked packets in FORWARD, or may drop them, and whose tools are not installed. ADD warns of
+    /// them.
     ///
     /// # Errors
     /// If a table cannot be read.
-    pub fn dropping_legacy() -> Result<Vec<&'static str>> {
-        let mut found = Vec::new();
-        for family in Family::ALL {
-            let drops = iptables::forward::drops_forwarded(family)?;
-            found.extend(drops.then_some(family.choose("iptables-legacy", "ip6tables-legacy")));
-        }
-        Ok(found)
-    }
-
-    /// Checks that marked packets pass FORWARD of the legacy tables whose tools are not installed. ADD warns if they do not.
-    ///
-    /// # Errors
-    /// Code 999 if they do not.
-    pub fn check_legacy_without_tools(opening: &Opening) -> Result<()> {
-        iptables::forward::verify_toolless(&Family::ALL.map(|family| (family, opening.clone())))
+    pub fn closed_legacy(opening: &Opening, families: &[Family]) -> Result<Vec<Error>> {
+        let openings: Vec<_> = families.iter().map(|family| (*family, opening.clone())).collect();
+        iptables::forward::closed_without_tools(&openings)
     }
 
     /// An attachment's nf_tables rules for display: lines such as `map tcp 8080 to 10.1.0.5:80`.

@@ -186,8 +186,8 @@ impl Nft {
         query::comment_of(&self.socket, kind.table(), element).is_ok_and(|comment| comment.is_some())
     }
 
-    /// Other programs' base chains that drop forwarded packets, as arguments of `nft list chain`.
-    pub(crate) fn dropping_chains(&self) -> Result<Vec<String>, RequestError> {
+    /// Other programs' base chains that drop forwarded packets, as arguments of `nft list chain`, each with its families.
+    pub(crate) fn dropping_chains(&self) -> Result<Vec<(String, &'static [Family])>, RequestError> {
         blocking::dropping(&self.socket)
     }
 

@@ -122,11 +122,18 @@ impl Table {
     /// # Errors
     /// If the kernel's answer is malformed.
     pub fn drops(&self, hook: &str) -> Result<bool, RequestError> {
-        let all = self.rules(hook)?;
-        Ok(all.iter().filter(|rule| !rule.has_conditions).find_map(Entry::is_drop).unwrap_or_default())
+        Ok(self.rules_before_verdict(hook)?.1)
     }
 
-    /// Whether a rule of a base chain jumps to a user chain.
+    /// Whether other rules of a base chain precede the rule or policy that drops or accepts all packets. They may accept packets.
+    ///
+    /// # Errors
+    /// If the kernel's answer is malformed.
+    pub fn has_rules_before_verdict(&self, hook: &str) -> Result<bool, RequestError> {
+        Ok(!self.rules_before_verdict(hook)?.0.is_empty())
+    }
+
+    /// Whether a rule of a base chain jumps to a user chain, before a rule drops or accepts all packets.
     ///
     /// # Errors
     /// If the kernel's answer is malformed.
@@ -134,7 +141,17 @@ impl Table {
         let start = self.starts()?.into_iter().find(|(name, _)| name == chain).map(|(_, offset)| offset);
         let is_jump =
             |rule: &Entry<'_>| rule.verdict().is_some_and(|verdict| usize::try_from(verdict).ok() == start);
-        Ok(start.is_some() && self.rules(hook)?.iter().any(is_jump))
+        Ok(start.is_some() && self.rules_before_verdict(hook)?.0.iter().any(is_jump))
+    }
+
+    /// The rules of a base chain before the rule or policy that drops or accepts all packets, and whether that one drops them.
+    fn rules_before_verdict(&self, hook: &str) -> Result<(Vec<Entry<'_>>, bool), RequestError> {
+        let verdict = |rule: &Entry<'_>| rule.is_drop().filter(|_| !rule.has_conditions);
+        let mut rules = self.rules(hook)?;
+        let at = rules.iter().position(|rule| verdict(rule).is_some()).unwrap_or(rules.len());
+        let drops = rules.get(at).and_then(verdict).unwrap_or_default();
+        rules.truncate(at);
+        Ok((rules, drops))
     }
 
     /// The user chains, each with the offset of its first rule.
@@ -274,26 +291,28 @@ mod tests {
                 rule.splice(at..at + 2, (family.choose(HEADER_V4, HEADER_V6) as u16 + 8).to_ne_bytes());
                 rule
             };
-            for (rule, policy, drops) in [
-                (standard(0), DROP, true),
-                (standard(0), ACCEPT, false),
-                (standard(DROP), ACCEPT, true),
-                (reject(), ACCEPT, true),
-                (standard(ACCEPT), DROP, false),
-                (of_one_source(standard(DROP)), ACCEPT, false),
-                (with_match(reject()), ACCEPT, false),
+            for (rule, policy, (drops, has_rules_before)) in [
+                (standard(0), DROP, (true, true)),
+                (standard(0), ACCEPT, (false, true)),
+                (standard(DROP), ACCEPT, (true, false)),
+                (reject(), ACCEPT, (true, false)),
+                (standard(ACCEPT), DROP, (false, false)),
+                (of_one_source(standard(ACCEPT)), DROP, (true, true)),
+                (of_one_source(standard(DROP)), ACCEPT, (false, true)),
+                (with_match(reject()), ACCEPT, (false, true)),
             ] {
                 let entries =
                     [standard(DROP), rule, standard(policy), standard(DROP), entry(family, ERROR, b"ERROR")];
                 let table = table(family, (1, 2), &entries);
                 assert_eq!(table.drops("FORWARD").unwrap(), drops);
+                assert_eq!(table.has_rules_before_verdict("FORWARD").unwrap(), has_rules_before);
                 assert!(!table.drops("none").unwrap());
             }
         }
     }
 
     #[test]
-    fn a_jump_leads_to_the_chain_whose_first_rule_it_names() {
+    fn a_jump_leads_to_the_chain_whose_first_rule_it_names_unless_all_packets_are_dropped_before() {
         for family in Family::ALL {
             let start = |name: &str| entry(family, ERROR, name.as_bytes());
             let standard = |verdict: i32| entry(family, STANDARD, &verdict.to_ne_bytes());
@@ -311,6 +330,9 @@ mod tests {
             let leads = ["X", "Y", "Z"].map(|chain| table.leads("FORWARD", chain).unwrap());
             assert_eq!(leads, [true, false, false]);
             assert!(table.contains(b"X\0") && !table.contains(b"XY"));
+            let mut late = entries;
+            late.swap(0, 1);
+            assert!(!self::table(family, (0, 1), &late).leads("FORWARD", "X").unwrap());
         }
     }
 
@@ -333,6 +355,7 @@ mod tests {
                     *byte = value;
                 }
                 let _ = (table.user_chains(), table.drops("FORWARD"), table.leads("FORWARD", "X"));
+                let _ = table.has_rules_before_verdict("FORWARD");
             }
         }
     }

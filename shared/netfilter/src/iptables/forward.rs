@@ -19,7 +19,10 @@ pub(crate) fn open(rules: &NftablesRules, on_closed: fn(Error) -> Result<()>) ->
     for opened in opened(&rules.openings) {
         let (family, tools, opening) = opened?;
         let Some(tools) = tools else {
-            verify_by_kernel(family, opening).or_else(on_closed)?;
+            match passage_by_kernel(family, opening)? {
+                Passage::Unknown(error) => cni::warn(&error.to_string()),
+                passage => passage.verify().or_else(on_closed)?,
+            }
             continue;
         };
         let _lock = lock()?;
@@ -31,15 +34,15 @@ pub(crate) fn open(rules: &NftablesRules, on_closed: fn(Error) -> Result<()>) ->
     Ok(())
 }
 
-/// Checks that marked packets pass.
+/// Checks that marked packets pass. If that is not known without the tools, it counts as passed.
 ///
 /// # Errors
-/// Code 999 if they do not.
+/// Code 999 if they do not pass.
 pub(crate) fn verify(openings: &[(Family, Opening)]) -> Result<()> {
     for opened in opened(openings) {
         let (family, tools, opening) = opened?;
         let Some(tools) = tools else {
-            verify_by_kernel(family, opening)?;
+            passage_by_kernel(family, opening)?.verify()?;
             continue;
         };
         let saved = tools.save(&[TABLE])?;
@@ -55,37 +58,70 @@ pub(crate) fn verify(openings: &[(Family, Opening)]) -> Result<()> {
     Ok(())
 }
 
-/// Checks that marked packets pass the tables whose tools are not installed: nothing drops them, or the rule that accepts them exists.
-///
-/// # Errors
-/// Code 999 if they do not.
-pub(crate) fn verify_toolless(openings: &[(Family, Opening)]) -> Result<()> {
-    for opened in opened(openings) {
-        if let (family, None, opening) = opened? {
-            verify_by_kernel(family, opening)?;
-        }
-    }
-    Ok(())
+/// What a table does with marked packets, as far as it is known without its tools. With the error, if no rule accepts them by their mark.
+enum Passage {
+    Open,
+    /// The table drops packets, but other rules may accept these.
+    Unknown(Error),
+    Closed(Error),
 }
 
-/// Checks that marked packets pass a table, without tools. The rule that accepts them is found by its comment.
-fn verify_by_kernel(family: Family, opening: &Opening) -> Result<()> {
-    let is_closed = || -> Result<bool, RequestError> {
-        let table = xtables::Table::read(family, TABLE)?;
-        let accepts = table.contains(format!("{}\0", opening.comment()).as_bytes());
-        Ok(table.drops(opening.hook())? && !(accepts && table.leads(opening.hook(), opening.chain())?))
-    };
-    if !is_closed().map_err(unlisted)? {
-        return Ok(());
+impl Passage {
+    fn error(self) -> Option<Error> {
+        match self {
+            Self::Open => None,
+            Self::Unknown(error) | Self::Closed(error) => Some(error),
+        }
     }
-    let tool = family.choose("iptables", "ip6tables");
-    let text = format!(
-        "{} of {tool}-legacy drops the containers' packets, and the rule that accepts them cannot be added: the tools of \
-         {tool}-legacy are not installed",
-        opening.hook()
-    );
-    Err(Error::new(Code::Internal, text)
-        .detail("install the package iptables on the host, and run `cnitool repair --all` there"))
+
+    /// # Errors
+    /// Code 999 if the packets certainly do not pass.
+    fn verify(self) -> Result<()> {
+        if let Self::Closed(error) = self { Err(error) } else { Ok(()) }
+    }
+}
+
+/// The errors of tables that drop marked packets, or may drop them, and whose tools are not installed.
+///
+/// # Errors
+/// If a table cannot be read.
+pub(crate) fn closed_without_tools(openings: &[(Family, Opening)]) -> Result<Vec<Error>> {
+    let mut errors = Vec::new();
+    for opened in opened(openings) {
+        if let (family, None, opening) = opened? {
+            errors.extend(passage_by_kernel(family, opening)?.error());
+        }
+    }
+    Ok(errors)
+}
+
+/// Reads a table without tools. The rule that accepts marked packets is found by its comment.
+fn passage_by_kernel(family: Family, opening: &Opening) -> Result<Passage> {
+    let (hook, tool) = (opening.hook(), family.choose("iptables", "ip6tables"));
+    let read = || -> Result<_, RequestError> {
+        let table = xtables::Table::read(family, TABLE)?;
+        let accepts = table.contains(format!("{}\0", opening.comment()).as_bytes())
+            && table.leads(hook, opening.chain())?;
+        Ok((table.drops(hook)? && !accepts, table.has_rules_before_verdict(hook)?))
+    };
+    let (drops, has_other_rules) = read().map_err(unlisted)?;
+    let why = format!("cannot be added: the tools of {tool}-legacy are not installed");
+    let remedy = "install the package iptables on the host, and run `cnitool repair --all` there";
+    Ok(if !drops {
+        Passage::Open
+    } else if has_other_rules {
+        let text = format!(
+            "{hook} of {tool}-legacy may drop the containers' packets: the rule that accepts them does not exist or is not \
+             reached, and {why}. Whether other rules accept the packets is not known"
+        );
+        let test = "`cnitool test-connectivity NETWORK` shows whether other rules accept the packets";
+        Passage::Unknown(Error::new(Code::Internal, text).detail(format!("{remedy}; {test}")))
+    } else {
+        let text = format!(
+            "{hook} of {tool}-legacy drops the containers' packets, and the rule that accepts them {why}"
+        );
+        Passage::Closed(Error::new(Code::Internal, text).detail(remedy))
+    })
 }
 
 /// Whether the host's legacy table drops forwarded packets that none of its conditional rules accepts.

@@ -27,11 +27,7 @@ impl BlockingChain {
 
     /// Whether the chain is for packets of this family.
     pub(crate) fn is_for(&self, family: Family) -> bool {
-        match self.chain.family {
-            NFPROTO_IPV4 => family == Family::V4,
-            NFPROTO_IPV6 => family == Family::V6,
-            _ => true,
-        }
+        families(&self.chain).contains(&family)
     }
 
     /// The chain, and why the plugin cannot open it.
@@ -98,8 +94,8 @@ pub(super) fn find(socket: &Socket, bit: Option<u8>) -> Result<Vec<BlockingChain
 }
 
 /// Other programs' base chains that drop all forwarded packets except those that one of their rules accepts, as
-/// arguments of `nft list chain`.
-pub(super) fn dropping(socket: &Socket) -> Result<Vec<String>, RequestError> {
+/// arguments of `nft list chain`, each with its families.
+pub(super) fn dropping(socket: &Socket) -> Result<Vec<(String, &'static [Family])>, RequestError> {
     let mut dropping = Vec::new();
     for chain in forward_chains(socket)? {
         if !is_filter(&chain) || chain.family == INET.family && chain.table == INET.name {
@@ -107,7 +103,7 @@ pub(super) fn dropping(socket: &Socket) -> Result<Vec<String>, RequestError> {
         }
         let rules = query::rules_of(socket, chain.family, &chain.table, &chain.name)?;
         if chain.drops || rules.iter().any(drops_all) {
-            dropping.push(chain_name(&chain));
+            dropping.push((chain_name(&chain), families(&chain)));
         }
     }
     Ok(dropping)
@@ -115,6 +111,15 @@ pub(super) fn dropping(socket: &Socket) -> Result<Vec<String>, RequestError> {
 
 fn chain_name(chain: &Base) -> String {
     format!("{} {} {}", family_name(chain), chain.table, chain.name)
+}
+
+/// The families of the packets that a chain sees.
+fn families(chain: &Base) -> &'static [Family] {
+    match chain.family {
+        NFPROTO_IPV4 => &[Family::V4],
+        NFPROTO_IPV6 => &[Family::V6],
+        _ => &Family::ALL,
+    }
 }
 
 /// The family of a chain's table, as nft(8) names it.

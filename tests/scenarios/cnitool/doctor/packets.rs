@@ -3,7 +3,7 @@
 use lab::{Lab, beyond_reference};
 use serde_json::json;
 
-use super::{bridge, finds, finds_nothing, healthy, network};
+use super::{bridge, findings, finds, finds_nothing, healthy, network};
 use crate::common::host_local;
 
 #[test]
@@ -116,7 +116,8 @@ fn a_chain_of_nftables_that_drops_is_a_warning_for_networks_without_the_plugin_f
     finds_nothing(&tool, check);
     lab.host().sh("nft flush ruleset");
     lab.configure("10-net.conflist", &network(&json!([bridge("10.206.2.0/24")])));
-    lab.host().sh("iptables-nft -A FORWARD -i other0 -j REJECT");
+    // The network has no IPv6.
+    lab.host().sh("iptables-nft -A FORWARD -i other0 -j REJECT; ip6tables-nft -P FORWARD DROP");
     finds_nothing(&tool, check);
 }
 
@@ -125,24 +126,24 @@ fn a_chain_of_nftables_that_drops_is_a_warning_for_networks_without_the_plugin_f
 fn a_container_from_before_the_plugin_firewall_is_a_warning_until_it_is_created_again() {
     beyond_reference!("gc");
     let lab = Lab::new();
-    let _pod = lab.container("pod");
+    let _pods = ["pod", "pod2"].map(|id| lab.container(id));
     let tool = lab.cnitool();
     let check = "firewalls.nftables";
     lab.configure("10-net.conflist", &network(&json!([bridge("10.206.2.0/24")])));
     tool.says("add net pod --container-id web");
-    lab.host().sh("iptables-nft -P FORWARD DROP");
+    tool.says("add net pod2 --container-id db");
+    lab.host().sh("iptables-nft -P FORWARD DROP; ip6tables-nft -P FORWARD DROP");
     finds(&tool, check, &["warning", "network net", "ip filter FORWARD", "create its containers again"]);
     healthy(&lab);
-    let words = [
-        "warning",
-        "attachment net/web/eth0",
-        "ip filter FORWARD",
-        "attached without the plugin",
-        "delete the pod",
-    ];
+    let words =
+        ["warning", "attachment net/web/eth0", "ip filter FORWARD", "without the plugin", "delete the pod"];
     finds(&tool, check, &words);
-    tool.says("del net pod --container-id web");
-    tool.says("add net pod --container-id web");
+    finds(&tool, check, &["attachment net/db/eth0"]);
+    assert_eq!(findings(&tool, check).len(), 1, "one finding for the network and its only family");
+    for (pod, id) in [("pod", "web"), ("pod2", "db")] {
+        tool.says(&format!("del net {pod} --container-id {id}"));
+        tool.says(&format!("add net {pod} --container-id {id}"));
+    }
     finds_nothing(&tool, check);
 }
 
@@ -177,6 +178,14 @@ fn a_chain_that_the_plugin_firewall_cannot_open_is_a_warning_with_the_remedy_of_
     finds_nothing(&tool, check);
     lab.host().sh("nft flush chain inet site pass");
     finds(&tool, check, &words);
+    // STATUS reports the chain if the configuration names the backend.
+    lab.host().sh("nft delete table ip6 other");
+    lab.configure(
+        "10-net.conflist",
+        &network(&json!([bridge("10.206.2.0/24"), {"type": "firewall", "backend": "nftables"}])),
+    );
+    finds(&tool, "networks.status", &["error", "network net", words[2], rule]);
+    finds_nothing(&tool, check);
 }
 
 #[test]
@@ -190,7 +199,8 @@ fn a_chain_of_legacy_iptables_that_drops_is_a_warning() {
     }
     let words =
         ["warning", "network net", "FORWARD of table filter (iptables-legacy)", "add the plugin `firewall`"];
-    lab.host().sh("iptables-legacy -A FORWARD -i other0 -j REJECT");
+    // The network has no IPv6.
+    lab.host().sh("iptables-legacy -A FORWARD -i other0 -j REJECT; ip6tables-legacy -P FORWARD DROP");
     finds_nothing(&tool, "firewalls.legacy");
     for (set, unset) in [
         ("-P FORWARD DROP", "-P FORWARD ACCEPT"),
@@ -220,7 +230,7 @@ fn a_chain_of_legacy_iptables_that_drops_is_found_without_its_tools() {
     let executable = executable.trim();
     let (without_tools, with_tools) =
         (&*format!("mount --bind /dev/null {executable}"), &*format!("umount {executable}"));
-    lab.host().sh(&format!("iptables-legacy -S; {without_tools}"));
+    lab.host().sh(&format!("iptables-legacy -S; ip6tables-legacy -P FORWARD DROP; {without_tools}"));
     healthy(&lab);
     let added = tool.run("add net pod --container-id web");
     assert!(added.succeeded() && !added.stderr.contains("legacy"), "the table drops nothing: {added:#?}");
@@ -239,11 +249,10 @@ fn a_chain_of_legacy_iptables_that_drops_is_found_without_its_tools() {
         ["network net", "FORWARD of iptables-legacy drops", "not installed", "install the package iptables"];
     finds(&tool, check, &closed);
     tool.says("add net pod --container-id web");
-    finds(
-        &tool,
-        "attachments.check",
-        &["error", "attachment net/web/eth0", closed[1], "| install the package iptables"],
-    );
+    let cut_off = ["error", "attachment net/web/eth0", closed[1], "| install the package iptables"];
+    finds(&tool, "attachments.check", &cut_off);
+    // The error is enough.
+    finds_nothing(&tool, check);
     let repair = tool.run("repair --all");
     assert!(!repair.succeeded() && repair.stderr.contains(closed[1]), "{repair:#?}");
     lab.host().sh(with_tools);
@@ -252,7 +261,26 @@ fn a_chain_of_legacy_iptables_that_drops_is_found_without_its_tools() {
     // The rule exists.
     finds_nothing(&tool, check);
     finds_nothing(&tool, "attachments.check");
+    lab.host().sh(&format!("{with_tools}; iptables-legacy -I FORWARD -j DROP; {without_tools}"));
+    finds(&tool, "attachments.check", &cut_off);
+    // As with Docker, Calico or kube-proxy: a chain of theirs may accept the packets.
+    lab.host().sh(&format!(
+        "{with_tools}; iptables-legacy -F; iptables-legacy -X; iptables-legacy -N THEIRS
+         iptables-legacy -A THEIRS -s 10.206.2.0/24 -j ACCEPT; iptables-legacy -A FORWARD -j THEIRS; {without_tools}"
+    ));
+    finds_nothing(&tool, "attachments.check");
+    tool.says("repair --all");
+    let unknown = [
+        "warning",
+        "network net",
+        "FORWARD of iptables-legacy may drop",
+        "install the package iptables",
+        "test-connectivity",
+    ];
+    finds(&tool, check, &unknown);
+    tool.says("del net pod --container-id web");
+    let added = tool.run("add net pod --container-id web");
+    assert!(added.succeeded() && added.stderr.contains(unknown[2]), "{added:#?}");
     lab.host().sh(&format!("{with_tools}; iptables-legacy -F; iptables-legacy -X; {without_tools}"));
-    finds(&tool, check, &closed);
-    finds(&tool, "attachments.check", &[closed[1]]);
+    finds(&tool, "attachments.check", &cut_off);
 }
