@@ -1,17 +1,14 @@
 //! `add`, `check`, `del`.
 
-use std::ffi::OsStr;
 use std::path::Path;
 
-use cni::{AddResult, Command, NetworkName};
+use cni::{AddResult, Attachment, Command};
 use runtime::{AttachmentParameters, Error, Network, Result, Runtime, interrupted_by_signals};
 use serde_json::{Value, json};
 
 use crate::attach_args;
 use crate::cli::{AddOptions, AttachArgs, ManyTargets, Target};
-use crate::known;
 use crate::named::Created;
-use crate::network_dirs;
 use crate::settings::{Settings, attach};
 use crate::table::Table;
 use crate::ui::{Style, Ui};
@@ -164,22 +161,17 @@ fn targets(
     let (mut entries, bare, damaged) = cache.all_of_network(&network.name)?;
     let mut failures: Vec<Error> = damaged.iter().map(|path| skipped(path, "is damaged")).collect();
     for entry in bare {
-        let path = cache.path(&network.name, &entry.attach.attachment);
-        match other_network(&path, &network.name, settings)? {
-            Some(other) => failures.push(skipped(&path, &format!("may also be of network {other}"))),
-            None => entries.push(entry),
+        let Attachment { container, ifname } = &entry.attach.attachment;
+        // The file of container c on network a-b has the name of the file of container b-c on network a.
+        if container.contains('-') || ifname.contains('-') {
+            let path = cache.path(&network.name, &entry.attach.attachment);
+            failures
+                .push(skipped(&path, "may be of another network, because only its name shows the network"));
+        } else {
+            entries.push(entry);
         }
     }
     Ok((entries.into_iter().map(|entry| entry.attach).collect(), failures))
-}
-
-/// Another network whose attachment may have a file with this name: the file of container c on network a-b has the name of the file of
-/// container b-c on network a.
-fn other_network(file: &Path, network: &NetworkName, settings: &Settings) -> Result<Option<NetworkName>> {
-    let (dirs, _) = network_dirs::own_and_all(&settings.conf);
-    let name = file.file_name().and_then(OsStr::to_str).unwrap_or_default();
-    let is_of = |other: &NetworkName| other != network && name.starts_with(&format!("{other}-"));
-    Ok(known::networks(&dirs, &[])?.into_keys().find(is_of))
 }
 
 /// The failure for a file whose attachment is unknown.
