@@ -40,13 +40,13 @@ pub fn setup(netns: &Path, call: &Call, answer: impl FnOnce(&StatusBlock) -> Res
     let interruptible = runtime.clone().interrupted_by(Arc::clone(&signalled));
     remove_earlier(&interruptible, call, &chain, &request)?;
     let record = Record::write(runtime.results(), &chain.name, &source)?;
-    let added = interruptible.add_or_roll_back(&chain, &request).map_err(|e| flat(&e)).and_then(|result| {
-        let done = fulfilled(&call.network_options, &result, &chain, is_reload).and_then(|()| {
+    let added = interruptible.add_or_roll_back(&chain, &request).map_err(|e| flat(&e)).and_then(|added| {
+        let done = fulfilled(&call.network_options, &added.result, &chain, is_reload).and_then(|()| {
             if signalled.load(Ordering::Relaxed) {
                 return Err(Error::new(Code::Internal, "setup was interrupted before its answer"));
             }
             let ifname = &request.attachment.ifname;
-            answer(&status::block(&result, ifname, netns, &servers(call, &options)))
+            answer(&status::block(&added.result, ifname, netns, &servers(call, &options)))
         });
         done.map_err(|failed| match runtime.del(&chain, &request) {
             Ok(()) => failed,

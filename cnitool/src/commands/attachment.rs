@@ -3,7 +3,9 @@
 use std::path::Path;
 
 use cni::{AddResult, Attachment, Command};
-use runtime::{AttachmentParameters, Error, Network, Result, Runtime, interrupted_by_signals};
+use runtime::{
+    Added, AttachmentParameters, Error, Network, Result, Runtime, interrupted_by_signals, not_rolled_back,
+};
 use serde_json::{Value, json};
 
 use crate::attach_args;
@@ -53,20 +55,21 @@ fn add_and_print(
     keep: bool,
     ui: &Ui,
 ) -> Result<()> {
-    // Some plugins accept a second ADD of the same container, such as loopback.
-    let was_attached = runtime.is_attached(&network.name, attach);
-    let add = if keep { runtime.add(network, attach) } else { runtime.add_or_roll_back(network, attach) };
-    let result = add?;
+    let Added { result, earlier } = if keep {
+        Added { result: runtime.add(network, attach)?, earlier: None }
+    } else {
+        runtime.add_or_roll_back(network, attach)?
+    };
     let printed = if ui.json_unless_seen() {
         ui.deliver(&format!("{}\n", result.to_json(network.version)?))
     } else {
         ui.deliver(&summary(attach, network, &result, ui))
     };
     // The caller did not receive the result. It considers the ADD failed, and would not remove the attachment.
-    printed.map_err(|error| match keep {
-        true => error,
-        false if was_attached => runtime.not_rolled_back(error, &network.name, &attach.attachment),
-        false => match runtime.clone().uninterrupted().del(network, attach) {
+    printed.map_err(|error| match earlier {
+        _ if keep => error,
+        Some(file) => not_rolled_back(error, &attach.attachment, &file),
+        None => match runtime.clone().uninterrupted().del(network, attach) {
             Ok(()) => error,
             Err(left) => error.and(left.context("roll back")),
         },

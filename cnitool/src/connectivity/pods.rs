@@ -73,8 +73,8 @@ impl Pod {
         }
         let runtime = runtime(test);
         Ok(match runtime.add_or_roll_back(network, &attach) {
-            Ok(result) => {
-                let network = network.clone();
+            Ok(added) => {
+                let (network, result) = (network.clone(), added.result);
                 Made::Pod(Box::new(Self { name, netns, result, port, network, attach }))
             }
             Err(e) => Made::Failed(Row::new(

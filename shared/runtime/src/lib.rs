@@ -14,8 +14,8 @@
 //! let attach = AttachmentParameters::new("0a1b2c", "eth0")?.netns("/run/netns/web").arg("K8S_POD_NAME", "web");
 //!
 //! // A failed ADD is followed by a DEL.
-//! let result = runtime.add_or_roll_back(&network, &attach)?;
-//! result.addresses().for_each(|address| println!("{address}"));
+//! let added = runtime.add_or_roll_back(&network, &attach)?;
+//! added.result.addresses().for_each(|address| println!("{address}"));
 //! runtime.check(&network, &attach)?;
 //! runtime.del(&network, &attach)?;
 //! # Ok::<(), runtime::Error>(())
@@ -58,6 +58,7 @@ pub use gc::{GcPlan, Valid, is_namespace};
 pub use pod::{Attached, NetworkRequest, Pod, Pods};
 pub use process::{DEFAULT_TIMEOUT, Processes, Stderr};
 pub use repair::Repaired;
+pub use rollback::{Added, not_rolled_back};
 pub use run::Runtime;
 pub use signal::interrupted_by_signals;
 pub use watch::{Current, Networks, Watcher};

@@ -159,15 +159,14 @@ impl Pods {
         self.alone(&pod.id, || {
             let (mut attached, mut new) = (Vec::new(), Vec::new());
             for (network, attach) in &attachments {
-                let is_new = !self.runtime.is_attached(&network.name, attach);
                 match self.runtime.add_or_roll_back(network, attach) {
-                    Ok(result) => {
+                    Ok(added) => {
                         attached.push(Attached {
                             network: network.name.clone(),
                             ifname: attach.attachment.ifname.clone(),
-                            result,
+                            result: added.result,
                         });
-                        new.extend(is_new.then(|| (*network, attach.clone())));
+                        new.extend(added.earlier.is_none().then(|| (*network, attach.clone())));
                     }
                     Err(failed) => {
                         let failed = failed.context(format_args!("network {}", network.name));

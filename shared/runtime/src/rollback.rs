@@ -2,7 +2,7 @@
 
 use std::fs;
 use std::os::unix::fs::MetadataExt;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::time::SystemTime;
 
 use cni::{AddResult, Attachment, NetworkName};
@@ -14,57 +14,55 @@ use crate::error::Failures;
 use crate::lock::Lock;
 use crate::{AttachmentParameters, Cache, Error, Network, Result, Runtime};
 
+/// A successful ADD.
+#[derive(Clone, Debug)]
+pub struct Added {
+    /// The result.
+    pub result: AddResult,
+    /// The cache file of an earlier ADD that had attached the container: some plugins accept a second ADD, such as loopback. A DEL because the
+    /// caller cannot use the result would detach a running container ([`not_rolled_back`]).
+    pub earlier: Option<PathBuf>,
+}
+
 impl Runtime {
     /// ADD, and DEL if it fails. An attachment that existed before is kept, and the error says so.
     ///
     /// # Errors
     /// Like [`Runtime::add`], followed by failures of the DEL.
-    pub fn add_or_roll_back(&self, network: &Network, attach: &AttachmentParameters) -> Result<AddResult> {
+    pub fn add_or_roll_back(&self, network: &Network, attach: &AttachmentParameters) -> Result<Added> {
         let (name, at) = (&network.name, &attach.attachment);
         self.cache.require_writable(name, at)?;
         let _own = self.lock_attachment(network, attach)?;
         // An ADD that was interrupted while it waited for the lock has nothing to roll back.
         let _lock = Lock::shared_unless(self.cache.dir(), &self.interrupted)?;
-        let was_attached = self.is_attached(name, attach);
+        let earlier = self.attached_in(name, attach);
         let before = self.cache.version(name, at);
-        self.add_plugins(network, attach).map_err(|failed| {
+        let added = self.add_plugins(network, attach).map_err(|failed| {
             // A failed ADD writes no result. If there is a new one, it is another runtime's.
             let is_new = self.cache.version(name, at).is_some_and(|now| Some(now) != before);
-            if was_attached || is_new {
-                return self.not_rolled_back(failed, name, at);
+            let new = || is_new.then(|| self.cache.path(name, at));
+            if let Some(file) = earlier.clone().or_else(new) {
+                return not_rolled_back(failed, at, &file);
             }
             match self.clone().uninterrupted().roll_back(network, attach) {
                 Ok(()) => failed,
                 Err(rollback) => failed.and(rollback.context("roll back")),
             }
-        })
+        });
+        added.map(|result| Added { result, earlier })
     }
 
-    /// The failure of an ADD that is not rolled back, because an earlier ADD has attached the container.
-    #[must_use]
-    pub fn not_rolled_back(&self, failed: Error, network: &NetworkName, at: &Attachment) -> Error {
-        failed.detail(format!(
-            "this ADD was not rolled back, because an earlier ADD has attached {} of container {} ({}); run DEL to detach it",
-            at.ifname,
-            at.container,
-            self.cache.path(network, at).display()
-        ))
-    }
-
-    /// Whether the attachment exists, or may exist: it is in the cache, and its namespace has the interface. After a reboot, or after its
-    /// namespace was deleted without a DEL, it is only in the cache.
+    /// Whether the attachment exists, or may exist: it is in a cache of this host, and its namespace has the interface. After a reboot, or
+    /// after its namespace was deleted without a DEL, it is only in the cache.
     pub fn is_attached(&self, network: &NetworkName, attach: &AttachmentParameters) -> bool {
-        let at = &attach.attachment;
-        let recorded = match self.cache.load(network, at) {
-            Ok(None) => return false,
-            Ok(Some(entry)) => entry.attach.netns,
-            // Only a regular file is a result of an ADD.
-            Err(_) if is_irregular(&self.cache.path(network, at)) => return false,
-            Err(_) => None,
-        };
-        let netns = recorded.or_else(|| attach.netns.clone());
-        let has = |netns: &Path| has_interface(&NetNs::current()?, netns, &at.ifname);
-        netns.is_none_or(|netns| has(&netns).map_or(true, |has| has == Some(true)))
+        self.attached_in(network, attach).is_some()
+    }
+
+    /// The cache file of an attachment that exists or may exist.
+    fn attached_in(&self, network: &NetworkName, attach: &AttachmentParameters) -> Option<PathBuf> {
+        let caches = self.cache.with_others_of_host();
+        let has = caches.iter().find(|cache| cache.has_live(network, attach))?;
+        Some(has.path(network, &attach.attachment))
     }
 
     /// DEL of a failed ADD. The cache may contain an earlier attachment with another configuration.
@@ -79,7 +77,32 @@ impl Runtime {
     }
 }
 
+/// The failure of an ADD that is not rolled back, because an earlier ADD has attached the container and written this cache file.
+#[must_use]
+pub fn not_rolled_back(failed: Error, at: &Attachment, file: &Path) -> Error {
+    failed.detail(format!(
+        "this ADD was not rolled back, because an earlier ADD has attached {} of container {} ({}); run DEL to detach it",
+        at.ifname,
+        at.container,
+        file.display()
+    ))
+}
+
 impl Cache {
+    fn has_live(&self, network: &NetworkName, attach: &AttachmentParameters) -> bool {
+        let at = &attach.attachment;
+        let recorded = match self.load(network, at) {
+            Ok(None) => return false,
+            Ok(Some(entry)) => entry.attach.netns,
+            // Only a regular file is a result of an ADD.
+            Err(_) if is_irregular(&self.path(network, at)) => return false,
+            Err(_) => None,
+        };
+        let netns = recorded.or_else(|| attach.netns.clone());
+        let has = |netns: &Path| has_interface(&NetNs::current()?, netns, &at.ifname);
+        netns.is_none_or(|netns| has(&netns).map_or(true, |has| has == Some(true)))
+    }
+
     /// Inode and modification time of an attachment's file. `None` if it does not exist.
     fn version(&self, network: &NetworkName, at: &Attachment) -> Option<(u64, Option<SystemTime>)> {
         let file = fs::symlink_metadata(self.path(network, at)).ok()?;

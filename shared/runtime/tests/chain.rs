@@ -269,8 +269,9 @@ fn an_attachment_with_a_too_long_name_for_the_cache_is_refused_before_any_plugin
     runtime.del(&network, &fits).unwrap();
     stage.forget_calls();
     let too_long = attach(&"c".repeat(length(256)));
-    for add in [Runtime::add, Runtime::add_or_roll_back] {
-        let error = add(&runtime, &network, &too_long).unwrap_err();
+    let rolled_back = runtime.add_or_roll_back(&network, &too_long).map(|added| added.result);
+    for add in [runtime.add(&network, &too_long), rolled_back] {
+        let error = add.unwrap_err();
         assert!(error.code() == 4 && error.to_string().contains("256 bytes"), "{error}");
     }
     assert!(stage.log().is_empty());
@@ -633,6 +634,27 @@ fn adds_and_dels_of_one_attachment_wait_for_each_other() {
     });
     assert_eq!(stage.calls().len(), 12);
     assert!(!stage.path().join("met").exists());
+}
+
+#[test]
+fn an_add_that_has_waited_for_another_one_says_that_the_container_was_attached() {
+    let stage = Stage::new();
+    let [came, go] = ["came", "go"].map(|name| stage.path().join(name));
+    let wait = format!("touch {}; while ! [ -e {} ]; do sleep 0.01; done", came.display(), go.display());
+    stage.plugin("first", &format!("{wait}; {}", gives("10.0.0.2/24")));
+    let (runtime, network) = (stage.runtime(), network("1.1.0", r#"{"type": "first"}"#));
+    let add = || runtime.add_or_roll_back(&network, &attach_as("lo")).unwrap().earlier;
+    std::thread::scope(|scope| {
+        let first = scope.spawn(add);
+        while !came.exists() {
+            std::thread::sleep(std::time::Duration::from_millis(5));
+        }
+        let second = scope.spawn(add);
+        fs::write(&go, "").unwrap();
+        assert_eq!(first.join().unwrap(), None);
+        let file = runtime.results().path(&network.name, &attach_as("lo").attachment);
+        assert_eq!(second.join().unwrap(), Some(file));
+    });
 }
 
 #[test]

@@ -8,7 +8,7 @@ use serde_json::{Value, json};
 
 use crate::common::is_up;
 
-/// Some plugins accept a second ADD, such as loopback. A DEL would detach a running container.
+/// Some plugins accept a second ADD, such as loopback. A DEL would detach a running container, which may be in another runtime's cache.
 #[test]
 fn a_second_add_whose_result_cannot_be_written_keeps_the_attachment_and_says_so() {
     let lab = Lab::new();
@@ -19,14 +19,18 @@ fn a_second_add_whose_result_cannot_be_written_keeps_the_attachment_and_says_so(
     );
     let to_full = ["sh", "-c", "exec \"$0\" \"$@\" >/dev/full"].map(str::to_owned);
     let (tool, full) = (lab.cnitool(), lab.cnitool().under(&to_full));
-    tool.says("add lo pod -i lo");
-    let refused = full.run("add lo pod -i lo");
-    let words = ["write to stdout", "this ADD was not rolled back", "run DEL to detach it"];
-    assert!(
-        refused.exit == Some(1) && words.iter().all(|word| refused.stderr.contains(word)),
-        "{refused:#?}"
-    );
-    assert!(is_up(&pod, "lo"));
+    for cache in ["/var/lib/cni", "/var/lib/cni/multus"] {
+        tool.says(&format!("--cache-dir {cache} add lo pod -i lo"));
+        let refused = full.run("add lo pod -i lo");
+        let file = format!("({cache}/results/lo-");
+        let words = ["write to stdout", "this ADD was not rolled back", &file, "run DEL to detach it"];
+        assert!(
+            refused.exit == Some(1) && words.iter().all(|word| refused.stderr.contains(word)),
+            "{refused:#?}"
+        );
+        assert!(is_up(&pod, "lo"));
+        tool.says(&format!("--cache-dir {cache} del lo pod -i lo"));
+    }
     tool.says("del lo pod -i lo");
     assert_eq!(full.run("add lo pod -i lo").exit, Some(1));
     assert!(!is_up(&pod, "lo"), "the first ADD is rolled back");
