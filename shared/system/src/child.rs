@@ -1,12 +1,14 @@
 //! Child processes with a request on stdin, and limits on their output and run time.
 
 use std::io;
+use std::mem;
 use std::os::unix::process::CommandExt;
 use std::process::{Child, Command, ExitStatus, Stdio};
+use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use rustix::process::{Pid, Signal, kill_process_group};
+use rustix::process::{Pid, Signal, kill_process, kill_process_group};
 
 use crate::{Retry, size_limit};
 
@@ -20,6 +22,9 @@ const BUSY_PAUSE: Duration = Duration::from_millis(10);
 
 /// Timeout for the exit of a killed child.
 const KILL_TIMEOUT: Duration = Duration::from_secs(1);
+
+/// The children of [`run`], and whether each has its own process group.
+static RUNNING: Mutex<Vec<(Pid, bool)>> = Mutex::new(Vec::new());
 
 /// Limits of a child.
 #[derive(Clone, Copy, Debug)]
@@ -80,7 +85,7 @@ pub fn run(command: &mut Command, request: &[u8], limits: Limits) -> Result<Outc
     let deadline = limits.time.and_then(|time| Instant::now().checked_add(time));
     let never_ran =
         |e| Stopped { why: IoStop::System("start the program", e), log: Vec::new(), remains: None };
-    let mut child = spawn(command).map_err(never_ran)?;
+    let mut child = spawn_listed(command, limits.group).map_err(never_ran)?;
     let mut io = match ChildIo::new(&mut child, request, limits.bytes) {
         Ok(io) => io,
         Err(e) => {
@@ -90,6 +95,7 @@ pub fn run(command: &mut Command, request: &[u8], limits: Limits) -> Result<Outc
     if let Err(why) = io.until(deadline) {
         return Err(stop(child, limits, why, io.log));
     }
+    unlist(&child);
     match child.wait() {
         Ok(status) => Ok(Outcome { status, out: io.out, log: io.log }),
         Err(e) => Err(Stopped {
@@ -119,7 +125,9 @@ pub fn spawn(command: &mut Command) -> io::Result<Child> {
 
 /// Kills a child. If it does not exit, it is left behind.
 fn stop(mut child: Child, limits: Limits, why: IoStop, log: Vec<u8>) -> Stopped {
-    let remains = match kill(&mut child, limits.group) {
+    let killed = kill(Pid::from_child(&child), limits.group);
+    unlist(&child);
+    let remains = match killed {
         Err(e) => Some(format!("it could not be killed: {e}")),
         Ok(()) => match Retry::new(KILL_TIMEOUT).wait_for(|| child.try_wait()) {
             Ok(Some(_)) => None,
@@ -131,11 +139,37 @@ fn stop(mut child: Child, limits: Limits, why: IoStop, log: Vec<u8>) -> Stopped 
     Stopped { why, log, remains }
 }
 
-fn kill(child: &mut Child, group: bool) -> io::Result<()> {
-    match Pid::from_raw(child.id().cast_signed()).filter(|_| group) {
-        Some(group) => Ok(kill_process_group(group, Signal::KILL)?),
-        None => child.kill(),
+fn kill(child: Pid, group: bool) -> io::Result<()> {
+    let kill = if group { kill_process_group } else { kill_process };
+    Ok(kill(child, Signal::KILL)?)
+}
+
+/// Kills all children of [`run`], and lets no other one start. Only for a process that ends immediately afterwards: they must not run on
+/// without their parent.
+pub fn kill_all() {
+    let running = running();
+    for (child, group) in running.iter() {
+        kill(*child, *group).ok();
     }
+    // A thread that starts a child waits for the lock until the process has ended.
+    mem::forget(running);
+}
+
+/// No child starts between the lock and its entry in the list.
+fn spawn_listed(command: &mut Command, group: bool) -> io::Result<Child> {
+    let mut running = running();
+    let child = spawn(command)?;
+    running.push((Pid::from_child(&child), group));
+    Ok(child)
+}
+
+/// Called before the child is waited for, because another process can have its id afterwards.
+fn unlist(child: &Child) {
+    running().retain(|(listed, _)| *listed != Pid::from_child(child));
+}
+
+fn running() -> MutexGuard<'static, Vec<(Pid, bool)>> {
+    RUNNING.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 #[cfg(test)]

@@ -1,12 +1,15 @@
 //! `add`, `check` and `del` of attachments that the cache has already, in each of its formats.
 
+use std::cell::RefCell;
 use std::fs;
 use std::path::Path;
 
-use lab::{Lab, beyond_reference};
+use lab::{Lab, beyond_reference, until};
+use nix::sys::signal::{Signal, kill};
+use nix::unistd::Pid;
 use serde_json::{Value, json};
 
-use crate::common::is_up;
+use crate::common::{is_ignored, is_up};
 
 /// Some plugins accept a second ADD, such as loopback. A DEL would detach a running container, which may be in another runtime's cache.
 #[test]
@@ -34,6 +37,39 @@ fn a_second_add_whose_result_cannot_be_written_keeps_the_attachment_and_says_so(
     tool.says("del lo pod -i lo");
     assert_eq!(full.run("add lo pod -i lo").exit, Some(1));
     assert!(!is_up(&pod, "lo"), "the first ADD is rolled back");
+}
+
+/// Without cnitool, the plugin would run on without the lock, and could delete what a later ADD creates.
+#[test]
+fn a_later_signal_ends_add_and_the_plugin_that_hangs() {
+    if is_ignored(Signal::SIGTERM) {
+        return;
+    }
+    let lab = Lab::new();
+    let _pod = lab.container("pod");
+    lab.configure(
+        "10-net.conflist",
+        &json!({"cniVersion": "1.0.0", "name": "net", "plugins": [{"type": "hangs"}]}),
+    );
+    let log = lab.dir().join("hanging");
+    for command in ["ADD", "DEL"] {
+        let hang = "echo $$ >/run/lab/hanging; mkfifo /run/lab/never; read line </run/lab/never";
+        let fail = "echo '{\"code\": 100, \"msg\": \"no\"}'; exit 1";
+        lab.fake_plugin("hangs", &format!("case $CNI_COMMAND in {command}) {hang} ;; *) {fail} ;; esac"));
+        let running = RefCell::new(lab.cnitool().spawn("add net pod"));
+        let id = || fs::read_to_string(&log).unwrap_or_default().trim().parse::<i32>().ok();
+        until("the plugin hangs", || id().is_some());
+        let (tool, plugin) = (running.borrow().id() as i32, id().unwrap());
+        until("cnitool ends", || {
+            kill(Pid::from_raw(tool), Signal::SIGTERM).unwrap();
+            running.borrow_mut().try_wait().unwrap().is_some_and(|status| status.code().is_none())
+        });
+        // An orphan that has ended may not be reaped yet.
+        let state = || fs::read_to_string(format!("/proc/{plugin}/stat")).unwrap_or_default();
+        until("the plugin ends", || state().is_empty() || state().contains(") Z "));
+        fs::remove_file(&log).unwrap();
+        fs::remove_file(lab.dir().join("never")).unwrap();
+    }
 }
 
 /// libcni before 0.8 writes only the result. The name of the file of container c on network net-b is also that of container b-c on network net,
