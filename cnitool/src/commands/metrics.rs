@@ -2,9 +2,10 @@
 
 use std::fs::{self, File, Permissions};
 use std::io::{self, Write};
-use std::os::unix::fs::PermissionsExt;
+use std::os::unix::fs::{OpenOptionsExt, PermissionsExt};
 use std::path::Path;
 
+use nix::fcntl::OFlag;
 use runtime::Result;
 
 use crate::doctor::Host;
@@ -12,20 +13,34 @@ use crate::metrics;
 use crate::settings::Settings;
 use crate::ui::Ui;
 
+/// Directories of links to the descriptors of this process, such as /dev/stdout.
+const DESCRIPTORS: [&str; 3] = ["/dev", "/dev/fd", "/proc/self/fd"];
+
 /// Prints the metrics of this host, or writes them to a file.
 pub fn run(to: Option<&Path>, settings: &Settings, ui: &Ui) -> Result<()> {
     let text = metrics::text(&Host::examine(settings).complete()?, ui);
     let Some(file) = to else { return ui.print(&text) };
-    Ok(write(file, &text).map_err(|e| cni::Error::io(format!("write {}", file.display()), &e))?)
+    write(file, &text)
 }
 
-/// Writes to a file, to the file that a link leads to, or to a device or FIFO.
-fn write(file: &Path, text: &str) -> io::Result<()> {
-    match fs::canonicalize(file) {
-        Ok(real) if real.is_file() => replace(&real, text),
-        Err(_) if !file.is_symlink() => replace(file, text),
-        // A link to a pipe, such as /dev/stdout, leads to no path.
-        _ => fs::write(file, text),
+/// Writes to a file, or to a device or FIFO. A link of another user in a directory that everybody can write, such as /tmp, could lead to any
+/// file.
+fn write(file: &Path, text: &str) -> Result<()> {
+    let failed = |e| cni::Error::io(format!("write {}", file.display()), &e);
+    let kind = file.symlink_metadata().map(|metadata| metadata.file_type());
+    let is_descriptor = file.parent().is_some_and(|dir| DESCRIPTORS.iter().any(|of| dir == Path::new(of)));
+    match kind {
+        Ok(kind) if kind.is_symlink() && !is_descriptor => {
+            let error = cni::Error::new(cni::Code::Io, format!("{} is a symbolic link", file.display()));
+            Err(error.detail("pass the path of the file that the link leads to").into())
+        }
+        // /dev/stdout may be a file with earlier output, such as a log.
+        Ok(kind) if !kind.is_file() => {
+            let links = if is_descriptor { OFlag::empty() } else { OFlag::O_NOFOLLOW };
+            let open = File::options().append(true).custom_flags(links.bits()).open(file);
+            Ok(open.and_then(|mut open| open.write_all(text.as_bytes())).map_err(failed)?)
+        }
+        _ => Ok(replace(file, text).map_err(failed)?),
     }
 }
 

@@ -167,26 +167,31 @@ fn a_stale_resource_ages_from_run_to_run_until_gc_removes_it() {
     assert!(!fs::read_to_string(note).unwrap().contains("lease"));
 }
 
-/// A device or FIFO must not be replaced by a file.
+/// A device or FIFO must not be replaced by a file, and a log that is stdout not emptied. A link may be another user's.
 #[test]
-fn metrics_are_written_to_a_fifo_or_device_in_place_and_to_the_file_behind_a_link() {
+fn metrics_are_written_in_place_to_a_fifo_or_stdout_and_links_are_refused() {
     beyond_reference!("gc");
     let lab = Lab::new();
-    lab.host().sh("cd /run/lab; mkfifo fifo; ln -s fifo to-fifo; ln -s /proc/self/fd/1 stdout; touch real; ln -s real link; ln -s new dangling");
+    lab.host()
+        .sh("cd /run/lab; mkfifo fifo; echo before >real; cp real log; ln -s real link; ln -s new dangling");
     let tool = lab.cnitool();
     let is_metrics = |text: &str| assert!(text.starts_with("# HELP"), "{text}");
-    is_metrics(&tool.says("metrics --to /run/lab/stdout"));
+    let read = |file: &str| fs::read_to_string(lab.dir().join(file)).unwrap();
+    for stdout in ["/dev/stdout", "/proc/self/fd/1"] {
+        is_metrics(&tool.says(&format!("metrics --to {stdout}")));
+    }
+    let appended = ["sh", "-c", "\"$0\" \"$@\" >>/run/lab/log"].map(str::to_owned);
+    tool.clone().under(&appended).says("metrics --to /dev/stdout");
+    is_metrics(read("log").strip_prefix("before\n").unwrap());
     let reader = ["sh", "-c", "timeout 60 cat /run/lab/fifo & \"$0\" \"$@\"; wait"].map(str::to_owned);
-    for fifo in ["fifo", "to-fifo"] {
-        is_metrics(&tool.clone().under(&reader).says(&format!("metrics --to /run/lab/{fifo}")));
-    }
-    for (link, file) in [("link", "real"), ("dangling", "new")] {
-        tool.says(&format!("metrics --to /run/lab/{link}"));
-        is_metrics(&fs::read_to_string(lab.dir().join(file)).unwrap());
-    }
-    for link in ["stdout", "to-fifo", "link", "dangling"] {
+    is_metrics(&tool.clone().under(&reader).says("metrics --to /run/lab/fifo"));
+    for link in ["link", "dangling"] {
+        let refused = tool.run(&format!("metrics --to /dev/../run/lab/{link}"));
+        assert!(refused.exit == Some(1) && refused.stderr.contains("is a symbolic link"), "{refused:#?}");
         assert!(lab.dir().join(link).is_symlink(), "{link}");
     }
+    assert_eq!(read("real"), "before\n");
+    assert!(!lab.dir().join("new").exists());
 }
 
 /// GC leaves a network with `disableGC` alone, and examines networks that only a cache contains.
