@@ -60,5 +60,5 @@ pub use process::{DEFAULT_TIMEOUT, Processes, Stderr};
 pub use repair::Repaired;
 pub use rollback::{Added, not_rolled_back};
 pub use run::Runtime;
-pub use signal::interrupted_by_signals;
+pub use signal::{ended_by_signals, interrupted_by_signals};
 pub use watch::{Current, Networks, Watcher};

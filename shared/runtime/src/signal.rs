@@ -1,4 +1,5 @@
-//! Signals that interrupt an ADD, as a flag for [`Runtime::interrupted_by`](crate::Runtime::interrupted_by).
+//! Signals that interrupt an ADD, as a flag for [`Runtime::interrupted_by`](crate::Runtime::interrupted_by), or that end the process and its
+//! plugins.
 
 use std::fs;
 use std::sync::Arc;
@@ -18,30 +19,45 @@ use crate::Result;
 const BETWEEN: Duration = Duration::from_secs(1);
 
 /// A flag that SIGINT, SIGTERM and SIGHUP set, except signals that this process was started to ignore, as by nohup(1). A signal that arrives
-/// more than a second later kills the running plugins and ends the process, because a plugin or its DEL may hang. Without this process, a
-/// plugin would run on without its lock, and could delete what a later ADD creates.
+/// more than a second later has the effect of [`ended_by_signals`], because a plugin or its DEL may hang.
 ///
 /// # Errors
 /// Code 5 if the signals cannot be handled.
 pub fn interrupted_by_signals() -> Result<Arc<AtomicBool>> {
+    let interrupted = Arc::new(AtomicBool::new(false));
+    let (flag, mut first) = (Arc::clone(&interrupted), None);
+    handle(move |signal| {
+        flag.store(true, Ordering::Relaxed);
+        if first.get_or_insert_with(Instant::now).elapsed() > BETWEEN {
+            end(signal);
+        }
+    })?;
+    Ok(interrupted)
+}
+
+/// The same signals kill the running plugins and end this process. Without it, a plugin would run on without its lock, and could delete what a
+/// later ADD creates.
+///
+/// # Errors
+/// Code 5 if the signals cannot be handled.
+pub fn ended_by_signals() -> Result<()> {
+    handle(end)
+}
+
+fn end(signal: i32) {
+    child::kill_all();
+    emulate_default_handler(signal).ok();
+}
+
+/// Handles the signals in a thread.
+fn handle(handler: impl FnMut(i32) + Send + 'static) -> Result<()> {
     let ignored = ignored();
     let heard = |signal: &i32| ignored >> (signal - 1) & 1 == 0;
     let failed = |e| cni::Error::io("handle signals", &e);
-    let mut signals = Signals::new([SIGINT, SIGTERM, SIGHUP].into_iter().filter(heard)).map_err(failed)?;
-    let interrupted = Arc::new(AtomicBool::new(false));
-    let flag = Arc::clone(&interrupted);
-    let wait = move || {
-        let mut first = None;
-        for signal in &mut signals {
-            flag.store(true, Ordering::Relaxed);
-            if first.get_or_insert_with(Instant::now).elapsed() > BETWEEN {
-                child::kill_all();
-                emulate_default_handler(signal).ok();
-            }
-        }
-    };
-    thread::Builder::new().spawn(wait).map_err(failed)?;
-    Ok(interrupted)
+    let signals = Signals::new([SIGINT, SIGTERM, SIGHUP].into_iter().filter(heard));
+    let mut signals = signals.map_err(failed)?;
+    thread::Builder::new().spawn(move || signals.forever().for_each(handler)).map_err(failed)?;
+    Ok(())
 }
 
 /// The signals that this process ignores, as a mask. Signal 1 is the lowest bit (proc_pid_status(5)). 0 if /proc

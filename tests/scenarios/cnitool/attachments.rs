@@ -41,7 +41,7 @@ fn a_second_add_whose_result_cannot_be_written_keeps_the_attachment_and_says_so(
 
 /// Without cnitool, the plugin would run on without the lock, and could delete what a later ADD creates.
 #[test]
-fn a_later_signal_ends_add_and_the_plugin_that_hangs() {
+fn a_signal_that_ends_cnitool_ends_the_plugin_that_hangs() {
     if is_ignored(Signal::SIGTERM) {
         return;
     }
@@ -52,11 +52,11 @@ fn a_later_signal_ends_add_and_the_plugin_that_hangs() {
         &json!({"cniVersion": "1.0.0", "name": "net", "plugins": [{"type": "hangs"}]}),
     );
     let log = lab.dir().join("hanging");
-    for command in ["ADD", "DEL"] {
+    for (line, command) in [("add", "ADD"), ("add", "DEL"), ("add --keep", "ADD"), ("del", "DEL")] {
         let hang = "echo $$ >/run/lab/hanging; mkfifo /run/lab/never; read line </run/lab/never";
         let fail = "echo '{\"code\": 100, \"msg\": \"no\"}'; exit 1";
         lab.fake_plugin("hangs", &format!("case $CNI_COMMAND in {command}) {hang} ;; *) {fail} ;; esac"));
-        let running = RefCell::new(lab.cnitool().spawn("add net pod"));
+        let running = RefCell::new(lab.cnitool().spawn(&format!("{line} net pod")));
         let id = || fs::read_to_string(&log).unwrap_or_default().trim().parse::<i32>().ok();
         until("the plugin hangs", || id().is_some());
         let (tool, plugin) = (running.borrow().id() as i32, id().unwrap());
