@@ -14,14 +14,19 @@ use rustix::net::{
 };
 use serde_json::Value;
 
+use crate::key::Family;
+use crate::offline::MOST_MESSAGES;
 use crate::wire::{self, Op, Request, read_reply};
 
-/// Timeout for requests that need no answer from a server. Requests for a lease have [`ACQUIRE_TIMEOUT`].
+/// Timeout for requests about at most one lease, except requests for it, which have [`ACQUIRE_TIMEOUT`].
 const REQUEST_TIMEOUT: Duration = Duration::from_secs(60);
 
 /// Timeout for a request for a lease. Normally the daemon gives up earlier (`-resendtimeout`). This limit only prevents
 /// the plugin from hanging.
 const ACQUIRE_TIMEOUT: Duration = Duration::from_secs(3600);
+
+/// How long the daemon may need for a batch of stale leases, if their servers do not answer, and to write to the disk.
+const BATCH_TIMEOUT: Duration = Duration::from_secs(6);
 
 /// How many times a request to a busy daemon is sent. The daemon keeps each connection open for at least a second.
 const TRIES: usize = 60;
@@ -62,8 +67,7 @@ fn ask_once(socket: &Path, request: &Request, netns: Option<BorrowedFd<'_>>) -> 
         .detail("read its log: journalctl -u cni-dhcp.service"),
         _ => Error::io(format!("ask the DHCP daemon on {}", socket.display()), e),
     };
-    let timeout = if request.op == Op::Acquire { ACQUIRE_TIMEOUT } else { REQUEST_TIMEOUT };
-    let stream = match open(socket, timeout) {
+    let stream = match open(socket, timeout(request)) {
         Err(e) if is_not_running(&e) => return Ok(Some(DaemonAnswer::NoDaemon(e))),
         opened => opened.map_err(|e| failed(&e))?,
     };
@@ -78,6 +82,15 @@ fn ask_once(socket: &Path, request: &Request, netns: Option<BorrowedFd<'_>>) -> 
         return Ok(None);
     }
     Ok(Some(DaemonAnswer::Answered(read_reply(&answer))))
+}
+
+/// Timeout for the answer. The daemon releases stale leases in batches, one after the other.
+fn timeout(request: &Request) -> Duration {
+    let batches = (request.stale.len() * Family::ALL.len()).div_ceil(MOST_MESSAGES);
+    match request.op {
+        Op::Acquire => ACQUIRE_TIMEOUT,
+        _ => REQUEST_TIMEOUT + BATCH_TIMEOUT * u32::try_from(batches).unwrap_or(u32::MAX),
+    }
 }
 
 /// A connection to the daemon with timeouts for sending and receiving.
@@ -160,6 +173,7 @@ mod tests {
     use std::thread;
 
     use super::*;
+    use crate::v6::RELEASING;
     use crate::wire::reply;
 
     #[test]
@@ -175,5 +189,20 @@ mod tests {
         let answer = ask(&socket, &Request::new(Op::List, ""), None).unwrap();
         assert!(matches!(answer, DaemonAnswer::Answered(Ok(Value::Null))), "{answer:?}");
         daemon.join().unwrap();
+    }
+
+    /// Of servers that do not answer: 50 attachments with leases of both families, or 100 with one, are a batch.
+    #[test]
+    fn the_timeout_of_gc_suffices_for_all_batches_of_stale_leases() {
+        let gc = |count| {
+            let stale = vec![("container".to_owned(), "eth0".to_owned()); count];
+            timeout(&Request { stale, ..Request::new(Op::Gc, "net") })
+        };
+        assert_eq!(gc(0), REQUEST_TIMEOUT);
+        for count in [1_usize, 50, 51, 1500, 10_000] {
+            let batches = u32::try_from((2 * count).div_ceil(MOST_MESSAGES)).unwrap();
+            assert!(gc(count) >= REQUEST_TIMEOUT + RELEASING * batches, "{count}");
+        }
+        assert_eq!(timeout(&Request::new(Op::List, "")), REQUEST_TIMEOUT);
     }
 }

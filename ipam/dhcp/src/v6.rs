@@ -19,7 +19,7 @@ use crate::record::LeasedAttachment;
 
 /// Timeout for the server's answer to a RELEASE. The message is sent three times, once less than in RFC 8415, section
 /// 18.2.7: a DEL waits for it, and the link is deleted afterwards.
-const RELEASING: Duration = Duration::from_secs(4);
+pub const RELEASING: Duration = Duration::from_secs(4);
 
 /// The client of one attachment.
 #[derive(Debug)]
