@@ -172,7 +172,7 @@ fn collect(
     let is_complete = outcome.is_ok();
     if let Err(e) = outcome {
         failed.push(e.context(format_args!("network {}", network.name)));
-        // Only what was deleted is reported as removed.
+        // Only what plugins deleted, or tried to delete, is reported as removed.
         plan.removed = collected.resources;
         // If a DEL has failed, the cache still contains the attachment.
         let (left, _) = settings.runtime.results().of_network(&network.name)?;

@@ -47,10 +47,10 @@ pub struct Stale {
 /// Answer of a plugin.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Answer {
-    /// Deleted resources, or those that would be.
+    /// Resources that the plugin found stale and deleted, or tried to delete. In a dry run, those that it would delete.
     #[serde(rename = "things")]
     pub resources: Vec<Resource>,
-    /// Failures. Everything else was deleted.
+    /// Failures. Some of the resources may still exist.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub failed: Option<Error>,
 }

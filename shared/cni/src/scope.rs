@@ -123,9 +123,14 @@ impl Scope {
 
     /// Whether to delete a resource now.
     pub fn should_delete(&self, resource: Resource) -> bool {
+        self.note(self.is_stale(&resource), resource)
+    }
+
+    /// Like [`Scope::should_delete`], also in a dry run, for a caller that records the resource later ([`Scope::add`]).
+    pub fn is_stale(&self, resource: &Resource) -> bool {
         let is_stale =
             !resource.is_of(&self.valid) && self.stale.as_ref().is_none_or(|stale| resource.is_of(stale));
-        self.note(is_stale || self.names.contains(&resource.name), resource)
+        is_stale || self.names.contains(&resource.name)
     }
 
     /// Records a resource in a dry run, for a caller that deletes nothing anyway.
@@ -154,7 +159,7 @@ impl Scope {
         is_stale && !self.dry_run && !self.valid.contains(container, ifname)
     }
 
-    /// Adds resources that another plugin deleted, or would delete.
+    /// Adds resources that another process deleted, or would delete.
     pub fn add(&self, resources: impl IntoIterator<Item = Resource>) {
         self.taken.borrow_mut().extend(resources);
     }
