@@ -278,7 +278,9 @@ fn restore_unused(remove: impl FnOnce(&Users) -> io::Result<Vec<Unused>>) -> Res
 /// Restores the earlier value of a link, if the link still exists.
 fn restore(name: &str, earlier_value: i32) -> Result<()> {
     let host = Netlink::open()?;
-    let link = host.link(name)?.filter(|link| link.route_localnet.is_some_and(|now| now != earlier_value));
+    // The kernel also finds another link, with this name as an alternative one.
+    let link = host.link(name)?.filter(|link| link.name == name);
+    let link = link.filter(|link| link.route_localnet.is_some_and(|now| now != earlier_value));
     match link.map_or(Ok(()), |link| host.set_route_localnet(&link, earlier_value)) {
         // The link has been deleted meanwhile.
         Err(e) if e.is_missing() => Ok(()),

@@ -49,6 +49,24 @@ fn a_setting_that_existed_before_is_kept() {
 }
 
 #[test]
+fn a_link_with_the_deleted_links_name_as_an_alternative_name_keeps_its_setting() {
+    beyond_reference!("route-localnet");
+    with_each_backend(|lab, keys| {
+        let pod = lab.container("pod");
+        lab.host().sh("ip link add br0 type bridge; ip addr add 10.1.2.1/24 dev br0; ip link set br0 up");
+        let portmap = portmap(lab, &pod, 2).config(keys.clone());
+        portmap.add().ok_result();
+        assert_eq!(setting(lab), "1");
+        lab.host().sh(
+            "ip link delete br0; ip link add other type bridge; ip link property add dev other altname br0
+             echo 1 >/proc/sys/net/ipv4/conf/other/route_localnet",
+        );
+        portmap.del().ok();
+        assert_eq!(lab.host().sysctl("ipv4/conf/other/route_localnet"), "1");
+    });
+}
+
+#[test]
 fn after_a_flush_and_the_last_host_port_the_hosts_loopback_is_protected() {
     beyond_reference!("route-localnet");
     with_each_backend(|lab, keys| {
