@@ -224,7 +224,7 @@ fn users_other_than_root_are_refused_even_if_they_can_reach_the_socket() {
 }
 
 /// Sends a text to the daemon, and returns its answer.
-fn ask(text: &str) -> String {
+pub fn ask(text: &str) -> String {
     let mut stream = UnixStream::connect(SOCKET).unwrap();
     stream.write_all(text.as_bytes()).unwrap();
     let mut answer = String::new();
