@@ -37,6 +37,20 @@ fn masquerade_is_a_chain_for_an_attachment() {
 }
 
 #[test]
+fn an_address_in_two_subnets_is_masqueraded_outside_of_both() {
+    lab();
+    let (owner, rules) = (owner("cbr0", "c1"), masquerade(&["10.1.0.5/24", "10.1.0.5/16"]));
+    install(&iptables(), &owner, &rules);
+    let saved = saved();
+    let ends: Vec<&str> =
+        saved.lines().filter_map(|line| line.split_once("10.1.0.5/32 ")).map(|(_, end)| end).collect();
+    let near = |subnet: &str| format!("-d {subnet} -m comment --comment \"10.1.0.5\" -j ACCEPT");
+    assert!(ends.len() == 4 && ends[0].contains("-j FERRULE-MQ-"), "{saved}");
+    assert_eq!(ends[1..], [&near("10.1.0.0/24"), &near("10.1.0.0/16"), "! -d 224.0.0.0/4 -j MASQUERADE"]);
+    iptables().check(&owner, &rules).unwrap();
+}
+
+#[test]
 fn host_ports_are_a_chain_for_an_attachment() {
     lab();
     let mappings = &["tcp 8080 80", "udp 192.0.2.1 53 53", "sctp 7 7"];

@@ -2,6 +2,9 @@
 
 pub(super) mod conf;
 
+use std::collections::BTreeSet;
+use std::net::IpAddr;
+
 use ipnetwork::IpNetwork;
 use netlink::{Family, RequestError};
 
@@ -112,10 +115,14 @@ impl Rules for Masquerade {
 impl IptablesRules for Masquerade {
     fn write(&self, script: &mut Script, label: &str, family: Family) {
         for address in self.of_family(family) {
-            let (ip, subnet, multicast) = (address.ip(), subnet(*address), multicast(family));
+            let (ip, subnet) = (address.ip(), subnet(*address));
             // As with the reference, an administrator's later rules do not apply within the subnet.
             script.own(format!("-s {ip} -d {subnet} {} -j ACCEPT", comment(ip)));
-            script.own(format!("-s {ip} ! -d {multicast} -j MASQUERADE"));
+        }
+        // An address may have several subnets.
+        let ips: BTreeSet<IpAddr> = self.of_family(family).map(IpNetwork::ip).collect();
+        for ip in ips {
+            script.own(format!("-s {ip} ! -d {} -j MASQUERADE", multicast(family)));
             let entry = format!("-s {ip} {} -j {}", comment(label), script.chain);
             script.append("POSTROUTING", entry);
         }
