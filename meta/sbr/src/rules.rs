@@ -11,14 +11,13 @@ use netlink::{Link, RouteFilter, Rule, uapi};
 /// First table to choose, as in the reference.
 pub const FIRST: u32 = 100;
 
-/// An address as a /32 or /128.
-pub fn alone(ip: IpAddr) -> IpNetwork {
-    ip.into()
-}
+/// The protocol of ADD's rules: `ip rule` shows `proto 196`. It distinguishes them from the rules of other programs. No program in
+/// linux/rtnetlink.h or `/etc/iproute2/rt_protos` has this number.
+const PROTOCOL: u8 = 196;
 
-/// Whether a rule only selects a table for packets from an address.
-fn is_for(rule: &Rule, ip: IpAddr) -> bool {
-    !rule.has_more && rule.source == Some(alone(ip))
+/// `from ADDRESS lookup TABLE`.
+pub fn made(ip: IpAddr, table: u32) -> Rule {
+    Rule { protocol: PROTOCOL, ..Rule::from_source(ip.into(), table) }
 }
 
 /// Which rules an ADD may have added.
@@ -46,15 +45,23 @@ impl Made {
         Ok(Self { rules: sandbox.nl.rules()?, table, filled, routed })
     }
 
-    /// Rules that an ADD added for an address, with any `table`. Others lead to a table that other programs have filled. If the address has no
+    /// Rules that an ADD added for an address, with any `table`.
+    ///
+    /// The reference's rules are not marked. Those that lead to a table which other programs have filled are theirs. If the address has no
     /// subnet, nothing distinguishes the routes of the tables.
     pub fn rules_for(&self, net: IpNetwork) -> impl Iterator<Item = Rule> {
-        let is_alone = net == alone(net.ip());
-        let is_made = move |to: u32| {
-            let is_own = self.filled.contains(&to) || !self.routed.contains(&to) || is_alone;
+        let alone = net.ip().into();
+        let is_of_reference = move |to: u32| {
+            let is_own = self.filled.contains(&to) || !self.routed.contains(&to) || net == alone;
             self.table == Some(to) || is_own && !tables::is_of_the_kernel(to)
         };
-        self.rules.iter().copied().filter(move |rule| is_for(rule, net.ip()) && is_made(rule.table))
+        let is_made = move |rule: &Rule| match rule.protocol {
+            PROTOCOL => true,
+            0 => is_of_reference(rule.table),
+            _ => false,
+        };
+        let of_address = self.rules.iter().filter(move |rule| !rule.has_more && rule.source == Some(alone));
+        of_address.copied().filter(is_made)
     }
 
     /// The tables to empty: those of these rules, and those that an ADD has filled, without a rule. ADD was killed before it added the rule,

@@ -8,7 +8,7 @@ use iface::{Namespace, tables};
 use ipnetwork::IpNetwork;
 use netlink::{Address, Link, Rule};
 
-use crate::rules::{FIRST, Made, alone, can_be_chosen};
+use crate::rules::{FIRST, Made, can_be_chosen, made};
 
 /// An address and its table.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -26,7 +26,7 @@ pub struct Source {
 impl Source {
     /// `from ADDRESS lookup TABLE`.
     pub fn rule(&self) -> Rule {
-        Rule::from_source(alone(self.net.ip()), self.table)
+        made(self.net.ip(), self.table)
     }
 }
 

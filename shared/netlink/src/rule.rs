@@ -27,6 +27,8 @@ pub struct Rule {
     pub table: u32,
     /// Priority, the lowest first. `None`: the kernel's choice, before all rules but the first.
     pub priority: Option<u32>,
+    /// Which program added the rule (FRA_PROTOCOL). 0: unknown.
+    pub protocol: u8,
     /// Whether the rule has other conditions than the source: a mark, an interface, a destination, or a negation.
     pub has_more: bool,
 }
@@ -34,7 +36,7 @@ pub struct Rule {
 impl Rule {
     /// `from SOURCE lookup TABLE`.
     pub fn from_source(source: IpNetwork, table: u32) -> Self {
-        Self { source: Some(source), table, priority: None, has_more: false }
+        Self { source: Some(source), table, priority: None, protocol: 0, has_more: false }
     }
 
     /// Decodes the payload of an RTM_NEWRULE.
@@ -50,6 +52,7 @@ impl Rule {
             source: source.and_then(|source| IpNetwork::new(source, prefix).ok()),
             table: number(FRA_TABLE).unwrap_or_else(|| u32::from(table)),
             priority: number(FRA_PRIORITY),
+            protocol: attributes.get(FRA_PROTOCOL).and_then(|value| value.first().copied()).unwrap_or(0),
             has_more: dst != 0
                 || tos != 0
                 || action != FR_ACT_TO_TBL
@@ -70,6 +73,7 @@ impl Rule {
         }
         message.put_u32(FRA_TABLE, self.table);
         message.put_optional(FRA_PRIORITY, self.priority);
+        message.put_u8(FRA_PROTOCOL, self.protocol);
         message
     }
 }

@@ -16,13 +16,17 @@ fn a_rule_of_each_family_is_created_listed_and_deleted() {
         let before = lab.host.rules().unwrap();
         for (family, one, shown) in [
             ("4", rule("10.0.0.2/32", 100), "from 10.0.0.2 lookup 100"),
-            ("6", rule("fd00::2/128", 4_000_000_000), "from fd00::2 lookup 4000000000"),
+            (
+                "6",
+                Rule { protocol: 196, ..rule("fd00::2/128", 4_000_000_000) },
+                "from fd00::2 lookup 4000000000 proto 196",
+            ),
         ] {
             lab.host.add_rule(&one).unwrap();
             assert!(sh(&format!("ip -{family} rule")).contains(shown));
             let listed = lab.host.rules().unwrap();
             let found = listed.iter().find(|rule| rule.source == one.source).unwrap();
-            assert_eq!((found.table, found.has_more), (one.table, false));
+            assert_eq!((found.table, found.protocol, found.has_more), (one.table, one.protocol, false));
             assert!(found.priority.is_some());
             lab.host.delete_rule(&one).unwrap();
             lab.host.delete_rule(&one).unwrap();
