@@ -351,6 +351,35 @@ fn rules_of_other_programs_and_their_tables_stay() {
     assert_eq!(pod.sh("ip rule | grep -F 10.1.0.2").trim(), pod.sh("ip rule | grep -F 'lookup 500'").trim());
 }
 
+/// A link-local address has no route of its own there, and administrators may replace the subnet's route.
+#[test]
+fn rules_are_recognized_whatever_routes_their_tables_have() {
+    beyond_reference!("sbr-restore");
+    let lab = Lab::new();
+    let (pod, call) = manually(&lab);
+    pod.sh("ip -6 route del 2001:db8::/32; ip addr del fd00:1::2/64 dev eth0; ip addr add fe80::5/64 dev eth0 nodad");
+    let call = call.config(json!({"prevResult": {
+        "cniVersion": "1.1.0",
+        "interfaces": [{"name": "eth0", "sandbox": pod.netns.path()}],
+        "ips": [
+            {"address": "10.1.0.2/24", "gateway": "10.1.0.1", "interface": 0},
+            {"address": "fe80::5/64", "gateway": "fe80::1", "interface": 0},
+        ],
+    }}));
+    let rules = pod.sh("ip rule; ip -6 rule");
+    let result = call.add().ok_result();
+    pod.sh("ip route replace 10.1.0.0/24 dev eth0 table 100 mtu 1400");
+    let after = routing_of(&pod);
+    call.check(&result).ok();
+    call.add().ok_result();
+    assert_eq!(routing_of(&pod), after);
+    call.del().ok();
+    assert_eq!(pod.sh("ip rule; ip -6 rule"), rules);
+    call.clone().config(json!({"table": 500})).add().ok_result();
+    call.del().ok();
+    assert_eq!(pod.sh("ip rule; ip -6 rule"), rules);
+}
+
 #[test]
 fn check_reports_changes() {
     beyond_reference!("sbr-check");
