@@ -220,10 +220,10 @@ fn a_burst_without_room_for_a_packet_is_raised_and_full_packets_pass() {
     pod.sh("ping -n -q -c 3 -i 0.1 -w 60 -M do -s 1472 10.1.2.1");
     assert_eq!(root(lab.host(), "cable")["drops"], 0);
     call.check(&result).ok();
-    // As by tuning.
     lab.host().sh("ip link set cable mtu 1400");
-    pod.sh("ip link set eth0 mtu 1400");
     call.check(&result).ok();
+    lab.host().sh("tc qdisc change dev cable root handle c41: tbf rate 8mbit burst 1600 limit 26600");
+    call.check(&result).refused(999, "cable");
 }
 
 /// The ifb's own MTU is so small that the kernel does not set up IPv6 on it.

@@ -19,6 +19,8 @@ pub struct Bucket<'a> {
     pub link: &'a Link,
     /// MTU of its packets.
     pub mtu: u32,
+    /// MTUs of either end that ADD may have found.
+    pub earlier_mtus: &'a [u32],
     /// The configured limit.
     pub limit: Limit,
     /// Maximum time that a packet waits, in milliseconds.
@@ -77,7 +79,7 @@ impl Bucket<'_> {
             );
             return Err(Error::new(Code::Internal, text).detail("`cnitool repair --all` restores it"));
         };
-        self.limit.verify(self.link, self.mtu, self.latency_ms, &found)
+        self.limit.verify(self.link, self.mtu, self.earlier_mtus, self.latency_ms, &found)
     }
 }
 

@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use cni::{Attachment, Del, Error, Failures, Gc, Result};
+use cni::{AddResult, Attachment, Del, Error, Failures, Gc, Result};
 use iface::{Namespace, host_end, ownership};
 use netlink::Link;
 
@@ -20,6 +20,8 @@ pub struct Ends {
     container: Link,
     /// The host's end, if the container's interface is a veth.
     pub host_end: Option<Link>,
+    /// The MTUs of both ends, now and in the result: a later plugin may have changed one.
+    mtus: Vec<u32>,
 }
 
 impl Ends {
@@ -27,29 +29,34 @@ impl Ends {
     ///
     /// # Errors
     /// Code 4 if the container's interface does not exist. Code 7 if a limit applies to no link.
-    pub fn of_chain(conf: &Conf, netns: &Path, at: &Attachment) -> Result<Self> {
+    pub fn of_chain(conf: &Conf, netns: &Path, at: &Attachment, result: &AddResult) -> Result<Self> {
         let sandbox = Namespace::open(netns)?;
         let container = sandbox.chained_interface(&at.ifname)?;
-        Self::of(conf, sandbox, container)
+        Self::of(conf, sandbox, container, result)
     }
 
     /// Finds both ends again.
     ///
     /// # Errors
     /// Code 7 if a limit applies to no link.
-    pub fn find(conf: &Conf, netns: &Path, at: &Attachment) -> Result<Self> {
+    pub fn find(conf: &Conf, netns: &Path, at: &Attachment, result: &AddResult) -> Result<Self> {
         let sandbox = Namespace::open(netns)?;
         let container = sandbox.link(&at.ifname)?;
-        Self::of(conf, sandbox, container)
+        Self::of(conf, sandbox, container, result)
     }
 
-    fn of(conf: &Conf, sandbox: Namespace, container: Link) -> Result<Self> {
+    fn of(conf: &Conf, sandbox: Namespace, container: Link, result: &AddResult) -> Result<Self> {
         let host = Namespace::host()?;
         let host_end = host_end::find(&host, &sandbox, &container)?;
         if host_end.is_none() {
             refuse_without_host_end(conf, &container)?;
         }
-        Ok(Self { host, sandbox, container, host_end })
+        let mut mtus = Vec::new();
+        for end in host_end.iter().chain([&container]) {
+            let listed = result.interfaces.iter().filter(|interface| interface.name == end.name);
+            mtus.extend(listed.filter_map(|interface| interface.mtu).chain([end.mtu]));
+        }
+        Ok(Self { host, sandbox, container, host_end, mtus })
     }
 
     /// Limits of the links themselves: ingress on the host's end and, if configured, egress in the container.
@@ -58,9 +65,7 @@ impl Ends {
         let egress = conf.egress.filter(|_| conf.in_container);
         let egress = egress.map(|limit| (&self.sandbox, (&self.container, limit)));
         let all = ingress.into_iter().chain(egress);
-        let latency_ms = conf.latency_ms;
-        all.map(|(namespace, (link, limit))| Bucket { namespace, link, mtu: link.mtu, limit, latency_ms })
-            .collect()
+        all.map(|(namespace, (link, limit))| self.bucket(namespace, link, link, limit, conf)).collect()
     }
 
     /// The egress limit on the host, and the link that receives the container's traffic. `None` without an ifb.
@@ -70,7 +75,19 @@ impl Ends {
 
     /// The limit of an ifb that sends traffic received by `from`.
     pub fn bucket_of<'a>(&'a self, ifb: &'a Link, from: &Link, limit: Limit, conf: &Conf) -> Bucket<'a> {
-        Bucket { namespace: &self.host, link: ifb, mtu: from.mtu, limit, latency_ms: conf.latency_ms }
+        self.bucket(&self.host, ifb, from, limit, conf)
+    }
+
+    fn bucket<'a>(
+        &'a self,
+        namespace: &'a Namespace,
+        link: &'a Link,
+        from: &Link,
+        limit: Limit,
+        conf: &Conf,
+    ) -> Bucket<'a> {
+        let (mtu, latency_ms) = (from.mtu, conf.latency_ms);
+        Bucket { namespace, link, mtu, earlier_mtus: &self.mtus, limit, latency_ms }
     }
 }
 

@@ -24,7 +24,7 @@ pub fn configuration(input: &[u8]) {
             let held = tbf.burst.map_or(netlink::tc::Tbf::burst_of(tbf.rate, tbf.ticks), u128::from);
             assert_eq!(held, u128::from(raised.burst));
             let ticks = netlink::tc::Tbf::ticks_of(raised.rate, raised.burst) as u32;
-            limit.verify(&link, mtu, conf.latency_ms, &netlink::tc::Tbf { ticks, ..tbf }).unwrap();
+            limit.verify(&link, mtu, &[], conf.latency_ms, &netlink::tc::Tbf { ticks, ..tbf }).unwrap();
         }
     }
 }

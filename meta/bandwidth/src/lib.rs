@@ -42,7 +42,7 @@ impl Plugin for Bandwidth {
         if call.conf.is_unlimited() {
             return Ok(result);
         }
-        let ends = Ends::of_chain(&call.conf, &call.netns, &call.attachment)?;
+        let ends = Ends::of_chain(&call.conf, &call.netns, &call.attachment, &result)?;
         let whose = Ifb { network: &call.net.name, at: &call.attachment };
         let ifb = shape(&ends, &call.conf, whose, undo, |bucket, undo| bucket.set(undo))?;
         result.interfaces.extend(ifb.map(|ifb| ends.host.to_interface(&ifb)));
@@ -67,7 +67,7 @@ impl Plugin for Bandwidth {
         if call.conf.is_unlimited() {
             return Ok(());
         }
-        let ends = Ends::find(&call.conf, &call.netns, &call.attachment)?;
+        let ends = Ends::find(&call.conf, &call.netns, &call.attachment, &call.prev_result)?;
         ends.host_end.as_ref().map_or(Ok(()), verify::up)?;
         verify_limits(call, &ends)
     }
@@ -125,7 +125,7 @@ fn repair(call: &Check<Conf>) -> Result<bool> {
         return Ok(false);
     }
     verify::while_attached(call, |undo| {
-        let ends = Ends::find(&call.conf, &call.netns, &call.attachment)?;
+        let ends = Ends::find(&call.conf, &call.netns, &call.attachment, &call.prev_result)?;
         if verify_limits(call, &ends).is_ok() {
             return Ok(false);
         }

@@ -11,9 +11,6 @@ pub const HANDLE: u32 = 0xc41_0000;
 /// Length of an Ethernet header in bytes, which the kernel counts.
 const ETHERNET: u32 = 14;
 
-/// Largest packet in bytes, for the largest MTU (`ETH_MAX_MTU` of linux/if_ether.h).
-const LARGEST_PACKET: u32 = 65_535 + ETHERNET;
-
 /// Rate and burst.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Limit {
@@ -29,14 +26,10 @@ impl Limit {
         Self { burst: self.burst.max(mtu.saturating_add(ETHERNET)), ..*self }
     }
 
-    /// Bytes that may wait while the bucket is empty.
-    fn waiting(&self, latency_ms: u32) -> u128 {
-        u128::from(self.rate) * u128::from(latency_ms) / 1000
-    }
-
     /// The filter. Packets that arrive while the bucket is empty wait at most `latency_ms`.
     pub fn tbf(&self, latency_ms: u32) -> Tbf {
-        let limit = u32::try_from(self.waiting(latency_ms) + u128::from(self.burst)).unwrap_or(u32::MAX);
+        let waiting = u128::from(self.rate) * u128::from(latency_ms) / 1000;
+        let limit = u32::try_from(waiting + u128::from(self.burst)).unwrap_or(u32::MAX);
         // The time to fill the bucket in whole microseconds, as the reference passes it, because its CHECK compares the numbers. The number
         // holds at most 275 seconds, and on fast links rounding makes the burst smaller; the bytes are then passed instead.
         let microseconds = self.microseconds();
@@ -53,17 +46,18 @@ impl Limit {
         u128::from(self.burst) * 1_000_000 / u128::from(self.rate.max(1))
     }
 
-    /// Checks a filter's parameters.
+    /// Checks a filter's parameters. `earlier`: MTUs that ADD may have found. Larger ones than the present one leave room for its packets.
     ///
     /// # Errors
     /// If they differ.
-    pub fn verify(&self, link: &Link, mtu: u32, latency_ms: u32, found: &Tbf) -> Result<()> {
+    pub fn verify(&self, link: &Link, mtu: u32, earlier: &[u32], latency_ms: u32, found: &Tbf) -> Result<()> {
         verify::same(link, "rate (bytes per second)", self.rate, found.rate)?;
+        let now = self.of(mtu);
+        let larger = earlier.iter().filter(|one| **one > mtu).map(|one| self.of(*one));
         // The reference does not raise a burst.
-        let all = [self.of(mtu), self.at_larger_mtu(mtu, latency_ms, found), *self];
-        let expected = all.map(|limit| (limit, limit.tbf(latency_ms).limit));
-        let (limit, bytes) =
-            expected.into_iter().find(|(_, bytes)| *bytes == found.limit).unwrap_or(expected[0]);
+        let mut all = [now].into_iter().chain(larger).chain([*self]);
+        let limit = all.find(|limit| limit.tbf(latency_ms).limit == found.limit).unwrap_or(now);
+        let bytes = limit.tbf(latency_ms).limit;
         // Larger numbers than the kernel's become the largest one. The reference cuts them, depending on the processor.
         if bytes < u32::MAX {
             verify::same(link, "limit of what waits (bytes)", bytes, found.limit)?;
@@ -73,16 +67,6 @@ impl Limit {
         }
         let burst = u64::try_from(Tbf::burst_of(self.rate, found.ticks)).unwrap_or(u64::MAX);
         Err(verify::differs(link, "burst (bytes)", &limit.burst.to_string(), &burst.to_string()))
-    }
-
-    /// The limit for the MTU at ADD, which was larger, such as before tuning: the burst of the filter, if it was raised further.
-    fn at_larger_mtu(&self, mtu: u32, latency_ms: u32, found: &Tbf) -> Self {
-        let now = self.of(mtu);
-        let burst = u128::from(found.limit).checked_sub(self.waiting(latency_ms));
-        let burst = burst.and_then(|bytes| u32::try_from(bytes).ok());
-        let raised =
-            burst.filter(|bytes| *bytes > self.burst && (now.burst..=LARGEST_PACKET).contains(bytes));
-        raised.map_or(now, |burst| Self { burst, ..*self })
     }
 
     /// Whether the kernel's number is that of the burst. The kernel reports the lower 32 bits and rounds. The reference rounds to
@@ -138,7 +122,7 @@ mod tests {
         let limit = Limit { rate, burst };
         let all = Tbf::ticks_of(rate, burst);
         let found = |ticks| Tbf { ticks, ..limit.tbf(25) };
-        let verify = |ticks| limit.verify(&link(), 1500, 25, &found(ticks));
+        let verify = |ticks| limit.verify(&link(), 1500, &[], 25, &found(ticks));
         assert!(
             verify(all as u32).is_ok() && verify(all as u32 - 15).is_ok() && verify(all as u32 + 100).is_ok()
         );
@@ -152,14 +136,15 @@ mod tests {
         let verify = |burst, mtu| {
             let made = Limit { burst, ..limit };
             let ticks = Tbf::ticks_of(made.rate, made.burst) as u32;
-            limit.verify(&link(), mtu, 25, &Tbf { ticks, ..made.tbf(25) })
+            limit.verify(&link(), mtu, &[1400, 1500], 25, &Tbf { ticks, ..made.tbf(25) })
         };
         verify(1514, 1400).unwrap();
         // The packets of the link would not pass.
         verify(1414, 1500).unwrap_err();
-        verify(LARGEST_PACKET + 1, 1500).unwrap_err();
+        verify(1515, 1400).unwrap_err();
+        verify(60_000, 1500).unwrap_err();
         let large = Limit { burst: 100_000, ..limit };
-        assert!(large.verify(&link(), 1500, 25, &Limit { burst: 60_000, ..limit }.tbf(25)).is_err());
+        assert!(large.verify(&link(), 1500, &[9000], 25, &Limit { burst: 60_000, ..limit }.tbf(25)).is_err());
     }
 
     #[test]
@@ -167,17 +152,17 @@ mod tests {
         let limit = Limit { rate: 125_000, burst: 1000 };
         for made in [limit, limit.of(1500)] {
             let ticks = Tbf::ticks_of(made.rate, made.burst) as u32;
-            limit.verify(&link(), 1500, 25, &Tbf { ticks, ..made.tbf(25) }).unwrap();
+            limit.verify(&link(), 1500, &[], 25, &Tbf { ticks, ..made.tbf(25) }).unwrap();
         }
         // kubelet's burst at 100 kbit/s takes more than 32 bits of microseconds.
         let slow = Limit { rate: 12_500, burst: (1 << 28) - 1 };
-        slow.verify(&link(), 1500, 25, &Tbf { ticks: 2_684_353_310, ..slow.tbf(25) }).unwrap();
+        slow.verify(&link(), 1500, &[], 25, &Tbf { ticks: 2_684_353_310, ..slow.tbf(25) }).unwrap();
         let fast = Limit { rate: 1_250_000_000_000, burst: (1 << 28) - 1 };
         let ticks = Tbf::ticks_of(fast.rate, fast.burst) as u32;
-        fast.verify(&link(), 1500, 25, &Tbf { limit: 1_453_664_383, ticks, ..fast.tbf(25) }).unwrap();
+        fast.verify(&link(), 1500, &[], 25, &Tbf { limit: 1_453_664_383, ticks, ..fast.tbf(25) }).unwrap();
         let other = Tbf { limit: 1, ..limit.tbf(25) };
-        assert!(limit.verify(&link(), 1500, 25, &other).is_err());
+        assert!(limit.verify(&link(), 1500, &[], 25, &other).is_err());
         let slower = Tbf { rate: 1, ..limit.tbf(25) };
-        assert!(limit.verify(&link(), 1500, 25, &slower).unwrap_err().msg().contains("rate"));
+        assert!(limit.verify(&link(), 1500, &[], 25, &slower).unwrap_err().msg().contains("rate"));
     }
 }
