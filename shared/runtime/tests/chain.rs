@@ -9,7 +9,7 @@ use std::sync::atomic::AtomicBool;
 
 use cni::Version;
 use fakes::{Stage, attach, gives, network};
-use runtime::{AttachmentParameters, Decision, Entry, Network, Runtime, Valid};
+use runtime::{AttachmentParameters, Decision, Entry, Network, Valid};
 use serde_json::{Value, json};
 
 const TWO: &str = r#"{"type": "first"}, {"type": "second", "capabilities": {"portMappings": true}}"#;
