@@ -1,13 +1,14 @@
 //! Signals that interrupt an ADD, as a flag for [`Runtime::interrupted_by`](crate::Runtime::interrupted_by), or that end the process and its
 //! plugins.
 
-use std::fs;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::AtomicBool;
 use std::thread;
 use std::time::{Duration, Instant};
+use std::{fs, io};
 
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
+use signal_hook::flag;
 use signal_hook::iterator::Signals;
 use signal_hook::low_level::emulate_default_handler;
 use system::child;
@@ -25,9 +26,12 @@ const BETWEEN: Duration = Duration::from_secs(1);
 /// Code 5 if the signals cannot be handled.
 pub fn interrupted_by_signals() -> Result<Arc<AtomicBool>> {
     let interrupted = Arc::new(AtomicBool::new(false));
-    let (flag, mut first) = (Arc::clone(&interrupted), None);
+    for signal in heard() {
+        // In the signal's handler: the thread may run only after the caller has looked at the flag.
+        flag::register(signal, Arc::clone(&interrupted)).map_err(failed)?;
+    }
+    let mut first = None;
     handle(move |signal| {
-        flag.store(true, Ordering::Relaxed);
         if first.get_or_insert_with(Instant::now).elapsed() > BETWEEN {
             end(signal);
         }
@@ -51,13 +55,19 @@ fn end(signal: i32) {
 
 /// Handles the signals in a thread.
 fn handle(handler: impl FnMut(i32) + Send + 'static) -> Result<()> {
-    let ignored = ignored();
-    let heard = |signal: &i32| ignored >> (signal - 1) & 1 == 0;
-    let failed = |e| cni::Error::io("handle signals", &e);
-    let signals = Signals::new([SIGINT, SIGTERM, SIGHUP].into_iter().filter(heard));
-    let mut signals = signals.map_err(failed)?;
+    let mut signals = Signals::new(heard()).map_err(failed)?;
     thread::Builder::new().spawn(move || signals.forever().for_each(handler)).map_err(failed)?;
     Ok(())
+}
+
+/// The signals that this process was not started to ignore.
+fn heard() -> impl Iterator<Item = i32> {
+    let ignored = ignored();
+    [SIGINT, SIGTERM, SIGHUP].into_iter().filter(move |signal| ignored >> (signal - 1) & 1 == 0)
+}
+
+fn failed(error: io::Error) -> cni::Error {
+    cni::Error::io("handle signals", &error)
 }
 
 /// The signals that this process ignores, as a mask. Signal 1 is the lowest bit (proc_pid_status(5)). 0 if /proc
