@@ -68,28 +68,28 @@ impl Routed {
     }
 
     fn of_network(network: &Network) -> Option<Self> {
-        let routing = ["bridge", "ptp", "flannel"];
-        network.plugins.iter().find(|plugin| routing.contains(&plugin.kind.as_str()))?;
-        let firewall = requests(network).find(|(plugin, _)| plugin.kind.as_str() == "firewall");
         let sets = ranges::sets(network);
         let mut families: Vec<Family> = Family::ALL.into();
         families.retain(|family| {
             let is_of = |range: &host_local::Range| Family::from(range.gateway) == *family;
             sets.is_empty() || sets.iter().flat_map(|set| set.ranges()).any(is_of)
         });
-        Some(Self {
-            network: network.name.to_string(),
-            attachment: None,
-            firewall: firewall.map(|(_, request)| request.into()),
-            families,
-        })
+        Self::new(network, None, families)
     }
 
     fn of_attachment(entry: &Entry) -> Option<Self> {
         // `attachments.check` and `attachments.results` report caches that cannot be read.
         let (network, result) = (entry.network().ok()?, entry.result().ok()?);
         let families = result.ips.iter().map(|ip| Family::from(ip.address.ip())).collect();
-        Some(Self { attachment: Some(label(entry)), families, ..Self::of_network(&network)? })
+        Self::new(&network, Some(label(entry)), families)
+    }
+
+    fn new(network: &Network, attachment: Option<String>, families: Vec<Family>) -> Option<Self> {
+        let routing = ["bridge", "ptp", "flannel"];
+        network.plugins.iter().find(|plugin| routing.contains(&plugin.kind.as_str()))?;
+        let firewall = requests(network).find(|(plugin, _)| plugin.kind.as_str() == "firewall");
+        let firewall = firewall.map(|(_, request)| request.into());
+        Some(Self { network: network.name.to_string(), attachment, firewall, families })
     }
 }
 
