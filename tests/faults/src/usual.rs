@@ -63,7 +63,7 @@ pub fn lines(changes: &str, result: &Value) -> BTreeSet<String> {
         if !line.starts_with(' ') {
             title = line;
         } else if !title.ends_with("connections") {
-            let hide = |line: String, word: &String| line.replace(word.as_str(), "…");
+            let hide = |line: String, word: &String| without(&line, word);
             // The kernel lists the elements of a set in any order.
             let line = line.replace("elements = { ", "");
             let line = line.trim_end_matches(" }").trim_end_matches(',');
@@ -73,18 +73,27 @@ pub fn lines(changes: &str, result: &Value) -> BTreeSet<String> {
     all
 }
 
-/// Addresses and MAC addresses of a result. The longest come first, because one may begin with another.
+/// The line without a word, which may be a part of a longer one: 10.1.2.25 of the broadcast address 10.1.2.255.
+fn without(line: &str, word: &str) -> String {
+    let is_part = |beside: Option<char>| beside.is_some_and(|beside| beside.is_ascii_hexdigit());
+    let (mut kept, mut rest) = (String::new(), line);
+    while let Some((before, after)) = rest.split_once(word) {
+        let is_whole = !is_part(before.chars().next_back()) && !is_part(after.chars().next());
+        kept.extend([before, if is_whole { "…" } else { word }]);
+        rest = after;
+    }
+    kept + rest
+}
+
+/// Addresses and MAC addresses of a result.
 fn hidden(result: &Value) -> Vec<String> {
     let texts = |list: &str, key: &str| -> Vec<String> {
         let list = result[list].as_array().into_iter().flatten();
         list.filter_map(|one| one[key].as_str()).map(str::to_owned).collect()
     };
     let bare = |cidr: String| cidr.split('/').next().unwrap_or_default().to_owned();
-    let mut all: Vec<String> =
-        texts("ips", "address").into_iter().map(bare).chain(texts("interfaces", "mac")).collect();
-    all.retain(|text| !text.is_empty());
-    all.sort_by_key(|text| usize::MAX - text.len());
-    all
+    let all = texts("ips", "address").into_iter().map(bare).chain(texts("interfaces", "mac"));
+    all.filter(|text| !text.is_empty()).collect()
 }
 
 #[cfg(test)]
@@ -113,6 +122,15 @@ mod tests {
         let read =
             || "disk\n  + /leases/10.1.0.9\npod: sysctls\n  + dad = 0\npod: links\n  + 12: eth0\n".to_owned();
         assert_eq!(usual().finding(&added(""), read), None);
+    }
+
+    #[test]
+    fn a_broadcast_address_that_begins_with_the_containers_is_as_usual() {
+        let of = |ip: &str| {
+            let changes = format!("pod: links\n  + eth0 {ip}/24 brd 10.1.2.255\n  + broadcast 10.1.2.255\n");
+            lines(&changes, &json!({"ips": [{"address": format!("{ip}/24")}]}))
+        };
+        assert_eq!(of("10.1.2.25"), of("10.1.2.7"));
     }
 
     #[test]
