@@ -11,43 +11,34 @@ use validate::ranges;
 
 use super::host::requests;
 use super::{Finding, Host};
+use crate::live::Live;
 
 /// Links that have the name of a network's bridge but are not bridges, and bridges with an IPv4 address that contradicts the network's gateway.
 pub fn check(host: &Host<'_>) -> Result<Vec<Finding>> {
     let live = host.live()?;
-    let networks = host.networks.iter().map(|one| &one.network);
-    let all: Vec<Configured<'_>> =
-        networks.flat_map(|network| delegated(network).map(move |request| (network, request))).collect();
-    let problem = |(network, request): &Configured<'_>| {
+    let problem = |network: &Network, request: &Value| {
         let link = live.link(ranges::bridge(request)?)?;
         if !link.is("bridge") {
             return Some(no_bridge(network, link));
         }
-        let present = live.addresses_of(link).filter(|address| address.scope == uapi::RT_SCOPE_UNIVERSE);
-        let present: Vec<IpNetwork> = present.map(|address| address.net).filter(IpNetwork::is_ipv4).collect();
-        let (cause, has) = other_address(link, &present, request)?;
-        let cause = not_attached(&cause);
-        let name = &link.name;
-        let others = others(host, &all, network, name, &present);
+        let cause = not_attached(&other_address(live, link, request)?);
+        let mut others = attached(host, &link.name);
+        others.remove(network.name.as_str());
         Some(if others.is_empty() {
-            let remedy = format!(
-                "if {has} is of the network's old subnet, delete the network's containers and run `ip link del {name}`: the \
-                 next ADD creates the bridge again. Otherwise, choose another bridge"
-            );
-            Finding::error(object(network), cause, remedy)
+            Finding::error(object(network), cause, bridge::conflict_remedy(&link.name))
         } else {
             let others: Vec<&str> = others.into_iter().collect();
             let cause = format!("{cause}. The bridge is used by network {}", others.join(", "));
             let remedy =
                 "set `bridge` to another name, or delete the configuration if no container uses the network";
-            Finding::warning(object(network), cause, remedy)
+            Finding::error(object(network), cause, remedy)
         })
     };
-    Ok(all.iter().filter_map(problem).collect())
+    let networks = host.networks.iter().map(|one| &one.network);
+    Ok(networks
+        .flat_map(|network| delegated(network).filter_map(move |request| problem(network, &request)))
+        .collect())
 }
-
-/// A network, and the configuration of one of its plugins.
-type Configured<'a> = (&'a Network, Value);
 
 /// The configurations of the network's plugins. For flannel, that of the plugin which it calls.
 fn delegated(network: &Network) -> impl Iterator<Item = Value> {
@@ -72,44 +63,28 @@ fn no_bridge(network: &Network, link: &Link) -> Finding {
     Finding::error(object(network), cause, remedy)
 }
 
-/// An address of the bridge that ADD neither uses nor replaces, after the cause.
-fn other_address(link: &Link, present: &[IpNetwork], request: &Value) -> Option<(String, IpNetwork)> {
+/// The cause if the bridge has an address that ADD neither uses nor replaces.
+fn other_address(live: &Live, link: &Link, request: &Value) -> Option<String> {
     let is_replaced = json::member(request, "forceAddress").and_then(Value::as_bool).unwrap_or_default();
-    let expected = gateways(request);
+    let gateways = ranges::bridge_gateways(request, &ranges::conf(request)?);
+    let expected: Vec<IpNetwork> =
+        gateways.into_iter().filter_map(|(ip, prefix)| IpNetwork::new(ip, prefix).ok()).collect();
+    let present = live.addresses_of(link).filter(|address| address.scope == uapi::RT_SCOPE_UNIVERSE);
+    let present: Vec<IpNetwork> = present.map(|address| address.net).filter(IpNetwork::is_ipv4).collect();
     if is_replaced || present.iter().any(|net| expected.contains(net)) {
         return None;
     }
     let (has, needs, name) = (present.first()?, expected.first()?, &link.name);
-    let cause = format!("bridge {name} has the address {has}, but the network's gateway address is {needs}");
-    Some((cause, *has))
+    Some(format!("bridge {name} has the address {has}, but the network's gateway address is {needs}"))
 }
 
-/// The IPv4 addresses that ADD gives to the bridge.
-fn gateways(request: &Value) -> Vec<IpNetwork> {
-    let gateways = ranges::conf(request).map(|conf| ranges::bridge_gateways(request, &conf));
-    gateways.into_iter().flatten().filter_map(|(ip, prefix)| IpNetwork::new(ip, prefix).ok()).collect()
-}
-
-/// Other networks that use the bridge: a present address is their gateway, or they have containers on it.
-fn others<'a>(
-    host: &'a Host<'_>,
-    all: &'a [Configured<'a>],
-    network: &Network,
-    bridge: &str,
-    present: &[IpNetwork],
-) -> BTreeSet<&'a str> {
-    let configured = all.iter().filter(|(_, request)| {
-        ranges::bridge(request) == Some(bridge) && gateways(request).iter().any(|net| present.contains(net))
-    });
+/// The networks that have containers on the bridge.
+fn attached<'a>(host: &'a Host<'_>, bridge: &str) -> BTreeSet<&'a str> {
     let is_on_bridge = |entry: &&Entry| {
         let result = entry.result();
         result.is_ok_and(|result| {
             result.interfaces.iter().any(|one| one.sandbox.is_none() && one.name == bridge)
         })
     };
-    let attached = host.alive().filter(is_on_bridge).map(|entry| entry.network.as_str());
-    let mut names: BTreeSet<&str> =
-        configured.map(|(network, _)| network.name.as_str()).chain(attached).collect();
-    names.remove(network.name.as_str());
-    names
+    host.alive().filter(is_on_bridge).map(|entry| entry.network.as_str()).collect()
 }

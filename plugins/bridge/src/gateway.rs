@@ -121,7 +121,7 @@ fn ensure_addresses(host: &Namespace, link: &Link, requested: &[IpNetwork], conf
                     "interface {} already has address {other}, which conflicts with the gateway address {net}",
                     link.name
                 ))
-                .detail(conflict(&link.name)));
+                .detail(conflict_remedy(&link.name)));
             }
             host.nl.delete_address(link, other)?;
         }
@@ -134,8 +134,8 @@ fn ensure_addresses(host: &Namespace, link: &Link, requested: &[IpNetwork], conf
     Ok(())
 }
 
-/// What to do about an address that conflicts.
-fn conflict(link: &str) -> String {
+/// What to do about an address of the link that conflicts with a network's gateway.
+pub fn conflict_remedy(link: &str) -> String {
     format!(
         "if the address is of the network's old subnet, delete the network's containers and run `ip link del {link}`: \
          the next ADD creates the bridge again. If another network uses the bridge, choose another bridge. forceAddress \

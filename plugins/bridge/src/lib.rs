@@ -15,6 +15,7 @@ mod vlan;
 use cni::schema::Key;
 use cni::{Add, AddResult, Check, Command, Del, Gc, Plugin, Repair, Result, Role, Status, Undo};
 use conf::Conf;
+pub use gateway::conflict_remedy;
 use iface::{Namespace, announce, attach, creation, remove, verify, veth};
 use netfilter::{Owner, Removal};
 

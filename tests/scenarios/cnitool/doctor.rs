@@ -200,8 +200,7 @@ fn a_bridge_that_add_cannot_use_is_an_error() {
 
 /// Deleting the bridge would detach the other network's containers.
 #[test]
-fn a_bridge_of_another_network_is_a_warning_that_names_the_network_and_does_not_advise_to_delete_the_bridge()
-{
+fn the_remedy_for_a_bridge_with_containers_of_another_network_is_another_bridge() {
     beyond_reference!("gc");
     let lab = Lab::new();
     let _pod = lab.container("pod");
@@ -211,24 +210,44 @@ fn a_bridge_of_another_network_is_a_warning_that_names_the_network_and_does_not_
     let check = "networks.bridge";
     tool.says("add net pod");
     lab.configure("05-unused.conflist", &unused);
-    let warns = || {
+    let advises_another_bridge = || {
         let found = findings(&tool, check);
         let words = ["10.206.2.1/24", "10.206.9.1/24", "used by network net", "another name"];
-        assert!(found.len() == 1 && found[0].starts_with("warning | network unused"), "{found:#?}");
+        assert!(found.len() == 1 && found[0].starts_with("error | network unused"), "{found:#?}");
         assert!(words.iter().all(|word| found[0].contains(word)), "{found:#?}");
         assert!(!found[0].contains("ip link del"), "{found:#?}");
     };
-    warns();
+    advises_another_bridge();
     // Only the cache has the network.
     let file = "/etc/cni/net.d/10-net.conflist";
     let configured = fs::read(file).unwrap();
     fs::remove_file(file).unwrap();
-    warns();
+    advises_another_bridge();
     fs::write(file, configured).unwrap();
     tool.says("del net pod");
-    warns();
-    fs::remove_file(file).unwrap();
     finds(&tool, check, &["error", "network unused", "ip link del br0"]);
+}
+
+/// As after a change of the subnet.
+#[test]
+fn a_configuration_without_containers_does_not_change_the_remedy_for_a_bridge() {
+    beyond_reference!("gc");
+    let lab = Lab::new();
+    let _pods = ["pod", "pod2"].map(|id| lab.container(id));
+    let tool = healthy(&lab);
+    let check = "networks.bridge";
+    tool.says("add net pod");
+    lab.configure("10-net.conflist", &network(&json!([bridge("10.206.9.0/24")])));
+    let mut old = network(&json!([bridge("10.206.2.0/24")]));
+    old["name"] = json!("old");
+    let before = findings(&tool, check);
+    lab.configure("20-old.conflist", &old);
+    assert_eq!(findings(&tool, check), before);
+    let [line] = &before[..] else { panic!("{before:#?}") };
+    assert!(line.starts_with("error | network net | ") && !line.contains("used by"), "{line}");
+    let remedy = line.rsplit(" | ").next().unwrap();
+    let added = tool.run("add net pod2");
+    assert!(added.stderr.starts_with("error 7: ") && added.stderr.contains(remedy), "{remedy} in {added:#?}");
 }
 
 #[test]
