@@ -48,8 +48,8 @@ const CHECKS: &[Check] = &[
     ("firewalls.legacy", firewalls::legacy),
 ];
 
-/// Runs all checks. The findings are sorted by severity, the worst first. A warning is left out if an error has its cause and remedy: STATUS and
-/// CHECK may report what a check of `doctor` finds too.
+/// Runs all checks. The findings are sorted by severity, the worst first. A warning is left out if an error has its cause and remedy for the same
+/// network: STATUS and CHECK may report what a check of `doctor` finds too.
 pub fn examine(host: &Host<'_>) -> Vec<(&'static str, Finding)> {
     let mut found = Vec::new();
     for (name, check) in CHECKS {

@@ -60,9 +60,17 @@ impl Finding {
         Self { severity, object: object.into(), cause: cause.into(), remedy: remedy.into() }
     }
 
-    /// Whether this finding also reports the cause of another one, with its remedy.
+    /// Whether this finding also reports the cause of another one, with its remedy, for the same network or object.
     pub fn includes(&self, other: &Self) -> bool {
-        self.cause.contains(&other.cause) && self.remedy.contains(&other.remedy)
+        self.cause.contains(&other.cause)
+            && self.remedy.contains(&other.remedy)
+            && self.network_or_object() == other.network_or_object()
+    }
+
+    /// The network of an attachment, or a network's name. The object itself if it is neither.
+    fn network_or_object(&self) -> &str {
+        let attachment = self.object.strip_prefix("attachment ").and_then(|label| label.split('/').next());
+        attachment.or_else(|| self.object.strip_prefix("network ")).unwrap_or(&self.object)
     }
 
     /// With the name of the check that found it.

@@ -22,7 +22,7 @@ pub fn nftables(host: &Host<'_>) -> Result<Vec<Finding>> {
     let mut blocking = Problems::new();
     for (one, conf) in with_plugin(&all) {
         for chain in firewall::blocking_chains(conf, &one.families)? {
-            blocking.entry((chain.cause(), chain.remedy())).or_default().insert(&one.network);
+            blocking.insert((&one.network, chain.cause(), chain.remedy()));
         }
     }
     Ok(findings.into_iter().chain(warnings(blocking)).collect())
@@ -43,8 +43,7 @@ pub fn legacy(host: &Host<'_>) -> Result<Vec<Finding>> {
     let mut closed = Problems::new();
     for (one, conf) in with_plugin(&all) {
         for error in firewall::closed_legacy(conf, &one.families)? {
-            let problem = (error.msg().to_owned(), error.details().to_owned());
-            closed.entry(problem).or_default().insert(&one.network);
+            closed.insert((&one.network, error.msg().to_owned(), error.details().to_owned()));
         }
     }
     Ok(findings.into_iter().chain(warnings(closed)).collect())
@@ -126,14 +125,13 @@ fn not_opened(all: &[Routed], families: &[Family], chain: &str, owner: &str) -> 
     of_network.into_iter().chain(of_attachments).collect()
 }
 
-/// The networks of each problem, which is a cause and a remedy.
-type Problems<'a> = BTreeMap<(String, String), BTreeSet<&'a str>>;
+/// The problems of each network: its name, the cause and the remedy.
+type Problems<'a> = BTreeSet<(&'a str, String, String)>;
 
+/// A warning for each network, because STATUS or CHECK may report the problem of one of them as an error.
 fn warnings(problems: Problems<'_>) -> impl Iterator<Item = Finding> {
-    problems.into_iter().map(|((cause, remedy), networks)| {
-        let networks: Vec<&str> = networks.into_iter().collect();
-        Finding::warning(format!("network {}", networks.join(", ")), cause, remedy)
-    })
+    let warning = |(network, cause, remedy)| Finding::warning(format!("network {network}"), cause, remedy);
+    problems.into_iter().map(warning)
 }
 
 /// The owner of a chain, by the names that each program uses.

@@ -188,6 +188,33 @@ fn a_chain_that_the_plugin_firewall_cannot_open_is_a_warning_with_the_remedy_of_
     finds_nothing(&tool, check);
 }
 
+/// STATUS fails only for the network whose configuration names the backend.
+#[test]
+fn an_error_of_one_network_does_not_hide_the_warning_of_another() {
+    beyond_reference!("gc");
+    let lab = Lab::new();
+    let tool = lab.cnitool();
+    lab.host().sh(
+        "nft add table inet site; nft 'add chain inet site pass { type filter hook forward priority 0; policy drop; }'",
+    );
+    for (name, bridge_name, subnet, firewall) in [
+        ("neta", "br1", "10.206.2.0/24", json!({"type": "firewall", "backend": "nftables"})),
+        ("netb", "br2", "10.206.3.0/24", json!({"type": "firewall"})),
+    ] {
+        let mut interface = bridge(subnet);
+        interface["bridge"] = json!(bridge_name);
+        let mut conf = network(&json!([interface, firewall]));
+        conf["name"] = json!(name);
+        lab.configure(&format!("{name}.conflist"), &conf);
+    }
+    finds(&tool, "networks.status", &["error | network neta |", "the chain pass of the table inet site"]);
+    let found = findings(&tool, "firewalls.nftables");
+    assert!(
+        found.len() == 1 && found[0].starts_with("warning | network netb | the chain pass"),
+        "{found:#?}"
+    );
+}
+
 #[test]
 fn a_chain_of_legacy_iptables_that_drops_is_a_warning() {
     beyond_reference!("gc");
