@@ -368,6 +368,8 @@ fn rules_are_recognized_whatever_routes_their_tables_have() {
     }}));
     let rules = pod.sh("ip rule; ip -6 rule");
     let result = call.add().ok_result();
+    // FRR has the numbers from 186 to 198.
+    assert_eq!(pod.sh("ip rule; ip -6 rule").matches(" proto 230").count(), 2);
     pod.sh("ip route replace 10.1.0.0/24 dev eth0 table 100 mtu 1400");
     let after = routing_of(&pod);
     call.check(&result).ok();

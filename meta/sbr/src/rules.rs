@@ -11,9 +11,9 @@ use netlink::{Link, RouteFilter, Rule, uapi};
 /// First table to choose, as in the reference.
 pub const FIRST: u32 = 100;
 
-/// The protocol of ADD's rules: `ip rule` shows `proto 196`. It distinguishes them from the rules of other programs. No program in
-/// linux/rtnetlink.h or `/etc/iproute2/rt_protos` has this number.
-const PROTOCOL: u8 = 196;
+/// The protocol of ADD's rules: `ip rule` shows `proto 230`. It distinguishes them from the rules of other programs. The number is not in
+/// linux/rtnetlink.h or `/etc/iproute2/rt_protos`, and none of FRR (186 to 198), Calico (80) and OVN (84).
+const PROTOCOL: u8 = 230;
 
 /// `from ADDRESS lookup TABLE`.
 pub fn made(ip: IpAddr, table: u32) -> Rule {

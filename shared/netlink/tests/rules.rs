@@ -18,8 +18,8 @@ fn a_rule_of_each_family_is_created_listed_and_deleted() {
             ("4", rule("10.0.0.2/32", 100), "from 10.0.0.2 lookup 100"),
             (
                 "6",
-                Rule { protocol: 196, ..rule("fd00::2/128", 4_000_000_000) },
-                "from fd00::2 lookup 4000000000 proto 196",
+                Rule { protocol: 230, ..rule("fd00::2/128", 4_000_000_000) },
+                "from fd00::2 lookup 4000000000 proto 230",
             ),
         ] {
             lab.host.add_rule(&one).unwrap();
