@@ -171,7 +171,10 @@ fn status_accepts_a_network_whose_addresses_are_in_the_runtimes_requests() {
 #[test]
 fn an_interface_may_have_an_ipv4_address_with_two_prefix_lengths() {
     beyond_reference!("static-prefixes");
-    let addresses = json!([{"address": "10.1.2.7/24"}, {"address": "10.1.2.7/32"}]);
+    let addresses = json!([
+        {"address": "10.1.2.7/24", "gateway": "10.1.2.1"},
+        {"address": "10.1.2.7/32", "gateway": "10.1.2.1"},
+    ]);
     let ipam = json!({"type": "static", "addresses": addresses});
     let is_attached = |plugin: &str, keys: Value| {
         let lab = Lab::new();
@@ -188,7 +191,9 @@ fn an_interface_may_have_an_ipv4_address_with_two_prefix_lengths() {
     };
     is_attached("macvlan", json!({"master": "cable"}));
     for backend in ["nftables", "iptables"] {
-        is_attached("bridge", json!({"ipMasq": true, "ipMasqBackend": backend}));
+        for plugin in ["bridge", "ptp"] {
+            is_attached(plugin, json!({"ipMasq": true, "ipMasqBackend": backend}));
+        }
     }
     // The kernel refuses an IPv6 address.
     let lab = Lab::new();

@@ -74,13 +74,17 @@ pub fn in_container(sandbox: &Namespace, link: &Link, paths: &[Path], leases: &A
 }
 
 /// Sets the gateways' addresses on the host's end, as on those of other containers of the network, and adds the routes to the container.
+/// Paths may share a gateway, or an address with another prefix length.
 pub fn in_host(host: &Namespace, end: &Link, paths: &[Path]) -> Result<()> {
     for (i, path) in paths.iter().enumerate() {
-        if paths[..i].iter().all(|earlier| earlier.gateway != path.gateway) {
+        let earlier = &paths[..i];
+        if earlier.iter().all(|other| other.gateway != path.gateway) {
             host.nl.add_flagged_address(end, alone(path.gateway), false, uapi::IFA_F_NOPREFIXROUTE)?;
         }
-        let route = Route { link: Some(end.index), ..Route::to(alone(path.address.ip())) };
-        host.nl.add_route(&route)?;
+        if earlier.iter().all(|other| other.address.ip() != path.address.ip()) {
+            let route = Route { link: Some(end.index), ..Route::to(alone(path.address.ip())) };
+            host.nl.add_route(&route)?;
+        }
     }
     Ok(())
 }
