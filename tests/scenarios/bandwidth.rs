@@ -407,6 +407,13 @@ fn an_interface_without_an_end_on_the_host_is_limited_inside_if_configured() {
     egress.add().ok_result();
     egress.del().ok();
     lab.snapshot().assert_same(&before);
+    // As with a later tuning: no result and no other link has the MTU that ADD found.
+    let small = egress.config(json!({"egressBurst": 8000}));
+    let result = small.add().ok_result();
+    pod.sh("ip link set eth0 mtu 1400");
+    small.check(&result).ok();
+    pod.sh("tc qdisc change dev eth0 root handle c41: tbf rate 4mbit burst 1400 limit 13900");
+    small.check(&result).refused(999, "eth0");
 }
 
 /// Changes by another program, and a word of CHECK's error.

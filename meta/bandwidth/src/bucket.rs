@@ -1,6 +1,7 @@
 //! Token bucket filter of a link.
 
 use std::cell::OnceCell;
+use std::ops::RangeInclusive;
 use std::rc::Rc;
 
 use cni::{Code, Error, Result, Undo, warn};
@@ -20,7 +21,7 @@ pub struct Bucket<'a> {
     /// MTU of its packets.
     pub mtu: u32,
     /// MTUs of either end that ADD may have found.
-    pub earlier_mtus: &'a [u32],
+    pub earlier_mtus: &'a [RangeInclusive<u32>],
     /// The configured limit.
     pub limit: Limit,
     /// Maximum time that a packet waits, in milliseconds.

@@ -1,8 +1,10 @@
 //! The two ends of a container's traffic, and which limit applies where.
 
+use std::ops::RangeInclusive;
 use std::path::Path;
 
 use cni::{AddResult, Attachment, Del, Error, Failures, Gc, Result};
+use iface::conf::MTUS;
 use iface::{Namespace, host_end, ownership};
 use netlink::Link;
 
@@ -20,8 +22,9 @@ pub struct Ends {
     container: Link,
     /// The host's end, if the container's interface is a veth.
     pub host_end: Option<Link>,
-    /// The MTUs of both ends, now and in the result: a later plugin may have changed one.
-    mtus: Vec<u32>,
+    /// The MTUs of both ends, now and in the result: a later plugin may have changed one. Without the host's end, a later plugin may have
+    /// changed all, so these are all that a link can have.
+    mtus: Vec<RangeInclusive<u32>>,
 }
 
 impl Ends {
@@ -51,10 +54,11 @@ impl Ends {
         if host_end.is_none() {
             refuse_without_host_end(conf, &container)?;
         }
-        let mut mtus = Vec::new();
+        let mut mtus = if host_end.is_some() { vec![] } else { vec![MTUS] };
         for end in host_end.iter().chain([&container]) {
             let listed = result.interfaces.iter().filter(|interface| interface.name == end.name);
-            mtus.extend(listed.filter_map(|interface| interface.mtu).chain([end.mtu]));
+            let listed = listed.filter_map(|interface| interface.mtu);
+            mtus.extend(listed.chain([end.mtu]).map(|mtu| mtu..=mtu));
         }
         Ok(Self { host, sandbox, container, host_end, mtus })
     }

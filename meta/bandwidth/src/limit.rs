@@ -1,5 +1,7 @@
 //! A rate limit and its token bucket filter (tc-tbf(8)).
 
+use std::ops::RangeInclusive;
+
 use cni::Result;
 use iface::verify;
 use netlink::Link;
@@ -26,10 +28,14 @@ impl Limit {
         Self { burst: self.burst.max(mtu.saturating_add(ETHERNET)), ..*self }
     }
 
+    /// Bytes that may wait while the bucket is empty.
+    fn waiting(&self, latency_ms: u32) -> u128 {
+        u128::from(self.rate) * u128::from(latency_ms) / 1000
+    }
+
     /// The filter. Packets that arrive while the bucket is empty wait at most `latency_ms`.
     pub fn tbf(&self, latency_ms: u32) -> Tbf {
-        let waiting = u128::from(self.rate) * u128::from(latency_ms) / 1000;
-        let limit = u32::try_from(waiting + u128::from(self.burst)).unwrap_or(u32::MAX);
+        let limit = u32::try_from(self.waiting(latency_ms) + u128::from(self.burst)).unwrap_or(u32::MAX);
         // The time to fill the bucket in whole microseconds, as the reference passes it, because its CHECK compares the numbers. The number
         // holds at most 275 seconds, and on fast links rounding makes the burst smaller; the bytes are then passed instead.
         let microseconds = self.microseconds();
@@ -50,10 +56,20 @@ impl Limit {
     ///
     /// # Errors
     /// If they differ.
-    pub fn verify(&self, link: &Link, mtu: u32, earlier: &[u32], latency_ms: u32, found: &Tbf) -> Result<()> {
+    pub fn verify(
+        &self,
+        link: &Link,
+        mtu: u32,
+        earlier: &[RangeInclusive<u32>],
+        latency_ms: u32,
+        found: &Tbf,
+    ) -> Result<()> {
         verify::same(link, "rate (bytes per second)", self.rate, found.rate)?;
         let now = self.of(mtu);
-        let larger = earlier.iter().filter(|one| **one > mtu).map(|one| self.of(*one));
+        let larger = self
+            .mtu_of(latency_ms, found)
+            .filter(|of_filter| *of_filter > mtu && earlier.iter().any(|mtus| mtus.contains(of_filter)));
+        let larger = larger.map(|mtu| self.of(mtu));
         // The reference does not raise a burst.
         let mut all = [now].into_iter().chain(larger).chain([*self]);
         let limit = all.find(|limit| limit.tbf(latency_ms).limit == found.limit).unwrap_or(now);
@@ -67,6 +83,12 @@ impl Limit {
         }
         let burst = u64::try_from(Tbf::burst_of(self.rate, found.ticks)).unwrap_or(u64::MAX);
         Err(verify::differs(link, "burst (bytes)", &limit.burst.to_string(), &burst.to_string()))
+    }
+
+    /// The MTU for which a burst was raised, according to a filter's parameters.
+    fn mtu_of(&self, latency_ms: u32, found: &Tbf) -> Option<u32> {
+        let burst = u128::from(found.limit).checked_sub(self.waiting(latency_ms))?;
+        u32::try_from(burst).ok()?.checked_sub(ETHERNET)
     }
 
     /// Whether the kernel's number is that of the burst. The kernel reports the lower 32 bits and rounds. The reference rounds to
@@ -84,6 +106,8 @@ impl Limit {
 
 #[cfg(test)]
 mod tests {
+    use iface::conf::MTUS;
+
     use super::*;
 
     fn link() -> Link {
@@ -133,18 +157,25 @@ mod tests {
     #[test]
     fn check_accepts_a_burst_that_add_has_raised_for_a_larger_mtu_and_no_other() {
         let limit = Limit { rate: 125_000, burst: 1000 };
-        let verify = |burst, mtu| {
+        let verify_with = |earlier: &[_], burst, mtu| {
             let made = Limit { burst, ..limit };
             let ticks = Tbf::ticks_of(made.rate, made.burst) as u32;
-            limit.verify(&link(), mtu, &[1400, 1500], 25, &Tbf { ticks, ..made.tbf(25) })
+            limit.verify(&link(), mtu, earlier, 25, &Tbf { ticks, ..made.tbf(25) })
         };
+        let verify = |burst, mtu| verify_with(&[1400..=1400, 1500..=1500], burst, mtu);
         verify(1514, 1400).unwrap();
         // The packets of the link would not pass.
         verify(1414, 1500).unwrap_err();
         verify(1515, 1400).unwrap_err();
         verify(60_000, 1500).unwrap_err();
+        // With any MTU.
+        let verify = |burst, mtu| verify_with(&[MTUS], burst, mtu);
+        verify(1515, 1400).unwrap();
+        verify(65_549, 1400).unwrap();
+        verify(65_550, 1400).unwrap_err();
+        verify(1413, 1400).unwrap_err();
         let large = Limit { burst: 100_000, ..limit };
-        assert!(large.verify(&link(), 1500, &[9000], 25, &Limit { burst: 60_000, ..limit }.tbf(25)).is_err());
+        assert!(large.verify(&link(), 1500, &[MTUS], 25, &Limit { burst: 60_000, ..limit }.tbf(25)).is_err());
     }
 
     #[test]

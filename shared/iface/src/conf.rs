@@ -12,7 +12,7 @@ use serde::Deserialize;
 use crate::Namespace;
 
 /// MTU limits in bytes (`ETH_MIN_MTU`, `ETH_MAX_MTU` of linux/if_ether.h).
-const MTUS: RangeInclusive<u32> = 68..=65535;
+pub const MTUS: RangeInclusive<u32> = 68..=65535;
 
 /// The keys as written.
 #[derive(Debug, Default, Deserialize)]
