@@ -5,7 +5,7 @@ mod physical;
 
 use std::fs;
 
-use lab::{Call, Container, Lab, Netns, beyond_reference, injecting, under_test};
+use lab::{Call, Container, Lab, Netns, beyond_reference, injecting, needs, under_test};
 use serde_json::{Value, json};
 
 use crate::common::{
@@ -130,17 +130,67 @@ fn a_device_returns_to_the_host_even_if_its_name_exists_there() {
     beyond_reference!("way-home");
     let lab = Lab::new();
     let pod = lab.container("pod");
-    let call = bare(&lab, &pod);
+    for is_renamed in [false, true] {
+        let call = bare(&lab, &pod);
+        lab.host().sh("ip link set dev0 address 02:00:00:00:00:07 mtu 1450");
+        call.add().ok_result();
+        pod.sh("ip link set eth0 address 02:00:00:00:00:99 mtu 1400");
+        lab.host().sh("ip link add dev0 type bridge");
+        let gone = call.del();
+        gone.ok();
+        assert!(gone.stderr.contains("already has an interface dev0"), "{gone:?}");
+        let link = lab.host().link("dev1").unwrap();
+        assert_eq!(
+            (&link["ifalias"], &link["address"], &link["mtu"]),
+            (&json!("dev0"), &json!("02:00:00:00:00:07"), &json!(1450))
+        );
+        lab.host().sh("ip link del dev0");
+        if is_renamed {
+            // The command of docs/host-device.md.
+            lab.host().sh("ip link set dev dev1 name dev0");
+        }
+        call.gc(&[]).ok();
+        // Its name is free now.
+        assert_home(&lab);
+        lab.host().sh("ip link del dev0");
+    }
+}
+
+/// Asserts that DEL leaves a device with the MAC that its lower device has got meanwhile, as by a fail-over of a bond. `change` is the
+/// container's.
+fn assert_it_has_the_new_mac_of_its_lower_device(kind: &str, change: &str) {
+    let lab = Lab::new();
+    let pod = lab.container("pod");
+    lab.host().sh(&format!(
+        "ip link add cable address 02:00:00:00:00:07 type veth peer name far
+         ip link set far up; ip link set cable up
+         ip link add dev0 link cable type {kind}; ip link set dev0 up alias storage"
+    ));
+    let call = lab.plugin("host-device").version("1.1.0").config(json!({"device": "dev0"})).on(&pod);
     call.add().ok_result();
-    lab.host().sh("ip link add dev0 type bridge");
-    let gone = call.del();
-    gone.ok();
-    assert!(gone.stderr.contains("already has an interface dev0"), "{gone:?}");
-    assert_eq!(alias(lab.host(), "dev1"), "dev0");
-    lab.host().sh("ip link del dev0");
-    call.gc(&[]).ok();
-    // Its name is free now.
+    lab.host().sh("ip link set cable address 02:00:00:00:00:08");
+    pod.sh(change);
+    call.del().ok();
     assert_home(&lab);
+    for link in ["cable", "dev0"] {
+        assert_eq!(lab.host().link(link).unwrap()["address"], "02:00:00:00:00:08", "{link} {change}");
+    }
+}
+
+#[test]
+fn a_macvlan_in_passthru_mode_does_not_set_an_old_mac_on_its_lower_device() {
+    needs!(Macvlan);
+    beyond_reference!("way-home");
+    assert_it_has_the_new_mac_of_its_lower_device("macvlan mode passthru", "");
+}
+
+#[test]
+fn a_vlan_has_the_new_mac_of_its_lower_device_after_del() {
+    needs!(Vlan);
+    beyond_reference!("way-home");
+    for change in ["", "ip link set eth0 address 02:00:00:00:00:99"] {
+        assert_it_has_the_new_mac_of_its_lower_device("vlan id 5", change);
+    }
 }
 
 #[test]

@@ -31,6 +31,8 @@ pub struct Record {
     /// Addresses and routes that were moved with it.
     pub had: Network,
     mac: Option<String>,
+    /// Whether its MAC was that of its lower device, such as a VLAN's card. It may follow that device's MAC.
+    has_lower_mac: bool,
     /// MTU on the host. `None` for a port of a bond or team, which has the MAC and MTU of its master.
     mtu: Option<u32>,
     /// MAC from the manufacturer, which the container cannot change.
@@ -64,10 +66,12 @@ impl Record {
         // Debian's v1.1.1 leaves the name as alias.
         let alias = if device.alias == device.name { String::new() } else { device.alias.clone() };
         let master = host.nl.link_named_by(device.master)?;
+        let lower_mac = lower_mac(host, device)?;
         let record = Self {
             device: device.name.clone(),
             alias,
             up: device.up,
+            has_lower_mac: lower_mac.is_some() && device.mac == lower_mac,
             mtu: Some(device.mtu).filter(|_| !master.as_ref().is_some_and(gives_hardware)),
             master: master.map(|master| master.name),
             peer: device.peer.filter(|_| device.is("veth") && device.peer_netns_id.is_none()),
@@ -153,11 +157,16 @@ impl Record {
         }
     }
 
-    /// MAC and MTU before ADD, as far as an interface has others. Those of a port of a bond or team are its master's.
-    pub fn hardware(&self, link: &Link) -> (Option<Mac>, Option<u32>) {
+    /// MAC and MTU to restore, as far as an interface has others. Those of a port of a bond or team are its master's.
+    ///
+    /// Instead of the MAC of a lower device, its present one is restored. The old one would be wrong after a fail-over of a bond, and a
+    /// macvlan in passthru mode would set it on its lower device.
+    pub fn hardware(&self, link: &Link, lower_mac: Option<Mac>) -> (Option<Mac>, Option<u32>) {
         let Some(mtu) = self.mtu else { return (None, None) };
-        let mac = self.mac.as_ref().and_then(|mac| mac.parse().ok()).filter(|mac| link.mac != Some(*mac));
-        (mac, Some(mtu).filter(|mtu| link.mtu != *mtu))
+        let recorded = self.mac.as_ref().and_then(|mac| mac.parse().ok());
+        let mac = if self.has_lower_mac { lower_mac } else { recorded };
+        let is_right = link.mac == recorded || link.mac == mac;
+        (mac.filter(|_| !is_right), Some(mtu).filter(|mtu| link.mtu != *mtu))
     }
 
     /// Whether the kernel deletes the device with the container's namespace. It moves a physical device to the host, a moment later.
@@ -192,6 +201,15 @@ impl Record {
 /// Whether a master gives its MAC and MTU to its ports. A bridge does not.
 fn gives_hardware(master: &Link) -> bool {
     master.is("bond") || master.is("team")
+}
+
+/// MAC of the device on the host to which a VLAN, a macvlan or another device belongs. The other end of a veth is no such device.
+///
+/// # Errors
+/// If the kernel refuses to list it.
+pub fn lower_mac(host: &Namespace, link: &Link) -> Result<Option<Mac>> {
+    let lower = link.peer.filter(|_| link.peer_netns_id.is_none() && !link.is("veth"));
+    Ok(host.nl.link_named_by(lower)?.and_then(|lower| lower.mac))
 }
 
 fn mac(link: &Link) -> Option<String> {
@@ -367,7 +385,25 @@ mod tests {
         assert!(["bond", "team"].iter().all(|kind| gives_hardware(&of(kind))));
         assert!(!gives_hardware(&of("bridge")));
         let port = Record { mac: Some("02:00:00:00:00:07".to_owned()), ..Record::default() };
-        assert_eq!(port.hardware(&of("veth")), (None, None));
+        assert_eq!(port.hardware(&of("veth"), None), (None, None));
+    }
+
+    #[test]
+    fn a_device_with_its_lower_devices_mac_gets_the_present_one_unless_it_has_kept_its_own() {
+        let [before, now, other] =
+            ["07", "08", "09"].map(|end| format!("02:00:00:00:00:{end}").parse::<Mac>().unwrap());
+        let record = Record { mac: Some(before.to_string()), mtu: Some(1500), ..Record::default() };
+        let link = |mac| Link { mac: Some(mac), mtu: 1500, ..Link::default() };
+        for (has_lower_mac, mac, expected) in [
+            (true, before, None),
+            (true, now, None),
+            (true, other, Some(now)),
+            (false, before, None),
+            (false, now, Some(before)),
+        ] {
+            let record = Record { has_lower_mac, ..record.clone() };
+            assert_eq!(record.hardware(&link(mac), Some(now)), (expected, None), "{has_lower_mac} {mac}");
+        }
     }
 
     #[test]

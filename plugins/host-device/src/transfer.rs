@@ -14,7 +14,7 @@ use iface::{Namespace, creation};
 use netlink::{Link, LinkChange};
 use system::lock::Lock;
 
-use crate::record::Record;
+use crate::record::{Record, lower_mac};
 
 /// Timeout for the lock. Work under it takes milliseconds.
 const LOCK_TIMEOUT: Duration = Duration::from_secs(60);
@@ -169,7 +169,7 @@ impl Record {
         Ok(links.into_iter().find(|link| link.alias == self.device && link.bus_address == self.bus_address))
     }
 
-    /// Restores name, MAC, MTU, state and alias of a device on the host. Returns false if its name exists.
+    /// Restores MAC, MTU, name, state and alias of a device on the host. Returns false if its name exists.
     ///
     /// # Errors
     /// If the kernel refuses.
@@ -179,6 +179,16 @@ impl Record {
         if link.name != *name {
             // The container may have changed the alias.
             change(LinkChange { up: Some(false), alias: Some(name), ..LinkChange::default() })?;
+        }
+        // The container may have changed them, or tuning, whose DEL came after the namespace was destroyed. Some devices must be down for that.
+        let (mac, mtu) = self.hardware(link, lower_mac(host, link)?);
+        if mac.is_some() {
+            self.warn_if_refused(change(LinkChange { mac, ..LinkChange::default() }), "keeps another MAC")?;
+        }
+        if mtu.is_some() {
+            self.warn_if_refused(change(LinkChange { mtu, ..LinkChange::default() }), "keeps another MTU")?;
+        }
+        if link.name != *name {
             match change(LinkChange { name: Some(name), ..LinkChange::default() }) {
                 Err(e) if e.is_exists() => {
                     cni::warn(&format!(
@@ -189,14 +199,6 @@ impl Record {
                 }
                 other => other?,
             }
-        }
-        // The container may have changed them, or tuning, whose DEL came after the namespace was destroyed. Some devices must be down for that.
-        let (mac, mtu) = self.hardware(link);
-        if mac.is_some() {
-            self.warn_if_refused(change(LinkChange { mac, ..LinkChange::default() }), "keeps another MAC")?;
-        }
-        if mtu.is_some() {
-            self.warn_if_refused(change(LinkChange { mtu, ..LinkChange::default() }), "keeps another MTU")?;
         }
         // A bond accepts only ports that are down.
         if let Some(master) = &self.master {
