@@ -945,7 +945,7 @@ fn a_device_that_is_down_with_an_administrators_alias_keeps_its_name_and_alias()
     let pod = lab.container("pod");
     let by_mac = json!({"device": null, "hwaddr": "02:00:00:00:00:07"});
     let call = bare(&lab, &pod).config(by_mac).ifname("uplink");
-    lab.host().sh("ip link set dev0 down address 02:00:00:00:00:07 name uplink");
+    lab.host().sh("ip link set dev0 down; ip link set dev0 address 02:00:00:00:00:07 name uplink");
     let before = lab.snapshot();
     call.gc(&[]).ok();
     lab.snapshot().assert_same(&before);
