@@ -15,24 +15,42 @@ use crate::wire::{Op, Request};
 /// # Errors
 /// The leases that could not be listed or released.
 pub fn collect(socket: &Path, call: &Gc) -> Result<()> {
-    let listed = match ask(socket, &Request::new(Op::List, &call.net.name), None)? {
+    let list = || ask(socket, &Request::new(Op::List, &call.net.name), None);
+    let listed = match list()? {
         DaemonAnswer::Answered(answer) => answer?,
         DaemonAnswer::NoDaemon(_) => return offline::collect(socket, call),
     };
     // The scope may be older than an ADD that is still running.
-    let entries = listed.as_array().into_iter().flatten();
-    let entries = entries.filter(|one| one["network"] == *call.net.name && one["adding"] != true);
-    let leases: Vec<_> = entries.filter_map(read).filter(|lease| call.scope.is_stale(lease)).collect();
+    let found = entries(&listed, call).filter(|one| one["adding"] != true);
+    let mut leases: Vec<_> = found.filter_map(read).filter(|lease| call.scope.is_stale(lease)).collect();
+    let mut outcome = Ok(());
     if !call.scope.is_dry() && !leases.is_empty() {
         let stale = leases.iter().map(|lease| (lease.container.clone(), lease.ifname.clone())).collect();
-        match ask(socket, &Request { stale, ..Request::new(Op::Gc, &call.net.name) }, None)? {
-            DaemonAnswer::Answered(answer) => drop(answer?),
-            DaemonAnswer::NoDaemon(_) => return offline::collect(socket, call),
+        outcome = match ask(socket, &Request { stale, ..Request::new(Op::Gc, &call.net.name) }, None) {
+            Ok(DaemonAnswer::Answered(answer)) => answer.map(drop),
+            Ok(DaemonAnswer::NoDaemon(_)) => return offline::collect(socket, call),
+            Err(e) => Err(e),
+        };
+    }
+    if outcome.is_err() {
+        // The daemon may have released some of them, or refused the whole request.
+        match list() {
+            Ok(DaemonAnswer::Answered(Ok(left))) => leases.retain(|lease| {
+                let is_of =
+                    |one: &Value| one["containerId"] == *lease.container && one["ifName"] == *lease.ifname;
+                !entries(&left, call).any(is_of)
+            }),
+            _ => leases.clear(),
         }
     }
-    // Not before, because the daemon may refuse the whole request.
     call.scope.add(leases);
-    Ok(())
+    outcome
+}
+
+/// The daemon's leases of the network.
+fn entries<'a>(listed: &'a Value, call: &Gc) -> impl Iterator<Item = &'a Value> {
+    let network = call.net.name.clone();
+    listed.as_array().into_iter().flatten().filter(move |one| one["network"] == *network)
 }
 
 /// Releases an attachment's leases: through the daemon, or in this process if no daemon runs.
@@ -68,18 +86,27 @@ mod tests {
 
     /// The attachments that GC names to a daemon with this answer, and the containers of the leases that it then lists as deleted.
     fn collected(scope: Scope, answer: Result<Value>) -> (Vec<(String, String)>, Vec<String>, Result<()>) {
-        let lease = |network: &str, container: &str, adding: bool| {
-            json!({"network": network, "containerId": container, "ifName": "eth0", "netns": "/run/netns/pod",
-                "address": "10.9.0.100/24", "adding": adding})
-        };
         let listed = [lease("net", "new", true), lease("net", "old", false), lease("other", "old2", false)];
+        let count = if scope.is_dry() { 1 } else { 2 };
+        answered(scope, [Ok(json!(listed)), answer].into_iter().take(count).collect())
+    }
+
+    fn lease(network: &str, container: &str, adding: bool) -> Value {
+        json!({"network": network, "containerId": container, "ifName": "eth0", "netns": "/run/netns/pod",
+            "address": "10.9.0.100/24", "adding": adding})
+    }
+
+    /// The attachments in the last request of GC, and the containers of the leases that it then lists as deleted.
+    fn answered(
+        scope: Scope,
+        answers: Vec<Result<Value>>,
+    ) -> (Vec<(String, String)>, Vec<String>, Result<()>) {
         let dir = tempfile::tempdir().unwrap();
         let socket = dir.path().join("dhcp.sock");
         let listener = UnixListener::bind(&socket).unwrap();
-        let count = if scope.is_dry() { 1 } else { 2 };
         let daemon = thread::spawn(move || {
             let mut stale = Vec::new();
-            for answer in [Ok(json!(listed)), answer].iter().take(count) {
+            for answer in &answers {
                 let (mut stream, mut line) = (listener.accept().unwrap().0, String::new());
                 BufReader::new(&stream).read_line(&mut line).unwrap();
                 stale = Request::read(line.as_bytes()).unwrap().stale;
@@ -104,9 +131,14 @@ mod tests {
     }
 
     #[test]
-    fn leases_that_the_daemon_does_not_release_are_not_listed_as_deleted() {
-        let refused = Error::new(Code::TryAgainLater, "restart the daemon");
-        let (_, listed, outcome) = collected(Scope::all_but(Attachments::default()), Err(refused.clone()));
-        assert_eq!((listed, outcome), (Vec::new(), Err(refused)));
+    fn only_leases_that_the_daemon_has_released_are_listed_as_deleted() {
+        let refused = || Err(Error::new(Code::TryAgainLater, "restart the daemon"));
+        let all = || Ok(json!([lease("net", "old", false), lease("net", "older", false)]));
+        let one = || Ok(json!([lease("net", "old", false)]));
+        for (left, released) in [(all(), vec![]), (one(), vec!["older".to_owned()]), (refused(), vec![])] {
+            let answers = vec![all(), refused(), left];
+            let (_, listed, outcome) = answered(Scope::all_but(Attachments::default()), answers);
+            assert_eq!((listed, outcome), (released, refused().map(drop)));
+        }
     }
 }
