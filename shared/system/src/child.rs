@@ -1,7 +1,6 @@
 //! Child processes with a request on stdin, and limits on their output and run time.
 
 use std::io;
-use std::mem;
 use std::os::unix::process::CommandExt;
 use std::process::{Child, Command, ExitStatus, Stdio};
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -23,8 +22,22 @@ const BUSY_PAUSE: Duration = Duration::from_millis(10);
 /// Timeout for the exit of a killed child.
 const KILL_TIMEOUT: Duration = Duration::from_secs(1);
 
-/// The children of [`run`], and whether each has its own process group.
-static RUNNING: Mutex<Vec<(Pid, bool)>> = Mutex::new(Vec::new());
+/// Timeout for the start of children in other threads, before all are killed: the file system of an executable may hang.
+const START_TIMEOUT: Duration = Duration::from_secs(1);
+
+/// The children of [`run`].
+static CHILDREN: Mutex<Children> =
+    Mutex::new(Children { running: Vec::new(), starting: 0, are_killed: false });
+
+/// Locked only for a moment, never while a child is started.
+struct Children {
+    /// The children, and whether each has its own process group.
+    running: Vec<(Pid, bool)>,
+    /// Number of threads that are starting a child, which is not in the list yet.
+    starting: usize,
+    /// Whether [`kill_all`] was called. No other child starts.
+    are_killed: bool,
+}
 
 /// Limits of a child.
 #[derive(Clone, Copy, Debug)]
@@ -85,7 +98,7 @@ pub fn run(command: &mut Command, request: &[u8], limits: Limits) -> Result<Outc
     let deadline = limits.time.and_then(|time| Instant::now().checked_add(time));
     let never_ran =
         |e| Stopped { why: IoStop::System("start the program", e), log: Vec::new(), remains: None };
-    let mut child = spawn_listed(command, limits.group).map_err(never_ran)?;
+    let mut child = retry_busy(|| spawn_listed(command, limits.group)).map_err(never_ran)?;
     let mut io = match ChildIo::new(&mut child, request, limits.bytes) {
         Ok(io) => io,
         Err(e) => {
@@ -111,9 +124,13 @@ pub fn run(command: &mut Command, request: &[u8], limits: Limits) -> Result<Outc
 /// # Errors
 /// If the program cannot be started.
 pub fn spawn(command: &mut Command) -> io::Result<Child> {
+    retry_busy(|| size_limit::with_signal(|| command.spawn()))
+}
+
+fn retry_busy(mut start: impl FnMut() -> io::Result<Child>) -> io::Result<Child> {
     let mut tries = 0;
     loop {
-        match size_limit::with_signal(|| command.spawn()) {
+        match start() {
             Err(e) if e.kind() == io::ErrorKind::ExecutableFileBusy && tries < BUSY_TRIES => {
                 tries += 1;
                 thread::sleep(BUSY_PAUSE);
@@ -144,38 +161,57 @@ fn kill(child: Pid, group: bool) -> io::Result<()> {
     Ok(kill(child, Signal::KILL)?)
 }
 
-/// Kills all children of [`run`], and lets no other one start. Only for a process that ends immediately afterwards: they must not run on
-/// without their parent.
+/// Kills all children of [`run`], and lets no other one start: a thread that starts one waits until the process has ended. Only for a process
+/// that ends immediately afterwards: the children must not run on without their parent.
 pub fn kill_all() {
-    let running = running();
-    for (child, group) in running.iter() {
+    children().are_killed = true;
+    let none_starts = || Ok((children().starting == 0).then_some(()));
+    Retry::new(START_TIMEOUT).wait_for(none_starts).ok();
+    for (child, group) in &children().running {
         kill(*child, *group).ok();
     }
-    // A thread that starts a child waits for the lock until the process has ended.
-    mem::forget(running);
 }
 
-/// No child starts between the lock and its entry in the list.
 fn spawn_listed(command: &mut Command, group: bool) -> io::Result<Child> {
-    let mut running = running();
-    let child = spawn(command)?;
-    running.push((Pid::from_child(&child), group));
-    Ok(child)
+    begin_start();
+    let started = size_limit::with_signal(|| command.spawn());
+    let mut children = children();
+    children.starting -= 1;
+    children.running.extend(started.as_ref().ok().map(|child| (Pid::from_child(child), group)));
+    started
+}
+
+fn begin_start() {
+    loop {
+        let mut children = children();
+        if !children.are_killed {
+            children.starting += 1;
+            return;
+        }
+        drop(children);
+        thread::park();
+    }
 }
 
 /// Called before the child is waited for, because another process can have its id afterwards.
 fn unlist(child: &Child) {
-    running().retain(|(listed, _)| *listed != Pid::from_child(child));
+    children().running.retain(|(listed, _)| *listed != Pid::from_child(child));
 }
 
-fn running() -> MutexGuard<'static, Vec<(Pid, bool)>> {
-    RUNNING.lock().unwrap_or_else(PoisonError::into_inner)
+fn children() -> MutexGuard<'static, Children> {
+    CHILDREN.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 #[cfg(test)]
 mod tests {
     use std::fs;
     use std::io::{BufRead, BufReader};
+    use std::sync::mpsc;
+
+    use nix::fcntl::AT_FDCWD;
+    use nix::sys::fanotify::{
+        EventFFlags, Fanotify, FanotifyResponse, InitFlags, MarkFlags, MaskFlags, Response,
+    };
 
     use super::*;
 
@@ -216,6 +252,30 @@ mod tests {
     fn a_child_is_read_while_it_is_fed() {
         let request = b"-A POSTROUTING\n".repeat(100_000);
         assert!(run(&mut Command::new("cat"), &request, ALL).unwrap().out == request);
+    }
+
+    /// A process that watches executables keeps one from being started, as a file system that hangs does.
+    #[test]
+    fn a_start_that_hangs_does_not_block_other_threads() {
+        let dir = tempfile::tempdir().unwrap();
+        let program = dir.path().join("program");
+        fs::copy("/bin/true", &program).unwrap();
+        let kind = InitFlags::FAN_CLASS_CONTENT | InitFlags::FAN_CLOEXEC;
+        // Not without root.
+        let Ok(watch) = Fanotify::init(kind, EventFFlags::O_CLOEXEC) else { return };
+        watch.mark(MarkFlags::FAN_MARK_ADD, MaskFlags::FAN_OPEN_EXEC_PERM, AT_FDCWD, Some(&program)).unwrap();
+        let (done, other) = mpsc::channel();
+        let other = thread::scope(|scope| {
+            let hanging = scope.spawn(|| run(&mut Command::new(&program), b"", ALL));
+            let events = watch.read_events().unwrap();
+            scope.spawn(move || done.send(run(&mut Command::new("true"), b"", ALL)));
+            let other = other.recv_timeout(Duration::from_secs(60));
+            let allow = FanotifyResponse::new(events[0].fd().unwrap(), Response::FAN_ALLOW);
+            watch.write_response(allow).unwrap();
+            assert!(hanging.join().unwrap().unwrap().status.success());
+            other
+        });
+        assert!(other.unwrap().unwrap().status.success());
     }
 
     #[test]
