@@ -99,8 +99,9 @@ impl Report<'_> {
         let (one, many) = (root.get("cniVersion"), root.get("cniVersions"));
         if one.is_none() && many.is_none() {
             let help = format!("say \"cniVersion\": \"{}\"", cni::Version::LATEST);
-            self.warning(root.at, "no cniVersion: the default 0.2.0 has no chains, CHECK, GC and STATUS")
-                .help = Some(help);
+            let default = cni::Version::WHEN_ABSENT;
+            let text = format!("no cniVersion: the default {default} has no chains, CHECK, GC and STATUS");
+            self.warning(root.at, text).help = Some(help);
         }
         let many = many.map(Node::items).unwrap_or_default().iter().map(|node| ("cniVersions", node));
         let mut unsupported = None;
