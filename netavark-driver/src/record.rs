@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use cni::{Error, NetworkName, Result, json};
-use runtime::{Cache, Network as Chain, Runtime};
+use runtime::{Cache, Network as Chain, NetworkEntries, Runtime};
 use system::file::{self, AtomicFile};
 
 use crate::source::{Source, flat};
@@ -69,8 +69,9 @@ pub fn delete_unused(runtime: &Runtime, chain: &Chain) -> Result<()> {
 
 /// Whether the network has containers, or resources of a killed setup that `cnitool gc` will remove.
 fn is_used(runtime: &Runtime, chain: &Chain) -> Result<bool> {
-    let (entries, unreadable) = runtime.results().of_network(&chain.name).map_err(|e| flat(&e))?;
-    if !entries.is_empty() || !unreadable.is_empty() {
+    let NetworkEntries { entries, ambiguous, unreadable, .. } =
+        runtime.results().of_network(&chain.name).map_err(|e| flat(&e))?;
+    if !entries.is_empty() || !ambiguous.is_empty() || !unreadable.is_empty() {
         return Ok(true);
     }
     let listed = runtime.clone().timeout(TIMEOUT).survey(chain);

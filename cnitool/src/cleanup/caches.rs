@@ -8,7 +8,7 @@ use std::time::SystemTime;
 use cni::{Attachments, ContainerId, json};
 use liveness::{Boot, Namespaces};
 use netlink::Mac;
-use runtime::{Entry, Network, Result};
+use runtime::{Entry, Network, NetworkEntries, Result};
 use serde_json::Value;
 use system::file;
 
@@ -45,7 +45,7 @@ impl CachedAttachments {
         let (now, boot) = (SystemTime::now(), Boot::read());
         for (index, cache) in caches.iter().enumerate() {
             let is_own = index == 0;
-            let (entries, unreadable) = cache.of_network(&network.name)?;
+            let NetworkEntries { entries, ambiguous, unreadable, .. } = cache.of_network(&network.name)?;
             for path in unreadable {
                 // If the file is from before the host was started, its container is dead, whatever the file
                 // contained.
@@ -55,7 +55,8 @@ impl CachedAttachments {
                     this.unreadable.extend(attachment_of(&path, network));
                 }
             }
-            for mut entry in entries {
+            let entries = entries.into_iter().map(|entry| (entry, false));
+            for (mut entry, is_ambiguous) in entries.chain(ambiguous.into_iter().map(|entry| (entry, true))) {
                 let is_before = entry.added.is_some_and(|added| boot.is_after(added));
                 let is_young = !is_before
                     && options.older_than.is_some_and(|least| {
@@ -69,7 +70,7 @@ impl CachedAttachments {
                     // it.
                     entry.attach.netns = None;
                 }
-                let is_unwanted = is_own && options.detach_running;
+                let is_unwanted = is_own && options.detach_running && !is_ambiguous;
                 if is_alive && is_unwanted && !is_young {
                     unwanted_alive.push(entry.attach.attachment.clone());
                 }
@@ -77,6 +78,8 @@ impl CachedAttachments {
                     (true, _) => this.alive.push(entry),
                     // A young attachment is kept like a live one.
                     (false, _) if is_young => this.alive.push(entry),
+                    // It may be an attachment of another network.
+                    (false, _) if is_ambiguous => {}
                     (false, true) => this.stale.push(entry),
                     (false, false) => this.stale_elsewhere.push(entry),
                 }

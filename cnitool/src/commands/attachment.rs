@@ -1,11 +1,12 @@
 //! `add`, `check`, `del`.
 
-use std::path::Path;
+use std::collections::BTreeSet;
+use std::path::{Path, PathBuf};
 
-use cni::{AddResult, Attachment, Command};
+use cni::{AddResult, Command};
 use runtime::{
-    Added, AttachmentParameters, Error, Network, Result, Runtime, ended_by_signals, interrupted_by_signals,
-    not_rolled_back,
+    Added, AttachmentParameters, Error, Network, NetworkEntries, Result, Runtime, ended_by_signals,
+    interrupted_by_signals, not_rolled_back,
 };
 use serde_json::{Value, json};
 
@@ -165,19 +166,12 @@ fn targets(
         return Ok((vec![attach(netns, &target.names)?], Vec::new()));
     }
     let cache = settings.runtime.results();
-    let (mut entries, bare, damaged) = cache.all_of_network(&network.name)?;
-    let mut failures: Vec<Error> = damaged.iter().map(|path| skipped(path, "is damaged")).collect();
-    for entry in bare {
-        let Attachment { container, ifname } = &entry.attach.attachment;
-        // The file of container c on network a-b has the name of the file of container b-c on network a.
-        if container.contains('-') || ifname.contains('-') {
-            let path = cache.path(&network.name, &entry.attach.attachment);
-            failures
-                .push(skipped(&path, "may be of another network, because only its name shows the network"));
-        } else {
-            entries.push(entry);
-        }
-    }
+    let NetworkEntries { entries, ambiguous, unreadable, .. } = cache.of_network(&network.name)?;
+    let of_others: BTreeSet<PathBuf> =
+        ambiguous.iter().map(|entry| cache.path(&network.name, &entry.attach.attachment)).collect();
+    let why = "may be of another network, because only its name shows the network";
+    let damaged = unreadable.iter().map(|path| skipped(path, "is damaged"));
+    let failures = damaged.chain(of_others.iter().map(|path| skipped(path, why))).collect();
     Ok((entries.into_iter().map(|entry| entry.attach).collect(), failures))
 }
 

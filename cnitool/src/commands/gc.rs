@@ -175,7 +175,7 @@ fn collect(
         // Only what plugins deleted, or tried to delete, is reported as removed.
         plan.removed = collected.resources;
         // If a DEL has failed, the cache still contains the attachment.
-        let (left, _) = settings.runtime.results().of_network(&network.name)?;
+        let left = settings.runtime.results().of_network(&network.name)?.entries;
         plan.delete
             .retain(|entry| !left.iter().any(|other| other.attach.attachment == entry.attach.attachment));
     }

@@ -57,6 +57,19 @@ pub struct Entry {
     directory: Arc<[PluginConf]>,
 }
 
+/// The files of a network in a cache.
+#[derive(Clone, Debug, Default)]
+#[non_exhaustive]
+pub struct NetworkEntries {
+    /// The network's attachments.
+    pub entries: Vec<Entry>,
+    /// The attachments that files of libcni before 0.8 may have: the names of the files show neither the network nor the container for
+    /// certain. They may be attachments of another network, so they must not be detached.
+    pub ambiguous: Vec<Entry>,
+    /// Files that cannot be read.
+    pub unreadable: Vec<PathBuf>,
+}
+
 impl Entry {
     /// The result of ADD.
     ///
@@ -311,33 +324,22 @@ impl Cache {
         inner
     }
 
-    /// Attachments of a network, and the unreadable files that, by their name, may belong to the network. An entry in the earliest format
-    /// is included only if its namespace exists or is unknown, because the name of its file is ambiguous.
+    /// The attachments of a network, and other files that, by their name, may belong to it.
     ///
     /// # Errors
     /// Code 5 if the directory cannot be read.
-    pub fn of_network(&self, network: &NetworkName) -> Result<(Vec<Entry>, Vec<PathBuf>)> {
-        let (mut entries, bare, unreadable) = self.all_of_network(network)?;
-        entries.extend(bare.into_iter().filter(Entry::is_alive));
-        Ok((entries, unreadable))
-    }
-
-    /// Like [`Cache::of_network`], with all entries in the earliest format, as a list of their own: by the names of their files, they may
-    /// belong to the network.
-    ///
-    /// # Errors
-    /// Code 5 if the directory cannot be read.
-    pub fn all_of_network(&self, network: &NetworkName) -> Result<(Vec<Entry>, Vec<Entry>, Vec<PathBuf>)> {
+    pub fn of_network(&self, network: &NetworkName) -> Result<NetworkEntries> {
         let (mut entries, not_entries) = self.survey()?;
         entries.retain(|entry| entry.network == *network);
-        let (mut bare, mut unreadable) = (Vec::new(), Vec::new());
+        let mut all = NetworkEntries { entries, ..NetworkEntries::default() };
         for path in not_entries.into_iter().filter(|path| may_be_of(path, network)) {
-            match read_bare_result(&path, network) {
-                Some(entry) => bare.push(entry),
-                None => unreadable.push(path),
+            match read_bare_entries(&path, network) {
+                None => all.unreadable.push(path),
+                Some(readings) if is_unambiguous(&path) => all.entries.extend(readings),
+                Some(readings) => all.ambiguous.extend(readings),
             }
         }
-        Ok((entries, bare, unreadable))
+        Ok(all)
     }
 
     /// The attachments of these containers to a network. A file without the attachment's names (a truncated one, or one in libcni's earliest
@@ -417,8 +419,11 @@ fn file_name(network: &NetworkName, at: &Attachment) -> String {
 /// Whether a file may have the result of an attachment, by its name: `NETWORK-CONTAINER-IFNAME`. If a network is named `results`, host-local's
 /// directory of its leases looks like a cache. A file that is being written begins with a dot.
 fn is_of_attachment(file: &OsStr) -> bool {
-    let name = file.as_encoded_bytes();
-    !name.starts_with(b".") && name.iter().filter(|byte| **byte == b'-').count() >= 2
+    !file.as_encoded_bytes().starts_with(b".") && hyphens(file) >= 2
+}
+
+fn hyphens(file: &OsStr) -> usize {
+    file.as_encoded_bytes().iter().filter(|byte| **byte == b'-').count()
 }
 
 /// Reads the earliest format (libcni before 0.8): only the result, in a file named after the attachment.
@@ -427,25 +432,32 @@ fn read_bare(path: &Path) -> Option<Value> {
     Some(result).filter(|result| result.is_object() && result.get("kind").is_none())
 }
 
-fn read_bare_result(path: &Path, network: &NetworkName) -> Option<Entry> {
+/// The attachments to a network that a file in the earliest format may have. Since version 0.3.0 of the specification, the result lists the
+/// interfaces, so their names show where the container id ends.
+fn read_bare_entries(path: &Path, network: &NetworkName) -> Option<Vec<Entry>> {
     let result = read_bare(path)?;
-    let name = path.file_name()?.to_str()?.strip_prefix(network.as_str())?.strip_prefix('-')?;
-    // Container id and interface name may contain hyphens. Since version 0.3.0 of the specification, the result lists the interfaces,
-    // so their names show where to split.
     let interfaces = json::member(&result, "interfaces").and_then(Value::as_array);
-    let names = interfaces.into_iter().flatten().filter_map(|one| json::member(one, "name")?.as_str());
-    let mut split = names.filter_map(|ifname| Some((name.strip_suffix(ifname)?.strip_suffix('-')?, ifname)));
-    let (container, ifname) = split.next_back().or_else(|| name.rsplit_once('-'))?;
-    let netns = sandbox(&result, ifname);
-    let attach = AttachmentParameters { netns, ..AttachmentParameters::new(container, ifname).ok()? };
-    Some(Entry {
+    let names = || interfaces.into_iter().flatten().filter_map(|one| json::member(one, "name")?.as_str());
+    let is_listed = |at: &Attachment| names().any(|name| name == at.ifname.as_str());
+    let mut attachments = attachments_named(path, network);
+    if attachments.iter().any(is_listed) {
+        attachments.retain(is_listed);
+    }
+    let entry = |at: Attachment| Entry {
         network: network.clone(),
-        attach,
+        attach: AttachmentParameters { netns: sandbox(&result, &at.ifname), ..at.into() },
         config: Vec::new(),
-        result,
+        result: result.clone(),
         added: mtime(path),
         directory: Arc::default(),
-    })
+    };
+    Some(attachments.into_iter().map(entry).collect())
+}
+
+/// Whether a file's name shows network, container and interface: the only hyphens are those between these names. The file of container `b-c`
+/// on network `a` has the same name as the file of container `c` on network `a-b`.
+fn is_unambiguous(file: &Path) -> bool {
+    file.file_name().is_some_and(|name| hyphens(name) == 2)
 }
 
 /// The attachments to a network whose file may have this path: container ids and interface names may contain hyphens.

@@ -99,8 +99,8 @@ pub fn cache(scratch: &Path, input: &[u8]) {
     fs::create_dir_all(file.parent().unwrap()).unwrap();
     fs::write(&file, input).unwrap();
     assert!(cache.list().unwrap().len() <= 1);
-    let (known, unreadable) = cache.of_network(&name).unwrap();
-    assert!(known.len() + unreadable.len() <= 1);
+    let files = cache.of_network(&name).unwrap();
+    assert!(files.entries.len() + files.unreadable.len() <= 1 && files.ambiguous.is_empty());
     if let Ok(Some(entry)) = cache.load(&name, &at) {
         let own = cache.path(&entry.network, &entry.attach.attachment);
         assert_eq!(own.parent(), file.parent());

@@ -11,7 +11,7 @@ use cni::{Attachment, Attachments, Code, Command, ContainerId};
 use crate::error::Failures;
 use crate::lock::Lock;
 use crate::request::Extras;
-use crate::{Cache, Entry, Network, Result, Runtime};
+use crate::{Cache, Entry, Network, NetworkEntries, Result, Runtime};
 
 /// The valid attachments.
 #[derive(Clone, Copy, Debug)]
@@ -54,37 +54,30 @@ impl Runtime {
     /// # Errors
     /// Code 5 if a cache cannot be read.
     pub fn plan_gc(&self, network: &Network, valid: Valid<'_>) -> Result<GcPlan> {
-        let (known, unreadable) = self.cache.of_network(&network.name)?;
-        let unreadable = unreadable.into_iter().next();
+        let NetworkEntries { entries, ambiguous, unreadable } = self.cache.of_network(&network.name)?;
         let others = match valid {
             Valid::Only(valid) => {
-                let valid: Attachments = valid.iter().cloned().collect();
-                let stale = known.into_iter().filter(|entry| !is_among(&valid, entry)).collect();
-                return Ok(GcPlan { valid, stale, ..GcPlan::default() });
+                return Ok(GcPlan::without_others(valid.iter().cloned().collect(), entries));
             }
             Valid::Containers(containers) => {
                 let valid = self.cache.attachments_of(&network.name, containers)?;
-                // Compares files, because the names of an entry in libcni's earliest format are uncertain.
-                let file = |at: &Attachment| self.cache.path(&network.name, at);
-                let kept: BTreeSet<PathBuf> = valid.iter().map(file).collect();
-                let is_stale = |entry: &Entry| !kept.contains(&file(&entry.attach.attachment));
-                let stale = known.into_iter().filter(is_stale).collect();
-                return Ok(GcPlan { valid, stale, ..GcPlan::default() });
+                return Ok(GcPlan::without_others(valid, entries));
             }
             Valid::Alive(others) => others,
         };
-        let (alive, stale): (Vec<_>, _) = known.into_iter().partition(Entry::is_alive);
-        let mut plan = GcPlan { stale, unreadable, ..GcPlan::default() };
-        let mut valid: Vec<Attachment> = alive.into_iter().map(|entry| entry.attach.attachment).collect();
+        let (alive, stale): (Vec<_>, _) = entries.into_iter().partition(Entry::is_alive);
+        let mut plan = GcPlan { stale, unreadable: unreadable.into_iter().next(), ..GcPlan::default() };
+        let mut valid = [alive, ambiguous].concat();
         for cache in others.iter().filter(|cache| cache.dir() != self.cache.dir()) {
-            let (known, unreadable) = cache.of_network(&network.name)?;
-            let (alive, stale): (Vec<_>, _) = known.into_iter().partition(Entry::is_alive);
-            valid.extend(alive.into_iter().map(|entry| entry.attach.attachment));
+            let NetworkEntries { entries, ambiguous, unreadable } = cache.of_network(&network.name)?;
+            let (alive, stale): (Vec<_>, _) = entries.into_iter().partition(Entry::is_alive);
+            valid.extend(alive.into_iter().chain(ambiguous));
             plan.stale_elsewhere.extend(stale);
             plan.unreadable = plan.unreadable.or(unreadable.into_iter().next());
         }
+        let valid = valid.into_iter().filter(Entry::is_alive).map(|entry| entry.attach.attachment);
         // Running attachments with the same names in another cache are kept.
-        plan.valid = valid.into_iter().collect();
+        plan.valid = valid.collect();
         plan.stale.retain(|entry| !is_among(&plan.valid, entry));
         Ok(plan)
     }
@@ -135,6 +128,14 @@ impl Runtime {
             }
         }
         failures.into_result()
+    }
+}
+
+impl GcPlan {
+    /// The plan for valid attachments that do not depend on other caches.
+    fn without_others(valid: Attachments, mut entries: Vec<Entry>) -> Self {
+        entries.retain(|entry| !is_among(&valid, entry));
+        Self { valid, stale: entries, ..Self::default() }
     }
 }
 

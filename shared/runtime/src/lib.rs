@@ -48,7 +48,7 @@ pub mod text;
 mod watch;
 
 pub use attach::AttachmentParameters;
-pub use cache::{Cache, Entry};
+pub use cache::{Cache, Entry, NetworkEntries};
 pub use collect::{CollectResult, Decision};
 pub use conf::{Network, PluginConf};
 pub use conf_dir::{ConfDir, ConfFile};

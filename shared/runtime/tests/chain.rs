@@ -9,7 +9,7 @@ use std::sync::atomic::AtomicBool;
 
 use cni::Version;
 use fakes::{Stage, attach, gives, network};
-use runtime::{AttachmentParameters, Decision, Entry, Network, Valid};
+use runtime::{AttachmentParameters, Cache, Decision, Entry, Network, Valid};
 use serde_json::{Value, json};
 
 const TWO: &str = r#"{"type": "first"}, {"type": "second", "capabilities": {"portMappings": true}}"#;
@@ -409,6 +409,52 @@ fn gc_removes_stale_attachments_of_its_network_and_sends_the_plugins_the_valid_o
     assert_eq!(log[1].request["cni.dev/valid-attachments"], valid);
     assert_eq!(log[1].request["cni.dev/attachments"], valid);
     assert!(log[1].request.get("runtimeConfig").is_none());
+}
+
+/// The file of container b-c on network net is also that of container c on network net-b, and may be that of interface c-eth0 of container b.
+#[test]
+fn gc_detaches_no_attachment_in_libcnis_earliest_format_whose_network_is_uncertain() {
+    let stage = stage();
+    let runtime = stage.runtime();
+    let cases = [
+        // A result of version 0.2.0 does not name the interface.
+        (json!({"cniVersion": "0.2.0"}), vec![("b-c", "eth0"), ("b", "c-eth0")], vec![("c", "eth0")]),
+        (json!({"interfaces": [{"name": "eth0"}]}), vec![("b-c", "eth0")], vec![("c", "eth0")]),
+        (json!({"interfaces": [{"name": "eth0", "sandbox": "/no/such/namespace"}]}), vec![], vec![]),
+    ];
+    let results = stage.path().join("cache/results");
+    fs::create_dir_all(&results).unwrap();
+    for (result, of_net, of_net_b) in cases {
+        fs::write(results.join("net-b-c-eth0"), result.to_string()).unwrap();
+        for (name, valid) in [("net", of_net), ("net-b", of_net_b)] {
+            let text =
+                format!(r#"{{"cniVersion": "1.1.0", "name": "{name}", "plugins": [{{"type": "first"}}]}}"#);
+            let network = Network::from_bytes(text.as_bytes()).unwrap();
+            for valid in [Valid::Only(&[]), Valid::Containers(&[]), Valid::Alive(&[])] {
+                assert!(
+                    runtime.plan_gc(&network, valid).unwrap().stale.is_empty(),
+                    "{name} {valid:?} {result}"
+                );
+            }
+            let of_cache = runtime.plan_gc(&network, Valid::Alive(&[])).unwrap().valid;
+            let of_other = stage.runtime().cache(Cache::new(stage.path().join("empty")));
+            let of_other = of_other.plan_gc(&network, Valid::Alive(&[runtime.results().clone()])).unwrap();
+            assert!(of_other.stale_elsewhere.is_empty());
+            for found in [of_cache, of_other.valid] {
+                assert_eq!(found.iter().count(), valid.len(), "{name} {result} {found:?}");
+                assert!(
+                    valid.iter().all(|(container, ifname)| found.includes(container, ifname)),
+                    "{found:?}"
+                );
+            }
+        }
+    }
+    // The name of this file has no other reading.
+    fs::write(results.join("net-c-eth0"), r#"{"cniVersion": "0.2.0"}"#).unwrap();
+    let plan = runtime.plan_gc(&network("1.1.0", TWO), Valid::Only(&[])).unwrap();
+    let stale: Vec<&str> =
+        plan.stale.iter().map(|entry| entry.attach.attachment.container.as_str()).collect();
+    assert_eq!(stale, ["c"]);
 }
 
 /// libcni takes no lock, so it may start a container again under its id while GC deletes others.

@@ -39,9 +39,9 @@ fn a_second_add_whose_result_cannot_be_written_keeps_the_attachment_and_says_so(
     assert!(!is_up(&pod, "lo"), "the first ADD is rolled back");
 }
 
-/// Without cnitool, the plugin would run on without the lock, and could delete what a later ADD creates.
+/// Without cnitool, the plugin or its IPAM plugin would run on without the lock, and could delete what a later ADD creates.
 #[test]
-fn a_signal_that_ends_cnitool_ends_the_plugin_that_hangs() {
+fn a_signal_that_ends_cnitool_ends_the_plugin_that_hangs_and_its_children() {
     if is_ignored(Signal::SIGTERM) {
         return;
     }
@@ -128,11 +128,66 @@ fn all_includes_the_earliest_format_and_fails_for_files_whose_attachment_is_unce
     left.sort();
     assert_eq!(left, ["net-b-c-eth0", "net-torn-eth0"]);
 
-    // Each can be named.
+    // The network may be the longer or the shorter one.
     configure("net-b");
+    fs::remove_file(LOG).unwrap();
+    for command in ["check net-b --all", "del net-b --all"] {
+        let run = tool.run(command);
+        assert!(
+            run.exit == Some(1) && run.stderr.contains("net-b-c-eth0 may be of another network"),
+            "{run:#?}"
+        );
+    }
+    for network in ["net", "net-b"] {
+        tool.says(&format!("gc {network} --detach-running"));
+    }
+    let log = fs::read_to_string(LOG).unwrap();
+    assert!(!log.contains("DEL") && !log.contains("CHECK"), "{log}");
+    assert!(Path::new(RESULTS).join("net-b-c-eth0").exists());
+
+    // Each can be named.
     tool.says("del net pod --container-id torn");
     tool.says("del net-b pod --container-id c");
     tool.says("del net --all");
+    assert_eq!(fs::read_dir(RESULTS).unwrap().count(), 0);
+}
+
+/// GC of either network must neither detach the running container, nor release its address.
+#[test]
+fn gc_keeps_the_attachment_of_a_file_whose_network_is_uncertain_while_its_namespace_exists() {
+    beyond_reference!("gc");
+    const RESULTS: &str = "/var/lib/cni/results";
+    let lab = Lab::new();
+    let pod = lab.container("pod");
+    for (number, name) in [(1, "net"), (2, "net-b")] {
+        let bridge = json!({"type": "bridge", "bridge": format!("br{number}"),
+            "ipam": {"type": "host-local", "subnet": format!("10.8.{number}.0/24")}});
+        lab.configure(
+            &format!("{name}.conflist"),
+            &json!({"cniVersion": "1.1.0", "name": name, "plugins": [bridge]}),
+        );
+    }
+    let tool = lab.cnitool();
+    let leases = |network: &str| {
+        let files = fs::read_dir(format!("/var/lib/cni/networks/{network}")).into_iter().flatten();
+        files.filter(|file| file.as_ref().unwrap().file_name().to_string_lossy().starts_with("10.")).count()
+    };
+    let add = |network: &str, id: &str| {
+        let result = tool.says(&format!("add {network} pod --container-id {id}"));
+        fs::write(format!("{RESULTS}/{network}-{id}-eth0"), result).unwrap();
+    };
+    for (network, id) in [("net", "b-c"), ("net-b", "c")] {
+        add(network, id);
+        for gc in ["gc net --detach-running", "gc net-b --detach-running", "gc --all"] {
+            tool.says(gc);
+            assert!(pod.link("eth0").is_some() && leases(network) == 1, "{gc}");
+        }
+        tool.says(&format!("del {network} pod --container-id {id}"));
+    }
+    // This name is certain.
+    add("net", "c");
+    tool.says("gc net --detach-running");
+    assert!(pod.link("eth0").is_none() && leases("net") == 0);
     assert_eq!(fs::read_dir(RESULTS).unwrap().count(), 0);
 }
 
