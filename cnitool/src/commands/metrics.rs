@@ -13,14 +13,19 @@ use crate::metrics;
 use crate::settings::Settings;
 use crate::ui::Ui;
 
-/// Directories of links to the descriptors of this process, such as /dev/stdout.
+/// The paths of stdout. Stdout may be a socket, which cannot be opened, such as that of systemd's journal.
+const STDOUT: [&str; 3] = ["/dev/stdout", "/dev/fd/1", "/proc/self/fd/1"];
+
+/// Directories of links to the descriptors of this process, such as /dev/stderr.
 const DESCRIPTORS: [&str; 3] = ["/dev", "/dev/fd", "/proc/self/fd"];
 
 /// Prints the metrics of this host, or writes them to a file.
 pub fn run(to: Option<&Path>, settings: &Settings, ui: &Ui) -> Result<()> {
     let text = metrics::text(&Host::examine(settings).complete()?, ui);
-    let Some(file) = to else { return ui.print(&text) };
-    write(file, &text)
+    match to.filter(|file| !STDOUT.iter().any(|stdout| *file == Path::new(stdout))) {
+        Some(file) => write(file, &text),
+        None => ui.print(&text),
+    }
 }
 
 /// Writes to a file, or to a device or FIFO. A link of another user in a directory that everybody can write, such as /tmp, could lead to any
@@ -34,7 +39,7 @@ fn write(file: &Path, text: &str) -> Result<()> {
             let error = cni::Error::new(cni::Code::Io, format!("{} is a symbolic link", file.display()));
             Err(error.detail("pass the path of the file that the link leads to").into())
         }
-        // /dev/stdout may be a file with earlier output, such as a log.
+        // /dev/stderr may be a file with earlier output, such as a log.
         Ok(kind) if !kind.is_file() => {
             let links = if is_descriptor { OFlag::empty() } else { OFlag::O_NOFOLLOW };
             let open = File::options().append(true).custom_flags(links.bits()).open(file);

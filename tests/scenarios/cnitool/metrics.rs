@@ -185,6 +185,12 @@ fn metrics_are_written_in_place_to_a_fifo_or_stdout_and_links_are_refused() {
     let appended = ["sh", "-c", "\"$0\" \"$@\" >>/run/lab/log"].map(str::to_owned);
     tool.clone().under(&appended).says("metrics --to /dev/stdout");
     is_metrics(read("log").strip_prefix("before\n").unwrap());
+    // The journal of a service is a socket, which cannot be opened.
+    let relay = "import socket, subprocess, sys; ours, theirs = socket.socketpair(); \
+        status = subprocess.run(sys.argv[1:], stdout=theirs).returncode; theirs.close(); \
+        sys.stdout.write(ours.makefile().read()); sys.exit(status)";
+    let journal = ["python3", "-c", relay].map(str::to_owned);
+    is_metrics(&tool.clone().under(&journal).says("metrics --to /dev/stdout"));
     let reader = ["sh", "-c", "timeout 60 cat /run/lab/fifo & \"$0\" \"$@\"; wait"].map(str::to_owned);
     is_metrics(&tool.clone().under(&reader).says("metrics --to /run/lab/fifo"));
     for link in ["link", "dangling"] {
