@@ -139,7 +139,8 @@ fn fulfilled(options: &ContainerOptions, result: &AddResult, chain: &Chain, is_l
         .detail("leave --mac-address out, or add the plugin tuning with the capability mac"))
 }
 
-/// Detaches a container. Succeeds if its namespace no longer exists, and if it was detached before.
+/// Detaches a container. Succeeds if its namespace no longer exists, and if it was detached before. A signal does not interrupt a DEL that is
+/// running.
 ///
 /// # Errors
 /// The errors of all plugins that failed.
@@ -148,6 +149,7 @@ pub fn teardown(netns: &Path, call: &Call) -> Result<()> {
     // Another version of the driver may have accepted other options.
     let options = Options::read(&call.network.options);
     let runtime = Runtime::new(options::plugin_path(&call.network.options));
+    let runtime = runtime.interrupted_by(interrupted_by_signals().map_err(|e| flat(&e))?);
     let configured = options.and_then(|options| source::chain(&call.network, &options));
     let (own, others) =
         known(runtime.results(), call, configured.as_ref().ok(), &at).map_err(|e| flat(&e))?;

@@ -477,6 +477,25 @@ fn a_setup_that_a_signal_interrupts_is_undone_and_answers_with_an_error() {
     }
 }
 
+/// Without the driver, the plugin would run on without the lock, and could delete what the next setup creates.
+#[test]
+fn a_signal_does_not_interrupt_the_plugins_of_a_teardown() {
+    if lacks(Feature::NftNat) || lacks(Feature::Ipv6) {
+        return;
+    }
+    for signal in [Signal::SIGINT, Signal::SIGQUIT, Signal::SIGTERM, Signal::SIGHUP] {
+        let lab = Lab::new();
+        let pod = lab.container("pod");
+        set_up(&lab, &pod, &recorded("setup"));
+        let (number, firewall) = (signal as i32, together().join("firewall"));
+        let script =
+            format!("[ $CNI_COMMAND != DEL ] || kill -{number} $PPID; exec '{}'", firewall.display());
+        tear_down(&lab, &pod, &with_firewall(&lab, &script, &recorded("teardown")));
+        // The driver cannot know whether the script has left anything for GC.
+        assert_eq!(traces(&lab), (Vec::new(), format!("{RECORD}\n"), String::new()));
+    }
+}
+
 #[test]
 fn a_failed_setup_leaves_no_chain_behind() {
     if lacks(Feature::NftNat) || lacks(Feature::Ipv6) {
