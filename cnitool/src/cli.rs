@@ -278,6 +278,17 @@ impl Command {
             _ => &[],
         }
     }
+
+    /// Whether the command handles signals itself: it reverts its changes, or completes the current run.
+    pub fn handles_signals(&self) -> bool {
+        match self {
+            Self::Add { options, .. } => !options.keep,
+            Self::Gc { options, .. } => options.every.is_some(),
+            Self::Repair { watch, .. } => *watch,
+            Self::TestConnectivity { .. } => true,
+            _ => false,
+        }
+    }
 }
 
 /// An attachment.

@@ -20,7 +20,7 @@ mod version;
 
 use std::process::ExitCode;
 
-use runtime::Result;
+use runtime::{Result, ended_by_signals};
 
 use crate::cli::Command;
 use crate::settings::Settings;
@@ -34,6 +34,9 @@ pub fn run(command: Command, settings: &Settings, ui: &Ui) -> Result<ExitCode> {
             "ignored, because the command works on one network or attachment: {}",
             ignored.join(" ")
         ));
+    }
+    if !command.handles_signals() {
+        ended_by_signals()?;
     }
     match command {
         Command::Add { target, attach_args, options } => {

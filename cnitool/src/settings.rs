@@ -3,7 +3,7 @@
 use std::env;
 use std::ffi::OsString;
 use std::fs;
-use std::io::{ErrorKind, IsTerminal, stdin};
+use std::io::ErrorKind;
 use std::path::{Component, Path, PathBuf};
 use std::time::Duration;
 
@@ -42,8 +42,6 @@ impl Settings {
             .collect();
         let plugins = Processes {
             timeout: Duration::from_secs(common.timeout),
-            // Ctrl-C also ends the running plugin.
-            group: !stdin().is_terminal(),
             late_advice: "allow more seconds with --timeout",
             ..Processes::default()
         };

@@ -5,8 +5,8 @@ use std::path::{Path, PathBuf};
 
 use cni::{AddResult, Command};
 use runtime::{
-    Added, AttachmentParameters, Error, Network, NetworkEntries, Result, Runtime, ended_by_signals,
-    interrupted_by_signals, not_rolled_back,
+    Added, AttachmentParameters, Error, Network, NetworkEntries, Result, Runtime, interrupted_by_signals,
+    not_rolled_back,
 };
 use serde_json::{Value, json};
 
@@ -27,9 +27,7 @@ pub fn add(
 ) -> Result<()> {
     let network = settings.network(&target.network)?;
     let mut runtime = settings.runtime.clone();
-    if options.keep {
-        ended_by_signals()?;
-    } else {
+    if !options.keep {
         // From here on, a signal deletes the namespace too.
         runtime = runtime.interrupted_by(interrupted_by_signals()?);
     }
@@ -125,7 +123,6 @@ fn each(
     ui: &Ui,
     mut run: impl FnMut(&AttachmentParameters) -> Result<bool>,
 ) -> Result<()> {
-    ended_by_signals()?;
     let (targets, skipped) = targets(target, network, settings)?;
     let (mut done, mut failed) = (Vec::new(), Vec::new());
     for (index, attach) in targets.iter().enumerate() {

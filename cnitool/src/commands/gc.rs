@@ -9,7 +9,7 @@ use std::time::Duration;
 use clap::CommandFactory;
 use clap::error::ErrorKind;
 use cni::{Attachment, Attachments, NetworkName, PluginType, Resource};
-use runtime::{Entry, Error, Network, Result, ended_by_signals};
+use runtime::{Entry, Error, Network, Result};
 use serde_json::{Value, json};
 
 use crate::again::again;
@@ -35,7 +35,6 @@ pub fn run(network: Option<&str>, options: &GcOptions, settings: &Settings, ui: 
         return repeat(pause, network.is_some(), ui);
     }
     Signals::unblock();
-    ended_by_signals()?;
     let plan_options = PlanOptions {
         detach_running: options.detach_running,
         force: options.force.iter().cloned().collect(),

@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 
 use cni::repair::Claims;
 use netfilter::RulesetMonitor;
-use runtime::{AttachmentParameters, Entry, Error, Repaired, Result, ended_by_signals};
+use runtime::{AttachmentParameters, Entry, Error, Repaired, Result};
 use serde_json::json;
 
 use crate::again::again;
@@ -22,7 +22,6 @@ use crate::watch::{Watch, Woken};
 /// Repairs the attachments of a network, or of all networks.
 pub fn run(network: Option<&str>, settings: &Settings, ui: &Ui) -> Result<()> {
     Signals::unblock();
-    ended_by_signals()?;
     let mut entries = oldest_first(settings, ui)?;
     if let Some(name) = network {
         let of_file = name.contains('/').then(|| settings.network(name)).transpose()?;

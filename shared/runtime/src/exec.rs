@@ -24,8 +24,6 @@ pub struct Invocation<'a> {
     pub stdin: &'a [u8],
     /// Timeout. `None`: the implementation's default.
     pub timeout: Option<Duration>,
-    /// Whether signals of the terminal, such as Ctrl-C, must not reach the plugin ([`Runtime::uninterrupted`](crate::Runtime::uninterrupted)).
-    pub uninterrupted: bool,
 }
 
 /// Output of a plugin that succeeded.

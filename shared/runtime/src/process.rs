@@ -23,31 +23,27 @@ pub enum Stderr {
     Capture,
 }
 
-/// Runs plugins as child processes, and kills them after a timeout.
+/// Runs plugins as child processes, each in its own process group. After a timeout, kills the plugin with its children.
 #[derive(Clone, Debug)]
 pub struct Processes {
     /// Timeout of a plugin. Default: [`DEFAULT_TIMEOUT`].
     pub timeout: Duration,
     /// Destination of the plugin's log.
     pub stderr: Stderr,
-    /// Whether each plugin has its own process group, which is killed with the plugin's children after the timeout. Default: true.
-    /// Otherwise Ctrl-C on this process's terminal also ends the plugin, except in a rollback ([`Invocation::uninterrupted`]).
-    pub group: bool,
     /// What the user can do about a plugin that was killed after the timeout, for the details of the error. Default: empty.
     pub late_advice: &'static str,
 }
 
 impl Default for Processes {
     fn default() -> Self {
-        Self { timeout: DEFAULT_TIMEOUT, stderr: Stderr::default(), group: true, late_advice: "" }
+        Self { timeout: DEFAULT_TIMEOUT, stderr: Stderr::default(), late_advice: "" }
     }
 }
 
 impl Exec for Processes {
     fn run(&self, invocation: &Invocation<'_>) -> cni::Result<Output> {
         let time = invocation.timeout.unwrap_or(self.timeout);
-        let group = self.group || invocation.uninterrupted;
-        let limits = Limits { bytes: json::MAX_BYTES, time: Some(time), group };
+        let limits = Limits { bytes: json::MAX_BYTES, time: Some(time), group: true };
         let outcome =
             child::run(&mut self.command(invocation), invocation.stdin, limits).map_err(|stopped| {
                 let advice = if matches!(stopped.why, IoStop::Late) { self.late_advice } else { "" };

@@ -28,7 +28,6 @@ pub struct Runtime {
     exec: Arc<dyn Exec>,
     timeout: Option<Duration>,
     pub(crate) interrupted: Arc<AtomicBool>,
-    uninterrupted: bool,
     is_required: fn(&PluginType) -> bool,
 }
 
@@ -38,7 +37,7 @@ impl Runtime {
         let path = path.into_iter().map(Into::into).collect();
         let exec = Arc::new(Processes::default());
         let (cache, interrupted) = (Cache::default(), Arc::default());
-        Self { path, cache, exec, timeout: None, interrupted, uninterrupted: false, is_required: |_| true }
+        Self { path, cache, exec, timeout: None, interrupted, is_required: |_| true }
     }
 
     /// Sets the directories of plugins.
@@ -70,8 +69,7 @@ impl Runtime {
         self
     }
 
-    /// Sets the timeout for one run of a plugin, after which the [`Exec`] kills the plugin ([`Processes::group`]: with its children). Default:
-    /// [`Processes::timeout`].
+    /// Sets the timeout for one run of a plugin, after which the [`Exec`] kills the plugin. Default: [`Processes::timeout`].
     #[must_use]
     pub fn timeout(mut self, timeout: Duration) -> Self {
         self.timeout = Some(timeout);
@@ -87,10 +85,10 @@ impl Runtime {
         self
     }
 
-    /// For the DEL after a failed or interrupted ADD: no flag interrupts it, and signals of the terminal do not reach the plugins.
+    /// For the DEL after a failed or interrupted ADD: no flag interrupts it.
     #[must_use]
     pub fn uninterrupted(self) -> Self {
-        Self { interrupted: Arc::default(), uninterrupted: true, ..self }
+        Self { interrupted: Arc::default(), ..self }
     }
 
     /// Sets which plugins [`Runtime::survey`], [`Runtime::collect`] and [`Runtime::repair`] require. Another plugin that is not installed is
@@ -325,9 +323,8 @@ impl Runtime {
         };
         env.push(("CNI_COMMAND", variable.into()));
         env.push(("CNI_PATH", self.search_path()));
-        let (timeout, uninterrupted) = (self.timeout, self.uninterrupted);
-        let invocation =
-            Invocation { kind, program: &program, command, args, env: &env, stdin, timeout, uninterrupted };
+        let timeout = self.timeout;
+        let invocation = Invocation { kind, program: &program, command, args, env: &env, stdin, timeout };
         Ok(self.exec.run(&invocation)?.stdout)
     }
 

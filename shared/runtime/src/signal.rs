@@ -5,9 +5,9 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 use std::thread;
 use std::time::{Duration, Instant};
-use std::{fs, io};
+use std::{fs, io, process};
 
-use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
+use signal_hook::consts::{SIGHUP, SIGINT, SIGQUIT, SIGTERM};
 use signal_hook::flag;
 use signal_hook::iterator::Signals;
 use signal_hook::low_level::emulate_default_handler;
@@ -19,8 +19,8 @@ use crate::Result;
 /// to the child's process group. A user may press Ctrl-C twice.
 const BETWEEN: Duration = Duration::from_secs(1);
 
-/// A flag that SIGINT, SIGTERM and SIGHUP set, except signals that this process was started to ignore, as by nohup(1). A signal that arrives
-/// more than a second later has the effect of [`ended_by_signals`], because a plugin or its DEL may hang.
+/// A flag that SIGINT, SIGQUIT, SIGTERM and SIGHUP set, except signals that this process was started to ignore, as by nohup(1). A signal
+/// that arrives more than a second later has the effect of [`ended_by_signals`], because a plugin or its DEL may hang.
 ///
 /// # Errors
 /// Code 5 if the signals cannot be handled.
@@ -50,7 +50,11 @@ pub fn ended_by_signals() -> Result<()> {
 
 fn end(signal: i32) {
     child::kill_all();
-    emulate_default_handler(signal).ok();
+    // The kernel does not end the first process of a container for a signal that the process does not handle.
+    if process::id() != 1 {
+        emulate_default_handler(signal).ok();
+    }
+    process::exit(128 + signal);
 }
 
 /// Handles the signals in a thread.
@@ -63,7 +67,7 @@ fn handle(handler: impl FnMut(i32) + Send + 'static) -> Result<()> {
 /// The signals that this process was not started to ignore.
 fn heard() -> impl Iterator<Item = i32> {
     let ignored = ignored();
-    [SIGINT, SIGTERM, SIGHUP].into_iter().filter(move |signal| ignored >> (signal - 1) & 1 == 0)
+    [SIGINT, SIGQUIT, SIGTERM, SIGHUP].into_iter().filter(move |signal| ignored >> (signal - 1) & 1 == 0)
 }
 
 fn failed(error: io::Error) -> cni::Error {

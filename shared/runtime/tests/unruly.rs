@@ -162,29 +162,16 @@ fn group(stat: impl AsRef<Path>) -> String {
     stat.rsplit(") ").next().unwrap().split(' ').nth(2).unwrap().to_owned()
 }
 
-/// A second Ctrl-C must not kill the DEL.
+/// Ctrl-C on a terminal would kill the DEL of a rollback, and a killed plugin would leave its children behind.
 #[test]
-fn a_rollback_is_not_in_the_process_group_that_ctrl_c_interrupts() {
+fn each_plugin_has_its_own_process_group() {
     let stage = Stage::new();
     let dir = stage.path().display();
     stage.plugin("t", &format!("cat /proc/$$/stat >{dir}/$CNI_COMMAND; [ $CNI_COMMAND = DEL ]"));
-    let plugins = Processes { stderr: Stderr::Capture, group: false, ..Processes::default() };
+    let plugins = Processes { stderr: Stderr::Capture, ..Processes::default() };
     let runtime = stage.runtime().exec(plugins);
     runtime.add_or_roll_back(&network("1.0.0", r#"{"type": "t"}"#), &attach("c")).unwrap_err();
-    let own = group("/proc/self/stat");
-    assert_eq!(group(stage.path().join("ADD")), own);
-    assert_ne!(group(stage.path().join("DEL")), own);
-}
-
-#[test]
-fn a_plugin_can_be_in_the_process_group_that_ctrl_c_interrupts() {
-    let own = group("/proc/self/stat");
-    for (has_own, same) in [(true, false), (false, true)] {
-        let stage = Stage::new();
-        let stat = stage.path().join("stat");
-        stage.plugin("t", &format!("cat /proc/$$/stat >{}; echo '{{}}'", stat.display()));
-        let plugins = Processes { stderr: Stderr::Capture, group: has_own, ..Processes::default() };
-        add(&stage, &stage.runtime().exec(plugins)).unwrap();
-        assert_eq!(group(stat) == own, same);
-    }
+    let groups = ["/proc/self/stat".into(), stage.path().join("ADD"), stage.path().join("DEL")].map(group);
+    let distinct: std::collections::BTreeSet<_> = groups.iter().collect();
+    assert_eq!(distinct.len(), 3, "{groups:?}");
 }

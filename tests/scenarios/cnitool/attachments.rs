@@ -47,29 +47,111 @@ fn a_signal_that_ends_cnitool_ends_the_plugin_that_hangs_and_its_children() {
     }
     let lab = Lab::new();
     let _pod = lab.container("pod");
+    configure_hanging(&lab);
+    let terminal = ["sh", "-c", "exec script -qec \"$*\" /dev/null", "sh"].map(str::to_owned);
+    let lines = [
+        ("add net pod", "ADD"),
+        ("add net pod", "DEL"),
+        ("add --keep net pod", "ADD"),
+        ("del net pod", "DEL"),
+        ("status net", "VERSION"),
+        ("version hangs", "VERSION"),
+        ("doctor", "VERSION"),
+    ];
+    for (tool, (line, command)) in
+        [lab.cnitool(), lab.cnitool().under(&terminal)].iter().flat_map(|tool| lines.map(|line| (tool, line)))
+    {
+        hang_in(&lab, command);
+        let running = RefCell::new(tool.spawn(line));
+        until("the plugin hangs", || hanging().is_some());
+        let (cnitool, child) = hanging().unwrap();
+        until("cnitool ends", || {
+            kill(Pid::from_raw(cnitool), Signal::SIGTERM).ok();
+            running.borrow_mut().try_wait().unwrap().is_some_and(|status| !status.success())
+        });
+        until("the plugin's child ends", || has_ended(child));
+    }
+}
+
+#[test]
+fn ctrl_c_on_a_terminal_ends_the_plugin_that_hangs_and_its_children() {
+    if is_ignored(Signal::SIGINT) {
+        return;
+    }
+    let lab = Lab::new();
+    let _pod = lab.container("pod");
+    configure_hanging(&lab);
+    let wait = format!("until [ -s {HANGING} ]; do sleep 0.01; done");
+    let script =
+        format!("{{ {wait}; printf '\\003'; sleep 2; printf '\\003'; }} | script -qec \"$*\" /dev/null");
+    let terminal = ["sh", "-c", &script, "sh"].map(str::to_owned);
+    for (line, command) in [("add net pod", "ADD"), ("del net pod", "DEL"), ("version hangs", "VERSION")] {
+        hang_in(&lab, command);
+        let run = lab.cnitool().under(&terminal).run(line);
+        assert!(!run.succeeded(), "{run:#?}");
+        until("the plugin's child ends", || has_ended(hanging().unwrap().1));
+    }
+}
+
+/// The kernel does not end the first process of a container for a signal that the process does not handle.
+#[test]
+fn a_signal_ends_cnitool_in_a_container_with_the_usual_exit_code() {
+    if is_ignored(Signal::SIGTERM) {
+        return;
+    }
+    let lab = Lab::new();
+    let _pod = lab.container("pod");
+    configure_hanging(&lab);
+    let container = ["unshare", "--pid", "--fork", "--mount-proc"].map(str::to_owned);
+    for (line, command) in [("del net pod", "DEL"), ("add net pod", "ADD")] {
+        hang_in(&lab, command);
+        let mut running = lab.cnitool().under(&container).spawn(line);
+        until("the plugin hangs", || hanging().is_some());
+        let id = running.id();
+        let child = fs::read_to_string(format!("/proc/{id}/task/{id}/children")).unwrap();
+        let first = Pid::from_raw(child.trim().parse().unwrap());
+        let ended = loop {
+            kill(first, Signal::SIGTERM).ok();
+            if let Some(ended) = running.try_wait().unwrap() {
+                break ended;
+            }
+            std::thread::sleep(std::time::Duration::from_millis(10));
+        };
+        assert_eq!(ended.code(), Some(128 + Signal::SIGTERM as i32), "{line}: {ended}");
+    }
+}
+
+/// The ids of cnitool and of a child of its plugin, which hangs.
+const HANGING: &str = "/run/lab/hanging";
+
+/// A network of a plugin that waits for a child in one command, and fails in the others.
+fn configure_hanging(lab: &Lab) {
     lab.configure(
         "10-net.conflist",
         &json!({"cniVersion": "1.0.0", "name": "net", "plugins": [{"type": "hangs"}]}),
     );
-    let log = lab.dir().join("hanging");
-    for (line, command) in [("add", "ADD"), ("add", "DEL"), ("add --keep", "ADD"), ("del", "DEL")] {
-        let hang = "echo $$ >/run/lab/hanging; mkfifo /run/lab/never; read line </run/lab/never";
-        let fail = "echo '{\"code\": 100, \"msg\": \"no\"}'; exit 1";
-        lab.fake_plugin("hangs", &format!("case $CNI_COMMAND in {command}) {hang} ;; *) {fail} ;; esac"));
-        let running = RefCell::new(lab.cnitool().spawn(&format!("{line} net pod")));
-        let id = || fs::read_to_string(&log).unwrap_or_default().trim().parse::<i32>().ok();
-        until("the plugin hangs", || id().is_some());
-        let (tool, plugin) = (running.borrow().id() as i32, id().unwrap());
-        until("cnitool ends", || {
-            kill(Pid::from_raw(tool), Signal::SIGTERM).unwrap();
-            running.borrow_mut().try_wait().unwrap().is_some_and(|status| status.code().is_none())
-        });
-        // An orphan that has ended may not be reaped yet.
-        let state = || fs::read_to_string(format!("/proc/{plugin}/stat")).unwrap_or_default();
-        until("the plugin ends", || state().is_empty() || state().contains(") Z "));
-        fs::remove_file(&log).unwrap();
-        fs::remove_file(lab.dir().join("never")).unwrap();
-    }
+    lab.host().sh("mkfifo /run/lab/never");
+}
+
+fn hang_in(lab: &Lab, command: &str) {
+    fs::remove_file(HANGING).ok();
+    let hang = format!(
+        "tool=$PPID; (read me _ </proc/self/stat; echo $tool $me >{HANGING}; read line </run/lab/never); exit 1"
+    );
+    let fail = "echo '{\"code\": 100, \"msg\": \"no\"}'; exit 1";
+    lab.fake_plugin("hangs", &format!("case $CNI_COMMAND in {command}) {hang} ;; *) {fail} ;; esac"));
+}
+
+fn hanging() -> Option<(i32, i32)> {
+    let text = fs::read_to_string(HANGING).ok()?;
+    let (tool, child) = text.trim().split_once(' ')?;
+    Some((tool.parse().ok()?, child.parse().ok()?))
+}
+
+/// An orphan that has ended may not be reaped yet.
+fn has_ended(process: i32) -> bool {
+    let state = fs::read_to_string(format!("/proc/{process}/stat")).unwrap_or_default();
+    state.is_empty() || state.contains(") Z ")
 }
 
 /// libcni before 0.8 writes only the result. The name of the file of container c on network net-b is also that of container b-c on network net,
