@@ -4,7 +4,7 @@ use std::cell::RefCell;
 use std::fs;
 use std::path::Path;
 
-use lab::{Lab, beyond_reference, until};
+use lab::{Lab, Tool, beyond_reference, until};
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 use serde_json::{Value, json};
@@ -210,19 +210,9 @@ fn all_includes_the_earliest_format_and_fails_for_files_whose_attachment_is_unce
     left.sort();
     assert_eq!(left, ["net-b-c-eth0", "net-torn-eth0"]);
 
-    // The network may be the longer or the shorter one.
     configure("net-b");
     fs::remove_file(LOG).unwrap();
-    for command in ["check net-b --all", "del net-b --all"] {
-        let run = tool.run(command);
-        assert!(
-            run.exit == Some(1) && run.stderr.contains("net-b-c-eth0 may be of another network"),
-            "{run:#?}"
-        );
-    }
-    for network in ["net", "net-b"] {
-        tool.says(&format!("gc {network} --detach-running"));
-    }
+    does_not_detach_an_uncertain_attachment(&tool);
     let log = fs::read_to_string(LOG).unwrap();
     assert!(!log.contains("DEL") && !log.contains("CHECK"), "{log}");
     assert!(Path::new(RESULTS).join("net-b-c-eth0").exists());
@@ -232,6 +222,18 @@ fn all_includes_the_earliest_format_and_fails_for_files_whose_attachment_is_unce
     tool.says("del net-b pod --container-id c");
     tool.says("del net --all");
     assert_eq!(fs::read_dir(RESULTS).unwrap().count(), 0);
+}
+
+/// The network of the file net-b-c-eth0 may be the longer or the shorter one.
+fn does_not_detach_an_uncertain_attachment(tool: &Tool) {
+    for command in ["check net-b --all", "del net-b --all"] {
+        let run = tool.run(command);
+        let words = "net-b-c-eth0 may be of another network";
+        assert!(run.exit == Some(1) && run.stderr.contains(words), "{run:#?}");
+    }
+    for network in ["net", "net-b"] {
+        tool.says(&format!("gc {network} --detach-running"));
+    }
 }
 
 /// GC of either network must neither detach the running container, nor release its address.

@@ -58,7 +58,7 @@ fn the_specifications_own_kind_of_example_has_no_finding() {
 #[test]
 fn a_list_without_a_version_has_the_oldest_one_as_for_libcni() {
     let found = findings(r#"{"name": "n", "plugins": [{"type": "bridge"}]}"#);
-    assert_eq!(found, ["1:1 warning no cniVersion: the default 0.1.0 has no chains, CHECK, GC and STATUS"]);
+    assert_eq!(found, ["1:1 warning: no cniVersion: the default 0.1.0 has no chains, CHECK, GC and STATUS"]);
 }
 
 #[test]
