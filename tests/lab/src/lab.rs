@@ -237,12 +237,14 @@ impl Lab {
         let mut raw = then.raw.borrow_mut();
         let is_same = |netns: &Netns| raw.get(netns.name()).is_some_and(|known| known.is_still(netns));
         let changed: Vec<_> = namespaces.iter().filter(|netns| !is_same(netns)).collect();
-        let states: Vec<_> = changed.iter().map(|netns| Known::of(netns)).collect();
         let now = Snapshot::take(changed.iter().copied());
-        for (netns, state) in changed.into_iter().zip(states) {
-            // The snapshot is of this state only if the state is still the same.
-            if now.of(netns.name()).since(&then.snapshot).is_empty() && state.is_still(netns) {
-                raw.insert(netns.name().to_owned(), state);
+        let is_as_before =
+            |now: &Snapshot, netns: &Netns| now.of(netns.name()).since(&then.snapshot).is_empty();
+        for netns in changed.into_iter().filter(|netns| is_as_before(&now, netns)) {
+            let known = Known::of(netns);
+            // The first snapshot may be of an earlier state.
+            if is_as_before(&Snapshot::take(iter::once(netns)), netns) && known.is_still(netns) {
+                raw.insert(netns.name().to_owned(), known);
             }
         }
         now.since(&then.snapshot)
