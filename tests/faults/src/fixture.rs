@@ -145,7 +145,7 @@ impl Fixture {
     pub fn compare_adds(&mut self) {
         let adds = [(); 3].map(|()| {
             let result = self.attach();
-            let lines = usual::lines(&self.changes_of_all(), &result);
+            let lines = usual::lines(&self.changes_by_add(), &result);
             self.del().ok();
             lines
         });
@@ -154,7 +154,13 @@ impl Fixture {
 
     /// How the changes of a successful ADD differ from those of other ADDs.
     pub fn unusual(&self, add: &Outcome) -> Option<String> {
-        self.usual.as_ref()?.finding(add, || self.changes_of_all())
+        self.usual.as_ref()?.finding(add, || self.changes_by_add())
+    }
+
+    /// The changes without those of a link that ADD has created again. It is missing only before an ADD with a fault.
+    fn changes_by_add(&self) -> String {
+        let changes = self.changes_of_all();
+        if self.creates.is_some() { recreated::renamed(&changes) } else { changes }
     }
 
     /// Whether packets of each family are masqueraded.
