@@ -20,7 +20,7 @@ const LEGACY: [(&str, &str); 2] = [
 pub fn output(program: &str, args: &[&str]) -> Option<String> {
     let mut command = Command::new(program);
     command.args(args).stderr(Stdio::null());
-    let limits = Limits { bytes: BYTES, time: Some(TIMEOUT), group: true };
+    let limits = Limits { bytes: BYTES, time: Some(TIMEOUT), group: true, ..Limits::NONE };
     let outcome = child::run(&mut command, b"", limits).ok().filter(|outcome| outcome.status.success())?;
     Some(String::from_utf8_lossy(&outcome.out).into_owned())
 }

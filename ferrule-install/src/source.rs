@@ -24,7 +24,7 @@ const ALL: &str = "ferrule";
 const TOOLS: [&str; 3] = [ALL, "ferrule-install", "cnitool"];
 
 /// Maximum output and timeout of VERSION and `--list`.
-const LIMITS: Limits = Limits { bytes: 1 << 20, time: Some(Duration::from_secs(60)), group: false };
+const LIMITS: Limits = Limits { bytes: 1 << 20, time: Some(Duration::from_secs(60)), ..Limits::NONE };
 
 /// The directory of this program, as in the archives, or else the directory of the packages.
 pub fn find() -> Result<PathBuf> {

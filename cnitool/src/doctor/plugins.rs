@@ -164,7 +164,7 @@ pub fn installed(host: &Host<'_>) -> BTreeMap<PathBuf, BTreeMap<&'static str, St
 
 /// The first line that a plugin prints without CNI_COMMAND: its name and version. None: it does not exist or prints nothing.
 fn banner(program: &Path) -> Option<String> {
-    let limits = Limits { bytes: BYTES, time: Some(TIMEOUT), group: true };
+    let limits = Limits { bytes: BYTES, time: Some(TIMEOUT), group: true, ..Limits::NONE };
     let mut command =
         Command::new(program.canonicalize().ok().filter(|file| file.is_file()).map(|_| program)?);
     command.env_clear().stderr(Stdio::piped());

@@ -31,7 +31,7 @@ const SYSTEM_PATH: [&str; 5] = ["/usr/local/sbin", "/usr/sbin", "/sbin", "/usr/b
 const USERS: [&str; 2] = ["dnsmasq", "nobody"];
 
 /// Timeout of the start, and maximum output.
-const START: Limits = Limits { bytes: 64 << 10, time: Some(Duration::from_secs(30)), group: false };
+const START: Limits = Limits { bytes: 64 << 10, time: Some(Duration::from_secs(30)), ..Limits::NONE };
 
 /// Timeout for the server to read a new hosts file.
 pub const KNOWN_TIMEOUT: Duration = Duration::from_secs(20);

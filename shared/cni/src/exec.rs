@@ -12,7 +12,7 @@ use system::child::{IoStop, Limits, Stopped};
 use crate::{Code, Command, Error, PluginType, Result, json};
 
 /// Limits of a delegated plugin. Without a timeout: the runtime has its own, and stops this plugin.
-pub(crate) const LIMITS: Limits = Limits { bytes: json::MAX_BYTES, time: None, group: false };
+pub(crate) const LIMITS: Limits = Limits { bytes: json::MAX_BYTES, ..Limits::NONE };
 
 /// Finds the first executable of that name in the directories of `CNI_PATH`.
 ///

@@ -451,6 +451,10 @@ fn read_bare_entries(path: &Path, network: &NetworkName) -> Option<Vec<Entry>> {
         added: mtime(path),
         directory: Arc::default(),
     };
+    // A container id that is not valid today.
+    if attachments.is_empty() {
+        return None;
+    }
     Some(attachments.into_iter().map(entry).collect())
 }
 
@@ -472,7 +476,8 @@ fn attachments_named(file: &Path, network: &NetworkName) -> Vec<Attachment> {
 /// Whether a file may belong to the network, by its name.
 fn may_be_of(file: &Path, network: &NetworkName) -> bool {
     let start = format!("{network}-");
-    file.file_name().is_some_and(|name| name.as_encoded_bytes().starts_with(start.as_bytes()))
+    let rest = file.file_name().and_then(|name| name.as_encoded_bytes().strip_prefix(start.as_bytes()));
+    rest.is_some_and(|rest| rest.contains(&b'-'))
 }
 
 fn read_entry(path: &Path) -> Option<Entry> {

@@ -4,7 +4,7 @@ use std::process::{Command as Process, Stdio};
 use std::time::Duration;
 
 use cni::exec::{failure, unfinished};
-use cni::json;
+use cni::{Command, json};
 use system::child::{self, IoStop, Limits};
 
 use crate::{Exec, Invocation, Output};
@@ -43,7 +43,9 @@ impl Default for Processes {
 impl Exec for Processes {
     fn run(&self, invocation: &Invocation<'_>) -> cni::Result<Output> {
         let time = invocation.timeout.unwrap_or(self.timeout);
-        let limits = Limits { bytes: json::MAX_BYTES, time: Some(time), group: true };
+        // A DEL of a rollback must not be interrupted.
+        let interruptible = invocation.command == Command::Add;
+        let limits = Limits { bytes: json::MAX_BYTES, time: Some(time), group: true, interruptible };
         let outcome =
             child::run(&mut self.command(invocation), invocation.stdin, limits).map_err(|stopped| {
                 let advice = if matches!(stopped.why, IoStop::Late) { self.late_advice } else { "" };

@@ -15,12 +15,13 @@ use system::child;
 
 use crate::Result;
 
-/// A second signal ends the process only this long after the first, because timeout(1) sends two signals at the same time: to its child, and
-/// to the child's process group. A user may press Ctrl-C twice.
+/// Only a signal this long after the last one counts, because timeout(1) sends two signals at the same time: to its child, and to the child's
+/// process group. A user may press Ctrl-C twice.
 const BETWEEN: Duration = Duration::from_secs(1);
 
 /// A flag that SIGINT, SIGQUIT, SIGTERM and SIGHUP set, except signals that this process was started to ignore, as by nohup(1). A signal
-/// that arrives more than a second later has the effect of [`ended_by_signals`], because a plugin or its DEL may hang.
+/// that arrives more than a second later kills the plugin whose ADD is running, so that its DEL follows. If no ADD is running, such a signal
+/// has the effect of [`ended_by_signals`], because a DEL may hang.
 ///
 /// # Errors
 /// Code 5 if the signals cannot be handled.
@@ -30,11 +31,15 @@ pub fn interrupted_by_signals() -> Result<Arc<AtomicBool>> {
         // In the signal's handler: the thread may run only after the caller has looked at the flag.
         flag::register(signal, Arc::clone(&interrupted)).map_err(failed)?;
     }
-    let mut first = None;
+    let mut last = None;
     handle(move |signal| {
-        if first.get_or_insert_with(Instant::now).elapsed() > BETWEEN {
+        if last.get_or_insert_with(Instant::now).elapsed() <= BETWEEN {
+            return;
+        }
+        if !child::interrupt() {
             end(signal);
         }
+        last = Some(Instant::now());
     })?;
     Ok(interrupted)
 }

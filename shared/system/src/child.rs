@@ -31,12 +31,17 @@ static CHILDREN: Mutex<Children> =
 
 /// Locked only for a moment, never while a child is started.
 struct Children {
-    /// The children, and whether each has its own process group.
-    running: Vec<(Pid, bool)>,
+    running: Vec<Running>,
     /// Number of threads that are starting a child, which is not in the list yet.
     starting: usize,
     /// Whether [`kill_all`] was called. No other child starts.
     are_killed: bool,
+}
+
+#[derive(Clone, Copy)]
+struct Running {
+    child: Pid,
+    limits: Limits,
 }
 
 /// Limits of a child.
@@ -48,6 +53,13 @@ pub struct Limits {
     pub time: Option<Duration>,
     /// Whether the child has its own process group, which is killed as a whole.
     pub group: bool,
+    /// Whether [`interrupt`] kills the child.
+    pub interruptible: bool,
+}
+
+impl Limits {
+    /// No limits.
+    pub const NONE: Self = Self { bytes: u64::MAX, time: None, group: false, interruptible: false };
 }
 
 /// Result of a child that exited.
@@ -98,7 +110,7 @@ pub fn run(command: &mut Command, request: &[u8], limits: Limits) -> Result<Outc
     let deadline = limits.time.and_then(|time| Instant::now().checked_add(time));
     let never_ran =
         |e| Stopped { why: IoStop::System("start the program", e), log: Vec::new(), remains: None };
-    let mut child = retry_busy(|| spawn_listed(command, limits.group)).map_err(never_ran)?;
+    let mut child = retry_busy(|| spawn_listed(command, limits)).map_err(never_ran)?;
     let mut io = match ChildIo::new(&mut child, request, limits.bytes) {
         Ok(io) => io,
         Err(e) => {
@@ -167,17 +179,31 @@ pub fn kill_all() {
     children().are_killed = true;
     let none_starts = || Ok((children().starting == 0).then_some(()));
     Retry::new(START_TIMEOUT).wait_for(none_starts).ok();
-    for (child, group) in &children().running {
-        kill(*child, *group).ok();
-    }
+    kill_each(|_| true);
 }
 
-fn spawn_listed(command: &mut Command, group: bool) -> io::Result<Child> {
+/// Kills the interruptible children of [`run`]. Returns whether there are any.
+pub fn interrupt() -> bool {
+    kill_each(|limits| limits.interruptible)
+}
+
+fn kill_each(is_meant: impl Fn(&Limits) -> bool) -> bool {
+    let children = children();
+    let meant: Vec<_> = children.running.iter().filter(|running| is_meant(&running.limits)).collect();
+    for running in &meant {
+        kill(running.child, running.limits.group).ok();
+    }
+    !meant.is_empty()
+}
+
+fn spawn_listed(command: &mut Command, limits: Limits) -> io::Result<Child> {
     begin_start();
     let started = size_limit::with_signal(|| command.spawn());
     let mut children = children();
     children.starting -= 1;
-    children.running.extend(started.as_ref().ok().map(|child| (Pid::from_child(child), group)));
+    children
+        .running
+        .extend(started.as_ref().ok().map(|child| Running { child: Pid::from_child(child), limits }));
     started
 }
 
@@ -195,7 +221,7 @@ fn begin_start() {
 
 /// Called before the child is waited for, because another process can have its id afterwards.
 fn unlist(child: &Child) {
-    children().running.retain(|(listed, _)| *listed != Pid::from_child(child));
+    children().running.retain(|running| running.child != Pid::from_child(child));
 }
 
 fn children() -> MutexGuard<'static, Children> {
@@ -214,8 +240,6 @@ mod tests {
     };
 
     use super::*;
-
-    const ALL: Limits = Limits { bytes: u64::MAX, time: None, group: false };
 
     fn sh(script: &str) -> Command {
         let mut command = Command::new("sh");
@@ -240,7 +264,8 @@ mod tests {
 
     #[test]
     fn a_child_gets_its_request_and_its_output_is_read() {
-        let outcome = run(sh("cat; echo oh >&2; exit 7").stderr(Stdio::piped()), b"hello", ALL).unwrap();
+        let outcome =
+            run(sh("cat; echo oh >&2; exit 7").stderr(Stdio::piped()), b"hello", Limits::NONE).unwrap();
         assert_eq!(
             (outcome.status.code(), &outcome.out[..], &outcome.log[..]),
             (Some(7), &b"hello"[..], &b"oh\n"[..])
@@ -251,7 +276,7 @@ mod tests {
     #[test]
     fn a_child_is_read_while_it_is_fed() {
         let request = b"-A POSTROUTING\n".repeat(100_000);
-        assert!(run(&mut Command::new("cat"), &request, ALL).unwrap().out == request);
+        assert!(run(&mut Command::new("cat"), &request, Limits::NONE).unwrap().out == request);
     }
 
     /// A process that watches executables keeps one from being started, as a file system that hangs does.
@@ -266,9 +291,9 @@ mod tests {
         watch.mark(MarkFlags::FAN_MARK_ADD, MaskFlags::FAN_OPEN_EXEC_PERM, AT_FDCWD, Some(&program)).unwrap();
         let (done, other) = mpsc::channel();
         let other = thread::scope(|scope| {
-            let hanging = scope.spawn(|| run(&mut Command::new(&program), b"", ALL));
+            let hanging = scope.spawn(|| run(&mut Command::new(&program), b"", Limits::NONE));
             let events = watch.read_events().unwrap();
-            scope.spawn(move || done.send(run(&mut Command::new("true"), b"", ALL)));
+            scope.spawn(move || done.send(run(&mut Command::new("true"), b"", Limits::NONE)));
             let other = other.recv_timeout(Duration::from_secs(60));
             let allow = FanotifyResponse::new(events[0].fd().unwrap(), Response::FAN_ALLOW);
             watch.write_response(allow).unwrap();
@@ -280,7 +305,7 @@ mod tests {
 
     #[test]
     fn a_child_that_runs_too_long_is_killed() {
-        let limits = Limits { time: Some(Duration::from_millis(50)), ..ALL };
+        let limits = Limits { time: Some(Duration::from_millis(50)), ..Limits::NONE };
         let stopped = run(sh("echo oh >&2; exec sleep 600").stderr(Stdio::piped()), b"", limits).unwrap_err();
         assert!(matches!(stopped.why, IoStop::Late), "{stopped:?}");
         ends(&stopped);
@@ -288,13 +313,13 @@ mod tests {
 
     #[test]
     fn a_limit_that_the_clock_cannot_represent_is_none() {
-        let limits = Limits { time: Some(Duration::MAX), ..ALL };
+        let limits = Limits { time: Some(Duration::MAX), ..Limits::NONE };
         assert!(run(&mut Command::new("true"), b"", limits).unwrap().status.success());
     }
 
     #[test]
     fn a_child_that_prints_without_end_is_killed() {
-        let limits = Limits { bytes: 1000, ..ALL };
+        let limits = Limits { bytes: 1000, ..Limits::NONE };
         let stopped = run(sh("echo oh >&2; cat /dev/zero").stderr(Stdio::piped()), b"", limits).unwrap_err();
         assert!(matches!(stopped.why, IoStop::Endless), "{stopped:?}");
         ends(&stopped);
@@ -302,7 +327,7 @@ mod tests {
 
     #[test]
     fn a_group_is_killed_as_a_whole() {
-        let limits = Limits { bytes: 0, time: None, group: true };
+        let limits = Limits { bytes: 0, group: true, ..Limits::NONE };
         let mut command = sh("sleep 600 & echo $! >&2; cat /dev/zero");
         let stopped = run(command.stderr(Stdio::piped()), b"", limits).unwrap_err();
         assert!(matches!(stopped.why, IoStop::Endless), "{stopped:?}");
@@ -315,8 +340,38 @@ mod tests {
     }
 
     #[test]
+    fn only_interruptible_children_are_interrupted() {
+        let (ended, ends) = mpsc::channel();
+        let dir = tempfile::tempdir().unwrap();
+        let start = |name: &str, interruptible| {
+            let started = dir.path().join(name);
+            let script = format!("touch {name}; until [ -e end ]; do sleep 0.01; done");
+            let (ended, dir) = (ended.clone(), dir.path().to_owned());
+            thread::spawn(move || {
+                let limits = Limits { group: true, interruptible, ..Limits::NONE };
+                let outcome = run(sh(&script).current_dir(dir), b"", limits).unwrap();
+                ended.send((interruptible, outcome.status.code())).ok();
+            });
+            while !started.exists() {
+                thread::yield_now();
+            }
+        };
+        start("rollback", false);
+        assert!(!interrupt());
+        start("add", true);
+        // It is listed a moment after its start.
+        while !interrupt() {
+            thread::yield_now();
+        }
+        assert_eq!(ends.recv().unwrap(), (true, None));
+        assert!(!interrupt());
+        fs::write(dir.path().join("end"), "").unwrap();
+        assert_eq!(ends.recv().unwrap(), (false, Some(0)));
+    }
+
+    #[test]
     fn a_missing_program_is_an_error() {
-        let stopped = run(&mut Command::new("/no/such/program"), b"", ALL).unwrap_err();
+        let stopped = run(&mut Command::new("/no/such/program"), b"", Limits::NONE).unwrap_err();
         assert!(
             matches!(&stopped.why, IoStop::System("start the program", e) if e.kind() == io::ErrorKind::NotFound),
             "{stopped:?}"
@@ -337,7 +392,7 @@ mod tests {
         signal("-STOP");
         let status = || fs::read_to_string(format!("/proc/{}/status", tracer.trim())).unwrap();
         while !status().contains("T (stopped)") {}
-        let stopped = stop(child, ALL, IoStop::Late, Vec::new());
+        let stopped = stop(child, Limits::NONE, IoStop::Late, Vec::new());
         signal("-KILL");
         assert!(stopped.remains.as_ref().is_some_and(|text| text.contains("still runs")), "{stopped:?}");
     }

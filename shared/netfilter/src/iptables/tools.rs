@@ -112,7 +112,7 @@ fn executable(name: &str) -> Option<PathBuf> {
 /// Runs a tool until it exits, or until the deadline.
 fn run(command: &mut Command, input: &str, limit: Duration) -> Result<String> {
     let name = Path::new(command.get_program()).file_name().unwrap_or_default().display().to_string();
-    let limits = Limits { bytes: u64::MAX, time: Some(limit), group: false };
+    let limits = Limits { time: Some(limit), ..Limits::NONE };
     let outcome = child::run(command.stderr(Stdio::piped()), input.as_bytes(), limits)
         .map_err(|stopped| unfinished(&name, limit, &stopped))?;
     if outcome.status.success() {

@@ -84,6 +84,22 @@ fn a_file_in_libcnis_earliest_format_is_read_as_a_result() {
     assert!(!entry.is_alive(), "its namespace no longer exists");
 }
 
+/// Neither may GC regard the file's container as stale, nor may `cnitool del --all` succeed.
+#[test]
+fn a_file_without_names_that_are_valid_today_is_unreadable_unless_no_attachment_of_the_network_has_such_a_name()
+ {
+    let (_guard, cache) = cache();
+    fs::create_dir_all(cache.results_dir()).unwrap();
+    let network = NetworkName::parse("a-b").unwrap();
+    for (file, is_unreadable) in [("a-b-y:1-eth0", true), ("a-b-c", false), ("a-c-eth0", false)] {
+        fs::write(cache.results_dir().join(file), "{}").unwrap();
+        let files = cache.of_network(&network).unwrap();
+        assert!(files.entries.is_empty() && files.ambiguous.is_empty(), "{file}");
+        assert_eq!(files.unreadable.len(), usize::from(is_unreadable), "{file}");
+        fs::remove_file(cache.results_dir().join(file)).unwrap();
+    }
+}
+
 /// host-local's directory of the leases of a network `results`, which looks like the directory of a cache.
 #[test]
 fn leases_of_a_network_named_results_are_no_attachments() {
