@@ -30,6 +30,7 @@ mod ui;
 mod watch;
 
 use std::process::ExitCode;
+use std::thread;
 
 use clap::Parser;
 
@@ -41,6 +42,8 @@ use crate::ui::Ui;
 static HEAP: heap::Arena = heap::Arena::new();
 
 fn main() -> ExitCode {
+    // std allocates a thread's handle from the system, not from HEAP, and aborts without memory. From here on, there is room for more handles.
+    let _ = thread::current();
     system::size_limit::block_sigxfsz();
     let cli = Cli::parse();
     let ui = Ui::new(&cli.common);
