@@ -48,9 +48,8 @@ pub fn collect(socket: &Path, call: &Gc) -> Result<()> {
 }
 
 /// The daemon's leases of the network.
-fn entries<'a>(listed: &'a Value, call: &Gc) -> impl Iterator<Item = &'a Value> {
-    let network = call.net.name.clone();
-    listed.as_array().into_iter().flatten().filter(move |one| one["network"] == *network)
+fn entries<'a>(listed: &'a Value, call: &'a Gc) -> impl Iterator<Item = &'a Value> {
+    listed.as_array().into_iter().flatten().filter(|one| one["network"] == *call.net.name)
 }
 
 /// Releases an attachment's leases: through the daemon, or in this process if no daemon runs.

@@ -466,18 +466,19 @@ fn is_unambiguous(file: &Path) -> bool {
 
 /// The attachments to a network whose file may have this path: container ids and interface names may contain hyphens.
 fn attachments_named(file: &Path, network: &NetworkName) -> Vec<Attachment> {
-    let name =
-        file.file_name().and_then(|name| name.to_str()?.strip_prefix(network.as_str())?.strip_prefix('-'));
-    let name = name.unwrap_or_default();
+    let name = after_network(file, network).and_then(|name| str::from_utf8(name).ok()).unwrap_or_default();
     let split = |(hyphen, _)| AttachmentParameters::new(&name[..hyphen], &name[hyphen + 1..]).ok();
     name.match_indices('-').filter_map(split).map(|attach| attach.attachment).collect()
 }
 
 /// Whether a file may belong to the network, by its name.
 fn may_be_of(file: &Path, network: &NetworkName) -> bool {
-    let start = format!("{network}-");
-    let rest = file.file_name().and_then(|name| name.as_encoded_bytes().strip_prefix(start.as_bytes()));
-    rest.is_some_and(|rest| rest.contains(&b'-'))
+    after_network(file, network).is_some_and(|rest| rest.contains(&b'-'))
+}
+
+/// `CONTAINER-IFNAME` of a file of the network.
+fn after_network<'a>(file: &'a Path, network: &NetworkName) -> Option<&'a [u8]> {
+    file.file_name()?.as_encoded_bytes().strip_prefix(network.as_str().as_bytes())?.strip_prefix(b"-")
 }
 
 fn read_entry(path: &Path) -> Option<Entry> {

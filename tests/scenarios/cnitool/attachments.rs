@@ -45,9 +45,7 @@ fn a_signal_that_ends_cnitool_ends_the_plugin_that_hangs_and_its_children() {
     if is_ignored(Signal::SIGTERM) {
         return;
     }
-    let lab = Lab::new();
-    let _pod = lab.container("pod");
-    configure_hanging(&lab);
+    let lab = lab_with_hanging_plugin();
     let terminal = ["sh", "-c", "exec script -qec \"$*\" /dev/null", "sh"].map(str::to_owned);
     let lines = [
         ("add net pod", "ADD"),
@@ -78,9 +76,7 @@ fn ctrl_c_on_a_terminal_ends_the_plugin_that_hangs_and_its_children() {
     if is_ignored(Signal::SIGINT) {
         return;
     }
-    let lab = Lab::new();
-    let _pod = lab.container("pod");
-    configure_hanging(&lab);
+    let lab = lab_with_hanging_plugin();
     let wait = format!("until [ -s {HANGING} ]; do sleep 0.01; done");
     let script =
         format!("{{ {wait}; printf '\\003'; sleep 2; printf '\\003'; }} | script -qec \"$*\" /dev/null");
@@ -99,9 +95,7 @@ fn a_signal_ends_cnitool_in_a_container_with_the_usual_exit_code() {
     if is_ignored(Signal::SIGTERM) {
         return;
     }
-    let lab = Lab::new();
-    let _pod = lab.container("pod");
-    configure_hanging(&lab);
+    let lab = lab_with_hanging_plugin();
     let container = ["unshare", "--pid", "--fork", "--mount-proc"].map(str::to_owned);
     for line in ["del net pod", "add net pod"] {
         hang_in(&lab, "DEL");
@@ -124,13 +118,16 @@ fn a_signal_ends_cnitool_in_a_container_with_the_usual_exit_code() {
 /// The ids of cnitool and of a child of its plugin, which hangs.
 const HANGING: &str = "/run/lab/hanging";
 
-/// A network of a plugin that waits for a child in one command, and fails in the others.
-fn configure_hanging(lab: &Lab) {
+/// A lab with a container, and a network of a plugin that waits for a child in one command ([`hang_in`]) and fails in the others.
+fn lab_with_hanging_plugin() -> Lab {
+    let lab = Lab::new();
+    lab.container("pod");
     lab.configure(
         "10-net.conflist",
         &json!({"cniVersion": "1.0.0", "name": "net", "plugins": [{"type": "hangs"}]}),
     );
     lab.host().sh("mkfifo /run/lab/never");
+    lab
 }
 
 fn hang_in(lab: &Lab, command: &str) {
