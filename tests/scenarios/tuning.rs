@@ -541,7 +541,15 @@ fn an_mtu_too_small_for_ipv6_is_refused_if_the_interface_has_ipv6_addresses() {
     call.clone().config(json!({"mtu": 1280})).add().ok_result();
     // As one of a router, which is not the network's.
     pod.sh("ip addr flush dev eth0 scope global; ip addr add 2001:db8::9/64 dev eth0 nodad valid_lft 3600 preferred_lft 1800");
-    call.add().ok_result();
+    call.clone().add().ok_result();
+    // The dhcp daemon gives the address of the result a lifetime.
+    pod.sh("ip link set eth0 mtu 1500; ip addr add 2001:db8::9/64 dev eth0 nodad valid_lft 3600 preferred_lft 1800");
+    let inside = json!({"name": "eth0", "mac": "02:00:00:00:00:01", "sandbox": pod.path()});
+    let ips = json!([{"address": "2001:db8::9/64", "interface": 0}]);
+    let prev = json!({"cniVersion": "1.0.0", "interfaces": [inside], "ips": ips});
+    call.config(json!({"prevResult": prev}))
+        .add()
+        .refused(7, "mtu 1279: eth0 has the address 2001:db8::9/64");
 }
 
 #[test]

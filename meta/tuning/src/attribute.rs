@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use cni::{Code, Error, Interface, Result, ResultExt, Undo};
+use cni::{AddResult, Code, Error, Interface, Result, ResultExt, Undo};
 use iface::{Namespace, verify};
 use netlink::uapi::{IFA_F_PERMANENT, RT_SCOPE_UNIVERSE};
 use netlink::{Address, Link, LinkChange, Mac};
@@ -66,12 +66,14 @@ impl Attribute {
     /// advertisement may come before or after ADD, and does not count.
     ///
     /// # Errors
-    /// Code 7 if the link has a permanent IPv6 address that is not link-local.
-    pub fn refuse_loss_of_ipv6(self, sandbox: &Namespace, link: &Link) -> Result<()> {
+    /// Code 7 if the link has an IPv6 address that is permanent or in `prev`, and not link-local. An address from DHCPv6 is not permanent.
+    pub fn refuse_loss_of_ipv6(self, sandbox: &Namespace, link: &Link, prev: &AddResult) -> Result<()> {
         let Self::Mtu(..IPV6_MIN_MTU) = self else { return Ok(()) };
         let addresses = sandbox.nl.addresses(Some(link))?;
+        let is_of_network = |one: &Address| prev.ips_of_name(&link.name).any(|ip| ip.address == one.net);
         let counts = |one: &&Address| {
-            one.net.is_ipv6() && one.scope == RT_SCOPE_UNIVERSE && one.flags & IFA_F_PERMANENT != 0
+            let stays = one.flags & IFA_F_PERMANENT != 0 || is_of_network(one);
+            one.net.is_ipv6() && one.scope == RT_SCOPE_UNIVERSE && stays
         };
         addresses.iter().find(counts).map_or(Ok(()), |address| {
             Err(Error::config(format!(

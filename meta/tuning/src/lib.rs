@@ -53,7 +53,8 @@ impl Plugin for Tuning {
         let backup = backup::find_for_add(&conf.data_dir, &call.net.name, &call.attachment, &call.netns)?;
         if !requested.is_empty() || !conf.features.is_empty() {
             let link = sandbox.chained_interface(&call.attachment.ifname)?;
-            requested.iter().try_for_each(|attribute| attribute.refuse_loss_of_ipv6(&sandbox, &link))?;
+            let prev = &call.prev_result;
+            requested.iter().try_for_each(|it| it.refuse_loss_of_ipv6(&sandbox, &link, prev))?;
             let offload = Offload::read(&conf.features, &sandbox, &link)?;
             let before = requested.iter().filter_map(|attribute| attribute.of(&link));
             let saved = Saved::new(before, &call.net.name, &call.netns).with_features(offload.before());
