@@ -224,15 +224,20 @@ fn a_route_with_an_unspecified_gateway_is_on_the_link_and_check_finds_it() {
     call.check(&result).ok();
 }
 
-/// The kernel chooses the number then, and does not report 0.
+/// For 0, the kernel chooses the number, and does not report 0. It lowers an MTU and an MSS that are too large.
 #[test]
-fn check_passes_after_an_add_with_a_priority_an_mtu_and_an_advmss_of_0_in_a_route() {
+fn check_passes_after_an_add_with_metrics_of_a_route_that_the_kernel_replaces() {
     beyond_reference!("route-attributes");
     let lab = Lab::new();
     let pod = lab.container("pod");
     let mut conf = dual_stack();
-    let route = |dst| json!({"dst": dst, "priority": 0, "mtu": 0, "advmss": 0});
-    conf["ipam"]["routes"] = json!([route("192.0.2.0/24"), route("2001:db8:77::/64")]);
+    let route = |dst, number| json!({"dst": dst, "priority": 0, "mtu": number, "advmss": number});
+    conf["ipam"]["routes"] = json!([
+        route("192.0.2.0/24", 0),
+        route("2001:db8:77::/64", 0),
+        route("198.18.0.0/15", 65535),
+        route("2001:db8:78::/64", 65535),
+    ]);
     let call = lab.plugin("bridge").version("1.1.0").config(conf).on(&pod);
     let result = call.add().ok_result();
     call.check(&result).ok();

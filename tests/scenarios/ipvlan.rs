@@ -178,6 +178,21 @@ fn an_address_that_another_container_on_the_master_has_is_refused_for_now() {
     lab.snapshot().assert_same(&before);
 }
 
+/// Repeating it would not help.
+#[test]
+fn an_address_with_two_prefix_lengths_is_refused() {
+    beyond_reference!("static-prefixes");
+    needs!(Ipvlan);
+    let lab = Lab::new();
+    let pod = lab.container("pod");
+    let twice = json!([{"address": "10.1.2.7/24"}, {"address": "10.1.2.7/32"}]);
+    let call = on_cable(&lab).config(json!({"ipam": {"type": "static", "addresses": twice}})).on(&pod);
+    let before = lab.snapshot();
+    let error = call.add().refused(7, "10.1.2.7");
+    assert!(error.details.contains("an interface of ipvlan accepts it only once"), "{error:?}");
+    lab.snapshot().assert_same(&before);
+}
+
 #[test]
 fn a_master_with_macvlans_is_refused() {
     beyond_reference!("ipvlan-errors");

@@ -78,7 +78,7 @@ pub fn up(link: &Link) -> Result<()> {
     if link.up { Ok(()) } else { Err(differs(link, "state", "up", "down")) }
 }
 
-/// Checks that a link on the host, which loses nothing else while it is down, is up.
+/// Checks that a link on the host is up. While it is down, it loses only IPv6 addresses, which a later check reports.
 ///
 /// # Errors
 /// If it is down, with the command that sets it up.
@@ -246,14 +246,22 @@ fn find<'a>(
     found.min_by_key(|route| other_metric(route, expected).is_some())
 }
 
+/// The largest MTU and MSS of a route, to which the kernel lowers others (net/ipv4/metrics.c).
+const MAX_ROUTE_MTU: u32 = 65_520;
+const MAX_ROUTE_MSS: u32 = 65_495;
+
 /// The first metric that differs: its name, the expected number, and the route's.
 fn other_metric(
     route: &netlink::Route,
     expected: &netlink::Route,
 ) -> Option<(&'static str, u32, Option<u32>)> {
-    let all = [("mtu", route.mtu, expected.mtu), ("advmss", route.advmss, expected.advmss)];
-    all.into_iter()
-        .find_map(|(metric, found, expected)| Some((metric, other_number(found, expected)?, found)))
+    let all = [
+        ("mtu", route.mtu, expected.mtu, MAX_ROUTE_MTU),
+        ("advmss", route.advmss, expected.advmss, MAX_ROUTE_MSS),
+    ];
+    all.into_iter().find_map(|(metric, found, expected, max)| {
+        Some((metric, other_number(found, expected.map(|number| number.min(max)))?, found))
+    })
 }
 
 /// The expected number, if the kernel's differs. For 0, the kernel chooses the number: an IPv6 route gets the priority 1024. It does not
