@@ -6,7 +6,7 @@ use std::io;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::rc::Rc;
-use std::sync::OnceLock;
+use std::sync::{Once, OnceLock};
 
 use serde::Deserialize;
 use serde_json::Value;
@@ -316,13 +316,17 @@ impl Environment {
 
     /// Namespace of the container for DEL. `None` if it does not exist. [`Self::is_in_own_netns`] means this too.
     pub(crate) fn netns_if_present(&self) -> Option<PathBuf> {
+        static WARNED: Once = Once::new();
         let path = self.netns.clone()?;
         match self.look_at(&path) {
             Ok(Seen::Own) => {
-                warn(&format!(
-                    "CNI_NETNS {} is the plugin's own network namespace: DEL continues as if the container's no longer existed",
-                    path.display()
-                ));
+                // Once, although each plugin that runs in this process looks.
+                WARNED.call_once(|| {
+                    warn(&format!(
+                        "CNI_NETNS {} is the plugin's own network namespace: DEL continues as if the container's no longer existed",
+                        path.display()
+                    ));
+                });
                 None
             }
             Ok(Seen::Nothing | Seen::SomethingElse) => None,

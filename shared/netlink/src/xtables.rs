@@ -3,6 +3,8 @@
 use std::io::ErrorKind;
 use std::mem::align_of;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
+use std::thread;
+use std::time::Duration;
 
 use nix::errno::Errno;
 use nix::libc;
@@ -53,8 +55,9 @@ const STANDARD: &str = "";
 const DROP: i32 = -1;
 const ACCEPT: i32 = -2;
 
-/// Attempts while the table changes.
+/// Attempts while the table changes, and the pause between them.
 const TRIES: u32 = 16;
+const PAUSE: Duration = Duration::from_millis(1);
 
 /// A table of this namespace, as it was when it was read.
 #[derive(Debug)]
@@ -95,7 +98,7 @@ impl Table {
             entries.resize(ENTRIES + size as usize, 0);
             match get(socket.as_fd(), level, GET_ENTRIES, &mut entries) {
                 // The size has changed.
-                Err(Errno::EAGAIN) => {}
+                Err(Errno::EAGAIN) => thread::sleep(PAUSE),
                 Err(errno) => return Err(errno.into()),
                 Ok(()) => return Ok(Self { family, chains, bytes: entries.split_off(ENTRIES) }),
             }
