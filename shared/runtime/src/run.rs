@@ -121,17 +121,22 @@ impl Runtime {
 
     pub(crate) fn add_plugins(&self, network: &Network, attach: &AttachmentParameters) -> Result<AddResult> {
         let mut last: Option<Value> = None;
-        let interrupted = |when: &str, plugin: &PluginConf| match self.interrupted.load(Ordering::Relaxed) {
-            true => {
-                Err(Error::own(Code::Internal, format!("ADD was interrupted {when} plugin {}", plugin.kind)))
-            }
-            false => Ok(()),
+        let interruption = |when: &str, plugin: &PluginConf| {
+            let is_interrupted = self.interrupted.load(Ordering::Relaxed);
+            let text = || format!("ADD was interrupted {when} plugin {}", plugin.kind);
+            is_interrupted.then(|| Error::own(Code::Internal, text()))
         };
+        let interrupted = |when: &str, plugin: &PluginConf| interruption(when, plugin).map_or(Ok(()), Err);
         for plugin in &network.plugins {
             // The flag may have been set while ADD waited for the lock.
             interrupted("before", plugin)?;
             let extras = Extras { attach: Some(attach), prev: last.as_ref(), valid: None };
-            let out = self.call(Command::Add, network, plugin, &extras)?;
+            let out = self.call(Command::Add, network, plugin, &extras);
+            // A signal may have killed the plugin, which would then be called broken.
+            let out = out.map_err(|failed| match interruption("during", plugin) {
+                Some(interruption) => interruption.detail(failed.to_string()),
+                None => failed,
+            })?;
             last = Some(parse_result(network, plugin, &out)?);
             interrupted("after", plugin)?;
         }

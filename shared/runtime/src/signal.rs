@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 use std::thread;
 use std::time::{Duration, Instant};
-use std::{fs, io, process};
+use std::{fs, io, mem, process};
 
 use signal_hook::consts::{SIGHUP, SIGINT, SIGQUIT, SIGTERM};
 use signal_hook::flag;
@@ -20,8 +20,9 @@ use crate::Result;
 const BETWEEN: Duration = Duration::from_secs(1);
 
 /// A flag that SIGINT, SIGQUIT, SIGTERM and SIGHUP set, except signals that this process was started to ignore, as by nohup(1). A signal
-/// that arrives more than a second later kills the plugin whose ADD is running, so that its DEL follows. If no ADD is running, such a signal
-/// has the effect of [`ended_by_signals`], because a DEL may hang.
+/// that arrives more than a second later kills the plugin whose ADD is running, so that its DEL follows. If another plugin is running, such a
+/// signal has the effect of [`ended_by_signals`], because a DEL may hang. If none is running, the first such signal has no effect, because the
+/// process will look at the flag and call DEL; the next one ends the process, too.
 ///
 /// # Errors
 /// Code 5 if the signals cannot be handled.
@@ -31,12 +32,12 @@ pub fn interrupted_by_signals() -> Result<Arc<AtomicBool>> {
         // In the signal's handler: the thread may run only after the caller has looked at the flag.
         flag::register(signal, Arc::clone(&interrupted)).map_err(failed)?;
     }
-    let mut last = None;
+    let (mut last, mut was_idle) = (None, false);
     handle(move |signal| {
         if last.get_or_insert_with(Instant::now).elapsed() <= BETWEEN {
             return;
         }
-        if !child::interrupt() {
+        if !child::interrupt() && (child::is_running() || mem::replace(&mut was_idle, true)) {
             end(signal);
         }
         last = Some(Instant::now());

@@ -187,6 +187,11 @@ pub fn interrupt() -> bool {
     kill_each(|limits| limits.interruptible)
 }
 
+/// Whether a child of [`run`] is running.
+pub fn is_running() -> bool {
+    !children().running.is_empty()
+}
+
 fn kill_each(is_meant: impl Fn(&Limits) -> bool) -> bool {
     let children = children();
     let meant: Vec<_> = children.running.iter().filter(|running| is_meant(&running.limits)).collect();
@@ -364,7 +369,7 @@ mod tests {
             thread::yield_now();
         }
         assert_eq!(ends.recv().unwrap(), (true, None));
-        assert!(!interrupt());
+        assert!(!interrupt() && is_running());
         fs::write(dir.path().join("end"), "").unwrap();
         assert_eq!(ends.recv().unwrap(), (false, Some(0)));
     }
