@@ -68,16 +68,25 @@ impl Test<'_> {
         }
         if let [a, b] = &pods[..] {
             for promise in PROMISES {
-                if self.stopped.load(Ordering::Relaxed) {
+                let before = rows.len();
+                promise(self, a, b, &mut rows);
+                if self.is_stopped() {
+                    // The signal may be the reason why a check failed.
+                    let last = rows.split_off(before);
+                    rows.extend(last.into_iter().filter(Row::is_of_removal));
                     break;
                 }
-                promise(self, a, b, &mut rows);
             }
         }
-        if self.stopped.load(Ordering::Relaxed) {
+        if self.is_stopped() {
             rows.push(Row::skipped("all promises", "", "", "a signal ended the test"));
         }
         rows.extend(pods.into_iter().filter_map(|pod| pod.remove(self)));
         rows
+    }
+
+    /// Whether a signal has arrived. Checks then stop waiting.
+    fn is_stopped(&self) -> bool {
+        self.stopped.load(Ordering::Relaxed)
     }
 }

@@ -3,15 +3,17 @@
 
 use std::io::{self, ErrorKind};
 use std::net::{IpAddr, Ipv6Addr};
+use std::thread;
+use std::time::{Duration, Instant};
 
-use dnsname::probe::{Answer, query};
-use netns::NetNs;
+use dnsname::probe::{Answer, Query, is_temporary};
 
 use super::pods::{Pod, id};
 use super::{Outcome, Row, Test};
 
-/// How often a query is sent until a server answers. The timeout of each is half a second.
-const QUERIES: usize = 8;
+/// Timeout for an answer. The query is sent every half a second.
+const TIMEOUT: Duration = Duration::from_secs(4);
+const AGAIN: Duration = Duration::from_millis(500);
 
 /// Queries each server for the other container's name.
 pub fn servers(test: &Test<'_>, a: &Pod, b: &Pod, rows: &mut Vec<Row>) {
@@ -20,7 +22,7 @@ pub fn servers(test: &Test<'_>, a: &Pod, b: &Pod, rows: &mut Vec<Row>) {
     let name = domain.map_or_else(|| id(b.name), |domain| format!("{}.{domain}", id(b.name)));
     let family_of = b.address(true).unwrap_or(Ipv6Addr::UNSPECIFIED.into());
     for server in a.result.dns.nameservers.iter().filter_map(|server| server.parse().ok()) {
-        let outcome = match ask(&a.netns, server, &name, family_of) {
+        let outcome = match ask(test, a, server, &name, family_of) {
             Ok(Answer::Unknown) if has_names => {
                 let remedy =
                     "check dnsname's files in /run/containers/cni/dnsname, and that its dnsmasq is running";
@@ -36,16 +38,24 @@ pub fn servers(test: &Test<'_>, a: &Pod, b: &Pod, rows: &mut Vec<Row>) {
     }
 }
 
-/// A server's answer.
+/// A server's answer to a container.
 ///
 /// # Errors
-/// If the server does not answer, or if the query cannot be sent, for example because a firewall refuses it.
-fn ask(from: &NetNs, server: IpAddr, name: &str, family_of: IpAddr) -> io::Result<Answer> {
-    for _ in 0..QUERIES {
-        let answer = from.enter(|| query(server, name, family_of, true)).map_err(io::Error::other)??;
-        if answer != Answer::Silence {
-            return Ok(answer);
+/// If the server does not answer or refuses the query, or if the query cannot be sent, for example because a firewall drops it.
+fn ask(test: &Test<'_>, from: &Pod, server: IpAddr, name: &str, family_of: IpAddr) -> io::Result<Answer> {
+    let open = || Query::new(server, name, family_of, true);
+    let query = from.netns.enter(open).map_err(io::Error::other)??;
+    let mut failed = io::Error::new(ErrorKind::TimedOut, "the server does not answer");
+    let start = Instant::now();
+    while start.elapsed() < TIMEOUT && !test.is_stopped() {
+        match query.send() {
+            Ok(Answer::Silence) => {}
+            Err(e) if is_temporary(&e) => {
+                failed = e;
+                thread::sleep(AGAIN);
+            }
+            answer => return answer,
         }
     }
-    Err(io::Error::new(ErrorKind::TimedOut, "the server does not answer"))
+    Err(failed)
 }

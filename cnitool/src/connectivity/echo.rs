@@ -11,6 +11,8 @@ use rustix::net::sockopt::{
 };
 use rustix::net::{AddressFamily, SocketFlags, SocketType, ipproto, socket_with};
 
+use super::Test;
+
 /// Timeout for an answer, and the interval after which the request is sent again.
 const TIMEOUT: Duration = Duration::from_secs(4);
 const AGAIN: Duration = Duration::from_millis(400);
@@ -21,12 +23,12 @@ const ANSWER: [u8; 2] = [0, 129];
 const IP_HEADER: [usize; 2] = [20, 40];
 const HEADER: usize = 8;
 
-/// Sends echo requests from a namespace until one is answered. `size` is the length of the whole IP packet, which is
+/// Sends echo requests from a namespace until one is answered, or a signal ends the test. `size` is the length of the whole IP packet, which is
 /// not fragmented. None: the smallest packet.
 ///
 /// # Errors
 /// The reason why there was no answer.
-pub fn echo(from: &NetNs, to: IpAddr, size: Option<u32>) -> io::Result<()> {
+pub fn echo(test: &Test<'_>, from: &NetNs, to: IpAddr, size: Option<u32>) -> io::Result<()> {
     let version = usize::from(to.is_ipv6());
     let least = IP_HEADER[version] + HEADER;
     let payload = size.map_or(0, |size| (size as usize).saturating_sub(least));
@@ -35,7 +37,7 @@ pub fn echo(from: &NetNs, to: IpAddr, size: Option<u32>) -> io::Result<()> {
     let request = request(version, id, payload);
     let start = Instant::now();
     let mut buffer = vec![0; 1 << 16];
-    while start.elapsed() < TIMEOUT {
+    while start.elapsed() < TIMEOUT && !test.is_stopped() {
         match socket.send(&request) {
             // The kernel may still be resolving the neighbour, or a router may have reported an error.
             Err(e) if e.raw_os_error() == Some(nix::errno::Errno::EMSGSIZE as i32) => return Err(e),

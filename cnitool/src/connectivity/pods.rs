@@ -13,6 +13,7 @@ use netns::NetNs;
 use runtime::{AttachmentParameters, Network, Result, Runtime};
 use serde_json::json;
 
+use super::report::REMOVAL;
 use super::{Outcome, Row, Test};
 use crate::codes;
 use crate::live::Live;
@@ -91,7 +92,7 @@ impl Pod {
         let error = test.settings.runtime.clone().uninterrupted().del(&self.network, &self.attach).err()?;
         let remedy = format!("run `cnitool gc {}`", self.network.name);
         let outcome = Outcome::failed(format!("DEL failed: {error}"), remedy);
-        Some(Row::new("remove", self.label(), &*self.network.name, outcome))
+        Some(Row::new(REMOVAL, self.label(), &*self.network.name, outcome))
     }
 
     /// The container's addresses that other containers can reach.

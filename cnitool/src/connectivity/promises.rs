@@ -21,7 +21,7 @@ pub fn between(test: &Test<'_>, a: &Pod, b: &Pod, rows: &mut Vec<Row>) {
         rows.push(Row::skipped("container to container", &b.label(), &a.label(), why));
     }
     for to in addresses {
-        let reached = echo(&b.netns, to, None);
+        let reached = echo(test, &b.netns, to, None);
         let (promise, outcome) = match (&apart, reached) {
             (None, Ok(())) => ("container to container", Outcome::Passed(String::new())),
             (None, Err(e)) => {
@@ -58,9 +58,9 @@ pub fn requests(test: &Test<'_>) -> impl Iterator<Item = Value> {
 }
 
 /// Each gateway that ADD reported answers.
-pub fn gateway(_: &Test<'_>, a: &Pod, _: &Pod, rows: &mut Vec<Row>) {
+pub fn gateway(test: &Test<'_>, a: &Pod, _: &Pod, rows: &mut Vec<Row>) {
     for gateway in a.result.ips.iter().filter_map(|ip| ip.gateway) {
-        let outcome = match echo(&a.netns, gateway, None) {
+        let outcome = match echo(test, &a.netns, gateway, None) {
             Ok(()) => Outcome::Passed(String::new()),
             Err(e) => Outcome::failed(
                 e.to_string(),
@@ -73,14 +73,14 @@ pub fn gateway(_: &Test<'_>, a: &Pod, _: &Pod, rows: &mut Vec<Row>) {
 
 /// Packets as large as the interface's MTU arrive unfragmented where small packets arrive: at the other container, or
 /// else at the gateway.
-pub fn mtu(_: &Test<'_>, a: &Pod, b: &Pod, rows: &mut Vec<Row>) {
+pub fn mtu(test: &Test<'_>, a: &Pod, b: &Pod, rows: &mut Vec<Row>) {
     let Some(mtu) = b.link().map(|link| link.mtu) else { return };
     let gateways = a.result.ips.iter().filter_map(|ip| ip.gateway);
     let targets: Vec<IpAddr> = a.addresses().chain(gateways).collect();
     for is_v4 in [true, false] {
         let mut of_family = targets.iter().filter(|to| to.is_ipv4() == is_v4);
-        let Some(to) = of_family.find(|to| echo(&b.netns, **to, None).is_ok()) else { continue };
-        let outcome = match echo(&b.netns, *to, Some(mtu)) {
+        let Some(to) = of_family.find(|to| echo(test, &b.netns, **to, None).is_ok()) else { continue };
+        let outcome = match echo(test, &b.netns, *to, Some(mtu)) {
             Ok(()) => Outcome::Passed(format!("{mtu} bytes")),
             Err(e) => Outcome::failed(
                 format!("packets of {mtu} bytes with DF are lost: {e}"),
@@ -107,10 +107,10 @@ pub fn outside(test: &Test<'_>, a: &Pod, _: &Pod, rows: &mut Vec<Row>) {
             rows.push(Row::skipped(PROMISE, &a.label(), family(is_v4), why));
         }
         for to in targets {
-            let outcome = match echo(&a.netns, to, None) {
+            let outcome = match echo(test, &a.netns, to, None) {
                 Ok(()) => Outcome::Passed(String::new()),
                 // If an address does not answer the host either, the network is not the cause.
-                Err(_) if host_reaches(to).is_err() => Outcome::Skipped(
+                Err(_) if host_reaches(test, to).is_err() => Outcome::Skipped(
                     "it does not answer the host either: set another address with --outside".to_owned(),
                 ),
                 Err(e) => Outcome::failed(
@@ -128,8 +128,8 @@ pub fn family(is_v4: bool) -> &'static str {
     if is_v4 { "IPv4" } else { "IPv6" }
 }
 
-fn host_reaches(to: IpAddr) -> std::io::Result<()> {
-    echo(&NetNs::current().map_err(std::io::Error::other)?, to, None)
+fn host_reaches(test: &Test<'_>, to: IpAddr) -> std::io::Result<()> {
+    echo(test, &NetNs::current().map_err(std::io::Error::other)?, to, None)
 }
 
 /// The router of the host's default route.

@@ -23,6 +23,9 @@ pub enum Outcome {
     Skipped(String),
 }
 
+/// The check that a container can be removed.
+pub const REMOVAL: &str = "remove";
+
 impl Row {
     pub fn new(promise: &str, from: impl Into<String>, to: impl Into<String>, outcome: Outcome) -> Self {
         Self { promise: promise.to_owned(), from: from.into(), to: to.into(), outcome }
@@ -30,6 +33,10 @@ impl Row {
 
     pub fn skipped(promise: &str, from: &str, to: &str, why: impl Into<String>) -> Self {
         Self::new(promise, from, to, Outcome::Skipped(why.into()))
+    }
+
+    pub fn is_of_removal(&self) -> bool {
+        self.promise == REMOVAL
     }
 
     pub fn is_passed(&self) -> bool {

@@ -31,42 +31,67 @@ pub enum Answer {
 /// # Errors
 /// If no socket can be opened.
 pub(crate) fn ask(server: IpAddr, name: &str, family_of: IpAddr) -> io::Result<Answer> {
-    match query(server, name, family_of, false) {
+    match Query::new(server, name, family_of, false).and_then(|query| query.send()) {
         // The server does not listen yet, or the address is still being tested for duplicates.
-        Err(e) if is_temporary(&e) => Ok(Answer::Silence),
+        Err(e) if e.kind() == ErrorKind::ConnectionRefused || is_temporary(&e) => Ok(Answer::Silence),
         answer => answer,
     }
 }
 
-/// Sends one query to a server. With `recursion`, the server may forward the query.
-///
-/// # Errors
-/// If the query cannot be sent, or if the server refuses it.
-pub fn query(server: IpAddr, name: &str, family_of: IpAddr, recursion: bool) -> io::Result<Answer> {
-    let own: SocketAddr = if server.is_ipv4() { ([0, 0, 0, 0], 0).into() } else { ([0_u16; 8], 0).into() };
-    let socket = UdpSocket::bind(own)?;
-    socket.set_read_timeout(Some(ANSWER_TIMEOUT))?;
-    let [high, low, ..] = process::id().to_ne_bytes();
-    let id = [high, low];
-    socket.connect((server, PORT))?;
-    socket.send(&question(id, name, family_of, recursion))?;
-    let mut answer = [0; 512];
-    match socket.recv(&mut answer) {
-        Ok(length) => Ok(read(id, answer.get(..length).unwrap_or_default())),
-        Err(e)
-            if matches!(e.kind(), ErrorKind::WouldBlock | ErrorKind::TimedOut | ErrorKind::Interrupted) =>
-        {
-            Ok(Answer::Silence)
+/// A query for the address of a name.
+#[derive(Debug)]
+pub struct Query {
+    socket: UdpSocket,
+    server: IpAddr,
+    id: [u8; 2],
+    packet: Vec<u8>,
+}
+
+impl Query {
+    /// A query to a server, for an address in the same address family as `family_of`. With `recursion`, the server may forward the query. The
+    /// socket belongs to the present network namespace.
+    ///
+    /// # Errors
+    /// If no socket can be opened.
+    pub fn new(server: IpAddr, name: &str, family_of: IpAddr, recursion: bool) -> io::Result<Self> {
+        let own: SocketAddr =
+            if server.is_ipv4() { ([0, 0, 0, 0], 0).into() } else { ([0_u16; 8], 0).into() };
+        let socket = UdpSocket::bind(own)?;
+        socket.set_read_timeout(Some(ANSWER_TIMEOUT))?;
+        let [high, low, ..] = process::id().to_ne_bytes();
+        let id = [high, low];
+        Ok(Self { socket, server, id, packet: question(id, name, family_of, recursion) })
+    }
+
+    /// Sends the query, and waits for half a second. The answer may also be that to an earlier sending: a server that asks others may need
+    /// longer.
+    ///
+    /// # Errors
+    /// If the query cannot be sent, or if the server refuses it.
+    pub fn send(&self) -> io::Result<Answer> {
+        self.socket.connect((self.server, PORT))?;
+        self.socket.send(&self.packet)?;
+        let mut answer = [0; 512];
+        match self.socket.recv(&mut answer) {
+            Ok(length) => Ok(read(self.id, answer.get(..length).unwrap_or_default())),
+            Err(e)
+                if matches!(
+                    e.kind(),
+                    ErrorKind::WouldBlock | ErrorKind::TimedOut | ErrorKind::Interrupted
+                ) =>
+            {
+                Ok(Answer::Silence)
+            }
+            Err(e) => Err(e),
         }
-        Err(e) => Err(e),
     }
 }
 
-fn is_temporary(e: &io::Error) -> bool {
+/// Whether an error may go away without a change of the server: neighbours and routes appear, and addresses are tested for duplicates.
+pub fn is_temporary(e: &io::Error) -> bool {
     matches!(
         e.kind(),
-        ErrorKind::ConnectionRefused
-            | ErrorKind::HostUnreachable
+        ErrorKind::HostUnreachable
             | ErrorKind::NetworkUnreachable
             | ErrorKind::AddrNotAvailable
             | ErrorKind::PermissionDenied
