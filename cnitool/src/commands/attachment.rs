@@ -3,10 +3,10 @@
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 
-use cni::{AddResult, Command};
+use cni::{AddResult, Attachment, Command};
 use runtime::{
-    Added, AttachmentParameters, Error, Network, NetworkEntries, Result, Runtime, interrupted_by_signals,
-    not_rolled_back,
+    Added, AttachmentParameters, Cache, Error, Network, NetworkEntries, Result, Runtime,
+    interrupted_by_signals, not_rolled_back,
 };
 use serde_json::{Value, json};
 
@@ -166,18 +166,35 @@ fn targets(
     let NetworkEntries { entries, ambiguous, unreadable, .. } = cache.of_network(&network.name)?;
     let of_others: BTreeSet<PathBuf> =
         ambiguous.iter().map(|entry| cache.path(&network.name, &entry.attach.attachment)).collect();
-    let why = "may be of another network, because only its name shows the network";
-    let damaged = unreadable.iter().map(|path| skipped(path, "is damaged"));
-    let failures = damaged.chain(of_others.iter().map(|path| skipped(path, why))).collect();
+    let failures =
+        unreadable.iter().map(|path| damaged(path)).chain(of_others.iter().map(|path| uncertain(path)));
+    let failures = failures.collect();
     Ok((entries.into_iter().map(|entry| entry.attach).collect(), failures))
 }
 
-/// The failure for a file whose attachment is unknown.
-fn skipped(path: &Path, why: &str) -> Error {
-    let error = cni::Error::new(cni::Code::Io, format!("the cache file {} {why}", path.display()));
-    error
-        .detail("name its attachment with NETNS, --container-id and -i: the file's name is NETWORK-CONTAINER-INTERFACE")
-        .into()
+/// The failure for a damaged file. A DEL of a wrong attachment would delete the file of a running container.
+fn damaged(path: &Path) -> Error {
+    let file = format!("the cache file {} is damaged", path.display());
+    let (text, remedy) = match Cache::attachment_named(path) {
+        Some(Attachment { container, ifname }) => {
+            (file, format!("name its attachment with NETNS and `--container-id {container} -i {ifname}`"))
+        }
+        None => {
+            let remedy = "stop its container and delete the file; `cnitool gc NETWORK` then removes the rest of the attachment";
+            (format!("{file}, and may be of another network"), remedy.to_owned())
+        }
+    };
+    cni::Error::new(cni::Code::Io, text).detail(remedy).into()
+}
+
+/// The failure for a file in libcni's earliest format whose network is unknown.
+fn uncertain(path: &Path) -> Error {
+    let text = format!(
+        "the cache file {} may be of another network, because only its name shows the network",
+        path.display()
+    );
+    let remedy = "if it is of this one, name its attachment with NETNS, --container-id and -i: the file's name is NETWORK-CONTAINER-INTERFACE";
+    cni::Error::new(cni::Code::Io, text).detail(remedy).into()
 }
 
 fn counted(targets: &[AttachmentParameters], network: &Network) -> String {

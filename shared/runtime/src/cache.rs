@@ -335,7 +335,7 @@ impl Cache {
         for path in not_entries.into_iter().filter(|path| may_be_of(path, network)) {
             match read_bare_entries(&path, network) {
                 None => all.unreadable.push(path),
-                Some(readings) if is_unambiguous(&path) => all.entries.extend(readings),
+                Some(readings) if Self::attachment_named(&path).is_some() => all.entries.extend(readings),
                 Some(readings) => all.ambiguous.extend(readings),
             }
         }
@@ -380,6 +380,14 @@ impl Cache {
     /// Whether a file of [`Cache::survey`] has libcni's earliest format: only the result.
     pub fn is_bare(file: &Path) -> bool {
         read_bare(file).is_some()
+    }
+
+    /// The attachment that a file's name shows. `None` if that is uncertain, or if the names are not valid. The file of container `b-c` on
+    /// network `a` has the same name as the file of container `c` on network `a-b`.
+    pub fn attachment_named(file: &Path) -> Option<Attachment> {
+        let names: Vec<&str> = file.file_name()?.to_str()?.split('-').collect();
+        let [_network, container, ifname] = names[..] else { return None };
+        Some(AttachmentParameters::new(container, ifname).ok()?.attachment)
     }
 
     fn files(&self) -> Result<Vec<PathBuf>> {
@@ -456,12 +464,6 @@ fn read_bare_entries(path: &Path, network: &NetworkName) -> Option<Vec<Entry>> {
         return None;
     }
     Some(attachments.into_iter().map(entry).collect())
-}
-
-/// Whether a file's name shows network, container and interface: the only hyphens are those between these names. The file of container `b-c`
-/// on network `a` has the same name as the file of container `c` on network `a-b`.
-fn is_unambiguous(file: &Path) -> bool {
-    file.file_name().is_some_and(|name| hyphens(name) == 2)
 }
 
 /// The attachments to a network whose file may have this path: container ids and interface names may contain hyphens.

@@ -174,7 +174,7 @@ impl Repaired {
                 Code::Internal,
                 "its rules cannot be checked: the cache does not contain the path of its namespace",
             )
-            .detail("if the container runs, restart it: its runtime calls DEL and ADD"),
+            .detail("if the container runs, delete its pod, or restart it: its runtime calls DEL and ADD"),
         };
         let error = Error::of_plugin(kind, Command::Repair, error);
         *so_far = Err(match so_far {

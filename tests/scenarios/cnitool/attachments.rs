@@ -85,6 +85,9 @@ fn ctrl_c_on_a_terminal_ends_the_plugin_that_hangs_and_its_children() {
         hang_in(&lab, command);
         let run = lab.cnitool().under(&terminal).run(line);
         assert!(!run.succeeded(), "{run:#?}");
+        // The plugin is not to blame for its end.
+        let is_said = run.stdout.contains("ADD was interrupted during plugin hangs");
+        assert_eq!(is_said, command == "ADD", "{run:#?}");
         until("the plugin's child ends", || has_ended(hanging().unwrap().1));
     }
 }
@@ -219,6 +222,31 @@ fn all_includes_the_earliest_format_and_fails_for_files_whose_attachment_is_unce
     tool.says("del net-b pod --container-id c");
     tool.says("del net --all");
     assert_eq!(fs::read_dir(RESULTS).unwrap().count(), 0);
+}
+
+/// A DEL with the names of another attachment would delete the file of a running container.
+#[test]
+fn a_damaged_file_is_to_be_named_only_if_its_attachment_is_certain() {
+    const RESULTS: &str = "/var/lib/cni/results";
+    let lab = Lab::new();
+    lab.configure(
+        "net.conflist",
+        &json!({"cniVersion": "1.1.0", "name": "net", "plugins": [{"type": "loopback"}]}),
+    );
+    fs::create_dir_all(RESULTS).unwrap();
+    let by_name = "name its attachment with NETNS and `--container-id torn -i eth0`";
+    let by_hand = "stop its container and delete the file";
+    for (file, words) in [
+        ("net-torn-eth0", ["net-torn-eth0 is damaged", by_name]),
+        ("net-b-torn-eth0", ["net-b-torn-eth0 is damaged, and may be of another network", by_hand]),
+        ("net-t:rn-eth0", ["net-t:rn-eth0 is damaged", by_hand]),
+    ] {
+        let path = Path::new(RESULTS).join(file);
+        fs::write(&path, "{\"kind\":\"cniCacheV1\",\"conta").unwrap();
+        let run = lab.cnitool().run("del net --all");
+        assert!(run.exit == Some(1) && words.iter().all(|word| run.stderr.contains(word)), "{run:#?}");
+        fs::remove_file(path).unwrap();
+    }
 }
 
 /// The network of the file net-b-c-eth0 may be the longer or the shorter one.
