@@ -78,7 +78,7 @@ pub fn results(host: &Host<'_>) -> Result<Vec<Finding>> {
         if Cache::is_bare(path) {
             let cause = "the file has the format of libcni before 0.8, which does not contain the network's configuration, so its \
                          attachment cannot be checked or repaired";
-            return Finding::note(file, cause, "restart the container: ADD writes the cache again");
+            return Finding::note(file, cause, writes_cache());
         }
         Finding::warning(
             file,

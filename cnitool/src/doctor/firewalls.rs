@@ -21,8 +21,11 @@ pub fn nftables(host: &Host<'_>) -> Result<Vec<Finding>> {
     }
     let mut blocking = Problems::new();
     for (one, conf) in with_plugin(&all) {
-        for chain in firewall::blocking_chains(conf, &one.families)? {
-            blocking.insert((&one.network, chain.cause(), chain.remedy()));
+        match firewall::blocking_chains(conf, &one.families) {
+            Ok(chains) => {
+                blocking.extend(chains.iter().map(|chain| (&*one.network, chain.cause(), chain.remedy())))
+            }
+            Err(unread) => drop(blocking.insert(not_read(one, &unread))),
         }
     }
     Ok(findings.into_iter().chain(warnings(blocking)).collect())
@@ -42,8 +45,11 @@ pub fn legacy(host: &Host<'_>) -> Result<Vec<Finding>> {
     }
     let mut closed = Problems::new();
     for (one, conf) in with_plugin(&all) {
-        for error in firewall::closed_legacy(conf, &one.families)? {
-            closed.insert((&one.network, error.msg().to_owned(), error.details().to_owned()));
+        match firewall::closed_legacy(conf, &one.families) {
+            Ok(errors) => closed.extend(
+                errors.iter().map(|it| (&*one.network, it.msg().to_owned(), it.details().to_owned())),
+            ),
+            Err(unread) => drop(closed.insert(not_read(one, &unread))),
         }
     }
     Ok(findings.into_iter().chain(warnings(closed)).collect())
@@ -127,6 +133,16 @@ fn not_opened(all: &[Routed], families: &[Family], chain: &str, owner: &str) -> 
 
 /// The problems of each network: its name, the cause and the remedy.
 type Problems<'a> = BTreeSet<(&'a str, String, String)>;
+
+/// The problem that a network's firewall cannot be examined. The other networks' problems are reported nevertheless.
+fn not_read<'a>(one: &'a Routed, error: &cni::Error) -> (&'a str, String, String) {
+    let cause = format!("whether the firewall drops its packets is not known: {}", error.msg());
+    let remedy = match error.details() {
+        "" => "remove the cause, and run `cnitool doctor` again as root",
+        details => details,
+    };
+    (&one.network, cause, remedy.to_owned())
+}
 
 /// A warning for each network, because STATUS or CHECK may report the problem of one of them as an error.
 fn warnings(problems: Problems<'_>) -> impl Iterator<Item = Finding> {

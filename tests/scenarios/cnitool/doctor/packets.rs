@@ -1,6 +1,7 @@
 //! Lost packets: forwarding, MTU, other programs' firewalls.
 
-use lab::{Lab, beyond_reference};
+use lab::dhcp::{in_background, started_by};
+use lab::{Lab, beyond_reference, until};
 use serde_json::json;
 
 use super::{bridge, findings, finds, finds_nothing, healthy, network};
@@ -213,6 +214,41 @@ fn an_error_of_one_network_does_not_hide_the_warning_of_another() {
         found.len() == 1 && found[0].starts_with("warning | network netb | the chain pass"),
         "{found:#?}"
     );
+}
+
+/// The first network asks firewalld, whose bus does not answer.
+#[test]
+fn a_network_whose_firewall_cannot_be_examined_does_not_hide_the_warning_of_another() {
+    beyond_reference!("gc");
+    let lab = Lab::new();
+    let tool = lab.cnitool().env("DBUS_SYSTEM_BUS_ADDRESS", "unix:path=/run/lab/bus");
+    lab.host()
+        .sh("nft 'table ip filter { chain FORWARD { type filter hook forward priority 0; policy drop; }\n}'");
+    for (name, bridge_name, subnet, plugins) in [
+        ("neta", "br1", "10.206.2.0/24", json!([{"type": "firewall"}])),
+        ("netb", "br2", "10.206.3.0/24", json!([])),
+    ] {
+        let mut interface = bridge(subnet);
+        interface["bridge"] = json!(bridge_name);
+        let plugins = [&[interface], plugins.as_array().unwrap().as_slice()].concat();
+        let mut conf = network(&plugins.into());
+        conf["name"] = json!(name);
+        lab.configure(&format!("{name}.conflist"), &conf);
+    }
+    let server =
+        "import socket; server = socket.socket(socket.AF_UNIX); server.bind('/run/lab/bus'); server.listen()
+while True: server.accept()[0].close()";
+    let mut python = started_by("python3", "-c");
+    python.arg(server);
+    let _server = in_background(lab.host(), python, &lab.dir().join("bus.log"));
+    until("the bus listens", || lab.dir().join("bus").exists());
+    let found = findings(&tool, "firewalls.nftables");
+    for words in [
+        "warning | network neta | whether the firewall drops its packets is not known",
+        "warning | network netb | the chain ip filter FORWARD",
+    ] {
+        assert!(found.iter().any(|finding| finding.starts_with(words)), "{words}: {found:#?}");
+    }
 }
 
 #[test]
