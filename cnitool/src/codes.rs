@@ -60,8 +60,8 @@ pub const ALL: &[Explained] = &[
     Explained {
         code: 6,
         meaning: "cannot decode content",
-        advice: "Some JSON is malformed: the configuration (`cnitool validate FILE` shows the line), or the \
-                 output of a plugin.",
+        advice: "Some JSON is malformed, or a key has a value of the wrong type: in the configuration (`cnitool \
+                 validate FILE` shows the line), or in the output of a plugin.",
     },
     Explained {
         code: 7,
@@ -86,7 +86,8 @@ pub const ALL: &[Explained] = &[
         code: 50,
         meaning: "not available",
         advice: "STATUS: no ADD can succeed now. The firewall backend, a capability or a kernel module is \
-                 missing, or the disk with the leases is full or read-only. The message says which.",
+                 missing, or the disk with the leases is full or read-only. The message says which. ADD of dnsname: \
+                 dnsmasq is not installed.",
     },
     Explained {
         code: 51,
