@@ -100,8 +100,9 @@ impl Scenario {
             ("ADD, release", &[Stale, TornCache], &[Add("a"), ReleaseStale], 1),
             ("GC, release", &[Stale, TornCache], &[Gc(&["stays"]), ReleaseStale], 1),
             ("release, rm -r", &[Stale], &[ReleaseStale, RemoveDirectory], 1),
-            // The search finds the lease of `goes`. When it is about to release it, `a` has the address.
-            ("DEL, ADD, release", &[Stale], &[Del("goes"), Add("a"), ReleaseStale], 2),
+            // The search finds the lease of `goes`. When it is about to release it, `a` has the address. With a DEL in place of GC, the search would
+            // release nothing: it sees the DEL's process, which has the container's id.
+            ("GC, ADD, release", &[Stale], &[Gc(&["stays", "a"]), Add("a"), ReleaseStale], 1),
         ];
         let all = pairs.iter().map(|(name, starts, acts)| (*name, *starts, &acts[..], 2));
         let all =
