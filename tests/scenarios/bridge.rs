@@ -962,7 +962,10 @@ fn in_a_chain_it_adopts_the_earlier_tap_as_its_port() {
     let tap = lab.host().link("tap0").unwrap();
     let prev = json!({"cniVersion": "1.0.0", "interfaces": [{"name": "tap0", "mac": tap["address"]}]});
     let call = lab.plugin("bridge").config(json!({"bridge": "br0", "prevResult": prev})).on(&pod);
-    call.add().ok_result();
+    let result = call.add().ok_result();
+    let of_tap: Vec<&Value> =
+        result["interfaces"].as_array().unwrap().iter().filter(|one| one["name"] == "tap0").collect();
+    assert_eq!((of_tap.len(), &of_tap[0]["mac"]), (1, &tap["address"]), "{result}");
     assert_eq!(lab.host().link("tap0").unwrap()["master"], "br0");
     assert!(pod.link_names().is_empty(), "it makes no veth of its own");
     call.del().ok();
@@ -1060,6 +1063,7 @@ fn addresses_that_an_earlier_plugin_gave_are_not_masqueraded_and_check_does_not_
     let call = lab.plugin("bridge").config(conf).on(&pod);
     let result = call.add().ok_result();
     assert_eq!(result["ips"], prev["ips"]);
+    assert!(!lab.host().ruleset().contains("10.9.0.2"), "{}", lab.host().ruleset());
     call.check(&result).ok();
     call.del().ok();
 }

@@ -830,6 +830,8 @@ fn the_rules_of_an_attachment_are_shown_until_its_del() {
     }
     tool.says("del net pod");
     assert!(!lab.host().ruleset().contains("10.1.2.2"));
+    let none = tool.run("show");
+    assert!(none.exit == Some(3) && none.stderr.contains("no attachment"), "{none:#?}");
 }
 
 /// Debian's package, whatever is under test.

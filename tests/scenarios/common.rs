@@ -223,9 +223,14 @@ pub fn site_of(lab: &Lab, n: u8, net: u8) -> Container {
     client
 }
 
-/// Whether this process, and therefore its children, ignores a signal: a bit of the mask in proc_pid_status(5).
+/// Whether this process, and therefore its children, ignores a signal: a bit of the mask in proc_pid_status(5). A test with the signal
+/// counts as skipped then.
 pub fn is_ignored(signal: Signal) -> bool {
     let status = fs::read_to_string("/proc/self/status").unwrap();
     let mask = status.lines().find_map(|line| line.strip_prefix("SigIgn:")).unwrap();
-    u64::from_str_radix(mask.trim(), 16).unwrap() & (1 << (signal as i32 - 1)) != 0
+    let is_ignored = u64::from_str_radix(mask.trim(), 16).unwrap() & (1 << (signal as i32 - 1)) != 0;
+    if is_ignored {
+        lab::skip(&format!("the caller of the tests ignores {signal}"));
+    }
+    is_ignored
 }

@@ -23,6 +23,12 @@ use crate::common::host_local;
 /// The directory with the names of all networks.
 const DIRECTORIES: &str = "/run/containers/cni/dnsname";
 
+/// Whether nothing has the name of a network's directory, not even a link that leads nowhere.
+fn is_gone(network: &str) -> bool {
+    let error = fs::symlink_metadata(Path::new(DIRECTORIES).join(network)).unwrap_err();
+    error.kind() == std::io::ErrorKind::NotFound
+}
+
 /// The gateways of the network. Its server listens on these addresses.
 const SERVERS: [&str; 2] = ["10.1.2.1", "fd00:1:2::1"];
 

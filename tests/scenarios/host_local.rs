@@ -440,7 +440,11 @@ fn status_does_not_warn_of_a_small_range_set_without_leases() {
     beyond_reference!("status");
     let lab = Lab::new();
     let conf = host_local(&[&["10.0.0.0/30"]]);
-    let said = || ipam(&lab, "ignored", &conf).status().stderr;
+    let said = || {
+        let status = ipam(&lab, "ignored", &conf).status();
+        status.ok();
+        status.stderr
+    };
     assert_eq!(said(), "");
     addresses(&lab, &["a"], &conf);
     assert!(said().contains("1 of the 1 addresses"));

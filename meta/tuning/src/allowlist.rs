@@ -157,6 +157,9 @@ mod tests {
         assert_eq!(read(&list).unwrap().as_deref(), Some("somaxconn"));
         std::fs::write(&list, vec![0; 10 << 20]).unwrap();
         read(&list).unwrap_err();
+        std::fs::remove_file(&list).unwrap();
+        std::os::unix::fs::symlink("/dev/zero", &list).unwrap();
+        read(&list).unwrap_err();
     }
 
     #[test]

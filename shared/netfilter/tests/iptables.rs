@@ -142,9 +142,12 @@ fn gc_removes_invalid_attachments_of_its_network_only() {
         let scope = Scope::all_but([attachment("c1")].into_iter().collect());
         Removal::start().collect(&network, &[kind], &scope).unwrap();
     }
-    iptables().check(&owner("cbr0", "c1"), &rules(5)).unwrap();
-    iptables().check(&owner("other", "c3"), &rules(7)).unwrap();
-    assert!(!saved().contains("10.1.0.6"), "{}", saved());
+    for (network, container, last) in [("cbr0", "c1", 5), ("other", "c3", 7)] {
+        let masquerade = masquerade(&[&format!("10.1.0.{last}/24")]);
+        iptables().check(&owner(network, container), &rules(last)).unwrap();
+        iptables().check(&owner(network, container), &masquerade).unwrap();
+    }
+    assert!(!saved().contains("10.1.0.6") && !saved().contains("cbr0/c2/"), "{}", saved());
 }
 
 #[test]

@@ -31,21 +31,21 @@ impl Chain {
     /// ADD from first to last, each with the previous result. Returns the last result, or the first failure.
     pub fn add(&self, container: &Container, ifname: &str) -> Outcome {
         let attach = container.attach(ifname);
-        self.watched(|runtime| drop(runtime.add(&self.network, &attach))).pop().expect("a plugin was run")
+        self.watched(|runtime| runtime.add(&self.network, &attach)).pop().expect("a plugin was run")
     }
 
     /// CHECK of the plugins with the last result, up to the first failure.
     pub fn check(&self, container: &Container, ifname: &str, result: &Value) -> Vec<Outcome> {
         let attach = container.attach(ifname);
         self.keep(&attach, result);
-        self.watched(|runtime| drop(runtime.check(&self.network, &attach)))
+        self.watched(|runtime| runtime.check(&self.network, &attach))
     }
 
     /// DEL from last to first. `null`: without a result, as after an ADD that failed.
     pub fn del(&self, container: &Container, ifname: &str, result: &Value) -> Vec<Outcome> {
         let attach = container.attach(ifname);
         self.keep(&attach, result);
-        self.watched(|runtime| drop(runtime.del(&self.network, &attach)))
+        self.watched(|runtime| runtime.del(&self.network, &attach))
     }
 
     /// A scenario may pass a different result.
@@ -56,12 +56,17 @@ impl Chain {
         cache().write(&self.network, attach, result).expect("keep a result");
     }
 
-    /// The outcomes of all plugins in a run.
-    fn watched(&self, run: impl FnOnce(&Runtime)) -> Vec<Outcome> {
+    /// The outcomes of all plugins in a run. If none failed, the runtime must not fail either, and must have run all.
+    fn watched<T>(&self, run: impl FnOnce(&Runtime) -> runtime::Result<T>) -> Vec<Outcome> {
         let outcomes = Arc::default();
         let witness = Witness { edit: self.edit, outcomes: Arc::clone(&outcomes) };
-        run(&Runtime::new([Lab::plugin_dir()]).cache(cache()).exec(witness));
-        std::mem::take(&mut *outcomes.lock().unwrap_or_else(PoisonError::into_inner))
+        let done = run(&Runtime::new([Lab::plugin_dir()]).cache(cache()).exec(witness));
+        let outcomes = std::mem::take(&mut *outcomes.lock().unwrap_or_else(PoisonError::into_inner));
+        if outcomes.iter().all(Outcome::succeeded) {
+            done.map(drop).expect("the runtime succeeds with its plugins");
+            assert_eq!(outcomes.len(), self.network.plugins.len(), "each plugin is run");
+        }
+        outcomes
     }
 }
 

@@ -719,8 +719,9 @@ fn a_lease_stays_if_the_addresses_of_a_namespace_cannot_be_read() {
     // The container's id is nowhere else on the host.
     tool.says(&format!("add net {} --container-id unknown {ELSEWHERE}", pod.id));
     let unread = injecting(&["-f", "-e", "inject=setns:error=ENFILE"]);
-    tool.clone().under(&unread).run("gc net");
+    let run = tool.clone().under(&unread).run("gc net");
     assert_eq!(leases(), ["10.204.7.2"], "the address of a running container was released");
+    assert!(run.succeeded() && run.stderr.contains("of unknown eth0: kept: may be alive"), "{run:#?}");
 }
 
 /// A plugin that lists a toy and cannot remove it.

@@ -85,6 +85,8 @@ fn a_working_network_passes_in_both_families_and_nothing_is_left() {
     needs!(NftNat, Ipv6);
     let (lab, _far) = host();
     let tool = configure(&lab, &json!([bridge(), ports()]));
+    fs::create_dir_all("/var/lib/cni/networks/net").unwrap();
+    let before = state(&lab);
     let first = run(&tool);
     for promise in ["container to container", "gateway", "MTU", "outside"] {
         let of = |family: &str| {
@@ -101,9 +103,7 @@ fn a_working_network_passes_in_both_families_and_nothing_is_left() {
         has(&first, &["host port", client, "| 2001:db8:51::1 |", "| passed |"]);
     }
     assert!(first.iter().all(|row| row.contains("| passed |")), "{first:#?}");
-    let before = state(&lab);
-    run(&tool);
-    assert_eq!(state(&lab), before);
+    assert_eq!(state(&lab).replacen(" br0", "", 1), before, "the bridge stays");
     let table = tool.says("test-connectivity net");
     assert!(table.contains("network net: all checks passed"), "{table}");
 }

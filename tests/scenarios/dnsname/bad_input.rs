@@ -38,7 +38,9 @@ fn hostile_names_are_refused_and_leave_nothing() {
         assert_eq!(hosts_of("net"), before, "{name:?}");
     }
     for name in ["a\tb", "a#b", &long, "..", "*"] {
-        assert!(!networks.try_add("net", &other, name, &[]).succeeded(), "{name:?}");
+        let outcome = networks.try_add("net", &other, name, &[]);
+        let said = format!("{}{}", outcome.stdout, outcome.stderr);
+        assert!(!outcome.succeeded() && said.contains("K8S_POD_NAME"), "{name:?}: {said}");
         assert_eq!(hosts_of("net"), before, "{name:?}");
     }
     networks.del("net", &pod);
@@ -70,7 +72,7 @@ fn each_mistake_has_its_code() {
         call.clone().config(keys.clone()).add().refused(code, word);
     }
     call.clone().args("K8S_POD_NAME=a..b").add().refused(7, "K8S_POD_NAME");
-    assert!(!Path::new(DIRECTORIES).join("net").exists());
+    assert!(is_gone("net"));
 }
 
 #[test]
@@ -114,6 +116,6 @@ fn without_dnsmasq_errors_of_status_and_add_name_the_package() {
     );
     call.status().refused(50, "dnsmasq-base");
     call.add().refused(50, "dnsmasq-base");
-    assert!(!Path::new(DIRECTORIES).join("net").exists() && server_of("net").is_none());
+    assert!(is_gone("net") && server_of("net").is_none());
     call.del().ok();
 }

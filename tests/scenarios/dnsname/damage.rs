@@ -172,7 +172,7 @@ fn a_server_keeps_its_user_if_a_package_creates_another_one_and_a_user_that_cann
     // The user of a server in another test's network is looked for, too.
     call.clone().under(&unread).add().refused(5, "No file descriptors available");
     call.del().ok();
-    assert!(!Path::new(DIRECTORIES).join("net").exists());
+    assert!(is_gone("net"));
 }
 
 #[test]
@@ -342,7 +342,7 @@ fn add_says_that_another_program_or_another_network_on_the_bridge_has_the_port()
         let outcome = networks.try_add(network, pod, &pod.id, &[]);
         let said = format!("{}{}", outcome.stdout, outcome.stderr);
         assert!(!outcome.succeeded() && said.contains("sport = :53"), "{said}");
-        assert!(!Path::new(DIRECTORIES).join(network).exists());
+        assert!(is_gone(network));
     };
     lab.host()
         .sh("dnsmasq --user=root --conf-file=/dev/null --pid-file=/run/lab/other.pid --no-resolv --no-hosts");

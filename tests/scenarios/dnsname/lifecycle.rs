@@ -17,8 +17,7 @@ fn del_of_the_last_container_removes_the_server_and_all_files() {
     let lab = Lab::new();
     with_parents();
     let networks = Networks::new(&lab, &[network(&json!({}))]);
-    let (first, _) = networks.attach(&lab, "first", &[]);
-    networks.del("net", &first);
+    let first = lab.container("first");
     let before = lab.snapshot();
     for _ in 0..2 {
         networks.add("net", &first, "first", &["one", "two"]);
@@ -27,7 +26,7 @@ fn del_of_the_last_container_removes_the_server_and_all_files() {
     }
     let left = lab.snapshot().since(&before);
     assert!(!left.lines().any(|line| line.contains("dnsname")), "{left}");
-    assert!(!Path::new(DIRECTORIES).join("net").exists());
+    assert!(is_gone("net"));
 }
 
 #[test]
@@ -223,7 +222,7 @@ fn del_works_without_dnsmasq_namespace_and_result() {
         assert!(!hosts_of("net").contains("# ferrule pod "));
     }
     lab.plugin("dnsname").on(&other).del().ok();
-    assert!(server_of("net").is_none() && !Path::new(DIRECTORIES).join("net").exists());
+    assert!(server_of("net").is_none() && is_gone("net"));
 }
 
 #[test]
@@ -241,7 +240,7 @@ fn gc_removes_the_names_of_dead_containers_and_with_the_last_one_the_server() {
     assert!(dig.ask(&stays, SERVERS[0], "alias A").is_empty());
     assert_eq!(dig.ask(&stays, SERVERS[0], "stays A").len(), 1);
     call.gc(&[]).ok();
-    assert!(server_of("net").is_none() && !Path::new(DIRECTORIES).join("net").exists());
+    assert!(server_of("net").is_none() && is_gone("net"));
 }
 
 /// A hundred plugins wait for the server, and only some of them make it read the file.
@@ -260,7 +259,7 @@ fn a_crowd_of_a_hundred_resolves_right_after_each_add_and_leaves_nothing() {
         networks.tool.says(&format!("check net {} --container-id {}", pod.id, pod.id))
     });
     crate::field::crowd::by_workers(&pods, |pod| networks.del("net", pod));
-    assert!(server_of("net").is_none() && !Path::new(DIRECTORIES).join("net").exists());
+    assert!(server_of("net").is_none() && is_gone("net"));
 }
 
 /// All containers have written their names before the server reads the file.

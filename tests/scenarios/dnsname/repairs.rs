@@ -148,7 +148,7 @@ fn a_repair_in_the_middle_of_a_del_does_not_register_the_names_again() {
     // DEL of the last container ends the server.
     lab.plugin("dnsname").on(&db).del().ok();
     assert_eq!(networks.tool.json("repair net")["repaired"], json!([]));
-    assert!(server_of("net").is_none() && !Path::new(DIRECTORIES).join("net").exists());
+    assert!(server_of("net").is_none() && is_gone("net"));
     networks.del_all(&[&web, &db]);
 
     // After an ADD, the next repair restores the names.
@@ -190,7 +190,7 @@ fn a_tcp_process_that_outlives_its_server_is_replaced_and_leaves_nothing() {
     assert!(!is_running(&first));
     let (second, _connection) = orphan();
     networks.del_all(&[&web, &db]);
-    assert!(!is_running(&second) && !Path::new(DIRECTORIES).join("net").exists());
+    assert!(!is_running(&second) && is_gone("net"));
 }
 
 #[test]

@@ -51,7 +51,7 @@ fn two_containers_come_and_go(lab: &Lab, rootless: &Rootless) {
     let hosts = || fs::read_to_string(directory.join("addnhosts")).unwrap();
     assert!(hosts().contains("\tweb\t") && hosts().contains("\tdb\t"), "{}", hosts());
     let server = fs::read_to_string(directory.join("pidfile")).unwrap().trim().to_owned();
-    assert!(!Path::new(DIRECTORIES).join("net").exists() && !Path::new("/run/ferrule-dnsname/net").exists());
+    assert!(is_gone("net") && !Path::new("/run/ferrule-dnsname/net").exists());
 
     web.without("CNI_NETNS").config(json!({"prevResult": null})).del().ok();
     assert!(!hosts().contains("\tweb\t") && hosts().contains("\tdb\t"), "{}", hosts());

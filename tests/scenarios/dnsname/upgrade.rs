@@ -62,7 +62,7 @@ fn take_turns(first: Option<&Path>, then: Option<&Path>) {
     a.del(then);
     c.del(then);
     lab::until("the server has exited", || !Path::new("/proc").join(&server).join("exe").exists());
-    assert!(!Path::new(DIRECTORIES).join("net").exists());
+    assert!(is_gone("net"));
 }
 
 #[test]

@@ -71,7 +71,9 @@ fn an_add_warns_of_older_rules_that_precede_its_mapping() {
         assert!(added.stderr.contains(warning), "{added:#?}");
         assert!(added.stderr.contains("tcp 8080 to 10.1.2.3:80"), "{added:#?}");
         let other = network(&lab, &by("nftables"), json!([port("tcp", 9090, 80), port("udp", 8080, 80)]));
-        assert!(!other.add(&new, "eth1").stderr.contains(warning));
+        let added = other.add(&new, "eth1");
+        added.ok_result();
+        assert!(!added.stderr.contains(warning), "{added:#?}");
         newer.del(&old, "eth0", &result).iter().for_each(Outcome::ok);
         let _server = new.serve_tcp("new", "10.1.2.3:80");
         assert!(tcp_says(&lab.machine("far"), &at(HOST[0], 8080)).is_some());

@@ -115,6 +115,9 @@ fn a_chain_works_where_a_user_namespace_owns_host_and_container() {
             call.check(&prev).ok();
             call.status().ok();
             call.clone().config(json!({"prevResult": prev})).del().ok();
+        }
+        assert_eq!(rootless.state(), before, "{backend}");
+        for call in &calls {
             call.gc(&[]).ok();
         }
         assert_eq!(rootless.state(), before, "{backend}");
