@@ -23,6 +23,9 @@ impl Severity {
     }
 }
 
+/// The remedy if an object could not be examined.
+pub const EXAMINE_AGAIN: &str = "remove the cause, and run `cnitool doctor` again as root";
+
 /// A problem of this host.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Finding {
@@ -48,7 +51,7 @@ impl Finding {
 
     /// A warning that an object could not be examined.
     pub fn unread(object: impl Into<String>, cause: impl Into<String>) -> Self {
-        Self::warning(object, cause, "remove the cause, and run `cnitool doctor` again as root")
+        Self::warning(object, cause, EXAMINE_AGAIN)
     }
 
     fn new(

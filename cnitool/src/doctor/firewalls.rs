@@ -7,6 +7,7 @@ use netfilter::{Family, Firewall};
 use runtime::{Entry, Network, Result};
 use validate::ranges;
 
+use super::finding::EXAMINE_AGAIN;
 use super::host::{label, requests};
 use super::{Finding, Host, RECREATE};
 
@@ -19,16 +20,11 @@ pub fn nftables(host: &Host<'_>) -> Result<Vec<Finding>> {
             findings.extend(not_opened(&all, families, &chain, owner(&chain)));
         }
     }
-    let mut blocking = Problems::new();
-    for (one, conf) in with_plugin(&all) {
-        match firewall::blocking_chains(conf, &one.families) {
-            Ok(chains) => {
-                blocking.extend(chains.iter().map(|chain| (&*one.network, chain.cause(), chain.remedy())))
-            }
-            Err(unread) => drop(blocking.insert(not_read(one, &unread))),
-        }
-    }
-    Ok(findings.into_iter().chain(warnings(blocking)).collect())
+    findings.extend(warnings(&all, |conf, families| {
+        let chains = firewall::blocking_chains(conf, families)?;
+        Ok(chains.iter().map(|chain| (chain.cause(), chain.remedy())).collect())
+    }));
+    Ok(findings)
 }
 
 /// The chain FORWARD in the legacy variant of iptables.
@@ -43,16 +39,11 @@ pub fn legacy(host: &Host<'_>) -> Result<Vec<Finding>> {
             }
         }
     }
-    let mut closed = Problems::new();
-    for (one, conf) in with_plugin(&all) {
-        match firewall::closed_legacy(conf, &one.families) {
-            Ok(errors) => closed.extend(
-                errors.iter().map(|it| (&*one.network, it.msg().to_owned(), it.details().to_owned())),
-            ),
-            Err(unread) => drop(closed.insert(not_read(one, &unread))),
-        }
-    }
-    Ok(findings.into_iter().chain(warnings(closed)).collect())
+    findings.extend(warnings(&all, |conf, families| {
+        let errors = firewall::closed_legacy(conf, families)?;
+        Ok(errors.iter().map(|error| (error.msg().to_owned(), error.details().to_owned())).collect())
+    }));
+    Ok(findings)
 }
 
 /// A network as it is configured, or as it was when a container was attached, if the host routes for it.
@@ -98,11 +89,6 @@ impl Routed {
     }
 }
 
-/// The networks that use the plugin `firewall`, with its configuration.
-fn with_plugin(all: &[Routed]) -> impl Iterator<Item = (&Routed, AsWritten)> {
-    all.iter().filter_map(|one| Some((one, one.firewall.clone()?)))
-}
-
 /// Warns of a chain that drops the packets of networks and attachments without the plugin `firewall`.
 fn not_opened(all: &[Routed], families: &[Family], chain: &str, owner: &str) -> Vec<Finding> {
     let cause = format!("the chain {chain} ({owner}) drops forwarded packets that none of its rules accepts");
@@ -131,23 +117,27 @@ fn not_opened(all: &[Routed], families: &[Family], chain: &str, owner: &str) -> 
     of_network.into_iter().chain(of_attachments).collect()
 }
 
-/// The problems of each network: its name, the cause and the remedy.
-type Problems<'a> = BTreeSet<(&'a str, String, String)>;
-
-/// The problem that a network's firewall cannot be examined. The other networks' problems are reported nevertheless.
-fn not_read<'a>(one: &'a Routed, error: &cni::Error) -> (&'a str, String, String) {
-    let cause = format!("whether the firewall drops its packets is not known: {}", error.msg());
-    let remedy = match error.details() {
-        "" => "remove the cause, and run `cnitool doctor` again as root",
-        details => details,
-    };
-    (&one.network, cause, remedy.to_owned())
-}
-
-/// A warning for each network, because STATUS or CHECK may report the problem of one of them as an error.
-fn warnings(problems: Problems<'_>) -> impl Iterator<Item = Finding> {
+/// The problems that `find` finds, each with its remedy, for networks with the plugin `firewall`: a warning for each network, because STATUS or
+/// CHECK may report the problem of one of them as an error. A network that cannot be examined hides no problem of another.
+fn warnings(
+    all: &[Routed],
+    find: impl Fn(AsWritten, &[Family]) -> cni::Result<Vec<(String, String)>>,
+) -> impl Iterator<Item = Finding> {
+    let mut problems = BTreeSet::new();
+    for one in all {
+        let Some(conf) = one.firewall.clone() else { continue };
+        let found = find(conf, &one.families).unwrap_or_else(|unread| vec![not_read(&unread)]);
+        problems.extend(found.into_iter().map(|(cause, remedy)| (&*one.network, cause, remedy)));
+    }
     let warning = |(network, cause, remedy)| Finding::warning(format!("network {network}"), cause, remedy);
     problems.into_iter().map(warning)
+}
+
+/// The problem that a network's firewall cannot be examined, with its remedy.
+fn not_read(error: &cni::Error) -> (String, String) {
+    let cause = format!("whether the firewall drops its packets is not known: {}", error.msg());
+    let remedy = Some(error.details()).filter(|details| !details.is_empty());
+    (cause, remedy.unwrap_or(EXAMINE_AGAIN).to_owned())
 }
 
 /// The owner of a chain, by the names that each program uses.

@@ -2,7 +2,7 @@
 
 use lab::dhcp::{in_background, started_by};
 use lab::{Lab, beyond_reference, until};
-use serde_json::json;
+use serde_json::{Value, json};
 
 use super::{bridge, findings, finds, finds_nothing, healthy, network};
 use crate::common::host_local;
@@ -190,6 +190,20 @@ fn a_chain_that_the_plugin_firewall_cannot_open_is_a_warning_with_the_remedy_of_
 }
 
 /// STATUS fails only for the network whose configuration names the backend.
+/// The networks `neta` and `netb`, each with a bridge and further plugins.
+fn two_networks(lab: &Lab, further: [Value; 2]) {
+    for ((name, bridge_name, subnet), further) in
+        [("neta", "br1", "10.206.2.0/24"), ("netb", "br2", "10.206.3.0/24")].into_iter().zip(further)
+    {
+        let mut interface = bridge(subnet);
+        interface["bridge"] = json!(bridge_name);
+        let plugins = [&[interface], further.as_array().unwrap().as_slice()].concat();
+        let mut conf = network(&plugins.into());
+        conf["name"] = json!(name);
+        lab.configure(&format!("{name}.conflist"), &conf);
+    }
+}
+
 #[test]
 fn an_error_of_one_network_does_not_hide_the_warning_of_another() {
     beyond_reference!("gc");
@@ -198,16 +212,7 @@ fn an_error_of_one_network_does_not_hide_the_warning_of_another() {
     lab.host().sh(
         "nft add table inet site; nft 'add chain inet site pass { type filter hook forward priority 0; policy drop; }'",
     );
-    for (name, bridge_name, subnet, firewall) in [
-        ("neta", "br1", "10.206.2.0/24", json!({"type": "firewall", "backend": "nftables"})),
-        ("netb", "br2", "10.206.3.0/24", json!({"type": "firewall"})),
-    ] {
-        let mut interface = bridge(subnet);
-        interface["bridge"] = json!(bridge_name);
-        let mut conf = network(&json!([interface, firewall]));
-        conf["name"] = json!(name);
-        lab.configure(&format!("{name}.conflist"), &conf);
-    }
+    two_networks(&lab, [json!([{"type": "firewall", "backend": "nftables"}]), json!([{"type": "firewall"}])]);
     finds(&tool, "networks.status", &["error | network neta |", "the chain pass of the table inet site"]);
     let found = findings(&tool, "firewalls.nftables");
     assert!(
@@ -224,17 +229,7 @@ fn a_network_whose_firewall_cannot_be_examined_does_not_hide_the_warning_of_anot
     let tool = lab.cnitool().env("DBUS_SYSTEM_BUS_ADDRESS", "unix:path=/run/lab/bus");
     lab.host()
         .sh("nft 'table ip filter { chain FORWARD { type filter hook forward priority 0; policy drop; }\n}'");
-    for (name, bridge_name, subnet, plugins) in [
-        ("neta", "br1", "10.206.2.0/24", json!([{"type": "firewall"}])),
-        ("netb", "br2", "10.206.3.0/24", json!([])),
-    ] {
-        let mut interface = bridge(subnet);
-        interface["bridge"] = json!(bridge_name);
-        let plugins = [&[interface], plugins.as_array().unwrap().as_slice()].concat();
-        let mut conf = network(&plugins.into());
-        conf["name"] = json!(name);
-        lab.configure(&format!("{name}.conflist"), &conf);
-    }
+    two_networks(&lab, [json!([{"type": "firewall"}]), json!([])]);
     let server =
         "import socket; server = socket.socket(socket.AF_UNIX); server.bind('/run/lab/bus'); server.listen()
 while True: server.accept()[0].close()";
