@@ -166,9 +166,8 @@ fn targets(
     let NetworkEntries { entries, ambiguous, unreadable, .. } = cache.of_network(&network.name)?;
     let of_others: BTreeSet<PathBuf> =
         ambiguous.iter().map(|entry| cache.path(&network.name, &entry.attach.attachment)).collect();
-    let failures =
-        unreadable.iter().map(|path| damaged(path)).chain(of_others.iter().map(|path| uncertain(path)));
-    let failures = failures.collect();
+    let damaged = unreadable.iter().map(|path| damaged(path));
+    let failures = damaged.chain(of_others.iter().map(|path| uncertain(path))).collect();
     Ok((entries.into_iter().map(|entry| entry.attach).collect(), failures))
 }
 

@@ -6,14 +6,13 @@ use std::net::{IpAddr, Ipv6Addr};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use dnsname::probe::{Answer, Query, is_temporary};
+use dnsname::probe::{ANSWER_TIMEOUT, Answer, Query, is_temporary};
 
 use super::pods::{Pod, id};
 use super::{Outcome, Row, Test};
 
-/// Timeout for an answer. The query is sent every half a second.
+/// Timeout for an answer. The query is sent again after each [`ANSWER_TIMEOUT`].
 const TIMEOUT: Duration = Duration::from_secs(4);
-const AGAIN: Duration = Duration::from_millis(500);
 
 /// Queries each server for the other container's name.
 pub fn servers(test: &Test<'_>, a: &Pod, b: &Pod, rows: &mut Vec<Row>) {
@@ -52,7 +51,7 @@ fn ask(test: &Test<'_>, from: &Pod, server: IpAddr, name: &str, family_of: IpAdd
             Ok(Answer::Silence) => {}
             Err(e) if is_temporary(&e) => {
                 failed = e;
-                thread::sleep(AGAIN);
+                thread::sleep(ANSWER_TIMEOUT);
             }
             answer => return answer,
         }

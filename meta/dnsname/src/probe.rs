@@ -9,7 +9,7 @@ use std::time::Duration;
 const PORT: u16 = 53;
 
 /// Timeout for an answer. After it, the caller sends the query again.
-const ANSWER_TIMEOUT: Duration = Duration::from_millis(500);
+pub const ANSWER_TIMEOUT: Duration = Duration::from_millis(500);
 
 /// Length of a header in bytes.
 const HEADER: usize = 12;
@@ -63,7 +63,7 @@ impl Query {
         Ok(Self { socket, server, id, packet: question(id, name, family_of, recursion) })
     }
 
-    /// Sends the query, and waits for half a second. The answer may also be that to an earlier sending: a server that asks others may need
+    /// Sends the query, and waits for [`ANSWER_TIMEOUT`]. The answer may also be that to an earlier sending: a server that asks others may need
     /// longer.
     ///
     /// # Errors

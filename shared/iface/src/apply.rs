@@ -56,19 +56,17 @@ pub(crate) fn add_address(
     let add = || sandbox.nl.add_flagged_address(link, net, test_for_duplicates, flags);
     let added = add();
     if added.as_ref().is_err_and(|e| e.errno() == Some(Errno::EADDRINUSE)) {
-        // As another prefix length. Interfaces of other kinds accept it.
         let own = sandbox.nl.addresses(Some(link))?;
-        if own.iter().any(|one| one.net.ip() == net.ip()) {
-            return added.map_err(|e| {
-                Error::from(e).with_code(Code::InvalidConfig).detail(
-                    "the interface already has this address, and an interface of ipvlan accepts it only once: configure it with one \
-                     prefix length",
-                )
-            });
-        }
-        return added.map_err(|e| Error::from(e).with_code(Code::TryAgainLater).detail(
-            "another container on the same master has this address, or had it and its namespace is not gone yet",
-        ));
+        let (code, why) = if own.iter().any(|one| one.net.ip() == net.ip()) {
+            // With another prefix length. Interfaces of other kinds accept it.
+            let why = "the interface already has this address, and an interface of ipvlan accepts it only once: configure it with one \
+                       prefix length";
+            (Code::InvalidConfig, why)
+        } else {
+            let why = "another container on the same master has this address, or had it and its namespace is not gone yet";
+            (Code::TryAgainLater, why)
+        };
+        return added.map_err(|e| Error::from(e).with_code(code).detail(why));
     }
     if added.is_ok() || net.is_ipv4() {
         return Ok(added?);

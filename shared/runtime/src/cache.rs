@@ -427,11 +427,8 @@ fn file_name(network: &NetworkName, at: &Attachment) -> String {
 /// Whether a file may have the result of an attachment, by its name: `NETWORK-CONTAINER-IFNAME`. If a network is named `results`, host-local's
 /// directory of its leases looks like a cache. A file that is being written begins with a dot.
 fn is_of_attachment(file: &OsStr) -> bool {
-    !file.as_encoded_bytes().starts_with(b".") && hyphens(file) >= 2
-}
-
-fn hyphens(file: &OsStr) -> usize {
-    file.as_encoded_bytes().iter().filter(|byte| **byte == b'-').count()
+    let name = file.as_encoded_bytes();
+    !name.starts_with(b".") && name.iter().filter(|byte| **byte == b'-').count() >= 2
 }
 
 /// Reads the earliest format (libcni before 0.8): only the result, in a file named after the attachment.

@@ -28,7 +28,7 @@ impl Usual {
 
     /// How the changes of a successful ADD differ, if it printed no warning. `read` reads the changes.
     pub fn finding(&self, add: &Outcome, read: impl Fn() -> String) -> Option<String> {
-        if !add.stderr.trim().is_empty() {
+        if warns(add) {
             return None;
         }
         let result = add.ok_result();
@@ -51,6 +51,11 @@ impl Usual {
             others.join("\n")
         ))
     }
+}
+
+/// Whether a command printed a warning.
+pub fn warns(run: &Outcome) -> bool {
+    !run.stderr.trim().is_empty()
 }
 
 /// The changed lines with their titles, without what differs between two ADDs: the addresses in the result, and the connections of the test's

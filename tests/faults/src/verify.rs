@@ -7,6 +7,7 @@ use crate::case::Case;
 use crate::compound::Pair;
 use crate::env_fault::EnvFault;
 use crate::fixture::Fixture;
+use crate::usual::warns;
 
 /// The text in the error of an ADD whose rollback failed.
 pub const ROLLBACK_FAILED: &str = "the rollback failed too";
@@ -65,7 +66,7 @@ pub fn fault(fixture: &Fixture, command: &str, case: &Case) -> Option<Verdict> {
         ("GC", true) => None,
         ("GC", false) => cleanup(fixture, Cleanup::Gc, true),
         // ADD warns of a setting that the host refuses.
-        ("ADD", true) if run.stderr.trim().is_empty() => {
+        ("ADD", true) if !warns(&run) => {
             cleanup(fixture, Cleanup::Del, false).or_else(|| fixture.incomplete_link())
         }
         _ => cleanup(fixture, Cleanup::Del, false),
