@@ -1,12 +1,14 @@
 //! `metrics`.
 
-use std::fs::{self, File, Permissions};
+use std::ffi::OsStr;
+use std::fs::File;
 use std::io::{self, Write};
-use std::os::unix::fs::{OpenOptionsExt, PermissionsExt};
+use std::os::unix::fs::OpenOptionsExt;
 use std::path::Path;
 
 use nix::fcntl::OFlag;
 use runtime::Result;
+use system::file::{self, AtomicFile};
 
 use crate::doctor::Host;
 use crate::metrics;
@@ -18,6 +20,9 @@ const STDOUT: [&str; 3] = ["/dev/stdout", "/dev/fd/1", "/proc/self/fd/1"];
 
 /// Directories of links to the descriptors of this process, such as /dev/stderr.
 const DESCRIPTORS: [&str; 3] = ["/dev", "/dev/fd", "/proc/self/fd"];
+
+/// The end of the temporary file's name.
+const LABEL: &str = "metrics";
 
 /// Prints the metrics of this host, or writes them to a file.
 pub fn run(to: Option<&Path>, settings: &Settings, ui: &Ui) -> Result<()> {
@@ -51,16 +56,8 @@ fn write(file: &Path, text: &str) -> Result<()> {
 
 /// Node exporter may read the file at any time, as another user. It ignores names that do not end in `.prom`.
 fn replace(file: &Path, text: &str) -> io::Result<()> {
-    let mut name = file.file_name().ok_or(io::ErrorKind::InvalidInput)?.to_owned();
-    name.push(format!(".{}", std::process::id()));
-    let temporary = file.with_file_name(name);
-    let written = File::create_new(&temporary).and_then(|mut open| {
-        open.write_all(text.as_bytes())?;
-        open.set_permissions(Permissions::from_mode(0o644))?;
-        fs::rename(&temporary, file)
-    });
-    if written.is_err() {
-        fs::remove_file(&temporary).ok();
-    }
-    written
+    let name = file.file_name().and_then(OsStr::to_str).ok_or(io::ErrorKind::InvalidFilename)?;
+    let parent = file.parent().filter(|dir| !dir.as_os_str().is_empty()).unwrap_or(Path::new("."));
+    let dir = file::open_directory(parent)?;
+    AtomicFile { dir: &dir, name, label: LABEL }.replace_for_all(text.as_bytes())
 }

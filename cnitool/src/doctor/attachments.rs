@@ -2,7 +2,7 @@
 
 use std::path::PathBuf;
 
-use cni::{Command, PluginType, exec};
+use cni::{Code, Command, PluginType, exec};
 use runtime::{Cache, Entry, Error, Network, Result};
 
 use super::host::label;
@@ -50,10 +50,16 @@ fn check_entry(host: &Host<'_>, entry: &Entry) -> Option<Finding> {
             format!("install the plugin {kind} again: `ferrule-install` replaces Ferrule's plugins")
         }
         (None, Some(order)) => (*order).to_owned(),
+        (None, None) if is_temporary(&error) => "run `cnitool doctor` again later".to_owned(),
         (None, None) if is_rules => format!("run `cnitool repair {}`", entry.network),
         (None, None) => format!("{RECREATE}, so that its runtime calls DEL and ADD"),
     };
     Some(Finding::error(label(entry), format!("CHECK failed: {text}"), remedy))
+}
+
+/// Whether CHECK found no difference, but could not check: for example, another program holds a lock.
+fn is_temporary(error: &runtime::Error) -> bool {
+    error.failures().any(|failure| failure.error.code() == Code::TryAgainLater as u32)
 }
 
 fn writes_cache() -> String {

@@ -92,10 +92,14 @@ impl Iptables {
     /// rules come first.
     pub(crate) fn check(&self, owner: &Owner, kind: Kind, rules: &dyn IptablesRules) -> Result<Vec<String>> {
         for (_, tools, script) in scripts(owner, kind, rules)? {
-            tools
-                .restore(&script.check())
-                .map_err(|e| e.detail("`cnitool repair --all` installs them again"))
-                .context(|| format!("the iptables rules of {owner} are not as ADD left them"))?;
+            match tools.restore(&script.check()) {
+                Err(e) if tools::is_hung(&e) => {
+                    return Err(e).context(|| format!("check the iptables rules of {owner}"));
+                }
+                checked => checked
+                    .map_err(|e| e.detail("`cnitool repair --all` installs them again"))
+                    .context(|| format!("the iptables rules of {owner} are not as ADD left them"))?,
+            }
         }
         let waiting = self.waiting(owner, kind, rules)?;
         Ok(waiting.into_iter().map(|waiting| waiting.text).collect())

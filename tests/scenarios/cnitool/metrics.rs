@@ -202,6 +202,18 @@ fn metrics_are_written_in_place_to_a_fifo_or_stdout_and_links_are_refused() {
     assert!(!lab.dir().join("new").exists());
 }
 
+/// In a container, each run has the same PID, and so had a run that was killed before it renamed its file.
+#[test]
+fn a_killed_run_does_not_prevent_that_the_next_one_with_its_pid_writes_the_metrics() {
+    beyond_reference!("gc");
+    let lab = Lab::new();
+    lab.host().sh("cd /run/lab; touch cni.prom.1 .new.1.0.metrics");
+    let in_container = ["unshare", "--pid", "--fork", "--mount-proc"].map(str::to_owned);
+    lab.cnitool().under(&in_container).says("metrics --to /run/lab/cni.prom");
+    let written = fs::read_to_string(lab.dir().join("cni.prom")).unwrap();
+    assert!(written.starts_with("# HELP"), "{written}");
+}
+
 /// GC leaves a network with `disableGC` alone, and examines networks that only a cache contains.
 #[test]
 fn metrics_are_about_the_networks_that_gc_examines() {

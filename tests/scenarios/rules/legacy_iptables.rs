@@ -1,6 +1,8 @@
 //! Hosts on which other programs use legacy iptables, with its tools or without.
 
 use std::fs;
+use std::io::{BufRead, BufReader};
+use std::process::{Command, Stdio};
 
 use lab::{Chain, Lab, Outcome, beyond_reference, injecting, write_program};
 use serde_json::json;
@@ -217,4 +219,40 @@ fn a_list_of_tables_that_a_rootless_engine_may_not_read_counts_as_empty() {
     network.check(&pod, "eth0", &result).iter().for_each(Outcome::ok);
     network.del(&pod, "eth0", &result).iter().for_each(Outcome::ok);
     assert_eq!(lab.host().ruleset(), "");
+}
+
+/// Such as a kube-proxy that installs some ten thousand rules. The lock says nothing about the attachment's rules.
+#[test]
+fn while_another_program_holds_the_lock_of_iptables_check_reports_the_lock_and_no_missing_rule() {
+    beyond_reference!("rules-by-attachment");
+    let lab = Lab::new();
+    lab.host().sh("mkdir /run/lab/legacy; for family in iptables ip6tables; do for verb in save restore; do
+             ln -s $(command -v $family-legacy-$verb) /run/lab/legacy/$family-$verb
+         done; done");
+    let pod = lab.container("pod");
+    let mappings = json!([{"hostPort": 8080, "containerPort": 80, "protocol": "tcp"}]);
+    let prev = lab.plugin("bridge").config(dual_stack()).on(&pod).add().ok_result();
+    let portmap = lab
+        .plugin("portmap")
+        .config(
+            json!({"backend": "iptables", "prevResult": prev, "runtimeConfig": {"portMappings": mappings}}),
+        )
+        .env("PATH", "/run/lab/legacy")
+        .on(&pod);
+    portmap.add().ok_result();
+    portmap.check(&prev).ok();
+    let mut holder = Command::new("flock")
+        .args(["--no-fork", "/run/xtables.lock", "sh", "-c", "echo held; exec sleep infinity"])
+        .stdout(Stdio::piped())
+        .spawn()
+        .unwrap();
+    BufReader::new(holder.stdout.take().unwrap()).read_line(&mut String::new()).unwrap();
+    let checked = portmap.check(&prev);
+    checked.refused(11, "for the xtables lock");
+    assert!(!checked.stdout.contains("repair"), "{checked:#?}");
+    holder.kill().unwrap();
+    holder.wait().unwrap();
+    portmap.check(&prev).ok();
+    lab.host().sh("iptables-legacy -t nat -F");
+    portmap.check(&prev).refused(999, "not as ADD left them");
 }

@@ -15,8 +15,14 @@ const DIRECTORIES: &str = "/usr/sbin:/sbin:/usr/local/sbin:/usr/bin:/bin";
 /// Timeout of a tool, including its wait for the lock. It takes 2 ms on a small ruleset.
 const DEADLINE: Duration = Duration::from_secs(15);
 
-/// How long a tool waits for the xtables lock, in seconds.
-const LOCK_WAIT: &str = "5";
+/// How long a tool waits for the xtables lock, in seconds. Less than [`DEADLINE`], so that the tool reports it.
+const LOCK_WAIT: &str = "10";
+
+/// The exit status of a tool that did not get the xtables lock (`RESOURCE_PROBLEM` of xtables.h), or for which the
+/// kernel had no memory.
+const RESOURCE_PROBLEM: i32 = 4;
+
+const LOCK_HOLDER: &str = "`fuser -v /run/xtables.lock` shows who holds the lock of iptables";
 
 /// Maximum number of attempts if another program makes a change between listing and changing.
 const TRIES: usize = 4;
@@ -125,7 +131,7 @@ fn text(bytes: &[u8]) -> String {
     String::from_utf8_lossy(bytes).into_owned()
 }
 
-/// Whether the error is a timeout. Trying again is useless then.
+/// Whether the error is a timeout, of the tool or of its wait for the lock. Trying again is useless then.
 pub(super) fn is_hung(error: &Error) -> bool {
     error.code() == Code::TryAgainLater as u32
 }
@@ -135,7 +141,7 @@ fn unfinished(name: &str, limit: Duration, stopped: &Stopped) -> Error {
         IoStop::System(_, e) => Error::io(format!("run {name}"), e),
         IoStop::Late | IoStop::Endless => {
             Error::new(Code::TryAgainLater, format!("{name} did not finish within {limit:?}"))
-                .detail("it was killed; `fuser -v /run/xtables.lock` shows who holds the lock of iptables")
+                .detail(format!("it was killed; {LOCK_HOLDER}"))
         }
     };
     error.detail(stopped.remains.as_deref().unwrap_or_default())
@@ -143,6 +149,12 @@ fn unfinished(name: &str, limit: Duration, stopped: &Stopped) -> Error {
 
 fn failure(name: &str, status: ExitStatus, errors: &str) -> Error {
     let lines: Vec<&str> = errors.lines().map(str::trim).filter(|line| !line.is_empty()).collect();
+    // A tool of nf_tables exits with this status for other reasons, and has no lock.
+    if status.code() == Some(RESOURCE_PROBLEM) && errors.contains("xtables lock") {
+        let error =
+            Error::new(Code::TryAgainLater, format!("{name} waited {LOCK_WAIT} s for the xtables lock"));
+        return error.detail(LOCK_HOLDER);
+    }
     let error = Error::new(Code::Internal, format!("{name} failed ({status})")).detail(lines.join("; "));
     if ["Permission denied", "not permitted"].iter().any(|words| errors.contains(words)) {
         return error.detail("this requires CAP_NET_ADMIN; iptables-legacy requires CAP_NET_RAW as well");

@@ -142,3 +142,22 @@ fn an_attachment_with_a_broken_plugin_needs_the_plugin_and_not_a_restart() {
         finds_nothing(&tool, "attachments.check");
     }
 }
+
+/// Code 11 says nothing about the attachment: its container needs no restart.
+#[test]
+fn an_attachment_whose_plugin_cannot_check_it_now_is_to_be_checked_again() {
+    beyond_reference!("gc");
+    let lab = Lab::new();
+    let _pod = lab.container("pod");
+    let tool = installed(&lab, &["bridge", "host-local", "firewall"]);
+    lab.configure("10-net.conflist", &network(&json!([bridge("10.206.2.0/24"), {"type": "firewall"}])));
+    tool.says("add net pod --container-id web");
+    let error = json!({"cniVersion": "1.1.0", "code": 11, "msg": "the lock is held"});
+    let versions = json!({"cniVersion": "1.1.0", "supportedVersions": ["1.0.0", "1.1.0"]});
+    let busy = format!(
+        "#!/bin/sh\ncase $CNI_COMMAND in VERSION) echo '{versions}';; *) echo '{error}'; exit 1;; esac\n"
+    );
+    fs::write("/run/lab/bin/firewall", busy).unwrap();
+    let words = ["error", "attachment net/web/eth0", "the lock is held", "run `cnitool doctor` again later"];
+    finds(&tool, "attachments.check", &words);
+}
