@@ -739,6 +739,24 @@ fn status_lists_invalid_files_and_fails_without_a_network() {
     assert_eq!(tool.run("status net").exit, Some(0));
 }
 
+#[test]
+fn status_of_all_networks_exits_with_the_code_of_the_worst_failure() {
+    beyond_reference!("status");
+    let lab = Lab::new();
+    let tool = lab.cnitool();
+    let versions = r#"{"cniVersion":"1.1.0","supportedVersions":["1.1.0"]}"#;
+    for (code, exit) in [(100, 1), (50, 50), (51, 51), (11, 51)] {
+        let name = format!("fails-{code}");
+        let fails =
+            format!(r#"{{ echo '{{"cniVersion":"1.1.0","code":{code},"msg":"not now"}}'; exit 1; }}"#);
+        lab.fake_plugin(&name, &format!("[ \"$CNI_COMMAND\" = STATUS ] && {fails}; echo '{versions}'"));
+        let network = json!({"cniVersion": "1.1.0", "name": name, "plugins": [{"type": name}]});
+        lab.configure(&format!("{code:03}.conflist"), &network);
+        let status = tool.run("status");
+        assert_eq!(status.exit, Some(exit), "with {name}: {status:#?}");
+    }
+}
+
 /// libcni's rule.
 #[test]
 fn of_two_files_of_one_network_every_command_uses_the_list() {
