@@ -61,6 +61,9 @@ pub struct Common {
     /// Cache directory; results are in its subdirectory results/ [default: /var/lib/cni]
     #[arg(long, global = true, value_name = "DIR")]
     pub cache_dir: Option<PathBuf>,
+    /// The interface's name in the namespace, for add, check and del; other commands ignore it [env: CNI_IFNAME] [default: eth0]
+    #[arg(short, long, global = true, value_name = "NAME")]
+    pub ifname: Option<String>,
     /// Seconds that one run of one plugin may take; then cnitool kills it
     #[arg(long, global = true, default_value_t = runtime::DEFAULT_TIMEOUT.as_secs(), value_name = "SECONDS",
         value_parser = clap::value_parser!(u64).range(1..=86400))]
@@ -313,8 +316,8 @@ pub struct ManyTargets {
     /// The network namespace: a path, or a name below /run/netns
     #[arg(required_unless_present = "all", conflicts_with = "all")]
     pub netns: Option<String>,
-    /// All attachments of the network on this host
-    #[arg(long, conflicts_with_all = ["container_id", "ifname"])]
+    /// All attachments of the network in --cache-dir. cnitool warns of attachments in other caches of this host
+    #[arg(long, conflicts_with = "container_id")]
     pub all: bool,
     #[command(flatten)]
     pub names: Names,
@@ -358,9 +361,6 @@ pub struct GcOptions {
 
 #[derive(Args, Debug)]
 pub struct Names {
-    /// The interface's name in the namespace [env: CNI_IFNAME] [default: eth0]
-    #[arg(short, long, value_name = "NAME")]
-    pub ifname: Option<String>,
     /// The container's id [default: cnitool- and a hash of the namespace's path]
     #[arg(long, value_name = "ID")]
     pub container_id: Option<String>,

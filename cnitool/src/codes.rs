@@ -30,8 +30,9 @@ pub const ALL: &[Explained] = &[
         code: 1,
         meaning: "incompatible version",
         advice: "The plugin does not support the configuration's `cniVersion`, or this version has no such \
-                 command. `cnitool version PLUGIN` lists the versions of a plugin. List several in \
-                 `cniVersions` to let the runtime choose.",
+                 command. `cnitool version NETWORK` lists the versions of each plugin. Set `cniVersion` to one that all \
+                 of them support, and remove newer ones from `cniVersions`: runtimes use the highest version that \
+                 they support themselves, without asking the plugins.",
     },
     Explained {
         code: 2,

@@ -34,6 +34,7 @@ const CHECKS: &[Check] = &[
     ("configurations.valid", configurations::valid),
     ("configurations.any", configurations::any),
     ("networks.status", networks::status),
+    ("networks.version", networks::version),
     ("networks.bridge", bridges::check),
     ("networks.full", networks::nearly_full),
     ("kernel.links", kernel::links),

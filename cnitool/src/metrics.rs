@@ -45,7 +45,7 @@ const STALE_OLDEST: Metric = (
 const STALE_KNOWN: Metric = (
     "cni_stale_known_age_seconds",
     "gauge",
-    "Time since cnitool metrics first found the stale resource of a network that it has known for longest; 0 if there is none.",
+    "Age of the oldest stale resource of a network, counted from the first run of cnitool metrics that found it; 0 if there is none.",
 );
 const UNKNOWN: Metric = (
     "cni_unattributed_things",

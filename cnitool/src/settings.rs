@@ -29,6 +29,8 @@ pub struct Settings {
     pub conf: ConfDir,
     pub runtime: Runtime,
     pub path: Vec<PathBuf>,
+    /// `--ifname`. None: the variable or the default.
+    pub ifname: Option<String>,
 }
 
 impl Settings {
@@ -49,13 +51,15 @@ impl Settings {
         let mut runtime = Runtime::new(path.clone()).cache(cache);
         runtime = runtime.requiring(|kind| schema::plugin(kind).is_some());
         runtime = if common.verbose { runtime.exec(Traced(plugins)) } else { runtime.exec(plugins) };
-        Self { conf: ConfDir::new(conf_dir.unwrap_or_else(|| ConfDir::DEFAULT.into())), runtime, path }
+        let conf = ConfDir::new(conf_dir.unwrap_or_else(|| ConfDir::DEFAULT.into()));
+        Self { conf, runtime, path, ifname: common.ifname.clone() }
     }
 
     /// Also looks for plugins in these directories: those of the network's runtime.
     pub fn with_plugins(&self, dirs: &[PathBuf]) -> Self {
         let path: Vec<PathBuf> = self.path.iter().chain(dirs).cloned().collect();
-        Self { conf: self.conf.clone(), runtime: self.runtime.clone().path(path.clone()), path }
+        let runtime = self.runtime.clone().path(path.clone());
+        Self { conf: self.conf.clone(), runtime, path, ifname: self.ifname.clone() }
     }
 
     /// Finds a network by its name, or by the path of its file (a name contains no slash). If only another runtime's
@@ -110,6 +114,33 @@ impl Settings {
         }
         self.network_or_cached(name, ui)
     }
+
+    /// The attachment that the command line names.
+    pub fn attach(&self, netns: &str, names: &Names) -> runtime::Result<AttachmentParameters> {
+        let invalid = |what: String| Error::new(Code::InvalidEnvironment, what);
+        let said = |value: &Option<String>, variable: &str| {
+            let value = or_variable(value.as_ref().map(OsString::from), variable);
+            let text = value.map(|value| {
+                value.into_string().map_err(|_| invalid(format!("{variable} is not UTF-8 text")))
+            });
+            text.transpose()
+        };
+        let netns = netns_path(netns);
+        let container =
+            names.container_id.clone().filter(|id| !id.is_empty()).unwrap_or_else(|| container_id(&netns));
+        let ifname = said(&self.ifname, "CNI_IFNAME")?.unwrap_or_else(|| "eth0".to_owned());
+        let args = CniArgs::parse(&said(&names.args, "CNI_ARGS")?.unwrap_or_default());
+        let capabilities: Map<String, Value> = match said(&names.cap_args, "CAP_ARGS")? {
+            None => Map::new(),
+            Some(text) => serde_json::from_str(&text)
+                .map_err(|e| if e.is_data() { cni::json::in_words(&e) } else { e.to_string() })
+                .map_err(|what| invalid(format!("--cap-args (or CAP_ARGS) {text:?} is not a JSON object: {what}")))
+                .map_err(|e| e.detail(r#"pass an object such as {"portMappings": [{"hostPort": 8080, "containerPort": 80, "protocol": "tcp"}]}"#))?,
+        };
+        let mut attach = AttachmentParameters::new(&container, &ifname)?.netns(&netns);
+        attach = attach.args(args.map_err(|e| invalid(format!("--args (or CNI_ARGS) {e}")))?);
+        Ok(capabilities.into_iter().fold(attach, |attach, (name, value)| attach.capability(&name, value)))
+    }
 }
 
 /// The value of an option, or else of its environment variable. An empty one is treated as unset.
@@ -123,32 +154,6 @@ fn missing_file(path: &str) -> runtime::Error {
     error
         .detail("correct the path, or give the network's name: `cnitool list networks` lists the names")
         .into()
-}
-
-/// The attachment that the command line names.
-pub fn attach(netns: &str, names: &Names) -> runtime::Result<AttachmentParameters> {
-    let invalid = |what: String| Error::new(Code::InvalidEnvironment, what);
-    let said = |value: &Option<String>, variable: &str| {
-        let value = or_variable(value.as_ref().map(OsString::from), variable);
-        let text = value
-            .map(|value| value.into_string().map_err(|_| invalid(format!("{variable} is not UTF-8 text"))));
-        text.transpose()
-    };
-    let netns = netns_path(netns);
-    let container =
-        names.container_id.clone().filter(|id| !id.is_empty()).unwrap_or_else(|| container_id(&netns));
-    let ifname = said(&names.ifname, "CNI_IFNAME")?.unwrap_or_else(|| "eth0".to_owned());
-    let args = CniArgs::parse(&said(&names.args, "CNI_ARGS")?.unwrap_or_default());
-    let capabilities: Map<String, Value> = match said(&names.cap_args, "CAP_ARGS")? {
-        None => Map::new(),
-        Some(text) => serde_json::from_str(&text)
-            .map_err(|e| if e.is_data() { cni::json::in_words(&e) } else { e.to_string() })
-            .map_err(|what| invalid(format!("--cap-args (or CAP_ARGS) {text:?} is not a JSON object: {what}")))
-            .map_err(|e| e.detail(r#"pass an object such as {"portMappings": [{"hostPort": 8080, "containerPort": 80, "protocol": "tcp"}]}"#))?,
-    };
-    let mut attach = AttachmentParameters::new(&container, &ifname)?.netns(&netns);
-    attach = attach.args(args.map_err(|e| invalid(format!("--args (or CNI_ARGS) {e}")))?);
-    Ok(capabilities.into_iter().fold(attach, |attach, (name, value)| attach.capability(&name, value)))
 }
 
 /// The default container id, equal to the one of the reference's cnitool, so that both tools find each other's

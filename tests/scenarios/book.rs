@@ -4,7 +4,7 @@
 mod host;
 mod page;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::path::{Path, PathBuf};
 
@@ -318,26 +318,54 @@ fn messages_on_the_page_of_errors_are_those_of_the_plugins() {
     let rows = section.take_while(|line| !line.starts_with("## "));
     let said: Vec<_> = rows.filter_map(|row| row.split(" | ").nth(1)?.split('`').nth(1)).collect();
     assert!(said.len() > 5, "only {said:?} were found");
-    let mut sources = String::new();
+    let mut sources = Vec::new();
     for directory in ["shared", "plugins", "ipam", "meta"] {
         read_sources(&repository().join(directory), &mut sources);
     }
     let unknown: Vec<String> = said
         .iter()
-        .filter(|words| !sources.contains(**words))
+        .filter(|words| !sources.iter().any(|source| source.contains(**words)))
         .map(|words| format!("no plugin says {words:?}"))
         .collect();
     assert_none(&unknown);
 }
 
-fn read_sources(directory: &Path, sources: &mut String) {
+/// The text of each source file below a directory.
+fn read_sources(directory: &Path, sources: &mut Vec<String>) {
     for path in fs::read_dir(directory).unwrap().map(|entry| entry.unwrap().path()) {
         if path.is_dir() {
             read_sources(&path, sources);
         } else if path.extension().is_some_and(|extension| extension == "rs") {
-            *sources += &fs::read_to_string(&path).unwrap();
+            sources.push(fs::read_to_string(&path).unwrap());
         }
     }
+}
+
+/// The page names them as `module::function`, `Type::function` or `crate::Type::function`.
+#[test]
+fn functions_on_the_page_of_new_plugins_exist() {
+    let page = Page::read(&docs().join("new-plugin.md"));
+    let code = page.lines.iter().flat_map(|line| line.split('`').skip(1).step_by(2));
+    let paths = code.filter_map(|text| text.rsplit_once("::"));
+    let functions: BTreeSet<_> = paths.filter(|(_, name)| name.starts_with(char::is_lowercase)).collect();
+    assert!(functions.len() > 10, "only {functions:?} were found");
+    let mut sources = Vec::new();
+    for directory in ["shared", "tests/seeds"] {
+        read_sources(&repository().join(directory), &mut sources);
+    }
+    let has = |(owner, name): &(&str, &str)| {
+        let owner = owner.rsplit("::").next().unwrap_or(owner);
+        let of_owner =
+            if owner.starts_with(char::is_uppercase) { format!("impl {owner} {{") } else { String::new() };
+        let items = [format!("fn {name}("), format!("fn {name}<"), format!("mod {name};")];
+        sources.iter().any(|text| text.contains(&of_owner) && items.iter().any(|item| text.contains(item)))
+    };
+    let unknown: Vec<String> = functions
+        .into_iter()
+        .filter(|function| !has(function))
+        .map(|(owner, name)| format!("{owner}::{name} does not exist"))
+        .collect();
+    assert_none(&unknown);
 }
 
 #[test]

@@ -739,6 +739,24 @@ fn status_lists_invalid_files_and_fails_without_a_network() {
     assert_eq!(tool.run("status net").exit, Some(0));
 }
 
+#[test]
+fn status_of_all_networks_exits_with_the_code_of_the_worst_failure() {
+    beyond_reference!("status");
+    let lab = Lab::new();
+    let tool = lab.cnitool();
+    let versions = r#"{"cniVersion":"1.1.0","supportedVersions":["1.1.0"]}"#;
+    for (code, exit) in [(100, 1), (50, 50), (51, 51), (11, 51)] {
+        let name = format!("fails-{code}");
+        let fails =
+            format!(r#"{{ echo '{{"cniVersion":"1.1.0","code":{code},"msg":"not now"}}'; exit 1; }}"#);
+        lab.fake_plugin(&name, &format!("[ \"$CNI_COMMAND\" = STATUS ] && {fails}; echo '{versions}'"));
+        let network = json!({"cniVersion": "1.1.0", "name": name, "plugins": [{"type": name}]});
+        lab.configure(&format!("{code:03}.conflist"), &network);
+        let status = tool.run("status");
+        assert_eq!(status.exit, Some(exit), "with {name}: {status:#?}");
+    }
+}
+
 /// libcni's rule.
 #[test]
 fn of_two_files_of_one_network_every_command_uses_the_list() {
@@ -1533,8 +1551,10 @@ fn all_with_the_name_of_one_attachment_is_refused_and_detaches_nothing() {
         tool.says(&format!("add net {0} --container-id {0}", pod.name()));
     }
     for command in ["del", "check"] {
-        for name in ["--container-id blue", "-i eth0", "--ifname=eth0"] {
-            let refused = tool.run(&format!("{command} net --all {name}"));
+        let names = ["--container-id blue", "-i eth0", "--ifname=eth0"];
+        let after = names.map(|name| format!("{command} net --all {name}"));
+        for arguments in after.into_iter().chain([format!("-i eth0 {command} net --all")]) {
+            let refused = tool.run(&arguments);
             assert!(
                 refused.exit == Some(2) && refused.stderr.contains("cannot be used with '--"),
                 "{refused:#?}"
@@ -1545,6 +1565,43 @@ fn all_with_the_name_of_one_attachment_is_refused_and_detaches_nothing() {
     // Scripts export the variable for all commands.
     tool.env("CNI_IFNAME", "eth0").says("del net --all");
     assert!(pods.iter().all(|pod| pod.link("eth0").is_none()));
+}
+
+/// In the reference, `--ifname` is an option of all commands.
+#[test]
+fn the_interfaces_name_may_be_before_the_command_and_commands_without_an_interface_ignore_it() {
+    let lab = Lab::new();
+    let pod = lab.container("pod");
+    lab.configure("10-net.conflist", &pods("1.1.0", "10.1.2.0/24"));
+    let tool = lab.cnitool();
+    tool.says("-i eth1 add net pod");
+    assert!(pod.link("eth1").is_some());
+    tool.says("--ifname eth1 check net pod");
+    tool.says("status net -i eth1");
+    tool.says("gc net -i eth1");
+    assert!(pod.link("eth1").is_some());
+    tool.says("-i other del net pod -i eth1");
+    assert!(pod.link("eth1").is_none());
+}
+
+#[test]
+fn all_warns_of_attachments_in_other_caches_of_the_host_and_leaves_them() {
+    let lab = Lab::new();
+    let own = lab.container("own");
+    let other = lab.container("other");
+    lab.configure("10-net.conflist", &pods("1.0.0", "10.1.2.0/24"));
+    let tool = lab.cnitool();
+    tool.says("add net own");
+    assert!(tool.run("check net --all").stderr.is_empty());
+    tool.says("add net other --cache-dir /var/lib/cni/multus");
+    for command in ["check", "del"] {
+        let run = tool.run(&format!("{command} net --all"));
+        let words = "the cache /var/lib/cni/multus contains 1 attachment of network net too";
+        assert!(run.succeeded() && run.stderr.contains(words), "{run:#?}");
+    }
+    assert!(own.link("eth0").is_none() && other.link("eth0").is_some());
+    let rest = tool.run("del net --all --cache-dir /var/lib/cni/multus");
+    assert!(rest.succeeded() && rest.stderr.is_empty() && other.link("eth0").is_none(), "{rest:#?}");
 }
 
 #[test]

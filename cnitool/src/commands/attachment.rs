@@ -3,6 +3,8 @@
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 
+use clap::CommandFactory;
+use clap::error::ErrorKind;
 use cni::{AddResult, Attachment, Command};
 use runtime::{
     Added, AttachmentParameters, Cache, Error, Network, NetworkEntries, Result, Runtime,
@@ -11,9 +13,9 @@ use runtime::{
 use serde_json::{Value, json};
 
 use crate::attach_args;
-use crate::cli::{AddOptions, AttachArgs, ManyTargets, Target};
+use crate::cli::{AddOptions, AttachArgs, Cli, ManyTargets, Target};
 use crate::named::Created;
-use crate::settings::{Settings, attach};
+use crate::settings::Settings;
 use crate::table::Table;
 use crate::ui::{Style, Ui};
 
@@ -32,7 +34,7 @@ pub fn add(
         runtime = runtime.interrupted_by(interrupted_by_signals()?);
     }
     let created = if options.create { Some(Created::named(&target.netns)?) } else { None };
-    let attach = attach_args::apply(attach_args, &network, attach(&target.netns, &target.names)?)?;
+    let attach = attach_args::apply(attach_args, &network, settings.attach(&target.netns, &target.names)?)?;
     if let Some(path) = attach.netns.as_deref().filter(|path| !path.exists()) {
         let text = format!("network namespace {} does not exist", path.display());
         let error = cni::Error::new(cni::Code::UnknownContainer, text);
@@ -80,6 +82,7 @@ fn add_and_print(
 
 /// Runs CHECK of one attachment, or of all.
 pub fn check(target: &ManyTargets, settings: &Settings, ui: &Ui) -> Result<()> {
+    refuse_ifname_of_all(target, settings);
     let network = settings.network(&target.network)?;
     let mut disabled = Vec::new();
     let checked = each(Command::Check, target, &network, settings, ui, |attach| {
@@ -100,6 +103,7 @@ pub fn check(target: &ManyTargets, settings: &Settings, ui: &Ui) -> Result<()> {
 
 /// Runs DEL of one attachment, or of all.
 pub fn del(target: &ManyTargets, settings: &Settings, ui: &Ui) -> Result<()> {
+    refuse_ifname_of_all(target, settings);
     let network = settings.network_or_cached(&target.network, ui)?;
     each(Command::Del, target, &network, settings, ui, |attach| {
         if let Ok(None) = settings.runtime.results().load(&network.name, &attach.attachment) {
@@ -114,6 +118,14 @@ pub fn del(target: &ManyTargets, settings: &Settings, ui: &Ui) -> Result<()> {
     })
 }
 
+/// `--ifname` selects one attachment. clap itself would accept it before the command.
+fn refuse_ifname_of_all(target: &ManyTargets, settings: &Settings) {
+    if target.all && settings.ifname.is_some() {
+        let text = "the argument '--all' cannot be used with '--ifname <NAME>'";
+        Cli::command().error(ErrorKind::ArgumentConflict, text).exit()
+    }
+}
+
 /// Runs the command for all targets, and reports the failures at the end. `run` returns whether it has done anything.
 fn each(
     command: Command,
@@ -123,6 +135,9 @@ fn each(
     ui: &Ui,
     mut run: impl FnMut(&AttachmentParameters) -> Result<bool>,
 ) -> Result<()> {
+    if target.all {
+        warn_of_other_caches(network, settings, ui);
+    }
     let (targets, skipped) = targets(target, network, settings)?;
     let (mut done, mut failed) = (Vec::new(), Vec::new());
     for (index, attach) in targets.iter().enumerate() {
@@ -160,7 +175,7 @@ fn targets(
     settings: &Settings,
 ) -> Result<(Vec<AttachmentParameters>, Vec<Error>)> {
     if let Some(netns) = &target.netns {
-        return Ok((vec![attach(netns, &target.names)?], Vec::new()));
+        return Ok((vec![settings.attach(netns, &target.names)?], Vec::new()));
     }
     let cache = settings.runtime.results();
     let NetworkEntries { entries, ambiguous, unreadable, .. } = cache.of_network(&network.name)?;
@@ -169,6 +184,22 @@ fn targets(
     let damaged = unreadable.iter().map(|path| damaged(path));
     let failures = damaged.chain(of_others.iter().map(|path| uncertain(path))).collect();
     Ok((entries.into_iter().map(|entry| entry.attach).collect(), failures))
+}
+
+/// Warns of the network's attachments in other caches of this host: `--all` includes only those of `--cache-dir`.
+fn warn_of_other_caches(network: &Network, settings: &Settings, ui: &Ui) {
+    for cache in settings.runtime.results().others_of_host() {
+        let dir = cache.dir().display();
+        match cache.of_network(&network.name) {
+            Ok(NetworkEntries { entries, .. }) if entries.is_empty() => {}
+            Ok(NetworkEntries { entries, .. }) => ui.warn(&format!(
+                "the cache {dir} contains {} of network {} too: run the command again with --cache-dir {dir}",
+                attachments(entries.len()),
+                network.name
+            )),
+            Err(error) => ui.warn(&format!("attachments in the cache {dir} are left out: {error}")),
+        }
+    }
 }
 
 /// The failure for a damaged file. A DEL of a wrong attachment would delete the file of a running container.
@@ -199,8 +230,12 @@ fn uncertain(path: &Path) -> Error {
 fn counted(targets: &[AttachmentParameters], network: &Network) -> String {
     match targets {
         [one] => format!("{} on network {}", named(one), network.name),
-        many => format!("{} attachments of network {}", many.len(), network.name),
+        many => format!("{} of network {}", attachments(many.len()), network.name),
     }
+}
+
+fn attachments(count: usize) -> String {
+    format!("{count} attachment{}", if count == 1 { "" } else { "s" })
 }
 
 fn named(attach: &AttachmentParameters) -> String {

@@ -31,7 +31,9 @@ pub fn run(name: Option<&str>, settings: &Settings, ui: &Ui) -> Result<ExitCode>
     let answers: Vec<Answer> = networks.into_iter().map(|network| Answer::of(network, settings)).collect();
     let json = || answers.iter().map(Answer::json).chain(invalid.iter().map(Invalid::json)).collect();
     ui.either(json, || table(&answers, &invalid).render(ui, ""))?;
-    Ok(match answers.into_iter().find_map(|answer| answer.status.err()) {
+    // `min_by_key` returns the first of equally severe failures.
+    let worst = answers.into_iter().filter_map(|answer| answer.status.err()).min_by_key(severity);
+    Ok(match worst {
         Some(error) => {
             // A script may discard stdout. If it has named a network, stderr also says why it is not ready.
             if name.is_some() && !ui.is_seen() {
@@ -42,6 +44,15 @@ pub fn run(name: Option<&str>, settings: &Settings, ui: &Ui) -> Result<ExitCode>
         None if invalid.is_empty() => ExitCode::SUCCESS,
         None => ExitCode::from(3),
     })
+}
+
+/// The order of failures by severity. The smallest is the worst: running containers may have lost their network.
+fn severity(error: &Error) -> u8 {
+    match error.code() {
+        51 => 0,
+        50 => 1,
+        _ => 2,
+    }
 }
 
 /// The networks of the directory, and its invalid files.

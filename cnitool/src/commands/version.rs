@@ -1,7 +1,7 @@
 //! `version`.
 
 use cni::{PluginType, REFERENCE_RELEASE, Version};
-use runtime::Result;
+use runtime::{PluginConf, Result};
 use serde_json::{Value, json};
 
 use crate::settings::Settings;
@@ -40,7 +40,7 @@ fn kinds(names: &[String], settings: &Settings) -> Result<Vec<PluginType>> {
     for name in names {
         match settings.network(name) {
             Err(error) if name.contains('/') => return Err(error),
-            Ok(network) => kinds.extend(network.plugins.into_iter().map(|plugin| plugin.kind)),
+            Ok(network) => kinds.extend(network.plugins.iter().flat_map(PluginConf::kinds)),
             Err(_) => kinds.push(plugin(name)?),
         }
     }

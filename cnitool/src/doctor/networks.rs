@@ -1,9 +1,9 @@
 //! Networks: whether a container can be attached now, and how many addresses are free.
 
 use host_local::NEARLY_FULL;
-use runtime::Result;
+use runtime::{Network, Result};
 
-use super::{Finding, Host};
+use super::{Finding, Host, plugins};
 use crate::codes;
 use crate::commands::status::{Answer, fill};
 
@@ -22,6 +22,33 @@ pub fn status(host: &Host<'_>) -> Result<Vec<Finding>> {
             format!("no container can be attached: {error}"),
             codes::remedy(&error),
         ));
+    }
+    Ok(findings)
+}
+
+/// Plugins that do not support the version of their network. They refuse ADD with code 1, and no runtime tries an earlier version.
+pub fn version(host: &Host<'_>) -> Result<Vec<Finding>> {
+    let mut findings = Vec::new();
+    for one in &host.networks {
+        let Network { name, version, .. } = &one.network;
+        for kind in plugins::kinds(one) {
+            // `networks.status` reports a plugin that is not installed, and `plugins.answer` one that does not answer.
+            let Ok(supported) = one.settings.runtime.versions(&kind) else { continue };
+            if supported.iter().any(|one| one == version.as_str()) {
+                continue;
+            }
+            findings.push(Finding::error(
+                format!("network {name}"),
+                format!(
+                    "no container can be attached: the network has version {version}, but {kind} supports only {}",
+                    supported.join(", ")
+                ),
+                format!(
+                    "set `cniVersion` to a version that all plugins support (`cnitool version {name}` lists them), and remove newer \
+                     ones from `cniVersions`"
+                ),
+            ));
+        }
     }
     Ok(findings)
 }

@@ -147,6 +147,26 @@ fn a_network_that_is_not_ready_is_an_error() {
 }
 
 #[test]
+fn a_plugin_without_the_networks_version_is_an_error() {
+    beyond_reference!("gc");
+    let lab = Lab::new();
+    let tool = healthy(&lab);
+    let versions = |list: &str| format!(r#"echo '{{"cniVersion":"1.0.0","supportedVersions":{list}}}'"#);
+    lab.fake_plugin("chained", &versions(r#"["0.4.0", "1.0.0"]"#));
+    lab.fake_plugin("ipam", &versions(r#"["0.3.1", "0.4.0"]"#));
+    let mut network = json!({"cniVersion": "0.4.0", "cniVersions": ["1.1.0"], "name": "mixed", "plugins": [
+        {"type": "bridge", "bridge": "br1", "ipam": {"type": "ipam"}}, {"type": "firewall"}, {"type": "chained"}]});
+    lab.configure("20-mixed.conflist", &network);
+    for plugin in ["chained supports only 0.4.0, 1.0.0", "ipam supports only 0.3.1, 0.4.0"] {
+        let remedy = "`cnitool version mixed` lists them";
+        finds(&tool, "networks.version", &["error", "network mixed", "version 1.1.0", plugin, remedy]);
+    }
+    network["cniVersions"] = json!([]);
+    lab.configure("20-mixed.conflist", &network);
+    finds_nothing(&tool, "networks.version");
+}
+
+#[test]
 fn a_range_that_is_nearly_full_is_a_warning_before_containers_fail() {
     beyond_reference!("gc");
     let lab = Lab::new();
