@@ -32,7 +32,7 @@ impl Runtime {
     pub fn add_or_roll_back(&self, network: &Network, attach: &AttachmentParameters) -> Result<Added> {
         let (name, at) = (&network.name, &attach.attachment);
         self.cache.require_writable(name, at)?;
-        let _own = self.lock_attachment(network, attach)?;
+        let _own = self.lock_container(attach)?;
         // An ADD that was interrupted while it waited for the lock has nothing to roll back.
         let _lock = Lock::shared_unless(self.cache.dir(), &self.interrupted)?;
         let earlier = self.attached_in(name, attach);

@@ -664,18 +664,20 @@ fn gc_waits_for_a_running_add_and_blocks_new_ones() {
 }
 
 #[test]
-fn adds_and_dels_of_one_attachment_wait_for_each_other() {
+fn adds_and_dels_of_one_container_wait_for_each_other() {
     let stage = Stage::new();
     // A plugin that runs while another one does leaves a mark.
     let dir = stage.path().display().to_string();
     let work = format!("mkdir {dir}/alone || touch {dir}/met; sleep 0.05; rmdir {dir}/alone");
     stage.plugin("first", &format!("{work}; {}", gives("10.0.0.2/24")));
-    let (runtime, network) = (stage.runtime(), network("1.1.0", r#"{"type": "first"}"#));
+    let (runtime, one) = (stage.runtime(), network("1.1.0", r#"{"type": "first"}"#));
+    let other = br#"{"cniVersion": "1.1.0", "name": "other", "plugins": [{"type": "first"}]}"#;
+    let other = Network::from_bytes(other).unwrap();
     std::thread::scope(|scope| {
         for _ in 0..4 {
-            scope.spawn(|| runtime.add(&network, &attach("c")).unwrap());
-            scope.spawn(|| runtime.add_or_roll_back(&network, &attach("c")).unwrap());
-            scope.spawn(|| runtime.del(&network, &attach("c")).unwrap());
+            scope.spawn(|| runtime.add(&one, &attach("c")).unwrap());
+            scope.spawn(|| runtime.add_or_roll_back(&other, &attach_as("eth1")).unwrap());
+            scope.spawn(|| runtime.del(&one, &attach("c")).unwrap());
         }
     });
     assert_eq!(stage.calls().len(), 12);
@@ -718,7 +720,7 @@ fn a_del_that_is_interrupted_while_it_waits_for_an_add_runs_no_plugin() {
         }
         let error = interrupted.del(&network, &attach("c")).unwrap_err();
         assert_eq!(error.code(), cni::Code::Internal as u32, "{error}");
-        // Those of another attachment do not wait.
+        // Those of another container do not wait.
         runtime.del(&network, &attach("d")).unwrap();
         fs::write(&go, "").unwrap();
         add.join().unwrap().unwrap();
