@@ -183,7 +183,8 @@ impl Plan {
         if entry.attach.netns.is_some() && entry.is_alive() {
             return false;
         }
-        !RunningPlugins::scan().has(&at.container) && !own.others_of_host().iter().any(has_live_attachment)
+        let has_other = || own.others_of_host().map_or(true, |others| others.iter().any(has_live_attachment));
+        !RunningPlugins::scan().has(&at.container) && !has_other()
     }
 
     /// Updates the plan after a GC. `kept` are the attachments that the GC did not remove, because they have changed

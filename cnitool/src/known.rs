@@ -122,7 +122,12 @@ impl Caches {
     pub fn read(settings: &Settings) -> Self {
         let mut known: BTreeMap<(NetworkName, cni::Attachment), Entry> = BTreeMap::new();
         let (mut damaged, mut unread) = (Vec::new(), Vec::new());
-        for cache in settings.runtime.results().with_others_of_host() {
+        let own = settings.runtime.results();
+        let caches = own.with_others_of_host().unwrap_or_else(|error| {
+            unread.push(error);
+            vec![own.clone()]
+        });
+        for cache in caches {
             let entries = match cache.survey() {
                 Ok((entries, files)) => {
                     damaged.extend(files);

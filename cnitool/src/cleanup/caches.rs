@@ -39,7 +39,7 @@ impl CachedAttachments {
     /// # Errors
     /// If a cache cannot be read.
     pub fn of(network: &Network, options: &PlanOptions, settings: &Settings) -> Result<Self> {
-        let caches = settings.runtime.results().with_others_of_host();
+        let caches = settings.runtime.results().with_others_of_host()?;
         let mut this = Self::default();
         let mut unwanted_alive = Vec::new();
         let (now, boot) = (SystemTime::now(), Boot::read());

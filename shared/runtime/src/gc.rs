@@ -68,7 +68,7 @@ impl Runtime {
         let (alive, stale): (Vec<_>, _) = entries.into_iter().partition(Entry::is_alive);
         let mut plan = GcPlan { stale, unreadable: unreadable.into_iter().next(), ..GcPlan::default() };
         let mut valid = [alive, ambiguous].concat();
-        for cache in others.iter().filter(|cache| cache.dir() != self.cache.dir()) {
+        for cache in others.iter().filter(|cache| !cache.is_same_as(&self.cache)) {
             let NetworkEntries { entries, ambiguous, unreadable } = cache.of_network(&network.name)?;
             let (alive, stale): (Vec<_>, _) = entries.into_iter().partition(Entry::is_alive);
             valid.extend(alive.into_iter().chain(ambiguous));

@@ -140,7 +140,7 @@ impl Runtime {
             last = Some(parse_result(network, plugin, &out)?);
             interrupted("after", plugin)?;
         }
-        let last = last.ok_or_else(|| Error::own(Code::InvalidConfig, "the network has no plugins"))?;
+        let last = last.ok_or_else(|| network.no_plugins())?;
         self.cache.write(network, attach, &last)?;
         Ok(result::read(&last, network.version)?)
     }
@@ -215,7 +215,7 @@ impl Runtime {
     /// the same container, in all processes.
     ///
     /// # Errors
-    /// All failures; code 999 if DEL was interrupted while it waited.
+    /// All failures; code 7 if the network has no plugins; code 999 if DEL was interrupted while it waited.
     pub fn del(&self, network: &Network, attach: &AttachmentParameters) -> Result<()> {
         let _own = Lock::for_del(self.lock_container(attach))?;
         let _lock = Lock::for_del(Lock::shared_unless(self.cache.dir(), &self.interrupted))?;
@@ -271,6 +271,7 @@ impl Runtime {
         entry: Option<&Entry>,
         mut may_continue: impl FnMut() -> bool,
     ) -> Result<bool> {
+        network.require_plugins()?;
         // DEL receives the result only since version 0.4.0.
         let prev = entry.filter(|_| network.version >= Version::V0_4_0);
         let prev = prev.and_then(|entry| entry.result_in(network.version).ok());
