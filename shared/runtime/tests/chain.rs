@@ -110,6 +110,26 @@ fn a_collection_that_stops_a_del_early_reports_the_plugin_that_had_failed_before
 }
 
 #[test]
+fn a_collection_calls_gc_of_other_vendors_unless_gc_is_disabled_or_a_file_cannot_be_read() {
+    for (disable_gc, unreadable) in [(false, false), (true, false), (false, true)] {
+        let stage = stage();
+        let text = format!(
+            r#"{{"cniVersion": "1.1.0", "name": "net", "disableGC": {disable_gc}, "plugins": [{{"type": "first"}}]}}"#
+        );
+        let network = Network::from_bytes(text.as_bytes()).unwrap();
+        let mut decision = Decision::default();
+        decision.foreign.insert(network.plugins[0].kind.clone());
+        decision.unreadable = unreadable.then(|| "torn".into());
+        let decide = || Ok(decision);
+        let collected =
+            stage.runtime().collect(&network, decide, |_| true, |at| Ok(at.clone()), |_, _, _| ());
+        assert_eq!(collected.unwrap().outcome.is_err(), unreadable);
+        let has_gc = stage.calls().contains(&"first GC".to_owned());
+        assert_eq!(has_gc, !disable_gc && !unreadable, "{disable_gc} {unreadable}");
+    }
+}
+
+#[test]
 fn an_add_that_was_interrupted_while_it_waited_runs_no_plugin() {
     let stage = stage();
     let runtime = stage.runtime().interrupted_by(Arc::new(AtomicBool::new(true)));
