@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 
 use cni::{Attachment, Attachments, ContainerId, IfName, PluginType, Resource};
 use liveness::{Namespaces, RunningPlugins};
-use runtime::{Cache, Decision, Entry, Network, Result};
+use runtime::{Cache, Decision, Entry, Network, Result, not_called};
 
 use self::caches::CachedAttachments;
 use crate::settings::Settings;
@@ -107,12 +107,16 @@ pub struct Plan {
     pub removed: Vec<Resource>,
     /// The resources that are kept although no cache contains a live attachment for them.
     pub kept: Vec<(Resource, KeepReason)>,
-    /// Plugins of other vendors. They receive DEL. They receive GC only if they are also in `gc_plugins`.
+    /// Plugins of other vendors. They receive DEL.
     pub foreign: BTreeSet<PluginType>,
     /// Plugins of other vendors that are not installed, so they cannot receive DEL.
     pub missing: BTreeSet<PluginType>,
-    /// Plugins in `foreign` that receive GC because of `--force`.
-    gc_plugins: BTreeSet<PluginType>,
+    /// Plugins in `foreign` that receive the specification's GC because of `--force`.
+    pub gc_plugins: BTreeSet<PluginType>,
+    /// Plugins in `foreign` that would also receive it with `--force`.
+    pub without_gc: BTreeSet<PluginType>,
+    /// A cache file of a container that may be alive, so that `gc_plugins` receive no GC.
+    unreadable: Option<PathBuf>,
     /// Attachments whose resources are removed.
     stale: Attachments,
     /// Names of resources to remove because of `--force`.
@@ -120,7 +124,7 @@ pub struct Plan {
     /// Truncated cache files to remove.
     truncated: Vec<PathBuf>,
     /// All attachments to keep.
-    valid: Attachments,
+    pub valid: Attachments,
 }
 
 impl Plan {
@@ -151,6 +155,18 @@ impl Plan {
             names: self.names.clone(),
             foreign: self.gc_plugins.clone(),
             valid: self.valid.clone(),
+            unreadable: self.unreadable.clone(),
+        }
+    }
+
+    /// The failure of a GC that cannot be sent to the plugins in `gc_plugins`.
+    ///
+    /// # Errors
+    /// Code 5 if a cache file cannot be read.
+    pub fn may_call_gc(&self) -> Result<()> {
+        match &self.unreadable {
+            Some(path) if !self.gc_plugins.is_empty() => Err(not_called(path)),
+            _ => Ok(()),
         }
     }
 
@@ -183,7 +199,8 @@ impl Plan {
         if entry.attach.netns.is_some() && entry.is_alive() {
             return false;
         }
-        !RunningPlugins::scan().has(&at.container) && !own.others_of_host().iter().any(has_live_attachment)
+        let has_other = || own.others_of_host().map_or(true, |others| others.iter().any(has_live_attachment));
+        !RunningPlugins::scan().has(&at.container) && !has_other()
     }
 
     /// Updates the plan after a GC. `kept` are the attachments that the GC did not remove, because they have changed
@@ -199,11 +216,19 @@ impl Plan {
     }
 
     /// Notes the plugins of other vendors: which are installed, and which receive GC.
-    fn note_foreign(&mut self, kinds: BTreeSet<PluginType>, options: &PlanOptions, settings: &Settings) {
+    fn note_foreign(
+        &mut self,
+        kinds: BTreeSet<PluginType>,
+        network: &Network,
+        options: &PlanOptions,
+        settings: &Settings,
+    ) {
         (self.foreign, self.missing) =
             kinds.into_iter().partition(|kind| settings.runtime.is_installed(kind));
-        self.gc_plugins =
-            self.foreign.iter().filter(|kind| options.force.contains(&***kind)).cloned().collect();
+        if network.has_gc() {
+            let foreign = self.foreign.iter().cloned();
+            (self.gc_plugins, self.without_gc) = foreign.partition(|kind| options.force.contains(&**kind));
+        }
     }
 
     /// Adds a resource to `removed` or to `kept`.
@@ -223,7 +248,7 @@ impl Plan {
         let of_value = |resource: &Resource| resource.name == value || resource.container == value;
         self.removed.iter().any(of_value)
             || self.stale.has_container(value)
-            || self.gc_plugins.iter().any(|kind| **kind == *value)
+            || self.foreign.iter().any(|kind| **kind == *value)
     }
 
     /// Reads the caches again, and removes from `kept` the resources of attachments that a runtime has written to its cache
@@ -310,7 +335,7 @@ impl Plan {
                 stale.extend(attachment(container, ifname));
             }
         }
-        plan.note_foreign(listed.foreign, options, settings);
+        plan.note_foreign(listed.foreign, network, options, settings);
         // If the path of a namespace was deleted, the cache's entry looks stale. But the attachment is alive if the host
         // shows its container, a process is still in the namespace, or a plugin is running for it.
         let is_alive = |at: &Attachment| {
@@ -332,6 +357,7 @@ impl Plan {
         let kept =
             plan.kept.iter().filter_map(|(resource, _)| attachment(&resource.container, &resource.ifname));
         plan.valid = alive.chain(kept).collect();
+        plan.unreadable = cached.unreadable_file().map(Path::to_owned);
         plan.delete = delete;
         let truncated =
             cached.truncated.iter().map(|path| Resource::new(TRUNCATED, path.display().to_string()));

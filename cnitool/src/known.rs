@@ -94,10 +94,21 @@ fn with_directories(entries: Vec<Entry>, settings: &Settings) -> Vec<Entry> {
         return entries;
     }
     let mut networks = BTreeMap::new();
-    for dir in network_dirs::own_and_all(&settings.conf).0 {
+    let dirs = network_dirs::own_and_all(&settings.conf).0;
+    for dir in &dirs {
         // `doctor` reports a directory that cannot be read.
         for network in dir.conf.networks().unwrap_or_default() {
             networks.entry(network.name.clone()).or_insert(network);
+        }
+    }
+    for entry in &entries {
+        // The network's file was deleted, but its directory may still exist.
+        if !networks.contains_key(&entry.network)
+            && let Ok(network) = entry.network()
+        {
+            let mut completed = dirs.iter().filter_map(|dir| dir.conf.complete(network.clone()).ok());
+            let completed = completed.find(|network| !network.directory_plugins().is_empty());
+            networks.insert(entry.network.clone(), completed.unwrap_or(network));
         }
     }
     let complete = |entry: Entry| match networks.get(&entry.network) {
@@ -122,7 +133,12 @@ impl Caches {
     pub fn read(settings: &Settings) -> Self {
         let mut known: BTreeMap<(NetworkName, cni::Attachment), Entry> = BTreeMap::new();
         let (mut damaged, mut unread) = (Vec::new(), Vec::new());
-        for cache in settings.runtime.results().with_others_of_host() {
+        let own = settings.runtime.results();
+        let caches = own.with_others_of_host().unwrap_or_else(|error| {
+            unread.push(error);
+            vec![own.clone()]
+        });
+        for cache in caches {
             let entries = match cache.survey() {
                 Ok((entries, files)) => {
                     damaged.extend(files);

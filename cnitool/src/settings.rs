@@ -86,12 +86,13 @@ impl Settings {
     }
 
     /// Finds a network to detach containers from it. If its file was deleted, uses the configuration in the cache of one of its
-    /// attachments.
+    /// attachments, and the plugins in the directory with the network's name.
     pub fn network_or_cached(&self, name: &str, ui: &Ui) -> runtime::Result<Network> {
         self.network_of_file(name).or_else(|missing| {
             let known = self.runtime.results().list()?;
             let cached = known.iter().find(|entry| entry.network.as_str() == name);
             let network = cached.and_then(|entry| entry.network().ok()).ok_or(missing)?;
+            let network = self.conf.complete(network)?;
             // The error of an unreadable directory would only explain the warning.
             let files = self.conf.load().unwrap_or_default();
             let invalid = files.into_iter().filter_map(|file| file.network.err());

@@ -71,7 +71,7 @@ fn servers(call: &Call, options: &Options<'_>) -> Vec<IpAddr> {
 /// reboot or a crash. A killed setup leaves no result: then DEL of the chain removes any resources.
 ///
 /// # Errors
-/// Code 7 if the interface is attached to another network.
+/// Code 7 if the interface is attached to another network. Code 5 if a cache of the host cannot be read.
 fn remove_earlier(
     runtime: &Runtime,
     call: &Call,
@@ -79,8 +79,10 @@ fn remove_earlier(
     request: &AttachmentParameters,
 ) -> Result<()> {
     let (own, others) = known(runtime.results(), call, Some(chain), request).unwrap_or_default();
-    if let Some(entry) = others.iter().find(|entry| runtime.is_attached(&entry.network, &entry.attach)) {
-        return Err(attached(entry, request));
+    for entry in &others {
+        if runtime.is_attached(&entry.network, &entry.attach).map_err(|e| flat(&e))? {
+            return Err(attached(entry, request));
+        }
     }
     let outcome = match [own, others].concat().as_slice() {
         [] => runtime.del(chain, request).map_err(|e| flat(&e)),

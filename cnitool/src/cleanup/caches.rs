@@ -27,8 +27,8 @@ pub struct CachedAttachments {
     shown: Attachments,
     /// Attachments in `unwanted` that are alive.
     pub unwanted_alive: Attachments,
-    /// `CONTAINER-INTERFACE` of the cache files that cannot be read.
-    unreadable: Vec<String>,
+    /// The cache files that cannot be read, each with the `CONTAINER-INTERFACE` in its name.
+    unreadable: Vec<(PathBuf, String)>,
     /// Cache files from before the host was started that a power failure has truncated.
     pub truncated: Vec<PathBuf>,
 }
@@ -39,7 +39,7 @@ impl CachedAttachments {
     /// # Errors
     /// If a cache cannot be read.
     pub fn of(network: &Network, options: &PlanOptions, settings: &Settings) -> Result<Self> {
-        let caches = settings.runtime.results().with_others_of_host();
+        let caches = settings.runtime.results().with_others_of_host()?;
         let mut this = Self::default();
         let mut unwanted_alive = Vec::new();
         let (now, boot) = (SystemTime::now(), Boot::read());
@@ -52,7 +52,8 @@ impl CachedAttachments {
                 if boot.is_after_file(&path) {
                     this.truncated.extend(Some(path).filter(|path| is_truncated(path)));
                 } else {
-                    this.unreadable.extend(attachment_of(&path, network));
+                    let name = attachment_of(&path, network);
+                    this.unreadable.push((path, name));
                 }
             }
             let entries = entries.into_iter().map(|entry| (entry, false));
@@ -134,8 +135,13 @@ impl CachedAttachments {
         self.unwanted.includes(container, ifname)
     }
 
+    /// A cache file that cannot be read.
+    pub fn unreadable_file(&self) -> Option<&Path> {
+        self.unreadable.first().map(|(path, _)| path.as_path())
+    }
+
     pub fn is_unreadable(&self, container: &str, ifname: &str) -> bool {
-        self.unreadable.iter().any(|name| match ifname {
+        self.unreadable.iter().any(|(_, name)| match ifname {
             "" => name.strip_prefix(container).is_some_and(|rest| rest.starts_with('-')),
             ifname => *name == format!("{container}-{ifname}"),
         })
@@ -147,10 +153,10 @@ fn is_of(entry: &Entry, container: &str, ifname: &str) -> bool {
     &*at.container == container && (ifname.is_empty() || &*at.ifname == ifname)
 }
 
-/// The container and interface in a cache file's name, as `CONTAINER-INTERFACE`.
-fn attachment_of(path: &Path, network: &Network) -> Option<String> {
-    let name = path.file_name()?.to_str()?.strip_prefix(&*network.name)?.strip_prefix('-')?;
-    Some(name.to_owned())
+/// The container and interface in the name of a network's cache file, as `CONTAINER-INTERFACE`.
+fn attachment_of(path: &Path, network: &Network) -> String {
+    let name = path.file_name().unwrap_or_default().to_string_lossy();
+    name.get(network.name.len() + 1..).unwrap_or_default().to_owned()
 }
 
 /// Whether a file is empty, or the beginning of a JSON document, perhaps with zeros after it. Files of other formats are

@@ -56,7 +56,11 @@ pub fn run(network: Option<&str>, options: &GcOptions, settings: &Settings, ui: 
             ));
             Ok(planned(Plan::default()))
         } else if options.dry_run {
-            Plan::make(network, &plan_options, settings).map(planned)
+            Plan::make(network, &plan_options, settings).map(|plan| {
+                let refused = plan.may_call_gc().err();
+                failed.extend(refused.map(|e| e.context(format_args!("network {}", network.name))));
+                planned(plan)
+            })
         } else {
             collect(network, &plan_options, settings, ui, &mut failed)
         };
@@ -206,7 +210,10 @@ fn all_networks(settings: &Settings, ui: &Ui) -> Result<Vec<Known>> {
 
 /// Prints what a GC would remove. `is_complete` is false if the resources of some networks, which are not in `all`, could not be listed.
 fn preview(all: &[Gc], several: bool, is_complete: bool, ui: &Ui) -> Result<()> {
-    all.iter().for_each(|gc| gc.warn_of_foreign(ui));
+    for gc in all {
+        gc.warn_of_foreign(ui);
+        gc.announce_requests(ui);
+    }
     let json = || match (several, all) {
         (false, [one]) => one.preview(),
         _ => all.iter().map(Gc::preview).collect(),
@@ -288,15 +295,17 @@ impl Gc {
     }
 
     fn warn_of_foreign(&self, ui: &Ui) {
-        let names = |kinds: &BTreeSet<PluginType>| {
-            kinds.iter().map(|kind| kind.as_str()).collect::<Vec<_>>().join(", ")
-        };
-        if !self.plan.foreign.is_empty() {
+        let without_gc = &self.plan.foreign - &self.plan.gc_plugins;
+        if !without_gc.is_empty() {
+            let advice = match self.plan.without_gc.is_empty() {
+                true => "",
+                false => ". To also call their GC, pass --force PLUGIN",
+            };
             ui.warn(&format!(
                 "network {}: plugins of other vendors cannot list their resources: {}. GC only deletes their \
-                 attachments in --cache-dir. To also call their GC, pass --force PLUGIN",
+                 attachments in --cache-dir{advice}",
                 self.network,
-                names(&self.plan.foreign)
+                names(&without_gc)
             ));
         }
         if !self.plan.missing.is_empty() {
@@ -305,6 +314,19 @@ impl Gc {
                  Ferrule's plugins, but cannot detach attachments in --cache-dir without these plugins",
                 self.network,
                 names(&self.plan.missing)
+            ));
+        }
+    }
+
+    /// For a dry run: says which plugins of other vendors would receive the specification's GC.
+    fn announce_requests(&self, ui: &Ui) {
+        if !self.plan.gc_plugins.is_empty() && self.plan.may_call_gc().is_ok() {
+            ui.warn(&format!(
+                "network {}: because of --force, GC would be sent to plugins of other vendors: {}. They would remove \
+                 the resources of all attachments except {} valid ones",
+                self.network,
+                names(&self.plan.gc_plugins),
+                self.plan.valid.iter().count()
             ));
         }
     }
@@ -383,6 +405,10 @@ impl Gc {
             .map(|(resource, why)| row(resource, (why.text().to_owned(), Style::Warning)));
         attachments.chain(removed).chain(kept).collect()
     }
+}
+
+fn names(kinds: &BTreeSet<PluginType>) -> String {
+    kinds.iter().map(|kind| kind.as_str()).collect::<Vec<_>>().join(", ")
 }
 
 /// Describes a resource in words.

@@ -45,7 +45,9 @@ impl Servers {
         }
         // A runtime may have created its cache since the last check.
         let caches = self.own.with_others_of_host();
-        let failed = inspect::failed(|network, owners| has_live_container(&caches, network, owners));
+        let failed = inspect::failed(|network, owners| {
+            caches.as_ref().map_or(true, |caches| has_live_container(caches, network, owners))
+        });
         let is_due = note(&mut self.failures.borrow_mut(), &failed);
         self.lost.set(self.lost.get() || is_due);
         self.next.set(Instant::now() + INTERVAL);

@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 use std::ffi::OsStr;
 use std::fs::{self, File};
 use std::io;
-use std::os::unix::fs::DirBuilderExt;
+use std::os::unix::fs::{DirBuilderExt, MetadataExt};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
@@ -84,12 +84,25 @@ impl Entry {
         result::in_version(&self.result, Version::WHEN_ABSENT, version)
     }
 
-    /// The network's configuration at ADD, with the plugins of [`Entry::with_directory_of`].
+    /// The network's configuration at ADD, with the plugins of [`Entry::with_directory_of`]. Its version is that of the result, if the
+    /// configuration lists it: ADD may have used a lower version than the highest one ([`Runtime::negotiate`](crate::Runtime::negotiate)).
     ///
     /// # Errors
     /// Like [`Network::from_bytes`].
     pub fn network(&self) -> Result<Network> {
-        Network::from_bytes(&self.config).map(|network| network.with_directory(&self.directory))
+        self.network_with(&self.directory)
+    }
+
+    fn network_with(&self, directory: &[PluginConf]) -> Result<Network> {
+        let mut network = Network::from_bytes(&self.config)?;
+        network.version =
+            self.version().filter(|it| network.versions.contains(it)).unwrap_or(network.version);
+        Ok(network.with_directory(directory))
+    }
+
+    /// The version of the result.
+    pub(crate) fn version(&self) -> Option<Version> {
+        result::version(&self.result, Version::WHEN_ABSENT).ok()
     }
 
     /// Adds the plugins that `today`, the network's present configuration, has read from the directory with the network's name. No cache
@@ -108,9 +121,9 @@ impl Entry {
     /// 3). No cache contains the plugins of the network's directory, so they come from `today`. `None` if the cached configuration is
     /// unusable.
     pub(crate) fn network_at_add(&self, today: &Network) -> Option<Network> {
-        let added = Network::from_bytes(&self.config).ok();
-        let added = added.filter(|added| added.name == today.name && self.config != today.bytes)?;
-        Some(added.with_directory(today.directory_plugins()))
+        let added = self.network_with(today.directory_plugins()).ok()?;
+        let is_other = self.config != today.bytes || added.version != today.version;
+        Some(added).filter(|added| added.name == today.name && is_other)
     }
 }
 
@@ -297,31 +310,50 @@ impl Cache {
 
     /// Caches of this host's runtimes. containerd, CRI-O, Podman, nerdctl and Nomad use libcni's directory. Other runtimes use subdirectories
     /// with results: Multus `multus`, the kubelet before 1.24 `cache`, Firecracker one for each virtual machine.
-    pub fn of_host() -> Vec<Self> {
+    ///
+    /// # Errors
+    /// Code 5 if libcni's directory cannot be read.
+    pub fn of_host() -> Result<Vec<Self>> {
         Self::all_in(Self::DEFAULT_DIR)
     }
 
     /// This cache, and then the other caches of the host.
-    pub fn with_others_of_host(&self) -> Vec<Self> {
-        std::iter::once(self.clone()).chain(self.others_of_host()).collect()
+    ///
+    /// # Errors
+    /// Like [`Cache::of_host`].
+    pub fn with_others_of_host(&self) -> Result<Vec<Self>> {
+        Ok(std::iter::once(self.clone()).chain(self.others_of_host()?).collect())
     }
 
     /// The caches of [`Cache::of_host`], without this one.
-    pub fn others_of_host(&self) -> Vec<Self> {
-        Self::of_host().into_iter().filter(|cache| cache.dir != self.dir).collect()
+    ///
+    /// # Errors
+    /// Like [`Cache::of_host`].
+    pub fn others_of_host(&self) -> Result<Vec<Self>> {
+        let mut others = Self::of_host()?;
+        others.retain(|cache| !cache.is_same_as(self));
+        Ok(others)
+    }
+
+    /// Whether both are the cache in one directory, which may have several paths.
+    pub(crate) fn is_same_as(&self, other: &Self) -> bool {
+        let inode = |cache: &Self| fs::metadata(&cache.dir).ok().map(|dir| (dir.dev(), dir.ino()));
+        self.dir == other.dir || inode(self).is_some_and(|own| inode(other) == Some(own))
     }
 
     /// Like [`Cache::of_host`], for another path of libcni's directory.
-    pub fn all_in(default: impl Into<PathBuf>) -> Vec<Self> {
+    ///
+    /// # Errors
+    /// Code 5 if the directory cannot be read.
+    pub fn all_in(default: impl Into<PathBuf>) -> Result<Vec<Self>> {
         let default = Self::new(default);
-        let inner =
-            fs::read_dir(&default.dir).into_iter().flatten().flatten().map(|dir| Self::new(dir.path()));
-        let mut inner: Vec<Self> = inner.filter(|cache| cache.results_dir().is_dir()).collect();
-        inner.sort_by(|a, b| a.dir.cmp(&b.dir));
+        let mut inner: Vec<Self> = read_directory(&default.dir)?.into_iter().map(Self::new).collect();
         // `DIR/results` belongs to the cache in DIR: it is not itself a cache.
         inner.retain(|cache| cache.dir.file_name().is_some_and(|name| name != "results"));
+        inner.retain(Self::may_exist);
+        inner.sort_by(|a, b| a.dir.cmp(&b.dir));
         inner.insert(0, default);
-        inner
+        Ok(inner)
     }
 
     /// The attachments of a network, and other files that, by their name, may belong to it.
@@ -390,19 +422,28 @@ impl Cache {
         Some(AttachmentParameters::new(container, ifname).ok()?.attachment)
     }
 
+    /// The networks of an attachment's files, by the names of the files.
+    ///
+    /// # Errors
+    /// Code 5 if the directory cannot be read.
+    pub(crate) fn networks_of(&self, at: &Attachment) -> Result<Vec<NetworkName>> {
+        let end = format!("-{}-{}", at.container, at.ifname);
+        let network =
+            |file: &PathBuf| NetworkName::parse(file.file_name()?.to_str()?.strip_suffix(&end)?).ok();
+        Ok(self.files()?.iter().filter_map(network).collect())
+    }
+
     fn files(&self) -> Result<Vec<PathBuf>> {
-        let dir = self.results_dir();
-        let files = match fs::read_dir(&dir) {
-            Err(e) if e.kind() == io::ErrorKind::NotFound => return Ok(Vec::new()),
-            files => {
-                files.map_err(|e| cni::Error::io(format!("read the directory {}", dir.display()), &e))?
-            }
-        };
-        Ok(files
-            .flatten()
-            .filter(|file| is_of_attachment(&file.file_name()))
-            .map(|file| file.path())
-            .collect())
+        let mut files = read_directory(&self.results_dir())?;
+        files.retain(|file| file.file_name().is_some_and(is_of_attachment));
+        Ok(files)
+    }
+
+    /// Whether the directory has results. A directory that cannot be examined counts as a cache: reading it fails, too.
+    fn may_exist(&self) -> bool {
+        let is_none =
+            |e: &io::Error| matches!(e.kind(), io::ErrorKind::NotFound | io::ErrorKind::NotADirectory);
+        fs::metadata(self.results_dir()).map_or_else(|e| !is_none(&e), |results| results.is_dir())
     }
 
     fn results_dir(&self) -> PathBuf {
@@ -416,6 +457,15 @@ impl Cache {
 
     fn create_results_dir(&self) -> io::Result<()> {
         fs::DirBuilder::new().recursive(true).mode(0o700).create(self.results_dir())
+    }
+}
+
+/// The paths of the files in a directory. A missing directory counts as empty.
+fn read_directory(dir: &Path) -> Result<Vec<PathBuf>> {
+    let read = || fs::read_dir(dir)?.map(|file| Ok(file?.path())).collect::<io::Result<Vec<PathBuf>>>();
+    match read() {
+        Err(e) if e.kind() == io::ErrorKind::NotFound => Ok(Vec::new()),
+        paths => Ok(paths.map_err(|e| cni::Error::io(format!("read the directory {}", dir.display()), &e))?),
     }
 }
 

@@ -2,12 +2,14 @@
 //! plugins, which delete the remaining resources.
 
 use std::collections::BTreeSet;
+use std::path::{Path, PathBuf};
 
 use cni::collect::{Answer, Request};
 use cni::exec::refused_request;
 use cni::{Attachment, Attachments, Command, PluginType, Resource, Scope};
 
 use crate::error::Failures;
+use crate::gc::not_called;
 use crate::lock::Lock;
 use crate::request::Extras;
 use crate::{Entry, Error, Network, PluginConf, Result, Runtime};
@@ -39,10 +41,12 @@ pub struct Decision {
     pub stale: Attachments,
     /// Names of resources without an attachment that are deleted too.
     pub names: BTreeSet<String>,
-    /// Other vendors' plugins to call with the specification's GC, if the network's version has GC.
+    /// Other vendors' plugins to call with the specification's GC, if the network has GC ([`Network::has_gc`]).
     pub foreign: BTreeSet<PluginType>,
     /// Attachments that this GC keeps.
     pub valid: Attachments,
+    /// An unreadable cache file that may belong to a running container. In this case, no `foreign` plugin is called with GC.
+    pub unreadable: Option<PathBuf>,
 }
 
 impl Runtime {
@@ -96,7 +100,7 @@ impl Runtime {
         mut report: impl FnMut(usize, usize, &Attachment),
     ) -> Result<CollectResult> {
         let lock = Lock::exclusive(self.cache.dir())?;
-        let Decision { delete, elsewhere, stale, names, foreign, valid } = decide()?;
+        let Decision { delete, elsewhere, stale, names, foreign, valid, unreadable } = decide()?;
         // The names and the list of valid attachments are not judged again.
         let let_others_in =
             || if names.is_empty() && foreign.is_empty() { lock.let_others_in() } else { Ok(()) };
@@ -135,15 +139,31 @@ impl Runtime {
         };
         let collected = self.ask_all(network, only);
         failures.note(collected.outcome);
-        if network.version >= Command::Gc.since() {
+        if !foreign.is_empty() && network.has_gc() {
             let valid = valid.iter().chain(&kept).cloned().collect();
-            let extras = Extras { valid: Some(&valid), ..Extras::default() };
-            for plugin in network.plugins.iter().filter(|plugin| foreign.contains(&plugin.kind)) {
-                failures.note(self.call(Command::Gc, network, plugin, &extras));
-            }
+            failures.note(self.call_gc(network, &foreign, &valid, unreadable.as_deref()));
         }
         let kept = kept.into_iter().collect();
         Ok(CollectResult { kept, not_deleted, outcome: failures.into_result(), ..collected })
+    }
+
+    /// GC of the specification for these plugins.
+    fn call_gc(
+        &self,
+        network: &Network,
+        kinds: &BTreeSet<PluginType>,
+        valid: &Attachments,
+        unreadable: Option<&Path>,
+    ) -> Result<()> {
+        if let Some(path) = unreadable {
+            return Err(not_called(path));
+        }
+        let extras = Extras { valid: Some(valid), ..Extras::default() };
+        let mut failures = Failures::default();
+        for plugin in network.plugins.iter().filter(|plugin| kinds.contains(&plugin.kind)) {
+            failures.note(self.call(Command::Gc, network, plugin, &extras));
+        }
+        failures.into_result()
     }
 
     fn ask_all(&self, network: &Network, mut scope: impl FnMut(&PluginConf) -> Scope) -> CollectResult {

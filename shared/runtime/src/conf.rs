@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 
-use cni::{Code, NetworkName, PluginType, Version, json};
+use cni::{Code, Command, NetworkName, PluginType, Version, json};
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
@@ -128,6 +128,24 @@ impl Network {
         self.plugins.iter().flat_map(|plugin| &plugin.capabilities).map(String::as_str).collect()
     }
 
+    /// Whether plugins may be called with the specification's GC: the network's version has GC, and the configuration has no `disableGC`.
+    pub fn has_gc(&self) -> bool {
+        self.version >= Command::Gc.since() && !self.disable_gc
+    }
+
+    /// Refuses a network without plugins, such as one from a cache: no cache contains the plugins of the network's directory.
+    ///
+    /// # Errors
+    /// Code 7 if the network has no plugins.
+    pub(crate) fn require_plugins(&self) -> Result<()> {
+        if self.plugins.is_empty() { Err(self.no_plugins()) } else { Ok(()) }
+    }
+
+    /// The error of a network without plugins.
+    pub(crate) fn no_plugins(&self) -> Error {
+        Error::own(Code::InvalidConfig, format!("network {} has no plugins", self.name))
+    }
+
     /// Configuration of a plugin as passed on stdin, without the keys of a call (`prevResult`, `runtimeConfig`).
     ///
     /// # Errors
@@ -184,7 +202,11 @@ impl Network {
         Ok(())
     }
 
-    fn load_directory(&mut self, of: &Path) -> Result<()> {
+    /// Appends the plugins in the directory with the network's name next to a file.
+    ///
+    /// # Errors
+    /// The codes of [`Network::plugin_files`] and [`Network::push_plugin`].
+    pub(crate) fn load_directory(&mut self, of: &Path) -> Result<()> {
         for file in self.plugin_files(of)? {
             let pushed = read(&file).map_err(Error::from).and_then(|bytes| self.push_plugin(&bytes));
             pushed.map_err(|e| e.context(file.display()))?;

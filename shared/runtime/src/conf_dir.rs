@@ -80,6 +80,15 @@ impl ConfDir {
         Ok(networks.iter().filter(is_found).cloned().collect())
     }
 
+    /// Adds the plugins in the directory with the network's name, which no cache contains. For a network whose file no longer exists.
+    ///
+    /// # Errors
+    /// Code 5 if a file cannot be read, 6 if it is not JSON, 7 for an invalid value.
+    pub fn complete(&self, mut network: Network) -> Result<Network> {
+        network.load_directory(&self.path.join(network.name.as_str()))?;
+        Ok(network)
+    }
+
     fn none(&self, what: &str, files: &[ConfFile]) -> Error {
         let mut error = cni::Error::new(Code::InvalidConfig, format!("{what} in {}", self.path.display()));
         let names: Vec<&str> =

@@ -11,7 +11,7 @@ use cni::{Attachment, Attachments, Code, Command, ContainerId};
 use crate::error::Failures;
 use crate::lock::Lock;
 use crate::request::Extras;
-use crate::{Cache, Entry, Network, NetworkEntries, Result, Runtime};
+use crate::{Cache, Entry, Error, Network, NetworkEntries, Result, Runtime};
 
 /// The valid attachments.
 #[derive(Clone, Copy, Debug)]
@@ -68,7 +68,7 @@ impl Runtime {
         let (alive, stale): (Vec<_>, _) = entries.into_iter().partition(Entry::is_alive);
         let mut plan = GcPlan { stale, unreadable: unreadable.into_iter().next(), ..GcPlan::default() };
         let mut valid = [alive, ambiguous].concat();
-        for cache in others.iter().filter(|cache| cache.dir() != self.cache.dir()) {
+        for cache in others.iter().filter(|cache| !cache.is_same_as(&self.cache)) {
             let NetworkEntries { entries, ambiguous, unreadable } = cache.of_network(&network.name)?;
             let (alive, stale): (Vec<_>, _) = entries.into_iter().partition(Entry::is_alive);
             valid.extend(alive.into_iter().chain(ambiguous));
@@ -112,14 +112,8 @@ impl Runtime {
                 outcome.map_err(|e| e.context(format_args!("stale {ifname} of container {container}"))),
             );
         }
-        // The container of the unreadable file may be running, and the plugins would treat it as stale.
         if let Some(path) = unreadable {
-            let text = format!(
-                "GC did not call the plugins: {} cannot be read, and its container may be alive",
-                path.display()
-            );
-            let error = cni::Error::new(Code::Io, text);
-            failures.note::<()>(Err(error.detail("stop the container, and delete the file").into()));
+            failures.note::<()>(Err(not_called(&path)));
         } else if network.version >= Command::Gc.since() {
             let valid = valid.into_iter().collect();
             let extras = Extras { valid: Some(&valid), ..Extras::default() };
@@ -129,6 +123,17 @@ impl Runtime {
         }
         failures.into_result()
     }
+}
+
+/// The failure of a GC that calls no plugin because of an unreadable file: its container may be running, and the plugins would treat it as
+/// stale.
+#[must_use]
+pub fn not_called(unreadable: &Path) -> Error {
+    let text = format!(
+        "GC did not call the plugins: {} cannot be read, and its container may be alive",
+        unreadable.display()
+    );
+    Error::from(cni::Error::new(Code::Io, text).detail("stop the container, and delete the file"))
 }
 
 impl GcPlan {

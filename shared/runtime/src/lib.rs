@@ -54,7 +54,7 @@ pub use conf::{Network, PluginConf};
 pub use conf_dir::{ConfDir, ConfFile};
 pub use error::{Error, Failure, Result};
 pub use exec::{Exec, Invocation, Output};
-pub use gc::{GcPlan, Valid, is_namespace};
+pub use gc::{GcPlan, Valid, is_namespace, not_called};
 pub use pod::{Attached, NetworkRequest, Pod, Pods};
 pub use process::{DEFAULT_TIMEOUT, Processes, Stderr};
 pub use repair::Repaired;

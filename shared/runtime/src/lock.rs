@@ -1,4 +1,5 @@
-//! Lock that excludes GC from ADD and DEL, in all processes (SPEC.md, section 3, "Lifecycle & Ordering").
+//! Locks in all processes (SPEC.md, section 3, "Lifecycle & Ordering"): one excludes GC from ADD and DEL, and one for each container excludes
+//! its ADDs and DELs from each other.
 
 use std::fs::{DirBuilder, File, TryLockError};
 use std::io;
@@ -8,13 +9,19 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 use std::time::Duration;
 
-use cni::{Attachment, Code, NetworkName};
+use cni::{Code, ContainerId};
 use nix::errno::Errno;
 use nix::fcntl::{FcntlArg, fcntl};
 use nix::libc::{F_WRLCK, SEEK_SET, flock};
 use system::Retry;
 
 use crate::Result;
+
+/// The file of the lock that excludes GC.
+const OF_GC: &str = "results.lock";
+/// The file of the containers' locks. NFS and SMB turn flock(2) into a lock of all bytes, so a process that locked a byte of the other file
+/// would wait for itself.
+const OF_CONTAINERS: &str = "results.containers.lock";
 
 /// How long a GC lets waiting processes have the lock: longer than the pauses between the attempts of an ADD.
 const GC_PAUSE: Duration = Duration::from_millis(15);
@@ -28,12 +35,12 @@ pub(crate) struct Lock {
 impl Lock {
     /// Waits until no GC runs.
     pub(crate) fn shared(dir: &Path) -> Result<Self> {
-        Self::take(dir, File::lock_shared)
+        Self::take(dir, OF_GC, File::lock_shared)
     }
 
     /// Like [`Lock::shared`]. Fails with code 999 if the flag is set while it waits.
     pub(crate) fn shared_unless(dir: &Path, interrupted: &AtomicBool) -> Result<Self> {
-        Self::take(dir, |file| {
+        Self::take(dir, OF_GC, |file| {
             poll_unless(interrupted, || match file.try_lock_shared() {
                 Ok(()) => Ok(true),
                 Err(TryLockError::WouldBlock) => Ok(false),
@@ -44,7 +51,7 @@ impl Lock {
 
     /// Waits until no ADD, DEL or GC runs.
     pub(crate) fn exclusive(dir: &Path) -> Result<Self> {
-        Self::take(dir, File::lock)
+        Self::take(dir, OF_GC, File::lock)
     }
 
     /// Releases an exclusive lock, so that waiting processes get it, and takes it again.
@@ -59,17 +66,10 @@ impl Lock {
         Ok(locked.map_err(|e| cni::Error::io("lock the results again", &e))?)
     }
 
-    /// Waits until no other process has this lock for the attachment. Fails with code 999 if the flag is set while it waits.
-    pub(crate) fn of_attachment(
-        dir: &Path,
-        network: &NetworkName,
-        at: &Attachment,
-        interrupted: &AtomicBool,
-    ) -> Result<Self> {
-        let names = [network.as_str(), at.container.as_str(), at.ifname.as_str()];
-        // One byte of the file for each attachment, by a hash (FNV-1a). Such locks and those of the whole file do not affect each other.
-        let bytes = names.iter().flat_map(|name| name.bytes().chain([0xff]));
-        let hash = bytes.fold(0xcbf2_9ce4_8422_2325, |hash: u64, byte| {
+    /// Waits until no other process has this lock for the container. Fails with code 999 if the flag is set while it waits.
+    pub(crate) fn of_container(dir: &Path, id: &ContainerId, interrupted: &AtomicBool) -> Result<Self> {
+        // One byte of the file for each container, by a hash (FNV-1a).
+        let hash = id.bytes().fold(0xcbf2_9ce4_8422_2325, |hash: u64, byte| {
             (hash ^ u64::from(byte)).wrapping_mul(0x0000_0100_0000_01b3)
         });
         let range = flock {
@@ -79,7 +79,7 @@ impl Lock {
             l_len: 1,
             l_pid: 0,
         };
-        Self::take(dir, |file| {
+        Self::take(dir, OF_CONTAINERS, |file| {
             poll_unless(interrupted, || match fcntl(file, FcntlArg::F_OFD_SETLK(&range)) {
                 Ok(_) => Ok(true),
                 Err(Errno::EAGAIN | Errno::EACCES | Errno::EINTR) => Ok(false),
@@ -99,8 +99,8 @@ impl Lock {
         }
     }
 
-    fn take(dir: &Path, lock: impl FnOnce(&File) -> io::Result<()>) -> Result<Self> {
-        let path = dir.join("results.lock");
+    fn take(dir: &Path, name: &str, lock: impl FnOnce(&File) -> io::Result<()>) -> Result<Self> {
+        let path = dir.join(name);
         let make = || DirBuilder::new().recursive(true).mode(0o755).create(dir);
         let file = open(&path).or_else(|_| make().and_then(|()| open(&path)));
         let locked = file.and_then(|file| lock(&file).map(|()| Self { file }));
@@ -136,6 +136,8 @@ fn open(path: &Path) -> io::Result<File> {
 
 #[cfg(test)]
 mod tests {
+    use std::os::unix::fs::MetadataExt;
+
     use nix::fcntl::OFlag;
 
     use super::*;
@@ -146,5 +148,16 @@ mod tests {
         let lock = Lock::shared(dir.path()).unwrap();
         let flags = OFlag::from_bits_retain(fcntl(&lock.file, FcntlArg::F_GETFL).unwrap());
         assert_eq!(flags & OFlag::O_ACCMODE, OFlag::O_RDWR);
+    }
+
+    /// ADD and DEL hold both.
+    #[test]
+    fn the_lock_of_a_container_and_the_lock_against_gc_are_in_different_files() {
+        let dir = tempfile::tempdir().unwrap();
+        let gc = Lock::shared(dir.path()).unwrap();
+        let id = ContainerId::parse("c").unwrap();
+        let container = Lock::of_container(dir.path(), &id, &AtomicBool::default()).unwrap();
+        let inode = |lock: &Lock| lock.file.metadata().unwrap().ino();
+        assert_ne!(inode(&gc), inode(&container));
     }
 }

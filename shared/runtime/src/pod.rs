@@ -242,12 +242,12 @@ impl Pods {
         for entry in known {
             let name = entry.network.clone();
             let listed = listed.iter().map(|(network, _)| *network).find(|network| network.name == name);
-            let find = || self.networks.as_ref()?.find(&name).ok();
-            let entry = match listed.cloned().or_else(find) {
-                Some(today) => entry.with_directory_of(&today),
-                None => entry,
+            let network = match (listed, &self.networks) {
+                (Some(today), _) => entry.clone().with_directory_of(today).network(),
+                (None, Some(dir)) => entry.network().and_then(|network| dir.complete(network)),
+                (None, None) => entry.network(),
             };
-            let outcome = entry.network().and_then(|network| self.runtime.del(&network, &entry.attach));
+            let outcome = network.and_then(|network| self.runtime.del(&network, &entry.attach));
             failures.note(outcome.map_err(|e| e.context(format_args!("network {name}"))));
         }
         failures.into_result()

@@ -7,7 +7,7 @@ use std::thread;
 
 use cni::exec::refused_request;
 use cni::repair::Claims;
-use cni::{Code, Command, NetworkName, PluginType, addr, json};
+use cni::{Code, Command, PluginType, addr, json};
 use netns::NetNs;
 use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
@@ -91,11 +91,12 @@ impl Runtime {
         let mut repaired = Repaired::default();
         let mut parts: BTreeMap<PluginType, Vec<Part>> = BTreeMap::new();
         // Most attachments share a configuration, which is parsed once.
-        let mut networks: BTreeMap<(&NetworkName, &[u8]), Result<Network>> = BTreeMap::new();
+        let mut networks = BTreeMap::new();
         let here = NetNs::current().ok();
         for (of, entry) in entries.iter().enumerate() {
             let claims = entry.host_ports();
-            let network = networks.entry((&entry.network, &entry.config)).or_insert_with(|| entry.network());
+            let key = (&entry.network, &entry.config[..], entry.version());
+            let network = networks.entry(key).or_insert_with(|| entry.network());
             let known = items(entry, network, &claims, here.as_ref());
             repaired.attachments.push(known.as_ref().map(|_| false).map_err(Clone::clone));
             for (kind, item) in known.unwrap_or_default() {

@@ -26,7 +26,8 @@ pub(crate) fn in_version(value: &Value, when_absent: Version, wanted: Version) -
     Ok(kept)
 }
 
-fn version(value: &Value, when_absent: Version) -> Result<Version> {
+/// The version of a result.
+pub(crate) fn version(value: &Value, when_absent: Version) -> Result<Version> {
     if !value.is_object() {
         return Err(Error::new(Code::Decoding, "the result is not a JSON object"));
     }

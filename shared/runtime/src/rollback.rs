@@ -19,23 +19,25 @@ use crate::{AttachmentParameters, Cache, Error, Network, Result, Runtime};
 pub struct Added {
     /// The result.
     pub result: AddResult,
-    /// The cache file of an earlier ADD that had attached the container: some plugins accept a second ADD, such as loopback. A DEL because the
-    /// caller cannot use the result would detach a running container ([`not_rolled_back`]).
+    /// The cache file of an earlier ADD, to any network, that had attached the same interface of the container: some plugins accept a second ADD,
+    /// such as loopback. A DEL because the caller cannot use the result would detach a running container ([`not_rolled_back`]).
     pub earlier: Option<PathBuf>,
 }
 
 impl Runtime {
-    /// ADD, and DEL if it fails. An attachment that existed before is kept, and the error says so.
+    /// ADD, and DEL if it fails. If the container already had this interface by an attachment to any network, no DEL is called, and the error
+    /// says so: the DEL of another network's plugins could delete the interface, too.
     ///
     /// # Errors
-    /// Like [`Runtime::add`], followed by failures of the DEL.
+    /// Like [`Runtime::add`], followed by failures of the DEL. Code 5 if the directory of a cache of this host cannot be read.
     pub fn add_or_roll_back(&self, network: &Network, attach: &AttachmentParameters) -> Result<Added> {
         let (name, at) = (&network.name, &attach.attachment);
+        network.require_plugins()?;
         self.cache.require_writable(name, at)?;
-        let _own = self.lock_attachment(network, attach)?;
+        let _own = self.lock_container(attach)?;
         // An ADD that was interrupted while it waited for the lock has nothing to roll back.
         let _lock = Lock::shared_unless(self.cache.dir(), &self.interrupted)?;
-        let earlier = self.attached_in(name, attach);
+        let earlier = self.earlier(attach)?;
         let before = self.cache.version(name, at);
         let added = self.add_plugins(network, attach).map_err(|failed| {
             // A failed ADD writes no result. If there is a new one, it is another runtime's.
@@ -54,15 +56,24 @@ impl Runtime {
 
     /// Whether the attachment exists, or may exist: it is in a cache of this host, and its namespace has the interface. After a reboot, or
     /// after its namespace was deleted without a DEL, it is only in the cache.
-    pub fn is_attached(&self, network: &NetworkName, attach: &AttachmentParameters) -> bool {
-        self.attached_in(network, attach).is_some()
+    ///
+    /// # Errors
+    /// Like [`Cache::of_host`].
+    pub fn is_attached(&self, network: &NetworkName, attach: &AttachmentParameters) -> Result<bool> {
+        let caches = self.cache.with_others_of_host()?;
+        Ok(caches.iter().any(|cache| cache.has_live(network, attach)))
     }
 
-    /// The cache file of an attachment that exists or may exist.
-    fn attached_in(&self, network: &NetworkName, attach: &AttachmentParameters) -> Option<PathBuf> {
-        let caches = self.cache.with_others_of_host();
-        let has = caches.iter().find(|cache| cache.has_live(network, attach))?;
-        Some(has.path(network, &attach.attachment))
+    /// The cache file of an attachment with the same container and interface, to any network, that exists or may exist.
+    fn earlier(&self, attach: &AttachmentParameters) -> Result<Option<PathBuf>> {
+        let at = &attach.attachment;
+        for cache in self.cache.with_others_of_host()? {
+            let networks = cache.networks_of(at)?;
+            if let Some(network) = networks.iter().find(|network| cache.has_live(network, attach)) {
+                return Ok(Some(cache.path(network, at)));
+            }
+        }
+        Ok(None)
     }
 
     /// DEL of a failed ADD. The cache may contain an earlier attachment with another configuration.

@@ -19,8 +19,8 @@ use crate::{
 
 /// Runs the plugins of a network. Contains the plugin directories, the [`Exec`] and the cache of results.
 ///
-/// Cloning is cheap. Several threads may use it for different containers. The caller must serialize operations on one container, except ADD
-/// and DEL of one attachment (SPEC.md, section 3, "Lifecycle & Ordering").
+/// Cloning is cheap. Several threads may use it for different containers. ADDs and DELs of one container wait for each other, in all processes.
+/// The caller must not run CHECK of a container at the same time (SPEC.md, section 3, "Lifecycle & Ordering").
 #[derive(Clone, Debug)]
 pub struct Runtime {
     path: Vec<PathBuf>,
@@ -105,7 +105,7 @@ impl Runtime {
     }
 
     /// ADD: runs the plugins in order, each with the previous one's result, and caches the last result. Waits for other ADDs and DELs of the
-    /// same attachment, in all processes.
+    /// same container, in all processes.
     ///
     /// After a failure, call [`Runtime::del`], or use [`Runtime::add_or_roll_back`] instead.
     ///
@@ -114,7 +114,7 @@ impl Runtime {
     /// alive, 5 if the cache cannot be locked or written, 7 if the network has no plugins, 999 if ADD was interrupted.
     pub fn add(&self, network: &Network, attach: &AttachmentParameters) -> Result<AddResult> {
         self.cache.require_writable(&network.name, &attach.attachment)?;
-        let _own = self.lock_attachment(network, attach)?;
+        let _own = self.lock_container(attach)?;
         let _lock = Lock::shared_unless(self.cache.dir(), &self.interrupted)?;
         self.add_plugins(network, attach)
     }
@@ -140,7 +140,7 @@ impl Runtime {
             last = Some(parse_result(network, plugin, &out)?);
             interrupted("after", plugin)?;
         }
-        let last = last.ok_or_else(|| Error::own(Code::InvalidConfig, "the network has no plugins"))?;
+        let last = last.ok_or_else(|| network.no_plugins())?;
         self.cache.write(network, attach, &last)?;
         Ok(result::read(&last, network.version)?)
     }
@@ -212,20 +212,20 @@ impl Runtime {
     /// DEL: runs the plugins in reverse order, continues after failures, and deletes the cached result if none failed. May be called
     /// repeatedly, without an ADD, and without a valid cached result. Uses the configuration of the cached ADD, and `network` only if there
     /// is none. If `args` is empty, those of the cached ADD are used, and the same for capability arguments. Waits for other ADDs and DELs of
-    /// the same attachment, in all processes.
+    /// the same container, in all processes.
     ///
     /// # Errors
-    /// All failures; code 999 if DEL was interrupted while it waited.
+    /// All failures; code 7 if the network has no plugins; code 999 if DEL was interrupted while it waited.
     pub fn del(&self, network: &Network, attach: &AttachmentParameters) -> Result<()> {
-        let _own = Lock::for_del(self.lock_attachment(network, attach))?;
+        let _own = Lock::for_del(self.lock_container(attach))?;
         let _lock = Lock::for_del(Lock::shared_unless(self.cache.dir(), &self.interrupted))?;
         self.del_unlocked(network, attach)
     }
 
-    /// Excludes other ADDs and DELs of an attachment. They would delete or create parts of it meanwhile. Taken before the lock that excludes
-    /// GC. GC does not take it: a second descriptor of one process would wait for the first.
-    pub(crate) fn lock_attachment(&self, network: &Network, attach: &AttachmentParameters) -> Result<Lock> {
-        Lock::of_attachment(self.cache.dir(), &network.name, &attach.attachment, &self.interrupted)
+    /// Excludes other ADDs and DELs of a container. They would delete or create parts of its attachments meanwhile. Taken before the lock that
+    /// excludes GC. GC does not take it: a second descriptor of one process would wait for the first.
+    pub(crate) fn lock_container(&self, attach: &AttachmentParameters) -> Result<Lock> {
+        Lock::of_container(self.cache.dir(), &attach.attachment.container, &self.interrupted)
     }
 
     pub(crate) fn del_unlocked(&self, network: &Network, attach: &AttachmentParameters) -> Result<()> {
@@ -271,6 +271,7 @@ impl Runtime {
         entry: Option<&Entry>,
         mut may_continue: impl FnMut() -> bool,
     ) -> Result<bool> {
+        network.require_plugins()?;
         // DEL receives the result only since version 0.4.0.
         let prev = entry.filter(|_| network.version >= Version::V0_4_0);
         let prev = prev.and_then(|entry| entry.result_in(network.version).ok());

@@ -110,6 +110,26 @@ fn a_collection_that_stops_a_del_early_reports_the_plugin_that_had_failed_before
 }
 
 #[test]
+fn a_collection_calls_gc_of_other_vendors_unless_gc_is_disabled_or_a_file_cannot_be_read() {
+    for (disable_gc, unreadable) in [(false, false), (true, false), (false, true)] {
+        let stage = stage();
+        let text = format!(
+            r#"{{"cniVersion": "1.1.0", "name": "net", "disableGC": {disable_gc}, "plugins": [{{"type": "first"}}]}}"#
+        );
+        let network = Network::from_bytes(text.as_bytes()).unwrap();
+        let mut decision = Decision::default();
+        decision.foreign.insert(network.plugins[0].kind.clone());
+        decision.unreadable = unreadable.then(|| "torn".into());
+        let decide = || Ok(decision);
+        let collected =
+            stage.runtime().collect(&network, decide, |_| true, |at| Ok(at.clone()), |_, _, _| ());
+        assert_eq!(collected.unwrap().outcome.is_err(), unreadable);
+        let has_gc = stage.calls().contains(&"first GC".to_owned());
+        assert_eq!(has_gc, !disable_gc && !unreadable, "{disable_gc} {unreadable}");
+    }
+}
+
+#[test]
 fn an_add_that_was_interrupted_while_it_waited_runs_no_plugin() {
     let stage = stage();
     let runtime = stage.runtime().interrupted_by(Arc::new(AtomicBool::new(true)));
@@ -172,6 +192,30 @@ fn del_uses_the_configuration_of_the_add_until_its_record_is_deleted() {
     assert_eq!(stage.log()[0].request["key"], 2);
 }
 
+/// No cache contains the plugins of the network's directory.
+#[test]
+fn a_del_without_plugins_fails_and_keeps_the_record() {
+    let stage = stage();
+    let file = stage.path().join("net.conflist");
+    fs::write(&file, r#"{"cniVersion": "1.1.0", "name": "net"}"#).unwrap();
+    fs::create_dir(stage.path().join("net")).unwrap();
+    fs::write(stage.path().join("net/1.conf"), r#"{"type": "first"}"#).unwrap();
+    let (runtime, network) = (stage.runtime(), Network::from_file(&file).unwrap());
+    runtime.add(&network, &attach("c")).unwrap();
+    let cached = runtime.results().list().unwrap().remove(0).network().unwrap();
+    let error = runtime.del(&cached, &attach("c")).unwrap_err();
+    assert_eq!(error.code(), cni::Code::InvalidConfig as u32, "{error}");
+    assert_eq!(error.failures().count(), 1);
+    assert_eq!(runtime.add_or_roll_back(&cached, &attach("d")).unwrap_err().failures().count(), 1);
+    let gc = runtime.gc(&cached, Valid::Only(&[])).unwrap_err();
+    assert_eq!(gc.code(), cni::Code::InvalidConfig as u32, "{gc}");
+    assert_eq!(runtime.results().list().unwrap().len(), 1);
+    stage.forget_calls();
+    runtime.del(&network, &attach("c")).unwrap();
+    assert_eq!(stage.calls(), ["first DEL"]);
+    assert!(runtime.results().list().unwrap().is_empty());
+}
+
 #[test]
 fn an_add_stops_at_the_first_failing_plugin_and_one_call_rolls_it_back() {
     let stage = stage();
@@ -207,6 +251,30 @@ fn a_failed_second_add_keeps_the_first_attachment_and_says_so() {
         assert!(error.to_string().contains("this ADD was not rolled back"), "{error}");
         assert!(error.to_string().contains(record.to_str().unwrap()), "{error}");
     }
+}
+
+/// The DEL of the other network's plugins could delete the interface of the first one.
+#[test]
+fn a_failed_add_keeps_the_interface_of_an_attachment_to_another_network_and_says_so() {
+    let stage = stage();
+    let runtime = stage.runtime();
+    let first = br#"{"cniVersion": "1.1.0", "name": "pods-a", "plugins": [{"type": "first"}]}"#;
+    let first = Network::from_bytes(first).unwrap();
+    runtime.add(&first, &attach_as("lo")).unwrap();
+    stage.plugin("second", FAILS);
+    stage.forget_calls();
+    let second = network("1.1.0", r#"{"type": "second"}"#);
+    let error = runtime.add_or_roll_back(&second, &attach_as("lo")).unwrap_err();
+    assert_eq!(stage.calls(), ["second ADD"]);
+    let file = runtime.results().path(&first.name, &attach_as("lo").attachment);
+    assert!(error.to_string().contains(file.to_str().unwrap()), "{error}");
+    // An attachment of another interface, or one that no longer exists, does not count.
+    runtime.add(&first, &attach_as("none0")).unwrap();
+    stage.forget_calls();
+    for ifname in ["none0", "none1"] {
+        runtime.add_or_roll_back(&second, &attach_as(ifname)).unwrap_err();
+    }
+    assert_eq!(stage.calls(), ["second ADD", "second DEL", "second ADD", "second DEL"]);
 }
 
 /// After a reboot, or after the namespace was deleted without a DEL.
@@ -636,6 +704,31 @@ fn the_highest_version_that_all_plugins_support_is_negotiated() {
 }
 
 #[test]
+fn check_and_del_use_the_version_that_was_negotiated_for_the_add() {
+    let stage = Stage::new();
+    let versions = r#"[ $CNI_COMMAND != VERSION ] || echo '{"supportedVersions": ["0.4.0", "1.0.0"]}'"#;
+    stage.plugin("first", &format!("{versions}\n{}", gives("10.0.0.2/24")));
+    let text = r#"{"cniVersions": ["1.0.0", "1.1.0"], "name": "net", "plugins": [{"type": "first"}]}"#;
+    let (runtime, today) = (stage.runtime(), Network::from_bytes(text.as_bytes()).unwrap());
+    let mut negotiated = today.clone();
+    negotiated.version = runtime.negotiate(&today).unwrap();
+    stage.forget_calls();
+    runtime.add(&negotiated, &attach("c")).unwrap();
+    runtime.check(&today, &attach("c")).unwrap();
+    let entry = runtime.results().list().unwrap().remove(0);
+    runtime.check_entry(&entry).unwrap();
+    assert!(runtime.repair(&[entry]).attachments[0].is_ok());
+    runtime.del(&today, &attach("c")).unwrap();
+    let (versioned, repair): (Vec<_>, Vec<_>) =
+        stage.log().into_iter().partition(|call| call.request.is_object());
+    assert_eq!((versioned.len(), repair.len()), (4, 1));
+    for call in versioned {
+        assert_eq!(call.request["cniVersion"], "1.0.0", "{call:?}");
+    }
+    assert!(repair[0].variables.contains(r#""cniVersion":"1.0.0""#), "{repair:?}");
+}
+
+#[test]
 fn plugins_run_in_the_runtimes_own_namespaces() {
     let stage = Stage::new();
     stage.plugin("first", r#"echo "{\"dns\": {\"domain\": \"$(readlink /proc/self/ns/net)\"}}""#);
@@ -664,18 +757,20 @@ fn gc_waits_for_a_running_add_and_blocks_new_ones() {
 }
 
 #[test]
-fn adds_and_dels_of_one_attachment_wait_for_each_other() {
+fn adds_and_dels_of_one_container_wait_for_each_other() {
     let stage = Stage::new();
     // A plugin that runs while another one does leaves a mark.
     let dir = stage.path().display().to_string();
     let work = format!("mkdir {dir}/alone || touch {dir}/met; sleep 0.05; rmdir {dir}/alone");
     stage.plugin("first", &format!("{work}; {}", gives("10.0.0.2/24")));
-    let (runtime, network) = (stage.runtime(), network("1.1.0", r#"{"type": "first"}"#));
+    let (runtime, one) = (stage.runtime(), network("1.1.0", r#"{"type": "first"}"#));
+    let other = br#"{"cniVersion": "1.1.0", "name": "other", "plugins": [{"type": "first"}]}"#;
+    let other = Network::from_bytes(other).unwrap();
     std::thread::scope(|scope| {
         for _ in 0..4 {
-            scope.spawn(|| runtime.add(&network, &attach("c")).unwrap());
-            scope.spawn(|| runtime.add_or_roll_back(&network, &attach("c")).unwrap());
-            scope.spawn(|| runtime.del(&network, &attach("c")).unwrap());
+            scope.spawn(|| runtime.add(&one, &attach("c")).unwrap());
+            scope.spawn(|| runtime.add_or_roll_back(&other, &attach_as("eth1")).unwrap());
+            scope.spawn(|| runtime.del(&one, &attach("c")).unwrap());
         }
     });
     assert_eq!(stage.calls().len(), 12);
@@ -718,7 +813,7 @@ fn a_del_that_is_interrupted_while_it_waits_for_an_add_runs_no_plugin() {
         }
         let error = interrupted.del(&network, &attach("c")).unwrap_err();
         assert_eq!(error.code(), cni::Code::Internal as u32, "{error}");
-        // Those of another attachment do not wait.
+        // Those of another container do not wait.
         runtime.del(&network, &attach("d")).unwrap();
         fs::write(&go, "").unwrap();
         add.join().unwrap().unwrap();

@@ -518,6 +518,7 @@ const HOST_DEVICE: &[PluginFile] = &[own("the record", "/run/cni/host-device/vic
 const CNITOOL: &[PluginFile] = &[
     directory("the results", "/var/lib/cni/results"),
     own("results.lock", "/var/lib/cni/results.lock"),
+    own("results.containers.lock", "/var/lib/cni/results.containers.lock"),
     own("the result", "/var/lib/cni/results/net-victim-eth0"),
     administrators("the network's file", "/etc/cni/net.d/net.conflist").listed(),
     administrators("another network's file", "/etc/cni/net.d/00-other.conflist").listed(),

@@ -24,12 +24,10 @@ use crate::record::{LeasedAttachment, Location, Record};
 /// daemon's socket and still have it. Each other attachment of a network with dhcp is logged.
 pub fn unknown(host: &Host, is_known: &dyn Fn(&Key) -> bool) -> Vec<Record> {
     let mut records = Vec::new();
-    for cache in Cache::all_in(below(&host.args.host_prefix, Path::new(Cache::DEFAULT_DIR))) {
-        let entries = cache.list().unwrap_or_else(|e| {
-            log_line(&format!("dhcp daemon: -adopt: {e}"));
-            Vec::new()
-        });
-        for entry in entries {
+    let log_error = |e| log_line(&format!("dhcp daemon: -adopt: {e}"));
+    let caches = Cache::all_in(below(&host.args.host_prefix, Path::new(Cache::DEFAULT_DIR)));
+    for cache in caches.map_err(log_error).unwrap_or_default() {
+        for entry in cache.list().map_err(log_error).unwrap_or_default() {
             let key = Key::new(&entry.network, &entry.attach.attachment, Family::V4);
             let Some(config) = configuration(&entry) else { continue };
             let adopted = match is_known(&key) {

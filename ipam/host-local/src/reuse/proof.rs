@@ -26,7 +26,16 @@ enum Reason {
 
 /// The stale leases, each with the reason in words.
 pub fn stale(leases: Vec<DatedLease>, network: &NetworkName, request: &Request) -> Vec<(DatedLease, String)> {
-    let (now, caches) = (SystemTime::now(), Cache::of_host());
+    let now = SystemTime::now();
+    let caches = match Cache::of_host() {
+        Ok(caches) => caches,
+        Err(obstacle) => {
+            cni::warn(&format!(
+                "cannot find all caches of runtimes, so no lease is released as stale: {obstacle}"
+            ));
+            return Vec::new();
+        }
+    };
     let boot = request.reboot.then(Boot::read);
     let suspect = |aged: DatedLease| {
         let age = now.duration_since(aged.changed).ok()?;

@@ -109,10 +109,37 @@ fn leases_of_a_network_named_results_are_no_attachments() {
     for name in ["10.7.0.2", "fd00::2", "lock", "last_reserved_ip.0", ".boot_id"] {
         fs::write(store.join(name), "c\r\neth0").unwrap();
     }
-    for cache in Cache::all_in(dir.path()) {
+    for cache in Cache::all_in(dir.path()).unwrap() {
         let (entries, unreadable) = cache.survey().unwrap();
         assert!(entries.is_empty() && unreadable.is_empty(), "{unreadable:?}");
     }
+}
+
+/// An empty list would mean that no container runs.
+#[test]
+fn a_directory_that_cannot_be_read_is_an_error() {
+    let (guard, cache) = cache();
+    let link = |path: &Path| std::os::unix::fs::symlink(path, path).unwrap();
+    fs::create_dir_all(cache.dir()).unwrap();
+    link(&cache.results_dir());
+    assert!(cache.list().is_err());
+    assert_eq!(Cache::all_in(guard.path()).unwrap().len(), 2, "its results may exist");
+    let dir = guard.path().join("loop");
+    link(&dir);
+    assert!(Cache::all_in(&dir).is_err());
+    assert_eq!(Cache::all_in(guard.path().join("missing")).unwrap().len(), 1);
+}
+
+#[test]
+fn two_paths_of_a_directory_are_the_same_cache() {
+    let (guard, cache) = cache();
+    let link = guard.path().join("link");
+    std::os::unix::fs::symlink(cache.dir(), &link).unwrap();
+    assert!(cache.is_same_as(&Cache::new(cache.dir())), "the first ADD creates the directory");
+    assert!(!cache.is_same_as(&Cache::new(&link)));
+    fs::create_dir(cache.dir()).unwrap();
+    assert!(cache.is_same_as(&Cache::new(&link)));
+    assert!(!cache.is_same_as(&Cache::new(guard.path())));
 }
 
 /// Names may contain hyphens, so two attachments may have the same file.

@@ -130,6 +130,7 @@ fn only_the_owner_can_read_cnitools_cache() {
         "755 /var/lib/cni",
         "755 /var/lib/cni/of-cnitool",
         "700 /var/lib/cni/of-cnitool/results",
+        "600 /var/lib/cni/of-cnitool/results.containers.lock",
         "600 /var/lib/cni/of-cnitool/results.lock",
         "600 /var/lib/cni/of-cnitool/results/net-c-eth0",
     ];
