@@ -72,6 +72,18 @@ fn a_daemon_whose_passed_socket_has_lost_its_file_creates_it_again() {
     }
 }
 
+/// As the reference accepts it. The daemon's working directory differs from the plugin's.
+#[test]
+fn a_relative_path_of_a_namespace_is_one_in_the_plugins_working_directory() {
+    let Some(net) = DhcpNetwork::with(RANGE) else { return };
+    let (pod, call) = net.plugged("pod");
+    let directory = pod.path().parent().unwrap().to_str().unwrap().to_owned();
+    let script = format!("cd {directory}; exec \"$0\"");
+    let call = call.under(&["sh".into(), "-c".into(), script.into()]).env("CNI_NETNS", "pod");
+    call.add().ok_result();
+    call.del().ok();
+}
+
 /// A daemon with a flag in a mount namespace in which the default paths differ from the host's.
 pub fn in_a_pod(flag: &str) -> Command {
     let script = "mount --rbind / /mnt; mount -t tmpfs none /run; exec \"$@\"";
