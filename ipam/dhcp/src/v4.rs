@@ -143,7 +143,7 @@ impl lease_client::LeaseClient for LeaseClient {
         let state = self.client.state();
         lease_client::State {
             name: format!("{state:?}").to_uppercase(),
-            is_served: matches!(state, State::Bound | State::Renewing),
+            is_served: matches!(state, State::Bound | State::Rebooting | State::Renewing),
             may_be_granted: state == State::Requesting,
             is_releasing: state == State::Failed,
         }

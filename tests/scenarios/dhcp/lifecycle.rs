@@ -565,6 +565,21 @@ fn the_address_of_a_link_that_is_down_is_adopted_only_after_a_server_confirms_it
 }
 
 #[test]
+fn status_succeeds_while_servers_confirm_adopted_addresses() {
+    beyond_reference!("dhcp-restart");
+    let Some(mut net) = DhcpNetwork::with(RANGE) else { return };
+    let _pods = ["one", "two"].map(|name| net.pod(name));
+    adopt(&mut net, &["one", "two"], |net| net.stop_server());
+    let states = || net.list().iter().map(|one| one["state"].clone()).collect::<Vec<_>>();
+    assert_eq!(states(), ["REBOOTING", "REBOOTING"]);
+    let lan =
+        net.lab.plugin("dhcp").config(json!({"name": "lan", "ipam": {"type": "dhcp"}})).version("1.1.0");
+    lan.status().ok();
+    net.until("no server has confirmed them", || states() == ["SELECTING", "SELECTING"]);
+    lan.status().refused(51, "lan/eth0");
+}
+
+#[test]
 fn a_lease_whose_address_was_never_on_the_link_is_released_by_the_next_daemon() {
     beyond_reference!("dhcp-restart");
     with_each(|mut net, family| {
