@@ -60,7 +60,10 @@ impl LeaseClient {
                 let before = self.parameters.lease.replace(lease.clone()).map(|before| before.address);
                 lease_client::Action::Bound(described(lease.address, before, lease.since, lease.expiry))
             }
-            Action::Lost(why) => lease_client::Action::Lost(why),
+            Action::Lost(why) => {
+                self.parameters.lease = None;
+                lease_client::Action::Lost(why)
+            }
             Action::Failed(error) => lease_client::Action::Failed(error),
             Action::Left => return None,
         })
@@ -270,5 +273,29 @@ impl lease_client::PendingRelease for PendingRelease {
             }
         }
         false
+    }
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used, reason = "tests")]
+mod tests {
+    use super::*;
+    use crate::record::Record;
+
+    #[test]
+    fn a_lost_address_that_is_leased_again_is_not_logged_as_renewed() {
+        let record = Record::read(include_bytes!("record/v6.json")).unwrap();
+        let LeaseParameters::V6(parameters) = record.parameters else { panic!("another family") };
+        let lease = parameters.lease.clone().unwrap();
+        let mut client =
+            LeaseClient::resume(parameters, &record.attachment, Time::now(), Random::from_kernel());
+        let bound = || Action::Bound(lease.clone());
+        let actions = client.take(vec![bound(), Action::Lost("it expired".to_owned()), bound()]);
+        let [renewed, _, leased] = &actions[..] else { panic!("{actions:?}") };
+        let is_logged_as = |action: &lease_client::Action, word| match action {
+            lease_client::Action::Bound(line) => line.starts_with(word),
+            _ => false,
+        };
+        assert!(is_logged_as(renewed, "renewed ") && is_logged_as(leased, "leased "), "{actions:?}");
     }
 }
