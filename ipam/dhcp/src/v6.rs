@@ -49,11 +49,11 @@ impl LeaseClient {
         Self { parameters, client, link: None }
     }
 
-    fn take(&mut self, actions: Vec<Action>) -> Vec<lease_client::Action> {
-        actions.into_iter().filter_map(|action| self.taken(action)).collect()
+    fn translate(&mut self, actions: Vec<Action>) -> Vec<lease_client::Action> {
+        actions.into_iter().filter_map(|action| self.translate_one(action)).collect()
     }
 
-    fn taken(&mut self, action: Action) -> Option<lease_client::Action> {
+    fn translate_one(&mut self, action: Action) -> Option<lease_client::Action> {
         Some(match action {
             Action::Send(bytes) => lease_client::Action::Send(Message { to: None, bytes }),
             Action::Bound(lease) => {
@@ -65,7 +65,7 @@ impl LeaseClient {
                 lease_client::Action::Lost(why)
             }
             Action::Failed(error) => lease_client::Action::Failed(error),
-            Action::Left => return None,
+            Action::Released => return None,
         })
     }
 }
@@ -97,7 +97,7 @@ impl lease_client::LeaseClient for LeaseClient {
             name: format!("{state:?}").to_uppercase(),
             is_served: matches!(state, State::Bound | State::Confirming | State::Renewing),
             may_be_granted: self.client.may_be_granted(),
-            is_releasing: state == State::Leaving,
+            is_releasing: state == State::Releasing,
         }
     }
 
@@ -123,7 +123,7 @@ impl lease_client::LeaseClient for LeaseClient {
 
     fn tick(&mut self, now: Time, _is_assigned: bool) -> Vec<lease_client::Action> {
         let actions = self.client.tick(now);
-        self.take(actions)
+        self.translate(actions)
     }
 
     fn cancel(&mut self, now: Time) {
@@ -142,7 +142,7 @@ impl lease_client::LeaseClient for LeaseClient {
         let Some(link) = &self.link else { return Ok(None) };
         let Some(packet) = link.receive()? else { return Ok(None) };
         let actions = self.client.receive(now, &packet);
-        Ok(Some(self.take(actions)))
+        Ok(Some(self.translate(actions)))
     }
 
     fn close_idle(&mut self, host: &Host, now: Time) {
@@ -264,7 +264,7 @@ impl lease_client::PendingRelease for PendingRelease {
         }
         for _ in 0..PACKETS_PER_TURN {
             match self.link.receive() {
-                Ok(Some(packet)) if self.client.receive(Time::now(), &packet).contains(&Action::Left) => {
+                Ok(Some(packet)) if self.client.receive(Time::now(), &packet).contains(&Action::Released) => {
                     return true;
                 }
                 Ok(Some(_)) => {}
@@ -290,7 +290,7 @@ mod tests {
         let mut client =
             LeaseClient::resume(parameters, &record.attachment, Time::now(), Random::from_kernel());
         let bound = || Action::Bound(lease.clone());
-        let actions = client.take(vec![bound(), Action::Lost("it expired".to_owned()), bound()]);
+        let actions = client.translate(vec![bound(), Action::Lost("it expired".to_owned()), bound()]);
         let [renewed, _, leased] = &actions[..] else { panic!("{actions:?}") };
         let is_logged_as = |action: &lease_client::Action, word| match action {
             lease_client::Action::Bound(line) => line.starts_with(word),
