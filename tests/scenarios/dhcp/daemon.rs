@@ -79,7 +79,7 @@ fn a_relative_path_of_a_namespace_is_one_in_the_plugins_working_directory() {
     let (pod, call) = net.plugged("pod");
     let directory = pod.path().parent().unwrap().to_str().unwrap().to_owned();
     let script = format!("cd {directory}; exec \"$0\"");
-    let call = call.under(&["sh".into(), "-c".into(), script.into()]).env("CNI_NETNS", "pod");
+    let call = call.under(&["sh".into(), "-c".into(), script]).env("CNI_NETNS", "pod");
     call.add().ok_result();
     call.del().ok();
 }
