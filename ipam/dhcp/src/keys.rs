@@ -28,7 +28,13 @@ const PROVIDE: &[Key] = &[
         "",
         "Name of the option, see dhcp-options(5), or its number from 1 to 254 as a string, such as `\"12\"`.",
     ),
-    key("value", Type::Text, "none", "The option's value, at most 255 bytes."),
+    key(
+        "value",
+        Type::Text,
+        "none",
+        "The option's value, at most 255 bytes. Addresses, numbers and flags are written as text, such as \
+         `10.1.2.3`, `3600` or `true`, and lists of them with commas.",
+    ),
     key(
         "fromArg",
         Type::Text,
@@ -42,7 +48,8 @@ const REQUEST: &[Key] = &[
         "skipDefault",
         Type::Bool,
         "false",
-        "If any entry has `true`, the default options are not requested. Such an entry needs no `option`.",
+        "If any entry has `true`, the daemon requests only the options of `request`, without the default options. \
+         Such an entry needs no `option`. If no entry names an option, `skipDefault` has no effect.",
     ),
     key(
         "option",

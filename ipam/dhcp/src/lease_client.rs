@@ -47,7 +47,7 @@ pub struct Message {
 pub struct State {
     /// Its name in the RFCs.
     pub name: String,
-    /// The client has a lease that servers extend.
+    /// The client has a lease that servers extend, or waits for the first confirmation of an address.
     pub is_served: bool,
     /// A server may still grant a lease to the client.
     pub may_be_granted: bool,

@@ -28,6 +28,7 @@ mod v6;
 mod wire;
 
 use std::ffi::OsString;
+use std::path;
 use std::process::ExitCode;
 
 use cni::schema::Key;
@@ -59,7 +60,8 @@ impl Plugin for Dhcp {
         let add = Some(Random::from_kernel().number());
         let request = Request {
             add,
-            netns: Some(call.netns.clone()),
+            // The daemon's working directory differs from the plugin's.
+            netns: Some(path::absolute(&call.netns)?),
             args: call.args.to_string(),
             config: conf.written.clone(),
             ..Request::about(Op::Acquire, network, at)

@@ -379,10 +379,17 @@ impl ManagedLease {
         }
     }
 
-    /// Opens the interface, and sets its link up.
+    /// Opens the interface, and sets its link up. An address without a lease is removed before: the reference's daemon sets
+    /// the link down when a lease ends, and keeps the address, which another host may have since. An address that is being
+    /// released is removed too.
     fn open_to_send(&self, host: &Host) -> Result<OpenInterface, InterfaceError> {
         let found = self.open_interface(host)?;
         if !found.link.up {
+            let is_unusable = self.attachment.releasing || self.address().is_none();
+            if let Some(address) = self.attachment.on_link.filter(|_| is_unusable) {
+                found.namespace.nl.delete_address(&found.link, address)?;
+                log(&self.key, &format!("removed {address} from {}: the link was down", found.link.name));
+            }
             found.namespace.nl.set_up(&found.link)?;
         }
         Ok(found)

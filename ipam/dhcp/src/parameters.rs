@@ -106,8 +106,13 @@ pub fn host_id(host_prefix: &Path) -> String {
     let machine = machine.trim();
     match machine.len() == MACHINE_ID && machine.bytes().all(|byte| byte.is_ascii_hexdigit()) {
         true => machine.to_owned(),
-        false => boot::id().map(|id| String::from_utf8_lossy(&id).into_owned()).unwrap_or_default(),
+        false => boot_id().unwrap_or_default(),
     }
+}
+
+/// The id of this boot. None: it cannot be read, for example without /proc.
+pub fn boot_id() -> Option<String> {
+    boot::id().ok().map(|id| String::from_utf8_lossy(&id).into_owned())
 }
 
 #[cfg(test)]

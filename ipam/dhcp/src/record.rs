@@ -9,7 +9,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
 use crate::key::{Family, Key};
-use crate::parameters::{LeaseParameters, V4, V6};
+use crate::parameters::{LeaseParameters, V4, V6, boot_id};
 
 /// The version of the file format.
 const VERSION: u32 = 2;
@@ -19,6 +19,9 @@ const VERSION: u32 = 2;
 pub struct Record {
     /// The version of the file format.
     v: u32,
+    /// The boot id. The lease's times are meaningless after another boot. None: an earlier version wrote the record.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    boot: Option<String>,
     /// The attachment and its link.
     #[serde(flatten)]
     pub attachment: LeasedAttachment,
@@ -98,7 +101,12 @@ impl LeasedAttachment {
 impl Record {
     /// The record of an attachment.
     pub fn new(attachment: LeasedAttachment, parameters: LeaseParameters) -> Self {
-        Self { v: VERSION, attachment, parameters }
+        Self { v: VERSION, boot: boot_id(), attachment, parameters }
+    }
+
+    /// Whether the lease is of an earlier boot, so that its container has ended.
+    pub fn is_of_earlier_boot(&self) -> bool {
+        self.boot.is_some() && self.boot != boot_id()
     }
 
     /// Parses a file. None: it is not a record of this version.
@@ -112,7 +120,7 @@ impl Record {
             Family::V4 => LeaseParameters::V4(V4::deserialize(&record).ok()?),
             Family::V6 => LeaseParameters::V6(V6::deserialize(&record).ok()?),
         };
-        Some(Self::new(attachment, parameters))
+        Some(Self { boot: record["boot"].as_str().map(str::to_owned), ..Self::new(attachment, parameters) })
     }
 
     /// The record's key. None: a name is invalid.
@@ -182,6 +190,25 @@ mod tests {
         );
         assert_eq!(v4.lease.unwrap().options.get(6), Some(&[10, 9, 0, 53][..]));
         assert_eq!((v6.identity.iaid, v6.lease.unwrap().server.len()), (1, 14));
+    }
+
+    /// The socket's directory may be on a disk.
+    #[test]
+    fn a_record_is_of_an_earlier_boot_if_it_has_another_boot_id() {
+        let written: Value = serde_json::from_slice(WRITTEN[0]).unwrap();
+        let with = |boot: Value| {
+            let mut record = written.clone();
+            record["boot"] = boot;
+            Record::read(record.to_string().as_bytes()).unwrap()
+        };
+        let another = json!("11111111-2222-4333-8444-555555555555");
+        assert!(with(another.clone()).is_of_earlier_boot());
+        assert!(!with(json!(boot_id())).is_of_earlier_boot());
+        // Of an earlier version.
+        let old = Record::read(WRITTEN[0]).unwrap();
+        assert!(!old.is_of_earlier_boot());
+        assert_eq!(json!(Record::new(old.attachment, old.parameters))["boot"], json!(boot_id()));
+        assert_eq!(json!(with(another.clone()))["boot"], another);
     }
 
     /// The kernel reuses inode numbers.

@@ -125,7 +125,12 @@ impl Store {
         !matches!(self.read(key), Ok(None))
     }
 
+    /// A record of this boot.
     fn read_file(&self, name: &str) -> Result<Option<Record>> {
+        Ok(self.read_any(name)?.filter(|record| !record.is_of_earlier_boot()))
+    }
+
+    fn read_any(&self, name: &str) -> Result<Option<Record>> {
         let path = self.path.join(name);
         let read = missing_is_fine(file::read_own(&path, LARGEST).map(Some));
         let read = read.map_err(|e| Error::io(format!("read lease {}", path.display()), &e))?;
@@ -135,6 +140,11 @@ impl Store {
         record.map(Some).ok_or_else(|| {
             Error::new(Code::Decoding, format!("{} is not a lease file of this version", path.display()))
         })
+    }
+
+    /// Whether a file is a record of an earlier boot: the directory may be on a disk.
+    fn is_of_earlier_boot(&self, name: &str) -> bool {
+        self.read_any(name).is_ok_and(|record| record.is_some_and(|record| record.is_of_earlier_boot()))
     }
 
     /// All readable records, and the errors of the others.
@@ -152,14 +162,15 @@ impl Store {
         Ok((records, errors))
     }
 
-    /// Removes temporary files of killed processes. The caller holds the lock. Returns the failures.
+    /// Removes temporary files of killed processes, and records of earlier boots. The caller holds the lock. Returns the
+    /// failures.
     ///
     /// # Errors
     /// Code 5 if the directory cannot be read.
     pub fn tidy(&self) -> Result<Vec<Error>> {
         let names = self.names()?;
-        let left = names.iter().filter(|name| is_temporary(name));
-        Ok(left.filter_map(|name| self.remove_file(name).err()).collect())
+        let stale = names.iter().filter(|name| is_temporary(name) || self.is_of_earlier_boot(name));
+        Ok(stale.filter_map(|name| self.remove_file(name).err()).collect())
     }
 
     /// The names of all files.
@@ -175,4 +186,31 @@ impl Store {
 /// Whether a file could be read, but is no lease of this version.
 pub fn is_no_record(error: &Error) -> bool {
     error.code() == Code::Decoding as u32
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used, reason = "tests")]
+mod tests {
+    use serde_json::{Value, json};
+
+    use super::*;
+
+    /// The times in a record are meaningless after the next boot. The socket's directory may be on a disk.
+    #[test]
+    fn a_record_of_an_earlier_boot_is_ignored_and_removed_at_the_start() {
+        let dir = tempfile::tempdir().unwrap();
+        let store = Store::for_socket(&dir.path().join("dhcp.sock"));
+        store.create().unwrap();
+        let mut record: Value = serde_json::from_slice(include_bytes!("record/v4.json")).unwrap();
+        let key = Record::read(record.to_string().as_bytes()).unwrap().key().unwrap();
+        let file = store.path.join(key.file());
+        // An earlier version wrote no boot id, and its lease must survive the upgrade.
+        fs::write(&file, record.to_string()).unwrap();
+        assert!(store.has(&key) && store.tidy().unwrap().is_empty() && file.exists());
+        record["boot"] = json!("11111111-2222-4333-8444-555555555555");
+        fs::write(&file, record.to_string()).unwrap();
+        let (records, errors) = store.all().unwrap();
+        assert!(records.is_empty() && errors.is_empty() && !store.has(&key));
+        assert!(store.tidy().unwrap().is_empty() && !file.exists());
+    }
 }

@@ -59,11 +59,11 @@ impl LeaseClient {
         Self { parameters, client, link: None }
     }
 
-    fn take(&mut self, actions: Vec<Action>) -> Vec<lease_client::Action> {
-        actions.into_iter().map(|action| self.taken(action)).collect()
+    fn translate(&mut self, actions: Vec<Action>) -> Vec<lease_client::Action> {
+        actions.into_iter().map(|action| self.translate_one(action)).collect()
     }
 
-    fn taken(&mut self, action: Action) -> lease_client::Action {
+    fn translate_one(&mut self, action: Action) -> lease_client::Action {
         match action {
             Action::Send { to, message } => {
                 lease_client::Action::Send(Message { to: Some(to), bytes: message })
@@ -143,7 +143,7 @@ impl lease_client::LeaseClient for LeaseClient {
         let state = self.client.state();
         lease_client::State {
             name: format!("{state:?}").to_uppercase(),
-            is_served: matches!(state, State::Bound | State::Renewing),
+            is_served: matches!(state, State::Bound | State::Rebooting | State::Renewing),
             may_be_granted: state == State::Requesting,
             is_releasing: state == State::Failed,
         }
@@ -172,7 +172,7 @@ impl lease_client::LeaseClient for LeaseClient {
     fn tick(&mut self, now: Time, is_assigned: bool) -> Vec<lease_client::Action> {
         self.client.set_assigned(is_assigned);
         let actions = self.client.tick(now);
-        self.take(actions)
+        self.translate(actions)
     }
 
     fn holds(&self) -> bool {
@@ -187,7 +187,7 @@ impl lease_client::LeaseClient for LeaseClient {
         let Some(link) = &self.link else { return Ok(None) };
         let Some(packet) = link.receive()? else { return Ok(None) };
         let actions = self.client.receive(now, &packet);
-        Ok(Some(self.take(actions)))
+        Ok(Some(self.translate(actions)))
     }
 
     fn close_idle(&mut self, host: &Host, now: Time) {
@@ -306,13 +306,13 @@ impl lease_client::LeaseClient for LeaseClient {
         let leased = self.address().filter(|address| Some(*address) != attachment.on_link);
         let addresses = [attachment.on_link, leased];
         let again = (!found.link.up).then(|| (Time::now() + AGAIN_AFTER, broadcast, message));
-        Ok((line, Some(Box::new(Leaving { link, again, location: found.location()?, addresses }))))
+        Ok((line, Some(Box::new(Releasing { link, again, location: found.location()?, addresses }))))
     }
 }
 
 /// A message that is being sent and needs no answer.
 #[derive(Debug)]
-struct Leaving {
+struct Releasing {
     link: Link,
     /// The message, and when it is sent again. Only if the link was down: after the link was set up, a bridge drops its
     /// packets for some milliseconds.
@@ -322,7 +322,7 @@ struct Leaving {
     addresses: [Option<IpNetwork>; 2],
 }
 
-impl Leaving {
+impl Releasing {
     fn remove_addresses(&self) -> Result<(), InterfaceError> {
         let found = location::find(&self.location, "", Path::new(""))?;
         for address in self.addresses.into_iter().flatten() {
@@ -333,14 +333,14 @@ impl Leaving {
 }
 
 /// Timeout for sending. The kernel may have to resolve the receiver's hardware address first.
-const LEAVING: Duration = Duration::from_secs(1);
+const RELEASING: Duration = Duration::from_secs(1);
 
 /// Interval between the two messages on a link that was down.
 const AGAIN_AFTER: Duration = Duration::from_millis(500);
 
-impl PendingRelease for Leaving {
+impl PendingRelease for Releasing {
     fn timeout(&self) -> Duration {
-        LEAVING
+        RELEASING
     }
 
     fn is_done(&mut self) -> bool {

@@ -49,20 +49,23 @@ impl LeaseClient {
         Self { parameters, client, link: None }
     }
 
-    fn take(&mut self, actions: Vec<Action>) -> Vec<lease_client::Action> {
-        actions.into_iter().filter_map(|action| self.taken(action)).collect()
+    fn translate(&mut self, actions: Vec<Action>) -> Vec<lease_client::Action> {
+        actions.into_iter().filter_map(|action| self.translate_one(action)).collect()
     }
 
-    fn taken(&mut self, action: Action) -> Option<lease_client::Action> {
+    fn translate_one(&mut self, action: Action) -> Option<lease_client::Action> {
         Some(match action {
             Action::Send(bytes) => lease_client::Action::Send(Message { to: None, bytes }),
             Action::Bound(lease) => {
                 let before = self.parameters.lease.replace(lease.clone()).map(|before| before.address);
                 lease_client::Action::Bound(described(lease.address, before, lease.since, lease.expiry))
             }
-            Action::Lost(why) => lease_client::Action::Lost(why),
+            Action::Lost(why) => {
+                self.parameters.lease = None;
+                lease_client::Action::Lost(why)
+            }
             Action::Failed(error) => lease_client::Action::Failed(error),
-            Action::Left => return None,
+            Action::Released => return None,
         })
     }
 }
@@ -94,7 +97,7 @@ impl lease_client::LeaseClient for LeaseClient {
             name: format!("{state:?}").to_uppercase(),
             is_served: matches!(state, State::Bound | State::Confirming | State::Renewing),
             may_be_granted: self.client.may_be_granted(),
-            is_releasing: state == State::Leaving,
+            is_releasing: state == State::Releasing,
         }
     }
 
@@ -120,7 +123,7 @@ impl lease_client::LeaseClient for LeaseClient {
 
     fn tick(&mut self, now: Time, _is_assigned: bool) -> Vec<lease_client::Action> {
         let actions = self.client.tick(now);
-        self.take(actions)
+        self.translate(actions)
     }
 
     fn cancel(&mut self, now: Time) {
@@ -139,7 +142,7 @@ impl lease_client::LeaseClient for LeaseClient {
         let Some(link) = &self.link else { return Ok(None) };
         let Some(packet) = link.receive()? else { return Ok(None) };
         let actions = self.client.receive(now, &packet);
-        Ok(Some(self.take(actions)))
+        Ok(Some(self.translate(actions)))
     }
 
     fn close_idle(&mut self, host: &Host, now: Time) {
@@ -261,7 +264,7 @@ impl lease_client::PendingRelease for PendingRelease {
         }
         for _ in 0..PACKETS_PER_TURN {
             match self.link.receive() {
-                Ok(Some(packet)) if self.client.receive(Time::now(), &packet).contains(&Action::Left) => {
+                Ok(Some(packet)) if self.client.receive(Time::now(), &packet).contains(&Action::Released) => {
                     return true;
                 }
                 Ok(Some(_)) => {}
@@ -270,5 +273,29 @@ impl lease_client::PendingRelease for PendingRelease {
             }
         }
         false
+    }
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used, reason = "tests")]
+mod tests {
+    use super::*;
+    use crate::record::Record;
+
+    #[test]
+    fn a_lost_address_that_is_leased_again_is_not_logged_as_renewed() {
+        let record = Record::read(include_bytes!("record/v6.json")).unwrap();
+        let LeaseParameters::V6(parameters) = record.parameters else { panic!("another family") };
+        let lease = parameters.lease.clone().unwrap();
+        let mut client =
+            LeaseClient::resume(parameters, &record.attachment, Time::now(), Random::from_kernel());
+        let bound = || Action::Bound(lease.clone());
+        let actions = client.translate(vec![bound(), Action::Lost("it expired".to_owned()), bound()]);
+        let [renewed, _, leased] = &actions[..] else { panic!("{actions:?}") };
+        let is_logged_as = |action: &lease_client::Action, word| match action {
+            lease_client::Action::Bound(line) => line.starts_with(word),
+            _ => false,
+        };
+        assert!(is_logged_as(renewed, "renewed ") && is_logged_as(leased, "leased "), "{actions:?}");
     }
 }

@@ -164,8 +164,8 @@ pub fn read_reply(line: &[u8]) -> Result<Value> {
          speaks HTTP",
         )
         .detail(
-            "restart cni-dhcp.service with the daemon's flag -adopt, so that running containers keep \
-             their addresses; if the daemon is not a service, stop it and start `dhcp daemon -adopt` of \
+            "restart cni-dhcp.socket and cni-dhcp.service with the daemon's flag -adopt, so that running \
+             containers keep their addresses; if the daemon is not a service, stop it and start `dhcp daemon -adopt` of \
              this directory; if a Kubernetes DaemonSet runs it, see docs/kubernetes.md",
         ));
     }

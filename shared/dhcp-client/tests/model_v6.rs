@@ -92,7 +92,7 @@ impl World {
                     *self.seen.entry("lost").or_default() += 1;
                     self.drop_address(client);
                 }
-                Action::Left => *self.seen.entry("left").or_default() += 1,
+                Action::Released => *self.seen.entry("released").or_default() += 1,
                 Action::Failed(e) => panic!("{e}"),
             }
         }

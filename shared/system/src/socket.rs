@@ -1,10 +1,12 @@
-//! Sockets: socket activation by systemd, and unsent bytes.
+//! Sockets: socket activation by systemd, their files, and unsent bytes.
 
-#![allow(unsafe_code, reason = "no safe wrapper takes a descriptor by its number, or makes this ioctl")]
+#![allow(unsafe_code, reason = "no safe wrapper takes a descriptor by its number, or makes these ioctls")]
 
 use std::env;
+use std::fs::File;
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, FromRawFd, OwnedFd};
+use std::os::unix::fs::MetadataExt;
 use std::process;
 use std::sync::atomic::{AtomicBool, Ordering};
 
@@ -30,6 +32,20 @@ pub fn passed_on() -> Option<OwnedFd> {
     let socket = unsafe { OwnedFd::from_raw_fd(FIRST) };
     fcntl(&socket, FcntlArg::F_SETFD(FdFlag::FD_CLOEXEC)).ok()?;
     Some(socket)
+}
+
+/// `SIOCUNIXFILE` of linux/un.h: opens the file that a Unix socket is bound to (O_PATH).
+const SIOCUNIXFILE: libc::Ioctl = 0x89e0;
+
+/// Whether the file that a Unix socket is bound to was deleted, so that no process can connect to the socket any more. False if the
+/// kernel does not say: it needs `CAP_NET_ADMIN`.
+pub fn is_unlinked(socket: impl AsFd) -> bool {
+    // SAFETY: the descriptor is open, and the ioctl has no argument.
+    let opened = unsafe { libc::ioctl(socket.as_fd().as_raw_fd(), SIOCUNIXFILE) };
+    let Ok(number) = Errno::result(opened) else { return false };
+    // SAFETY: the kernel opened this descriptor for the caller.
+    let file = File::from(unsafe { OwnedFd::from_raw_fd(number) });
+    file.metadata().is_ok_and(|file| file.nlink() == 0)
 }
 
 /// Bytes of a UDP socket that have not left for the device, because the neighbour's address is not resolved yet (`SIOCOUTQ`).

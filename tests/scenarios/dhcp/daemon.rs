@@ -49,6 +49,41 @@ fn systemds_socket_outlives_daemons_and_calls_wait_for_the_next_one() {
     net.until("the release is seen", || net.released() == 1);
 }
 
+/// The reference's daemon deletes the file of systemd's socket when it exits, and systemd passes the same socket to the next
+/// daemon.
+#[test]
+fn a_daemon_whose_passed_socket_has_lost_its_file_creates_it_again() {
+    beyond_reference!("dhcp-restart");
+    let Some(mut net) = DhcpNetwork::with(RANGE) else { return };
+    net.end_daemon(Signal::SIGTERM);
+    let listener = UnixListener::bind(SOCKET).unwrap();
+    let passed = || OwnedFd::from(listener.try_clone().unwrap());
+    fs::remove_file(SOCKET).unwrap();
+    for container in ["one", "two"] {
+        net.start_daemon_on(passed());
+        net.until("the daemon has started", || {
+            net.daemon_log().contains("systemctl restart cni-dhcp.socket")
+        });
+        net.until("the socket has its file", || UnixStream::connect(SOCKET).is_ok());
+        let (_pod, call) = net.plugged(container);
+        call.add().ok_result();
+        call.del().ok();
+        net.end_daemon(Signal::SIGTERM);
+    }
+}
+
+/// As the reference accepts it. The daemon's working directory differs from the plugin's.
+#[test]
+fn a_relative_path_of_a_namespace_is_one_in_the_plugins_working_directory() {
+    let Some(net) = DhcpNetwork::with(RANGE) else { return };
+    let (pod, call) = net.plugged("pod");
+    let directory = pod.path().parent().unwrap().to_str().unwrap().to_owned();
+    let script = format!("cd {directory}; exec \"$0\"");
+    let call = call.under(&["sh".into(), "-c".into(), script]).env("CNI_NETNS", "pod");
+    call.add().ok_result();
+    call.del().ok();
+}
+
 /// A daemon with a flag in a mount namespace in which the default paths differ from the host's.
 pub fn in_a_pod(flag: &str) -> Command {
     let script = "mount --rbind / /mnt; mount -t tmpfs none /run; exec \"$@\"";

@@ -525,6 +525,60 @@ fn attachments_in_multus_cache_are_adopted_however_their_socket_is_spelled() {
     assert!(log.lines().any(|line| line.contains("/lan/eth0: not adopted: link eth0")), "{log}");
 }
 
+/// A daemon that has no leases of these containers, attached to the network lan, adopts their addresses.
+fn adopt(net: &mut DhcpNetwork, containers: &[&str], before: impl FnOnce(&mut DhcpNetwork)) {
+    let plugin = json!({"type": "bridge", "bridge": "br0", "ipam": {"type": "dhcp"}});
+    net.lab.configure("lan.conflist", &json!({"cniVersion": "1.0.0", "name": "lan", "plugins": [plugin]}));
+    containers.iter().for_each(|container| drop(net.lab.cnitool().says(&format!("add lan {container}"))));
+    net.end_daemon(Signal::SIGKILL);
+    fs::remove_dir_all(STATE).unwrap();
+    before(net);
+    net.start_daemon("-adopt");
+}
+
+/// The reference sets a link down when its lease ends, and keeps the address. The server may have leased it to another host.
+#[test]
+fn the_address_of_a_link_that_is_down_is_adopted_only_after_a_server_confirms_it() {
+    beyond_reference!("dhcp-restart");
+    for is_confirmed in [true, false] {
+        let Some(mut net) = DhcpNetwork::with(RANGE) else { return };
+        let (pod, mut before) = (net.pod("pod"), Vec::new());
+        adopt(&mut net, &["pod"], |net| {
+            before = pod.addresses("eth0");
+            net.stop_server();
+            pod.sh("ip link set eth0 down");
+        });
+        net.until("the link is up", || pod.sh("ip link show dev eth0").contains("LOWER_UP"));
+        assert_eq!(pod.addresses("eth0"), [""; 0], "{}", net.daemon_log());
+        if is_confirmed {
+            net.serve(RANGE);
+        } else {
+            fs::remove_file("/run/lab/server.leases").unwrap();
+            net.serve("--dhcp-range=10.9.0.50,10.9.0.60,255.255.255.0,120");
+        }
+        net.until("an address is leased", || net.list()[0]["state"] == "BOUND");
+        net.until("an address is on the link", || !pod.addresses("eth0").is_empty());
+        let after = pod.addresses("eth0");
+        assert_eq!(after, [net.list()[0]["address"].as_str().unwrap()], "{}", net.daemon_log());
+        assert_eq!(after == before, is_confirmed, "{}", net.daemon_log());
+    }
+}
+
+#[test]
+fn status_succeeds_while_servers_confirm_adopted_addresses() {
+    beyond_reference!("dhcp-restart");
+    let Some(mut net) = DhcpNetwork::with(RANGE) else { return };
+    let _pods = ["one", "two"].map(|name| net.pod(name));
+    adopt(&mut net, &["one", "two"], |net| net.stop_server());
+    let states = || net.list().iter().map(|one| one["state"].clone()).collect::<Vec<_>>();
+    assert_eq!(states(), ["REBOOTING", "REBOOTING"]);
+    let lan =
+        net.lab.plugin("dhcp").config(json!({"name": "lan", "ipam": {"type": "dhcp"}})).version("1.1.0");
+    lan.status().ok();
+    net.until("no server has confirmed them", || states() == ["SELECTING", "SELECTING"]);
+    lan.status().refused(51, "lan/eth0");
+}
+
 #[test]
 fn a_lease_whose_address_was_never_on_the_link_is_released_by_the_next_daemon() {
     beyond_reference!("dhcp-restart");

@@ -78,7 +78,7 @@ fn record(host: &Host, key: &Key, entry: &Entry, config: Value) -> Result<Record
     let found = OpenInterface { namespace, link };
     let location = Location { netns: netns.to_owned(), ..found.location()? };
     let mut attachment = LeasedAttachment::new(&entry.network, &at.container, &at.ifname, location);
-    attachment.on_link = Some(IpNetwork::V4(address));
+    (attachment.on_link, attachment.seen) = (Some(IpNetwork::V4(address)), true);
     let parameters = V4::new(key, &conf, &entry.attach.args, host.args.broadcast || found.link.is("ipvlan"))?;
     log(key, &format!("adopted, with {address}"));
     Ok(Record::new(attachment, LeaseParameters::V4(parameters)))

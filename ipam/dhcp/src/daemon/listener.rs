@@ -10,6 +10,8 @@ use std::path::{Path, PathBuf};
 use cni::{Error, Result};
 use system::socket;
 
+use crate::log::log_line;
+
 /// A socket that plugins connect to.
 #[derive(Debug)]
 pub struct Listener {
@@ -26,15 +28,25 @@ pub fn passed() -> Option<(UnixListener, Option<PathBuf>)> {
     Some((listener, path.filter(|path| path.is_absolute())))
 }
 
-/// Listens on the passed socket, or creates one at a path.
+/// Listens on the passed socket, or creates one at a path. No plugin could connect to a passed socket whose file was deleted,
+/// for example by the reference's daemon when it exits.
 ///
 /// # Errors
 /// Code 5 if the socket cannot be created, or another process listens there.
 pub fn open(passed: Option<UnixListener>, path: &Path) -> Result<Listener> {
     let failed = |e: io::Error| Error::io(format!("listen on {}", path.display()), &e);
     let (socket, own) = match passed {
-        Some(passed) => (passed, None),
-        None => (own(path).map_err(failed)?, Some(path.to_owned())),
+        Some(passed) if !socket::is_unlinked(&passed) => (passed, None),
+        passed => {
+            if passed.is_some() {
+                log_line(&format!(
+                    "dhcp daemon: another process has deleted systemd's socket {}, so the daemon creates it again; \
+                     run `systemctl restart cni-dhcp.socket`, so that plugins can wait while the daemon restarts",
+                    path.display()
+                ));
+            }
+            (own(path).map_err(failed)?, Some(path.to_owned()))
+        }
     };
     socket.set_nonblocking(true).map_err(failed)?;
     Ok(Listener { socket, own })

@@ -545,3 +545,15 @@ fn a_release_that_the_links_queue_drops_does_not_make_del_fail() {
     one.release(&fixture.host).unwrap();
     assert!(fixture.host.store.all().unwrap().0.is_empty());
 }
+
+/// The server may allocate the address again as soon as it has received the message.
+#[test]
+fn an_address_on_a_link_that_is_down_is_removed_before_the_link_is_set_up_to_release_it() {
+    let fixture = Fixture::new();
+    let mut one = fixture.acquire();
+    fixture.lease(&mut one, &NTP);
+    fixture.pod.sh("ip addr add 10.0.0.7/24 brd + dev eth0; ip link set eth0 down");
+    let pending = one.release(&fixture.host).unwrap();
+    assert!(pending.is_some());
+    assert_eq!(fixture.pod.addresses("eth0"), [""; 0]);
+}

@@ -130,11 +130,28 @@ pub fn text(value: &[u8]) -> String {
 }
 
 /// Encodes an option's value from the configuration's text. The text is parsed if the option is an address, a number or
-/// a flag, or a comma-separated list of these. Otherwise its bytes are the value.
+/// a flag, or a comma-separated list of these. Otherwise its bytes are the value. They are also the value if they have the
+/// option's length and contain a control character: the reference sends the bytes of any text.
 ///
 /// # Errors
 /// The reason, for a message.
 pub fn encode(number: Number, text: &str) -> Result<Vec<u8>, String> {
+    let is_binary = text.contains(char::is_control) && Some(text.len()) == length(kind(number));
+    parse(number, text).or_else(|e| if is_binary { Ok(text.as_bytes().to_vec()) } else { Err(e) })
+}
+
+/// The length of a value of a type, or of one item of its list, in bytes. None: any length.
+fn length(kind: Type) -> Option<usize> {
+    match kind {
+        Type::Flag | Type::Number8 => Some(1),
+        Type::Number16 | Type::Numbers16 => Some(2),
+        Type::Address | Type::Addresses | Type::Number32 | Type::Signed32 => Some(4),
+        Type::Pairs => Some(8),
+        Type::Domains | Type::Routes | Type::Bytes | Type::Text => None,
+    }
+}
+
+fn parse(number: Number, text: &str) -> Result<Vec<u8>, String> {
     let wrong = |what: &str| format!("option {}: {text:?} is not {what}", name(number));
     match kind(number) {
         Type::Address => one::<Ipv4Addr>(text)
@@ -293,14 +310,34 @@ mod tests {
             assert_eq!(encode(number, text).unwrap(), bytes, "option {number}");
             assert_eq!(display(number, bytes), text, "option {number}");
         }
-        for (number, wrong) in
-            [(1, "255.255.255"), (6, "ten"), (26, "65536"), (19, "1"), (33, "10.0.0.1"), (23, "-1")]
-        {
+        for (number, wrong) in [
+            (1, "255.255.255"),
+            (6, "ten"),
+            (26, "65536"),
+            (19, "1"),
+            (33, "10.0.0.1"),
+            (23, "-1"),
+            (51, "1h30"),
+        ] {
             let error = encode(number, wrong).unwrap_err();
             assert!(error.contains(&name(number)) && error.contains(wrong), "{error}");
         }
         assert_eq!(display(12, b"a\x1b[2J"), "0x611b5b324a");
         assert_eq!(text(b"no\nway\0rest"), "no\u{fffd}way");
+    }
+
+    /// As the reference's configurations contain them.
+    #[test]
+    fn binary_values_of_the_options_length_are_sent_as_written() {
+        for (number, binary) in [
+            (51, "\0\0\u{e}\u{10}"),
+            (50, "\n\u{1}\u{2}\u{3}"),
+            (6, "\n\u{1}\u{2}\u{3}"),
+            (57, "\u{5}x"),
+            (19, "\u{1}"),
+        ] {
+            assert_eq!(encode(number, binary).unwrap(), binary.as_bytes(), "option {number}");
+        }
     }
 
     proptest! {

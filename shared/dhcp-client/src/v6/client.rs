@@ -25,7 +25,7 @@ pub enum State {
     Renewing,
     Rebinding,
     /// The client is releasing its address.
-    Leaving,
+    Releasing,
     /// The client has given up, or has released its address.
     Ended,
 }
@@ -42,7 +42,7 @@ pub enum Action {
     /// The acquisition failed. The client releases an address that a server may have allocated, and does nothing else.
     Failed(Error),
     /// The address was released, or no server confirmed that in time. The client does nothing more.
-    Left,
+    Released,
 }
 
 /// How long an answer is awaited after a message.
@@ -62,10 +62,10 @@ pub struct Client {
     /// The message that is repeated until there is an answer. None: there is nothing to send.
     exchange: Option<Exchange>,
     lease: Option<Lease>,
-    /// SOLICITING: the best offer so far. REQUESTING: the requested one. LEAVING: the address to release, and its
+    /// SOLICITING: the best offer so far. REQUESTING: the requested one. RELEASING: the address to release, and its
     /// server.
     offer: Option<Offer>,
-    /// LEAVING: when to request another address afterwards. None: the client ends.
+    /// RELEASING: when to request another address afterwards. None: the client ends.
     again: Option<Time>,
     /// A request without an answer. The server may have allocated the address.
     unanswered: Option<Offer>,
@@ -175,7 +175,7 @@ impl Client {
         let times = match self.state {
             State::Bound | State::Confirming => [renew, rebind, expiry],
             State::Renewing => [None, rebind, expiry],
-            State::Leaving | State::Ended => [None; 3],
+            State::Releasing | State::Ended => [None; 3],
             _ => [None, None, expiry],
         };
         let exchange = self.exchange.as_ref();
@@ -237,8 +237,8 @@ impl Client {
     fn give_up_exchange(&mut self, now: Time, actions: &mut Vec<Action>) {
         match (self.state, self.again) {
             (State::Confirming, _) => self.rest(State::Bound),
-            (State::Leaving, Some(again)) => self.solicit(now.max(again)),
-            (State::Leaving, None) => self.end(actions),
+            (State::Releasing, Some(again)) => self.solicit(now.max(again)),
+            (State::Releasing, None) => self.end(actions),
             _ => self.start_over(now),
         }
     }
@@ -263,7 +263,7 @@ impl Client {
     fn end(&mut self, actions: &mut Vec<Action>) {
         (self.gives_up, self.lease) = (None, None);
         self.rest(State::Ended);
-        actions.push(Action::Left);
+        actions.push(Action::Released);
     }
 
     /// The address must not be used any more.
@@ -308,7 +308,7 @@ impl Client {
         let offer = self.offer.as_ref().map(|offer| (offer.address, offer.server.clone()));
         match self.state {
             State::Soliciting => (self.hint, None),
-            State::Requesting | State::Leaving => offer.unzip(),
+            State::Requesting | State::Releasing => offer.unzip(),
             State::Renewing => lease.unzip(),
             _ => (lease.map(|(address, _)| address), None),
         }
@@ -333,7 +333,8 @@ impl Client {
             _ => return actions,
         }
         // Send the answer to the packet immediately. Nothing else is due, although a deadline may have passed.
-        let ends = |action: &Action| matches!(action, Action::Bound(_) | Action::Failed(_) | Action::Left);
+        let ends =
+            |action: &Action| matches!(action, Action::Bound(_) | Action::Failed(_) | Action::Released);
         if !actions.iter().any(ends) && self.exchange.is_some_and(|exchange| exchange.count == 0) {
             self.send_due_messages(now, &mut actions);
         }
@@ -399,7 +400,7 @@ impl Client {
                 self.take_extension(message, server, since, now, actions);
             }
             State::Rebinding => self.take_extension(message, server, since, now, actions),
-            State::Leaving if is_requested => match self.again {
+            State::Releasing if is_requested => match self.again {
                 Some(again) => self.solicit(now.max(again)),
                 None => self.end(actions),
             },
@@ -458,7 +459,7 @@ impl Client {
     fn return_unusable(&mut self, address: Ipv6Addr, server: Vec<u8>, again: Time, now: Time) {
         self.offer = Some(Offer { address, server, preference: 0 });
         self.again = Some(again);
-        self.begin(State::Leaving, Kind::Release, now);
+        self.begin(State::Releasing, Kind::Release, now);
     }
 
     fn bind(&mut self, message: &Message, given: Given, since: Time, now: Time, actions: &mut Vec<Action>) {
@@ -532,19 +533,19 @@ impl Client {
     }
 
     fn depart(&mut self, kind: Kind, again: Option<Time>, now: Time) -> bool {
-        let is_leaving = self.state == State::Leaving;
+        let is_releasing = self.state == State::Releasing;
         let held = self.held_of();
         (self.gives_up, self.again) = (None, again);
         // Otherwise a DECLINE is being sent already.
-        if !is_leaving {
+        if !is_releasing {
             (self.lease, self.unanswered) = (None, None);
             self.rest(State::Ended);
             if held.is_some() {
                 self.offer = held;
-                self.begin(State::Leaving, kind, now);
+                self.begin(State::Releasing, kind, now);
             }
         }
-        self.state == State::Leaving
+        self.state == State::Releasing
     }
 
     /// The address that a server has allocated or may have allocated, unless it was released.
@@ -555,7 +556,7 @@ impl Client {
     /// That address, with its server.
     fn held_of(&self) -> Option<Offer> {
         match (&self.lease, self.state) {
-            (_, State::Leaving) => self.offer.clone(),
+            (_, State::Releasing) => self.offer.clone(),
             (Some(Lease { address, server, .. }), _) => {
                 Some(Offer { address: *address, server: server.clone(), preference: 0 })
             }

@@ -37,7 +37,7 @@ fn acts(actions: Vec<Action>) -> Vec<Act> {
         Action::Bound(lease) => Some(Act::Bound(host(lease.address))),
         Action::Lost(_) => Some(Act::Lost),
         Action::Failed(_) => Some(Act::Failed),
-        Action::Left => None,
+        Action::Released => None,
     };
     actions.into_iter().filter_map(act).collect()
 }

@@ -268,7 +268,7 @@ fn a_release_is_addressed_to_its_server_until_that_answers() {
         assert_eq!(release.kind, if decline { Kind::Decline } else { Kind::Release });
         assert_eq!(release.options.get(SERVER_ID), Some(SERVER));
         assert!(client.receive(at(5), &answer(Kind::Reply, &release, OTHER, &[])).is_empty());
-        assert_eq!(client.receive(at(5), &answer(Kind::Reply, &release, SERVER, &[])), [Action::Left]);
+        assert_eq!(client.receive(at(5), &answer(Kind::Reply, &release, SERVER, &[])), [Action::Released]);
         assert!(!client.release(at(6)));
     }
     // An address that may have been allocated is released. Without a request, nothing is sent.
@@ -368,7 +368,7 @@ fn an_unanswered_request_is_released_even_after_a_new_discover() {
     let release = sent(&client.tick(at(208)));
     assert_eq!((release.kind, release.options.get(SERVER_ID)), (Kind::Release, Some(SERVER)));
     assert_eq!(named(&release), Some(ADDRESS));
-    assert_eq!(client.receive(at(208), &answer(Kind::Reply, &release, SERVER, &[])), [Action::Left]);
+    assert_eq!(client.receive(at(208), &answer(Kind::Reply, &release, SERVER, &[])), [Action::Released]);
     assert_eq!(client.held(), None);
     // An address that the server refuses is not allocated.
     let mut client = unanswered();
@@ -385,16 +385,16 @@ fn a_failed_acquisition_releases_an_address_that_a_server_may_have_allocated() {
     let (mut client, _) = requesting();
     let actions = client.tick(at(208));
     assert!(matches!(&actions[..], [Action::Failed(_)]), "{actions:?}");
-    assert_eq!((client.state(), client.held()), (State::Leaving, Some(ADDRESS)));
+    assert_eq!((client.state(), client.held()), (State::Releasing, Some(ADDRESS)));
     let release = sent(&client.tick(at(208)));
     assert_eq!((release.kind, named(&release)), (Kind::Release, Some(ADDRESS)));
-    assert_eq!(client.receive(at(208), &answer(Kind::Reply, &release, SERVER, &[])), [Action::Left]);
+    assert_eq!(client.receive(at(208), &answer(Kind::Reply, &release, SERVER, &[])), [Action::Released]);
     // Also while the release is about to be sent.
     let (mut client, request) = requesting();
     let unusable = (IA_NA, ia(160, 100, &[(ADDRESS, 200, 400)]));
     let release = sent(&client.receive(at(0), &answer(Kind::Reply, &request, SERVER, &[unusable])));
     assert!(client.release(at(0)));
-    assert_eq!(client.receive(at(0), &answer(Kind::Reply, &release, SERVER, &[])), [Action::Left]);
+    assert_eq!(client.receive(at(0), &answer(Kind::Reply, &release, SERVER, &[])), [Action::Released]);
 }
 
 /// All messages of an exchange have one transaction id. The answer may be to the first one, and the server counts from
