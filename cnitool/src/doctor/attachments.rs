@@ -58,7 +58,7 @@ fn check_entry(host: &Host<'_>, entry: &Entry) -> Option<Finding> {
 }
 
 /// Whether CHECK found no difference, but could not check: for example, another program holds a lock.
-fn is_temporary(error: &runtime::Error) -> bool {
+fn is_temporary(error: &Error) -> bool {
     error.failures().any(|failure| failure.error.code() == Code::TryAgainLater as u32)
 }
 
