@@ -3,7 +3,7 @@
 use std::net::{IpAddr, SocketAddr};
 
 use cni::{AsWritten, Code, addr, json};
-use netfilter::{Firewall, Owner};
+use netfilter::{Firewall, HostPorts, Owner};
 use portmap::Conf;
 use runtime::Entry;
 use serde_json::{Value, json};
@@ -175,7 +175,7 @@ fn rules(entry: &Entry) -> runtime::Result<Rules> {
     let conf = Conf::try_from(AsWritten::from(request))?;
     let at = &entry.attach.attachment;
     let Some(ports) = conf.host_ports(&entry.result()?, &at.ifname)? else { return Ok(Rules::Unknown) };
-    let firewall = Firewall::open(conf.backend)?;
+    let firewall = Firewall::open_for(HostPorts::KIND, conf.backend)?;
     Ok(Rules::Whole { taken: firewall.taken(&Owner::new(&entry.network, at), &ports)? })
 }
 

@@ -5,6 +5,7 @@ mod foreign_results;
 mod lifecycle;
 mod localnet;
 mod options;
+mod other_programs;
 mod reach;
 mod sctp;
 mod udp;

@@ -121,10 +121,17 @@ impl Plugin for Firewall {
         // Without a configured backend, ADD can use iptables, where a chain that drops packets can be opened.
         let needs_nftables = call.conf.backend == Some(Backend::Nftables);
         let firewall = netfilter::Firewall::open(backend(&call.conf)).code(Code::NotAvailable)?;
+        if !needs_nftables {
+            return Ok(());
+        }
         let blocking = firewall.blocking_chains(call.conf.opening.bit, &Family::ALL)?;
-        match blocking.first().filter(|_| needs_nftables) {
-            Some(chain) => Err(Error::new(Code::NotAvailable, chain.cause()).detail(chain.remedy())),
-            None => Ok(()),
+        // The addresses of the network are unknown here: it may have one family only.
+        let surely_drops = |family| blocking.iter().find(|chain| chain.surely_drops(family));
+        match Family::ALL.map(surely_drops) {
+            [Some(chain), Some(_)] => {
+                Err(Error::new(Code::NotAvailable, chain.cause()).detail(chain.remedy()))
+            }
+            _ => Ok(()),
         }
     }
 }

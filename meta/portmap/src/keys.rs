@@ -8,7 +8,8 @@ pub const KEYS: &[Key] = &[
         "backend",
         Type::OneOf(&["nftables", "iptables"]),
         "nftables if the kernel has it, else iptables",
-        "Backend for the rules. `externalSetMarkChain`, and conditions in iptables' syntax, select iptables.",
+        "Backend for the rules. `externalSetMarkChain`, and conditions in iptables' syntax, select iptables. \
+         With kube-proxy in IPVS mode (link `kube-ipvs0`), the default is iptables.",
     ),
     key(
         "snat",

@@ -39,10 +39,9 @@ impl Plugin for Portmap {
             let owner = Owner::new(&call.net.name, &call.attachment);
             call.conf.unreachable_mappings(&ports.addresses).iter().for_each(|text| cni::warn(text));
             conf::repeated_mappings(&ports).for_each(|text| cni::warn(&text));
-            let firewall = Firewall::open(call.conf.backend)?;
+            let firewall = Firewall::open_for(HostPorts::KIND, call.conf.backend)?;
             firewall.install(&owner, &ports, undo).hint(&call.conf.advice())?;
-            if let Some(guard) = localnet::guard_in_nftables(&ports, || Ok(firewall.backend_of_installed()))?
-            {
+            if let Some(guard) = localnet::guard_in_nftables(&ports, || Ok(firewall.backend_of_rules()))? {
                 firewall.install(&owner, &guard, undo)?;
             }
             // The sysctl route_localnet lets packets from other links reach 127.0.0.0/8. Set it only after the rules
@@ -75,7 +74,11 @@ impl Plugin for Portmap {
 
     fn check(call: &Check<Conf>) -> Result<()> {
         let Some(ports) = host_ports(call)? else { return Ok(()) };
-        Firewall::open(call.conf.backend)?.check(&owner(call), &ports)?;
+        let firewall = Firewall::open_for(HostPorts::KIND, call.conf.backend)?;
+        firewall.check(&owner(call), &ports)?;
+        if let Some(guard) = localnet::guard_in_nftables(&ports, || Ok(firewall.backend_of_rules()))? {
+            firewall.check(&owner(call), &guard)?;
+        }
         LoopbackAnswers::new().check(&ports, &owner(call))
     }
 
@@ -128,8 +131,9 @@ fn expected(
 ) -> Result<Vec<Expected>> {
     let Some(ports) = host_ports(call)? else { return Ok(Vec::new()) };
     let backend = call.conf.backend;
-    let guard =
-        localnet::guard_in_nftables(&ports, || backend.map_or_else(|| LazyCell::force(default).clone(), Ok))?;
+    let guard = localnet::guard_in_nftables(&ports, || {
+        backend.map_or_else(|| LazyCell::force(default).clone(), Ok).map(Some)
+    })?;
     let rules =
         [Some(Box::new(ports) as Box<dyn Rules>), guard.map(|guard| Box::new(guard) as Box<dyn Rules>)];
     Ok(rules.into_iter().flatten().map(|rules| Expected { owner: owner(call), rules, backend }).collect())

@@ -17,18 +17,19 @@ use users::{DIRECTORY, Unused, Users};
 
 /// The loopback rules that host ports in iptables also need in nf_tables, if a port is mapped on 127.0.0.1: other
 /// programs may flush the iptables table mangle. None with nftables, whose host ports include these rules, and if the
-/// kernel has no nf_tables. `backend` is called only if such a port exists.
+/// kernel has no nf_tables. `backend` is that of the host ports, and is called only if such a port exists. None: they are the
+/// reference's.
 ///
 /// # Errors
 /// The error of `backend`.
 pub fn guard_in_nftables(
     ports: &HostPorts,
-    backend: impl FnOnce() -> Result<Backend>,
+    backend: impl FnOnce() -> Result<Option<Backend>>,
 ) -> Result<Option<LoopbackGuard>> {
     let is_needed = ports.source_nat != SourceNat::None
         && ports.addresses.iter().any(|address| address.is_ipv4())
         && ports.mappings.iter().any(|mapping| maps_loopback(mapping.host_ip, Ipv4Addr::LOCALHOST.into()));
-    let is_needed = is_needed && backend()? == Backend::Iptables && Firewall::has_nftables()?;
+    let is_needed = is_needed && backend()? == Some(Backend::Iptables) && Firewall::has_nftables()?;
     Ok(is_needed.then_some(LoopbackGuard))
 }
 

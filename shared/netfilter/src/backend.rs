@@ -12,6 +12,16 @@ pub enum Backend {
     Iptables,
 }
 
+impl Backend {
+    /// The backend that is not this one.
+    pub(crate) fn other(self) -> Self {
+        match self {
+            Self::Nftables => Self::Iptables,
+            Self::Iptables => Self::Nftables,
+        }
+    }
+}
+
 impl fmt::Display for Backend {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {

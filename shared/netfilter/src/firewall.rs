@@ -4,7 +4,7 @@ use std::cell::{Cell, LazyCell, RefCell};
 use std::net::IpAddr;
 
 use cni::{Code, Error, NetworkName, Result, ResultExt, Scope, Undo};
-use netlink::{Family, Protocol, RequestError, Socket};
+use netlink::{Family, Netlink, Protocol, RequestError, Socket};
 
 use crate::backend::Backend;
 use crate::conntrack::IsPreceded;
@@ -24,8 +24,10 @@ pub struct Firewall {
     engine: Engine,
     /// Whether the configuration chose the backend.
     is_explicit: bool,
-    /// Whether rules were installed by iptables because the kernel lacks a part of nf_tables.
-    fell_back: Cell<bool>,
+    /// Why host ports are not in iptables, although kube-proxy's rules there should precede them.
+    conflict: Option<Error>,
+    /// The backend that has the rules of the last installation or check. None: they are the reference's.
+    used: Cell<Option<Backend>>,
 }
 
 #[derive(Debug)]
@@ -53,7 +55,23 @@ impl Firewall {
                 opened => opened?,
             },
         };
-        Ok(Self { engine, is_explicit: choice.is_some(), fell_back: Cell::new(false) })
+        Ok(Self { engine, is_explicit: choice.is_some(), conflict: None, used: Cell::new(None) })
+    }
+
+    /// Like [`Firewall::open`], for rules of a kind. Without a configured backend, host ports are in iptables on a node with
+    /// kube-proxy in IPVS mode. The addresses of services are the node's own there, and rules in iptables' table nat except
+    /// them from redirections. Such rules do not apply to nftables.
+    ///
+    /// # Errors
+    /// As [`Firewall::open`]. Also if the kernel does not report whether the node has the link of such a kube-proxy.
+    pub fn open_for(kind: Kind, choice: Option<Backend>) -> Result<Self> {
+        if choice.is_some() || !kind.properties.maps_host_ports || !has_ipvs_link()? {
+            return Self::open(choice);
+        }
+        match Iptables::open().map(Engine::Iptables) {
+            Ok(engine) => Ok(Self { engine, is_explicit: false, conflict: None, used: Cell::new(None) }),
+            Err(without) => Ok(Self { conflict: Some(without), ..Self::open(choice)? }),
+        }
     }
 
     /// STATUS: whether rules of a kind could be installed, and shared rules are unchanged. Takes some microseconds.
@@ -62,7 +80,7 @@ impl Firewall {
     /// # Errors
     /// Code 50 if rules cannot be installed, or a shared rule was changed.
     pub fn check_available(choice: Option<Backend>, kind: Kind) -> Result<()> {
-        let firewall = Self::open(choice).code(Code::NotAvailable)?;
+        let firewall = Self::open_for(kind, choice).code(Code::NotAvailable)?;
         let nft = match &firewall.engine {
             Engine::Nftables(nft) => nft,
             Engine::Iptables(iptables) => {
@@ -129,10 +147,10 @@ impl Firewall {
         }
     }
 
-    /// The backend that has the rules which were installed through this firewall. It is iptables after an installation for
-    /// which the kernel lacks a part of nf_tables.
-    pub fn backend_of_installed(&self) -> Backend {
-        if self.fell_back.get() { Backend::Iptables } else { self.backend() }
+    /// The backend that has the rules which were installed or checked last. It is iptables after an installation for which
+    /// the kernel lacks a part of nf_tables. None: they are the reference's rules, or there are none.
+    pub fn backend_of_rules(&self) -> Option<Backend> {
+        self.used.get()
     }
 
     /// The backend in which an ADD installs rules of a kind on this host if the configuration names none.
@@ -140,7 +158,7 @@ impl Firewall {
     /// # Errors
     /// Code 999 if no backend is available, or the kernel's error.
     pub fn default_backend(kind: Kind) -> Result<Backend> {
-        let Engine::Nftables(nft) = Self::open(None)?.engine else { return Ok(Backend::Iptables) };
+        let Engine::Nftables(nft) = Self::open_for(kind, None)?.engine else { return Ok(Backend::Iptables) };
         let lack = nft.missing_module_since_boot(kind);
         let lack = lack.map_err(|r| r.during("test", "the kernel's nf_tables"))?;
         Ok(if lack.is_some() { Backend::Iptables } else { Backend::Nftables })
@@ -164,10 +182,18 @@ impl Firewall {
     pub fn install(&self, owner: &Owner, rules: &dyn Rules, undo: &mut Undo) -> Result<()> {
         self.check_backend(rules)?;
         let (owned, kind) = (owner.clone(), rules.kind());
+        if let Some(without) = self.conflict.as_ref().filter(|_| kind.properties.maps_host_ports) {
+            cni::warn(&format!(
+                "the host ports of {owner} may redirect connections to services of Kubernetes: this node has the link \
+                 {IPVS_LINK} of kube-proxy's IPVS mode, so their addresses are the node's own, and kube-proxy's rules in \
+                 iptables do not apply to nftables. Install the iptables tools, or set hostIP: {without}"
+            ));
+        }
         // Registered before the change. iptables makes one change for each family, and an nftables change may succeed
         // although its answer is lost.
         undo.push(move || Removal::start().remove(&owned, &[kind]));
         let in_nftables = rules.nftables();
+        self.used.set(Some(self.backend()));
         match (&self.engine, rules.iptables()) {
             (Engine::Iptables(iptables), Some(rules)) => {
                 iptables.install(owner, kind, rules, may_have_sibling(owner, kind))?;
@@ -194,7 +220,7 @@ impl Firewall {
             Err(e) if e.code() == Code::UnsupportedField as u32 => match rules.iptables() {
                 Some(in_iptables) if !self.is_explicit => {
                     fall_back(owner, rules.kind(), in_iptables, &e)?;
-                    self.fell_back.set(true);
+                    self.used.set(Some(Backend::Iptables));
                 }
                 _ if rules.is_optional() => {
                     cni::warn(&format!("the {} rules are not in nftables as well: {e}", rules.kind()));
@@ -216,14 +242,17 @@ impl Firewall {
         let mut installed = vec![false; all.len()];
         let (by_iptables, by_nft): (Vec<_>, Vec<_>) =
             (0..all.len()).partition(|of| self.is_by_iptables(all[*of]));
+        let nftables_rules =
+            |some: &[OwnedRules<'_>]| self.engine.nft(|nft| nft.are_installed(&Prepared::all(some)));
         note(&mut installed, &by_iptables, all, iptables_rules);
-        note(&mut installed, &by_nft, all, |some| {
-            self.engine.nft(|nft| nft.are_installed(&Prepared::all(some)))
-        });
-        if !self.is_explicit && self.backend() == Backend::Nftables {
+        note(&mut installed, &by_nft, all, nftables_rules);
+        if !self.is_explicit {
             let missing = |of: &usize| !installed[*of] && all[*of].1.iptables().is_some();
             let missing: Vec<usize> = (0..all.len()).filter(missing).collect();
-            note(&mut installed, &missing, all, iptables_rules);
+            match self.backend() {
+                Backend::Nftables => note(&mut installed, &missing, all, iptables_rules),
+                Backend::Iptables => note(&mut installed, &missing, all, nftables_rules),
+            }
         }
         let reference = Reference::default();
         for (installed, pair) in installed.iter_mut().zip(all).filter(|(installed, _)| !**installed) {
@@ -287,26 +316,45 @@ impl Firewall {
     /// # Errors
     /// Code 999, with the missing rule.
     pub fn taken(&self, owner: &Owner, rules: &dyn Rules) -> Result<Vec<String>> {
-        let (kind, in_iptables) = (rules.kind(), rules.iptables());
-        let own = match (&self.engine, in_iptables) {
-            (Engine::Iptables(iptables), Some(rules)) => iptables.check(owner, kind, rules),
-            (engine, _) => engine.nft(|nft| {
+        let (pair, here) = ((owner, rules), self.backend());
+        self.used.set(Some(here));
+        let taken = match self.taken_in(here, pair) {
+            Err(_) if Reference::default().has(pair).unwrap_or(false) => {
+                self.used.set(None);
+                Vec::new()
+            }
+            Err(_) if rules.is_optional() && self.lacks_part(rules.kind()) => Vec::new(),
+            // Without a configured backend, the state of the host at the time of ADD decided.
+            Err(e) if !self.is_explicit && rules.iptables().is_some() => {
+                let other = here.other();
+                let taken = self.taken_in(other, pair).map_err(|_| e)?;
+                self.used.set(Some(other));
+                taken
+            }
+            taken => taken?,
+        };
+        Ok(if rules.kind().properties.maps_host_ports { taken } else { Vec::new() })
+    }
+
+    /// Whether the kernel cannot install rules of a kind in nf_tables. False if it does not report this.
+    fn lacks_part(&self, kind: Kind) -> bool {
+        let lack = self.engine.nft(|nft| {
+            nft.missing_module(kind).map_err(|r| r.during("test", "the kernel's nf_tables").into())
+        });
+        lack.is_ok_and(|lack| lack.is_some())
+    }
+
+    /// The same for rules in a backend.
+    fn taken_in(&self, backend: Backend, (owner, rules): OwnedRules<'_>) -> Result<Vec<String>> {
+        let kind = rules.kind();
+        match rules.iptables().filter(|_| backend == Backend::Iptables) {
+            Some(rules) => Iptables::open()?.check(owner, kind, rules),
+            None => self.engine.nft(|nft| {
                 let rules = rules.nftables();
                 iptables::forward::verify(&rules.openings)?;
                 nft.check(owner, kind, &rules)
             }),
-        };
-        let by_iptables =
-            |rules| Iptables::open().and_then(|iptables| iptables.check(owner, kind, rules)).is_ok();
-        let is_elsewhere = || {
-            let may_fall_back = !self.is_explicit && self.backend() == Backend::Nftables;
-            Reference::default().has((owner, rules)).unwrap_or(false)
-                || may_fall_back && in_iptables.is_some_and(by_iptables)
-        };
-        if own.is_err() && is_elsewhere() {
-            return Ok(Vec::new());
         }
-        own.map(|waiting| if kind.properties.maps_host_ports { waiting } else { Vec::new() })
     }
 
     /// Other programs' chains that still drop packets forwarded to and from a container. Only their owners can open
@@ -541,6 +589,13 @@ fn may_have_sibling(owner: &Owner, kind: Kind) -> bool {
         nft.as_ref().is_some_and(|nft| nft.may_have_sibling(table, shared.entry, owner))
             || iptables::legacy::may_have_sibling(family, properties.table, owner)
     })
+}
+
+/// The link with the addresses of all services on a node with kube-proxy in IPVS mode.
+const IPVS_LINK: &str = "kube-ipvs0";
+
+fn has_ipvs_link() -> Result<bool> {
+    Ok(Netlink::open()?.link(IPVS_LINK)?.is_some())
 }
 
 fn nftables() -> Result<Engine> {

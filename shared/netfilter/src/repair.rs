@@ -94,8 +94,13 @@ pub fn repair_with<C>(
 
 fn open(all: &ByPlace<'_>) -> Firewalls {
     let backends = [None, Some(Backend::Nftables), Some(Backend::Iptables)];
-    let is_named = |backend: &Option<Backend>| all.values().flatten().any(|one| one.backend == *backend);
-    backends.into_iter().filter(is_named).map(|backend| (backend, Firewall::open(backend))).collect()
+    let open = |backend: Option<Backend>| {
+        let kinds = all.values().flatten().filter(|one| one.backend == backend).map(|one| one.rules.kind());
+        // Host ports decide, because the other kinds in their attachments have only one backend.
+        let kind = kinds.max_by_key(|kind| kind.properties.maps_host_ports)?;
+        Some((backend, Firewall::open_for(kind, backend)))
+    };
+    backends.into_iter().filter_map(open).collect()
 }
 
 /// The rules that are not as ADD installed them, and the rules of newer attachments whose claims those exclude.

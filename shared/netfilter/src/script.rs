@@ -12,9 +12,17 @@ pub(crate) const SHARED: &str = "ferrule: ";
 pub(crate) struct Line {
     pub(crate) table: &'static str,
     pub(crate) chain: String,
-    /// Whether it is the first rule of its chain.
-    pub(crate) first: bool,
+    pub(crate) place: Place,
     pub(crate) words: String,
+}
+
+/// Where a rule is added to its chain.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Place {
+    First,
+    Last,
+    /// Directly before the first rule that jumps to a chain. Without such a rule, at the end.
+    Before(&'static str),
 }
 
 /// The rules of an attachment in one family.
@@ -44,25 +52,31 @@ impl Script {
 
     /// Adds a rule at the end of a chain of the table.
     pub(crate) fn append(&mut self, chain: &str, words: String) {
-        self.lines.push(Line { table: self.table, chain: chain.into(), first: false, words });
+        self.lines.push(Line { table: self.table, chain: chain.into(), place: Place::Last, words });
     }
 
     /// Adds a rule at the start of a chain of the table.
     pub(crate) fn insert(&mut self, chain: &str, words: String) {
-        self.lines.push(Line { table: self.table, chain: chain.into(), first: true, words });
+        self.lines.push(Line { table: self.table, chain: chain.into(), place: Place::First, words });
     }
 
-    /// Adds a shared rule to a chain of a table.
-    pub(crate) fn share(&mut self, (table, chain): TableChain, name: &str, matches: &str, target: &str) {
+    /// Adds a shared rule at the end of a chain of a table.
+    pub(crate) fn share(&mut self, hook: TableChain, name: &str, matches: &str, target: &str) {
+        self.share_at(Place::Last, hook, name, matches, target);
+    }
+
+    /// Adds a shared rule at a place of a chain of a table.
+    pub(crate) fn share_at(
+        &mut self,
+        place: Place,
+        (table, chain): TableChain,
+        name: &str,
+        matches: &str,
+        target: &str,
+    ) {
         let blank = if matches.is_empty() { "" } else { " " };
         let words = format!("{matches}{blank}{} -j {target}", comment(format!("{SHARED}{name}")));
-        self.shared.push(Line { table, chain: chain.into(), first: false, words });
-    }
-
-    /// Adds a shared rule at the start of the chain.
-    pub(crate) fn share_first(&mut self, hook: TableChain, name: &str, matches: &str, target: &str) {
-        self.share(hook, name, matches, target);
-        self.shared.iter_mut().last().into_iter().for_each(|line| line.first = true);
+        self.shared.push(Line { table, chain: chain.into(), place, words });
     }
 }
 

@@ -94,6 +94,34 @@ fn flushed_rules_are_repaired_and_existing_ones_are_not_duplicated() {
 }
 
 #[test]
+fn host_ports_follow_the_rules_of_other_programs_and_precede_those_of_the_reference() {
+    let changed = "-A PREROUTING -m comment --comment \"ferrule: to this host\" -j FERRULE-HOSTPORTS\n";
+    let earlier = changed.replace("-m comment", "-m addrtype --dst-type LOCAL -m comment");
+    let [theirs, ours, reference, later] = ["THEIRS", "FERRULE-HOSTPORTS", "CNI-HOSTPORT-DNAT", "LATER"];
+    let rules = host_ports(&["10.1.0.5/24"], &["tcp 8080 80"]);
+    for (existing, expected) in [
+        ("", [theirs, ours, reference, later]),
+        (changed, [theirs, ours, reference, later]),
+        // A rule with the right content stays where it is.
+        (&earlier, [ours, theirs, reference, later]),
+    ] {
+        lab();
+        let chains = [theirs, ours, reference, later].map(|chain| format!(":{chain} -\n")).concat();
+        let jumps = [theirs, reference, later].map(|chain| format!("-A PREROUTING -j {chain}\n")).concat();
+        restore(&format!("*nat\n{chains}{existing}{jumps}-A OUTPUT -j {theirs}\nCOMMIT\n"));
+        install(&iptables(), &owner("cbr0", "c1"), &rules);
+        let targets = |chain: &str| {
+            let rules = run(&format!("iptables -t nat -S {chain}"));
+            let jumps = rules.lines().filter_map(|rule| Some(rule.split_once(" -j ")?.1.to_owned()));
+            jumps.collect::<Vec<_>>()
+        };
+        assert_eq!(targets("PREROUTING"), expected, "{existing}");
+        assert_eq!(targets("OUTPUT"), [theirs, ours], "{existing}");
+        iptables().check(&owner("cbr0", "c1"), &rules).unwrap();
+    }
+}
+
+#[test]
 fn a_port_returns_to_the_newest_attachment_that_still_requests_it() {
     lab();
     let ports = |n: usize| host_ports(&[&format!("10.1.0.{}/24", n + 5)], &["tcp 8080 80"]);

@@ -131,14 +131,78 @@ fn a_chain_of_others_that_drops_is_named_with_the_rule_that_opens_it() {
     ] {
         assert!(outcome.stderr.contains(rule), "{}", outcome.stderr);
         lab.plugin("firewall").config(json!({"acceptMarkBit": 20})).status().ok();
-        let by_name = lab.plugin("firewall").config(json!({"acceptMarkBit": 20, "backend": "nftables"}));
-        by_name.status().refused(50, rule.split("rule ").nth(1).unwrap().split(" meta").next().unwrap());
-        lab.host().sh(rule);
     }
+    let by_name =
+        || lab.plugin("firewall").config(json!({"acceptMarkBit": 20, "backend": "nftables"})).status();
+    by_name().refused(50, "inet site pass");
+    lab.host().sh("nft insert rule inet site pass meta mark and 0x100000 == 0x100000 accept");
+    // The network may have IPv4 addresses only.
+    by_name().ok();
+    lab.host().sh("nft insert rule ip6 other refuse meta mark and 0x100000 == 0x100000 accept");
     let _servers = FAR.map(|ip| far.serve_tcp("far", &at(ip, 80)));
     FAR.iter().for_each(|ip| assert!(tcp_says(&pod, &at(ip, 80)).is_some(), "{ip}"));
-    lab.plugin("firewall").config(json!({"acceptMarkBit": 20, "backend": "nftables"})).status().ok();
+    by_name().ok();
     network.check(&pod, "eth0", &result).iter().for_each(lab::Outcome::ok);
+}
+
+/// STATUS makes a node unavailable, so it fails only if no packet can pass.
+#[test]
+fn status_fails_only_if_no_rule_of_a_chain_that_drops_can_accept_the_containers() {
+    beyond_reference!("firewall-nftables");
+    let answers = "ct state established,related accept";
+    for (family, rules, fails) in [
+        ("inet", vec![answers], true),
+        ("inet", vec!["ct state invalid drop", "counter", answers, "tcp dport 22 drop"], true),
+        ("inet", vec![answers, "counter reject", "accept"], true),
+        ("inet", vec![answers, "ip saddr 10.1.2.0/24 accept", "ip daddr 10.1.2.0/24 accept"], false),
+        ("inet", vec!["ct state new,established accept"], false),
+        ("inet", vec!["tcp dport 80 jump more"], false),
+        ("inet", vec!["iifname vmap { br2 : accept }"], false),
+        ("ip", vec![], false),
+        ("ip6", vec![], false),
+    ] {
+        let lab = Lab::new();
+        let table = format!("{family} site");
+        lab.host().sh(&format!(
+            "nft add table {table}; nft add chain {table} more
+             nft 'add chain {table} pass {{ type filter hook forward priority 0; policy drop; }}'"
+        ));
+        for rule in &rules {
+            lab.host().sh(&format!("nft 'add rule {table} pass {rule}'"));
+        }
+        let status = lab.plugin("firewall").config(json!({"backend": "nftables"})).status();
+        if fails {
+            status.refused(50, "inet site pass");
+        } else {
+            status.ok();
+            let pod = lab.container("pod");
+            let added = network(&lab, 2, &json!({"backend": "nftables"})).add(&pod, "eth0");
+            assert!(added.stderr.contains("chain pass of the table"), "{rules:?}: {added:#?}");
+        }
+    }
+}
+
+/// The plugin accepts connections through host ports before the other rules of FORWARD, but after the administrator's.
+#[test]
+fn only_a_rule_in_the_administrators_chain_restricts_a_host_port() {
+    beyond_reference!("firewall-host-ports");
+    for backend in ["nftables", "iptables"] {
+        let lab = Lab::new();
+        let (far, pod) = (lab.machine("far"), lab.container("pod"));
+        lab.host().sh("iptables -P FORWARD ACCEPT");
+        let (_, pods) = attach(&network(&lab, 2, &json!({"backend": backend})), &pod);
+        let _server = pod.serve_tcp("pod", &at(&pods[0], 80));
+        let host = at(HOST[0], 8002);
+        lab.host().sh("iptables -A FORWARD -s 198.51.100.0/24 -j DROP");
+        assert!(tcp_says(&far, &host).is_some(), "{backend}");
+        for (sources, is_open) in [("198.51.100.0/24", true), ("192.0.2.0/24", false)] {
+            lab.host().sh(&format!(
+                "iptables -F CNI-ADMIN
+                 iptables -A CNI-ADMIN -p tcp -m conntrack --ctorigdstport 8002 --ctdir ORIGINAL ! -s {sources} -j DROP"
+            ));
+            assert_eq!(tcp_says(&far, &host).is_some(), is_open, "{backend}, {sources}");
+        }
+    }
 }
 
 #[test]

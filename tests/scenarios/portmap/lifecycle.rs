@@ -100,8 +100,8 @@ fn a_newer_mapping_wins_and_the_older_ones_del_keeps_it() {
     });
 }
 
-/// After a change of the configuration, while a container of the earlier one still runs or has exited without a DEL. The kernel
-/// evaluates the newest chain first, so the old mapping precedes if its table is newer.
+/// After a change of the configuration, while a container of the earlier one still runs or has exited without a DEL. Rules of
+/// iptables come first.
 #[test]
 fn add_and_check_name_an_attachment_that_maps_the_port_with_iptables() {
     beyond_reference!("newest-wins");

@@ -107,6 +107,22 @@ fn a_flush_of_all_iptables_tables_keeps_the_hosts_loopback_protected() {
 }
 
 #[test]
+fn check_with_iptables_reports_a_missing_guard_in_nftables() {
+    beyond_reference!("martians");
+    let lab = Lab::new();
+    let [pod, other] = ["pod", "other"].map(|id| lab.container(id));
+    let network = network(&lab, &by("iptables"), web());
+    let result = network.add(&pod, "eth0").ok_result();
+    network.check(&pod, "eth0", &result).iter().for_each(Outcome::ok);
+    lab.host().sh("nft delete table inet ferrule");
+    network.check(&pod, "eth0", &result)[1].refused(999, "martians from loopback");
+    // Without a port on 127.0.0.1, no guard is needed.
+    let elsewhere = super::network(&lab, &by("iptables"), port_of(GATEWAY[0]));
+    let result = elsewhere.add(&other, "eth0").ok_result();
+    elsewhere.check(&other, "eth0", &result).iter().for_each(Outcome::ok);
+}
+
+#[test]
 fn the_setting_is_restored_in_the_container_of_the_gc_daemonset() {
     beyond_reference!("route-localnet");
     with_each_backend(|lab, keys| {

@@ -2,7 +2,7 @@
 
 use std::fmt::Write as _;
 
-use crate::script::{Line, Script};
+use crate::script::{Line, Place, Script};
 
 /// A transaction that deletes rules creates and deletes this chain, which marks the change as Ferrule's: see
 /// [`crate::RulesetMonitor`].
@@ -62,7 +62,7 @@ impl Script {
 
 impl Line {
     pub(super) fn verb(&self) -> &'static str {
-        if self.first { "-I" } else { "-A" }
+        if self.place == Place::First { "-I" } else { "-A" }
     }
 }
 

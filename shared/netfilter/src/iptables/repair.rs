@@ -14,7 +14,7 @@ use super::tools::{Tools, is_hung, lock, retry};
 use crate::kind::OwnedRules;
 use crate::opening;
 use crate::owner::are_of_one_container;
-use crate::script::{Line, Script, comment};
+use crate::script::{Line, Place, Script, comment};
 
 /// Prefix of Ferrule's own chains.
 const OWN_CHAINS: &str = "FERRULE-";
@@ -169,7 +169,7 @@ pub(super) fn replacement(scripts: &[&Script], saved: &Saved<'_>) -> String {
                 }
             }
             for line in in_table(&script.lines, table) {
-                let position = line.first.then(|| jumps.insert(line, scripts, saved));
+                let position = (line.place == Place::First).then(|| jumps.insert(line, scripts, saved));
                 match position.filter(|position| *position > 1) {
                     Some(position) => put_at(&mut lines, position, line),
                     None => put(&mut lines, line.verb(), line),
@@ -233,8 +233,17 @@ fn put_chains<'a>(text: &mut String, script: &'a Script, saved: &Saved<'_>, crea
 fn put_shared(text: &mut String, line: &Line, saved: &Saved<'_>) {
     let (same, changed) = named_alike(line, saved);
     changed.iter().for_each(|rule| text.extend([&saved::deletion(rule), "\n"]));
-    if same.is_empty() {
-        put(text, line.verb(), line);
+    if !same.is_empty() {
+        return;
+    }
+    let is_kept = |rule: &&str| !changed.contains(rule);
+    let mut kept = saved.rules_of(line.table, &line.chain).filter(is_kept);
+    match line.place {
+        Place::Before(chain) => match kept.position(|rule| saved::target(rule) == chain) {
+            Some(position) => put_at(text, position + 1, line),
+            None => put(text, line.verb(), line),
+        },
+        Place::First | Place::Last => put(text, line.verb(), line),
     }
 }
 

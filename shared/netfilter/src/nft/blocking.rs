@@ -5,7 +5,7 @@ use std::fmt;
 use netlink::wire::{Attributes, read_be32, read_str};
 use netlink::{Family, RequestError, Socket};
 
-use super::decode::{expressions, verdict};
+use super::decode::{expressions, value, verdict};
 use super::query::{self, Base, RawRule};
 use crate::opening::{self, MARKING_PRIORITY};
 use crate::ruleset::uapi::*;
@@ -17,6 +17,8 @@ pub struct BlockingChain {
     chain: Base,
     /// None: allowed packets are not marked, so the chain cannot be opened for them.
     bit: Option<u8>,
+    /// Whether rules that do not look at this bit may accept the containers' packets, for example by their addresses.
+    may_accept: bool,
 }
 
 impl BlockingChain {
@@ -28,6 +30,11 @@ impl BlockingChain {
     /// Whether the chain is for packets of this family.
     pub(crate) fn is_for(&self, family: Family) -> bool {
         families(&self.chain).contains(&family)
+    }
+
+    /// Whether the chain drops the containers' packets of this family for certain: none of its rules can accept them.
+    pub fn surely_drops(&self, family: Family) -> bool {
+        self.is_for(family) && !self.may_accept
     }
 
     /// The chain, and why the plugin cannot open it.
@@ -84,8 +91,11 @@ pub(super) fn find(socket: &Socket, bit: Option<u8>) -> Result<Vec<BlockingChain
         }
         let rules = query::rules_of(socket, chain.family, &chain.table, &chain.name)?;
         let drops = chain.drops || rules.iter().any(drops_all);
-        let chain = BlockingChain { chain, bit };
-        let is_opened = || bit.is_some_and(|bit| rules.iter().any(|rule| accepts(rule, bit)));
+        let is_opening = |rule: &RawRule| bit.is_some_and(|bit| accepts(rule, bit));
+        let mut reached = rules.iter().take_while(|rule| !drops_all(rule));
+        let may_accept = reached.any(|rule| may_accept_new(rule) && !is_opening(rule));
+        let chain = BlockingChain { chain, bit, may_accept };
+        let is_opened = || rules.iter().any(is_opening);
         if drops && (chain.precedes_mark() || !is_opened()) {
             blocking.push(chain);
         }
@@ -203,15 +213,39 @@ fn drops_all(rule: &RawRule) -> bool {
     drops
 }
 
+/// Whether a rule may accept packets that open a connection. A jump counts, because the other chain may accept them.
+fn may_accept_new(rule: &RawRule) -> bool {
+    let decides = |(name, data): (&str, Attributes<'_>)| match name {
+        "immediate" => verdict(data).is_some_and(|(code, _)| code != NF_DROP),
+        // A verdict map.
+        "lookup" => data.get(NFTA_LOOKUP_DREG).and_then(read_be32) == Some(NFT_REG_VERDICT),
+        "queue" | "target" => true,
+        _ => false,
+    };
+    expressions(rule).any(decides) && !is_for_answers(rule)
+}
+
+/// Whether a rule begins with `ct state established,related`, or one of the two.
+fn is_for_answers(rule: &RawRule) -> bool {
+    let expressions: Vec<_> = expressions(rule).collect();
+    let [("ct", ct), ("bitwise", bits), ("cmp", compared), ..] = &expressions[..] else { return false };
+    let number = |kind| ct.get(kind).and_then(read_be32);
+    let mask =
+        value(*bits, NFTA_BITWISE_MASK).and_then(|mask| Some(u32::from_ne_bytes(*mask.first_chunk()?)));
+    number(NFTA_CT_KEY) == Some(NFT_CT_STATE)
+        && mask.is_some_and(|mask| mask & !(IP_CT_ESTABLISHED_BIT | IP_CT_RELATED_BIT) == 0)
+        && compared.get(NFTA_CMP_OP).and_then(read_be32) == Some(NFT_CMP_NEQ)
+        && value(*compared, NFTA_CMP_DATA) == Some(&[0; 4])
+}
+
 /// Whether a rule tests a bit of the packet's mark, and accepts.
 fn accepts(rule: &RawRule, bit: u8) -> bool {
     let mask = (1_u32 << bit).to_ne_bytes();
     let (mut marks, mut masks, mut accepts) = (false, false, false);
     for (name, data) in expressions(rule) {
-        let value = |kind| Attributes::of(data.get(kind).unwrap_or_default()).get(NFTA_DATA_VALUE);
         match name {
             "meta" => marks |= data.get(NFTA_META_KEY).and_then(read_be32) == Some(NFT_META_MARK),
-            "bitwise" => masks |= value(NFTA_BITWISE_MASK) == Some(&mask),
+            "bitwise" => masks |= value(data, NFTA_BITWISE_MASK) == Some(&mask),
             "immediate" => accepts |= verdict(data) == Some((NF_ACCEPT, "")),
             _ => {}
         }

@@ -186,7 +186,7 @@ fn accepted(matches: &[(&str, Attributes<'_>)]) -> Option<Content> {
 }
 
 /// The value in an attribute of an expression.
-fn value<'a>(data: Attributes<'a>, kind: u16) -> Option<&'a [u8]> {
+pub(super) fn value<'a>(data: Attributes<'a>, kind: u16) -> Option<&'a [u8]> {
     Attributes::of(data.get(kind)?).get(NFTA_DATA_VALUE)
 }
 

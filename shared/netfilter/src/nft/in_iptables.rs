@@ -1,5 +1,5 @@
-//! Host ports that rules of iptables-nft map, too: those of attachments with the other backend, and of the reference. Among
-//! nat chains of one priority, the kernel evaluates the newest first, so the rules of either backend may come first.
+//! Host ports that rules of iptables-nft map, too: those of attachments with the other backend, and of the reference. The
+//! kernel evaluates them before Ferrule's nat chains.
 
 use std::collections::BTreeSet;
 

@@ -58,6 +58,23 @@ fn traffic_passes_firewalld_through_its_zone_and_del_leaves_nothing_there() {
     }
 }
 
+/// As docs/firewall.md recommends for networks that must stay connected during a reload.
+#[test]
+fn with_the_bridge_in_a_zone_traffic_passes_by_nftables_and_status_does_not_fail() {
+    beyond_reference!("firewall-nftables");
+    if !is_here() {
+        return;
+    }
+    let lab = Lab::new();
+    let (pod, far) = (lab.container("pod"), lab.machine("far"));
+    let _firewalld = Firewalld::start(&lab, "nftables", "public");
+    assert!(ask("--zone=trusted --add-interface=br0"));
+    let network = network(&lab, json!({"backend": "nftables"})).each(with_bus);
+    network.add(&pod, "eth0").ok_result();
+    Traffic { pod: &pod, far: &far }.flows("nftables");
+    with_bus(lab.plugin("firewall")).config(json!({"backend": "nftables"})).status().ok();
+}
+
 #[test]
 fn after_a_reload_or_a_restart_check_fails_and_repair_restores_the_sources() {
     beyond_reference!("firewalld-check");

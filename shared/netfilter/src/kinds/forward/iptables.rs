@@ -6,7 +6,7 @@ use super::Forward;
 use crate::chain_name::ChainName;
 use crate::kind::{IptablesProperties, IptablesRules, Shared};
 use crate::opening::{CHAIN, HOOK, TABLE, TO_ADMIN, TO_CHAIN};
-use crate::script::{SHARED, Script, comment};
+use crate::script::{Place, SHARED, Script, comment};
 
 /// The chain that jumps to the containers' chains.
 const CONTAINERS: &str = "FERRULE-FORWARD";
@@ -50,10 +50,10 @@ impl IptablesRules for Forward {
 fn share(script: &mut Script, admin: Option<&str>) {
     let chains = [Some(CHAIN), admin, Some(CONTAINERS)];
     script.shared_chains.extend(chains.into_iter().flatten().map(String::from));
-    script.share_first((TABLE, HOOK), name(TO_CHAIN), "", CHAIN);
+    script.share_at(Place::First, (TABLE, HOOK), name(TO_CHAIN), "", CHAIN);
     // The administrator's rules are first.
     if let Some(admin) = admin {
-        script.share_first((TABLE, CHAIN), name(TO_ADMIN), "", admin);
+        script.share_at(Place::First, (TABLE, CHAIN), name(TO_ADMIN), "", admin);
     }
     script.share((TABLE, CHAIN), name(TO_CONTAINERS), "", CONTAINERS);
 }

@@ -11,7 +11,7 @@ use super::mark::Mark;
 use crate::iptables::saved::{self, chain_of, rules, target, word_after};
 use crate::kind::{IptablesProperties, IptablesRules, Shared, WaitingPort};
 use crate::ruleset::Redirected;
-use crate::script::{SHARED, Script, comment};
+use crate::script::{Place, SHARED, Script, comment};
 
 const HOSTPORTS: &str = "FERRULE-HOSTPORTS";
 const HAIRPIN: &str = "FERRULE-HAIRPIN";
@@ -89,8 +89,10 @@ fn share_host_ports(script: &mut Script, family: Family) {
     }
     script.shared_chains.push(HOSTPORTS.into());
     for chain in ["PREROUTING", "OUTPUT"] {
-        // Before the reference's rules: its mappings may be stale, and Ferrule's are newer.
-        script.share_first(("nat", chain), "to this host", "-m addrtype --dst-type LOCAL", HOSTPORTS);
+        // After the rules of other programs, as the reference (CVE-2019-9946): a host port must not redirect connections to
+        // their services. But before the reference's rules: its mappings may be stale, and Ferrule's are newer.
+        let place = Place::Before(super::reference::DNAT);
+        script.share_at(place, ("nat", chain), "to this host", "-m addrtype --dst-type LOCAL", HOSTPORTS);
     }
 }
 
@@ -98,7 +100,7 @@ fn share_mark(script: &mut Script, bit: u8) {
     let value = 1_u32 << bit;
     script.shared_chains.push(HAIRPIN.into());
     // Before the rules that masquerade packets which leave a subnet, because these may be final for a packet.
-    script.share_first(("nat", "POSTROUTING"), "host ports", "", HAIRPIN);
+    script.share_at(Place::First, ("nat", "POSTROUTING"), "host ports", "", HAIRPIN);
     let mark = format!("-m mark --mark {value:#x}/{value:#x}");
     script.share(("nat", HAIRPIN), &format!("mark bit {bit}"), &mark, "MASQUERADE");
 }

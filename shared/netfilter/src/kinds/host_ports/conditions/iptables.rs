@@ -56,8 +56,13 @@ const LONGEST: usize = 255;
 pub(super) fn read(words: &[String]) -> Result<Vec<String>, String> {
     let mut read: Vec<String> = Vec::new();
     let mut words = words.iter().map(String::as_str).peekable();
+    let mut has_policy = false;
     while let Some(word) = words.next() {
-        check(word)?;
+        match name_of(word) {
+            // After `-m policy`, these are options of their own. Otherwise iptables reads abbreviations.
+            "--pol" | "--proto" if has_policy => check_word(word)?,
+            _ => check(word)?,
+        }
         if word == "--comment" {
             check(words.next().ok_or("the text of a comment is missing")?)?;
             continue;
@@ -65,6 +70,7 @@ pub(super) fn read(words: &[String]) -> Result<Vec<String>, String> {
         if matches!(word, "-m" | "--match") {
             let name = words.next().filter(|name| is_name(name));
             let name = name.ok_or_else(|| format!("{word:?} needs the name of a match"))?;
+            has_policy |= name == "policy";
             if name != "comment" {
                 read.extend([word.to_owned(), name.to_owned()]);
             }
@@ -78,24 +84,35 @@ pub(super) fn read(words: &[String]) -> Result<Vec<String>, String> {
     }
 }
 
+/// The name of an option, without a value that is joined to it.
+fn name_of(word: &str) -> &str {
+    word.split('=').next().unwrap_or(word)
+}
+
 fn check(word: &str) -> Result<(), String> {
-    if word.is_empty() || word.len() > LONGEST || word.chars().any(char::is_control) {
-        return Err(format!("{word:?} is not one word of an iptables rule"));
-    }
+    check_word(word)?;
     if !word.starts_with('-') {
         return Ok(());
     }
-    if let Some((option, value)) = word.split_once(' ') {
-        return Err(format!(
-            "{word:?}: write the option and its value as two strings: {option:?}, {value:?}"
-        ));
-    }
-    let name = word.split('=').next().unwrap_or(word);
+    let name = name_of(word);
     let allowed = match word.strip_prefix("--") {
         Some(_) => name.len() > 2 && !REFUSED.iter().any(|refused| refused.starts_with(name)),
         None => SHORT.contains(&word),
     };
-    if allowed { Ok(()) } else { Err(format!("{word:?} is not a match option of iptables")) }
+    if allowed { Ok(()) } else { Err(format!("{word:?} is not allowed here")) }
+}
+
+/// Checks that a word is one argument.
+fn check_word(word: &str) -> Result<(), String> {
+    if word.is_empty() || word.len() > LONGEST || word.chars().any(char::is_control) {
+        return Err(format!("{word:?} is not one word of an iptables rule"));
+    }
+    match word.split_once(' ') {
+        Some((option, value)) if word.starts_with('-') => {
+            Err(format!("{word:?}: write the option and its value as two strings: {option:?}, {value:?}"))
+        }
+        _ => Ok(()),
+    }
 }
 
 /// The name of a match is part of the name of a library that iptables loads.
@@ -131,6 +148,8 @@ mod tests {
             "-m limit --limit 10/second --limit-burst 20",
             "-m hashlimit --hashlimit-above 5/sec --hashlimit-name web",
             "-m tcp --syn --tcp-flags SYN,ACK SYN",
+            "-m policy --dir in --pol none",
+            "-m policy --dir in --pol ipsec --strict --reqid 1 --proto=esp",
         ] {
             assert_eq!(read(&words(good)).unwrap().join(" "), good);
         }
@@ -166,6 +185,10 @@ mod tests {
             ("--", "--"),
             ("-p tcp", "-p"),
             ("--proto tcp", "--proto"),
+            ("--pol DROP -m policy", "--pol"),
+            ("-m policy --poli DROP", "--poli"),
+            ("-m policy --prot esp", "--prot"),
+            ("-m policy --policy DROP", "--policy"),
             ("-m ../../evil", "-m"),
             ("-m", "-m"),
             ("-m -j", "-m"),
