@@ -1,6 +1,7 @@
 //! File operations that sync to disk before they return, and hard links.
 
 use std::collections::BTreeMap;
+use std::ffi::OsString;
 use std::fmt::Write as _;
 use std::fs::{self, DirBuilder, File, Metadata, OpenOptions};
 use std::io::{self, ErrorKind, Read, Write};
@@ -10,6 +11,7 @@ use std::path::Path;
 use cni::{Error, Result};
 use nix::errno::Errno;
 use rustix::fs::{AtFlags, CWD, StatxFlags, statx};
+use rustix::process::geteuid;
 use sha2::{Digest, Sha256};
 
 /// Writes a new file, syncs it, and returns its SHA-256.
@@ -43,6 +45,9 @@ pub fn failed(operation: String, cause: &io::Error) -> Error {
         ErrorKind::PermissionDenied if cause.raw_os_error() == Some(Errno::EPERM as i32) => {
             error.detail("run it as root; lsattr shows whether the file or its directory is immutable")
         }
+        ErrorKind::PermissionDenied if geteuid().is_root() => error.detail(
+            "root without the capability DAC_OVERRIDE may not write there: add it to the container, or make root the owner of the directory",
+        ),
         ErrorKind::PermissionDenied => error.detail("run it as root"),
         _ => error,
     }
@@ -136,6 +141,16 @@ pub fn birth(path: &Path) -> Option<(i64, u32)> {
     has_birth.then_some((found.stx_btime.tv_sec, found.stx_btime.tv_nsec))
 }
 
+/// The names of the files in a directory. None if the directory does not exist.
+pub fn names(dir: &Path) -> Result<Vec<OsString>> {
+    let entries = match fs::read_dir(dir) {
+        Err(e) if e.kind() == ErrorKind::NotFound => return Ok(Vec::new()),
+        entries => entries,
+    };
+    let names = entries.and_then(|entries| entries.map(|entry| Ok(entry?.file_name())).collect());
+    names.map_err(|e| Error::io(format!("list {}", dir.display()), &e))
+}
+
 /// Whether a file of this name exists.
 pub fn exists(path: &Path) -> Result<bool> {
     Ok(stat(path)?.is_some())
@@ -158,6 +173,12 @@ pub fn same(one: &Path, other: &Path) -> Result<bool> {
 /// Removes a file. Succeeds if it does not exist.
 pub fn remove(path: &Path) -> Result<()> {
     system::file::missing_is_fine(fs::remove_file(path))
+        .map_err(|e| failed(format!("remove {}", path.display()), &e))
+}
+
+/// Removes a directory with its files. Succeeds if it does not exist.
+pub fn remove_dir(path: &Path) -> Result<()> {
+    system::file::missing_is_fine(fs::remove_dir_all(path))
         .map_err(|e| failed(format!("remove {}", path.display()), &e))
 }
 

@@ -25,7 +25,7 @@ use cni::{Code, Error, Failures, Result};
 use crate::placed::Placed;
 use crate::source::{Selection, Sources};
 use crate::stay::Stay;
-use crate::target::{Targets, Wish};
+use crate::target::{Target, Targets, Wish};
 
 /// Install the CNI plugins where the container runtimes of this host look for them, and uninstall them again.
 ///
@@ -161,13 +161,14 @@ fn run(cli: &Cli) -> Result<()> {
     if cli.check {
         return each(&dirs, |dir| check::all(dir, &sources, cli.update));
     }
-    let dirs = dirs.iter().map(|dir| target::make(dir, &cli.root)).collect::<Result<Vec<_>>>()?;
-    each(&dirs, |dir| {
-        with_retries(timeout, || install(&from, dir, sources.clone(), cli.update, run))?;
-        target::register(dir, true);
+    let targets = dirs.iter().map(|dir| target::make(dir, &cli.root)).collect::<Result<Vec<_>>>()?;
+    each(&targets, |target| {
+        with_retries(timeout, || install(&from, target, sources.clone(), cli.update, run))?;
+        target::register(&target.dir, true);
         Ok(())
     })?;
     if let Some(stay) = stay {
+        let dirs: Vec<PathBuf> = targets.into_iter().map(|target| target.dir).collect();
         stay.watch(&dirs, &sources)?;
         if cli.rollback_on_exit {
             return each(&dirs, |dir| with_retries(timeout, || Placed::open(dir)?.uninstall_own(run)));
@@ -202,7 +203,7 @@ fn uninstall(wish: &Wish<'_>, selection: &Selection, timeout: Duration) -> Resul
 }
 
 /// Works on each directory, and continues after failures.
-fn each(dirs: &[PathBuf], mut work: impl FnMut(&Path) -> Result<()>) -> Result<()> {
+fn each<T>(dirs: &[T], mut work: impl FnMut(&T) -> Result<()>) -> Result<()> {
     let mut failures = Failures::new();
     for dir in dirs {
         failures.note(work(dir));
@@ -228,15 +229,16 @@ fn with_retries<T>(timeout: Duration, work: impl Fn() -> Result<T>) -> Result<T>
     }
 }
 
-fn install(from: &Path, dir: &Path, mut sources: Sources, update: bool, run: u64) -> Result<()> {
-    if from.canonicalize().is_ok_and(|from| from == dir) {
+fn install(from: &Path, target: &Target, mut sources: Sources, update: bool, run: u64) -> Result<()> {
+    let dir = &target.dir;
+    if from.canonicalize().is_ok_and(|from| from == *dir) {
         return Err(Error::new(
             Code::InvalidConfig,
             format!("{} cannot be installed into itself", from.display()),
         )
         .detail("name another directory with --dir or --from"));
     }
-    let placed = Placed::open(dir)?;
+    let placed = Placed::open(dir)?.with_made(target.made);
     if !update {
         for name in sources.keys().cloned().collect::<Vec<_>>() {
             let at = dir.join(&name);

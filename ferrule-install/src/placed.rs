@@ -6,6 +6,7 @@
 //! |---|---|
 //! | `record` | the installed plugins |
 //! | `kept/` | the files of others with the same names, from before the installation |
+//! | `kept.N/` | the files for `kept/` of the installation with number N |
 //! | `new/` | the files to install |
 //! | `before/` | the current files of the names that will change |
 //! | `record.new` | the plugins after the change. This file exists only during a change |
@@ -13,7 +14,8 @@
 //! A change prepares `new/` and `before/`, and then writes `record.new`. Then it renames each file into place.
 //! Finally it renames `record.new` to `record`. If a run finds `record.new`, a change was interrupted, and the run
 //! restores `before/`, except over files that other programs have installed since. Neither restoring nor the final step
-//! needs disk space.
+//! needs disk space. Only when `record` has the number N, the files in `kept.N/` replace those in `kept/`: an
+//! installation that fails does not change `kept/`.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs::{self, File, TryLockError};
@@ -38,6 +40,8 @@ pub struct Placed {
     record: Record,
     /// The files in `kept/` that the next change makes obsolete: others have removed theirs.
     obsolete: Vec<PathBuf>,
+    /// Whether the next change installs plugins again that others have replaced.
+    is_repair: bool,
     /// Held until the end of the change. None if the state directory does not exist yet.
     lock: Option<File>,
 }
@@ -45,8 +49,13 @@ pub struct Placed {
 impl Placed {
     /// Opens a directory, and undoes an interrupted change.
     pub fn open(dir: &Path) -> Result<Self> {
-        let mut placed =
-            Self { dir: dir.to_owned(), record: Record::default(), obsolete: Vec::new(), lock: None };
+        let mut placed = Self {
+            dir: dir.to_owned(),
+            record: Record::default(),
+            obsolete: Vec::new(),
+            is_repair: false,
+            lock: None,
+        };
         if is_dir(&placed.state(""))? {
             placed.enter()?;
         }
@@ -56,19 +65,17 @@ impl Placed {
     fn enter(&mut self) -> Result<()> {
         let state = self.state("");
         self.lock = Some(lock(&state)?);
-        self.record = match Record::read(&self.dir, "record")? {
-            Some(record) => record,
-            None => {
-                self.check_unrecorded()?;
-                Record::default()
-            }
-        };
+        match Record::read(&self.dir, "record")? {
+            Some(record) => self.record = record,
+            None => self.check_unrecorded()?,
+        }
         let undone = self.roll_back().map_err(|error| {
             error.detail("the change of an interrupted run is not undone yet; the next run of ferrule-install tries again")
         });
         if undone? {
             say("an earlier run was interrupted: restored the files from before it");
         }
+        self.complete()?;
         self.tidy();
         Ok(())
     }
@@ -79,13 +86,7 @@ impl Placed {
             return Ok(());
         }
         let kept = self.state("kept");
-        let failed = |e| Error::io(format!("list {}", kept.display()), &e);
-        let entries = match fs::read_dir(&kept) {
-            Err(e) if e.kind() == ErrorKind::NotFound => return Ok(()),
-            entries => entries.map_err(failed)?,
-        };
-        for entry in entries {
-            let name = entry.map_err(failed)?.file_name();
+        for name in files::names(&kept)? {
             // A file that is still in its place is not lost.
             if !files::same(&kept.join(&name), &self.dir.join(&name))? {
                 let record = self.state("record");
@@ -105,6 +106,12 @@ impl Placed {
         self.record.installed.keys()
     }
 
+    /// Records that ferrule-install created the directory, and how many directories at the end of its path.
+    pub fn with_made(mut self, made: usize) -> Self {
+        self.record.made = self.record.made.max(made);
+        self
+    }
+
     /// Installs plugins. `run` identifies this run.
     pub fn install(mut self, sources: &Sources, run: u64) -> Result<()> {
         if sources.is_empty() {
@@ -112,11 +119,11 @@ impl Placed {
         }
         if self.lock.is_none() {
             let state = self.state("");
-            files::make_dir(&state)?;
-            if let Err(error) = self.enter() {
+            if let Err(error) = files::make_dir(&state).and_then(|()| self.enter()) {
                 // Another run may already use the state directory.
                 if error.code() != Code::TryAgainLater as u32 {
                     fs::remove_dir(&state).ok();
+                    self.remove_made();
                 }
                 return Err(error);
             }
@@ -129,15 +136,33 @@ impl Placed {
     /// since. With `reclaim`, the latest files of others are those to restore: none if others have removed theirs.
     pub fn upgrade(mut self, sources: &Sources, reclaim: bool, run: u64) -> Result<()> {
         let mut new = sources.clone();
-        for name in sources.keys() {
-            let is_due = if reclaim { self.record.installed.contains_key(name) } else { self.is_ours(name)? };
-            if !is_due {
-                new.remove(name);
-            } else if reclaim && !files::exists(&self.dir.join(name))? {
-                self.obsolete.push(self.state("kept").join(name));
+        new.retain(|name, _| self.record.installed.contains_key(name));
+        for name in new.keys().cloned().collect::<Vec<_>>() {
+            let at = self.dir.join(&name);
+            let is_missing = !files::exists(&at)?;
+            if reclaim {
+                self.obsolete.extend(is_missing.then(|| self.state("kept").join(&name)));
+            } else if is_missing {
+                say(&format!(
+                    "left out {}: others have removed it; --upgrade --reclaim installs it",
+                    at.display()
+                ));
+                new.remove(&name);
+            } else if !self.is_ours(&name)? {
+                say(&format!(
+                    "left {}: others have put it there since; --upgrade --reclaim replaces it",
+                    at.display()
+                ));
+                new.remove(&name);
             }
         }
         self.install(&new, run)
+    }
+
+    /// Installs plugins again that others have replaced. Their files do not replace those in `kept/`.
+    pub fn repair(mut self, sources: &Sources, run: u64) -> Result<()> {
+        self.is_repair = true;
+        self.install(sources, run)
     }
 
     /// The plugins that this run has installed, and that others have replaced, overwritten or removed. Empty if another
@@ -178,17 +203,22 @@ impl Placed {
         }
         let placed = self.stage(sources)?;
         let links = self.links_of(placed.keys())?;
-        let mut next = Record { run: Some(run), ..self.record.clone() };
+        let mut next = Record { run: Some(run), number: self.record.number + 1, ..self.record.clone() };
         next.changed.clear();
-        let mut kept = BTreeSet::new();
+        let (mut kept, to_keep) = (BTreeSet::new(), self.to_keep(next.number));
+        // An earlier run may have failed to remove it.
+        files::remove_dir(&to_keep)?;
+        files::make_dir(&to_keep)?;
         for name in sources.keys() {
             let foreign = !self.is_ours(name)?;
             let was_there = self.look_at(name, &mut next)?;
-            if foreign && was_there {
-                files::keep(&self.dir.join(name), &self.state("kept").join(name), &self.state("temporary"))?;
+            let is_kept = self.is_repair && files::exists(&self.state("kept").join(name))?;
+            if foreign && was_there && !is_kept {
+                files::keep(&self.dir.join(name), &to_keep.join(name), &self.state("temporary"))?;
                 kept.insert(name);
             }
         }
+        files::sync_dir(&to_keep)?;
         for name in placed.keys() {
             next.drop(name);
         }
@@ -199,6 +229,8 @@ impl Placed {
         }
         next.installed.extend(placed);
         self.change(next)?;
+        self.complete()
+            .unwrap_or_else(|error| warn(&format!("{error}. The next run of ferrule-install tries again")));
         for kept in &self.obsolete {
             files::remove(kept).unwrap_or_else(|error| warn(&error.to_string()));
         }
@@ -313,6 +345,26 @@ impl Placed {
         self.change(next)?;
         said.iter().for_each(|line| say(line));
         Ok(())
+    }
+
+    /// The directory with the files for `kept/` of an installation.
+    fn to_keep(&self, number: u64) -> PathBuf {
+        self.state(&format!("kept.{number}"))
+    }
+
+    /// Moves the files that the last installation has replaced to `kept/`.
+    fn complete(&self) -> Result<()> {
+        let (from, kept) = (self.to_keep(self.record.number), self.state("kept"));
+        if !is_dir(&from)? {
+            return Ok(());
+        }
+        // If a power failure reverted the record, the next run would undo the installation, and need the files in `kept/`.
+        files::sync_dir(&self.state(""))?;
+        for name in files::names(&from)? {
+            files::rename(&from.join(&name), &kept.join(&name))?;
+        }
+        files::sync_dir(&kept)?;
+        files::remove_dir(&from)
     }
 
     fn make_ready(&self) -> Result<()> {
@@ -454,14 +506,27 @@ impl Placed {
             fs::remove_dir(self.state("kept")).ok();
             fs::remove_dir(self.state("")).ok();
         }
+        if self.record.installed.is_empty() {
+            self.remove_made();
+        }
         self.lock = None;
         outcome
     }
 
+    /// Removes the directory and its parents if they are empty and ferrule-install created them.
+    fn remove_made(&self) {
+        for dir in self.dir.ancestors().take(self.record.made) {
+            if fs::remove_dir(dir).is_err() {
+                break;
+            }
+            say(&format!("removed the directory {}", dir.display()));
+        }
+    }
+
     /// Removes files that no record contains. Failures are ignored, because the next run tries again.
     fn tidy(&self) {
-        for name in ["new", "before"] {
-            fs::remove_dir_all(self.state(name)).ok();
+        for dir in [self.state("new"), self.state("before"), self.to_keep(self.record.number + 1)] {
+            fs::remove_dir_all(dir).ok();
         }
         for name in ["temporary", "record.part"] {
             files::remove(&self.state(name)).ok();

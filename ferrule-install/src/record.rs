@@ -24,6 +24,10 @@ pub struct Record {
     pub births: BTreeMap<String, (i64, u32)>,
     /// The last run that installed here.
     pub run: Option<u64>,
+    /// How many directories at the end of the plugin directory's path ferrule-install created.
+    pub made: usize,
+    /// The number of the last installation into this directory.
+    pub number: u64,
     /// The names that the change to this record replaces, and whether a file of that name existed.
     pub changed: BTreeMap<String, bool>,
 }

@@ -95,7 +95,7 @@ impl Stay {
                 ),
             ));
         }
-        placed.install(&due, self.run).map_err(|e| e.context(&happened))?;
+        placed.repair(&due, self.run).map_err(|e| e.context(&happened))?;
         say(&format!("warning: {happened}: installed again"));
         Ok(true)
     }

@@ -251,8 +251,17 @@ fn try_register(dir: &Path, is_installed: bool) -> Result<()> {
         .map_err(|e| files::failed(format!("write {REGISTRY}"), &e))
 }
 
-/// The real path of a directory. Creates a missing directory, except in a container: it would not exist on the host.
-pub fn make(dir: &Path, root: &Path) -> Result<PathBuf> {
+/// A directory to install into.
+#[derive(Debug)]
+pub struct Target {
+    /// The real path.
+    pub dir: PathBuf,
+    /// How many directories at the end of the path did not exist before.
+    pub made: usize,
+}
+
+/// Creates a missing directory, except in a container: it would not exist on the host.
+pub fn make(dir: &Path, root: &Path) -> Result<Target> {
     if let Some(link) = dir.ancestors().find(|path| path.is_symlink() && !path.exists()) {
         return Err(Error::new(
             Code::Io,
@@ -265,14 +274,17 @@ pub fn make(dir: &Path, root: &Path) -> Result<PathBuf> {
         return Err(Error::new(Code::InvalidConfig, format!("the host's {} is not mounted at {}", of_host.display(), dir.display()))
             .detail("a runtime of this host looks for plugins there: mount it (in a Kubernetes manifest: hostPath and mountPath)"));
     }
-    if !dir.exists() {
+    let missing = dir.ancestors().take_while(|path| !path.exists());
+    let made = missing.filter(|path| path.file_name().is_some()).count();
+    if made > 0 {
         // Users without privileges also start plugins, whatever the umask is.
         umask(Mode::WGRP | Mode::WOTH);
         fs::create_dir_all(dir)
             .map_err(|e| files::failed(format!("make the directory {}", dir.display()), &e))?;
         say(&format!("made the directory {}", dir.display()));
     }
-    dir.canonicalize().map_err(|e| Error::io(format!("open {}", dir.display()), &e))
+    let dir = dir.canonicalize().map_err(|e| Error::io(format!("open {}", dir.display()), &e))?;
+    Ok(Target { dir, made })
 }
 
 #[cfg(test)]

@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
-use std::os::unix::fs::{MetadataExt, symlink};
+use std::os::unix::fs::{MetadataExt, chown, symlink};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
 
@@ -11,6 +11,7 @@ use lab::{Lab, ours, plugins, together};
 mod diversions;
 mod file_systems;
 mod interrupted;
+mod originals;
 mod stay;
 mod targets;
 
@@ -423,6 +424,52 @@ fn a_missing_directory_is_created_and_an_installation_into_the_source_is_refused
     assert_eq!(content(&scene.dir), as_map(&[("bridge", NEW), ("portmap", NEW)]));
     scene.dir = scene.from.clone();
     refused(&scene.install(&[]), "into itself");
+}
+
+/// nerdctl uses the first of several directories that exists, also if it is empty.
+#[test]
+fn created_directories_are_removed_by_an_uninstallation_if_they_are_empty_and_after_a_failure() {
+    let lab = Lab::new();
+    let mut scene = Scene::new(&lab);
+    let parent = lab.dir().join("missing");
+    scene.dir = parent.join("cni/bin");
+    ok(&scene.install(&[]));
+    ok(&scene.install(&["--only", "bridge"]));
+    let said = ok(&scene.run(&["--uninstall"]));
+    assert!(said.contains(&format!("removed the directory {}", parent.display())), "{said}");
+    assert!(!parent.exists());
+
+    ok(&scene.install(&[]));
+    let other = parent.join("cni/other");
+    fs::write(&other, "").unwrap();
+    ok(&scene.run(&["--uninstall"]));
+    assert!(!scene.dir.exists() && other.exists());
+
+    executable(&scene.from.join("portmap"), "#!/bin/sh\nexit 3");
+    refused(&scene.install(&[]), "nothing was changed");
+    assert!(!scene.dir.exists() && other.exists());
+}
+
+/// Kubespray, for example, gives the directory to another user.
+#[test]
+fn a_container_needs_one_capability_for_a_directory_of_another_user() {
+    let lab = Lab::new();
+    let scene = Scene::new(&lab);
+    for path in [scene.dir.clone(), scene.dir.join("bridge")] {
+        chown(path, Some(1000), Some(1000)).unwrap();
+    }
+    let limited = |set| scene.install_under(&["setpriv", "--bounding-set", set], &[]);
+    let refusal = limited("-all");
+    refused(
+        &refusal,
+        "root without the capability DAC_OVERRIDE may not write there: add it to the container",
+    );
+    scene.assert_old("refused");
+    ok(&limited("-all,+dac_override"));
+    scene.assert_new("installed");
+    ok(&install(&scene.dir, &["--uninstall"], &["setpriv", "--bounding-set", "-all,+dac_override"]));
+    scene.assert_old("uninstalled");
+    assert_eq!(fs::metadata(scene.dir.join("bridge")).unwrap().uid(), 1000);
 }
 
 /// Rootless runtimes start plugins as other users.

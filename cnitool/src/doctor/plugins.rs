@@ -89,7 +89,7 @@ pub fn version(host: &Host<'_>) -> Result<Vec<Finding>> {
             Finding::warning(
                 format!("directory {}", dir.display()),
                 cause,
-                "run the `ferrule-install` of the newer version",
+                "use one release for both: run its `ferrule-install`, and copy its `cnitool` or upgrade its package",
             )
         }));
     }

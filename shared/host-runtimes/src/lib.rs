@@ -10,7 +10,7 @@ use std::collections::VecDeque;
 use std::env;
 use std::fs;
 use std::io::ErrorKind;
-use std::path::{Path, PathBuf};
+use std::path::{Component, Path, PathBuf};
 
 use cni::json::MAX_BYTES;
 use serde_json::Value;
@@ -46,9 +46,41 @@ pub fn of_host(root: &Path) -> (Vec<Runtime>, Vec<String>) {
     (runtimes, problems)
 }
 
-/// A path of the host below a root.
+/// The most symbolic links in a path, as in the kernel.
+const MAX_LINKS: usize = 40;
+
+/// A path of the host, as seen by a process that has the host's root directory at `root`. Symbolic links lead to files
+/// below the root, also absolute ones, as for a process on the host. `openat2` does this only since Linux 5.6.
 pub fn below(root: &Path, path: &Path) -> PathBuf {
-    root.join(path.strip_prefix("/").unwrap_or(path))
+    if root == Path::new("/") {
+        return root.join(path);
+    }
+    let mut waiting = components(path);
+    let (mut found, mut links) = (PathBuf::new(), 0);
+    while let Some(name) = waiting.pop() {
+        if name == Path::new("..") {
+            found.pop();
+            continue;
+        }
+        match fs::read_link(root.join(&found).join(&name)) {
+            Ok(target) if links < MAX_LINKS => {
+                links += 1;
+                if target.is_absolute() {
+                    found.clear();
+                }
+                waiting.extend(components(&target));
+            }
+            _ => found.push(name),
+        }
+    }
+    root.join(found)
+}
+
+/// The names and `..` in a path, from the last one to the first one.
+fn components(path: &Path) -> Vec<PathBuf> {
+    let named = path.components().rev();
+    let named = named.filter(|part| matches!(part, Component::Normal(_) | Component::ParentDir));
+    named.map(|part| part.as_os_str().into()).collect()
 }
 
 /// `None` if the entry is for an unused setting.
@@ -62,6 +94,10 @@ fn read_entry(entry: &Entry, root: &Path, problems: &mut Vec<String>) -> Option<
         plugins: entry.plugins.iter().map(|dir| data.resolve(dir)).collect(),
         source: None,
     };
+    if entry.uses_first {
+        let first = runtime.plugins.iter().position(|dir| below(root, dir).exists());
+        runtime.plugins = vec![runtime.plugins.swap_remove(first.unwrap_or_default())];
+    }
     let configs = read_files(entry, root, &data, &mut runtime, problems);
     runtime.runs_plugins = match entry.form {
         Form::Podman => podman::runs_plugins(&configs, root),
@@ -89,7 +125,7 @@ fn read_files(
         if seen.contains(&path) {
             continue;
         }
-        match read(entry.form, &below(root, &path)) {
+        match read(entry.form, root, &path) {
             Ok(None) => {}
             Err(why) => problems.push(format!("{}'s {} is not used: {why}", entry.name, path.display())),
             Ok(Some(config)) => {
@@ -159,6 +195,10 @@ fn files(root: &Path, pattern: &Path) -> Vec<PathBuf> {
     let (Some(dir), Some((start, end))) = (pattern.parent(), name.split_once('*')) else {
         return vec![pattern.to_owned()];
     };
+    if dangling(root, dir).is_some() {
+        // The attempt to read it finds the problem.
+        return vec![dir.to_owned()];
+    }
     let names = fs::read_dir(below(root, dir)).into_iter().flatten().flatten();
     let names = names.filter_map(|entry| entry.file_name().into_string().ok());
     let fits = |name: &String| {
@@ -179,12 +219,30 @@ fn in_home(path: &str) -> PathBuf {
 }
 
 /// `None` if the file does not exist.
-fn read(form: Form, path: &Path) -> Result<Option<Value>, String> {
-    let text = match file::read(path, MAX_BYTES) {
-        Err(e) if matches!(e.kind(), ErrorKind::NotFound | ErrorKind::NotADirectory) => return Ok(None),
+fn read(form: Form, root: &Path, path: &Path) -> Result<Option<Value>, String> {
+    let real = below(root, path);
+    let text = match file::read(&real, MAX_BYTES) {
+        Err(e) if matches!(e.kind(), ErrorKind::NotFound | ErrorKind::NotADirectory) => {
+            return match dangling(root, path) {
+                Some(link) => Err(format!(
+                    "{} leads to {}, which does not exist",
+                    link.display(),
+                    below(root, link).display()
+                )),
+                None => Ok(None),
+            };
+        }
         text => text.map_err(|e| e.to_string())?,
     };
     parse::decode(form, path, &text).map(Some)
+}
+
+/// The symbolic link in a path of the host that leads to no file. In a container, its target may not be mounted.
+fn dangling<'a>(root: &Path, path: &'a Path) -> Option<&'a Path> {
+    path.ancestors().find(|path| {
+        let (Some(dir), Some(name)) = (path.parent(), path.file_name()) else { return false };
+        below(root, dir).join(name).is_symlink() && !below(root, path).exists()
+    })
 }
 
 #[cfg(test)]

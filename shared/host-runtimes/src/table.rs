@@ -38,6 +38,8 @@ pub struct Entry {
     pub networks: &'static str,
     /// Default directories of plugins.
     pub plugins: &'static [&'static str],
+    /// Whether the runtime uses only the first default directory that exists, also if it is empty.
+    pub uses_first: bool,
     /// YAML file with `data-dir`, which moves the data directory, and the default data directory.
     pub data: Option<(&'static str, &'static str)>,
 }
@@ -46,6 +48,9 @@ const NET_D: &str = "/etc/cni/net.d";
 const PLUGINS: &[&str] = &["/opt/cni/bin"];
 const PODMANS_PLUGINS: &[&str] =
     &["/usr/local/libexec/cni", "/usr/libexec/cni", "/usr/local/lib/cni", "/usr/lib/cni", "/opt/cni/bin"];
+/// `CNIPath` of nerdctl's package `defaults`.
+const NERDCTLS_PLUGINS: &[&str] =
+    &["/opt/cni/bin", "/usr/local/libexec/cni", "/usr/local/lib/cni", "/usr/libexec/cni", "/usr/lib/cni"];
 const OF_CONTAINERD: [&[&str]; 2] =
     [&["plugins.*.cni.conf_dir"], &["plugins.*.cni.bin_dir", "plugins.*.cni.bin_dirs"]];
 const OF_PODMAN: [&[&str]; 2] = [&["network.network_config_dir"], &["network.cni_plugin_dirs"]];
@@ -60,6 +65,7 @@ const TOML: Entry = Entry {
     keys: [&[], &[]],
     networks: NET_D,
     plugins: PLUGINS,
+    uses_first: false,
     data: None,
 };
 
@@ -144,6 +150,8 @@ pub const TABLE: &[Entry] = &[
         signs: &["/usr/bin/nerdctl", "/usr/local/bin/nerdctl"],
         files: &["/etc/nerdctl/nerdctl.toml"],
         keys: OF_NERDCTL,
+        plugins: NERDCTLS_PLUGINS,
+        uses_first: true,
         ..TOML
     },
     Entry {
@@ -151,6 +159,8 @@ pub const TABLE: &[Entry] = &[
         files: &["~/nerdctl/nerdctl.toml"],
         keys: OF_NERDCTL,
         networks: "~/cni/net.d",
+        plugins: NERDCTLS_PLUGINS,
+        uses_first: true,
         ..TOML
     },
     Entry {

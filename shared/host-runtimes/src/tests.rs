@@ -1,3 +1,5 @@
+use std::os::unix::fs::symlink;
+
 use super::*;
 use crate::names::{BUILDKIT, CONTAINERD, CRI_O, KUBELET, NERDCTL, NOMAD, PODMAN};
 
@@ -237,4 +239,50 @@ fn a_configuration_that_cannot_be_read_is_reported_and_the_defaults_count() {
     assert!(problems[0].contains("/etc/containerd/config.toml is not used: it is not TOML"), "{problems:?}");
     let containerd = all.iter().find(|runtime| runtime.name == CONTAINERD).unwrap();
     assert_eq!((&containerd.plugins, containerd.is_present), (&paths(["/opt/cni/bin"]), true));
+}
+
+/// nerdctl stops at the first directory that exists, and does not search it for the plugin.
+#[test]
+fn nerdctl_uses_the_first_of_its_default_directories_that_exists() {
+    let plugins = |files: &[(&str, &str)]| runtime(NERDCTL, files).plugins;
+    assert_eq!(plugins(&[]), paths(["/opt/cni/bin"]));
+    let debian = ("/usr/lib/cni/bridge", "");
+    assert_eq!(plugins(&[debian]), paths(["/usr/lib/cni"]));
+    assert_eq!(plugins(&[debian, ("/opt/cni/bin/README", "")]), paths(["/opt/cni/bin"]));
+    let config = ("/etc/nerdctl/nerdctl.toml", "cni_path = \"/a\"");
+    assert_eq!(plugins(&[debian, config]), paths(["/a"]));
+}
+
+/// In a container, the root directory of the host is below another directory.
+#[test]
+fn symbolic_links_of_the_host_lead_to_files_below_its_root() {
+    let cni = |dir| format!("version = 2\n[plugins.cri.cni]\nbin_dir = \"{dir}\"");
+    let root = host(&[("/srv/containerd/config.toml", &cni("/a")), ("/etc/alternatives/x", "")]);
+    let config = below(root.path(), Path::new("/etc/containerd"));
+    let found = || {
+        let (all, problems) = of_host(root.path());
+        let containerd = all.into_iter().find(|runtime| runtime.name == CONTAINERD).unwrap();
+        (containerd.plugins, problems)
+    };
+    for target in ["/srv/containerd", "../srv/containerd", "/../../srv/./containerd", "/etc/link"] {
+        symlink(target, &config).unwrap();
+        symlink("/srv/containerd", below(root.path(), Path::new("/etc/link"))).ok();
+        assert_eq!(found(), (paths(["/a"]), vec![]), "{target}");
+        fs::remove_file(&config).unwrap();
+    }
+    fs::create_dir(&config).unwrap();
+    symlink("/srv/containerd/config.toml", config.join("config.toml")).unwrap();
+    assert_eq!(found(), (paths(["/a"]), vec![]));
+    // The target of the link is not mounted in the container.
+    fs::remove_dir_all(below(root.path(), Path::new("/srv"))).unwrap();
+    let (plugins, problems) = found();
+    assert_eq!((plugins, problems.len()), (paths(["/opt/cni/bin"]), 1), "{problems:?}");
+    assert!(problems[0].contains("/etc/containerd/config.toml leads to"), "{problems:?}");
+    // The directory of a pattern.
+    symlink("/nowhere", below(root.path(), Path::new("/etc/nomad.d"))).unwrap();
+    let (_, problems) = found();
+    assert!(problems.iter().any(|problem| problem.contains("/etc/nomad.d leads to")), "{problems:?}");
+    // A loop ends.
+    symlink("/loop", below(root.path(), Path::new("/loop"))).unwrap();
+    assert!(!below(root.path(), Path::new("/loop/file")).exists());
 }

@@ -12,7 +12,7 @@ use super::{NEW, Scene, as_map, calls, content, executable, ok, run_under};
 /// Changes nothing, except that it undoes an interrupted change.
 const ROLL_BACK: [&str; 3] = ["--uninstall", "--skip", "bridge,portmap"];
 
-/// Kills a run at one of its last renames, counted from the last one: that of `record.new` to `record`.
+/// Kills a run at one of its renames, counted back from that of `record.new` to `record`.
 fn kill_at_rename(scene: &Scene, options: &[&str], arguments: &[&str], from_last: u32, renames: u32) {
     let inject = format!("inject=rename:signal=KILL:when={}", renames - from_last);
     let under = [&["strace", "-qo", "/dev/null", "-e", &inject], options].concat();
@@ -21,10 +21,13 @@ fn kill_at_rename(scene: &Scene, options: &[&str], arguments: &[&str], from_last
     assert!(scene.dir.join(".ferrule/record.new").exists(), "it has not begun its change");
 }
 
-/// The number of renames of a run.
+/// The number of a run's renames, including that of `record.new` to `record`.
 fn renames(scene: &Scene, arguments: &[&str]) -> u32 {
-    let calls = calls(scene, arguments);
-    u32::try_from(calls.iter().filter(|(name, _)| name == "rename").count()).unwrap()
+    calls(scene, arguments);
+    let trace = fs::read_to_string(scene.from.with_extension("trace")).unwrap();
+    let mut renames = trace.lines().filter(|line| line.starts_with("rename("));
+    let ends = |line: &str| line.contains(".ferrule/record.new\", ");
+    u32::try_from(renames.position(ends).unwrap() + 1).unwrap()
 }
 
 /// Installs a file as other installers do: under a temporary name, then renamed.
@@ -87,11 +90,11 @@ fn a_rollback_keeps_files_that_other_programs_have_installed_since_the_interrupt
 fn after_a_kill_before_the_first_change_another_program_may_replace_files() {
     let lab = Lab::new();
     let scene = Scene::new(&lab);
-    let kept = scene.dir.join(".ferrule/kept");
+    let before = scene.dir.join(".ferrule/before");
     let kill =
-        ["strace", "-qqo", "/dev/null", "-P", kept.to_str().unwrap(), "-e", "inject=fsync:signal=KILL"];
+        ["strace", "-qqo", "/dev/null", "-P", before.to_str().unwrap(), "-e", "inject=fsync:signal=KILL"];
     let output = scene.install_under(&kill, &[]);
-    assert!(!output.status.success() && kept.join("bridge").exists(), "{output:?}");
+    assert!(!output.status.success() && before.join("bridge").exists(), "{output:?}");
     assert!(!scene.dir.join(".ferrule/record.new").exists(), "it has begun its change");
     replace(&scene.dir.join("bridge"), "Calico's");
     ok(&scene.install(&[]));

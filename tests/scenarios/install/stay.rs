@@ -354,6 +354,18 @@ fn a_staying_process_reinstalls_replaced_plugins_and_gives_up_after_five_times()
 }
 
 #[test]
+fn a_staying_process_keeps_the_original_when_it_replaces_a_broken_plugin() {
+    let lab = Lab::new();
+    let scene = Scene::new(&lab);
+    let mut stays =
+        Stays::installed(&scene.dir, &["--from", scene.from.to_str().unwrap(), "--rollback-on-exit"]);
+    replace(&scene, "bridge");
+    stays.says("installed again");
+    stays.stop(&lab);
+    scene.assert_old("rolled back");
+}
+
+#[test]
 fn a_staying_process_does_not_replace_files_that_its_options_exclude() {
     let lab = Lab::new();
     let scene = Scene::new(&lab);

@@ -164,7 +164,11 @@ fn an_upgrade_replaces_only_plugins_that_an_earlier_run_installed() {
     executable(&host.at("/opt/cni/bin/portmap"), "somebody's");
     let newer = NEW.replace("1.1.0", "1.2.0");
     executable(&host.from.join("portmap"), &newer);
-    ok(&host.install(&["--upgrade"]));
+    let said = ok(&host.install(&["--upgrade"]));
+    assert!(
+        said.contains("/opt/cni/bin/portmap: others have put it there since; --upgrade --reclaim"),
+        "{said}"
+    );
     assert_eq!(fs::read_to_string(host.at("/usr/lib/cni/portmap")).unwrap(), newer);
     assert_eq!(fs::read_to_string(host.at("/opt/cni/bin/portmap")).unwrap(), "somebody's");
     assert!(!host.at("/usr/lib/cni/bridge").exists());
@@ -182,7 +186,8 @@ fn reclaim_replaces_files_of_others_and_an_uninstallation_then_restores_their_la
     ok(&host.install(&[]));
     executable(&bridge, "others', version 2");
     fs::remove_file(&portmap).unwrap();
-    ok(&host.install(&["--upgrade"]));
+    let said = ok(&host.install(&["--upgrade"]));
+    assert!(said.contains("cni/portmap: others have removed it; --upgrade --reclaim installs it"), "{said}");
     assert!(!portmap.exists());
     ok(&host.install(&["--upgrade", "--reclaim"]));
     for plugin in [&bridge, &portmap] {
@@ -234,10 +239,24 @@ fn a_directory_of_the_host_that_is_not_mounted_in_the_container_is_an_error() {
     assert_eq!(host.installed(), [""; 0]);
     assert!(!host.at("/usr/lib/cni").exists());
     assert!(Path::new(&host.root).exists());
-    // The link is absolute: below the root of this container, its target is another directory.
+    // The link is absolute: for the runtime, it leads to a directory of the host.
     fs::create_dir_all(host.at("/usr/lib")).unwrap();
     symlink("/var/lib/cni-bin", host.at("/usr/lib/cni")).unwrap();
-    refused(&host.install(&[]), "/usr/lib/cni is a symbolic link to a directory that does not exist");
+    refused(&host.install(&[]), "the host's /var/lib/cni-bin is not mounted at");
+    fs::create_dir_all(host.at("/var/lib/cni-bin")).unwrap();
+    ok(&host.install(&[]));
+    assert_eq!(fs::read_to_string(host.at("/var/lib/cni-bin/portmap")).unwrap(), NEW);
+}
+
+/// An absolute link in the host's /etc would lead to a file of the container.
+#[test]
+fn a_configuration_behind_an_absolute_link_is_that_of_the_host() {
+    let lab = Lab::new();
+    let dirs = ["/opt/cni/bin", "/usr/lib/cni", "/etc/containerd"];
+    let host = Host::new(&lab, &[("/etc/rancher/containerd.toml", CONTAINERD)], &dirs);
+    symlink("/etc/rancher/containerd.toml", host.at("/etc/containerd/config.toml")).unwrap();
+    ok(&host.install(&[]));
+    assert_eq!(host.installed(), ["/usr/lib/cni"]);
 }
 
 /// The list of the directories into which ferrule-install has installed, which the packages have.

@@ -75,7 +75,7 @@ fn our_plugins_of_another_version_than_cnitool_are_a_warning() {
             "warning",
             "directory /run/lab/bin",
             "firewall has version v1.8.0+ferrule.0.1.0",
-            "ferrule-install",
+            "run its `ferrule-install`, and copy its `cnitool`",
         ],
     );
     installed(&lab, &["firewall"]);
