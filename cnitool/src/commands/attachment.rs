@@ -136,7 +136,7 @@ fn each(
     mut run: impl FnMut(&AttachmentParameters) -> Result<bool>,
 ) -> Result<()> {
     if target.all {
-        warn_of_other_caches(network, settings, ui)?;
+        warn_of_other_caches(network, settings, ui);
     }
     let (targets, skipped) = targets(target, network, settings)?;
     let (mut done, mut failed) = (Vec::new(), Vec::new());
@@ -187,8 +187,12 @@ fn targets(
 }
 
 /// Warns of the network's attachments in other caches of this host: `--all` includes only those of `--cache-dir`.
-fn warn_of_other_caches(network: &Network, settings: &Settings, ui: &Ui) -> Result<()> {
-    for cache in settings.runtime.results().others_of_host()? {
+fn warn_of_other_caches(network: &Network, settings: &Settings, ui: &Ui) {
+    let others = settings.runtime.results().others_of_host();
+    for cache in others
+        .inspect_err(|error| ui.warn(&format!("other caches are left out: {error}")))
+        .unwrap_or_default()
+    {
         let dir = cache.dir().display();
         match cache.of_network(&network.name) {
             Ok(NetworkEntries { entries, .. }) if entries.is_empty() => {}
@@ -200,7 +204,6 @@ fn warn_of_other_caches(network: &Network, settings: &Settings, ui: &Ui) -> Resu
             Err(error) => ui.warn(&format!("attachments in the cache {dir} are left out: {error}")),
         }
     }
-    Ok(())
 }
 
 /// The failure for a damaged file. A DEL of a wrong attachment would delete the file of a running container.
