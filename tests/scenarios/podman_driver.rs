@@ -108,7 +108,7 @@ fn a_network_and_a_container_of_podmans_own_documents_are_set_up_and_torn_down_t
     let made = does(&lab, &["create"], &recorded("create"));
     assert_eq!(made["subnets"], json!([{"subnet": "10.1.0.0/24"}, {"subnet": "fd00:1::/64"}]));
     assert_eq!((&made["ipam_options"]["driver"], &made["dns_enabled"]), (&json!("none"), &json!(false)));
-    assert_eq!(made["network_interface"], "cni-0a87a5e50d");
+    assert_eq!(made["network_interface"], "cni-f6dbbe5e61");
 
     let status = set_up(&lab, &pod, &recorded("setup"));
     assert_eq!(

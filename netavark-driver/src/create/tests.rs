@@ -75,7 +75,7 @@ fn a_network_that_the_driver_describes_keeps_its_choices_as_options() {
     let options = [("type", "bridge"), ("plugin-path", &*path), ("dns", "8.8.8.8")];
     let more = value!({"subnets": [{"subnet": "10.1.0.0/24"}], "network_dns_servers": ["9.9.9.9"]});
     let made = create(document(&options, &more)).unwrap();
-    assert_eq!(made["network_interface"], "cni-56743df4b9");
+    assert_eq!(made["network_interface"], "cni-2b3eceb825");
     assert_eq!(made["options"]["ipam"], "host-local");
     // Podman refuses servers for a network that has no DNS server of its own.
     assert_eq!(made["options"]["dns"], "8.8.8.8,9.9.9.9");
