@@ -178,7 +178,7 @@ mod tests {
         let own = env::current_exe().unwrap().parent().map(Path::to_owned).unwrap();
         let of_host: Vec<PathBuf> = env::split_paths(PLUGIN_PATH).collect();
         let path = |key| Options::read(&words([(key, "/bridge")])).unwrap().plugin_path;
-        assert_eq!(path("type"), [&[own.clone()], &of_host[..]].concat());
+        assert_eq!(path("type"), [std::slice::from_ref(&own), &of_host[..]].concat());
         assert_eq!(path("conflist"), [&of_host[..], &[own]].concat());
     }
 }
