@@ -29,6 +29,8 @@ pub struct Settings {
     pub conf: ConfDir,
     pub runtime: Runtime,
     pub path: Vec<PathBuf>,
+    /// Whether the user has named the plugin directories.
+    is_path_given: bool,
 }
 
 impl Settings {
@@ -36,6 +38,7 @@ impl Settings {
     pub fn new(common: &Common) -> Self {
         let conf_dir = or_variable(common.conf_dir.clone().map(PathBuf::into_os_string), "NETCONFPATH");
         let path = or_variable(common.plugin_path.clone(), "CNI_PATH");
+        let is_path_given = path.is_some();
         let path: Vec<PathBuf> = env::split_paths(path.as_deref().unwrap_or(PLUGIN_PATH.as_ref()))
             .filter(|dir| !dir.as_os_str().is_empty())
             .map(|dir| absolute(&dir))
@@ -49,13 +52,28 @@ impl Settings {
         let mut runtime = Runtime::new(path.clone()).cache(cache);
         runtime = runtime.requiring(|kind| schema::plugin(kind).is_some());
         runtime = if common.verbose { runtime.exec(Traced(plugins)) } else { runtime.exec(plugins) };
-        Self { conf: ConfDir::new(conf_dir.unwrap_or_else(|| ConfDir::DEFAULT.into())), runtime, path }
+        let conf = ConfDir::new(conf_dir.unwrap_or_else(|| ConfDir::DEFAULT.into()));
+        Self { conf, runtime, path, is_path_given }
     }
 
     /// Also looks for plugins in these directories: those of the network's runtime.
     pub fn with_plugins(&self, dirs: &[PathBuf]) -> Self {
-        let path: Vec<PathBuf> = self.path.iter().chain(dirs).cloned().collect();
-        Self { conf: self.conf.clone(), runtime: self.runtime.clone().path(path.clone()), path }
+        self.with_path(self.path.iter().chain(dirs))
+    }
+
+    /// First looks for plugins in these directories, unless the user has named others.
+    pub fn with_plugins_first(&self, dirs: &[PathBuf]) -> Self {
+        if self.is_path_given {
+            self.with_plugins(dirs)
+        } else {
+            self.with_path(dirs.iter().chain(&self.path))
+        }
+    }
+
+    fn with_path<'a>(&self, path: impl Iterator<Item = &'a PathBuf>) -> Self {
+        let path: Vec<PathBuf> = path.cloned().collect();
+        let runtime = self.runtime.clone().path(path.clone());
+        Self { conf: self.conf.clone(), runtime, path, is_path_given: self.is_path_given }
     }
 
     /// Finds a network by its name, or by the path of its file (a name contains no slash). If only another runtime's
