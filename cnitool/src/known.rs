@@ -61,11 +61,12 @@ impl Known {
         Self { network, plugins: Vec::new(), is_of_driver: false }
     }
 
-    /// A network that the user has named.
+    /// A network that the user has named. Only a network of Podman's driver has other plugin directories than those of
+    /// the settings: a plugin of another vendor in a runtime's directory would hide that Ferrule's plugin is missing.
     pub fn of(network: Network, settings: &Settings) -> Self {
         let (dirs, _) = network_dirs::own_and_all(&settings.conf);
         let known = networks(&dirs, &[]).unwrap_or_default().remove(&network.name);
-        match known {
+        match known.filter(|known| known.is_of_driver) {
             Some(known) => Self { network, ..known },
             None => Self::unknown(network),
         }

@@ -85,7 +85,7 @@ pub fn of_driver() -> NetworkDir {
 }
 
 /// The plugin directories of Podman's network driver `cni`: its own ones, and those of the option `plugin-path`.
-fn plugins_of_driver() -> Vec<PathBuf> {
+pub fn plugins_of_driver() -> Vec<PathBuf> {
     let own = DRIVERS.iter().filter_map(|driver| Some(fs::canonicalize(driver).ok()?.parent()?.to_owned()));
     let networks = fs::read_dir(PODMANS_NETWORKS).into_iter().flatten().flatten();
     own.chain(networks.flat_map(|file| plugin_path(&file.path()).unwrap_or_default())).collect()
