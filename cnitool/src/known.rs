@@ -47,7 +47,39 @@ fn warn_of(unreadable: &[PathBuf], ui: &Ui) {
 }
 
 /// A network, and the plugin directories of its runtimes.
-pub type Known = (Network, Vec<PathBuf>);
+#[derive(Debug)]
+pub struct Known {
+    pub network: Network,
+    plugins: Vec<PathBuf>,
+    /// Whether Podman's driver has written the network, for the plugins of its own directory.
+    is_of_driver: bool,
+}
+
+impl Known {
+    /// A network whose runtime is unknown.
+    fn unknown(network: Network) -> Self {
+        Self { network, plugins: Vec::new(), is_of_driver: false }
+    }
+
+    /// A network that the user has named. Only a network of Podman's driver has other plugin directories than those of
+    /// the settings: a plugin of another vendor in a runtime's directory would hide that Ferrule's plugin is missing.
+    pub fn of(network: Network, settings: &Settings) -> Self {
+        let (dirs, _) = network_dirs::own_and_all(&settings.conf);
+        let known = networks(&dirs, &[]).unwrap_or_default().remove(&network.name);
+        match known.filter(|known| known.is_of_driver) {
+            Some(known) => Self { network, ..known },
+            None => Self::unknown(network),
+        }
+    }
+
+    /// The settings, which also look for plugins where the network's runtime does.
+    pub fn settings(&self, settings: &Settings) -> Settings {
+        match self.is_of_driver {
+            true => settings.with_plugins_first(&self.plugins),
+            false => settings.with_plugins(&self.plugins),
+        }
+    }
+}
 
 /// The networks of these directories, of Podman's driver, and of these attachments, each with the plugin directories of
 /// its runtime. If only an attachment contains a network, its runtime is unknown, and it has no plugin directories.
@@ -56,13 +88,15 @@ pub type Known = (Network, Vec<PathBuf>);
 /// If a directory cannot be read.
 pub fn networks(dirs: &[NetworkDir], entries: &[Entry]) -> Result<BTreeMap<NetworkName, Known>> {
     let mut networks = BTreeMap::new();
-    for dir in dirs.iter().chain([&network_dirs::of_driver()]) {
+    let driver = network_dirs::of_driver();
+    for (dir, is_of_driver) in dirs.iter().map(|dir| (dir, false)).chain([(&driver, true)]) {
         for network in dir.conf.networks()? {
-            networks.entry(network.name.clone()).or_insert_with(|| (network, dir.plugins.clone()));
+            let plugins = dir.plugins.clone();
+            networks.entry(network.name.clone()).or_insert(Known { network, plugins, is_of_driver });
         }
     }
     for network in entries.iter().filter_map(|entry| entry.network().ok()) {
-        networks.entry(network.name.clone()).or_insert((network, Vec::new()));
+        networks.entry(network.name.clone()).or_insert_with(|| Known::unknown(network));
     }
     Ok(networks)
 }

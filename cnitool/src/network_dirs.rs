@@ -1,19 +1,29 @@
 //! Directories of network configurations, from the configurations of this host's runtimes.
 
 use std::collections::BTreeMap;
+use std::env;
 use std::ffi::OsStr;
 use std::fs;
 use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 
+use cni::json;
 use host_runtimes::names::{NERDCTL, PODMAN};
 use runtime::{ConfDir, Network};
+use system::file;
 
 use crate::runtimes;
 
 /// The directory in which Podman's network driver `cni` keeps the networks of `podman network create --opt type=`
 /// while they have containers or resources.
 const OF_DRIVER: &str = "/var/lib/cni/netavark";
+
+/// Podman's network driver `cni`, where `make install` and the packages install it. It is a link to an executable in a
+/// directory with all plugins.
+const DRIVERS: [&str; 2] = ["/usr/local/libexec/netavark/cni", "/usr/libexec/netavark/cni"];
+
+/// The directory in which Podman with netavark stores its networks.
+const PODMANS_NETWORKS: &str = "/etc/containers/networks";
 
 /// A directory of networks.
 #[derive(Debug)]
@@ -48,6 +58,9 @@ pub fn all() -> (Vec<NetworkDir>, Vec<String>) {
             let new = || NetworkDir { conf: ConfDir::new(dir), runtimes: Vec::new(), plugins: Vec::new() };
             let dir = network_dirs.entry(real).or_insert_with(new);
             dir.add(runtime.name, &runtime.plugins);
+            if runtime.name == PODMAN && !runtime.runs_plugins {
+                dir.add(PODMAN, &plugins_of_driver());
+            }
         }
     }
     (network_dirs.into_values().collect(), problems)
@@ -66,8 +79,24 @@ pub fn of_driver() -> NetworkDir {
     let (runtimes, _) = host_runtimes::of_host(Path::new("/"));
     let podmans = runtimes.into_iter().filter(|runtime| runtime.name == PODMAN);
     let mut dir = NetworkDir::unknown(&ConfDir::new(OF_DRIVER));
+    dir.add(PODMAN, &plugins_of_driver());
     podmans.for_each(|podman| dir.add(podman.name, &podman.plugins));
     dir
+}
+
+/// The plugin directories of Podman's network driver `cni`: its own ones, and those of the option `plugin-path`.
+pub fn plugins_of_driver() -> Vec<PathBuf> {
+    let own = DRIVERS.iter().filter_map(|driver| Some(fs::canonicalize(driver).ok()?.parent()?.to_owned()));
+    let networks = fs::read_dir(PODMANS_NETWORKS).into_iter().flatten().flatten();
+    own.chain(networks.flat_map(|file| plugin_path(&file.path()).unwrap_or_default())).collect()
+}
+
+/// The option `plugin-path` of a network as Podman stores it. None: it is not a network of the driver, or has no such
+/// option.
+fn plugin_path(file: &Path) -> Option<Vec<PathBuf>> {
+    let network = json::parse(&file::read(file, json::MAX_BYTES).ok()?, "the network").ok()?;
+    let path = network.pointer("/options/plugin-path")?.as_str().filter(|_| network["driver"] == "cni")?;
+    Some(env::split_paths(path).filter(|dir| dir.is_absolute()).collect())
 }
 
 /// The directory that contains a network with this name.

@@ -31,6 +31,8 @@ pub struct Settings {
     pub path: Vec<PathBuf>,
     /// `--ifname`. None: the variable or the default.
     pub ifname: Option<String>,
+    /// Whether the user has named the plugin directories.
+    is_path_given: bool,
 }
 
 impl Settings {
@@ -38,6 +40,7 @@ impl Settings {
     pub fn new(common: &Common) -> Self {
         let conf_dir = or_variable(common.conf_dir.clone().map(PathBuf::into_os_string), "NETCONFPATH");
         let path = or_variable(common.plugin_path.clone(), "CNI_PATH");
+        let is_path_given = path.is_some();
         let path: Vec<PathBuf> = env::split_paths(path.as_deref().unwrap_or(PLUGIN_PATH.as_ref()))
             .filter(|dir| !dir.as_os_str().is_empty())
             .map(|dir| absolute(&dir))
@@ -52,14 +55,33 @@ impl Settings {
         runtime = runtime.requiring(|kind| schema::plugin(kind).is_some());
         runtime = if common.verbose { runtime.exec(Traced(plugins)) } else { runtime.exec(plugins) };
         let conf = ConfDir::new(conf_dir.unwrap_or_else(|| ConfDir::DEFAULT.into()));
-        Self { conf, runtime, path, ifname: common.ifname.clone() }
+        Self { conf, runtime, path, ifname: common.ifname.clone(), is_path_given }
     }
 
     /// Also looks for plugins in these directories: those of the network's runtime.
     pub fn with_plugins(&self, dirs: &[PathBuf]) -> Self {
-        let path: Vec<PathBuf> = self.path.iter().chain(dirs).cloned().collect();
+        self.with_path(self.path.iter().chain(dirs))
+    }
+
+    /// First looks for plugins in these directories, unless the user has named others.
+    pub fn with_plugins_first(&self, dirs: &[PathBuf]) -> Self {
+        if self.is_path_given {
+            self.with_plugins(dirs)
+        } else {
+            self.with_path(dirs.iter().chain(&self.path))
+        }
+    }
+
+    fn with_path<'a>(&self, path: impl Iterator<Item = &'a PathBuf>) -> Self {
+        let path: Vec<PathBuf> = path.cloned().collect();
         let runtime = self.runtime.clone().path(path.clone());
-        Self { conf: self.conf.clone(), runtime, path, ifname: self.ifname.clone() }
+        Self {
+            runtime,
+            path,
+            conf: self.conf.clone(),
+            ifname: self.ifname.clone(),
+            is_path_given: self.is_path_given,
+        }
     }
 
     /// Finds a network by its name, or by the path of its file (a name contains no slash). If only another runtime's

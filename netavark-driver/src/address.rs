@@ -30,12 +30,7 @@ impl Ipam {
         // set too, ignore this driver.
         let driver = driver.filter(|driver| option.is_none() || *driver != NONE);
         let named = match (option, driver) {
-            (Some(option), Some(driver)) if option != driver => {
-                return Err(Error::config(format!(
-                    "option ipam={option} and --ipam-driver {driver} contradict each other"
-                ))
-                .detail("remove one of the two"));
-            }
+            (Some(option), Some(driver)) if option != driver => return Err(contradicting(option, driver)),
             (option, driver) => option.or(driver),
         };
         let this = match named {
@@ -134,6 +129,12 @@ impl Ipam {
     }
 }
 
+/// The error of an IPAM plugin in the options and another one in `--ipam-driver`.
+pub fn contradicting(option: &str, driver: &str) -> Error {
+    Error::config(format!("option ipam={option} and --ipam-driver {driver} contradict each other"))
+        .detail("remove one of the two")
+}
+
 fn no_subnet() -> Error {
     Error::config("the network has no subnet")
         .detail("add --subnet, such as --subnet 10.1.0.0/24, or --opt ipam=dhcp, or --opt ipam=none")
@@ -190,8 +191,7 @@ pub fn allowing(network: &Network, requested: &[IpAddr]) -> Network {
 /// The subnets that a chain's configuration contains: ranges of host-local, and addresses of static.
 pub fn subnets(chain: &Chain) -> Vec<Subnet> {
     let of_ranges = ranges::sets(chain).into_iter().flat_map(|set| {
-        let subnet =
-            |range: &Range| Subnet { subnet: range.subnet, gateway: Some(range.gateway), lease_range: None };
+        let subnet = |range: &Range| shown(range.subnet, Some(range.gateway));
         set.ranges().iter().map(subnet).collect::<Vec<_>>()
     });
     let of_static = chain.plugins.iter().flat_map(|plugin| static_ones(chain, plugin));
@@ -214,11 +214,12 @@ fn static_ones(chain: &Chain, plugin: &PluginConf) -> Vec<Subnet> {
         let address = cni::addr::parse_cidr(text("address")?).ok()?;
         let subnet = IpNetwork::new(address.network(), address.prefix()).ok()?;
         let gateway: Option<IpAddr> = text("gateway").and_then(|text| text.parse().ok());
-        Some(Subnet {
-            subnet,
-            gateway: gateway.filter(|gateway| subnet.contains(*gateway)),
-            lease_range: None,
-        })
+        Some(shown(subnet, gateway))
     };
     addresses.into_iter().flatten().filter_map(subnet).collect()
+}
+
+/// A subnet for Podman, which refuses a gateway outside of it.
+fn shown(subnet: IpNetwork, gateway: Option<IpAddr>) -> Subnet {
+    Subnet { subnet, gateway: gateway.filter(|gateway| subnet.contains(*gateway)), lease_range: None }
 }

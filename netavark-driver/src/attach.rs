@@ -1,8 +1,9 @@
 //! Converts Podman's options of a container to the parameters of an attachment.
 
+use std::collections::BTreeSet;
 use std::path::Path;
 
-use cni::{Error, NetworkName, Result, json};
+use cni::{AsWritten, Error, NetworkName, Result, json};
 use runtime::{AttachmentParameters, Network as Chain};
 use serde_json::{Value, json as value};
 
@@ -38,9 +39,10 @@ pub fn with_container_options(
             .detail("the driver reads ip, mac, alias and interface_name; all else is set for the network"));
     }
     let mut attach = attachment(netns, call)?.arg("IgnoreUnknown", "1");
+    let names = Names::of(call, chain);
     // The plugin dnsname reads this key.
-    if !call.container_name.contains([';', '=']) && !call.container_name.is_empty() {
-        attach = attach.arg("K8S_POD_NAME", &call.container_name);
+    if let Some(name) = names.own {
+        attach = attach.arg("K8S_POD_NAME", name);
     }
     // With other IPAM plugins, the user did not choose the addresses that a reload repeats, and the plugins may
     // refuse them.
@@ -48,8 +50,8 @@ pub fn with_container_options(
         attach = addresses(attach, options, call, chain)?;
     }
     attach = mac(attach, options, chain);
-    if !options.aliases.is_empty() {
-        attach = attach.capability("aliases", aliases(&options.aliases, chain));
+    if !names.aliases.is_empty() {
+        attach = attach.capability("aliases", aliases(&names.aliases, chain));
     }
     ports(attach, &call.port_mappings, chain)
 }
@@ -116,6 +118,11 @@ fn is_whole(chain: &Chain) -> bool {
     Chain::from_bytes(chain.bytes()).is_ok_and(|inlined| inlined.plugins.len() == chain.plugins.len())
 }
 
+/// Whether the plugin host-local allocates the addresses of a chain.
+pub fn is_host_local(chain: &Chain) -> bool {
+    ipam_type(chain).as_deref() == Some("host-local")
+}
+
 /// The IPAM plugin of a chain.
 pub fn ipam_type(chain: &Chain) -> Option<String> {
     let requests = chain.plugins.iter().filter_map(|plugin| chain.request(plugin).ok());
@@ -132,11 +139,50 @@ fn mac(attach: AttachmentParameters, options: &ContainerOptions, chain: &Chain) 
     }
 }
 
+/// The container's own name and its aliases.
+struct Names<'a> {
+    own: Option<&'a str>,
+    aliases: Vec<&'a str>,
+}
+
+impl<'a> Names<'a> {
+    /// Leaves out names that dnsname would refuse: Podman allows `web_` and `10.0.0.7`, DNS does not.
+    fn of(call: &'a Call, chain: &Chain) -> Self {
+        let mut own = Some(call.container_name.as_str());
+        own = own.filter(|name| !name.is_empty() && !name.contains([';', '=']));
+        let mut aliases: Vec<&str> = call.network_options.aliases.iter().map(String::as_str).collect();
+        let Some(dnsname) = dnsname(chain) else { return Self { own, aliases } };
+        // Podman sends the container's name as an alias, too.
+        let all: BTreeSet<&str> = own.into_iter().chain(aliases.iter().copied()).collect();
+        for (name, why) in all.into_iter().filter_map(|name| Some((name, dnsname.check_name(name).err()?))) {
+            warn(format_args!(
+                "network {} does not resolve a name of the container: the name {why}",
+                chain.name
+            ));
+            own = own.filter(|own| *own != name);
+            aliases.retain(|alias| *alias != name);
+        }
+        Self { own, aliases }
+    }
+}
+
+/// The configuration of the chain's plugin dnsname. None: the chain has none, or the plugin will refuse it.
+fn dnsname(chain: &Chain) -> Option<dnsname::Conf> {
+    let plugin = chain.plugins.iter().find(|plugin| plugin.kind.as_str() == "dnsname")?;
+    let request = json::parse(&chain.request(plugin).ok()?, "the request").ok()?;
+    dnsname::Conf::try_from(AsWritten::from(request)).ok()
+}
+
+/// Whether the chain contains the plugin dnsname.
+pub fn has_dnsname(chain: &Chain) -> bool {
+    chain.plugins.iter().any(|plugin| plugin.kind.as_str() == "dnsname")
+}
+
 /// The capability argument `aliases`. It is a list (CONVENTIONS.md), but for Podman's plugin dnsname it has a list
 /// for each network.
-fn aliases(aliases: &[String], chain: &Chain) -> Value {
+fn aliases(aliases: &[&str], chain: &Chain) -> Value {
     let name: &NetworkName = &chain.name;
-    match chain.plugins.iter().any(|plugin| plugin.kind.as_str() == "dnsname") {
+    match has_dnsname(chain) {
         true => value!({name.as_str(): aliases}),
         false => value!(aliases),
     }

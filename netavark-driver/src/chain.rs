@@ -1,7 +1,10 @@
 //! The chain that the driver writes for `--opt type=PLUGIN`.
 
+use std::iter;
+
 use cni::{Error, Result, Version};
 use serde_json::{Map, Value, json};
+use sha2::{Digest, Sha512};
 use validate::schema::{self, Key, PLUGIN, Plugin, Role};
 
 use crate::address::Ipam;
@@ -18,12 +21,20 @@ const CHAINED: [&str; 7] = ["portmap", "firewall", "tuning", "bandwidth", "sbr",
 /// removes them.
 const ROUTED: [&str; 2] = ["bridge", "ptp"];
 
-/// Options of netavark's own drivers, and the options of this driver for the same purpose.
-const OF_NETAVARK: [(&str, &str); 4] = [
-    ("isolate", "firewall.ingressPolicy=same-bridge"),
-    ("no_default_route", "default-route=false"),
-    ("com.docker.network.driver.mtu", "mtu=BYTES"),
-    ("com.docker.network.bridge.name", "bridge=NAME"),
+/// Options of netavark's own drivers, and what to use in their place.
+const OF_NETAVARK: [(&str, &str); 9] = [
+    ("isolate", "use --opt firewall.ingressPolicy=same-bridge"),
+    ("no_default_route", "use --opt default-route=false"),
+    ("metric", "use --opt default-route=false and --route 0.0.0.0/0,GATEWAY,METRIC"),
+    ("mode", "use --opt isGateway=false and --opt ipMasq=false for a bridge that you manage"),
+    ("bclim", "use --opt bcqueuelen=NUMBER with macvlan, or leave it out"),
+    ("com.docker.network.driver.mtu", "use --opt mtu=BYTES"),
+    ("com.docker.network.bridge.name", "use --opt bridge=NAME"),
+    ("com.docker.network.bridge.enable_ip_masquerade", "use --opt ipMasq=false"),
+    (
+        "vrf",
+        "leave it out, because the driver adds no bridge to a VRF; --opt vrf.vrfname=NAME makes a VRF in the container",
+    ),
 ];
 
 /// Writes the configuration list.
@@ -38,9 +49,9 @@ pub fn write(network: &Network, kind: &str, options: &Options<'_>) -> Result<Val
     let has_names = sorted.chained("dnsname", false)?.is_some();
     let mut object = defaults(network, main, &ipam, options, has_names);
     for (path, text) in &sorted.main {
-        if let Some((_, ours)) = OF_NETAVARK.iter().find(|(theirs, _)| theirs == path) {
-            return Err(Error::config(format!("option {path}: it is an option of netavark's own drivers"))
-                .detail(format!("with the driver cni, use --opt {ours}")));
+        // `mode` is a key of some types.
+        if let Some(error) = of_netavark(path).filter(|_| schema::find(main.keys, path).is_none()) {
+            return Err(error);
         }
         set(&mut object, main, path, text).map_err(|e| e.context(format_args!("option {path}")))?;
     }
@@ -61,6 +72,13 @@ pub fn write(network: &Network, kind: &str, options: &Options<'_>) -> Result<Val
         plugins.extend(sorted.chained(name, ROUTED.contains(&kind))?.map(Value::Object));
     }
     Ok(json!({"cniVersion": Version::LATEST, "name": network.name, "plugins": plugins}))
+}
+
+/// The error of an option of netavark's own drivers.
+fn of_netavark(option: &str) -> Option<Error> {
+    let (_, remedy) = OF_NETAVARK.iter().find(|(theirs, _)| *theirs == option)?;
+    let error = Error::config(format!("option {option}: it is an option of netavark's own drivers"));
+    Some(error.detail(format!("with the driver cni, {remedy}")))
 }
 
 fn not_a_type(kind: &str) -> Error {
@@ -113,12 +131,18 @@ fn defaults(network: &Network, main: &Plugin, ipam: &Ipam, options: &Options<'_>
     object
 }
 
-/// The bridge from `--interface-name`, or a name that no other network of Podman has.
+/// The bridge from `--interface-name`, which Podman stores, or a name that no other network of Podman has. The bridge
+/// stays after `podman network rm`. A network that is created again with the same name and subnets gets this bridge: a
+/// second one would not receive the host's packets, because the first one has the route to the subnet.
 fn bridge_name(network: &Network) -> String {
-    match network.network_interface.as_str() {
-        "" => format!("cni-{}", network.id.chars().take(10).collect::<String>()),
-        name => name.to_owned(),
+    if !network.network_interface.is_empty() {
+        return network.network_interface.clone();
     }
+    let subnets = network.subnets.iter().map(|subnet| subnet.subnet.to_string());
+    let parts: Vec<String> = iter::once(network.name.clone()).chain(subnets).collect();
+    Sha512::digest(parts.join(" "))[..5]
+        .iter()
+        .fold("cni-".to_owned(), |name, byte| format!("{name}{byte:02x}"))
 }
 
 /// The options, sorted by the plugin to which they belong.
@@ -179,10 +203,11 @@ impl<'a> SortedOptions<'a> {
 }
 
 fn switch(name: &str, text: &str) -> Result<bool> {
-    text.parse().map_err(|_| {
+    let neither = || {
         Error::config(format!("option {name} is neither true nor false"))
             .detail(format!("{name}=true adds the plugin to the chain; {name}.KEY=VALUE sets a key of it"))
-    })
+    };
+    text.parse().map_err(|_| of_netavark(name).unwrap_or_else(neither))
 }
 
 /// The interface of the host that Podman displays: the bridge, or the master.

@@ -21,8 +21,9 @@ pub fn create(mut document: Map<String, Value>) -> Result<Map<String, Value>> {
     let mut network: Network = json::decode(&Value::Object(document.clone()))?;
     take_servers(&mut network);
     let options = Options::read(&network.options)?;
-    if let Kind::File(_) = options.kind {
-        refuse_flags(&network)?;
+    match options.kind {
+        Kind::File(_) => refuse_flags(&network)?,
+        Kind::Type(_) => refuse_ipam_driver(&network)?,
     }
     let source = Source::load(&network, &options)?;
     check::check(&source, &network.options, &options.plugin_path)?.iter().for_each(warn);
@@ -37,6 +38,7 @@ pub fn create(mut document: Map<String, Value>) -> Result<Map<String, Value>> {
         Kind::Type(_) => {
             let list: Value = serde_json::from_str(&source.text)?;
             refuse_unread(&network, options.has_default_route, &list)?;
+            document.insert("subnets".to_owned(), value!(network.subnets));
             // Store the selected IPAM plugin, so that the network does not change if a later version has other
             // defaults.
             network.options.insert("ipam".to_owned(), ipam_of(&list));
@@ -73,11 +75,18 @@ fn refuse_unread(network: &Network, has_default_route: bool, list: &Value) -> Re
     };
     let ipam = ipam_of(list);
     let is_default = list.pointer("/plugins/0/isDefaultGateway").and_then(Value::as_bool) == Some(true);
-    if let Some(flag) = wish.filter(|_| ipam == "dhcp") {
-        return Err(Error::config(format!(
-            "{flag} has no effect with ipam dhcp: the server sets the routes"
-        ))
-        .detail("leave it out, or choose --opt ipam=host-local and --subnet"));
+    let has_range = network.subnets.iter().any(|subnet| subnet.lease_range.is_some());
+    let ineffective = match ipam.as_str() {
+        "dhcp" => wish.map(|flag| (flag, "the server sets the routes")),
+        "none" => wish
+            .or(network.ipv6_enabled.then_some("--ipv6"))
+            .map(|flag| (flag, "the containers get neither addresses nor routes")),
+        "static" => has_range.then_some(("--ip-range", "the containers have the addresses of --ip")),
+        _ => None,
+    };
+    if let Some((flag, why)) = ineffective {
+        return Err(Error::config(format!("{flag} has no effect with ipam {ipam}: {why}"))
+            .detail("leave it out, or choose --opt ipam=host-local and --subnet"));
     }
     if let Some(flag) = wish.filter(|_| is_default) {
         return Err(Error::config(format!("{flag} and option isDefaultGateway=true contradict each other"))
@@ -116,6 +125,16 @@ fn take_servers(network: &mut Network) {
     let own = network.options.remove("dns").filter(|own| !own.is_empty());
     let all: Vec<String> = own.into_iter().chain(network.network_dns_servers.drain(..)).collect();
     network.options.insert("dns".to_owned(), all.join(","));
+}
+
+/// Refuses `--ipam-driver none` together with an IPAM plugin. Only `create` can: Podman's network has the driver "none"
+/// from then on.
+fn refuse_ipam_driver(network: &Network) -> Result<()> {
+    let is_none = network.ipam_options.get("driver").is_some_and(|driver| driver == "none");
+    match network.options.get("ipam").filter(|ipam| is_none && !["", "none"].contains(&ipam.as_str())) {
+        Some(ipam) => Err(address::contradicting(ipam, "none")),
+        None => Ok(()),
+    }
 }
 
 /// Refuses flags whose settings belong in the file.

@@ -5,7 +5,7 @@ use std::net::IpAddr;
 
 use cni::addr;
 use ipnetwork::IpNetwork;
-use serde::{Deserialize, Deserializer, Serialize};
+use serde::{Deserialize, Deserializer, Serialize, de::Error as _};
 
 /// Options of a network or a container.
 pub type Words = BTreeMap<String, String>;
@@ -34,7 +34,8 @@ pub struct Network {
 
 #[derive(Clone, Debug, Deserialize, Serialize, PartialEq, Eq)]
 pub struct Subnet {
-    #[serde(with = "addr::cidr")]
+    /// Without host bits. Podman passes on those that the user has written.
+    #[serde(serialize_with = "addr::cidr::serialize", deserialize_with = "masked")]
     pub subnet: IpNetwork,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub gateway: Option<IpAddr>,
@@ -125,6 +126,11 @@ pub struct NetAddress {
     pub gateway: Option<IpAddr>,
     #[serde(with = "addr::cidr")]
     pub ipnet: IpNetwork,
+}
+
+fn masked<'de, D: Deserializer<'de>>(from: D) -> Result<IpNetwork, D::Error> {
+    let net = addr::cidr::deserialize(from)?;
+    IpNetwork::new(net.network(), net.prefix()).map_err(D::Error::custom)
 }
 
 fn or_default<'de, T: Deserialize<'de> + Default, D: Deserializer<'de>>(from: D) -> Result<T, D::Error> {

@@ -90,9 +90,12 @@ pub fn plugin_path(words: &Words) -> Vec<PathBuf> {
     let given = words.get("plugin-path").filter(|text| !text.is_empty());
     let all = given.map_or(PLUGIN_PATH, String::as_str);
     let mut dirs: Vec<PathBuf> = env::split_paths(all).filter(|dir| dir.is_absolute()).collect();
-    if given.is_none() {
-        dirs.extend(own_dir().filter(|own| !dirs.contains(own)));
-    }
+    let Some(own) = own_dir().filter(|_| given.is_none()) else { return dirs };
+    dirs.retain(|dir| *dir != own);
+    // The driver writes a chain for the plugins of its own version. Older plugins in another directory, such as those
+    // of a distribution, may not support the chain's CNI version. A file has been written for the host's plugins.
+    let is_written = words.get("type").is_some_and(|kind| !kind.is_empty());
+    dirs.insert(if is_written { 0 } else { dirs.len() }, own);
     dirs
 }
 
@@ -167,8 +170,15 @@ mod tests {
             let error = Options::read(&words([("type", "bridge"), ("plugin-path", relative)])).unwrap_err();
             assert!(error.msg().starts_with("option plugin-path: "), "{relative}: {error}");
         }
-        let default = Options::read(&words([("type", "bridge")])).unwrap().plugin_path;
-        assert_eq!(default.first(), Some(&"/opt/cni/bin".into()));
-        assert_eq!(default.last(), env::current_exe().unwrap().parent().map(Path::to_owned).as_ref());
+    }
+
+    /// Debian's plugins of the reference in /usr/lib/cni refuse the CNI version of the chains that the driver writes.
+    #[test]
+    fn the_drivers_own_plugins_come_first_for_its_own_chains_and_last_for_a_file() {
+        let own = env::current_exe().unwrap().parent().map(Path::to_owned).unwrap();
+        let of_host: Vec<PathBuf> = env::split_paths(PLUGIN_PATH).collect();
+        let path = |key| Options::read(&words([(key, "/bridge")])).unwrap().plugin_path;
+        assert_eq!(path("type"), [std::slice::from_ref(&own), &of_host[..]].concat());
+        assert_eq!(path("conflist"), [&of_host[..], &[own]].concat());
     }
 }

@@ -27,26 +27,34 @@ pub fn setup(netns: &Path, call: &Call, answer: impl FnOnce(&StatusBlock) -> Res
     rootless::refuse()?;
     let options = Options::read(&call.network.options)?;
     let source = Source::load(&call.network, &options)?;
-    let chain = match source.file {
-        Some(_) => source.chain_of(&call.network)?,
-        // Only for this call: the record of the network keeps the range.
-        None => source::chain(&address::allowing(&call.network, &call.network_options.static_ips), &options)?,
-    };
-    let chain = attach::declaring_ips(chain, &call.network_options)?;
     let is_reload = is_reload(netns, &call.network_options);
-    let request = attach::with_container_options(netns, call, &chain, is_reload)?;
+    let parameters = |call: &Call| parameters(netns, call, &options, &source, is_reload);
+    let (chain, request) = parameters(call)?;
     let runtime = Runtime::new(options.plugin_path.clone());
     let signalled = interrupted_by_signals().map_err(|e| flat(&e))?;
     let interruptible = runtime.clone().interrupted_by(Arc::clone(&signalled));
     remove_earlier(&interruptible, call, &chain, &request)?;
     let record = Record::write(runtime.results(), &chain.name, &source)?;
-    let added = interruptible.add_or_roll_back(&chain, &request).map_err(|e| flat(&e)).and_then(|added| {
+    let add = |chain: &Chain, request: &AttachmentParameters| {
+        interruptible.add_or_roll_back(chain, request).map_err(|e| flat(&e))
+    };
+    let added = add(&chain, &request).or_else(|failed| {
+        if !is_reload || !attach::is_host_local(&chain) || signalled.load(Ordering::Relaxed) {
+            return Err(failed);
+        }
+        // An address may be leased meanwhile, or outside of the file's new subnet.
+        warn(format_args!("cannot attach the container with its previous addresses: {failed}"));
+        let (chain, request) = parameters(&without_addresses(call))?;
+        add(&chain, &request).map_err(|_| failed)
+    });
+    let added = added.and_then(|added| {
         let done = fulfilled(&call.network_options, &added.result, &chain, is_reload).and_then(|()| {
             if signalled.load(Ordering::Relaxed) {
                 return Err(Error::new(Code::Internal, "setup was interrupted before its answer"));
             }
             let ifname = &request.attachment.ifname;
-            answer(&status::block(&added.result, ifname, netns, &servers(call, &options)))
+            let servers = servers(call, &options);
+            answer(&status::block(&added.result, ifname, netns, &servers, attach::has_dnsname(&chain)))
         });
         done.map_err(|failed| match runtime.del(&chain, &request) {
             Ok(()) => failed,
@@ -57,6 +65,32 @@ pub fn setup(netns: &Path, call: &Call, answer: impl FnOnce(&StatusBlock) -> Res
         drop(record);
         delete_record(&runtime, &chain);
     })
+}
+
+/// The chain, and the parameters of the container for its plugins.
+///
+/// # Errors
+/// Code 5 or 7 for an invalid network. Code 4 or 7 for invalid options of the container.
+fn parameters(
+    netns: &Path,
+    call: &Call,
+    options: &Options<'_>,
+    source: &Source,
+    is_reload: bool,
+) -> Result<(Chain, AttachmentParameters)> {
+    let chain = match source.file {
+        Some(_) => source.chain_of(&call.network)?,
+        // Only for this call: the record of the network keeps the range.
+        None => source::chain(&address::allowing(&call.network, &call.network_options.static_ips), options)?,
+    };
+    let chain = attach::declaring_ips(chain, &call.network_options)?;
+    let request = attach::with_container_options(netns, call, &chain, is_reload)?;
+    Ok((chain, request))
+}
+
+fn without_addresses(call: &Call) -> Call {
+    let network_options = ContainerOptions { static_ips: Vec::new(), ..call.network_options.clone() };
+    Call { network_options, ..call.clone() }
 }
 
 /// The network's own name servers, and those of `podman network update --dns-add`.

@@ -11,8 +11,15 @@ use netns::NetNs;
 
 use crate::document::{NetAddress, NetInterface, StatusBlock};
 
-/// Builds the status block. `servers` are the name servers of the network's own options, which come first.
-pub fn block(result: &AddResult, ifname: &str, netns: &Path, servers: &[IpAddr]) -> StatusBlock {
+/// Builds the status block. `servers` are the name servers of the network's options. They come first, unless the
+/// network has the plugin dnsname: only its server, in the result, resolves names of containers.
+pub fn block(
+    result: &AddResult,
+    ifname: &str,
+    netns: &Path,
+    servers: &[IpAddr],
+    has_dnsname: bool,
+) -> StatusBlock {
     let mut interfaces: BTreeMap<String, NetInterface> = BTreeMap::new();
     for interface in result.interfaces.iter().filter(|interface| interface.sandbox.is_some()) {
         let mac_address = interface.mac.clone().unwrap_or_default();
@@ -29,9 +36,10 @@ pub fn block(result: &AddResult, ifname: &str, netns: &Path, servers: &[IpAddr])
             interface.mac_address = mac(netns, name).unwrap_or_default();
         }
     }
-    let known = result.dns.nameservers.iter().filter_map(|text| text.parse().ok());
-    let mut dns_server_ips = servers.to_vec();
-    dns_server_ips.extend(known.filter(|server| !servers.contains(server)));
+    let of_result: Vec<IpAddr> = result.dns.nameservers.iter().filter_map(|text| text.parse().ok()).collect();
+    let (first, second) = if has_dnsname { (&of_result[..], servers) } else { (servers, &of_result[..]) };
+    let more = second.iter().filter(|server| !first.contains(server));
+    let dns_server_ips = first.iter().chain(more).copied().collect();
     let domain = Some(result.dns.domain.clone()).filter(|domain| !domain.is_empty());
     let search = result.dns.search.iter().filter(|name| Some(*name) != domain.as_ref()).cloned();
     StatusBlock {

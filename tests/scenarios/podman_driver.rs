@@ -10,6 +10,7 @@
 
 use std::fs;
 use std::io::Write;
+use std::os::unix::fs::symlink;
 use std::os::unix::process::CommandExt;
 use std::path::Path;
 use std::process::{Command, Stdio};
@@ -108,7 +109,7 @@ fn a_network_and_a_container_of_podmans_own_documents_are_set_up_and_torn_down_t
     let made = does(&lab, &["create"], &recorded("create"));
     assert_eq!(made["subnets"], json!([{"subnet": "10.1.0.0/24"}, {"subnet": "fd00:1::/64"}]));
     assert_eq!((&made["ipam_options"]["driver"], &made["dns_enabled"]), (&json!("none"), &json!(false)));
-    assert_eq!(made["network_interface"], "cni-0a87a5e50d");
+    assert_eq!(made["network_interface"], "cni-f6dbbe5e61");
 
     let status = set_up(&lab, &pod, &recorded("setup"));
     assert_eq!(
@@ -167,6 +168,107 @@ fn cnitool_knows_the_containers_and_its_gc_takes_those_whose_namespace_is_gone_o
     lab.cnitool().says("repair pods");
     assert!(traces(&lab).2.contains("10.1.0.9"), "repair brings its rules back");
     tear_down(&lab, &pod, &recorded("teardown"));
+}
+
+/// A package installs the driver and its plugins in a directory of their own. Nothing is in /opt/cni/bin, or plugins of
+/// another version that do not support the driver's networks.
+#[test]
+fn gc_del_and_repair_find_the_plugins_of_the_driver_and_of_its_option_plugin_path() {
+    if lacks(Feature::NftNat) || lacks(Feature::Ipv6) {
+        return;
+    }
+    for place in ["/usr/libexec/netavark", "/etc/containers"] {
+        let lab = Lab::new();
+        let (pod, gone) = (lab.container("pod"), lab.container("gone-without-path"));
+        ["/opt/cni", "/usr/lib/cni", "/usr/libexec/netavark", "/etc/containers"]
+            .iter()
+            .for_each(|dir| lab.private_dir(dir));
+        match place {
+            "/usr/libexec/netavark" => {
+                symlink(together().join("ferrule"), "/usr/libexec/netavark/cni").unwrap()
+            }
+            _ => {
+                let network =
+                    json!({"driver": "cni", "options": {"type": "bridge", "plugin-path": together()}});
+                fs::create_dir("/etc/containers/networks").unwrap();
+                fs::write("/etc/containers/networks/pods.json", network.to_string()).unwrap();
+            }
+        }
+        set_up(&lab, &pod, &recorded("setup"));
+        let mut other = recorded("setup");
+        other["container_id"] = "gone-without-path".into();
+        other["port_mappings"] = Value::Null;
+        other["network_options"] = json!({"interface_name": "eth0"});
+        set_up(&lab, &gone, &other);
+        gone.netns.vanish();
+
+        lab.host().sh("nft flush ruleset");
+        let unset = lab.cnitool().env("CNI_PATH", "");
+        unset.says("repair pods");
+        assert!(traces(&lab).2.contains("10.1.0.9"), "{place}");
+
+        lab.host().sh(
+            "mkdir /opt/cni/bin; printf '#!/bin/sh\nexit 1\n' >/opt/cni/bin/bridge; chmod +x /opt/cni/bin/bridge",
+        );
+        let said = unset.says("gc pods");
+        assert!(said.contains("1 stale attachment"), "{place}: {said}");
+        unset.says(&format!("del pods {} --container-id {ID}", pod.netns.path().display()));
+        let (links, _, rules) = traces(&lab);
+        assert_eq!((links, rules), (Vec::new(), String::new()), "{place}");
+        assert_eq!(lab.host().sh("find /var/lib/cni/networks -name '10.1.*'"), "", "{place}");
+    }
+}
+
+#[test]
+fn a_reload_attaches_the_container_with_another_address_if_its_own_one_is_lost() {
+    if lacks(Feature::NftNat) || lacks(Feature::Ipv6) {
+        return;
+    }
+    let lab = Lab::new();
+    let (pod, other) = (lab.container("pod"), lab.container("other"));
+    set_up(&lab, &pod, &recorded("setup"));
+    tear_down(&lab, &pod, &recorded("teardown"));
+    // Another container takes the address between the teardown and the setup of a reload.
+    let mut taking = recorded("setup");
+    taking["container_id"] = "other".into();
+    taking["port_mappings"] = Value::Null;
+    taking["network_options"]["static_mac"] = Value::Null;
+    set_up(&lab, &other, &taking);
+    let (done, status, log) =
+        drive(&lab, &["setup", &pod.netns.path().display().to_string()], &recorded("reload"));
+    assert!(done && log.contains("previous addresses") && log.contains("10.1.0.9"), "{status} {log}");
+    let interface = &status["interfaces"]["eth0"];
+    assert_eq!(interface["mac_address"], "02:00:00:00:00:09");
+    assert_eq!(interface["subnets"][0]["ipnet"], pod.netns.addresses("eth0")[0]);
+    assert_ne!(address_of(&status), "10.1.0.9");
+    tear_down(&lab, &pod, &recorded("teardown"));
+
+    // A start requires its addresses.
+    let error = fails(&lab, &["setup", &pod.netns.path().display().to_string()], &recorded("setup"));
+    assert!(error.contains("10.1.0.9"), "{error}");
+    tear_down(&lab, &other, &taking);
+    assert_eq!(traces(&lab), (Vec::new(), String::new(), String::new()));
+}
+
+/// The bridge of the first network stays, and has the first route to the subnet.
+#[test]
+fn a_network_that_is_removed_and_created_again_works() {
+    if lacks(Feature::NftNat) {
+        return;
+    }
+    let lab = Lab::new();
+    let pod = lab.container("pod");
+    for id in ["0123456789abcdef", "fedcba9876543210"] {
+        let mut network = recorded("create");
+        network["id"] = id.repeat(4).into();
+        network["subnets"] = json!([{"subnet": "10.1.0.0/24"}]);
+        let call = call_for(&pod, &does(&lab, &["create"], &network));
+        let address = address_of(&set_up(&lab, &pod, &call));
+        let _web = pod.netns.serve_tcp("web", "0.0.0.0:80");
+        let said = tcp_says(lab.host(), &format!("{address}:80"));
+        assert!(said.is_some_and(|said| said.starts_with("web ")), "{id}");
+        tear_down(&lab, &pod, &call);
+    }
 }
 
 /// After a crash or a reboot the namespace is another one, and no teardown has come before.

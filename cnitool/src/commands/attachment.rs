@@ -14,6 +14,7 @@ use serde_json::{Value, json};
 
 use crate::attach_args;
 use crate::cli::{AddOptions, AttachArgs, Cli, ManyTargets, Target};
+use crate::known::Known;
 use crate::named::Created;
 use crate::settings::Settings;
 use crate::table::Table;
@@ -104,8 +105,9 @@ pub fn check(target: &ManyTargets, settings: &Settings, ui: &Ui) -> Result<()> {
 /// Runs DEL of one attachment, or of all.
 pub fn del(target: &ManyTargets, settings: &Settings, ui: &Ui) -> Result<()> {
     refuse_ifname_of_all(target, settings);
-    let network = settings.network_or_cached(&target.network, ui)?;
-    each(Command::Del, target, &network, settings, ui, |attach| {
+    let known = Known::of(settings.network_or_cached(&target.network, ui)?, settings);
+    let (network, settings) = (&known.network, &known.settings(settings));
+    each(Command::Del, target, network, settings, ui, |attach| {
         if let Ok(None) = settings.runtime.results().load(&network.name, &attach.attachment) {
             ui.warn(&format!(
                 "the cache does not contain {} on network {}: DEL may find nothing to remove. `cnitool list` lists \
@@ -114,7 +116,7 @@ pub fn del(target: &ManyTargets, settings: &Settings, ui: &Ui) -> Result<()> {
                 network.name
             ));
         }
-        settings.runtime.del(&network, attach).map(|()| true)
+        settings.runtime.del(network, attach).map(|()| true)
     })
 }
 

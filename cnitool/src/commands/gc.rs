@@ -41,13 +41,13 @@ pub fn run(network: Option<&str>, options: &GcOptions, settings: &Settings, ui: 
         older_than: options.older_than,
     };
     let networks = match network {
-        Some(name) => vec![(settings.network_to_collect(name, ui)?, Vec::new())],
+        Some(name) => vec![Known::of(settings.network_to_collect(name, ui)?, settings)],
         None => all_networks(settings, ui)?,
     };
     let mut done = Vec::new();
     let mut failed = Vec::new();
-    for (network, plugins) in &networks {
-        let settings = &settings.with_plugins(plugins);
+    for known in &networks {
+        let (network, settings) = (&known.network, &known.settings(settings));
         let planned = |plan| Gc { network: network.name.clone(), plan, is_complete: true };
         let outcome = if network.disable_gc {
             ui.warn(&format!(

@@ -32,7 +32,7 @@ pub fn run(network: Option<&str>, settings: &Settings, ui: &Ui) -> Result<()> {
         }
     }
     warn_of_invalid_files(&entries, settings, ui);
-    let repaired = settings.runtime.repair(&entries);
+    let repaired = settings.with_plugins(&network_dirs::plugins_of_driver()).runtime.repair(&entries);
     report(&entries, &repaired, network.is_none(), ui)
 }
 

@@ -68,7 +68,7 @@ impl<'a> Host<'a> {
         });
         let known = known
             .into_values()
-            .map(|(network, plugins)| Configured { network, settings: settings.with_plugins(&plugins) })
+            .map(|known| Configured { settings: known.settings(settings), network: known.network })
             .collect();
         let live = Live::host();
         let networks = networks.into_values().collect();

@@ -103,7 +103,7 @@ impl Conf {
         };
         let mut names: Vec<HostName> = Vec::new();
         for name in own.transpose()?.into_iter().chain(aliases) {
-            self.refuse_too_long(&name)?;
+            self.check_length(&name).map_err(|why| refused("a name with domainName", &why))?;
             if !names.iter().any(|earlier| earlier.is(&name)) {
                 names.push(name);
             }
@@ -111,13 +111,17 @@ impl Conf {
         Ok(names)
     }
 
-    fn refuse_too_long(&self, name: &HostName) -> Result<()> {
-        match &self.domain {
-            Some(domain) => HostName::parse(&format!("{name}.{domain}"))
-                .map(drop)
-                .map_err(|why| refused("a name with domainName", &why)),
-            None => Ok(()),
-        }
+    /// Checks a name before ADD, for a program that has names which are not valid in DNS.
+    ///
+    /// # Errors
+    /// The reason why ADD would refuse the name, as the end of a sentence that begins with the name.
+    pub fn check_name(&self, name: &str) -> Result<(), String> {
+        self.check_length(&HostName::parse(name)?)
+    }
+
+    fn check_length(&self, name: &HostName) -> Result<(), String> {
+        let domain = self.domain.as_ref().map(|domain| HostName::parse(&format!("{name}.{domain}")));
+        domain.transpose().map(drop)
     }
 
     /// Whether names outside the network are resolved: according to `internal`, or else if the container has a
@@ -191,6 +195,15 @@ mod tests {
         assert_eq!(code(names(&json!({"net": "db"}), ""), "runtimeConfig.aliases"), 6);
         assert_eq!(conf(json!({"domainName": "a\nb"})).unwrap_err().code(), 7);
         assert_eq!(conf(json!({"multiDomain": "yes"})).unwrap_err().code(), 6);
+    }
+
+    #[test]
+    fn a_name_can_be_checked_before_an_add() {
+        let conf = conf(json!({"domainName": "dns.podman"})).unwrap();
+        let longest = [&*"a".repeat(63), &"b".repeat(63), &"c".repeat(63), &"d".repeat(50)].join(".");
+        conf.check_name(&longest).unwrap();
+        assert!(conf.check_name(&format!("{longest}d")).unwrap_err().contains("254 bytes"));
+        assert!(conf.check_name("web_").is_err());
     }
 
     #[test]

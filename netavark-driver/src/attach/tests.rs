@@ -105,6 +105,25 @@ fn aliases_are_a_list_and_for_dnsname_a_list_of_the_network() {
     assert_eq!(attach(&options, &dnsname).unwrap().capability_args["aliases"], value!({"n": ["db", "c1"]}));
 }
 
+/// Podman allows these names: letters, digits, `_`, `.` and `-`, the first of which is a letter or a digit.
+#[test]
+fn names_that_are_not_valid_in_dns_are_left_out_on_a_network_with_dnsname_only() {
+    let long = "x".repeat(64);
+    let dnsname = value!([{"type": "bridge"}, {"type": "dnsname", "capabilities": {"aliases": true}}]);
+    let without = value!([{"type": "t", "capabilities": {"aliases": true}}]);
+    for name in ["web_", "web-", "a..b", "10.0.0.7", &long] {
+        let call = call(&value!({"aliases": ["db", name]}), &value!({"container_name": name}));
+        let request = |plugins: &Value| {
+            with_container_options(Path::new("/run/netns/x"), &call, &chain(plugins), false).unwrap()
+        };
+        let of_dnsname = request(&dnsname);
+        assert_eq!(of_dnsname.capability_args["aliases"], value!({"n": ["db"]}), "{name}");
+        assert_eq!(of_dnsname.args.get("K8S_POD_NAME"), None, "{name}");
+        assert_eq!(request(&without).capability_args["aliases"], value!(["db", name]));
+        assert_eq!(request(&without).args.get("K8S_POD_NAME"), Some(name));
+    }
+}
+
 #[test]
 fn ranges_and_protocols_of_ports_become_single_mappings() {
     let published = |mappings: Value| {

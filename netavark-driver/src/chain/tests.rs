@@ -21,7 +21,7 @@ fn a_bridge_has_what_users_of_podman_expect() {
         list,
         json!({"cniVersion": "1.1.0", "name": "pods", "plugins": [
             {
-                "type": "bridge", "bridge": "cni-0123456789", "isGateway": true, "ipMasq": true, "hairpinMode": true,
+                "type": "bridge", "bridge": "cni-f6dbbe5e61", "isGateway": true, "ipMasq": true, "hairpinMode": true,
                 "capabilities": {"mac": true, "ips": true}, "dns": {"nameservers": ["9.9.9.9"]},
                 "ipam": {
                     "type": "host-local",
@@ -38,6 +38,28 @@ fn a_bridge_has_what_users_of_podman_expect() {
             {"type": "firewall"},
         ]})
     );
+}
+
+/// The bridge stays after `podman network rm`, and has the route to the subnet.
+#[test]
+fn a_network_that_is_created_again_has_the_same_bridge_unless_its_name_or_a_subnet_differs() {
+    let bridge = |name: &str, id: &str, subnet: &str| {
+        let json = json!({"name": name, "id": id, "subnets": [{"subnet": subnet}]}).to_string();
+        let list = network(&json, &[("type", "bridge")]).unwrap();
+        host_interface(&list).unwrap().to_owned()
+    };
+    let first = bridge("pods", "04736b320301", "10.1.0.0/24");
+    assert!(first.starts_with("cni-") && first.len() == 14, "{first}");
+    assert_eq!(bridge("pods", "0a87a5e50d4f", "10.1.0.0/24"), first);
+    assert_ne!(bridge("pods", "04736b320301", "10.2.0.0/24"), first);
+    assert_ne!(bridge("other", "04736b320301", "10.1.0.0/24"), first);
+}
+
+#[test]
+fn host_bits_of_a_subnet_are_dropped() {
+    let json = r#"{"name": "n", "id": "0", "subnets": [{"subnet": "10.1.0.5/24"}]}"#;
+    let list = network(json, &[("type", "bridge")]).unwrap();
+    assert_eq!(list["plugins"][0]["ipam"]["ranges"], json!([[{"subnet": "10.1.0.0/24"}]]));
 }
 
 #[test]
@@ -126,6 +148,26 @@ fn a_wrong_option_is_refused_with_its_name_and_a_remedy() {
         (SUBNET, &[("type", "bridge"), ("isolate", "true")], "option isolate: ", "firewall.ingressPolicy"),
         (SUBNET, &[("type", "bridge"), ("no_default_route", "1")], "netavark's own", "default-route=false"),
         (SUBNET, &[("type", "bridge"), ("com.docker.network.driver.mtu", "1400")], "netavark's own", "mtu="),
+        (SUBNET, &[("type", "bridge"), ("mode", "unmanaged")], "netavark's own", "isGateway=false"),
+        (
+            SUBNET,
+            &[("type", "bridge"), ("metric", "7")],
+            "netavark's own",
+            "--route 0.0.0.0/0,GATEWAY,METRIC",
+        ),
+        (
+            SUBNET,
+            &[("type", "bridge"), ("vrf", "blue")],
+            "option vrf: it is an option of netavark's",
+            "leave it out",
+        ),
+        (SUBNET, &[("type", "macvlan"), ("bclim", "7")], "netavark's own", "bcqueuelen"),
+        (
+            SUBNET,
+            &[("type", "bridge"), ("com.docker.network.bridge.enable_ip_masquerade", "false")],
+            "netavark's own",
+            "ipMasq=false",
+        ),
         (SUBNET, &[("type", "macvlan"), ("parent", "eth0")], "option parent", "\"master\"?"),
         (SUBNET, &[("type", "bridge"), ("mtuu", "1")], "option mtuu: there is no", "did you mean \"mtu\"?"),
         (SUBNET, &[("type", "bridge"), ("ipam.rangez", "1")], "option ipam.rangez", "\"ranges\"?"),

@@ -7,7 +7,9 @@ use super::*;
 /// A directory with plugins of these names. No test runs them.
 fn plugins() -> tempfile::TempDir {
     let dir = tempfile::tempdir().unwrap();
-    for name in ["bridge", "macvlan", "ptp", "host-local", "static", "portmap", "firewall", "dhcp", "vlan"] {
+    for name in
+        ["bridge", "macvlan", "ptp", "host-local", "static", "portmap", "firewall", "dhcp", "vlan", "dummy"]
+    {
         let file = dir.path().join(name);
         fs::write(&file, "").unwrap();
         fs::set_permissions(&file, fs::Permissions::from_mode(0o755)).unwrap();
@@ -55,6 +57,20 @@ fn podman_shows_the_subnets_and_gateways_of_a_conflist_and_allocates_no_addresse
     assert_eq!((&made["name"], &made["driver"]), (&value!("pods"), &value!("cni")));
 }
 
+/// Podman refuses it.
+#[test]
+fn a_gateway_outside_of_its_subnet_is_not_shown() {
+    let dir = plugins();
+    let file = conflist(
+        dir.path(),
+        r#"{"cniVersion": "1.0.0", "name": "web", "plugins": [{"type": "ptp", "ipam": {"type": "host-local",
+            "ranges": [[{"subnet": "10.5.0.0/24", "gateway": "192.0.2.1"}]]}}]}"#,
+    );
+    let path = dir.path().display().to_string();
+    let made = create(document(&[("conflist", &file), ("plugin-path", &path)], &value!({}))).unwrap();
+    assert_eq!(made["subnets"], value!([{"subnet": "10.5.0.0/24"}]));
+}
+
 #[test]
 fn the_subnet_of_a_static_address_is_shown() {
     let dir = plugins();
@@ -73,10 +89,11 @@ fn a_network_that_the_driver_describes_keeps_its_choices_as_options() {
     let dir = plugins();
     let path = dir.path().display().to_string();
     let options = [("type", "bridge"), ("plugin-path", &*path), ("dns", "8.8.8.8")];
-    let more = value!({"subnets": [{"subnet": "10.1.0.0/24"}], "network_dns_servers": ["9.9.9.9"]});
+    let more = value!({"subnets": [{"subnet": "10.1.0.5/24"}], "network_dns_servers": ["9.9.9.9"]});
     let made = create(document(&options, &more)).unwrap();
-    assert_eq!(made["network_interface"], "cni-56743df4b9");
+    assert_eq!(made["network_interface"], "cni-2b3eceb825");
     assert_eq!(made["options"]["ipam"], "host-local");
+    assert_eq!(made["subnets"], value!([{"subnet": "10.1.0.0/24"}]));
     // Podman refuses servers for a network that has no DNS server of its own.
     assert_eq!(made["options"]["dns"], "8.8.8.8,9.9.9.9");
     assert!(!made.contains_key("network_dns_servers"));
@@ -215,7 +232,26 @@ fn flags_and_options_that_the_chain_would_ignore_are_refused() {
         more
     };
     let macvlan = [("type", "macvlan"), ("master", "eth8")];
-    let cases: [Ignored<'_>; 7] = [
+    let ranged =
+        value!({"subnet": "10.1.0.0/24", "lease_range": {"start_ip": "10.1.0.8", "end_ip": "10.1.0.9"}});
+    let cases: [Ignored<'_>; 12] = [
+        (
+            &[("type", "macvlan"), ("master", "eth8"), ("ipam", "static")],
+            value!({"subnets": [ranged]}),
+            "--ip-range has no effect with ipam static",
+        ),
+        (&[("type", "dummy")], value!({"ipv6_enabled": true}), "--ipv6 has no effect with ipam none"),
+        (&[("type", "dummy")], value!({"internal": true}), "--internal has no effect with ipam none"),
+        (
+            &[("type", "dummy"), ("default-route", "false")],
+            value!({}),
+            "option default-route=false has no effect with ipam none",
+        ),
+        (
+            &[("type", "bridge"), ("ipam", "host-local")],
+            with(subnet(), "ipam_options", value!({"driver": "none"})),
+            "option ipam=host-local and --ipam-driver none contradict",
+        ),
         (&macvlan, value!({"internal": true}), "--internal has no effect with ipam dhcp"),
         (&macvlan, value!({"ipv6_enabled": true}), "--ipv6 has no effect with ipam dhcp"),
         (&macvlan, value!({"network_interface": "eth7"}), "--interface-name eth7 contradicts"),
