@@ -511,6 +511,21 @@ fn check_notices_a_removed_object() {
     call.check(&result).refused(999, "eth0");
 }
 
+/// Their plugins check them. Bandwidth's ifb, for example, may have been replaced.
+#[test]
+fn check_compares_no_interface_of_the_host_except_bridge_and_port() {
+    let lab = Lab::new();
+    let pod = lab.container("pod");
+    let call = lab.plugin("bridge").config(dual_stack()).on(&pod);
+    let mut result = call.add().ok_result();
+    lab.host().sh("ip link add ifb7 type ifb");
+    let others = [json!({"name": "net1"}), json!({"name": "ifb7", "mac": "02:00:00:00:00:07"})];
+    result["interfaces"].as_array_mut().unwrap().extend(others);
+    call.check(&result).ok();
+    lab.host().sh(&format!("ip link set {} address 02:00:00:00:00:08", host_end(&result)));
+    call.check(&result).refused(999, host_end(&result));
+}
+
 #[test]
 fn check_notices_a_bridge_or_port_that_is_down_and_a_lost_gateway_address() {
     beyond_reference!("bridge-check");
