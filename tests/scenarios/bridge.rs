@@ -1321,6 +1321,20 @@ fn a_required_sysctl_that_cannot_be_set_makes_the_add_fail() {
     call.add().refused(5, "/proc/sys/net/ipv4/ip_forward");
 }
 
+/// Also if only `lo` lacks it, so that the kernel adds the addresses of `eth0`.
+#[test]
+fn an_ipv6_address_turns_on_ipv6_of_its_interface_and_of_the_loopback_interface() {
+    let lab = Lab::new();
+    for off in ["lo", "default"] {
+        let pod = lab.container(off);
+        pod.sh(&format!("echo 1 >/proc/sys/net/ipv6/conf/{off}/disable_ipv6; ip link set lo up"));
+        lab.plugin("bridge").config(dual_stack()).on(&pod).add().ok_result();
+        for link in ["lo", "eth0"] {
+            assert_eq!(pod.sysctl(&format!("ipv6/conf/{link}/disable_ipv6")), "0", "{link}, off for {off}");
+        }
+    }
+}
+
 #[test]
 fn ipv6_addresses_outlive_a_moment_in_which_the_interface_is_down() {
     // Debian's release is older than the setting.
