@@ -1242,13 +1242,15 @@ fn an_administrators_vlan_device_on_the_bridge_is_the_gateway_of_its_vlan() {
 fn vlan_filtering_of_an_existing_bridge_is_turned_on_when_a_vlan_is_configured() {
     // https://github.com/containernetworking/plugins/issues/231
     needs!(BridgeVlanFiltering);
-    beyond_1_1_1!("vlan-filtering");
+    beyond_reference!("vlan-filtering");
     let lab = Lab::new();
     let [a, b] = ["a", "b"].map(|id| lab.container(id));
     lab.plugin("bridge").config(plain()).on(&a).add().ok_result();
     let filtering = || lab.host().link("br0").unwrap()["linkinfo"]["info_data"]["vlan_filtering"].clone();
     assert_eq!(filtering(), 0);
-    lab.plugin("bridge").config(plain()).config(json!({"vlan": 10})).on(&b).add().ok_result();
+    let added = lab.plugin("bridge").config(plain()).config(json!({"vlan": 10})).on(&b).add();
+    added.ok_result();
+    assert!(added.stderr.contains("bridge br0 now filters VLANs"), "{added:?}");
     assert_eq!(filtering(), 1);
     assert!(a.is_cut_off_from("10.1.2.3"));
 }
