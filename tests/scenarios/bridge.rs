@@ -511,6 +511,21 @@ fn check_notices_a_removed_object() {
     call.check(&result).refused(999, "eth0");
 }
 
+/// Their plugins check them. Bandwidth's ifb, for example, may have been replaced.
+#[test]
+fn check_compares_no_interface_of_the_host_except_bridge_and_port() {
+    let lab = Lab::new();
+    let pod = lab.container("pod");
+    let call = lab.plugin("bridge").config(dual_stack()).on(&pod);
+    let mut result = call.add().ok_result();
+    lab.host().sh("ip link add ifb7 type ifb");
+    let others = [json!({"name": "net1"}), json!({"name": "ifb7", "mac": "02:00:00:00:00:07"})];
+    result["interfaces"].as_array_mut().unwrap().extend(others);
+    call.check(&result).ok();
+    lab.host().sh(&format!("ip link set {} address 02:00:00:00:00:08", host_end(&result)));
+    call.check(&result).refused(999, host_end(&result));
+}
+
 #[test]
 fn check_notices_a_bridge_or_port_that_is_down_and_a_lost_gateway_address() {
     beyond_reference!("bridge-check");
@@ -1227,13 +1242,15 @@ fn an_administrators_vlan_device_on_the_bridge_is_the_gateway_of_its_vlan() {
 fn vlan_filtering_of_an_existing_bridge_is_turned_on_when_a_vlan_is_configured() {
     // https://github.com/containernetworking/plugins/issues/231
     needs!(BridgeVlanFiltering);
-    beyond_1_1_1!("vlan-filtering");
+    beyond_reference!("vlan-filtering");
     let lab = Lab::new();
     let [a, b] = ["a", "b"].map(|id| lab.container(id));
     lab.plugin("bridge").config(plain()).on(&a).add().ok_result();
     let filtering = || lab.host().link("br0").unwrap()["linkinfo"]["info_data"]["vlan_filtering"].clone();
     assert_eq!(filtering(), 0);
-    lab.plugin("bridge").config(plain()).config(json!({"vlan": 10})).on(&b).add().ok_result();
+    let added = lab.plugin("bridge").config(plain()).config(json!({"vlan": 10})).on(&b).add();
+    added.ok_result();
+    assert!(added.stderr.contains("bridge br0 now filters VLANs"), "{added:?}");
     assert_eq!(filtering(), 1);
     assert!(a.is_cut_off_from("10.1.2.3"));
 }
@@ -1304,6 +1321,20 @@ fn a_required_sysctl_that_cannot_be_set_makes_the_add_fail() {
     let call = lab.plugin("bridge").config(plain()).config(json!({"isGateway": true})).on(&pod);
     make_sysctls_read_only(&lab);
     call.add().refused(5, "/proc/sys/net/ipv4/ip_forward");
+}
+
+/// Also if only `lo` lacks it, so that the kernel adds the addresses of `eth0`.
+#[test]
+fn an_ipv6_address_turns_on_ipv6_of_its_interface_and_of_the_loopback_interface() {
+    let lab = Lab::new();
+    for off in ["lo", "default"] {
+        let pod = lab.container(off);
+        pod.sh(&format!("echo 1 >/proc/sys/net/ipv6/conf/{off}/disable_ipv6; ip link set lo up"));
+        lab.plugin("bridge").config(dual_stack()).on(&pod).add().ok_result();
+        for link in ["lo", "eth0"] {
+            assert_eq!(pod.sysctl(&format!("ipv6/conf/{link}/disable_ipv6")), "0", "{link}, off for {off}");
+        }
+    }
 }
 
 #[test]

@@ -1,7 +1,7 @@
 use std::collections::BTreeMap;
 
 use faults::{Fixture, Target};
-use lab::{Lab, under_test};
+use lab::{Lab, beyond_reference, under_test};
 use serde_json::{Value, json};
 
 use crate::common::is_up;
@@ -16,6 +16,18 @@ fn the_loopback_interface_comes_up_and_answers_in_both_families() {
     assert_eq!(result["interfaces"][0]["name"], "lo");
     assert_eq!(result["interfaces"][0]["sandbox"], pod.path().to_str().unwrap());
     assert_eq!(addresses(&result), ["127.0.0.1/8", "::1/128"]);
+}
+
+#[test]
+fn check_needs_no_result_of_add() {
+    let lab = Lab::new();
+    let pod = lab.container("pod");
+    let call = lab.plugin("loopback").ifname("lo").on(&pod);
+    call.add().ok_result();
+    call.run("CHECK").ok();
+    beyond_reference!("bridge-check");
+    pod.sh("ip link set lo down");
+    call.run("CHECK").refused(999, "link lo is down");
 }
 
 fn addresses(result: &Value) -> Vec<&str> {

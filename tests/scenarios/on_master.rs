@@ -253,7 +253,7 @@ fn the_mtu_is_the_masters_or_a_smaller_one(kind: &Kind) {
 }
 
 fn a_masters_mtu_that_is_lowered_lowers_the_containers_and_check_expects_it(kind: &Kind) {
-    beyond_reference_of!(kind, macvlan: "macvlan-check", ipvlan: "ipvlan-check", vlan: "vlan-check");
+    beyond_reference_of!(kind, macvlan: "macvlan-check", ipvlan: "check-mtu", vlan: "vlan-check");
     needs!(kind);
     let lab = Lab::new();
     let [a, b] = ["a", "b"].map(|id| lab.container(id));

@@ -22,6 +22,7 @@ pub fn ensure(host: &Namespace, conf: &Conf, mtu: Option<u32>) -> Result<Link> {
     };
     if conf.vlans.is_some() && !vlan_filtering {
         host.nl.enable_vlan_filtering(&bridge).map_err(without_vlans)?;
+        warn_of_filtering(host, &bridge)?;
     }
     let bridge = if bridge.up { bridge } else { prepare(host, bridge)? };
     let promisc = conf.promisc && !bridge.promisc;
@@ -33,6 +34,18 @@ pub fn ensure(host: &Namespace, conf: &Conf, mtu: Option<u32>) -> Result<Link> {
         host.nl.change_link(&bridge, &change)?;
     }
     Ok(Link { mac: mac.or(bridge.mac), ..bridge })
+}
+
+/// Warns if a bridge that has begun to filter VLANs has ports. The bridge puts their untagged frames into its default VLAN, and drops others.
+fn warn_of_filtering(host: &Namespace, bridge: &Link) -> Result<()> {
+    if !host.nl.ports(bridge.index)?.is_empty() {
+        cni::warn(&format!(
+            "bridge {} now filters VLANs: it drops tagged frames of its other ports, except those of VLANs that you add with \
+             `bridge vlan add dev PORT vid ID`",
+            bridge.name
+        ));
+    }
+    Ok(())
 }
 
 /// Makes the host ignore router advertisements on a bridge or gateway interface that others created. The kernel's default is 1. Only an

@@ -66,16 +66,16 @@ pub fn gateway_link(host: &Namespace, bridge: &Link, conf: &Conf) -> Result<Link
 /// Checks that the bridge, or the gateway interface of the VLAN, is up and has the gateway addresses, and that the latter is in its VLAN.
 /// Without `ipam`, an earlier plugin of the chain assigned the container's addresses and their gateways.
 pub fn verify(host: &Namespace, bridge: &Link, call: &Check<Conf>) -> Result<()> {
-    if !call.conf.is_gateway || call.net.ipam.is_none() {
+    let expected: Vec<_> = call.prev_result.ips_of(&call.attachment.ifname).filter_map(own).collect();
+    if !call.conf.is_gateway || call.net.ipam.is_none() || expected.is_empty() {
         return Ok(());
     }
-    let link = gateway_link(host, bridge, &call.conf)?;
-    shared::up_on_host(&link)?;
-    if let Some(vlans) = call.conf.vlans.as_ref().filter(|vlans| vlans.access) {
-        vlan::verify_gateway(host, bridge, &link, vlans.native)?;
-    }
+    let link = match call.conf.vlans.as_ref().filter(|vlans| vlans.access) {
+        Some(vlans) => vlan::verify_gateway(host, bridge, vlans.native)?,
+        None => bridge.clone(),
+    };
     let present = host.nl.addresses(Some(&link))?;
-    call.prev_result.ips_of(&call.attachment.ifname).filter_map(own).try_for_each(|expected| {
+    expected.iter().try_for_each(|expected| {
         let remedy = format!("run `ip addr add {expected} dev {}`", link.name);
         shared::gateway(&link, &present, expected.ip(), &remedy)
     })

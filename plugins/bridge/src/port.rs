@@ -242,20 +242,25 @@ fn by_id(vlans: &[BridgeVlan]) -> BTreeMap<u16, (bool, bool)> {
     vlans.iter().flat_map(|vlan| vlan.ids.clone().map(|id| (id, (vlan.pvid, vlan.untagged)))).collect()
 }
 
-/// The interface on the host, among those in the result, that leads to the container.
+/// The interface on the host, among those in the result, that leads to the container. It must have the result's hardware address. The others
+/// are of later plugins, and may have changed or no longer exist.
 fn find(host: &Namespace, bridge: &Link, call: &Check<Conf>, container: Option<&Link>) -> Result<Link> {
     let mut ports = Vec::new();
-    for interface in in_host(host, &call.prev_result, &bridge.name, Some(&call.netns)) {
-        ports.push(shared::interface(host, interface)?);
+    for listed in in_host(host, &call.prev_result, &bridge.name, Some(&call.netns)) {
+        ports.extend(host.nl.link(&listed.name)?.map(|port| (port, listed)));
     }
-    let leads_to = |port: &&Link| container.is_none_or(|c| !port.is("veth") || c.peer == Some(port.index));
-    let found = ports.iter().find(|port| leads_to(port) && port.master == Some(bridge.index));
-    found.or_else(|| ports.iter().find(leads_to)).cloned().ok_or_else(|| {
+    let leads_to =
+        |(port, _): &&(Link, _)| container.is_none_or(|c| !port.is("veth") || c.peer == Some(port.index));
+    let is_on_bridge = |(port, _): &&(Link, _)| port.master == Some(bridge.index);
+    let found = ports.iter().filter(leads_to).find(is_on_bridge).or_else(|| ports.iter().find(leads_to));
+    let (port, listed) = found.ok_or_else(|| {
         Error::new(
             Code::Internal,
             format!("no port of bridge {} leads to {}", bridge.name, call.attachment.ifname),
         )
-    })
+    })?;
+    shared::mac(port, listed)?;
+    Ok(port.clone())
 }
 
 /// Whether a link is a port of the bridge of a DEL's configuration.

@@ -77,14 +77,16 @@ pub fn ensure_gateway(host: &Namespace, bridge: &Link, id: u16) -> Result<Link> 
     Ok(gateway)
 }
 
-/// Checks that the port of the interface is in the VLAN. An administrator's VLAN device has no port.
-pub fn verify_gateway(host: &Namespace, bridge: &Link, gateway: &Link, id: u16) -> Result<()> {
-    if !gateway.is("veth") {
-        return Ok(());
+/// Checks that the interface exists and is up, and that its port is in the VLAN. An administrator's VLAN device has no port.
+pub fn verify_gateway(host: &Namespace, bridge: &Link, id: u16) -> Result<Link> {
+    let gateway = host.link(&gateway_name(&bridge.name, id)?)?;
+    verify::up_on_host(&gateway)?;
+    if gateway.is("veth") {
+        let missing = || verify::differs(&gateway, "bridge", &bridge.name, "missing or different");
+        let port = port_of(host, bridge, &gateway)?.ok_or_else(missing)?;
+        port::verify_native_vlan(&port, &host.nl.vlans_of(&port)?, id)?;
     }
-    let missing = || verify::differs(gateway, "bridge", &bridge.name, "missing or different");
-    let port = port_of(host, bridge, gateway)?.ok_or_else(missing)?;
-    port::verify_native_vlan(&port, &host.nl.vlans_of(&port)?, id)
+    Ok(gateway)
 }
 
 /// The port at the other end of the interface.

@@ -91,17 +91,18 @@ impl Selector {
     }
 
     /// A record for an interface of the host if it is the device, moved by the kernel when the container's namespace was destroyed, and no
-    /// record exists. It is then down and named `CNI_IFNAME` or `devN`. Aliases of administrators do not match: only the key `device` says
-    /// which alias the device has, so with another key, an interface of the name `CNI_IFNAME` may be an administrator's. `ifname` is `None`
-    /// for GC.
+    /// record exists. It is then a physical one, down and named `CNI_IFNAME` or `devN`. Aliases of administrators do not match: only the key
+    /// `device` says which alias the device has. With another key, an interface of the name `CNI_IFNAME` may be an administrator's, and GC,
+    /// which comes without an attachment, does not change any. `ifname` is `None` for GC.
     fn returned(&self, link: &Link, ifname: Option<&IfName>) -> Option<Record> {
-        let was_away = IfName::parse(&link.alias).is_ok() && link.alias != link.name;
+        let record = Record::from_link(link);
+        let was_away = IfName::parse(&link.alias).is_ok() && link.alias != link.name && !record.is_virtual();
         let number = link.name.strip_prefix("dev");
         let numbered = number.is_some_and(|n| !n.is_empty() && n.bytes().all(|digit| digit.is_ascii_digit()));
         let is_named = matches!(&self.by, By::Name(_));
         let makeshift = numbered || is_named && ifname.is_some_and(|ifname| **ifname == *link.name);
-        let is_it = was_away && makeshift && (is_named || !link.up) && self.is_on_host(link);
-        is_it.then(|| Record::from_link(link))
+        let is_likely = is_named || ifname.is_some() && !link.up;
+        (was_away && makeshift && is_likely && self.is_on_host(link)).then_some(record)
     }
 
     /// Whether an interface that was moved, in any namespace and under any name, is the device.
@@ -245,10 +246,57 @@ mod tests {
         }
     }
 
+    fn selector(keys: &serde_json::Value) -> Selector {
+        let document = cni::json::parse(keys.to_string().as_bytes(), "it");
+        lenient_selector(&AsWritten::from(document.unwrap())).unwrap()
+    }
+
+    #[test]
+    fn without_a_record_only_a_physical_device_that_the_kernel_has_named_has_returned() {
+        let ifname = IfName::parse("eth0").unwrap();
+        let [by_name, by_bus] =
+            [json!({"device": "ens3"}), json!({"pciBusID": "0000:3b:02.5"})].map(|keys| selector(&keys));
+        let moved = Link {
+            name: "dev7".to_owned(),
+            alias: "ens3".to_owned(),
+            bus_address: "0000:3b:02.5".to_owned(),
+            ..Link::default()
+        };
+        let named = Link { name: "eth0".to_owned(), ..moved.clone() };
+        let storage = Link { alias: "storage".to_owned(), ..moved.clone() };
+        let veth = Link { kind: Some(LinkKind::Veth), ..moved.clone() };
+        // GC has no CNI_IFNAME.
+        for (selector, link, by_del, by_gc) in [
+            (&by_name, &moved, true, true),
+            (&by_name, &named, true, false),
+            (&by_name, &storage, false, false),
+            (&by_name, &veth, false, false),
+            (&by_bus, &moved, true, false),
+            (&by_bus, &named, false, false),
+            (&by_bus, &veth, false, false),
+        ] {
+            assert_eq!(selector.returned(link, Some(&ifname)).is_some(), by_del, "{selector} {link:?}");
+            assert_eq!(selector.returned(link, None).is_some(), by_gc, "{selector} {link:?}");
+        }
+        assert_eq!(by_name.returned(&moved, None).unwrap().device, "ens3");
+    }
+
+    /// As before Linux 5.14, which does not report a device's bus address.
+    #[test]
+    fn without_a_bus_address_a_device_on_the_host_is_found_through_sysfs() {
+        let device = std::env::temp_dir().join(format!("host-device-{}", std::process::id()));
+        fs::create_dir_all(device.join("virtio3/net/dev7")).unwrap();
+        let mut selector = selector(&json!({"device": "it"}));
+        selector.by = By::Directory(vec![device.clone()]);
+        let link = |name: &str| Link { name: name.to_owned(), ..Link::default() };
+        let found = ["dev7", "dev8"].map(|name| selector.is_on_host(&link(name)));
+        fs::remove_dir_all(device).unwrap();
+        assert_eq!(found, [true, false]);
+    }
+
     #[test]
     fn without_a_bus_address_a_device_in_the_container_is_found_by_its_alias() {
-        let document = cni::json::parse(json!({"pciBusID": "0000:3b:02.5"}).to_string().as_bytes(), "it");
-        let selector = lenient_selector(&AsWritten::from(document.unwrap())).unwrap();
+        let selector = selector(&json!({"pciBusID": "0000:3b:02.5"}));
         let moved = Link { alias: "ens3".to_owned(), ..Link::default() };
         assert!(selector.is_in_container(&moved));
         for other in [

@@ -21,6 +21,7 @@ impl Plugin for Loopback {
     const ABOUT: &'static str = "Sets the container's loopback interface up.";
     const ROLE: Role = Role::Interface;
     const KEYS: &'static [Key] = &[];
+    const CHECKS_RESULT: bool = false;
     type Conf = AsWritten;
 
     fn add(call: &Add<AsWritten>, undo: &mut Undo) -> Result<AddResult> {

@@ -35,6 +35,8 @@ pub trait Plugin {
     const LINK_KINDS: &'static [(&'static str, &'static str)] = &[];
     /// Whether the plugin reads `CNI_ARGS`. If so, malformed values and unknown keys are errors.
     const READS_ARGS: bool = false;
+    /// Whether CHECK needs the result of ADD.
+    const CHECKS_RESULT: bool = true;
     /// The error message if a chained plugin is the first plugin in the list: the same text as the reference's.
     const UNCHAINED: &'static str = "must be called as chained plugin";
     /// Objects of the configuration in which a repeated member is an error. Each object is given by its path, a list of keys. In all other
@@ -289,7 +291,10 @@ pub(crate) fn check_call<P: Plugin>(
     why: &str,
     needs_netns: bool,
 ) -> Result<Check<P::Conf>> {
-    let prev_result = document.prev()?.ok_or_else(|| missing_prev::<P>(why))?;
+    let prev_result = match document.prev()? {
+        None if P::CHECKS_RESULT => return Err(missing_prev::<P>(why)),
+        prev => prev.unwrap_or_default(),
+    };
     let net = document.net(P::ROLE, env)?;
     let conf = conf::<P>(document)?;
     let (attachment, netns, args) = (attachment(env)?, env.netns(needs_netns)?, env.args.clone());

@@ -71,7 +71,7 @@ pub(crate) fn add_address(
     if added.is_ok() || net.is_ipv4() {
         return Ok(added?);
     }
-    match enable_ipv6(sandbox, link) {
+    match enable_ipv6_of(sandbox, &link.name) {
         Ok(true) => Ok(add()?),
         Err(e) if e.code() == Code::UnsupportedField as u32 => added.map_err(|e| {
             Error::from(e)
@@ -86,15 +86,25 @@ pub(crate) fn add_address(
 /// # Errors
 /// If the kernel has no IPv6, or the setting cannot be written.
 pub fn enable_ipv6(sandbox: &Namespace, link: &Link) -> Result<bool> {
-    let mut was_off = false;
-    for name in ["lo", &link.name] {
-        let key = format!("ipv6/conf/{name}/disable_ipv6");
-        if sandbox.sysctl(&key)? == "1" {
-            sandbox.set_sysctl(&key, "0")?;
-            was_off = true;
-        }
+    let was_off = enable_ipv6_of(sandbox, &link.name)?;
+    Ok(enable_ipv6_of_loopback(sandbox)? || was_off)
+}
+
+/// Enables IPv6 on the loopback interface, through which a container reaches its own addresses. Returns whether it was disabled.
+///
+/// # Errors
+/// If the kernel has no IPv6, or the setting cannot be written.
+pub(crate) fn enable_ipv6_of_loopback(sandbox: &Namespace) -> Result<bool> {
+    enable_ipv6_of(sandbox, "lo")
+}
+
+fn enable_ipv6_of(sandbox: &Namespace, name: &str) -> Result<bool> {
+    let key = format!("ipv6/conf/{name}/disable_ipv6");
+    let is_off = sandbox.sysctl(&key)? == "1";
+    if is_off {
+        sandbox.set_sysctl(&key, "0")?;
     }
-    Ok(was_off)
+    Ok(is_off)
 }
 
 pub(crate) fn add_route(

@@ -77,6 +77,9 @@ impl InterfaceSetup<'_> {
         for address in leases.addresses() {
             apply::add_address(sandbox, link, address, conf.enable_dad, subnet_routes)?;
         }
+        if v6 {
+            apply::enable_ipv6_of_loopback(sandbox)?;
+        }
         sandbox.nl.set_up(link).map_err(|e| apply::mac_taken(link.mac, e))?;
         if conf.enable_dad && v6 {
             sandbox.nl.wait_for_addresses(link, DUPLICATE_DETECTION)?;

@@ -63,7 +63,7 @@ pub const ENABLE_DAD: Key = key(
     Type::Bool,
     "false",
     "Run duplicate address detection (DAD) for IPv6 addresses before ADD returns. This takes one or two \
-     seconds.",
+     seconds. Without this key, DAD stays off for all addresses of the interface.",
 );
 
 pub const ACCEPT_RA: Key = key(
