@@ -94,22 +94,6 @@ fn a_device_moved_by_the_other_suite_passes_check_and_returns() {
 }
 
 #[test]
-fn a_device_moved_by_the_reference_gets_its_name_back_after_its_container_died() {
-    beyond_reference!("way-home");
-    for [theirs, ours] in to_ours("host-device") {
-        let lab = Lab::new();
-        let pod = lab.container("moved-by-them");
-        let call = host_device(&lab);
-        let before = lab.snapshot().without("moved-by-them");
-        theirs.run(&call).on(&pod).add().ok_result();
-        pod.sh("ip link set eth0 netns host");
-        pod.vanish();
-        ours.run(&call).on(&pod).without("CNI_NETNS").del().ok();
-        lab.snapshot().without("moved-by-them").assert_same(&before);
-    }
-}
-
-#[test]
 fn a_device_moved_by_the_reference_returns_even_if_the_selector_does_not_find_it() {
     beyond_reference!("way-home");
     for [theirs, ours] in to_ours("host-device") {

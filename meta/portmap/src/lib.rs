@@ -76,7 +76,9 @@ impl Plugin for Portmap {
         let Some(ports) = host_ports(call)? else { return Ok(()) };
         let firewall = Firewall::open_for(HostPorts::KIND, call.conf.backend)?;
         firewall.check(&owner(call), &ports)?;
-        if let Some(guard) = localnet::guard_in_nftables(&ports, || Ok(firewall.backend_of_rules()))? {
+        // REPAIR restores it only if the host's backend is still that of the rules.
+        let backend = || Ok(firewall.backend_of_rules().filter(|used| *used == firewall.backend()));
+        if let Some(guard) = localnet::guard_in_nftables(&ports, backend)? {
             firewall.check(&owner(call), &guard)?;
         }
         LoopbackAnswers::new().check(&ports, &owner(call))

@@ -245,19 +245,18 @@ fn by_id(vlans: &[BridgeVlan]) -> BTreeMap<u16, (bool, bool)> {
 /// The interface on the host, among those in the result, that leads to the container. It must have the result's hardware address. The others
 /// are of later plugins, and may have changed or no longer exist.
 fn find(host: &Namespace, bridge: &Link, call: &Check<Conf>, container: Option<&Link>) -> Result<Link> {
-    let mut ports = Vec::new();
+    let (mut ports, mut names) = (Vec::new(), Vec::new());
     for listed in in_host(host, &call.prev_result, &bridge.name, Some(&call.netns)) {
         ports.extend(host.nl.link(&listed.name)?.map(|port| (port, listed)));
+        names.push(&*listed.name);
     }
     let leads_to =
         |(port, _): &&(Link, _)| container.is_none_or(|c| !port.is("veth") || c.peer == Some(port.index));
     let is_on_bridge = |(port, _): &&(Link, _)| port.master == Some(bridge.index);
     let found = ports.iter().filter(leads_to).find(is_on_bridge).or_else(|| ports.iter().find(leads_to));
     let (port, listed) = found.ok_or_else(|| {
-        Error::new(
-            Code::Internal,
-            format!("no port of bridge {} leads to {}", bridge.name, call.attachment.ifname),
-        )
+        let text = format!("no port of bridge {} leads to {}", bridge.name, call.attachment.ifname);
+        Error::new(Code::Internal, text).detail(format!("the result of ADD names {}", names.join(", ")))
     })?;
     shared::mac(port, listed)?;
     Ok(port.clone())

@@ -183,11 +183,7 @@ impl Firewall {
         self.check_backend(rules)?;
         let (owned, kind) = (owner.clone(), rules.kind());
         if let Some(without) = self.conflict.as_ref().filter(|_| kind.properties.maps_host_ports) {
-            cni::warn(&format!(
-                "the host ports of {owner} may redirect connections to services of Kubernetes: this node has the link \
-                 {IPVS_LINK} of kube-proxy's IPVS mode, so their addresses are the node's own, and kube-proxy's rules in \
-                 iptables do not apply to nftables. Install the iptables tools, or set hostIP: {without}"
-            ));
+            warn_of_services(owner, &format!("install the iptables tools, or set hostIP: {without}"));
         }
         // Registered before the change. iptables makes one change for each family, and an nftables change may succeed
         // although its answer is lost.
@@ -264,7 +260,13 @@ impl Firewall {
     /// Installs the rules of attachments, oldest first, replacing their existing ones. Returns a result for each: false
     /// for optional rules that the kernel does not support.
     pub(crate) fn install_all(&self, all: &[OwnedRules<'_>]) -> Vec<Result<bool>> {
-        let checked = |(_, rules): &OwnedRules<'_>| self.check_backend(*rules).map(|()| true);
+        // In nftables, they would precede kube-proxy's rules. ADD may have installed them with tools that this process
+        // lacks, such as one in a container.
+        let refuse = |rules: &dyn Rules| match &self.conflict {
+            Some(without) if rules.kind().properties.maps_host_ports => Err(without.clone()),
+            _ => Ok(true),
+        };
+        let checked = |(_, rules): &OwnedRules<'_>| self.check_backend(*rules).and_then(|()| refuse(*rules));
         let mut outcomes: Vec<Result<bool>> = all.iter().map(checked).collect();
         let admitted = (0..all.len()).filter(|of| outcomes[*of].is_ok());
         let (by_iptables, by_nft): (Vec<_>, Vec<_>) = admitted.partition(|of| self.is_by_iptables(all[*of]));
@@ -301,10 +303,20 @@ impl Firewall {
                  deleted: {port}"
             ));
         }
+        let maps_host_ports = rules.kind().properties.maps_host_ports;
+        if maps_host_ports
+            && self.backend() == Backend::Iptables
+            && self.used.get() == Some(Backend::Nftables)
+        {
+            warn_of_services(
+                owner,
+                "create the container again: its ADD was before kube-proxy created the link",
+            );
+        }
         if let Engine::Nftables(nft) = &self.engine {
             let (kind, rules) = (rules.kind(), rules.nftables());
             // Those that were found elsewhere are in iptables, where the newer mapping precedes.
-            if kind.properties.maps_host_ports && nft.has(owner, kind).unwrap_or(false) {
+            if maps_host_ports && nft.has(owner, kind).unwrap_or(false) {
                 nft.warn_of_iptables(owner, kind, &rules);
             }
         }
@@ -327,7 +339,9 @@ impl Firewall {
             // Without a configured backend, the state of the host at the time of ADD decided.
             Err(e) if !self.is_explicit && rules.iptables().is_some() => {
                 let other = here.other();
-                let taken = self.taken_in(other, pair).map_err(|_| e)?;
+                let is_busy = |other: &Error| other.code() == Code::TryAgainLater as u32;
+                let taken = self.taken_in(other, pair);
+                let taken = taken.map_err(|other| if is_busy(&other) { other } else { e })?;
                 self.used.set(Some(other));
                 taken
             }
@@ -593,6 +607,15 @@ fn may_have_sibling(owner: &Owner, kind: Kind) -> bool {
 
 /// The link with the addresses of all services on a node with kube-proxy in IPVS mode.
 const IPVS_LINK: &str = "kube-ipvs0";
+
+/// Warns that an attachment's host ports are in nftables on a node with kube-proxy in IPVS mode.
+fn warn_of_services(owner: &Owner, remedy: &str) {
+    cni::warn(&format!(
+        "the host ports of {owner} may redirect connections to services of Kubernetes: this node has the link {IPVS_LINK} \
+         of kube-proxy's IPVS mode, so their addresses are the node's own, and kube-proxy's rules in iptables do not apply \
+         to nftables; {remedy}"
+    ));
+}
 
 fn has_ipvs_link() -> Result<bool> {
     Ok(Netlink::open()?.link(IPVS_LINK)?.is_some())

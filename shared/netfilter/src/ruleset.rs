@@ -11,5 +11,5 @@ pub(crate) mod uapi;
 pub(crate) use element::{Element, RECORDS_MAX, Record, Redirected, TrackedPort, concatenated, padded};
 pub(crate) use expr::{Expressions, R0, octets};
 pub(crate) use field::Field;
-pub(crate) use layout::{BRIDGE, Chain, Hook, INET, Layout, NAT_IN, Need, POSTROUTING, Rule, Table};
+pub(crate) use layout::{BRIDGE, Chain, INET, Layout, NAT_IN, Need, POSTROUTING, Rule, Table};
 pub(crate) use set::{Set, Type};

@@ -482,26 +482,6 @@ fn a_port_mapped_twice_leads_to_the_first_one_and_is_removed_once() {
 }
 
 #[test]
-fn chains_with_an_earlier_priority_are_used_until_they_must_be_created_again() {
-    lab();
-    let ports = |port: u16| host_ports(&["10.1.0.5/24"], &[&format!("tcp {port} 80")]);
-    install(&nftables(), &owner("cbr0", "c1"), &ports(8080));
-    let current = ruleset();
-    let earlier =
-        current.replace("priority dstnat + 5", "priority dstnat").replace("priority -95", "priority -100");
-    assert_ne!(earlier, current);
-    nft(&format!("flush ruleset; {earlier}"));
-    install(&nftables(), &owner("cbr0", "c2"), &ports(8081));
-    assert!(!ruleset().contains("dstnat + 5"));
-    nft("flush chain inet ferrule prerouting; flush chain inet ferrule output");
-    install(&nftables(), &owner("cbr0", "c3"), &ports(8082));
-    assert!(ruleset().contains("priority dstnat + 5") && ruleset().contains("priority -95"), "{}", ruleset());
-    for (container, port) in [("c1", 8080), ("c2", 8081), ("c3", 8082)] {
-        nftables().check(&owner("cbr0", container), &ports(port)).unwrap();
-    }
-}
-
-#[test]
 fn thousands_of_ports_of_one_container_are_one_transaction() {
     lab();
     let mappings: Vec<String> = (1..=5000).map(|port| format!("tcp {port} {port}")).collect();

@@ -192,15 +192,19 @@ fn only_a_rule_in_the_administrators_chain_restricts_a_host_port() {
         lab.host().sh("iptables -P FORWARD ACCEPT");
         let (_, pods) = attach(&network(&lab, 2, &json!({"backend": backend})), &pod);
         let _server = pod.serve_tcp("pod", &at(&pods[0], 80));
+        let _far = far.serve_tcp("far", "198.51.100.2:8002");
         let host = at(HOST[0], 8002);
         lab.host().sh("iptables -A FORWARD -s 198.51.100.0/24 -j DROP");
         assert!(tcp_says(&far, &host).is_some(), "{backend}");
         for (sources, is_open) in [("198.51.100.0/24", true), ("192.0.2.0/24", false)] {
             lab.host().sh(&format!(
                 "iptables -F CNI-ADMIN
-                 iptables -A CNI-ADMIN -p tcp -m conntrack --ctorigdstport 8002 --ctdir ORIGINAL ! -s {sources} -j DROP"
+                 iptables -A CNI-ADMIN -p tcp -m conntrack --ctstate DNAT --ctorigdstport 8002 --ctdir ORIGINAL \
+                     ! -s {sources} -j DROP"
             ));
             assert_eq!(tcp_says(&far, &host).is_some(), is_open, "{backend}, {sources}");
+            // The container's own connections to such a port are no host port's.
+            assert!(tcp_says(&pod, "198.51.100.2:8002").is_some(), "{backend}, {sources}");
         }
     }
 }

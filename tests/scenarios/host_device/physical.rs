@@ -131,15 +131,13 @@ fn del_gc_and_the_next_add_restore_the_name_of_a_dead_containers_card() {
     }
 }
 
-/// As after the reference's ADD.
 #[test]
-fn without_a_record_del_restores_the_name_of_a_dead_containers_card() {
+fn del_restores_the_name_of_a_dead_containers_card_that_the_reference_has_moved() {
     beyond_reference!("way-home");
     needs!(SpareNics);
     let at = Fixture::new("without-record");
-    at.call().add().ok_result();
+    at.call().version("1.0.0").by_the_reference().add().ok_result();
     at.container_dies();
-    at.lab.host().sh("rm -r /run/cni/host-device");
     at.call().without("CNI_NETNS").del().ok();
     let card = at.lab.host().link("nic0").expect("the card is home");
     assert_eq!((&card["address"], &card["ifalias"]), (&json!(at.mac), &Value::Null));

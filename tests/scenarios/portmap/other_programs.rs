@@ -133,6 +133,53 @@ fn without_iptables_host_ports_on_an_ipvs_node_are_in_nftables_with_a_warning() 
     assert_eq!(named.stderr, "");
 }
 
+/// Such as the DaemonSet for repairs, whose image has no iptables.
+#[test]
+fn a_repair_without_iptables_leaves_host_ports_of_an_ipvs_node_as_they_are() {
+    beyond_reference!("nat-exemptions");
+    let lab = Lab::new();
+    let pod = lab.container("pod");
+    with_ipvs(lab.host());
+    let mut bridge = dual_stack();
+    bridge["type"] = json!("bridge");
+    let plugins = json!([bridge, {"type": "portmap", "capabilities": {"portMappings": true}}]);
+    lab.configure("10-net.conflist", &json!({"cniVersion": "1.0.0", "name": "net", "plugins": plugins}));
+    let tool = lab.cnitool().env("CAP_ARGS", &json!({"portMappings": https()}).to_string());
+    tool.says("add net pod --container-id pod");
+    let _servers = [lab.host().serve_tcp("api", API), pod.serve_tcp("pod", &at(POD[0], 80))];
+    lab.host().sh("for tool in iptables-restore iptables-save; do
+             mount --bind /dev/null $(readlink -f /usr/sbin/$tool)
+         done");
+    let repaired = tool.run("repair --all");
+    assert!(repaired.exit == Some(1) && repaired.stderr.contains("iptables-restore"), "{repaired:#?}");
+    for from in [lab.host(), &*pod] {
+        assert!(tcp_says(from, API).unwrap_or_default().starts_with("api"), "{}", from.name());
+    }
+}
+
+/// After a boot, a container may start before kube-proxy.
+#[test]
+fn check_warns_of_host_ports_from_before_the_link_of_kube_proxy() {
+    beyond_reference!("nat-exemptions");
+    let lab = Lab::new();
+    let pod = lab.container("pod");
+    let network = network(&lab, &json!({}), https());
+    let result = network.add(&pod, "eth0").ok_result();
+    let warnings = || {
+        network
+            .check(&pod, "eth0", &result)
+            .into_iter()
+            .map(|outcome| {
+                outcome.ok();
+                outcome.stderr
+            })
+            .collect::<String>()
+    };
+    assert_eq!(warnings(), "");
+    with_ipvs(lab.host());
+    assert!(warnings().contains("kube-ipvs0") && warnings().contains("create the container again"));
+}
+
 /// CVE-2019-9946: the reference's host ports once preceded the rules of Kubernetes.
 #[test]
 fn a_redirection_by_a_nat_rule_of_another_program_precedes_a_host_port() {

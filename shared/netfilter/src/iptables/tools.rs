@@ -13,10 +13,10 @@ use system::lock::Lock;
 const DIRECTORIES: &str = "/usr/sbin:/sbin:/usr/local/sbin:/usr/bin:/bin";
 
 /// Timeout of a tool, including its wait for the lock. It takes 2 ms on a small ruleset.
-const DEADLINE: Duration = Duration::from_secs(15);
+const DEADLINE: Duration = Duration::from_secs(30);
 
 /// How long a tool waits for the xtables lock, in seconds. Less than [`DEADLINE`], so that the tool reports it.
-const LOCK_WAIT: &str = "10";
+const LOCK_WAIT: &str = "25";
 
 /// The exit status of a tool that did not get the xtables lock (`RESOURCE_PROBLEM` of xtables.h), or for which the
 /// kernel had no memory.

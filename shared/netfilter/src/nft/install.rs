@@ -19,7 +19,7 @@ use super::view::View;
 use super::{probe, query};
 use crate::kind::{Kind, NftablesRules};
 use crate::owner::{self, Owner, are_of_one_container};
-use crate::ruleset::{Chain, Element, Hook, Layout, Record, Rule, Set, Table};
+use crate::ruleset::{Chain, Element, Layout, Record, Rule, Set, Table};
 
 /// The installation of an attachment's rules, which may need several attempts.
 pub(super) struct Installation<'a> {
@@ -265,8 +265,6 @@ impl<'a> Installation<'a> {
 pub(super) struct LayoutDiff {
     /// Chains that do not exist, or have no rules.
     chains: Vec<Chain>,
-    /// Those of them that exist with another priority, which cannot be changed.
-    moved: Vec<Chain>,
     /// Missing rules.
     missing: Vec<Rule>,
     /// Rules whose expressions differ, by handle. Another program changed them.
@@ -305,12 +303,7 @@ impl LayoutDiff {
             }
             // A chain without rules may not exist. A chain with rules is not added: that would be an update of the
             // chain, for which the kernel waits for a grace period.
-            if found.is_empty() {
-                this.chains.push(*chain);
-                let existing = query::priority(socket, table, chain.name)?;
-                let is_moved = |hook: Hook| existing.is_some_and(|priority| priority != hook.priority);
-                this.moved.extend(chain.hook.is_some_and(is_moved).then_some(*chain));
-            }
+            this.chains.extend(found.is_empty().then_some(*chain));
         }
         Ok(this)
     }
@@ -373,7 +366,6 @@ impl LayoutDiff {
         // The chains also if no rule is missing: a changed rule may have jumped to a chain that was deleted.
         if !self.is_empty() {
             batch.add_table(table);
-            self.moved.iter().for_each(|chain| batch.delete_chain(table, chain.name));
             self.chains.iter().for_each(|chain| batch.add_chain(table, *chain));
             layout.sets.iter().for_each(|set| batch.add_set(table, set));
         }

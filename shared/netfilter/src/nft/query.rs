@@ -112,19 +112,6 @@ pub(super) fn forward_chain(socket: &Socket, table: Table, name: &str) -> Result
     Ok(chain)
 }
 
-/// The priority of a base chain. None if the chain does not exist, or has no hook.
-pub(super) fn priority(socket: &Socket, table: Table, chain: &str) -> Result<Option<i32>, RequestError> {
-    let mut get = in_table(NFT_MSG_GETCHAIN, 0, table);
-    get.put_str(NFTA_CHAIN_NAME, chain);
-    let mut priority = None;
-    exists(socket.request(get, |_, payload| {
-        let hook = Attributes::after(HEADER, payload).get(NFTA_CHAIN_HOOK).map(Attributes::of);
-        priority =
-            hook.and_then(|hook| hook.get(NFTA_HOOK_PRIORITY).and_then(read_be32)).map(u32::cast_signed);
-    }))?;
-    Ok(priority)
-}
-
 fn forward_base(payload: &[u8]) -> Option<Base> {
     let chain = Attributes::after(HEADER, payload);
     let at = Attributes::of(chain.get(NFTA_CHAIN_HOOK)?);
