@@ -12,7 +12,10 @@ use cni::{Error, Result};
 use nix::errno::Errno;
 use rustix::fs::{AtFlags, CWD, StatxFlags, statx};
 use rustix::process::geteuid;
+use rustix::thread::{CapabilitySet, capabilities};
 use sha2::{Digest, Sha256};
+
+use crate::say;
 
 /// Writes a new file, syncs it, and returns its SHA-256.
 pub fn write(path: &Path, content: &mut impl Read, mode: u32) -> Result<String> {
@@ -45,12 +48,20 @@ pub fn failed(operation: String, cause: &io::Error) -> Error {
         ErrorKind::PermissionDenied if cause.raw_os_error() == Some(Errno::EPERM as i32) => {
             error.detail("run it as root; lsattr shows whether the file or its directory is immutable")
         }
+        ErrorKind::PermissionDenied if geteuid().is_root() && has_dac_override() => error.detail(
+            "a security module or the file system denies it: for a container with SELinux, use the option label=disable; for NFS, export the directory with no_root_squash",
+        ),
         ErrorKind::PermissionDenied if geteuid().is_root() => error.detail(
             "root without the capability DAC_OVERRIDE may not write there: add it to the container, or make root the owner of the directory",
         ),
         ErrorKind::PermissionDenied => error.detail("run it as root"),
         _ => error,
     }
+}
+
+/// Whether modes and owners of files do not restrict this process.
+fn has_dac_override() -> bool {
+    capabilities(None).is_ok_and(|sets| sets.effective.contains(CapabilitySet::DAC_OVERRIDE))
 }
 
 /// The SHA-256 of a file's content. None if the file does not exist.
@@ -180,6 +191,18 @@ pub fn remove(path: &Path) -> Result<()> {
 pub fn remove_dir(path: &Path) -> Result<()> {
     system::file::missing_is_fine(fs::remove_dir_all(path))
         .map_err(|e| failed(format!("remove {}", path.display()), &e))
+}
+
+/// Removes directories at the end of a path, from the last one to the first one that is not empty. `count` is the number
+/// of directories.
+pub fn remove_empty_dirs(path: &Path, count: usize) {
+    for dir in path.ancestors().take(count) {
+        match fs::remove_dir(dir) {
+            Ok(()) => say(&format!("removed the directory {}", dir.display())),
+            Err(e) if e.kind() == ErrorKind::NotFound => {}
+            Err(_) => break,
+        }
+    }
 }
 
 /// Renames a file, and replaces an existing file.

@@ -161,14 +161,23 @@ fn run(cli: &Cli) -> Result<()> {
     if cli.check {
         return each(&dirs, |dir| check::all(dir, &sources, cli.update));
     }
-    let targets = dirs.iter().map(|dir| target::make(dir, &cli.root)).collect::<Result<Vec<_>>>()?;
-    each(&targets, |target| {
-        with_retries(timeout, || install(&from, target, sources.clone(), cli.update, run))?;
-        target::register(&target.dir, true);
+    dirs.iter().try_for_each(|dir| target::check(dir, &cli.root))?;
+    let mut installed = Vec::new();
+    each(&dirs, |dir| {
+        let mut made = 0;
+        let dir = with_retries(timeout, || {
+            // An uninstallation removes the directory, and an earlier attempt may have created it.
+            let mut target = target::make(dir, &cli.root)?;
+            made = target.made.max(made);
+            target.made = made;
+            install(&from, &target, sources.clone(), cli.update, run).map(|()| target.dir)
+        })?;
+        target::register(&dir, true);
+        installed.push(dir);
         Ok(())
     })?;
     if let Some(stay) = stay {
-        let dirs: Vec<PathBuf> = targets.into_iter().map(|target| target.dir).collect();
+        let dirs = installed;
         stay.watch(&dirs, &sources)?;
         if cli.rollback_on_exit {
             return each(&dirs, |dir| with_retries(timeout, || Placed::open(dir)?.uninstall_own(run)));
@@ -212,7 +221,7 @@ fn each<T>(dirs: &[T], mut work: impl FnMut(&T) -> Result<()>) -> Result<()> {
 }
 
 /// Retries until the timeout while another ferrule-install is running.
-fn with_retries<T>(timeout: Duration, work: impl Fn() -> Result<T>) -> Result<T> {
+fn with_retries<T>(timeout: Duration, mut work: impl FnMut() -> Result<T>) -> Result<T> {
     let begin = Instant::now();
     let mut waits = false;
     loop {

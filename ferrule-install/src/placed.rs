@@ -119,7 +119,9 @@ impl Placed {
         }
         if self.lock.is_none() {
             let state = self.state("");
-            if let Err(error) = files::make_dir(&state).and_then(|()| self.enter()) {
+            // The end of another run may have removed the directory itself.
+            let made = files::make_dir(&state).map_err(|e| if self.dir.exists() { e } else { busy(&state) });
+            if let Err(error) = made.and_then(|()| self.enter()) {
                 // Another run may already use the state directory.
                 if error.code() != Code::TryAgainLater as u32 {
                     fs::remove_dir(&state).ok();
@@ -159,7 +161,7 @@ impl Placed {
         self.install(&new, run)
     }
 
-    /// Installs plugins again that others have replaced. Their files do not replace those in `kept/`.
+    /// Installs plugins again that others have replaced.
     pub fn repair(mut self, sources: &Sources, run: u64) -> Result<()> {
         self.is_repair = true;
         self.install(sources, run)
@@ -212,8 +214,7 @@ impl Placed {
         for name in sources.keys() {
             let foreign = !self.is_ours(name)?;
             let was_there = self.look_at(name, &mut next)?;
-            let is_kept = self.is_repair && files::exists(&self.state("kept").join(name))?;
-            if foreign && was_there && !is_kept {
+            if foreign && was_there && !self.keeps_original(name)? {
                 files::keep(&self.dir.join(name), &to_keep.join(name), &self.state("temporary"))?;
                 kept.insert(name);
             }
@@ -345,6 +346,13 @@ impl Placed {
         self.change(next)?;
         said.iter().for_each(|line| say(line));
         Ok(())
+    }
+
+    /// Whether the file in `kept/` stays, although the next change replaces another program's file: a repair does not
+    /// keep a broken file in place of an original.
+    fn keeps_original(&self, name: &str) -> Result<bool> {
+        let has_original = self.is_repair && files::exists(&self.state("kept").join(name))?;
+        Ok(has_original && source::ask_version(&self.dir.join(name)).is_err())
     }
 
     /// The directory with the files for `kept/` of an installation.
@@ -515,12 +523,7 @@ impl Placed {
 
     /// Removes the directory and its parents if they are empty and ferrule-install created them.
     fn remove_made(&self) {
-        for dir in self.dir.ancestors().take(self.record.made) {
-            if fs::remove_dir(dir).is_err() {
-                break;
-            }
-            say(&format!("removed the directory {}", dir.display()));
-        }
+        files::remove_empty_dirs(&self.dir, self.record.made);
     }
 
     /// Removes files that no record contains. Failures are ignored, because the next run tries again.
@@ -556,21 +559,22 @@ fn is_dir(path: &Path) -> Result<bool> {
 
 /// Locks the state directory. Only its owner can open the directory, so no other user can hold the lock.
 fn lock(state: &Path) -> Result<File> {
-    let busy = || {
-        Error::new(Code::TryAgainLater, format!("another ferrule-install is running in {}", state.display()))
-            .detail("run ferrule-install again later, or with --wait SECONDS")
-    };
     // The previous holder may have removed the directory when it ended.
     let open = |e: io::Error| match e.kind() {
-        ErrorKind::NotFound => busy(),
+        ErrorKind::NotFound => busy(state),
         _ => files::failed(format!("open {}", state.display()), &e),
     };
     let file = File::open(state).map_err(open)?;
     match file.try_lock() {
-        Err(TryLockError::WouldBlock) => return Err(busy()),
+        Err(TryLockError::WouldBlock) => return Err(busy(state)),
         Err(TryLockError::Error(e)) => return Err(Error::io(format!("lock {}", state.display()), &e)),
         Ok(()) => {}
     }
     let is_still = system::file::is_still(&file, fs::symlink_metadata(state)).map_err(open)?;
-    if is_still { Ok(file) } else { Err(busy()) }
+    if is_still { Ok(file) } else { Err(busy(state)) }
+}
+
+fn busy(state: &Path) -> Error {
+    Error::new(Code::TryAgainLater, format!("another ferrule-install is running in {}", state.display()))
+        .detail("run ferrule-install again later, or with --wait SECONDS")
 }

@@ -260,8 +260,9 @@ pub struct Target {
     pub made: usize,
 }
 
-/// Creates a missing directory, except in a container: it would not exist on the host.
-pub fn make(dir: &Path, root: &Path) -> Result<Target> {
+/// Fails if a missing directory cannot be created: it is behind a dangling link, or it would exist only in this
+/// container.
+pub fn check(dir: &Path, root: &Path) -> Result<()> {
     if let Some(link) = dir.ancestors().find(|path| path.is_symlink() && !path.exists()) {
         return Err(Error::new(
             Code::Io,
@@ -274,13 +275,21 @@ pub fn make(dir: &Path, root: &Path) -> Result<Target> {
         return Err(Error::new(Code::InvalidConfig, format!("the host's {} is not mounted at {}", of_host.display(), dir.display()))
             .detail("a runtime of this host looks for plugins there: mount it (in a Kubernetes manifest: hostPath and mountPath)"));
     }
+    Ok(())
+}
+
+/// Creates a directory if it is missing.
+pub fn make(dir: &Path, root: &Path) -> Result<Target> {
+    check(dir, root)?;
     let missing = dir.ancestors().take_while(|path| !path.exists());
     let made = missing.filter(|path| path.file_name().is_some()).count();
     if made > 0 {
         // Users without privileges also start plugins, whatever the umask is.
         umask(Mode::WGRP | Mode::WOTH);
-        fs::create_dir_all(dir)
-            .map_err(|e| files::failed(format!("make the directory {}", dir.display()), &e))?;
+        fs::create_dir_all(dir).map_err(|e| {
+            files::remove_empty_dirs(dir, made);
+            files::failed(format!("make the directory {}", dir.display()), &e)
+        })?;
         say(&format!("made the directory {}", dir.display()));
     }
     let dir = dir.canonicalize().map_err(|e| Error::io(format!("open {}", dir.display()), &e))?;

@@ -450,6 +450,25 @@ fn created_directories_are_removed_by_an_uninstallation_if_they_are_empty_and_af
     assert!(!scene.dir.exists() && other.exists());
 }
 
+#[test]
+fn no_empty_directory_is_left_if_a_directory_cannot_be_created() {
+    let lab = Lab::new();
+    let mut scene = Scene::new(&lab);
+    let (missing, link) = (lab.dir().join("missing"), lab.dir().join("link"));
+    symlink("nowhere", &link).unwrap();
+    scene.dir = missing.join("bin");
+    let both = scene.install(&["--dir", link.to_str().unwrap()]);
+    refused(&both, "/link is a symbolic link to a directory that does not exist");
+    assert!(!missing.exists());
+
+    // The parent has been created: the calls of mkdir are for bin, for the parent, and again for bin.
+    let inject = "inject=?mkdir,mkdirat:error=ENOSPC:when=3+";
+    let full = scene.install_under(&["strace", "-qo", "/dev/null", "-e", inject], &[]);
+    refused(&full, "make the directory");
+    assert!(String::from_utf8_lossy(&full.stdout).contains("removed the directory"), "{full:?}");
+    assert!(!missing.exists());
+}
+
 /// Kubespray, for example, gives the directory to another user.
 #[test]
 fn a_container_needs_one_capability_for_a_directory_of_another_user() {
@@ -470,6 +489,11 @@ fn a_container_needs_one_capability_for_a_directory_of_another_user() {
     ok(&install(&scene.dir, &["--uninstall"], &["setpriv", "--bounding-set", "-all,+dac_override"]));
     scene.assert_old("uninstalled");
     assert_eq!(fs::metadata(scene.dir.join("bridge")).unwrap().uid(), 1000);
+
+    // SELinux and NFS servers also deny root with this capability.
+    let inject = "inject=?mkdir,mkdirat:error=EACCES:when=1";
+    let denied = scene.install_under(&["strace", "-qo", "/dev/null", "-e", inject], &[]);
+    refused(&denied, "a security module or the file system denies it");
 }
 
 /// Rootless runtimes start plugins as other users.

@@ -19,7 +19,7 @@ const VERSION: u32 = 2;
 pub struct Record {
     /// The version of the file format.
     v: u32,
-    /// The boot id. The lease's times are meaningless after another boot. None: an earlier version wrote the record.
+    /// The boot id. The lease's times are meaningless after another boot. None: the daemon could not read the id.
     #[serde(skip_serializing_if = "Option::is_none")]
     boot: Option<String>,
     /// The attachment and its link.
@@ -104,9 +104,13 @@ impl Record {
         Self { v: VERSION, boot: boot_id(), attachment, parameters }
     }
 
-    /// Whether the lease is of an earlier boot, so that its container has ended.
+    /// Whether the lease is of an earlier boot, so that its container has ended. False if a boot id is unknown.
     pub fn is_of_earlier_boot(&self) -> bool {
-        self.boot.is_some() && self.boot != boot_id()
+        self.is_of_boot_before(boot_id().as_deref())
+    }
+
+    fn is_of_boot_before(&self, current: Option<&str>) -> bool {
+        self.boot.as_deref().zip(current).is_some_and(|(own, current)| own != current)
     }
 
     /// Parses a file. None: it is not a record of this version.
@@ -204,10 +208,11 @@ mod tests {
         let another = json!("11111111-2222-4333-8444-555555555555");
         assert!(with(another.clone()).is_of_earlier_boot());
         assert!(!with(json!(boot_id())).is_of_earlier_boot());
-        // Of an earlier version.
-        let old = Record::read(WRITTEN[0]).unwrap();
-        assert!(!old.is_of_earlier_boot());
-        assert_eq!(json!(Record::new(old.attachment, old.parameters))["boot"], json!(boot_id()));
+        // The id cannot be read now, or could not be read when the record was written.
+        assert!(!with(another.clone()).is_of_boot_before(None));
+        let without = Record::read(WRITTEN[0]).unwrap();
+        assert!(!without.is_of_earlier_boot() && !without.is_of_boot_before(None));
+        assert_eq!(json!(Record::new(without.attachment, without.parameters))["boot"], json!(boot_id()));
         assert_eq!(json!(with(another.clone()))["boot"], another);
     }
 

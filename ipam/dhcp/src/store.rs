@@ -204,7 +204,7 @@ mod tests {
         let mut record: Value = serde_json::from_slice(include_bytes!("record/v4.json")).unwrap();
         let key = Record::read(record.to_string().as_bytes()).unwrap().key().unwrap();
         let file = store.path.join(key.file());
-        // An earlier version wrote no boot id, and its lease must survive the upgrade.
+        // The daemon could not read the boot id. The lease may be of this boot.
         fs::write(&file, record.to_string()).unwrap();
         assert!(store.has(&key) && store.tidy().unwrap().is_empty() && file.exists());
         record["boot"] = json!("11111111-2222-4333-8444-555555555555");

@@ -49,8 +49,12 @@ pub fn of_host(root: &Path) -> (Vec<Runtime>, Vec<String>) {
 /// The most symbolic links in a path, as in the kernel.
 const MAX_LINKS: usize = 40;
 
+/// A path that never exists, in place of a path with too many symbolic links.
+const TOO_MANY_LINKS: &str = "/dev/null/too-many-symbolic-links";
+
 /// A path of the host, as seen by a process that has the host's root directory at `root`. Symbolic links lead to files
-/// below the root, also absolute ones, as for a process on the host. `openat2` does this only since Linux 5.6.
+/// below the root, also absolute ones, as for a process on the host. `openat2` does this only since Linux 5.6. With too
+/// many links, the returned path does not exist.
 pub fn below(root: &Path, path: &Path) -> PathBuf {
     if root == Path::new("/") {
         return root.join(path);
@@ -63,14 +67,15 @@ pub fn below(root: &Path, path: &Path) -> PathBuf {
             continue;
         }
         match fs::read_link(root.join(&found).join(&name)) {
-            Ok(target) if links < MAX_LINKS => {
+            Ok(_) if links == MAX_LINKS => return TOO_MANY_LINKS.into(),
+            Ok(target) => {
                 links += 1;
                 if target.is_absolute() {
                     found.clear();
                 }
                 waiting.extend(components(&target));
             }
-            _ => found.push(name),
+            Err(_) => found.push(name),
         }
     }
     root.join(found)
@@ -218,8 +223,11 @@ fn in_home(path: &str) -> PathBuf {
     config.unwrap_or_else(|| "/nonexistent".into()).join(rest)
 }
 
-/// `None` if the file does not exist.
+/// `None` if the file does not exist or is masked.
 fn read(form: Form, root: &Path, path: &Path) -> Result<Option<Value>, String> {
+    if is_mask(root, path) {
+        return Ok(None);
+    }
     let real = below(root, path);
     let text = match file::read(&real, MAX_BYTES) {
         Err(e) if matches!(e.kind(), ErrorKind::NotFound | ErrorKind::NotADirectory) => {
@@ -235,6 +243,13 @@ fn read(form: Form, root: &Path, path: &Path) -> Result<Option<Value>, String> {
         text => text.map_err(|e| e.to_string())?,
     };
     parse::decode(form, path, &text).map(Some)
+}
+
+/// Whether a path is a link that masks a unit or a drop-in (systemd.unit(5)). In a container, the host's /dev may not be
+/// mounted.
+fn is_mask(root: &Path, path: &Path) -> bool {
+    let real = below(root, path);
+    real == root.join("dev/null") || real.canonicalize().is_ok_and(|real| real == Path::new("/dev/null"))
 }
 
 /// The symbolic link in a path of the host that leads to no file. In a container, its target may not be mounted.

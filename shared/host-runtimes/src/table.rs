@@ -48,9 +48,15 @@ const NET_D: &str = "/etc/cni/net.d";
 const PLUGINS: &[&str] = &["/opt/cni/bin"];
 const PODMANS_PLUGINS: &[&str] =
     &["/usr/local/libexec/cni", "/usr/libexec/cni", "/usr/local/lib/cni", "/usr/lib/cni", "/opt/cni/bin"];
-/// `CNIPath` of nerdctl's package `defaults`.
-const NERDCTLS_PLUGINS: &[&str] =
-    &["/opt/cni/bin", "/usr/local/libexec/cni", "/usr/local/lib/cni", "/usr/libexec/cni", "/usr/lib/cni"];
+/// `CNIPath` of nerdctl's package `defaults`. Homebrew's directory is in the list since 2.3.0.
+const NERDCTLS_PLUGINS: &[&str] = &[
+    "/opt/cni/bin",
+    "/usr/local/libexec/cni",
+    "/usr/local/lib/cni",
+    "/home/linuxbrew/.linuxbrew/opt/cni-plugins/bin",
+    "/usr/libexec/cni",
+    "/usr/lib/cni",
+];
 const OF_CONTAINERD: [&[&str]; 2] =
     [&["plugins.*.cni.conf_dir"], &["plugins.*.cni.bin_dir", "plugins.*.cni.bin_dirs"]];
 const OF_PODMAN: [&[&str]; 2] = [&["network.network_config_dir"], &["network.cni_plugin_dirs"]];

@@ -248,7 +248,9 @@ fn nerdctl_uses_the_first_of_its_default_directories_that_exists() {
     assert_eq!(plugins(&[]), paths(["/opt/cni/bin"]));
     let debian = ("/usr/lib/cni/bridge", "");
     assert_eq!(plugins(&[debian]), paths(["/usr/lib/cni"]));
-    assert_eq!(plugins(&[debian, ("/opt/cni/bin/README", "")]), paths(["/opt/cni/bin"]));
+    let homebrew = ("/home/linuxbrew/.linuxbrew/opt/cni-plugins/bin/bridge", "");
+    assert_eq!(plugins(&[debian, homebrew]), paths(["/home/linuxbrew/.linuxbrew/opt/cni-plugins/bin"]));
+    assert_eq!(plugins(&[debian, homebrew, ("/opt/cni/bin/README", "")]), paths(["/opt/cni/bin"]));
     let config = ("/etc/nerdctl/nerdctl.toml", "cni_path = \"/a\"");
     assert_eq!(plugins(&[debian, config]), paths(["/a"]));
 }
@@ -282,7 +284,29 @@ fn symbolic_links_of_the_host_lead_to_files_below_its_root() {
     symlink("/nowhere", below(root.path(), Path::new("/etc/nomad.d"))).unwrap();
     let (_, problems) = found();
     assert!(problems.iter().any(|problem| problem.contains("/etc/nomad.d leads to")), "{problems:?}");
-    // A loop ends.
-    symlink("/loop", below(root.path(), Path::new("/loop"))).unwrap();
-    assert!(!below(root.path(), Path::new("/loop/file")).exists());
+}
+
+#[test]
+fn a_loop_of_links_ends_and_does_not_lead_to_files_outside_of_the_hosts_root() {
+    let (root, outside) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+    let name = outside.path();
+    fs::write(name.join("file"), "").unwrap();
+    let link = below(root.path(), name);
+    fs::create_dir_all(link.parent().unwrap()).unwrap();
+    symlink(name, link).unwrap();
+    assert!(!below(root.path(), &name.join("file")).exists());
+    assert!(!below(root.path(), name).exists());
+}
+
+/// In a container that sees only /etc of the host, /dev/null is not below the host's root.
+#[test]
+fn masked_units_and_drop_ins_are_no_problem() {
+    let root = host(&[("/etc/systemd/system/cri-docker.service.d/20-other.conf", "[Service]")]);
+    let units = below(root.path(), Path::new("/etc/systemd/system"));
+    symlink("/dev/null", units.join("cri-docker.service")).unwrap();
+    symlink("/dev/null", units.join("cri-docker.service.d/10-cni.conf")).unwrap();
+    symlink("/dev/null", units.join("kubelet.service.d")).unwrap();
+    assert_eq!(of_host(root.path()).1, [""; 0]);
+    // On the host itself.
+    assert_eq!(read(Form::Flags, Path::new("/"), &units.join("cri-docker.service")), Ok(None));
 }

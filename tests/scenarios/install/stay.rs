@@ -9,7 +9,7 @@ use std::{fs, iter, thread};
 
 use lab::{Lab, ours, together, until};
 
-use super::{NEW, Scene, calls, content, executable, install, ok, refused};
+use super::{NEW, Scene, as_map, calls, content, executable, install, ok, refused};
 
 /// How long to wait for a line. Only a process that hangs, or says something else, takes so long.
 const TIMEOUT: Duration = Duration::from_secs(300);
@@ -250,6 +250,27 @@ fn a_staying_process_waits_for_another_installation() {
     scene.assert_old("the other one has failed");
 }
 
+/// An uninstallation also removes the directory, if an installation created it.
+#[test]
+fn an_installation_that_waits_for_an_uninstallation_creates_the_directory_again() {
+    let lab = Lab::new();
+    let mut scene = Scene::new(&lab);
+    let parent = lab.dir().join("missing");
+    scene.dir = parent.join("bin");
+    ok(&scene.install(&[]));
+    let held = fs::File::open(scene.dir.join(".ferrule")).unwrap();
+    held.lock().unwrap();
+    let from = scene.from.to_str().unwrap();
+    let mut stays = Stays::start(&scene.dir, &["--from", from, "--rollback-on-exit", "--wait", "600"]);
+    stays.says("another ferrule-install is running");
+    fs::rename(&parent, lab.dir().join("removed")).unwrap();
+    drop(held);
+    stays.says("waiting for SIGTERM");
+    assert_eq!(content(&scene.dir), as_map(&[("bridge", NEW), ("portmap", NEW)]));
+    stays.stop(&lab);
+    assert!(!parent.exists());
+}
+
 #[test]
 fn concurrent_runs_in_a_new_directory_install_one_after_the_other() {
     let lab = Lab::new();
@@ -316,10 +337,15 @@ fn if_the_old_files_cannot_be_restored_nothing_changes_and_the_error_names_the_c
     }
 }
 
-/// Installs a file with a rename, as installers do.
+/// Installs a broken file.
 fn replace(scene: &Scene, name: &str) {
+    replace_with(THEIRS, scene, name);
+}
+
+/// Installs a file with a rename, as installers do.
+fn replace_with(content: &str, scene: &Scene, name: &str) {
     let theirs = scene.dir.join("theirs");
-    executable(&theirs, THEIRS);
+    executable(&theirs, content);
     fs::rename(theirs, scene.dir.join(name)).unwrap();
 }
 
@@ -363,6 +389,21 @@ fn a_staying_process_keeps_the_original_when_it_replaces_a_broken_plugin() {
     stays.says("installed again");
     stays.stop(&lab);
     scene.assert_old("rolled back");
+}
+
+/// For example, an upgrade of another vendor's package.
+#[test]
+fn a_staying_process_keeps_a_working_plugin_that_it_replaces() {
+    let lab = Lab::new();
+    let scene = Scene::new(&lab);
+    let mut stays =
+        Stays::installed(&scene.dir, &["--from", scene.from.to_str().unwrap(), "--rollback-on-exit"]);
+    let latest = format!("{NEW}# another vendor's latest version\n");
+    replace_with(&latest, &scene, "bridge");
+    stays.says("installed again");
+    scene.assert_new("installed again");
+    stays.stop(&lab);
+    assert_eq!(content(&scene.dir), as_map(&[("bridge", latest.as_str()), ("calico", "calico")]));
 }
 
 #[test]
