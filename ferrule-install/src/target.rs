@@ -146,12 +146,20 @@ impl Targets {
         real(one) == real(other)
     }
 
-    /// The reason why a runtime does not use the plugins in a directory: no runtime searches it, or a runtime finds
-    /// plugins of the same names in an earlier directory. `None` if every runtime that searches it uses them.
+    /// The reason why an installation into a directory does not do what it should: no runtime searches it, a runtime
+    /// finds plugins of the same names in an earlier directory, or the new directory hides other plugins.
     fn warning(&self, dir: &Path, names: &BTreeSet<String>) -> Option<String> {
         let is_it = |one: &PathBuf| self.is_same(one, dir);
         let mut users = self.runtimes.iter().filter(|runtime| runtime.runs_plugins).peekable();
         users.peek()?;
+        if let Some(runtime) = users.clone().find(|runtime| runtime.preferred.iter().any(is_it)) {
+            return Some(format!(
+                "{} looks in {} as soon as it exists, and no longer in {}",
+                runtime.name,
+                dir.display(),
+                runtime.plugins[0].display()
+            ));
+        }
         if users.clone().all(|runtime| !runtime.plugins.iter().any(is_it)) {
             let listed: BTreeSet<_> = users
                 .flat_map(|runtime| runtime.plugins.first())

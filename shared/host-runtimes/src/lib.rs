@@ -32,6 +32,8 @@ pub struct Runtime {
     pub networks: PathBuf,
     /// Directories of plugins, in search order.
     pub plugins: Vec<PathBuf>,
+    /// Missing directories: as soon as one of them exists, the runtime uses it instead of `plugins`.
+    pub preferred: Vec<PathBuf>,
     /// File that sets the directories of plugins. `None`: the runtime's default.
     pub source: Option<PathBuf>,
 }
@@ -97,11 +99,15 @@ fn read_entry(entry: &Entry, root: &Path, problems: &mut Vec<String>) -> Option<
         runs_plugins: true,
         networks: data.resolve(entry.networks),
         plugins: entry.plugins.iter().map(|dir| data.resolve(dir)).collect(),
+        preferred: Vec::new(),
         source: None,
     };
     if entry.uses_first {
-        let first = runtime.plugins.iter().position(|dir| below(root, dir).exists());
-        runtime.plugins = vec![runtime.plugins.swap_remove(first.unwrap_or_default())];
+        let mut candidates = std::mem::take(&mut runtime.plugins);
+        let first = candidates.iter().position(|dir| below(root, dir).exists()).unwrap_or_default();
+        runtime.plugins = vec![candidates.swap_remove(first)];
+        candidates.truncate(first);
+        runtime.preferred = candidates;
     }
     let configs = read_files(entry, root, &data, &mut runtime, problems);
     runtime.runs_plugins = match entry.form {
@@ -162,6 +168,7 @@ impl Runtime {
         }
         if !said.appends {
             self.plugins.clear();
+            self.preferred.clear();
         }
         self.plugins.extend(said.plugins);
         self.source = Some(path.to_owned());

@@ -248,11 +248,14 @@ fn nerdctl_uses_the_first_of_its_default_directories_that_exists() {
     assert_eq!(plugins(&[]), paths(["/opt/cni/bin"]));
     let debian = ("/usr/lib/cni/bridge", "");
     assert_eq!(plugins(&[debian]), paths(["/usr/lib/cni"]));
+    let local = runtime(NERDCTL, &[("/usr/local/lib/cni/bridge", ""), debian]);
+    assert_eq!(local.preferred, paths(["/opt/cni/bin", "/usr/local/libexec/cni"]));
     let homebrew = ("/home/linuxbrew/.linuxbrew/opt/cni-plugins/bin/bridge", "");
     assert_eq!(plugins(&[debian, homebrew]), paths(["/home/linuxbrew/.linuxbrew/opt/cni-plugins/bin"]));
     assert_eq!(plugins(&[debian, homebrew, ("/opt/cni/bin/README", "")]), paths(["/opt/cni/bin"]));
     let config = ("/etc/nerdctl/nerdctl.toml", "cni_path = \"/a\"");
-    assert_eq!(plugins(&[debian, config]), paths(["/a"]));
+    let configured = runtime(NERDCTL, &[debian, config]);
+    assert_eq!((configured.plugins, configured.preferred), (paths(["/a"]), vec![]));
 }
 
 /// In a container, the root directory of the host is below another directory.

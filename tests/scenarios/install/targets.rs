@@ -217,6 +217,13 @@ fn an_installation_into_a_directory_that_no_runtime_uses_prints_a_warning() {
     let said = ok(&host.install(&[]));
     assert!(!said.contains("warning"), "{said}");
     assert_eq!(host.installed(), ["/usr/libexec/cni"]);
+
+    let host = Host::new(&lab, &[("/usr/bin/nerdctl", "")], &["/usr/lib/cni"]);
+    let said = ok(&host.install(&["--list", "--dir", "/opt/cni/bin"]));
+    let warning = "nerdctl looks in /opt/cni/bin as soon as it exists, and no longer in /usr/lib/cni";
+    assert!(said.contains(warning), "{said}");
+    let said = ok(&host.install(&["--list"]));
+    assert!(!said.contains("warning"), "{said}");
 }
 
 #[test]
