@@ -105,7 +105,7 @@ fn servers(call: &Call, options: &Options<'_>) -> Vec<IpAddr> {
 /// reboot or a crash. A killed setup leaves no result: then DEL of the chain removes any resources.
 ///
 /// # Errors
-/// Code 7 if the interface is attached to another network. Code 5 if a cache of the host cannot be read.
+/// Code 7 if the interface is attached to another network.
 fn remove_earlier(
     runtime: &Runtime,
     call: &Call,
@@ -114,7 +114,7 @@ fn remove_earlier(
 ) -> Result<()> {
     let (own, others) = known(runtime.results(), call, Some(chain), request).unwrap_or_default();
     for entry in &others {
-        if runtime.is_attached(&entry.network, &entry.attach).map_err(|e| flat(&e))? {
+        if runtime.is_attached(&entry.network, &entry.attach) {
             return Err(attached(entry, request));
         }
     }

@@ -1584,6 +1584,28 @@ fn the_interfaces_name_may_be_before_the_command_and_commands_without_an_interfa
     assert!(pod.link("eth1").is_none());
 }
 
+/// As for root of a user namespace, which may not read the caches of the host.
+#[test]
+fn an_add_does_not_depend_on_other_caches_that_cannot_be_read() {
+    let lab = Lab::new();
+    let pod = lab.container("pod");
+    lab.configure("10-net.conflist", &pods("1.1.0", "10.1.2.0/24"));
+    fs::create_dir_all("/var/lib/cni/other").unwrap();
+    std::os::unix::fs::symlink("results", "/var/lib/cni/other/results").unwrap();
+    let tool = lab.cnitool();
+    tool.says("add net pod --cache-dir /run/lab/own");
+    assert!(pod.link("eth0").is_some());
+    // A failed ADD is rolled back.
+    lab.fake_plugin(
+        "fails",
+        r#"[ $CNI_COMMAND != ADD ] || { echo '{"code": 11, "msg": "not now"}'; exit 1; }"#,
+    );
+    let plugins = json!([{"type": "bridge", "bridge": "br0"}, {"type": "fails"}]);
+    lab.configure("20-fails.conflist", &json!({"cniVersion": "1.0.0", "name": "fails", "plugins": plugins}));
+    let failed = tool.run("add fails pod -i eth1 --cache-dir /run/lab/own");
+    assert!(failed.stderr.contains("not now") && pod.link("eth1").is_none(), "{failed:#?}");
+}
+
 #[test]
 fn all_warns_of_attachments_in_other_caches_of_the_host_and_leaves_them() {
     let lab = Lab::new();
