@@ -250,6 +250,40 @@ fn a_reload_attaches_the_container_with_another_address_if_its_own_one_is_lost()
     assert_eq!(traces(&lab), (Vec::new(), String::new(), String::new()));
 }
 
+/// A network of a file finds its plugins as the driver does: in its own `plugin-path`, and not in that of another network.
+#[test]
+fn gc_and_del_find_the_plugins_of_a_conflist_only_in_its_own_plugin_path() {
+    if lacks(Feature::NftNat) {
+        return;
+    }
+    let lab = Lab::new();
+    let pod = lab.container("pod");
+    ["/opt/cni", "/usr/lib/cni", "/usr/libexec/netavark", "/etc/containers"]
+        .iter()
+        .for_each(|dir| lab.private_dir(dir));
+    lab.fake_plugin("bridge", "echo '{\"code\": 100, \"msg\": \"of another network\"}'; exit 1");
+    let ipam = json!({"type": "host-local", "subnet": "10.1.0.0/24"});
+    let plugins = json!([{"type": "bridge", "bridge": "br0", "ipam": ipam}]);
+    lab.configure("own.conflist", &json!({"cniVersion": "1.0.0", "name": "own", "plugins": plugins}));
+    let options = json!({"conflist": "/etc/cni/net.d/own.conflist", "plugin-path": together()});
+    fs::create_dir("/etc/containers/networks").unwrap();
+    for (name, options) in
+        [("another", json!({"type": "bridge", "plugin-path": Lab::plugin_dir()})), ("pods", options.clone())]
+    {
+        let network = json!({"name": name, "driver": "cni", "options": options});
+        fs::write(format!("/etc/containers/networks/{name}.json"), network.to_string()).unwrap();
+    }
+    let mut call = recorded("setup");
+    call["network"]["options"] = options;
+    call["port_mappings"] = Value::Null;
+    call["network_options"] = json!({"interface_name": "eth0"});
+    set_up(&lab, &pod, &call);
+    let unset = lab.cnitool().env("CNI_PATH", "");
+    unset.says("gc own");
+    unset.says(&format!("del own {} --container-id {ID}", pod.netns.path().display()));
+    assert_eq!((traces(&lab).0, pod.netns.link("eth0")), (Vec::new(), None));
+}
+
 /// A call may only look like a reload. Then the address is one that the user has requested.
 #[test]
 fn an_address_is_not_replaced_because_of_the_failure_of_a_chained_plugin() {
