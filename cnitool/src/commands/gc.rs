@@ -26,18 +26,7 @@ use crate::ui::{Style, Ui};
 /// Removes stale attachments of a network (with `--detach-running` also live ones), or stale ones of all networks. Or
 /// lists them.
 pub fn run(network: Option<&str>, options: &GcOptions, settings: &Settings, ui: &Ui) -> Result<ExitCode> {
-    if options.all
-        && let Some(network) = network
-    {
-        refuse_all_of(network);
-    }
-    // With these, `gc` would remove other interfaces of running containers, too.
-    if options.detach_running {
-        refuse_ifname("--detach-running", settings);
-    }
-    if !options.force.is_empty() {
-        refuse_ifname("--force <NAME>", settings);
-    }
+    refuse_wrong_usage(network, options, settings);
     if let Some(pause) = options.every {
         return repeat(pause, network.is_some(), ui);
     }
@@ -93,6 +82,22 @@ pub fn run(network: Option<&str>, options: &GcOptions, settings: &Settings, ui: 
         _ => report(&done, network.is_none(), ui)?,
     }
     failed.into_iter().reduce(Error::and).map_or(Ok(ExitCode::SUCCESS), Err)
+}
+
+/// Refuses combinations of arguments that would detach more than the caller may mean.
+fn refuse_wrong_usage(network: Option<&str>, options: &GcOptions, settings: &Settings) {
+    if options.all
+        && let Some(network) = network
+    {
+        refuse_all_of(network);
+    }
+    // `gc` would also remove other interfaces of running containers.
+    if options.detach_running {
+        refuse_ifname("--detach-running", settings);
+    }
+    if !options.force.is_empty() {
+        refuse_ifname("--force <NAME>", settings);
+    }
 }
 
 /// `--all` means all networks. With a network, the caller may mean either.
