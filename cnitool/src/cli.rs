@@ -61,7 +61,7 @@ pub struct Common {
     /// Cache directory; results are in its subdirectory results/ [default: /var/lib/cni]
     #[arg(long, global = true, value_name = "DIR")]
     pub cache_dir: Option<PathBuf>,
-    /// The interface's name in the namespace, for add, check and del; other commands ignore it [env: CNI_IFNAME] [default: eth0]
+    /// The interface's name in the namespace, for add, check and del; gc refuses it with --detach-running and --force, other commands ignore it [env: CNI_IFNAME] [default: eth0]
     #[arg(short, long, global = true, value_name = "NAME")]
     pub ifname: Option<String>,
     /// Seconds that one run of one plugin may take; then cnitool kills it

@@ -6,7 +6,7 @@ use std::path::PathBuf;
 use cni::NetworkName;
 use runtime::{Cache, ConfDir, Entry, Error, Network, Result};
 
-use crate::network_dirs::{self, NetworkDir};
+use crate::network_dirs::{self, DriverNetworks, NetworkDir};
 use crate::settings::Settings;
 use crate::ui::Ui;
 
@@ -50,15 +50,34 @@ fn warn_of(unreadable: &[PathBuf], ui: &Ui) {
 #[derive(Debug)]
 pub struct Known {
     pub network: Network,
-    plugins: Vec<PathBuf>,
-    /// Whether Podman's driver has written the network, for the plugins of its own directory.
+    pub plugins: Vec<PathBuf>,
+    /// Whether Podman's driver attaches containers to the network.
     is_of_driver: bool,
+    /// Whether the runtime looks for plugins in `plugins` before the default directories.
+    is_first: bool,
 }
 
 impl Known {
     /// A network whose runtime is unknown.
     fn unknown(network: Network) -> Self {
-        Self { network, plugins: Vec::new(), is_of_driver: false }
+        Self { network, plugins: Vec::new(), is_of_driver: false, is_first: false }
+    }
+
+    /// A network that Podman's driver has written, for the plugins of its own directory.
+    fn by_options(network: Network, dir: &NetworkDir, driver: &DriverNetworks) -> Self {
+        let given = driver.by_options(&network.name).and_then(network_dirs::plugin_path);
+        let plugins = given.unwrap_or_else(|| dir.plugins.clone());
+        Self { network, plugins, is_of_driver: true, is_first: true }
+    }
+
+    /// A network of a file, which also Podman's driver may use.
+    pub fn of_file(network: Network, dir: &NetworkDir, driver: &DriverNetworks) -> Self {
+        let of_driver = network.file.as_deref().and_then(|file| driver.by_file(file));
+        let given = of_driver.and_then(network_dirs::plugin_path);
+        let is_first = given.is_some();
+        let own = of_driver.map(|_| DriverNetworks::own_plugins()).unwrap_or_default();
+        let plugins = given.unwrap_or_else(|| [dir.plugins.clone(), own].concat());
+        Self { network, plugins, is_of_driver: of_driver.is_some(), is_first }
     }
 
     /// A network that the user has named. Only a network of Podman's driver has other plugin directories than those of
@@ -74,7 +93,7 @@ impl Known {
 
     /// The settings, which also look for plugins where the network's runtime does.
     pub fn settings(&self, settings: &Settings) -> Settings {
-        match self.is_of_driver {
+        match self.is_first {
             true => settings.with_plugins_first(&self.plugins),
             false => settings.with_plugins(&self.plugins),
         }
@@ -88,12 +107,16 @@ impl Known {
 /// If a directory cannot be read.
 pub fn networks(dirs: &[NetworkDir], entries: &[Entry]) -> Result<BTreeMap<NetworkName, Known>> {
     let mut networks = BTreeMap::new();
-    let driver = network_dirs::of_driver();
-    for (dir, is_of_driver) in dirs.iter().map(|dir| (dir, false)).chain([(&driver, true)]) {
+    let (driver, of_podman) = (network_dirs::of_driver(), DriverNetworks::read());
+    for dir in dirs {
         for network in dir.conf.networks()? {
-            let plugins = dir.plugins.clone();
-            networks.entry(network.name.clone()).or_insert(Known { network, plugins, is_of_driver });
+            let known = |network| Known::of_file(network, dir, &of_podman);
+            networks.entry(network.name.clone()).or_insert_with(|| known(network));
         }
+    }
+    for network in driver.conf.networks()? {
+        let known = |network| Known::by_options(network, &driver, &of_podman);
+        networks.entry(network.name.clone()).or_insert_with(|| known(network));
     }
     for network in entries.iter().filter_map(|entry| entry.network().ok()) {
         networks.entry(network.name.clone()).or_insert_with(|| Known::unknown(network));

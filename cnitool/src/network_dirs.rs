@@ -10,6 +10,7 @@ use std::path::{Path, PathBuf};
 use cni::json;
 use host_runtimes::names::{NERDCTL, PODMAN};
 use runtime::{ConfDir, Network};
+use serde_json::Value;
 use system::file;
 
 use crate::runtimes;
@@ -59,7 +60,7 @@ pub fn all() -> (Vec<NetworkDir>, Vec<String>) {
             let dir = network_dirs.entry(real).or_insert_with(new);
             dir.add(runtime.name, &runtime.plugins);
             if runtime.name == PODMAN && !runtime.runs_plugins {
-                dir.add(PODMAN, &plugins_of_driver());
+                dir.add(PODMAN, &DriverNetworks::own_plugins());
             }
         }
     }
@@ -79,23 +80,54 @@ pub fn of_driver() -> NetworkDir {
     let (runtimes, _) = host_runtimes::of_host(Path::new("/"));
     let podmans = runtimes.into_iter().filter(|runtime| runtime.name == PODMAN);
     let mut dir = NetworkDir::unknown(&ConfDir::new(OF_DRIVER));
-    dir.add(PODMAN, &plugins_of_driver());
+    dir.add(PODMAN, &DriverNetworks::own_plugins());
     podmans.for_each(|podman| dir.add(podman.name, &podman.plugins));
     dir
 }
 
-/// The plugin directories of Podman's network driver `cni`: its own ones, and those of the option `plugin-path`.
-pub fn plugins_of_driver() -> Vec<PathBuf> {
-    let own = DRIVERS.iter().filter_map(|driver| Some(fs::canonicalize(driver).ok()?.parent()?.to_owned()));
-    let networks = fs::read_dir(PODMANS_NETWORKS).into_iter().flatten().flatten();
-    own.chain(networks.flat_map(|file| plugin_path(&file.path()).unwrap_or_default())).collect()
+/// The networks of Podman's network driver `cni`, as Podman stores them.
+#[derive(Debug)]
+pub struct DriverNetworks(Vec<Value>);
+
+impl DriverNetworks {
+    /// Reads them. Podman reports an invalid file.
+    pub fn read() -> Self {
+        let files = fs::read_dir(PODMANS_NETWORKS).into_iter().flatten().flatten().map(|file| file.path());
+        let read = |path: PathBuf| json::parse(&file::read(&path, json::MAX_BYTES).ok()?, "the network").ok();
+        Self(files.filter_map(read).filter(|network| network["driver"] == "cni").collect())
+    }
+
+    /// The driver's own plugin directories.
+    pub fn own_plugins() -> Vec<PathBuf> {
+        let own =
+            DRIVERS.iter().filter_map(|driver| Some(fs::canonicalize(driver).ok()?.parent()?.to_owned()));
+        own.collect()
+    }
+
+    /// The plugin directories of all networks.
+    pub fn plugins(&self) -> Vec<PathBuf> {
+        Self::own_plugins().into_iter().chain(self.0.iter().filter_map(plugin_path).flatten()).collect()
+    }
+
+    /// The network whose list the driver has written.
+    pub fn by_options(&self, name: &str) -> Option<&Value> {
+        self.0.iter().find(|network| network["name"] == name && network.pointer("/options/type").is_some())
+    }
+
+    /// The network whose list is in this file.
+    pub fn by_file(&self, file: &Path) -> Option<&Value> {
+        let file = fs::canonicalize(file).ok()?;
+        let conflist = |network: &Value| network.pointer("/options/conflist")?.as_str().map(PathBuf::from);
+        let is_of = |network: &&Value| {
+            conflist(network).is_some_and(|path| path.canonicalize().ok() == Some(file.clone()))
+        };
+        self.0.iter().find(is_of)
+    }
 }
 
-/// The option `plugin-path` of a network as Podman stores it. None: it is not a network of the driver, or has no such
-/// option.
-fn plugin_path(file: &Path) -> Option<Vec<PathBuf>> {
-    let network = json::parse(&file::read(file, json::MAX_BYTES).ok()?, "the network").ok()?;
-    let path = network.pointer("/options/plugin-path")?.as_str().filter(|_| network["driver"] == "cni")?;
+/// The option `plugin-path` of a network as Podman stores it. The driver looks for plugins only there.
+pub fn plugin_path(of_driver: &Value) -> Option<Vec<PathBuf>> {
+    let path = of_driver.pointer("/options/plugin-path")?.as_str().filter(|path| !path.is_empty())?;
     Some(env::split_paths(path).filter(|dir| dir.is_absolute()).collect())
 }
 

@@ -7,13 +7,15 @@ use std::io::ErrorKind;
 use std::path::{Component, Path, PathBuf};
 use std::time::Duration;
 
+use clap::CommandFactory;
+use clap::error::ErrorKind as ArgumentError;
 use cni::{CniArgs, Code, Error};
 use runtime::{AttachmentParameters, Cache, ConfDir, Network, Processes, Runtime};
 use serde_json::{Map, Value};
 use sha2::{Digest, Sha512};
 use validate::schema;
 
-use crate::cli::{Common, Names};
+use crate::cli::{Cli, Common, Names};
 use crate::trace::Traced;
 use crate::ui::Ui;
 use crate::{known, network_dirs};
@@ -166,6 +168,15 @@ impl Settings {
     }
 }
 
+/// Refuses `--ifname`, which selects one attachment, together with an option that means several. clap itself would accept
+/// `--ifname` before the command.
+pub fn refuse_ifname(option: &str, settings: &Settings) {
+    if settings.ifname.is_some() {
+        let text = format!("the argument '{option}' cannot be used with '--ifname <NAME>'");
+        Cli::command().error(ArgumentError::ArgumentConflict, text).exit()
+    }
+}
+
 /// The value of an option, or else of its environment variable. An empty one is treated as unset.
 fn or_variable(option: Option<OsString>, variable: &str) -> Option<OsString> {
     option.or_else(|| env::var_os(variable)).filter(|value| !value.is_empty())
@@ -216,7 +227,7 @@ mod tests {
 
     #[test]
     fn by_default_an_add_of_dhcp_without_a_server_reports_its_own_error() {
-        let cli = crate::cli::Cli::parse_from(["cnitool", "status", "net"]);
+        let cli = Cli::parse_from(["cnitool", "status", "net"]);
         let slowest = dhcp_client::Timing::default().resend_timeout.as_secs();
         assert!(cli.common.timeout >= slowest + 30, "{}", cli.common.timeout);
     }

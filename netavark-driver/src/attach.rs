@@ -123,6 +123,13 @@ pub fn is_host_local(chain: &Chain) -> bool {
     ipam_type(chain).as_deref() == Some("host-local")
 }
 
+/// Whether the plugin with the `ipam` has failed. It passes on the errors of the IPAM plugin.
+pub fn is_of_ipam(failed: &runtime::Error, chain: &Chain) -> bool {
+    let with_ipam = chain.plugins.iter().find(|plugin| plugin.ipam().is_some());
+    let failing = failed.failures().next().and_then(|failure| failure.plugin.as_ref());
+    failing.zip(with_ipam).is_some_and(|((kind, _), plugin)| *kind == plugin.kind)
+}
+
 /// The IPAM plugin of a chain.
 pub fn ipam_type(chain: &Chain) -> Option<String> {
     let requests = chain.plugins.iter().filter_map(|plugin| chain.request(plugin).ok());

@@ -133,13 +133,15 @@ fn defaults(network: &Network, main: &Plugin, ipam: &Ipam, options: &Options<'_>
 
 /// The bridge from `--interface-name`, which Podman stores, or a name that no other network of Podman has. The bridge
 /// stays after `podman network rm`. A network that is created again with the same name and subnets gets this bridge: a
-/// second one would not receive the host's packets, because the first one has the route to the subnet.
+/// second one would not receive the host's packets, because the first one has the route to the subnet. A network that has
+/// become internal gets another one: the first bridge still has the gateway's address, by which containers reach the host.
 fn bridge_name(network: &Network) -> String {
     if !network.network_interface.is_empty() {
         return network.network_interface.clone();
     }
     let subnets = network.subnets.iter().map(|subnet| subnet.subnet.to_string());
-    let parts: Vec<String> = iter::once(network.name.clone()).chain(subnets).collect();
+    let internal = network.internal.then(|| "internal".to_owned());
+    let parts: Vec<String> = iter::once(network.name.clone()).chain(subnets).chain(internal).collect();
     Sha512::digest(parts.join(" "))[..5]
         .iter()
         .fold("cni-".to_owned(), |name, byte| format!("{name}{byte:02x}"))

@@ -35,19 +35,20 @@ pub fn setup(netns: &Path, call: &Call, answer: impl FnOnce(&StatusBlock) -> Res
     let interruptible = runtime.clone().interrupted_by(Arc::clone(&signalled));
     remove_earlier(&interruptible, call, &chain, &request)?;
     let record = Record::write(runtime.results(), &chain.name, &source)?;
-    let add = |chain: &Chain, request: &AttachmentParameters| {
-        interruptible.add_or_roll_back(chain, request).map_err(|e| flat(&e))
-    };
-    let added = add(&chain, &request).or_else(|failed| {
-        if !is_reload || !attach::is_host_local(&chain) || signalled.load(Ordering::Relaxed) {
+    let added = interruptible.add_or_roll_back(&chain, &request).or_else(|failed| {
+        // An address may be leased meanwhile, or outside of the file's new subnet.
+        let may_be_address = attach::is_host_local(&chain) && attach::is_of_ipam(&failed, &chain);
+        if !is_reload || !may_be_address || signalled.load(Ordering::Relaxed) {
             return Err(failed);
         }
-        // An address may be leased meanwhile, or outside of the file's new subnet.
-        warn(format_args!("cannot attach the container with its previous addresses: {failed}"));
+        warn(format_args!(
+            "cannot attach the container with its previous or requested addresses: {}",
+            flat(&failed)
+        ));
         let (chain, request) = parameters(&without_addresses(call))?;
-        add(&chain, &request).map_err(|_| failed)
+        interruptible.add_or_roll_back(&chain, &request).map_err(|_| failed)
     });
-    let added = added.and_then(|added| {
+    let added = added.map_err(|e| flat(&e)).and_then(|added| {
         let done = fulfilled(&call.network_options, &added.result, &chain, is_reload).and_then(|()| {
             if signalled.load(Ordering::Relaxed) {
                 return Err(Error::new(Code::Internal, "setup was interrupted before its answer"));
@@ -105,7 +106,7 @@ fn servers(call: &Call, options: &Options<'_>) -> Vec<IpAddr> {
 /// reboot or a crash. A killed setup leaves no result: then DEL of the chain removes any resources.
 ///
 /// # Errors
-/// Code 7 if the interface is attached to another network. Code 5 if a cache of the host cannot be read.
+/// Code 7 if the interface is attached to another network.
 fn remove_earlier(
     runtime: &Runtime,
     call: &Call,
@@ -114,7 +115,7 @@ fn remove_earlier(
 ) -> Result<()> {
     let (own, others) = known(runtime.results(), call, Some(chain), request).unwrap_or_default();
     for entry in &others {
-        if runtime.is_attached(&entry.network, &entry.attach).map_err(|e| flat(&e))? {
+        if runtime.is_attached(&entry.network, &entry.attach) {
             return Err(attached(entry, request));
         }
     }

@@ -1578,10 +1578,55 @@ fn the_interfaces_name_may_be_before_the_command_and_commands_without_an_interfa
     assert!(pod.link("eth1").is_some());
     tool.says("--ifname eth1 check net pod");
     tool.says("status net -i eth1");
-    tool.says("gc net -i eth1");
-    assert!(pod.link("eth1").is_some());
     tool.says("-i other del net pod -i eth1");
     assert!(pod.link("eth1").is_none());
+}
+
+/// These options mean all interfaces.
+#[test]
+fn gc_refuses_the_interfaces_name_if_it_would_detach_running_containers() {
+    beyond_reference!("gc");
+    let lab = Lab::new();
+    let pod = lab.container("pod");
+    lab.configure("10-net.conflist", &pods("1.1.0", "10.1.2.0/24"));
+    let tool = lab.cnitool();
+    for ifname in ["eth0", "eth1"] {
+        tool.says(&format!("add net pod --container-id pod -i {ifname}"));
+    }
+    for line in
+        ["gc net --detach-running -i eth1", "-i eth1 gc net --detach-running", "gc net --force pod -i eth1"]
+    {
+        let refused = tool.run(line);
+        let text = "cannot be used with '--ifname <NAME>'";
+        assert!(refused.exit == Some(2) && refused.stderr.contains(text), "{line}: {refused:#?}");
+    }
+    assert!(["eth0", "eth1"].iter().all(|name| pod.link(name).is_some()));
+    // Without these options, `gc` detaches no running container. Scripts export the variable for all commands.
+    tool.says("gc net -i eth1");
+    tool.env("CNI_IFNAME", "eth1").says("gc net --detach-running");
+    assert!(["eth0", "eth1"].iter().all(|name| pod.link(name).is_none()));
+}
+
+/// As for root of a user namespace, which may not read the caches of the host.
+#[test]
+fn an_add_does_not_depend_on_other_caches_that_cannot_be_read() {
+    let lab = Lab::new();
+    let pod = lab.container("pod");
+    lab.configure("10-net.conflist", &pods("1.1.0", "10.1.2.0/24"));
+    fs::create_dir_all("/var/lib/cni/other").unwrap();
+    std::os::unix::fs::symlink("results", "/var/lib/cni/other/results").unwrap();
+    let tool = lab.cnitool();
+    tool.says("add net pod --cache-dir /run/lab/own");
+    assert!(pod.link("eth0").is_some());
+    // A failed ADD is rolled back.
+    lab.fake_plugin(
+        "fails",
+        r#"[ $CNI_COMMAND != ADD ] || { echo '{"code": 11, "msg": "not now"}'; exit 1; }"#,
+    );
+    let plugins = json!([{"type": "bridge", "bridge": "br0"}, {"type": "fails"}]);
+    lab.configure("20-fails.conflist", &json!({"cniVersion": "1.0.0", "name": "fails", "plugins": plugins}));
+    let failed = tool.run("add fails pod -i eth1 --cache-dir /run/lab/own");
+    assert!(failed.stderr.contains("not now") && pod.link("eth1").is_none(), "{failed:#?}");
 }
 
 #[test]

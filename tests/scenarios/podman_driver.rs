@@ -188,8 +188,7 @@ fn gc_del_and_repair_find_the_plugins_of_the_driver_and_of_its_option_plugin_pat
                 symlink(together().join("ferrule"), "/usr/libexec/netavark/cni").unwrap()
             }
             _ => {
-                let network =
-                    json!({"driver": "cni", "options": {"type": "bridge", "plugin-path": together()}});
+                let network = json!({"name": "pods", "driver": "cni", "options": {"type": "bridge", "plugin-path": together()}});
                 fs::create_dir("/etc/containers/networks").unwrap();
                 fs::write("/etc/containers/networks/pods.json", network.to_string()).unwrap();
             }
@@ -236,7 +235,8 @@ fn a_reload_attaches_the_container_with_another_address_if_its_own_one_is_lost()
     set_up(&lab, &other, &taking);
     let (done, status, log) =
         drive(&lab, &["setup", &pod.netns.path().display().to_string()], &recorded("reload"));
-    assert!(done && log.contains("previous addresses") && log.contains("10.1.0.9"), "{status} {log}");
+    assert!(done && log.contains("previous or requested addresses"), "{status} {log}");
+    assert!(log.contains("10.1.0.9"), "{log}");
     let interface = &status["interfaces"]["eth0"];
     assert_eq!(interface["mac_address"], "02:00:00:00:00:09");
     assert_eq!(interface["subnets"][0]["ipnet"], pod.netns.addresses("eth0")[0]);
@@ -248,6 +248,67 @@ fn a_reload_attaches_the_container_with_another_address_if_its_own_one_is_lost()
     assert!(error.contains("10.1.0.9"), "{error}");
     tear_down(&lab, &other, &taking);
     assert_eq!(traces(&lab), (Vec::new(), String::new(), String::new()));
+}
+
+/// A network of a file finds its plugins as the driver does: in its own `plugin-path`, and not in that of another network.
+#[test]
+fn gc_and_del_find_the_plugins_of_a_conflist_only_in_its_own_plugin_path() {
+    if lacks(Feature::NftNat) {
+        return;
+    }
+    let lab = Lab::new();
+    let pod = lab.container("pod");
+    ["/opt/cni", "/usr/lib/cni", "/usr/libexec/netavark", "/etc/containers"]
+        .iter()
+        .for_each(|dir| lab.private_dir(dir));
+    lab.fake_plugin("bridge", "echo '{\"code\": 100, \"msg\": \"of another network\"}'; exit 1");
+    let ipam = json!({"type": "host-local", "subnet": "10.1.0.0/24"});
+    let plugins = json!([{"type": "bridge", "bridge": "br0", "ipam": ipam}]);
+    lab.configure("own.conflist", &json!({"cniVersion": "1.0.0", "name": "own", "plugins": plugins}));
+    let options = json!({"conflist": "/etc/cni/net.d/own.conflist", "plugin-path": together()});
+    fs::create_dir("/etc/containers/networks").unwrap();
+    for (name, options) in
+        [("another", json!({"type": "bridge", "plugin-path": Lab::plugin_dir()})), ("pods", options.clone())]
+    {
+        let network = json!({"name": name, "driver": "cni", "options": options});
+        fs::write(format!("/etc/containers/networks/{name}.json"), network.to_string()).unwrap();
+    }
+    let mut call = recorded("setup");
+    call["network"]["options"] = options;
+    call["port_mappings"] = Value::Null;
+    call["network_options"] = json!({"interface_name": "eth0"});
+    set_up(&lab, &pod, &call);
+    let unset = lab.cnitool().env("CNI_PATH", "");
+    unset.says("gc own");
+    unset.says(&format!("del own {} --container-id {ID}", pod.netns.path().display()));
+    assert_eq!((traces(&lab).0, pod.netns.link("eth0")), (Vec::new(), None));
+}
+
+/// A call may only look like a reload. Then the address is one that the user has requested.
+#[test]
+fn an_address_is_not_replaced_because_of_the_failure_of_a_chained_plugin() {
+    let lab = Lab::new();
+    let pod = lab.container("pod");
+    lab.fake_plugin(
+        "busy",
+        r#"input=$(cat); [ $CNI_COMMAND = ADD ] || exit 0
+        if [ -e /run/lab/free ]; then echo "$input" | jq .prevResult; exit; fi
+        touch /run/lab/free; echo '{"code": 11, "msg": "host port 8080 is in use"}'; exit 1"#,
+    );
+    let ipam = json!({"type": "host-local", "subnet": "10.1.0.0/24"});
+    let plugins = json!([{"type": "bridge", "bridge": "br0", "ipam": ipam}, {"type": "busy"}]);
+    lab.configure("own.conflist", &json!({"cniVersion": "1.0.0", "name": "own", "plugins": plugins}));
+    let mut call = recorded("reload");
+    let path = format!("{}:{}", together().display(), Lab::plugin_dir().display());
+    call["network"]["options"] = json!({"conflist": "/etc/cni/net.d/own.conflist", "plugin-path": path});
+    call["port_mappings"] = Value::Null;
+    call["network_options"]["static_ips"] = json!(["10.1.0.9", "10.1.0.9"]);
+    call["network_options"]["static_mac"] = Value::Null;
+    let (done, status, log) = drive(&lab, &["setup", &pod.netns.path().display().to_string()], &call);
+    assert!(!done && status.to_string().contains("host port 8080 is in use"), "{status} {log}");
+    assert!(!log.contains("addresses"), "{log}");
+    set_up(&lab, &pod, &call);
+    assert_eq!(pod.netns.addresses("eth0")[0], "10.1.0.9/24");
 }
 
 /// The bridge of the first network stays, and has the first route to the subnet.

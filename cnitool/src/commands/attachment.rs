@@ -3,8 +3,6 @@
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 
-use clap::CommandFactory;
-use clap::error::ErrorKind;
 use cni::{AddResult, Attachment, Command};
 use runtime::{
     Added, AttachmentParameters, Cache, Error, Network, NetworkEntries, Result, Runtime,
@@ -13,10 +11,10 @@ use runtime::{
 use serde_json::{Value, json};
 
 use crate::attach_args;
-use crate::cli::{AddOptions, AttachArgs, Cli, ManyTargets, Target};
+use crate::cli::{AddOptions, AttachArgs, ManyTargets, Target};
 use crate::known::Known;
 use crate::named::Created;
-use crate::settings::Settings;
+use crate::settings::{Settings, refuse_ifname};
 use crate::table::Table;
 use crate::ui::{Style, Ui};
 
@@ -83,7 +81,9 @@ fn add_and_print(
 
 /// Runs CHECK of one attachment, or of all.
 pub fn check(target: &ManyTargets, settings: &Settings, ui: &Ui) -> Result<()> {
-    refuse_ifname_of_all(target, settings);
+    if target.all {
+        refuse_ifname("--all", settings);
+    }
     let network = settings.network(&target.network)?;
     let mut disabled = Vec::new();
     let checked = each(Command::Check, target, &network, settings, ui, |attach| {
@@ -104,7 +104,9 @@ pub fn check(target: &ManyTargets, settings: &Settings, ui: &Ui) -> Result<()> {
 
 /// Runs DEL of one attachment, or of all.
 pub fn del(target: &ManyTargets, settings: &Settings, ui: &Ui) -> Result<()> {
-    refuse_ifname_of_all(target, settings);
+    if target.all {
+        refuse_ifname("--all", settings);
+    }
     let known = Known::of(settings.network_or_cached(&target.network, ui)?, settings);
     let (network, settings) = (&known.network, &known.settings(settings));
     each(Command::Del, target, network, settings, ui, |attach| {
@@ -118,14 +120,6 @@ pub fn del(target: &ManyTargets, settings: &Settings, ui: &Ui) -> Result<()> {
         }
         settings.runtime.del(network, attach).map(|()| true)
     })
-}
-
-/// `--ifname` selects one attachment. clap itself would accept it before the command.
-fn refuse_ifname_of_all(target: &ManyTargets, settings: &Settings) {
-    if target.all && settings.ifname.is_some() {
-        let text = "the argument '--all' cannot be used with '--ifname <NAME>'";
-        Cli::command().error(ErrorKind::ArgumentConflict, text).exit()
-    }
 }
 
 /// Runs the command for all targets, and reports the failures at the end. `run` returns whether it has done anything.

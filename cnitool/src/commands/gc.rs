@@ -16,9 +16,9 @@ use crate::again::again;
 use crate::cleanup::{KeepReason, Plan, PlanOptions};
 use crate::cli::{Cli, GcOptions};
 use crate::known::{self, Known};
-use crate::network_dirs;
+use crate::network_dirs::{self, NetworkDir};
 use crate::runtimes;
-use crate::settings::Settings;
+use crate::settings::{Settings, refuse_ifname};
 use crate::signals::Signals;
 use crate::table::Table;
 use crate::ui::{Style, Ui};
@@ -26,11 +26,7 @@ use crate::ui::{Style, Ui};
 /// Removes stale attachments of a network (with `--detach-running` also live ones), or stale ones of all networks. Or
 /// lists them.
 pub fn run(network: Option<&str>, options: &GcOptions, settings: &Settings, ui: &Ui) -> Result<ExitCode> {
-    if options.all
-        && let Some(network) = network
-    {
-        refuse_all_of(network);
-    }
+    refuse_wrong_usage(network, options, settings);
     if let Some(pause) = options.every {
         return repeat(pause, network.is_some(), ui);
     }
@@ -40,12 +36,12 @@ pub fn run(network: Option<&str>, options: &GcOptions, settings: &Settings, ui: 
         force: options.force.iter().cloned().collect(),
         older_than: options.older_than,
     };
+    let mut failed = Vec::new();
     let networks = match network {
         Some(name) => vec![Known::of(settings.network_to_collect(name, ui)?, settings)],
-        None => all_networks(settings, ui)?,
+        None => all_networks(settings, ui, &mut failed)?,
     };
     let mut done = Vec::new();
-    let mut failed = Vec::new();
     for known in &networks {
         let (network, settings) = (&known.network, &known.settings(settings));
         let planned = |plan| Gc { network: network.name.clone(), plan, is_complete: true };
@@ -86,6 +82,22 @@ pub fn run(network: Option<&str>, options: &GcOptions, settings: &Settings, ui: 
         _ => report(&done, network.is_none(), ui)?,
     }
     failed.into_iter().reduce(Error::and).map_or(Ok(ExitCode::SUCCESS), Err)
+}
+
+/// Refuses combinations of arguments that would detach more than the caller may mean.
+fn refuse_wrong_usage(network: Option<&str>, options: &GcOptions, settings: &Settings) {
+    if options.all
+        && let Some(network) = network
+    {
+        refuse_all_of(network);
+    }
+    // `gc` would also remove other interfaces of running containers.
+    if options.detach_running {
+        refuse_ifname("--detach-running", settings);
+    }
+    if !options.force.is_empty() {
+        refuse_ifname("--force <NAME>", settings);
+    }
 }
 
 /// `--all` means all networks. With a network, the caller may mean either.
@@ -185,15 +197,16 @@ fn collect(
     Ok(Gc { network: network.name.clone(), plan, is_complete })
 }
 
-/// All networks of this host.
-fn all_networks(settings: &Settings, ui: &Ui) -> Result<Vec<Known>> {
+/// All networks of this host. Notes the errors of networks that only a cache contains, and whose directory has an invalid file: a DEL would
+/// not call the plugin in this file, and would delete the record of the attachment.
+fn all_networks(settings: &Settings, ui: &Ui, failed: &mut Vec<Error>) -> Result<Vec<Known>> {
     let entries = known::of_all_caches(settings, ui)?;
     let (network_dirs, problems) = network_dirs::own_and_all(&settings.conf);
     let mut networks = known::networks(&network_dirs, &entries)?;
     problems.iter().for_each(|problem| ui.warn(problem));
+    let of_files = known::networks(&network_dirs, &[])?;
     // An invalid file may be that of a network which seems to have none, and may disable its GC.
     if let Some(file) = known::invalid_files(network_dirs.iter().map(|dir| &dir.conf))?.first() {
-        let of_files = known::networks(&network_dirs, &[])?;
         networks.retain(|name, _| {
             let has_file = of_files.contains_key(name);
             if !has_file {
@@ -205,6 +218,14 @@ fn all_networks(settings: &Settings, ui: &Ui) -> Result<Vec<Known>> {
             has_file
         });
     }
+    networks.retain(|name, known| {
+        let complete = |dir: &NetworkDir| dir.conf.complete(known.network.clone()).err();
+        let is_of_cache = !of_files.contains_key(name);
+        let invalid = is_of_cache.then(|| network_dirs.iter().find_map(complete)).flatten();
+        let is_complete = invalid.is_none();
+        failed.extend(invalid.map(|error| error.context(format_args!("network {name}: GC is skipped"))));
+        is_complete
+    });
     Ok(networks.into_values().collect())
 }
 

@@ -13,7 +13,7 @@ use serde_json::json;
 use crate::again::again;
 use crate::known;
 use crate::metrics::REPAIRS;
-use crate::network_dirs;
+use crate::network_dirs::{self, DriverNetworks};
 use crate::settings::Settings;
 use crate::signals::Signals;
 use crate::ui::{Style, Ui};
@@ -32,7 +32,7 @@ pub fn run(network: Option<&str>, settings: &Settings, ui: &Ui) -> Result<()> {
         }
     }
     warn_of_invalid_files(&entries, settings, ui);
-    let repaired = settings.with_plugins(&network_dirs::plugins_of_driver()).runtime.repair(&entries);
+    let repaired = settings.with_plugins(&DriverNetworks::read().plugins()).runtime.repair(&entries);
     report(&entries, &repaired, network.is_none(), ui)
 }
 

@@ -5,15 +5,18 @@ use validate::Level;
 
 use super::{Finding, Host};
 use crate::commands::validate::{Judged, on_this_host};
+use crate::network_dirs::{self, DriverNetworks};
 
 /// Errors and warnings of all configurations on this host.
 pub fn valid(host: &Host<'_>) -> Result<Vec<Finding>> {
     let others = on_this_host(host.settings);
+    let of_podman = DriverNetworks::read();
     let mut findings = Vec::new();
     for dir in &host.network_dirs {
         let files: Vec<_> = dir.conf.load()?.into_iter().map(|file| file.file).collect();
-        let settings = host.settings.with_plugins(&dir.plugins);
         for file in &files {
+            let given = of_podman.by_file(file).and_then(network_dirs::plugin_path).unwrap_or_default();
+            let settings = host.settings.with_plugins(&[&dir.plugins[..], &given].concat());
             for judged in Judged::with_directory(file, &files, &others, &settings) {
                 findings.extend(judged.findings.iter().map(|found| {
                     let object = format!("{}:{}:{}", judged.file.display(), found.at.line, found.at.column);

@@ -8,9 +8,9 @@ use std::path::PathBuf;
 use runtime::{Entry, Error, Network, PluginConf, Result};
 use serde_json::Value;
 
-use crate::known::{self, Caches};
+use crate::known::{self, Caches, Known};
 use crate::live::Live;
-use crate::network_dirs::{self, NetworkDir};
+use crate::network_dirs::{self, DriverNetworks, NetworkDir};
 use crate::settings::Settings;
 
 /// This host, as the caches, the configurations and the kernel describe it.
@@ -40,19 +40,28 @@ pub struct Host<'a> {
 pub struct Configured {
     pub network: Network,
     pub settings: Settings,
+    /// The plugin directories of its runtimes alone.
+    pub plugins: Vec<PathBuf>,
+}
+
+impl Configured {
+    fn of(known: Known, settings: &Settings) -> Self {
+        Self { settings: known.settings(settings), network: known.network, plugins: known.plugins }
+    }
 }
 
 impl<'a> Host<'a> {
     /// Reads the state. What cannot be read is a finding of a check, so that the other checks run.
     pub fn examine(settings: &'a Settings) -> Self {
         let (mut network_dirs, unread) = network_dirs::own_and_all(&settings.conf);
+        let of_podman = DriverNetworks::read();
         let (mut networks, mut unread_dirs) = (BTreeMap::new(), Vec::new());
         network_dirs.retain(|dir| match dir.conf.networks() {
             Ok(found) => {
                 for network in found {
-                    let settings = settings.with_plugins(&dir.plugins);
-                    let name = network.name.clone();
-                    networks.entry(name).or_insert(Configured { network, settings });
+                    let known = Known::of_file(network, dir, &of_podman);
+                    let name = known.network.name.clone();
+                    networks.entry(name).or_insert_with(|| Configured::of(known, settings));
                 }
                 true
             }
@@ -66,10 +75,7 @@ impl<'a> Host<'a> {
             unread_dirs.push(error);
             BTreeMap::new()
         });
-        let known = known
-            .into_values()
-            .map(|known| Configured { settings: known.settings(settings), network: known.network })
-            .collect();
+        let known = known.into_values().map(|known| Configured::of(known, settings)).collect();
         let live = Live::host();
         let networks = networks.into_values().collect();
         Self {

@@ -1,5 +1,6 @@
 //! Networks: whether a container can be attached now, and how many addresses are free.
 
+use cni::json;
 use host_local::NEARLY_FULL;
 use runtime::{Network, Result};
 
@@ -26,31 +27,48 @@ pub fn status(host: &Host<'_>) -> Result<Vec<Finding>> {
     Ok(findings)
 }
 
-/// Plugins that do not support the version of their network. They refuse ADD with code 1, and no runtime tries an earlier version.
+/// Plugins that do not support the version of their network. They refuse ADD with code 1, and no runtime tries an earlier version. But older
+/// runtimes ignore `cniVersions`.
 pub fn version(host: &Host<'_>) -> Result<Vec<Finding>> {
     let mut findings = Vec::new();
     for one in &host.networks {
         let Network { name, version, .. } = &one.network;
-        for kind in plugins::kinds(one) {
-            // `networks.status` reports a plugin that is not installed, and `plugins.answer` one that does not answer.
-            let Ok(supported) = one.settings.runtime.versions(&kind) else { continue };
-            if supported.iter().any(|one| one == version.as_str()) {
-                continue;
-            }
-            findings.push(Finding::error(
-                format!("network {name}"),
-                format!(
-                    "no container can be attached: the network has version {version}, but {kind} supports only {}",
-                    supported.join(", ")
+        let runtime = one.settings.with_plugins_first(&one.plugins).runtime;
+        // `networks.status` reports a plugin that is not installed, and `plugins.answer` one that does not answer.
+        let kinds = plugins::kinds(one).into_iter();
+        let answers: Vec<_> = kinds.filter_map(|kind| Some((runtime.versions(&kind).ok()?, kind))).collect();
+        let lacks = |supported: &[String], version: &str| !supported.iter().any(|one| one == version);
+        let older = cni_version(&one.network);
+        let older = older.filter(|older| !answers.iter().any(|(supported, _)| lacks(supported, older)));
+        for (supported, kind) in answers.iter().filter(|(supported, _)| lacks(supported, version.as_str())) {
+            let why = format!(
+                "the network has version {version}, but {kind} supports only {}",
+                supported.join(", ")
+            );
+            let remedy = format!(
+                "set `cniVersion` to a version that all plugins support (`cnitool version {name}` lists them), and remove newer \
+                 ones from `cniVersions`"
+            );
+            let of = format!("network {name}");
+            findings.push(match &older {
+                None => Finding::error(of, format!("no container can be attached: {why}"), remedy),
+                Some(older) => Finding::warning(
+                    of,
+                    format!(
+                        "only a runtime that ignores `cniVersions`, and uses version {older}, can attach containers: {why}"
+                    ),
+                    remedy,
                 ),
-                format!(
-                    "set `cniVersion` to a version that all plugins support (`cnitool version {name}` lists them), and remove newer \
-                     ones from `cniVersions`"
-                ),
-            ));
+            });
         }
     }
     Ok(findings)
+}
+
+/// `cniVersion` of a network, without `cniVersions`.
+fn cni_version(network: &Network) -> Option<String> {
+    let config = json::parse(network.bytes(), "the network").ok()?;
+    json::member(&config, "cniVersion")?.as_str().map(str::to_owned)
 }
 
 /// Range sets of host-local with few free addresses.

@@ -42,17 +42,21 @@ fn a_bridge_has_what_users_of_podman_expect() {
 
 /// The bridge stays after `podman network rm`, and has the route to the subnet.
 #[test]
-fn a_network_that_is_created_again_has_the_same_bridge_unless_its_name_or_a_subnet_differs() {
-    let bridge = |name: &str, id: &str, subnet: &str| {
-        let json = json!({"name": name, "id": id, "subnets": [{"subnet": subnet}]}).to_string();
-        let list = network(&json, &[("type", "bridge")]).unwrap();
+fn a_network_that_is_created_again_has_the_same_bridge_unless_its_name_or_a_subnet_or_internal_differs() {
+    let with = |json: &Value| {
+        let list = network(&json.to_string(), &[("type", "bridge")]).unwrap();
         host_interface(&list).unwrap().to_owned()
     };
+    let bridge = |name, id, subnet| with(&json!({"name": name, "id": id, "subnets": [{"subnet": subnet}]}));
     let first = bridge("pods", "04736b320301", "10.1.0.0/24");
     assert!(first.starts_with("cni-") && first.len() == 14, "{first}");
     assert_eq!(bridge("pods", "0a87a5e50d4f", "10.1.0.0/24"), first);
     assert_ne!(bridge("pods", "04736b320301", "10.2.0.0/24"), first);
     assert_ne!(bridge("other", "04736b320301", "10.1.0.0/24"), first);
+    // The first bridge has the gateway's address, by which containers reach the host.
+    let internal =
+        json!({"name": "pods", "id": "0", "internal": true, "subnets": [{"subnet": "10.1.0.0/24"}]});
+    assert_ne!(with(&internal), first);
 }
 
 #[test]

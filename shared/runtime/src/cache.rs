@@ -122,8 +122,13 @@ impl Entry {
     /// unusable.
     pub(crate) fn network_at_add(&self, today: &Network) -> Option<Network> {
         let added = self.network_with(today.directory_plugins()).ok()?;
-        let is_other = self.config != today.bytes || added.version != today.version;
+        let is_other = self.differs_from(today) || added.version != today.version;
         Some(added).filter(|added| added.name == today.name && is_other)
+    }
+
+    /// Whether the configuration of the ADD has another text than today's. If not, [`Entry::network_at_add`] may still have another version.
+    pub(crate) fn differs_from(&self, today: &Network) -> bool {
+        self.config != today.bytes
     }
 }
 

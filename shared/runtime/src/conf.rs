@@ -11,7 +11,7 @@ use serde_json::value::RawValue;
 
 use crate::files::files;
 use crate::request::Extras;
-use crate::{Error, Result, text};
+use crate::{ConfDir, Error, Result, text};
 
 /// An object with undecoded values.
 pub(crate) type Raw = BTreeMap<String, Box<RawValue>>;
@@ -191,6 +191,12 @@ impl Network {
             return Ok(Vec::new());
         }
         Ok(files(&file.with_file_name(self.name.as_str()), &["conf"])?)
+    }
+
+    /// The directory with further plugins. If the network's file is unknown, this is the one in the default directory.
+    pub(crate) fn directory(&self) -> PathBuf {
+        let default = || Path::new(ConfDir::DEFAULT).join(self.name.as_str());
+        self.file.as_deref().map_or_else(default, |file| file.with_file_name(self.name.as_str()))
     }
 
     /// Appends the plugin in the text of such a file.

@@ -29,7 +29,7 @@ impl Runtime {
     /// says so: the DEL of another network's plugins could delete the interface, too.
     ///
     /// # Errors
-    /// Like [`Runtime::add`], followed by failures of the DEL. Code 5 if the directory of a cache of this host cannot be read.
+    /// Like [`Runtime::add`], followed by failures of the DEL.
     pub fn add_or_roll_back(&self, network: &Network, attach: &AttachmentParameters) -> Result<Added> {
         let (name, at) = (&network.name, &attach.attachment);
         network.require_plugins()?;
@@ -37,7 +37,7 @@ impl Runtime {
         let _own = self.lock_container(attach)?;
         // An ADD that was interrupted while it waited for the lock has nothing to roll back.
         let _lock = Lock::shared_unless(self.cache.dir(), &self.interrupted)?;
-        let earlier = self.earlier(attach)?;
+        let earlier = self.earlier(name, attach);
         let before = self.cache.version(name, at);
         let added = self.add_plugins(network, attach).map_err(|failed| {
             // A failed ADD writes no result. If there is a new one, it is another runtime's.
@@ -56,24 +56,26 @@ impl Runtime {
 
     /// Whether the attachment exists, or may exist: it is in a cache of this host, and its namespace has the interface. After a reboot, or
     /// after its namespace was deleted without a DEL, it is only in the cache.
-    ///
-    /// # Errors
-    /// Like [`Cache::of_host`].
-    pub fn is_attached(&self, network: &NetworkName, attach: &AttachmentParameters) -> Result<bool> {
-        let caches = self.cache.with_others_of_host()?;
-        Ok(caches.iter().any(|cache| cache.has_live(network, attach)))
+    pub fn is_attached(&self, network: &NetworkName, attach: &AttachmentParameters) -> bool {
+        self.caches().iter().any(|cache| cache.has_live(network, attach))
     }
 
-    /// The cache file of an attachment with the same container and interface, to any network, that exists or may exist.
-    fn earlier(&self, attach: &AttachmentParameters) -> Result<Option<PathBuf>> {
+    /// The cache file of an attachment with the same container and interface, to any network, that exists or may exist. The file of this
+    /// `network` may also be in a directory that cannot be listed.
+    fn earlier(&self, network: &NetworkName, attach: &AttachmentParameters) -> Option<PathBuf> {
         let at = &attach.attachment;
-        for cache in self.cache.with_others_of_host()? {
-            let networks = cache.networks_of(at)?;
-            if let Some(network) = networks.iter().find(|network| cache.has_live(network, attach)) {
-                return Ok(Some(cache.path(network, at)));
-            }
-        }
-        Ok(None)
+        self.caches().iter().find_map(|cache| {
+            let mut networks = cache.networks_of(at).unwrap_or_default();
+            networks.push(network.clone());
+            networks.iter().find(|network| cache.has_live(network, attach)).map(|it| cache.path(it, at))
+        })
+    }
+
+    /// This cache and the others of the host. If they cannot be listed, only libcni's: an ADD must not fail because of another cache, which
+    /// root of a user namespace may not read.
+    fn caches(&self) -> Vec<Cache> {
+        let others = self.cache.others_of_host().unwrap_or_else(|_| vec![Cache::default()]);
+        std::iter::once(self.cache.clone()).chain(others).collect()
     }
 
     /// DEL of a failed ADD. The cache may contain an earlier attachment with another configuration.

@@ -163,12 +163,13 @@ impl Runtime {
             return Err(self.not_added(network, &attach.attachment).into());
         };
         let checked = self.check_plugins(used, &attach.clone().completed_from(Some(&entry.attach)), &entry);
-        checked.map_err(|failed| match added {
-            Some(_) => failed.detail(format!(
+        let is_other = added.is_some() && entry.differs_from(network);
+        checked.map_err(|failed| match is_other {
+            true => failed.detail(format!(
                 "CHECK used the configuration of the ADD, which differs from today's configuration of network {}",
                 network.name
             )),
-            None => failed,
+            false => failed,
         })
     }
 
@@ -243,19 +244,22 @@ impl Runtime {
         let entry = self.cache.load(&network.name, &attach.attachment).ok().flatten();
         let added = entry.as_ref().and_then(|entry| entry.network_at_add(network));
         let completed = attach.clone().completed_from(entry.as_ref().map(|entry| &entry.attach));
-        let done = self.del_plugins(
-            added.as_ref().unwrap_or(network),
-            &completed,
-            entry.as_ref(),
-            &mut may_continue,
-        );
-        let done = done.map_err(|failed| match added {
-            Some(_) => failed.detail(format!(
+        let is_other = added.is_some() && entry.as_ref().is_some_and(|entry| entry.differs_from(network));
+        let used = added.as_ref().unwrap_or(network);
+        let file = self.cache.path(&network.name, &attach.attachment);
+        let done = self.del_plugins(used, &completed, entry.as_ref(), &mut may_continue);
+        let done = done.map_err(|failed| match is_other {
+            _ if used.plugins.is_empty() => failed.detail(format!(
+                "restore the plugins in the directory {}, or delete {} if nothing is left of the attachment",
+                network.directory().display(),
+                file.display()
+            )),
+            true => failed.detail(format!(
                 "DEL used the configuration of the ADD; to use today's configuration of network {}, delete {} and repeat the DEL",
                 network.name,
-                self.cache.path(&network.name, &attach.attachment).display()
+                file.display()
             )),
-            None => failed,
+            false => failed,
         })?;
         if !done || !may_continue() {
             return Ok(false);

@@ -206,9 +206,16 @@ fn a_del_without_plugins_fails_and_keeps_the_record() {
     let error = runtime.del(&cached, &attach("c")).unwrap_err();
     assert_eq!(error.code(), cni::Code::InvalidConfig as u32, "{error}");
     assert_eq!(error.failures().count(), 1);
+    let record = runtime.results().path(&cached.name, &attach("c").attachment);
+    let remedy = format!(
+        "restore the plugins in the directory /etc/cni/net.d/net, or delete {} if nothing is left of the attachment",
+        record.display()
+    );
+    assert!(error.to_string().contains(&remedy), "{error}");
     assert_eq!(runtime.add_or_roll_back(&cached, &attach("d")).unwrap_err().failures().count(), 1);
     let gc = runtime.gc(&cached, Valid::Only(&[])).unwrap_err();
     assert_eq!(gc.code(), cni::Code::InvalidConfig as u32, "{gc}");
+    assert!(gc.to_string().contains(&remedy), "{gc}");
     assert_eq!(runtime.results().list().unwrap().len(), 1);
     stage.forget_calls();
     runtime.del(&network, &attach("c")).unwrap();
@@ -726,6 +733,14 @@ fn check_and_del_use_the_version_that_was_negotiated_for_the_add() {
         assert_eq!(call.request["cniVersion"], "1.0.0", "{call:?}");
     }
     assert!(repair[0].variables.contains(r#""cniVersion":"1.0.0""#), "{repair:?}");
+
+    // Only the version differs, so the error must not send the reader to the configuration.
+    runtime.add(&negotiated, &attach("c")).unwrap();
+    stage.plugin("first", r#"echo '{"code": 11, "msg": "not now"}'; exit 1"#);
+    for failed in [runtime.check(&today, &attach("c")).map(drop), runtime.del(&today, &attach("c"))] {
+        let failed = failed.unwrap_err();
+        assert!(!failed.to_string().contains("today's configuration"), "{failed}");
+    }
 }
 
 #[test]

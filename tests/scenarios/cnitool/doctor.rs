@@ -6,6 +6,7 @@ mod plugins;
 mod unread;
 
 use std::fs;
+use std::os::unix::fs::PermissionsExt;
 
 use lab::{Feature, Lab, Tool, beyond_reference};
 use serde_json::{Value, json};
@@ -147,7 +148,7 @@ fn a_network_that_is_not_ready_is_an_error() {
 }
 
 #[test]
-fn a_plugin_without_the_networks_version_is_an_error() {
+fn a_plugin_without_the_networks_version_is_an_error_or_a_warning_if_all_have_the_older_one() {
     beyond_reference!("gc");
     let lab = Lab::new();
     let tool = healthy(&lab);
@@ -157,13 +158,42 @@ fn a_plugin_without_the_networks_version_is_an_error() {
     let mut network = json!({"cniVersion": "0.4.0", "cniVersions": ["1.1.0"], "name": "mixed", "plugins": [
         {"type": "bridge", "bridge": "br1", "ipam": {"type": "ipam"}}, {"type": "firewall"}, {"type": "chained"}]});
     lab.configure("20-mixed.conflist", &network);
-    for plugin in ["chained supports only 0.4.0, 1.0.0", "ipam supports only 0.3.1, 0.4.0"] {
-        let remedy = "`cnitool version mixed` lists them";
-        finds(&tool, "networks.version", &["error", "network mixed", "version 1.1.0", plugin, remedy]);
+    let chained = "chained supports only 0.4.0, 1.0.0";
+    for plugin in [chained, "ipam supports only 0.3.1, 0.4.0"] {
+        let words = ["warning", "network mixed", "version 1.1.0", "uses version 0.4.0", plugin];
+        finds(&tool, "networks.version", &words);
     }
+    network["cniVersion"] = "0.3.1".into();
+    lab.configure("20-mixed.conflist", &network);
+    let remedy = "`cnitool version mixed` lists them";
+    finds(&tool, "networks.version", &["error", "network mixed", "version 1.1.0", chained, remedy]);
+    network["cniVersion"] = "0.4.0".into();
     network["cniVersions"] = json!([]);
     lab.configure("20-mixed.conflist", &network);
     finds_nothing(&tool, "networks.version");
+}
+
+/// The runtime of the network finds other plugins than `cnitool`.
+#[test]
+fn the_version_is_that_of_the_plugins_which_the_networks_runtime_finds() {
+    beyond_reference!("gc");
+    let lab = Lab::new();
+    let tool = lab.cnitool().env("CNI_PATH", "");
+    ["/opt/cni", "/etc/crio"].iter().for_each(|dir| lab.private_dir(dir));
+    let dirs = "network_dir = \"/run/lab/crio\"\nplugin_dirs = [\"/run/lab/plugins\"]";
+    fs::write("/etc/crio/crio.conf", format!("[crio.network]\n{dirs}\n")).unwrap();
+    for (dir, versions) in [("/opt/cni/bin", r#"["1.1.0"]"#), ("/run/lab/plugins", r#"["1.0.0"]"#)] {
+        fs::create_dir_all(dir).unwrap();
+        let script =
+            format!("#!/bin/sh\necho '{{\"cniVersion\": \"1.0.0\", \"supportedVersions\": {versions}}}'\n");
+        let file = format!("{dir}/twice");
+        fs::write(&file, script).unwrap();
+        fs::set_permissions(&file, fs::Permissions::from_mode(0o755)).unwrap();
+    }
+    let network = json!({"cniVersion": "1.1.0", "name": "mixed", "plugins": [{"type": "twice"}]});
+    fs::create_dir_all("/run/lab/crio").unwrap();
+    fs::write("/run/lab/crio/10-mixed.conflist", network.to_string()).unwrap();
+    finds(&tool, "networks.version", &["error", "network mixed", "twice supports only 1.0.0"]);
 }
 
 #[test]

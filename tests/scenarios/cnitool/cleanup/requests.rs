@@ -110,6 +110,36 @@ fn del_and_gc_call_the_plugins_in_the_networks_directory_after_its_file_was_dele
     }
 }
 
+/// A DEL of the other plugins would delete the record.
+#[test]
+fn gc_skips_a_deleted_network_with_an_invalid_file_in_its_directory_and_fails() {
+    beyond_reference!("gc");
+    let lab = Lab::new();
+    lab.fake_plugin("logs", LOGS);
+    let dir = "/etc/cni/net.d/net";
+    fs::create_dir_all(dir).unwrap();
+    fs::write(format!("{dir}/1.conf"), r#"{"type": "logs"}"#).unwrap();
+    lab.configure(
+        "10-net.conflist",
+        &json!({"cniVersion": "1.1.0", "name": "net", "plugins": [{"type": "logs"}]}),
+    );
+    let (tool, pod) = (lab.cnitool(), lab.container("of-invalid-file"));
+    tool.says("add net of-invalid-file --container-id c");
+    fs::remove_file("/etc/cni/net.d/10-net.conflist").unwrap();
+    fs::write(format!("{dir}/1.conf"), "{").unwrap();
+    fs::remove_file(LOG).unwrap();
+    pod.vanish();
+    for gc in ["gc --all", "gc --dry-run", "gc net"] {
+        let failed = tool.run(gc);
+        assert!(!failed.succeeded() && failed.stderr.contains("net.d/net/1.conf"), "{gc}: {failed:#?}");
+    }
+    assert_eq!(log(), "");
+    assert_eq!(tool.json("list attachments").as_array().unwrap().len(), 1);
+    fs::write(format!("{dir}/1.conf"), r#"{"type": "logs"}"#).unwrap();
+    tool.says("gc --all");
+    assert_eq!(log(), "DEL c\n".repeat(2));
+}
+
 /// The option is a path of the directory of libcni.
 #[test]
 fn detach_running_works_with_another_path_of_the_default_cache() {
