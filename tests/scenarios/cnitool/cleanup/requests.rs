@@ -123,8 +123,8 @@ fn gc_skips_a_deleted_network_with_an_invalid_file_in_its_directory_and_fails() 
         "10-net.conflist",
         &json!({"cniVersion": "1.1.0", "name": "net", "plugins": [{"type": "logs"}]}),
     );
-    let (tool, pod) = (lab.cnitool(), lab.container("of-invalid-file"));
-    tool.says("add net of-invalid-file --container-id c");
+    let (tool, pod) = (lab.cnitool(), lab.container("of-invalid-plugin"));
+    tool.says("add net of-invalid-plugin --container-id c");
     fs::remove_file("/etc/cni/net.d/10-net.conflist").unwrap();
     fs::write(format!("{dir}/1.conf"), "{").unwrap();
     fs::remove_file(LOG).unwrap();
