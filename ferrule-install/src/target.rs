@@ -9,10 +9,11 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use cni::{Code, Error, Result};
-use host_runtimes::{Runtime, below};
+use host_runtimes::Runtime;
 use rustix::fs::Mode;
 use rustix::process::umask;
 use system::file::{self, AtomicFile};
+use system::host_path::below;
 use system::lock::Lock;
 
 use crate::placed::STATE;
@@ -64,9 +65,7 @@ impl Targets {
 
     /// The directories as seen by this process.
     pub fn dirs(&self) -> impl Iterator<Item = PathBuf> {
-        self.dirs
-            .iter()
-            .map(|dir| if self.root == Path::new("/") { dir.clone() } else { below(&self.root, dir) })
+        self.dirs.iter().map(|dir| below(&self.root, dir))
     }
 
     /// Selects one directory for each runtime that runs CNI plugins.

@@ -6,8 +6,8 @@ use dhcp_client::Timing;
 
 use crate::args::Args;
 use crate::closer::Closer;
-use crate::host_path::below;
 use crate::store::Store;
+use system::host_path::below;
 
 /// The daemon's host, or the host of a plugin that releases leases while no daemon runs.
 #[derive(Debug)]

@@ -11,7 +11,6 @@ mod families;
 #[cfg(any(test, fuzzing))]
 pub mod fuzz;
 mod host;
-mod host_path;
 mod key;
 mod keys;
 mod lease_client;

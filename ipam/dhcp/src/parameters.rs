@@ -12,8 +12,8 @@ use sha2::{Digest, Sha256};
 use system::boot;
 
 use crate::conf::Conf;
-use crate::host_path::below;
 use crate::key::Key;
+use system::host_path::below;
 
 /// The IAID of the only requested address. It is constant, because each attachment has its own DUID.
 const IAID: u32 = 1;

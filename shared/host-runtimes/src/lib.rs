@@ -10,11 +10,12 @@ use std::collections::VecDeque;
 use std::env;
 use std::fs;
 use std::io::ErrorKind;
-use std::path::{Component, Path, PathBuf};
+use std::path::{Path, PathBuf};
 
 use cni::json::MAX_BYTES;
 use serde_json::Value;
 use system::file;
+use system::host_path::below;
 
 use crate::parse::{Said, imports, said};
 pub use crate::table::names;
@@ -46,48 +47,6 @@ pub fn of_host(root: &Path) -> (Vec<Runtime>, Vec<String>) {
         runtimes.extend(read_entry(entry, root, &mut problems));
     }
     (runtimes, problems)
-}
-
-/// The most symbolic links in a path, as in the kernel.
-const MAX_LINKS: usize = 40;
-
-/// A path that never exists, in place of a path with too many symbolic links.
-const TOO_MANY_LINKS: &str = "/dev/null/too-many-symbolic-links";
-
-/// A path of the host, as seen by a process that has the host's root directory at `root`. Symbolic links lead to files
-/// below the root, also absolute ones, as for a process on the host. `openat2` does this only since Linux 5.6. With too
-/// many links, the returned path does not exist.
-pub fn below(root: &Path, path: &Path) -> PathBuf {
-    if root == Path::new("/") {
-        return root.join(path);
-    }
-    let mut waiting = components(path);
-    let (mut found, mut links) = (PathBuf::new(), 0);
-    while let Some(name) = waiting.pop() {
-        if name == Path::new("..") {
-            found.pop();
-            continue;
-        }
-        match fs::read_link(root.join(&found).join(&name)) {
-            Ok(_) if links == MAX_LINKS => return TOO_MANY_LINKS.into(),
-            Ok(target) => {
-                links += 1;
-                if target.is_absolute() {
-                    found.clear();
-                }
-                waiting.extend(components(&target));
-            }
-            Err(_) => found.push(name),
-        }
-    }
-    root.join(found)
-}
-
-/// The names and `..` in a path, from the last one to the first one.
-fn components(path: &Path) -> Vec<PathBuf> {
-    let named = path.components().rev();
-    let named = named.filter(|part| matches!(part, Component::Normal(_) | Component::ParentDir));
-    named.map(|part| part.as_os_str().into()).collect()
 }
 
 /// `None` if the entry is for an unused setting.

@@ -5,7 +5,7 @@ use std::path::Path;
 use serde_json::Value;
 use system::file;
 
-use crate::below;
+use system::host_path::below;
 
 /// File in which Podman stores the backend that it selected at its first start.
 const CHOSEN: &str = "/var/lib/containers/storage/defaultNetworkBackend";

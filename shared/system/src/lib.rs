@@ -8,6 +8,7 @@ pub mod bus;
 pub mod child;
 pub mod close_later;
 pub mod file;
+pub mod host_path;
 pub mod lock;
 mod retry;
 pub mod size_limit;

@@ -13,12 +13,12 @@ use serde_json::Value;
 
 use crate::conf::Conf;
 use crate::host::Host;
-use crate::host_path::below;
 use crate::key::{Family, Key};
 use crate::location::OpenInterface;
 use crate::log::{log, log_line};
 use crate::parameters::{LeaseParameters, V4};
 use crate::record::{LeasedAttachment, Location, Record};
+use system::host_path::below;
 
 /// The attachments in the host's caches to adopt: those without a lease here that got their address through this
 /// daemon's socket and still have it. Each other attachment of a network with dhcp is logged.

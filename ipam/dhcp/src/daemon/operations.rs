@@ -11,13 +11,13 @@ use serde_json::{Value, json};
 
 use super::serve::Daemon;
 use crate::conf::{Conf, Families};
-use crate::host_path::below;
 use crate::key::{Family, Key};
 use crate::location::OpenInterface;
 use crate::managed_lease::{ManagedLease, Waiter};
 use crate::parameters::{self, LeaseParameters};
 use crate::record::{LeasedAttachment, Location};
 use crate::wire::{Op, Request};
+use system::host_path::below;
 
 impl Daemon {
     /// Serves a request. None: the answer follows later.
