@@ -113,8 +113,8 @@ pub struct Plan {
     pub missing: BTreeSet<PluginType>,
     /// Plugins in `foreign` that receive the specification's GC because of `--force`.
     pub gc_plugins: BTreeSet<PluginType>,
-    /// Plugins in `foreign` that would also receive it with `--force`.
-    pub without_gc: BTreeSet<PluginType>,
+    /// Whether plugins may receive the specification's GC.
+    pub has_gc: bool,
     /// A cache file of a container that may be alive, so that `gc_plugins` receive no GC.
     unreadable: Option<PathBuf>,
     /// Attachments whose resources are removed.
@@ -225,9 +225,10 @@ impl Plan {
     ) {
         (self.foreign, self.missing) =
             kinds.into_iter().partition(|kind| settings.runtime.is_installed(kind));
-        if network.has_gc() {
-            let foreign = self.foreign.iter().cloned();
-            (self.gc_plugins, self.without_gc) = foreign.partition(|kind| options.force.contains(&**kind));
+        self.has_gc = network.has_gc();
+        if self.has_gc {
+            let is_forced = |kind: &&PluginType| options.force.contains(&***kind);
+            self.gc_plugins = self.foreign.iter().filter(is_forced).cloned().collect();
         }
     }
 

@@ -194,6 +194,11 @@ fn paint(color: bool, style: Style, text: &str) -> String {
     if color && !text.is_empty() { format!("\x1b[{code}m{text}\x1b[0m") } else { text.to_owned() }
 }
 
+/// A number of things: `1 network`, `2 networks`.
+pub fn plural(count: usize, what: &str) -> String {
+    format!("{count} {what}{}", if count == 1 { "" } else { "s" })
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -11,7 +11,6 @@ use std::path::Path;
 use cni::{Error, Result};
 use nix::errno::Errno;
 use rustix::fs::{AtFlags, CWD, StatxFlags, statx};
-use rustix::process::geteuid;
 use rustix::thread::{CapabilitySet, capabilities};
 use sha2::{Digest, Sha256};
 
@@ -48,10 +47,10 @@ pub fn failed(operation: String, cause: &io::Error) -> Error {
         ErrorKind::PermissionDenied if cause.raw_os_error() == Some(Errno::EPERM as i32) => {
             error.detail("run it as root; lsattr shows whether the file or its directory is immutable")
         }
-        ErrorKind::PermissionDenied if geteuid().is_root() && has_dac_override() => error.detail(
+        ErrorKind::PermissionDenied if system::is_root() && has_dac_override() => error.detail(
             "a security module or the file system denies it: for a container with SELinux, use the option label=disable; for NFS, export the directory with no_root_squash",
         ),
-        ErrorKind::PermissionDenied if geteuid().is_root() => error.detail(
+        ErrorKind::PermissionDenied if system::is_root() => error.detail(
             "root without the capability DAC_OVERRIDE may not write there: add it to the container, or make root the owner of the directory",
         ),
         ErrorKind::PermissionDenied => error.detail("run it as root"),
@@ -152,7 +151,7 @@ pub fn birth(path: &Path) -> Option<(i64, u32)> {
     has_birth.then_some((found.stx_btime.tv_sec, found.stx_btime.tv_nsec))
 }
 
-/// The names of the files in a directory. None if the directory does not exist.
+/// The names of the files in a directory. A missing directory counts as empty.
 pub fn names(dir: &Path) -> Result<Vec<OsString>> {
     let entries = match fs::read_dir(dir) {
         Err(e) if e.kind() == ErrorKind::NotFound => return Ok(Vec::new()),

@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 use std::path::Path;
 
 use cni::{AsWritten, Error, NetworkName, Result, json};
-use runtime::{AttachmentParameters, Network as Chain};
+use runtime::{AttachmentParameters, Network as Chain, PluginConf};
 use serde_json::{Value, json as value};
 
 use crate::document::{Call, ContainerOptions, PortMapping, Subnet};
@@ -175,14 +175,17 @@ impl<'a> Names<'a> {
 
 /// The configuration of the chain's plugin dnsname. None: the chain has none, or the plugin will refuse it.
 fn dnsname(chain: &Chain) -> Option<dnsname::Conf> {
-    let plugin = chain.plugins.iter().find(|plugin| plugin.kind.as_str() == "dnsname")?;
-    let request = json::parse(&chain.request(plugin).ok()?, "the request").ok()?;
+    let request = json::parse(&chain.request(dnsname_plugin(chain)?).ok()?, "the request").ok()?;
     dnsname::Conf::try_from(AsWritten::from(request)).ok()
 }
 
 /// Whether the chain contains the plugin dnsname.
 pub fn has_dnsname(chain: &Chain) -> bool {
-    chain.plugins.iter().any(|plugin| plugin.kind.as_str() == "dnsname")
+    dnsname_plugin(chain).is_some()
+}
+
+fn dnsname_plugin(chain: &Chain) -> Option<&PluginConf> {
+    chain.plugins.iter().find(|plugin| plugin.kind.as_str() == "dnsname")
 }
 
 /// The capability argument `aliases`. It is a list (CONVENTIONS.md), but for Podman's plugin dnsname it has a list

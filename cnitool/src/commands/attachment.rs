@@ -16,7 +16,7 @@ use crate::known::Known;
 use crate::named::Created;
 use crate::settings::{Settings, refuse_ifname};
 use crate::table::Table;
-use crate::ui::{Style, Ui};
+use crate::ui::{Style, Ui, plural};
 
 /// Runs ADD. If ADD fails, a namespace that was created for it is deleted.
 pub fn add(
@@ -194,7 +194,7 @@ fn warn_of_other_caches(network: &Network, settings: &Settings, ui: &Ui) {
             Ok(NetworkEntries { entries, .. }) if entries.is_empty() => {}
             Ok(NetworkEntries { entries, .. }) => ui.warn(&format!(
                 "the cache {dir} contains {} of network {} too: run the command again with --cache-dir {dir}",
-                attachments(entries.len()),
+                plural(entries.len(), "attachment"),
                 network.name
             )),
             Err(error) => ui.warn(&format!("attachments in the cache {dir} are left out: {error}")),
@@ -230,12 +230,8 @@ fn uncertain(path: &Path) -> Error {
 fn counted(targets: &[AttachmentParameters], network: &Network) -> String {
     match targets {
         [one] => format!("{} on network {}", named(one), network.name),
-        many => format!("{} of network {}", attachments(many.len()), network.name),
+        many => format!("{} of network {}", plural(many.len(), "attachment"), network.name),
     }
-}
-
-fn attachments(count: usize) -> String {
-    format!("{count} attachment{}", if count == 1 { "" } else { "s" })
 }
 
 fn named(attach: &AttachmentParameters) -> String {

@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 
 use crate::doctor::{self, Finding, Host, Severity};
 use crate::settings::Settings;
-use crate::ui::{Style, Ui};
+use crate::ui::{Style, Ui, plural};
 
 /// The exit code if there are warnings and no errors.
 const WARNINGS: u8 = 4;
@@ -36,11 +36,10 @@ fn text(host: &Host<'_>, found: &[(&str, Finding)], ui: &Ui) -> String {
     let mut text: String = found.iter().map(|(_, finding)| shown(finding, ui)).collect();
     let count = |severity| found.iter().filter(|(_, finding)| finding.severity == severity).count();
     let (errors, warnings) = (count(Severity::Error), count(Severity::Warning));
-    let counted = |count: usize, what: &str| format!("{count} {what}{}", if count == 1 { "" } else { "s" });
     let scope = format!(
         "{} and {} checked",
-        counted(host.networks.len(), "network"),
-        counted(host.entries.len(), "attachment")
+        plural(host.networks.len(), "network"),
+        plural(host.entries.len(), "attachment")
     );
     text += &match (errors, warnings) {
         (0, 0) => format!("{} {scope}: nothing is wrong\n", ui.styled(Style::Good, "✓")),

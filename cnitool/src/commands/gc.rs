@@ -21,7 +21,7 @@ use crate::runtimes;
 use crate::settings::{Settings, refuse_ifname};
 use crate::signals::Signals;
 use crate::table::Table;
-use crate::ui::{Style, Ui};
+use crate::ui::{Style, Ui, plural};
 
 /// Removes stale attachments of a network (with `--detach-running` also live ones), or stale ones of all networks. Or
 /// lists them.
@@ -296,9 +296,8 @@ impl Gc {
         let resources = if self.is_complete { self.plan.removed.len() } else { 0 };
         let counts =
             [(alive.len(), "live attachment"), (stale.len(), "stale attachment"), (resources, "resource")];
-        let counted =
-            |(count, what): (usize, &str)| format!("{count} {what}{}", if count == 1 { "" } else { "s" });
-        let counts: Vec<String> = counts.into_iter().filter(|(count, _)| *count > 0).map(counted).collect();
+        let counts = counts.into_iter().filter(|(count, _)| *count > 0);
+        let counts: Vec<String> = counts.map(|(count, what)| plural(count, what)).collect();
         let removed = if counts.is_empty() { "nothing".to_owned() } else { counts.join(", ") };
         if self.is_complete {
             return format!("{} network {}: {removed} removed", ui.styled(Style::Good, "✓"), self.network);
@@ -318,10 +317,7 @@ impl Gc {
     fn warn_of_foreign(&self, ui: &Ui) {
         let without_gc = &self.plan.foreign - &self.plan.gc_plugins;
         if !without_gc.is_empty() {
-            let advice = match self.plan.without_gc.is_empty() {
-                true => "",
-                false => ". To also call their GC, pass --force PLUGIN",
-            };
+            let advice = if self.plan.has_gc { ". To also call their GC, pass --force PLUGIN" } else { "" };
             ui.warn(&format!(
                 "network {}: plugins of other vendors cannot list their resources: {}. GC only deletes their \
                  attachments in --cache-dir{advice}",

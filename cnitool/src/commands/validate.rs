@@ -14,7 +14,7 @@ use validate::{Finding, Level, Ranges, Report};
 
 use crate::network_dirs;
 use crate::settings::Settings;
-use crate::ui::{Style, Ui, escaped};
+use crate::ui::{Style, Ui, escaped, plural};
 
 /// Reports all findings. If there are errors among them, the exit code is 3.
 pub fn run(files: &[PathBuf], settings: &Settings, ui: &Ui) -> Result<ExitCode> {
@@ -246,16 +246,15 @@ fn shown(finding: &Finding, file: &Path, source: &str, ui: &Ui) -> String {
 }
 
 fn verdict(file: &Path, errors: usize, warnings: usize, ui: &Ui) -> String {
-    let count = |n: usize, what: &str| format!("{n} {what}{}", if n == 1 { "" } else { "s" });
     let file = file.display();
     match (errors, warnings) {
         (0, 0) => format!("{} {file} is valid\n", ui.styled(Style::Good, "✓")),
         (0, _) => {
-            format!("{} {file} is valid, with {}\n", ui.styled(Style::Good, "✓"), count(warnings, "warning"))
+            format!("{} {file} is valid, with {}\n", ui.styled(Style::Good, "✓"), plural(warnings, "warning"))
         }
         _ => {
             let verdict =
-                format!("{file} is not valid: {}, {}", count(errors, "error"), count(warnings, "warning"));
+                format!("{file} is not valid: {}, {}", plural(errors, "error"), plural(warnings, "warning"));
             format!("{} {verdict}\n", ui.styled(Style::Bad, "✗"))
         }
     }

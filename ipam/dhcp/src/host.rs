@@ -3,11 +3,11 @@
 use std::path::PathBuf;
 
 use dhcp_client::Timing;
+use system::host_path::below;
 
 use crate::args::Args;
 use crate::closer::Closer;
 use crate::store::Store;
-use system::host_path::below;
 
 /// The daemon's host, or the host of a plugin that releases leases while no daemon runs.
 #[derive(Debug)]

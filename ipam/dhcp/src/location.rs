@@ -10,9 +10,9 @@ use iface::Namespace;
 use netlink::{Address, Link};
 use netns::NetNs;
 use nix::errno::Errno;
+use system::host_path::below;
 
 use crate::record::Location;
-use system::host_path::below;
 
 /// The interface of an attachment, with its open namespace.
 #[derive(Debug)]

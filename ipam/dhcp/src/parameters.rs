@@ -10,10 +10,10 @@ use dhcp_client::v6::{self, Duid, Identity};
 use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
 use system::boot;
+use system::host_path::below;
 
 use crate::conf::Conf;
 use crate::key::Key;
-use system::host_path::below;
 
 /// The IAID of the only requested address. It is constant, because each attachment has its own DUID.
 const IAID: u32 = 1;

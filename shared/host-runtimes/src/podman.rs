@@ -4,7 +4,6 @@ use std::path::Path;
 
 use serde_json::Value;
 use system::file;
-
 use system::host_path::below;
 
 /// File in which Podman stores the backend that it selected at its first start.

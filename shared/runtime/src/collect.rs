@@ -2,14 +2,13 @@
 //! plugins, which delete the remaining resources.
 
 use std::collections::BTreeSet;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 
 use cni::collect::{Answer, Request};
 use cni::exec::refused_request;
 use cni::{Attachment, Attachments, Command, PluginType, Resource, Scope};
 
 use crate::error::Failures;
-use crate::gc::not_called;
 use crate::lock::Lock;
 use crate::request::Extras;
 use crate::{Entry, Error, Network, PluginConf, Result, Runtime};
@@ -141,29 +140,11 @@ impl Runtime {
         failures.note(collected.outcome);
         if !foreign.is_empty() && network.has_gc() {
             let valid = valid.iter().chain(&kept).cloned().collect();
-            failures.note(self.call_gc(network, &foreign, &valid, unreadable.as_deref()));
+            let is_forced = |plugin: &&PluginConf| foreign.contains(&plugin.kind);
+            failures.note(self.call_gc(network, is_forced, &valid, unreadable.as_deref()));
         }
         let kept = kept.into_iter().collect();
         Ok(CollectResult { kept, not_deleted, outcome: failures.into_result(), ..collected })
-    }
-
-    /// GC of the specification for these plugins.
-    fn call_gc(
-        &self,
-        network: &Network,
-        kinds: &BTreeSet<PluginType>,
-        valid: &Attachments,
-        unreadable: Option<&Path>,
-    ) -> Result<()> {
-        if let Some(path) = unreadable {
-            return Err(not_called(path));
-        }
-        let extras = Extras { valid: Some(valid), ..Extras::default() };
-        let mut failures = Failures::default();
-        for plugin in network.plugins.iter().filter(|plugin| kinds.contains(&plugin.kind)) {
-            failures.note(self.call(Command::Gc, network, plugin, &extras));
-        }
-        failures.into_result()
     }
 
     fn ask_all(&self, network: &Network, mut scope: impl FnMut(&PluginConf) -> Scope) -> CollectResult {

@@ -11,7 +11,7 @@ use cni::{Attachment, Attachments, Code, Command, ContainerId};
 use crate::error::Failures;
 use crate::lock::Lock;
 use crate::request::Extras;
-use crate::{Cache, Entry, Error, Network, NetworkEntries, Result, Runtime};
+use crate::{Cache, Entry, Error, Network, NetworkEntries, PluginConf, Result, Runtime};
 
 /// The valid attachments.
 #[derive(Clone, Copy, Debug)]
@@ -112,14 +112,28 @@ impl Runtime {
                 outcome.map_err(|e| e.context(format_args!("stale {ifname} of container {container}"))),
             );
         }
-        if let Some(path) = unreadable {
-            failures.note::<()>(Err(not_called(&path)));
-        } else if network.version >= Command::Gc.since() {
+        if unreadable.is_some() || network.version >= Command::Gc.since() {
             let valid = valid.into_iter().collect();
-            let extras = Extras { valid: Some(&valid), ..Extras::default() };
-            for plugin in &network.plugins {
-                failures.note(self.call(Command::Gc, network, plugin, &extras));
-            }
+            failures.note(self.call_gc(network, |_| true, &valid, unreadable.as_deref()));
+        }
+        failures.into_result()
+    }
+
+    /// GC of the specification for some of the network's plugins, or the failure because of an unreadable file.
+    pub(crate) fn call_gc(
+        &self,
+        network: &Network,
+        is_called: impl FnMut(&&PluginConf) -> bool,
+        valid: &Attachments,
+        unreadable: Option<&Path>,
+    ) -> Result<()> {
+        if let Some(path) = unreadable {
+            return Err(not_called(path));
+        }
+        let extras = Extras { valid: Some(valid), ..Extras::default() };
+        let mut failures = Failures::default();
+        for plugin in network.plugins.iter().filter(is_called) {
+            failures.note(self.call(Command::Gc, network, plugin, &extras));
         }
         failures.into_result()
     }

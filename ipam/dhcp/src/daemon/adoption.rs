@@ -10,6 +10,7 @@ use iface::Namespace;
 use ipnetwork::{IpNetwork, Ipv4Network};
 use runtime::{Cache, Entry};
 use serde_json::Value;
+use system::host_path::below;
 
 use crate::conf::Conf;
 use crate::host::Host;
@@ -18,7 +19,6 @@ use crate::location::OpenInterface;
 use crate::log::{log, log_line};
 use crate::parameters::{LeaseParameters, V4};
 use crate::record::{LeasedAttachment, Location, Record};
-use system::host_path::below;
 
 /// The attachments in the host's caches to adopt: those without a lease here that got their address through this
 /// daemon's socket and still have it. Each other attachment of a network with dhcp is logged.

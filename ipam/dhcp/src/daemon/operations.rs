@@ -8,6 +8,7 @@ use cni::{AsWritten, CniArgs, Code, Error, Failures, Result};
 use iface::{Namespace, enable_ipv6};
 use netns::NetNs;
 use serde_json::{Value, json};
+use system::host_path::below;
 
 use super::serve::Daemon;
 use crate::conf::{Conf, Families};
@@ -17,7 +18,6 @@ use crate::managed_lease::{ManagedLease, Waiter};
 use crate::parameters::{self, LeaseParameters};
 use crate::record::{LeasedAttachment, Location};
 use crate::wire::{Op, Request};
-use system::host_path::below;
 
 impl Daemon {
     /// Serves a request. None: the answer follows later.

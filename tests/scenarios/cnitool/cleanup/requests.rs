@@ -2,7 +2,7 @@
 
 use std::fs;
 
-use lab::{Lab, beyond_reference};
+use lab::{Lab, Tool, beyond_reference};
 use serde_json::{Value, json};
 
 const LOG: &str = "/run/lab/log";
@@ -18,17 +18,20 @@ fn log() -> String {
     fs::read_to_string(LOG).unwrap_or_default()
 }
 
+/// A network with only the plugin `logs`.
+fn with_logging_plugin(lab: &Lab) -> Tool {
+    lab.fake_plugin("logs", LOGS);
+    let network = json!({"cniVersion": "1.1.0", "name": "net", "plugins": [{"type": "logs"}]});
+    lab.configure("10-net.conflist", &network);
+    lab.cnitool()
+}
+
 #[test]
 fn stale_attachments_get_their_del_first_and_then_each_plugin_a_gc_with_the_valid_ones() {
     beyond_reference!("gc");
     let lab = Lab::new();
     let [_alive, stale] = ["valid-of-two", "stale-of-two"].map(|id| lab.container(id));
-    lab.fake_plugin("logs", LOGS);
-    lab.configure(
-        "10-net.conflist",
-        &json!({"cniVersion": "1.1.0", "name": "net", "plugins": [{"type": "logs"}]}),
-    );
-    let tool = lab.cnitool();
+    let tool = with_logging_plugin(&lab);
     for id in ["valid-of-two", "stale-of-two"] {
         tool.says(&format!("add net {id} --container-id {id}"));
     }
@@ -50,10 +53,7 @@ fn stale_attachments_get_their_del_first_and_then_each_plugin_a_gc_with_the_vali
 fn a_plugin_receives_no_gc_while_the_cache_file_of_a_running_container_is_damaged() {
     beyond_reference!("gc");
     let lab = Lab::new();
-    lab.fake_plugin("logs", LOGS);
-    let network = json!({"cniVersion": "1.1.0", "name": "net", "plugins": [{"type": "logs"}]});
-    lab.configure("10-net.conflist", &network);
-    let tool = lab.cnitool();
+    let tool = with_logging_plugin(&lab);
     for id in ["damaged", "whole"] {
         lab.container(id);
         tool.says(&format!("add net {id} --container-id {id}"));
@@ -145,10 +145,7 @@ fn gc_skips_a_deleted_network_with_an_invalid_file_in_its_directory_and_fails() 
 fn detach_running_works_with_another_path_of_the_default_cache() {
     beyond_reference!("gc");
     let lab = Lab::new();
-    lab.fake_plugin("logs", LOGS);
-    let network = json!({"cniVersion": "1.1.0", "name": "net", "plugins": [{"type": "logs"}]});
-    lab.configure("10-net.conflist", &network);
-    let tool = lab.cnitool();
+    let tool = with_logging_plugin(&lab);
     lab.container("pod");
     std::os::unix::fs::symlink("/var/lib/cni", "/run/lab/link").unwrap();
     tool.says("add net pod --container-id c");

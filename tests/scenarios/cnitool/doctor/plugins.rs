@@ -3,7 +3,7 @@
 use std::fs;
 use std::path::Path;
 
-use lab::{Lab, Release, Tool, beyond_reference, ours};
+use lab::{Container, Lab, Release, Tool, beyond_reference, ours};
 use serde_json::json;
 
 use super::{bridge, finds, finds_nothing, healthy, network};
@@ -119,16 +119,22 @@ fn a_runtime_that_looks_for_plugins_elsewhere_is_an_error_and_an_unreadable_conf
     finds(&tool, "plugins.path", &["warning", "config.toml is not used", "correct the file"]);
 }
 
+/// A container with bridge and firewall, whose plugins are copies.
+fn attached(lab: &Lab) -> (Container, Tool) {
+    let pod = lab.container("pod");
+    let tool = installed(lab, &["bridge", "host-local", "firewall"]);
+    lab.configure("10-net.conflist", &network(&json!([bridge("10.206.2.0/24"), {"type": "firewall"}])));
+    tool.says("add net pod --container-id web");
+    finds_nothing(&tool, "attachments.check");
+    (pod, tool)
+}
+
 /// A restart of the container would call the broken plugin's ADD, too.
 #[test]
 fn an_attachment_with_a_broken_plugin_needs_the_plugin_and_not_a_restart() {
     beyond_reference!("gc");
     let lab = Lab::new();
-    let _pod = lab.container("pod");
-    let tool = installed(&lab, &["bridge", "host-local", "firewall"]);
-    lab.configure("10-net.conflist", &network(&json!([bridge("10.206.2.0/24"), {"type": "firewall"}])));
-    tool.says("add net pod --container-id web");
-    finds_nothing(&tool, "attachments.check");
+    let (_pod, tool) = attached(&lab);
     for broken in ["firewall", "host-local"] {
         fs::write(format!("/run/lab/bin/{broken}"), "garbage").unwrap();
         let words = [
@@ -148,10 +154,7 @@ fn an_attachment_with_a_broken_plugin_needs_the_plugin_and_not_a_restart() {
 fn an_attachment_whose_plugin_cannot_check_it_now_is_to_be_checked_again() {
     beyond_reference!("gc");
     let lab = Lab::new();
-    let _pod = lab.container("pod");
-    let tool = installed(&lab, &["bridge", "host-local", "firewall"]);
-    lab.configure("10-net.conflist", &network(&json!([bridge("10.206.2.0/24"), {"type": "firewall"}])));
-    tool.says("add net pod --container-id web");
+    let (_pod, tool) = attached(&lab);
     let error = json!({"cniVersion": "1.1.0", "code": 11, "msg": "the lock is held"});
     let versions = json!({"cniVersion": "1.1.0", "supportedVersions": ["1.0.0", "1.1.0"]});
     let busy = format!(
