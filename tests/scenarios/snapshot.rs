@@ -39,6 +39,19 @@ fn a_setting_of_the_namespace_or_of_an_interface_is_seen() {
 }
 
 #[test]
+fn how_an_interface_generates_ipv6_addresses_is_seen() {
+    let lab = Lab::new();
+    lab.host().sh("ip link add v0 type veth peer name v1");
+    for (setting, value, mode) in
+        [("v0/addr_gen_mode", "1", "none"), ("v1/stable_secret", "2001:db8::1", "stable_secret")]
+    {
+        let seen = changes(&lab, &format!("echo {value} >/proc/sys/net/ipv6/conf/{setting}"));
+        let has = |mode| seen.contains(&format!("addrgenmode {mode} "));
+        assert!(has("eui64") && has(mode), "{seen}");
+    }
+}
+
+#[test]
 fn an_address_and_a_route_that_only_the_table_local_has_are_seen() {
     let lab = Lab::new();
     let seen = changes(&lab, "ip route add local 192.0.2.1 dev lo");

@@ -170,6 +170,17 @@ impl Answer {
 /// A link without what follows the carrier (IFF_RUNNING and IFF_LOWER_UP among the flags) or changes by itself.
 fn link(payload: &[u8]) -> Option<Vec<u8>> {
     const AF_SPEC: u16 = 26;
+    /// The settings of IPv4 and IPv6, which are sysctls, and statistics. What stays is IPv6's token and address generation mode.
+    const OF_FAMILIES: [&[u16]; 8] = [
+        &[AF_SPEC, 2],
+        &[AF_SPEC, 10, 1],
+        &[AF_SPEC, 10, 2],
+        &[AF_SPEC, 10, 3],
+        &[AF_SPEC, 10, 4],
+        &[AF_SPEC, 10, 5],
+        &[AF_SPEC, 10, 6],
+        &[AF_SPEC, 10, 9],
+    ];
     /// The queueing discipline, statistics, the carrier's state and counters, and the port of a bridge, which the other
     /// dump has in `LINKINFO`.
     const IN_FLUX: [&[u16]; 9] = [&[6], &[7], &[12], &[16], &[23], &[33], &[35], &[47], &[48]];
@@ -180,9 +191,9 @@ fn link(payload: &[u8]) -> Option<Vec<u8>> {
     head[8] &= !0x40;
     head[10] &= !0x01;
     let mut paths = [&IN_FLUX[..], &TIMERS].concat();
-    // Settings, which are sysctls. The dump of bridges has the VLANs there.
+    // The dump of bridges has the VLANs there.
     if i32::from(head[0]) != AF_BRIDGE {
-        paths.push(&[AF_SPEC]);
+        paths.extend(OF_FAMILIES);
     }
     Some([head, without(&payload[16..], &paths)].concat())
 }
