@@ -170,7 +170,8 @@ impl Answer {
 /// A link without what follows the carrier (IFF_RUNNING and IFF_LOWER_UP among the flags) or changes by itself.
 fn link(payload: &[u8]) -> Option<Vec<u8>> {
     const AF_SPEC: u16 = 26;
-    /// The settings of IPv4 and IPv6, which are sysctls, and statistics. What stays is IPv6's token and address generation mode.
+    /// The settings of IPv4 and IPv6, which are sysctls, and statistics. IPv6's token and address generation mode are
+    /// not among them.
     const OF_FAMILIES: [&[u16]; 8] = [
         &[AF_SPEC, 2],
         &[AF_SPEC, 10, 1],

@@ -28,7 +28,8 @@ const NO_SETTINGS: [&str; 4] =
 
 /// Keys of IPv6 that even a reader gets the kernel's lock of links for. While another thread has this lock, the kernel
 /// starts the read again and again without a pause, which took most of the time of a sweep. They are left out, too:
-/// each link has the mode as an attribute (`addrgenmode`), and a new secret changes it.
+/// each link has the mode as an attribute (`addrgenmode`), and its first secret changes it. Not seen are the mode of
+/// new links (`default`), and a second secret.
 const WITH_LOCK: [&str; 2] = ["/addr_gen_mode", "/stable_secret"];
 
 /// Directories of plugins. /run/netns and the lab's own directories are left out.
@@ -313,17 +314,11 @@ fn each_setting(mut dir: Dir, prefix: &str, job: &mut impl FnMut(String, OwnedFd
     }
 }
 
-/// A setting's value, at any time while its file is open. One read(2) returns all of it. The kernel clears a buffer of
-/// the requested size for each, so the first request is short.
+/// A setting's value, at any time while its file is open. One read(2) returns all of it.
 pub(crate) fn value_of(file: &OwnedFd) -> nix::Result<Vec<u8>> {
-    let mut bytes = vec![0; 64];
-    let mut length = pread(file, &mut bytes, 0)?;
-    if length == bytes.len() {
-        bytes.resize(4096, 0);
-        length = pread(file, &mut bytes, 0)?;
-    }
-    bytes.truncate(length);
-    Ok(bytes)
+    let mut bytes = [0; 4096];
+    let length = pread(file, &mut bytes, 0)?;
+    Ok(bytes[..length].to_vec())
 }
 
 /// Calls `job` with each setting of the calling thread's namespace.
