@@ -251,7 +251,7 @@ impl Cache {
         let Some(text) = text else { return Ok(None) };
         let value = json::parse(&text, "the cached result").context(|| path.display())?;
         let added = mtime(&path);
-        if value.get("kind").is_some() {
+        if json::member(&value, "kind").is_some() {
             let entry = entry(&value, added).context(|| path.display())?;
             return Ok(Some(entry).filter(|entry| entry.is_of(network, at)));
         }
@@ -489,7 +489,7 @@ fn is_of_attachment(file: &OsStr) -> bool {
 /// Reads the earliest format (libcni before 0.8): only the result, in a file named after the attachment.
 fn read_bare(path: &Path) -> Option<Value> {
     let result: Value = serde_json::from_slice(&file::read_own(path, json::MAX_BYTES).ok()?).ok()?;
-    Some(result).filter(|result| result.is_object() && result.get("kind").is_none())
+    Some(result).filter(|result| result.is_object() && json::member(result, "kind").is_none())
 }
 
 /// The attachments to a network that a file in the earliest format may have. Since version 0.3.0 of the specification, the result lists the
