@@ -11,31 +11,43 @@ use cni::{Code, Error, Result};
 
 use crate::placed::STATE;
 use crate::say;
+use crate::target::PLACES;
 
 /// dpkg's list of diversions, in groups of three lines: the file, the diverted path, and the package (`:` for the
 /// administrator).
 const DIVERSIONS: &str = "/var/lib/dpkg/diversions";
 
-/// Sets the diversions of a directory to these plugins.
+/// Sets the diversions of a directory to these plugins. `dir` is the real path.
 ///
 /// # Errors
 /// Code 999 if dpkg-divert fails, for example because the administrator has diverted a plugin elsewhere.
 pub fn set(dir: &Path, names: &BTreeSet<&str>) -> Result<()> {
-    if !is_of_packages(dir) {
+    if !Path::new("/var/lib/dpkg/status").exists() {
         return Ok(());
     }
-    let current = current(dir, &fs::read_to_string(DIVERSIONS).unwrap_or_default());
-    let new = names.iter().filter(|name| !current.contains(**name));
-    new.copied().try_for_each(|name| change("--add", dir, name))?;
-    let stale = current.iter().filter(|name| !names.contains(name.as_str()));
-    stale.map(String::as_str).try_for_each(|name| change("--remove", dir, name))
+    let diversions = fs::read_to_string(DIVERSIONS).unwrap_or_default();
+    for dir in paths(dir) {
+        let current = current(dir, &diversions);
+        let new = names.iter().filter(|name| !current.contains(**name));
+        new.copied().try_for_each(|name| change("--add", dir, name))?;
+        let stale = current.iter().filter(|name| !names.contains(name.as_str()));
+        stale.map(String::as_str).try_for_each(|name| change("--remove", dir, name))?;
+    }
+    Ok(())
+}
+
+/// The paths by which packages may contain plugins of a directory. dpkg compares the paths in packages as text, and
+/// /opt/cni may be a symbolic link to another disk.
+fn paths(dir: &Path) -> impl Iterator<Item = &Path> {
+    let leads_here = move |path: &&Path| *path != dir && path.canonicalize().is_ok_and(|real| real == dir);
+    let others = PLACES.iter().map(Path::new).filter(leads_here);
+    std::iter::once(dir).chain(others).filter(|path| is_of_packages(path))
 }
 
 /// Whether packages install plugins in a directory: below /usr and /opt, except /usr/local, which is the
 /// administrator's.
 fn is_of_packages(dir: &Path) -> bool {
-    let (usr, local, opt) = (dir.starts_with("/usr"), dir.starts_with("/usr/local"), dir.starts_with("/opt"));
-    (usr && !local || opt) && Path::new("/var/lib/dpkg/status").exists()
+    dir.starts_with("/opt") || dir.starts_with("/usr") && !dir.starts_with("/usr/local")
 }
 
 /// The plugins of a directory that are diverted into the state directory.
@@ -44,7 +56,7 @@ fn current(dir: &Path, diversions: &str) -> BTreeSet<String> {
     ours.map(|(_, name)| name.to_owned()).collect()
 }
 
-/// The directories with plugins that are diverted into the state directory, which may no longer exist.
+/// The paths of directories with plugins that are diverted into the state directory, which may no longer exist.
 pub fn dirs() -> Vec<PathBuf> {
     let diversions = fs::read_to_string(DIVERSIONS).unwrap_or_default();
     let dirs: BTreeSet<&Path> = ours(&diversions).map(|(dir, _)| dir).collect();

@@ -148,11 +148,11 @@ fn run(cli: &Cli) -> Result<()> {
     if cli.upgrade {
         let dirs = target::installed(&wish)?;
         return each(&dirs, |dir| {
-            with_retries(timeout, || Placed::open(dir)?.upgrade(&sources, cli.reclaim, run))
+            with_retries(timeout, || Placed::open(dir, wish.root)?.upgrade(&sources, cli.reclaim, run))
         });
     }
     // Block the signals before the first change, so that no signal is lost.
-    let stay = if cli.stay { Some(Stay::begin(run, cli.update)?) } else { None };
+    let stay = if cli.stay { Some(Stay::begin(&cli.root, run, cli.update)?) } else { None };
     let targets = Targets::find(&wish, &sources.keys().cloned().collect())?;
     if cli.list {
         return Ok(());
@@ -170,9 +170,9 @@ fn run(cli: &Cli) -> Result<()> {
             let mut target = target::make(dir, &cli.root)?;
             made = target.made.max(made);
             target.made = made;
-            install(&from, &target, sources.clone(), cli.update, run).map(|()| target.dir)
+            install(&from, &target, &cli.root, sources.clone(), cli.update, run).map(|()| target.dir)
         })?;
-        target::register(&dir, true);
+        target::register(&dir, &cli.root, true);
         installed.push(dir);
         Ok(())
     })?;
@@ -180,7 +180,9 @@ fn run(cli: &Cli) -> Result<()> {
         let dirs = installed;
         stay.watch(&dirs, &sources)?;
         if cli.rollback_on_exit {
-            return each(&dirs, |dir| with_retries(timeout, || Placed::open(dir)?.uninstall_own(run)));
+            return each(&dirs, |dir| {
+                with_retries(timeout, || Placed::open(dir, &cli.root)?.uninstall_own(run))
+            });
         }
     }
     Ok(())
@@ -194,12 +196,12 @@ fn uninstall(wish: &Wish<'_>, selection: &Selection, timeout: Duration) -> Resul
     let mut known = BTreeSet::new();
     each(&dirs, |dir| {
         known.extend(with_retries(timeout, || {
-            let placed = Placed::open(dir)?;
+            let placed = Placed::open(dir, wish.root)?;
             let names: Vec<String> = placed.names().cloned().collect();
             placed.uninstall(selection).map(|()| names)
         })?);
         // If this check fails, some plugins may still be installed.
-        target::register(dir, dir.join(placed::STATE).try_exists().unwrap_or(true));
+        target::register(dir, wish.root, dir.join(placed::STATE).try_exists().unwrap_or(true));
         Ok(())
     })?;
     match selection.only.iter().find(|name| !known.contains(*name)) {
@@ -238,7 +240,14 @@ fn with_retries<T>(timeout: Duration, mut work: impl FnMut() -> Result<T>) -> Re
     }
 }
 
-fn install(from: &Path, target: &Target, mut sources: Sources, update: bool, run: u64) -> Result<()> {
+fn install(
+    from: &Path,
+    target: &Target,
+    root: &Path,
+    mut sources: Sources,
+    update: bool,
+    run: u64,
+) -> Result<()> {
     let dir = &target.dir;
     if from.canonicalize().is_ok_and(|from| from == *dir) {
         return Err(Error::new(
@@ -247,7 +256,7 @@ fn install(from: &Path, target: &Target, mut sources: Sources, update: bool, run
         )
         .detail("name another directory with --dir or --from"));
     }
-    let placed = Placed::open(dir)?.with_made(target.made);
+    let placed = Placed::open(dir, root)?.with_made(target.made);
     if !update {
         for name in sources.keys().cloned().collect::<Vec<_>>() {
             let at = dir.join(&name);

@@ -28,7 +28,7 @@ use cni::{Code, Error, Failures, Result};
 use crate::files::Sums;
 use crate::record::{self, Record};
 use crate::source::{self, Selection, Sources};
-use crate::{divert, files, say, warn};
+use crate::{divert, files, say, target, warn};
 
 /// The state directory.
 pub const STATE: &str = ".ferrule";
@@ -37,6 +37,8 @@ pub const STATE: &str = ".ferrule";
 #[derive(Debug)]
 pub struct Placed {
     dir: PathBuf,
+    /// Whether the packages of this machine may contain plugins of this directory.
+    diverts: bool,
     record: Record,
     /// The files in `kept/` that the next change makes obsolete: others have removed theirs.
     obsolete: Vec<PathBuf>,
@@ -47,10 +49,11 @@ pub struct Placed {
 }
 
 impl Placed {
-    /// Opens a directory, and undoes an interrupted change.
-    pub fn open(dir: &Path) -> Result<Self> {
+    /// Opens a directory, and undoes an interrupted change. `root` is the host's root directory, as seen by this process.
+    pub fn open(dir: &Path, root: &Path) -> Result<Self> {
         let mut placed = Self {
             dir: dir.to_owned(),
+            diverts: target::is_own(root),
             record: Record::default(),
             obsolete: Vec::new(),
             is_repair: false,
@@ -342,7 +345,7 @@ impl Placed {
         }
         // Change the diversions first. If the change is then interrupted, a package may replace Ferrule's plugins,
         // but never loses its own.
-        divert::set(&self.dir, &next.installed.keys().map(String::as_str).collect())?;
+        self.divert(&next)?;
         self.change(next)?;
         said.iter().for_each(|line| say(line));
         Ok(())
@@ -377,6 +380,14 @@ impl Placed {
 
     fn make_ready(&self) -> Result<()> {
         ["kept", "new", "before"].iter().try_for_each(|name| files::make_dir(&self.state(name)))
+    }
+
+    /// Sets the diversions to the plugins of a record.
+    fn divert(&self, record: &Record) -> Result<()> {
+        if !self.diverts {
+            return Ok(());
+        }
+        divert::set(&self.dir, &record.installed.keys().map(String::as_str).collect())
     }
 
     /// Whether a file is unchanged since the installation.
@@ -507,8 +518,7 @@ impl Placed {
         if self.lock.is_some() {
             self.tidy();
         }
-        let diverted = divert::set(&self.dir, &self.record.installed.keys().map(String::as_str).collect());
-        divert::warn(diverted, &self.dir);
+        divert::warn(self.divert(&self.record), &self.dir);
         if self.record.installed.is_empty() && self.lock.is_some() {
             files::remove(&self.state("record")).ok();
             fs::remove_dir(self.state("kept")).ok();

@@ -3,6 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::env;
 use std::fs;
+use std::io;
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -26,11 +27,18 @@ const TOOLS: [&str; 3] = [ALL, "ferrule-install", "cnitool"];
 /// Maximum output and timeout of VERSION and `--list`.
 const LIMITS: Limits = Limits { bytes: 1 << 20, time: Some(Duration::from_secs(60)), ..Limits::NONE };
 
+/// What the version of each of Ferrule's plugins contains, after the release of the reference.
+const MARK: &[u8] = b"+ferrule.";
+
 /// The directory of this program, as in the archives, or else the directory of the packages.
 pub fn find() -> Result<PathBuf> {
-    let own = env::current_exe().map_err(|e| Error::io("find ferrule-install's own directory", &e))?;
-    let own = own.parent().map(Path::to_owned).unwrap_or_default();
+    let own = own_dir()?;
     Ok(if own.join("host-local").exists() { own } else { PACKAGED.into() })
+}
+
+fn own_dir() -> Result<PathBuf> {
+    let own = env::current_exe().map_err(|e| Error::io("find ferrule-install's own directory", &e))?;
+    Ok(own.parent().map(Path::to_owned).unwrap_or_default())
 }
 
 /// The plugins to install: name and file.
@@ -73,7 +81,10 @@ pub fn plugins(from: &Path, link: bool, selection: &Selection) -> Result<Sources
     Ok(found)
 }
 
+/// The executables of a directory. In this program's own directory, only those of Ferrule: the archive may have been unpacked where others have
+/// executables, too.
 fn separate(from: &Path) -> Result<Sources> {
+    let is_shared = own_dir()? == from;
     let read = |e| {
         Error::io(format!("read the directory {}", from.display()), &e)
             .detail("name the directory that has the plugins with --from")
@@ -84,11 +95,21 @@ fn separate(from: &Path) -> Result<Sources> {
         let is_executable =
             fs::metadata(&path).is_ok_and(|meta| meta.is_file() && meta.permissions().mode() & 0o111 != 0);
         let name = path.file_name().and_then(|name| name.to_str()).unwrap_or_default();
-        if is_executable && !name.starts_with('.') && !TOOLS.contains(&name) {
-            found.insert(name.to_owned(), path);
+        if !is_executable || name.starts_with('.') || TOOLS.contains(&name) {
+            continue;
         }
+        if is_shared && !has_mark(&path).map_err(read)? {
+            say(&format!("left out {}: it is not one of Ferrule's plugins", path.display()));
+            continue;
+        }
+        found.insert(name.to_owned(), path);
     }
     Ok(found)
+}
+
+/// Whether an executable is one of Ferrule's plugins. It is not started to find out.
+fn has_mark(path: &Path) -> io::Result<bool> {
+    Ok(fs::read(path)?.windows(MARK.len()).any(|bytes| bytes == MARK))
 }
 
 fn linked(all: &Path) -> Result<Sources> {

@@ -28,6 +28,8 @@ const PERIOD: Duration = Duration::from_secs(3600);
 #[derive(Debug)]
 pub struct Stay {
     signals: SignalFd,
+    /// The host's root directory, as seen by this process.
+    root: PathBuf,
     run: u64,
     /// Whether to replace existing files.
     update: bool,
@@ -35,11 +37,11 @@ pub struct Stay {
 
 impl Stay {
     /// Blocks SIGTERM and SIGINT. From now on, they stay pending until they are read.
-    pub fn begin(run: u64, update: bool) -> Result<Self> {
+    pub fn begin(root: &Path, run: u64, update: bool) -> Result<Self> {
         let ends: SigSet = [Signal::SIGTERM, Signal::SIGINT].into_iter().collect();
         ends.thread_block().map_err(Error::from)?;
         let signals = SignalFd::with_flags(&ends, SfdFlags::SFD_CLOEXEC).map_err(Error::from)?;
-        Ok(Self { signals, run, update })
+        Ok(Self { signals, root: root.to_owned(), run, update })
     }
 
     /// Waits for a signal until the next check. Returns whether one has arrived.
@@ -77,7 +79,7 @@ impl Stay {
     /// Installs replaced plugins again. Returns whether there were any.
     fn look_after(&self, dir: &Path, sources: &Sources, is_limited: bool) -> Result<bool> {
         // If another run is working there or the disk fails, the next check tries again.
-        let Ok(placed) = Placed::open(dir) else { return Ok(false) };
+        let Ok(placed) = Placed::open(dir, &self.root) else { return Ok(false) };
         let mut due = sources.clone();
         let replaced = placed.replaced(self.run);
         due.retain(|name, _| replaced.contains(name) && self.may_install(&dir.join(name)));

@@ -20,11 +20,11 @@ use crate::placed::STATE;
 use crate::{divert, files, say, warn};
 
 /// Default plugin directories of distributions, for hosts without a known runtime.
-const PLACES: [&str; 3] = ["/opt/cni/bin", "/usr/lib/cni", "/usr/libexec/cni"];
+pub const PLACES: [&str; 3] = ["/opt/cni/bin", "/usr/lib/cni", "/usr/libexec/cni"];
 
-/// The list of directories with installed plugins, one on each line. The deb and the rpm create its parent directory.
-/// Without the parent directory, the list is not written, and a later run finds only directories that a runtime
-/// searches.
+/// The list of directories with installed plugins as paths of the host, one on each line. The deb and the rpm create its
+/// parent directory. Without the parent directory, the list is not written, and a later run finds only directories that
+/// a runtime searches.
 const REGISTRY: &str = "/var/lib/ferrule/directories";
 
 /// How long to wait for other runs that change the list.
@@ -146,7 +146,7 @@ impl Targets {
     }
 
     /// The reason why an installation into a directory does not do what it should: no runtime searches it, a runtime
-    /// finds plugins of the same names in an earlier directory, or the new directory hides other plugins.
+    /// finds (or may find) plugins of the same names in an earlier directory, or the new directory hides other plugins.
     fn warning(&self, dir: &Path, names: &BTreeSet<String>) -> Option<String> {
         let is_it = |one: &PathBuf| self.is_same(one, dir);
         let mut users = self.runtimes.iter().filter(|runtime| runtime.runs_plugins).peekable();
@@ -171,13 +171,19 @@ impl Targets {
             ));
         }
         users.filter(|runtime| runtime.plugins.iter().any(is_it)).find_map(|runtime| {
-            let before = runtime.plugins.iter().take_while(|one| !is_it(one));
+            let mut before = runtime.plugins.iter().take_while(|one| !is_it(one));
             let hides = |one: &&PathBuf| names.iter().any(|name| below(&self.root, one).join(name).exists());
-            let before = before.into_iter().find(hides)?;
+            // Every host has /usr, so without it only some of the host's directories are mounted here.
+            let top = |one: &Path| one.components().take(2).collect::<PathBuf>();
+            let is_unseen = |one: &&PathBuf| !is_own(&self.root) && !below(&self.root, &top(one)).exists();
+            if let Some(before) = before.clone().find(hides) {
+                let (before, dir) = (before.display(), dir.display());
+                return Some(format!("{} finds the plugins of {before} before those of {dir}", runtime.name));
+            }
+            let before = before.find(is_unseen)?.display();
             Some(format!(
-                "{} finds the plugins of {} before those of {}",
+                "{} looks in {before} before {}, and the host's {before} is not mounted here: plugins in it would hide these",
                 runtime.name,
-                before.display(),
                 dir.display()
             ))
         })
@@ -196,9 +202,10 @@ pub fn installed(wish: &Wish<'_>) -> Result<Vec<PathBuf>> {
     dirs.extend(PLACES.map(PathBuf::from));
     dirs.extend(host_runtimes::of_host(wish.root).0.into_iter().flat_map(|runtime| runtime.plugins));
     // Diversions remain if somebody has removed the state directory. dpkg then fails until they end.
-    let has_own_dpkg = wish.root == Path::new("/");
-    let mut found = if has_own_dpkg { divert::dirs() } else { Vec::new() };
-    for dir in dirs.iter().map(|dir| below(wish.root, dir)).filter(|dir| dir.join(STATE).is_dir()) {
+    let diverted = if is_own(wish.root) { divert::dirs() } else { Vec::new() };
+    let placed = dirs.iter().map(|dir| below(wish.root, dir)).filter(|dir| dir.join(STATE).is_dir());
+    let mut found = Vec::new();
+    for dir in diverted.into_iter().chain(placed) {
         let dir = real(&dir);
         if !found.contains(&dir) {
             found.push(dir);
@@ -207,9 +214,14 @@ pub fn installed(wish: &Wish<'_>) -> Result<Vec<PathBuf>> {
     Ok(found)
 }
 
+/// Whether the host's root directory is this process's own.
+pub fn is_own(root: &Path) -> bool {
+    root == Path::new("/")
+}
+
 /// A directory of the host, as seen by this process. Without another root, it may be a relative path.
 fn seen_below(root: &Path, dir: &Path) -> PathBuf {
-    if root == Path::new("/") { dir.to_owned() } else { below(root, dir) }
+    if is_own(root) { dir.to_owned() } else { below(root, dir) }
 }
 
 /// The real path of a directory. An absolute path if it does not exist.
@@ -227,20 +239,21 @@ fn read_list(path: &Path) -> Result<BTreeSet<PathBuf>> {
     Ok(lines.map(|line| PathBuf::from(OsStr::from_bytes(line))).collect())
 }
 
-/// Adds a directory to the list for `--uninstall` and `--upgrade`, or removes it. Does nothing if no package has
-/// created the list's parent directory.
-pub fn register(dir: &Path, is_installed: bool) {
-    if let Err(error) = try_register(dir, is_installed) {
+/// Adds a directory to the list of its host for `--uninstall` and `--upgrade`, or removes it. `dir` is the real path.
+/// Does nothing if no package has created the list's parent directory.
+pub fn register(dir: &Path, root: &Path, is_installed: bool) {
+    if let Err(error) = try_register(dir, root, is_installed) {
         let action = if is_installed { "added to" } else { "removed from" };
         warn(&format!("{} was not {action} the list of directories: {error}", dir.display()));
     }
 }
 
-fn try_register(dir: &Path, is_installed: bool) -> Result<()> {
-    let registry = Path::new(REGISTRY);
+fn try_register(dir: &Path, root: &Path, is_installed: bool) -> Result<()> {
+    let registry = &below(root, Path::new(REGISTRY));
+    let of_host = Path::new("/").join(dir.strip_prefix(real(root)).unwrap_or(dir));
     let parent = match registry.parent().map(file::open_directory) {
         Some(Err(e)) if e.kind() != ErrorKind::NotFound => {
-            return Err(Error::io(format!("open the directory of {REGISTRY}"), &e));
+            return Err(Error::io(format!("open the directory of {}", registry.display()), &e));
         }
         Some(Ok(parent)) => parent,
         _ => return Ok(()),
@@ -248,14 +261,14 @@ fn try_register(dir: &Path, is_installed: bool) -> Result<()> {
     // Another run may change the list for another directory.
     let _lock = Lock::acquire("ferrule-install", LOCK_TIMEOUT)?;
     let mut dirs = read_list(registry)?;
-    let is_change = if is_installed { dirs.insert(dir.to_owned()) } else { dirs.remove(dir) };
+    let is_change = if is_installed { dirs.insert(of_host) } else { dirs.remove(&of_host) };
     if !is_change {
         return Ok(());
     }
     let lines = dirs.iter().flat_map(|dir| [dir.as_os_str().as_bytes(), b"\n"]);
     let file = AtomicFile { dir: &parent, name: "directories", label: "directories" };
     file.replace_for_all(&lines.collect::<Vec<_>>().concat())
-        .map_err(|e| files::failed(format!("write {REGISTRY}"), &e))
+        .map_err(|e| files::failed(format!("write {}", registry.display()), &e))
 }
 
 /// A directory to install into.
@@ -277,7 +290,7 @@ pub fn check(dir: &Path, root: &Path) -> Result<()> {
         )
         .detail("make or mount that directory, or remove the link"));
     }
-    if !dir.exists() && root != Path::new("/") {
+    if !dir.exists() && !is_own(root) {
         let of_host = Path::new("/").join(dir.strip_prefix(root).unwrap_or(dir));
         return Err(Error::new(Code::InvalidConfig, format!("the host's {} is not mounted at {}", of_host.display(), dir.display()))
             .detail("a runtime of this host looks for plugins there: mount it (in a Kubernetes manifest: hostPath and mountPath)"));

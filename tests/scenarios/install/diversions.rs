@@ -44,7 +44,9 @@ fn a_directory_that_is_named_by_a_link_or_a_relative_path_keeps_no_diversions() 
         ok(&program.current_dir("/opt/cni").args(arguments).output().unwrap())
     };
     let from = host.from.to_str().unwrap();
-    let diverted = ["/opt/cni/real/portmap", "/opt/cni/real/.ferrule/kept/portmap"];
+    let diverted = |dir: &str| [format!("{dir}/portmap"), format!("{dir}/.ferrule/kept/portmap")];
+    // A package may contain a plugin by either path.
+    let diverted = ["/opt/cni/real", "/opt/cni/bin"].map(diverted).concat();
     for dir in ["/opt/cni/bin", "bin", "./real", "/opt/cni/real"] {
         let install = ["--from", from, "--only", "portmap", "--dir", dir];
         run(&install);
@@ -116,4 +118,25 @@ fn an_uninstallation_ends_diversions_also_if_somebody_has_removed_the_state_or_t
         install_package(&lab, dir, "1");
         assert_eq!(fs::read_to_string(dir.join("bridge")).unwrap(), "1");
     }
+}
+
+/// dpkg compares the paths of packages as text.
+#[test]
+fn a_package_whose_directory_is_a_link_to_another_disk_does_not_replace_plugins_and_has_its_files_back() {
+    let Some(lab) = with_dpkg() else { return };
+    let (host, packaged, disk) =
+        (Host::new(&lab, &[], &[]), Path::new("/opt/cni/bin"), lab.dir().join("disk"));
+    fs::create_dir(&disk).unwrap();
+    symlink(&disk, packaged).unwrap();
+    let run = |arguments: &[&str]| install(packaged, arguments, &[]);
+    let bridge = || fs::read_to_string(disk.join("bridge")).unwrap();
+    install_package(&lab, packaged, "1");
+    ok(&run(&["--from", host.from.to_str().unwrap()]));
+    install_package(&lab, packaged, "2");
+    assert_eq!(bridge(), NEW);
+    let installed = ok(&Command::new(ours().join("ferrule-install")).arg("--installed").output().unwrap());
+    assert_eq!(installed, format!("{}\n", disk.display()));
+    ok(&run(&["--uninstall"]));
+    assert_eq!(diversions(), [""; 0]);
+    assert_eq!(bridge(), "2");
 }

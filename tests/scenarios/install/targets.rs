@@ -266,6 +266,72 @@ fn a_configuration_behind_an_absolute_link_is_that_of_the_host() {
     assert_eq!(host.installed(), ["/usr/lib/cni"]);
 }
 
+#[test]
+fn a_directory_that_a_runtime_searches_earlier_and_that_is_not_mounted_is_a_warning() {
+    let lab = Lab::new();
+    let crio =
+        ("/etc/crio/crio.conf", "[crio.network]\nplugin_dirs = [\"/usr/libexec/cni\", \"/opt/cni/bin\"]");
+    let host = Host::new(&lab, &[crio], &["/opt/cni/bin"]);
+    let warning = "CRI-O looks in /usr/libexec/cni before /opt/cni/bin, and the host's /usr/libexec/cni is not mounted here";
+    for arguments in [&["--list"][..], &[], &["--check"]] {
+        let said = ok(&host.install(arguments));
+        assert!(said.contains(warning), "{arguments:?}: {said}");
+    }
+    // Here the host's /usr is mounted, and the directory does not exist.
+    fs::create_dir_all(host.at("/usr")).unwrap();
+    let said = ok(&host.install(&["--check"]));
+    assert!(!said.contains("warning"), "{said}");
+}
+
+/// A disk or a chroot with another host, below a directory of packages.
+#[test]
+fn another_root_has_its_own_list_of_directories_and_no_diversions_of_this_machine() {
+    let lab = Lab::new();
+    for dir in ["/var/lib/ferrule", "/var/lib/dpkg", "/opt"] {
+        lab.private_dir(dir);
+    }
+    fs::write("/var/lib/dpkg/status", "").unwrap();
+    let host = Host { root: PathBuf::from("/opt/nodes/a"), ..Host::new(&lab, &[], &[]) };
+    for dir in ["/var/lib/ferrule", "/opt/cni/bin", "/srv/cni"] {
+        fs::create_dir_all(host.at(dir)).unwrap();
+    }
+    ok(&host.install(&[]));
+    ok(&host.install(&["--dir", "/srv/cni"]));
+    assert_eq!(host.installed(), ["/opt/cni/bin", "/srv/cni"]);
+    assert!(!Path::new(LISTED).exists() && !Path::new("/var/lib/dpkg/diversions").exists());
+    assert_eq!(fs::read_to_string(host.at(LISTED)).unwrap(), "/opt/cni/bin\n/srv/cni\n");
+    assert_eq!(ok(&host.run(&["--installed"])), "/opt/nodes/a/opt/cni/bin\n/opt/nodes/a/srv/cni\n");
+
+    ok(&Command::new(ours().join("ferrule-install")).arg("--uninstall").output().unwrap());
+    assert_eq!(host.installed(), ["/opt/cni/bin", "/srv/cni"]);
+    ok(&host.run(&["--uninstall"]));
+    assert_eq!(host.installed(), [""; 0]);
+    assert_eq!(fs::read_to_string(host.at(LISTED)).unwrap(), "");
+}
+
+/// An archive that was unpacked into /usr/local/bin.
+#[test]
+fn executables_of_others_next_to_ferrule_install_are_neither_started_nor_installed() {
+    let lab = Lab::new();
+    let (bin, dir, proof) = (lab.dir().join("bin"), lab.dir().join("plugins"), lab.dir().join("proof"));
+    fs::create_dir(&bin).unwrap();
+    for name in ["ferrule-install", "host-local", "portmap"] {
+        fs::copy(ours().join(name), bin.join(name)).unwrap();
+    }
+    executable(&bin.join("backup"), &format!("#!/bin/sh\n: >'{}'\n", proof.display()));
+    let run = |arguments: &[&str]| {
+        let mut program = Command::new(bin.join("ferrule-install"));
+        ok(&program.arg("--dir").arg(&dir).args(arguments).output().unwrap())
+    };
+    let said = run(&[]);
+    assert!(said.contains(&format!("left out {}/backup", bin.display())), "{said}");
+    run(&["--check"]);
+    assert!(!proof.exists());
+    let mut names: Vec<_> = fs::read_dir(&dir).unwrap().map(|file| file.unwrap().file_name()).collect();
+    names.sort();
+    assert_eq!(names, [".ferrule", "host-local", "portmap"]);
+}
+
 /// The list of the directories into which ferrule-install has installed, which the packages have.
 struct List {
     dir: PathBuf,
