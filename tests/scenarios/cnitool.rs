@@ -436,6 +436,35 @@ fn an_add_that_fails_is_rolled_back_although_the_cache_has_an_attachment_from_be
     assert!(leases().is_empty() && pod.link("eth0").is_none(), "{failed:#?}");
 }
 
+/// Its DEL would delete the interface.
+#[test]
+fn an_add_of_an_interface_that_others_have_made_is_not_rolled_back_and_the_error_says_so() {
+    beyond_reference!("rollback");
+    let lab = Lab::new();
+    lab.configure("10-net.conflist", &pods("1.0.0", "10.1.2.0/24"));
+    let tool = lab.cnitool();
+    let refused = |line: &str| {
+        let failed = tool.run(line);
+        assert!(!failed.succeeded() && failed.stderr.contains("eth0 is taken"), "{failed:#?}");
+        let reason = "this ADD was not rolled back, because eth0 existed before it in the namespace";
+        assert!(failed.stderr.contains(reason), "{failed:#?}");
+    };
+    // By another program, on the same bridge.
+    let pod = lab.container("pod");
+    tool.says("add net pod -i net1");
+    lab.host().sh("ip link add others master br0 up type veth peer name eth0 netns pod");
+    refused("add net pod");
+    assert!(pod.link("eth0").is_some());
+    assert_eq!(leases(), ["10.1.2.2"]);
+
+    // By an ADD with another cache.
+    let other = lab.container("other");
+    tool.says("add net other --cache-dir /run/lab/elsewhere");
+    refused("add net other");
+    assert!(other.link("eth0").is_some());
+    assert_eq!(leases(), ["10.1.2.2", "10.1.2.3"]);
+}
+
 #[test]
 fn an_add_that_a_signal_interrupts_is_rolled_back() {
     // If the suite's caller ignores a signal, as nohup does, cnitool ignores it too.
@@ -1513,6 +1542,21 @@ fn check_compares_an_attachment_with_the_configuration_of_its_add_although_the_f
     assert!(check.stderr.contains("CHECK used the configuration of the ADD"), "{check:#?}");
     tool.says("repair --all");
     tool.says("check net pod");
+}
+
+/// `cniVersion: 0.3.1` has no CHECK.
+#[test]
+fn if_check_refuses_the_version_of_the_add_the_error_says_that_todays_configuration_differs() {
+    beyond_reference!("rules-by-attachment");
+    let lab = Lab::new();
+    lab.container("pod");
+    lab.configure("10-net.conflist", &pods("0.3.1", "10.1.2.0/24"));
+    let tool = lab.cnitool();
+    tool.says("add net pod");
+    lab.configure("10-net.conflist", &pods("1.0.0", "10.1.2.0/24"));
+    let check = tool.run("check net pod");
+    assert!(check.stderr.contains("has CNI version 0.3.1, which does not support CHECK"), "{check:#?}");
+    assert!(check.stderr.contains("CHECK used the configuration of the ADD"), "{check:#?}");
 }
 
 #[test]

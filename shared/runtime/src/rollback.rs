@@ -26,7 +26,8 @@ pub struct Added {
 
 impl Runtime {
     /// ADD, and DEL if it fails. If the container already had this interface by an attachment to any network, no DEL is called, and the error
-    /// says so: the DEL of another network's plugins could delete the interface, too.
+    /// says so: the DEL of another network's plugins could delete the interface, too. The same if the namespace
+    /// had the interface for another reason and the first plugin failed: this plugin has undone its own changes.
     ///
     /// # Errors
     /// Like [`Runtime::add`], followed by failures of the DEL.
@@ -39,12 +40,17 @@ impl Runtime {
         let _lock = Lock::shared_unless(self.cache.dir(), &self.interrupted)?;
         let earlier = self.earlier(name, attach);
         let before = self.cache.version(name, at);
-        let added = self.add_plugins(network, attach).map_err(|failed| {
+        let had_interface = attach.has_interface();
+        let mut has_begun = false;
+        let added = self.add_plugins(network, attach, &mut has_begun).map_err(|failed| {
             // A failed ADD writes no result. If there is a new one, it is another runtime's.
             let is_new = self.cache.version(name, at).is_some_and(|now| Some(now) != before);
             let new = || is_new.then(|| self.cache.path(name, at));
             if let Some(file) = earlier.clone().or_else(new) {
                 return not_rolled_back(failed, at, &file);
+            }
+            if had_interface && !has_begun {
+                return of_others(failed, at);
             }
             match self.clone().uninterrupted().roll_back(network, attach) {
                 Ok(()) => failed,
@@ -99,6 +105,23 @@ pub fn not_rolled_back(failed: Error, at: &Attachment, file: &Path) -> Error {
         at.container,
         file.display()
     ))
+}
+
+/// The failure of an ADD of an interface that existed before, although no cache contains it.
+fn of_others(failed: Error, at: &Attachment) -> Error {
+    failed.detail(format!(
+        "this ADD was not rolled back, because {} existed before it in the namespace; if a killed ADD of container {} has left it, run DEL",
+        at.ifname, at.container
+    ))
+}
+
+impl AttachmentParameters {
+    /// Whether the namespace has the interface. False if the namespace cannot be examined.
+    fn has_interface(&self) -> bool {
+        let has =
+            |netns: &Path| has_interface(&NetNs::current().ok()?, netns, &self.attachment.ifname).ok()?;
+        self.netns.as_deref().and_then(has) == Some(true)
+    }
 }
 
 impl Cache {

@@ -116,10 +116,16 @@ impl Runtime {
         self.cache.require_writable(&network.name, &attach.attachment)?;
         let _own = self.lock_container(attach)?;
         let _lock = Lock::shared_unless(self.cache.dir(), &self.interrupted)?;
-        self.add_plugins(network, attach)
+        self.add_plugins(network, attach, &mut false)
     }
 
-    pub(crate) fn add_plugins(&self, network: &Network, attach: &AttachmentParameters) -> Result<AddResult> {
+    /// ADD of the plugins. Sets `has_begun` if one of them succeeded.
+    pub(crate) fn add_plugins(
+        &self,
+        network: &Network,
+        attach: &AttachmentParameters,
+        has_begun: &mut bool,
+    ) -> Result<AddResult> {
         let mut last: Option<Value> = None;
         let interruption = |when: &str, plugin: &PluginConf| {
             let is_interrupted = self.interrupted.load(Ordering::Relaxed);
@@ -137,6 +143,7 @@ impl Runtime {
                 Some(interruption) => interruption.detail(failed.to_string()),
                 None => failed,
             })?;
+            *has_begun = true;
             last = Some(parse_result(network, plugin, &out)?);
             interrupted("after", plugin)?;
         }
@@ -157,13 +164,15 @@ impl Runtime {
         }
         let entry = self.cache.load(&network.name, &attach.attachment)?;
         let added = entry.as_ref().and_then(|entry| entry.network_at_add(network));
-        let used = added.as_ref().unwrap_or(network);
-        require_version_for(used, Command::Check)?;
         let Some(entry) = entry else {
+            require_version_for(network, Command::Check)?;
             return Err(self.not_added(network, &attach.attachment).into());
         };
-        let checked = self.check_plugins(used, &attach.clone().completed_from(Some(&entry.attach)), &entry);
+        let used = added.as_ref().unwrap_or(network);
         let is_other = added.is_some() && entry.differs_from(network);
+        let checked = require_version_for(used, Command::Check).and_then(|()| {
+            self.check_plugins(used, &attach.clone().completed_from(Some(&entry.attach)), &entry)
+        });
         checked.map_err(|failed| match is_other {
             true => failed.detail(format!(
                 "CHECK used the configuration of the ADD, which differs from today's configuration of network {}",
