@@ -10,7 +10,7 @@ use std::time::Duration;
 use clap::CommandFactory;
 use clap::error::ErrorKind as ArgumentError;
 use cni::{CniArgs, Code, Error};
-use runtime::{AttachmentParameters, Cache, ConfDir, Network, Processes, Runtime};
+use runtime::{AttachmentParameters, Cache, ConfDir, Entry, Network, Processes, Runtime};
 use serde_json::{Map, Value};
 use sha2::{Digest, Sha512};
 use validate::schema;
@@ -112,8 +112,18 @@ impl Settings {
     /// Finds a network to detach containers from it. If its file was deleted, uses the configuration in the cache of one of its
     /// attachments, and the plugins in the directory with the network's name.
     pub fn network_or_cached(&self, name: &str, ui: &Ui) -> runtime::Result<Network> {
+        self.network_among(name, || self.runtime.results().list(), ui)
+    }
+
+    /// A network of a file, or of one of these attachments.
+    fn network_among(
+        &self,
+        name: &str,
+        attachments: impl FnOnce() -> runtime::Result<Vec<Entry>>,
+        ui: &Ui,
+    ) -> runtime::Result<Network> {
         self.network_of_file(name).or_else(|missing| {
-            let known = self.runtime.results().list()?;
+            let known = attachments()?;
             let cached = known.iter().find(|entry| entry.network.as_str() == name);
             let network = cached.and_then(|entry| entry.network().ok()).ok_or(missing)?;
             let network = self.conf.complete(network)?;
@@ -130,14 +140,19 @@ impl Settings {
         })
     }
 
-    /// Like [`Settings::network_or_cached`], for a GC. Fails if a file is invalid: it may be this network's, and disable GC.
+    /// Like [`Settings::network_or_cached`], for a GC, which collects the attachments of all caches. Fails if a file is invalid: it may be this
+    /// network's, and disable GC.
     pub fn network_to_collect(&self, name: &str, ui: &Ui) -> runtime::Result<Network> {
         let is_uncertain =
             !name.contains('/') && !known::invalid_files(std::slice::from_ref(&self.conf))?.is_empty();
         if is_uncertain {
             return self.network_of_file(name);
         }
-        self.network_or_cached(name, ui)
+        self.network_among(
+            name,
+            || Ok([self.runtime.results().list()?, known::read_caches(self)?.0].concat()),
+            ui,
+        )
     }
 
     /// The attachment that the command line names.

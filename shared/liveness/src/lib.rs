@@ -167,12 +167,13 @@ impl Namespaces {
 
     /// Whether a namespace is mounted at a path, or a process has it there, in any mount namespace.
     pub fn is_at(&self, path: &Path) -> bool {
-        self.paths.contains(path) || is_namespace(path) && !self.orphaned.contains(path)
+        let are_in = |all: &BTreeSet<PathBuf>| spellings(path).any(|path| all.contains(&path));
+        are_in(&self.paths) || is_namespace(path) && !are_in(&self.orphaned)
     }
 
     /// Whether a process of the host sees a namespace mounted at a path, in any mount namespace.
     pub fn is_at_for_host(&self, path: &Path) -> bool {
-        self.paths_of_host.contains(path)
+        spellings(path).any(|path| self.paths_of_host.contains(&path))
     }
 
     /// Whether a namespace or control group is named after a container.
@@ -399,6 +400,14 @@ fn unescaped(path: &[u8]) -> Vec<u8> {
         };
     }
     bytes
+}
+
+/// The paths that mountinfo may have for a path: those there contain no symbolic links. Many runtimes call a namespace `/var/run/netns/NAME`,
+/// and the root directory of a container may lack the link `/var/run`.
+fn spellings(path: &Path) -> impl Iterator<Item = PathBuf> {
+    let below_run = path.strip_prefix("/var/run").ok().map(|rest| Path::new("/run").join(rest));
+    let real = || Some(path.parent()?.canonicalize().ok()?.join(path.file_name()?));
+    [Some(path.to_owned()), below_run, real()].into_iter().flatten()
 }
 
 fn ips(addresses: &[Address]) -> BTreeSet<IpAddr> {

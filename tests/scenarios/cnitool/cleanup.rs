@@ -440,6 +440,27 @@ fn rules_of_plugins_that_the_network_no_longer_has_are_listed_and_removed() {
     assert!(dry_run(&tool)[0].is_empty());
 }
 
+/// A network of Multus is in no file of the configuration directory.
+#[test]
+fn a_network_that_only_another_runtimes_cache_has_is_collected_by_the_name_that_doctor_prints() {
+    beyond_reference!("gc");
+    let lab = Lab::new();
+    let pod = lab.container("of-multus");
+    let file = lab.dir().join("nad.conflist");
+    let plugins = json!([bridge("10.214.3.0/24")]);
+    fs::write(&file, json!({"cniVersion": "1.1.0", "name": "nad", "plugins": plugins}).to_string()).unwrap();
+    let tool = lab.cnitool();
+    tool.says(&format!("add {} of-multus --cache-dir /var/lib/cni/multus", file.display()));
+    let lease = "/var/lib/cni/networks/nad/10.214.3.2";
+    assert!(Path::new(lease).exists());
+    pod.vanish();
+    lab.host().wait_until("the pair is gone", |host| host.ip("link show master br0").is_empty());
+    let doctor = tool.run("doctor");
+    assert!(doctor.stdout.contains("run `cnitool gc nad`"), "{doctor:#?}");
+    tool.says("gc nad");
+    assert!(!Path::new(lease).exists());
+}
+
 /// The reference's nftables rules contain only a hash of their attachment.
 #[test]
 fn rules_of_an_unknown_container_are_kept_until_force_names_them() {
@@ -648,15 +669,17 @@ fn a_gc_that_does_not_see_the_path_of_a_namespace_keeps_the_attachment_while_oth
     };
     lab.host().wait_until("the process has its own mounts", is_asleep);
     let mounts = format!("--mount=/proc/{}/ns/mnt", process.id());
-    // As a GC in a container that was started before this namespace was mounted.
-    let pod = lab.container("unseen-path");
-    tool.says("add net unseen-path --container-id of-unseen-path");
-    tool.clone().under(&["nsenter", &mounts].map(str::to_owned)).says("gc net");
-    assert_eq!(leases(), ["10.204.5.2"], "the address of a running container was released");
+    // As a GC in a container that was started before this namespace was mounted. containerd and CRI-O use the second path.
+    for path in ["/run/netns/unseen-path", "/var/run/netns/unseen-path"] {
+        let pod = lab.container("unseen-path");
+        tool.says(&format!("add net {path} --container-id of-unseen-path"));
+        tool.clone().under(&["nsenter", &mounts].map(str::to_owned)).says("gc net");
+        assert_eq!(leases().len(), 1, "the address of the running container at {path} was released");
+        pod.vanish();
+        tool.says("gc net");
+        assert!(leases().is_empty(), "{path}");
+    }
     drop(process);
-    pod.vanish();
-    tool.says("gc net");
-    assert!(leases().is_empty());
 }
 
 #[test]
