@@ -61,6 +61,24 @@ fn an_administrators_exemption_in_iptables_applies_only_to_masquerade_by_iptable
     }
 }
 
+/// A VPN that admits one address.
+#[test]
+fn an_administrators_source_nat_in_iptables_precedes_masquerade_also_after_its_rules_are_loaded_again() {
+    beyond_reference!("nat-exemptions");
+    for backend in ["iptables", "nftables"] {
+        let lab = Lab::new();
+        let far = lab.machine("far");
+        let _server = far.serve_tcp("far", "198.51.100.2:80");
+        let pod = lab.container("pod");
+        lab.host().sh("ip addr add 198.51.100.7/32 dev lo
+            iptables -t nat -A POSTROUTING -s 10.1.2.0/24 -d 198.51.100.0/24 -j SNAT --to-source 198.51.100.7");
+        lab.plugin("bridge").config(masqueraded(backend)).on(&pod).add().ok_result();
+        assert_eq!(seen_as(&pod, "198.51.100.2:80"), "198.51.100.7", "{backend}");
+        lab.host().sh("iptables-save >/run/lab/saved; iptables-restore </run/lab/saved");
+        assert_eq!(seen_as(&pod, "198.51.100.2:80"), "198.51.100.7", "{backend}");
+    }
+}
+
 #[test]
 fn a_del_without_namespace_and_prev_result_removes_the_rules() {
     // https://github.com/containernetworking/plugins/issues/810

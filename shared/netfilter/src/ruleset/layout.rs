@@ -80,10 +80,10 @@ impl Chain {
         Self { name, hook: Some(Hook { kind: "filter", number, priority }), is_ordered: false }
     }
 
-    /// A NAT chain. Chains for destinations are evaluated after those of other programs, which have the usual priority
-    /// -100, as iptables has: the first chain that redirects a connection decides.
+    /// A NAT chain. It is evaluated after those of other programs, which have the usual priorities -100 and 100, as iptables
+    /// has: the first chain that changes an address of a connection decides.
     pub(crate) const fn nat(name: &'static str, number: u32) -> Self {
-        let priority = if number == NAT_OUT { 100 } else { -95 };
+        let priority = if number == NAT_OUT { 105 } else { -95 };
         Self { name, hook: Some(Hook { kind: "nat", number, priority }), is_ordered: false }
     }
 }
