@@ -203,13 +203,14 @@ impl Firewall {
     }
 
     /// Completes an installation by nftables: falls back to iptables if the kernel lacks a part, and opens the legacy
-    /// tables. `on_closed` handles the error of a legacy table that cannot be opened. Returns false if the rules are
-    /// optional, and the kernel does not support them.
+    /// tables. If `installed` is true, removes the attachment's rules from iptables, which would precede the new ones.
+    /// `on_closed` handles the error of a legacy table that cannot be opened. Returns false if the rules are optional, and
+    /// the kernel does not support them.
     fn finish(
         &self,
         (owner, rules): OwnedRules<'_>,
         in_nftables: &NftablesRules,
-        installed: Result<()>,
+        installed: Result<bool>,
         on_closed: fn(Error) -> Result<()>,
     ) -> Result<bool> {
         match installed {
@@ -224,7 +225,11 @@ impl Firewall {
                 }
                 _ => return Err(e),
             },
-            installed => installed?,
+            installed => {
+                if installed? {
+                    Removal::start().remove_replaced((owner, rules))?;
+                }
+            }
         }
         if let Engine::Nftables(_) = &self.engine {
             iptables::forward::open(in_nftables, on_closed)?;
@@ -316,8 +321,11 @@ impl Firewall {
         if let Engine::Nftables(nft) = &self.engine {
             let (kind, rules) = (rules.kind(), rules.nftables());
             // Those that were found elsewhere are in iptables, where the newer mapping precedes.
-            if maps_host_ports && nft.has(owner, kind).unwrap_or(false) {
-                nft.warn_of_iptables(owner, kind, &rules);
+            let is_installed = maps_host_ports && nft.has_records(owner, kind).unwrap_or(false);
+            if is_installed && nft.warn_of_iptables(owner, kind, &rules) {
+                cni::warn(&format!(
+                    "iptables also has host ports of {owner}, of an earlier ADD, which precede those in nftables until its DEL"
+                ));
             }
         }
         Ok(())

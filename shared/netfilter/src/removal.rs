@@ -8,7 +8,7 @@ use netlink::{Protocol, Socket};
 
 use crate::conntrack::{self, FlowTarget, Targets};
 use crate::iptables;
-use crate::kind::Kind;
+use crate::kind::{Kind, OwnedRules};
 use crate::nft::Nft;
 use crate::owner::Owner;
 use crate::plan::Query;
@@ -69,6 +69,28 @@ impl Removal {
             }
         }
         failures.into_result()
+    }
+
+    /// Removes an attachment's rules from iptables after `rules` were installed in nftables: those in iptables would precede them.
+    /// The reference's rules stay: they may be another interface's. Flows that `rules` lead to the same container are not
+    /// flushed.
+    ///
+    /// # Errors
+    /// If the kernel or an iptables tool fails.
+    pub(crate) fn remove_replaced(&self, (owner, rules): OwnedRules<'_>) -> Result<()> {
+        self.settled.clone()?;
+        let (kind, selector) = (rules.kind(), Selector::Own(owner));
+        let current: BTreeSet<FlowTarget> = rules.tracked_ports().into_iter().map(FlowTarget::from).collect();
+        let flush = |targets: &Targets| {
+            let mut targets = targets.clone();
+            targets.flows.retain(|flow| !current.contains(flow));
+            self.flush(&targets);
+        };
+        let query = Query { selector: &selector, kind, addresses: &[] };
+        if let Some(nft) = self.nft.as_ref().map_err(|e| Error::new(Code::Internal, e.to_string()))? {
+            nft.remove_foreign(query, &flush)?;
+        }
+        iptables::legacy::remove(query, &flush)
     }
 
     /// Removes a network's stale rules of these kinds (GC).

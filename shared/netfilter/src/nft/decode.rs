@@ -60,6 +60,19 @@ pub(super) fn destination(rule: &RawRule) -> Option<IpAddr> {
     })
 }
 
+/// The address to which a rule of iptables-nft redirects packets of a family. None: it does not, or in a way that is
+/// unknown here.
+pub(super) fn redirection(rule: &RawRule, family: Family) -> Option<IpAddr> {
+    expressions(rule).filter(|(name, _)| *name == "target").find_map(|(_, data)| {
+        let revision = data.get(NFTA_TARGET_REV).and_then(read_be32)?;
+        let is_known = data.get(NFTA_TARGET_NAME).and_then(read_str)? == "DNAT" && matches!(revision, 1 | 2);
+        // `struct nf_nat_range` and `struct nf_nat_range2`: the flags, and the first address.
+        let (flags, range) = data.get(NFTA_TARGET_INFO)?.split_first_chunk()?;
+        let has_address = u32::from_ne_bytes(*flags) & NF_NAT_RANGE_MAP_IPS != 0;
+        address(range.get(..family.choose(4, 16))?).filter(|_| is_known && has_address)
+    })
+}
+
 /// The protocol and the destination ports of a rule of iptables-nft with the match `multiport`.
 pub(super) fn multiport(rule: &RawRule) -> Option<(u8, Vec<u16>)> {
     // `struct xt_multiport_v1`: the flags, the number of ports, and the ports.
