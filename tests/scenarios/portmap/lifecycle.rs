@@ -192,6 +192,24 @@ fn an_attachment_with_the_same_port_of_another_address_is_not_named() {
 }
 
 #[test]
+fn an_attachment_with_the_same_port_of_another_protocol_at_another_address_is_not_named() {
+    beyond_reference!("newest-wins");
+    let lab = Lab::new();
+    lab.host().sh("ip addr add 192.0.2.1/32 dev lo; ip addr add 192.0.2.2/32 dev lo");
+    let [one, other] = ["one", "other"].map(|id| lab.container(id));
+    let mappings = |ip| {
+        let udp = json!({"hostPort": 8080, "containerPort": 53, "protocol": "udp", "hostIP": ip});
+        json!([port("tcp", 8080, 80), udp])
+    };
+    network(&lab, &by("iptables"), mappings("192.0.2.1")).add(&one, "eth0").ok_result();
+    let added = network(&lab, &by("nftables"), mappings("192.0.2.2")).add(&other, "eth0");
+    added.ok_result();
+    let warned: Vec<_> = added.stderr.lines().filter(|line| line.contains("maps a host port")).collect();
+    assert_eq!(warned.len(), 2, "TCP, once for each family: {warned:#?}");
+    assert!(warned.iter().all(|line| line.contains("map tcp 8080 to ")), "{warned:#?}");
+}
+
+#[test]
 fn cnitool_show_leaves_the_warning_of_mappings_with_iptables_to_check() {
     beyond_reference!("newest-wins");
     let lab = Lab::new();

@@ -6,7 +6,7 @@ use std::collections::BTreeSet;
 use cni::Error;
 use netlink::{Family, RequestError};
 
-use super::decode::{destination, jump, multiport, port, redirection};
+use super::decode::{destination, jump, multiport, port, protocol, redirection};
 use super::query::RawRule;
 use super::{Nft, query};
 use crate::kind::{Kind, NftablesRules};
@@ -105,7 +105,8 @@ fn is_of(owner: &Owner, comment: &str) -> bool {
 /// iptables has written it in a way that is unknown here.
 fn may_map(rule: &RawRule, record: &Record) -> bool {
     record.redirects.is_some_and(|to| {
-        port(rule).is_none_or(|port| port == to.port)
+        protocol(rule).is_none_or(|protocol| protocol == to.protocol)
+            && port(rule).is_none_or(|port| port == to.port)
             && destination(rule).zip(to.host_ip).is_none_or(|(theirs, own)| theirs == own)
     })
 }
