@@ -227,7 +227,7 @@ impl Firewall {
             },
             installed => {
                 if installed? {
-                    Removal::start().remove_replaced((owner, rules))?;
+                    Removal::start().remove_replaced(Backend::Iptables, (owner, rules))?;
                 }
             }
         }
@@ -277,8 +277,8 @@ impl Firewall {
         let (by_iptables, by_nft): (Vec<_>, Vec<_>) = admitted.partition(|of| self.is_by_iptables(all[*of]));
         let pick = |places: &[usize]| places.iter().map(|of| all[*of]).collect::<Vec<_>>();
         let installed = iptables::repair::install(&pick(&by_iptables));
-        for (of, outcome) in by_iptables.into_iter().zip(installed) {
-            outcomes[of] = outcome.map(|()| true);
+        for (of, outcome) in by_iptables.iter().zip(installed) {
+            outcomes[*of] = outcome.map(|()| true);
         }
         if !by_nft.is_empty() {
             let prepared = Prepared::all(&pick(&by_nft));
@@ -288,6 +288,8 @@ impl Firewall {
                 outcomes[of] = self.finish(all[of], rules, outcome, Err);
             }
         }
+        // The guard of 127.0.0.1 is installed before the host ports' own one is removed.
+        remove_from_nftables(all, &by_iptables, &mut outcomes);
         self.flush_all(all, &mut outcomes);
         outcomes
     }
@@ -347,9 +349,11 @@ impl Firewall {
             // Without a configured backend, the state of the host at the time of ADD decided.
             Err(e) if !self.is_explicit && rules.iptables().is_some() => {
                 let other = here.other();
-                let is_busy = |other: &Error| other.code() == Code::TryAgainLater as u32;
+                let is_busy = |error: &Error| error.code() == Code::TryAgainLater as u32;
+                let is_installed = || other == Backend::Nftables && self.has_records(owner, rules.kind());
                 let taken = self.taken_in(other, pair);
-                let taken = taken.map_err(|other| if is_busy(&other) { other } else { e })?;
+                let taken =
+                    taken.map_err(|error| if is_busy(&error) || is_installed() { error } else { e })?;
                 self.used.set(Some(other));
                 taken
             }
@@ -377,6 +381,11 @@ impl Firewall {
                 nft.check(owner, kind, &rules)
             }),
         }
+    }
+
+    /// Whether nftables has an attachment's records of a kind. False if the kernel does not report it.
+    fn has_records(&self, owner: &Owner, kind: Kind) -> bool {
+        self.engine.nft(|nft| nft.has_records(owner, kind)).unwrap_or(false)
     }
 
     /// Other programs' chains that still drop packets forwarded to and from a container. Only their owners can open
@@ -599,6 +608,19 @@ fn fall_back(owner: &Owner, kind: Kind, rules: &dyn IptablesRules, lack: &Error)
         "the kernel cannot install the {kind} rules in nftables, so iptables is used: {lack}"
     ));
     iptables.install(owner, kind, rules, may_have_sibling(owner, kind))
+}
+
+/// Removes the host ports of attachments from nftables after they were installed in iptables. Their ADD was before kube-proxy changed to
+/// IPVS mode.
+fn remove_from_nftables(all: &[OwnedRules<'_>], by_iptables: &[usize], outcomes: &mut [Result<bool>]) {
+    let removal = LazyCell::new(Removal::start);
+    for of in by_iptables.iter().copied().filter(|of| all[*of].1.kind().properties.maps_host_ports) {
+        if outcomes[of].is_ok()
+            && let Err(e) = removal.remove_replaced(Backend::Nftables, all[of])
+        {
+            outcomes[of] = Err(e);
+        }
+    }
 }
 
 /// Whether the container may have host ports of another attachment in iptables.

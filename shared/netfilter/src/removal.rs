@@ -6,6 +6,7 @@ use std::net::IpAddr;
 use cni::{Code, Error, Failures, NetworkName, Result, Scope};
 use netlink::{Protocol, Socket};
 
+use crate::backend::Backend;
 use crate::conntrack::{self, FlowTarget, Targets};
 use crate::iptables;
 use crate::kind::{Kind, OwnedRules};
@@ -71,14 +72,12 @@ impl Removal {
         failures.into_result()
     }
 
-    /// Removes an attachment's rules from iptables after `rules` were installed in nftables: those in iptables would precede them.
-    /// The reference's rules stay: they may be another interface's. Flows that `rules` lead to the same container are not
-    /// flushed.
+    /// Removes an attachment's rules from a backend after `rules` were installed in the other one. The reference's rules stay: they may
+    /// be another interface's. Flows that `rules` lead to the same container are not flushed.
     ///
     /// # Errors
     /// If the kernel or an iptables tool fails.
-    pub(crate) fn remove_replaced(&self, (owner, rules): OwnedRules<'_>) -> Result<()> {
-        self.settled.clone()?;
+    pub(crate) fn remove_replaced(&self, backend: Backend, (owner, rules): OwnedRules<'_>) -> Result<()> {
         let (kind, selector) = (rules.kind(), Selector::Own(owner));
         let current: BTreeSet<FlowTarget> = rules.tracked_ports().into_iter().map(FlowTarget::from).collect();
         let flush = |targets: &Targets| {
@@ -86,8 +85,13 @@ impl Removal {
             targets.flows.retain(|flow| !current.contains(flow));
             self.flush(&targets);
         };
+        let nft = self.nft.as_ref().map_err(|e| Error::new(Code::Internal, e.to_string()))?;
+        if backend == Backend::Nftables {
+            return nft.as_ref().map_or(Ok(()), |nft| nft.remove(&selector, kind, &flush));
+        }
+        self.settled.clone()?;
         let query = Query { selector: &selector, kind, addresses: &[] };
-        if let Some(nft) = self.nft.as_ref().map_err(|e| Error::new(Code::Internal, e.to_string()))? {
+        if let Some(nft) = nft {
             nft.remove_foreign(query, &flush)?;
         }
         iptables::legacy::remove(query, &flush)
