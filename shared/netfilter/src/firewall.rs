@@ -203,13 +203,14 @@ impl Firewall {
     }
 
     /// Completes an installation by nftables: falls back to iptables if the kernel lacks a part, and opens the legacy
-    /// tables. `on_closed` handles the error of a legacy table that cannot be opened. Returns false if the rules are
-    /// optional, and the kernel does not support them.
+    /// tables. If `installed` is true, removes the attachment's rules from iptables, which would precede the new ones.
+    /// `on_closed` handles the error of a legacy table that cannot be opened. Returns false if the rules are optional, and
+    /// the kernel does not support them.
     fn finish(
         &self,
         (owner, rules): OwnedRules<'_>,
         in_nftables: &NftablesRules,
-        installed: Result<()>,
+        installed: Result<bool>,
         on_closed: fn(Error) -> Result<()>,
     ) -> Result<bool> {
         match installed {
@@ -224,7 +225,11 @@ impl Firewall {
                 }
                 _ => return Err(e),
             },
-            installed => installed?,
+            installed => {
+                if installed? {
+                    Removal::start().remove_replaced(Backend::Iptables, (owner, rules))?;
+                }
+            }
         }
         if let Engine::Nftables(_) = &self.engine {
             iptables::forward::open(in_nftables, on_closed)?;
@@ -272,8 +277,8 @@ impl Firewall {
         let (by_iptables, by_nft): (Vec<_>, Vec<_>) = admitted.partition(|of| self.is_by_iptables(all[*of]));
         let pick = |places: &[usize]| places.iter().map(|of| all[*of]).collect::<Vec<_>>();
         let installed = iptables::repair::install(&pick(&by_iptables));
-        for (of, outcome) in by_iptables.into_iter().zip(installed) {
-            outcomes[of] = outcome.map(|()| true);
+        for (of, outcome) in by_iptables.iter().zip(installed) {
+            outcomes[*of] = outcome.map(|()| true);
         }
         if !by_nft.is_empty() {
             let prepared = Prepared::all(&pick(&by_nft));
@@ -283,6 +288,8 @@ impl Firewall {
                 outcomes[of] = self.finish(all[of], rules, outcome, Err);
             }
         }
+        // The guard of 127.0.0.1 is installed before the host ports' own one is removed.
+        remove_from_nftables(all, &by_iptables, &mut outcomes);
         self.flush_all(all, &mut outcomes);
         outcomes
     }
@@ -316,8 +323,11 @@ impl Firewall {
         if let Engine::Nftables(nft) = &self.engine {
             let (kind, rules) = (rules.kind(), rules.nftables());
             // Those that were found elsewhere are in iptables, where the newer mapping precedes.
-            if maps_host_ports && nft.has(owner, kind).unwrap_or(false) {
-                nft.warn_of_iptables(owner, kind, &rules);
+            let is_installed = maps_host_ports && nft.has_records(owner, kind).unwrap_or(false);
+            if is_installed && nft.warn_of_iptables(owner, kind, &rules) {
+                cni::warn(&format!(
+                    "iptables also has host ports of {owner}, of an earlier ADD, which precede those in nftables until its DEL"
+                ));
             }
         }
         Ok(())
@@ -339,9 +349,11 @@ impl Firewall {
             // Without a configured backend, the state of the host at the time of ADD decided.
             Err(e) if !self.is_explicit && rules.iptables().is_some() => {
                 let other = here.other();
-                let is_busy = |other: &Error| other.code() == Code::TryAgainLater as u32;
+                let is_busy = |error: &Error| error.code() == Code::TryAgainLater as u32;
+                let is_installed = || other == Backend::Nftables && self.has_records(owner, rules.kind());
                 let taken = self.taken_in(other, pair);
-                let taken = taken.map_err(|other| if is_busy(&other) { other } else { e })?;
+                let taken =
+                    taken.map_err(|error| if is_busy(&error) || is_installed() { error } else { e })?;
                 self.used.set(Some(other));
                 taken
             }
@@ -369,6 +381,11 @@ impl Firewall {
                 nft.check(owner, kind, &rules)
             }),
         }
+    }
+
+    /// Whether nftables has an attachment's records of a kind. False if the kernel does not report it.
+    fn has_records(&self, owner: &Owner, kind: Kind) -> bool {
+        self.engine.nft(|nft| nft.has_records(owner, kind)).unwrap_or(false)
     }
 
     /// Other programs' chains that still drop packets forwarded to and from a container. Only their owners can open
@@ -591,6 +608,19 @@ fn fall_back(owner: &Owner, kind: Kind, rules: &dyn IptablesRules, lack: &Error)
         "the kernel cannot install the {kind} rules in nftables, so iptables is used: {lack}"
     ));
     iptables.install(owner, kind, rules, may_have_sibling(owner, kind))
+}
+
+/// Removes the host ports of attachments from nftables after they were installed in iptables. Their ADD was before kube-proxy changed to
+/// IPVS mode.
+fn remove_from_nftables(all: &[OwnedRules<'_>], by_iptables: &[usize], outcomes: &mut [Result<bool>]) {
+    let removal = LazyCell::new(Removal::start);
+    for of in by_iptables.iter().copied().filter(|of| all[*of].1.kind().properties.maps_host_ports) {
+        if outcomes[of].is_ok()
+            && let Err(e) = removal.remove_replaced(Backend::Nftables, all[of])
+        {
+            outcomes[of] = Err(e);
+        }
+    }
 }
 
 /// Whether the container may have host ports of another attachment in iptables.

@@ -126,12 +126,13 @@ impl Nft {
         self.socket.sockets().chain(self.partial_dumps.get()).map(AsFd::as_fd).collect()
     }
 
-    /// Installs an attachment's rules, replacing its existing ones.
+    /// Installs an attachment's rules, replacing its existing ones in nftables. Returns whether it also has rules of the kind in
+    /// iptables-nft, which the caller must remove.
     ///
     /// # Errors
     /// Code 2 if the kernel lacks a module that the rules need. Code 7 if the attachment has too many records. Otherwise
     /// the kernel's error.
-    pub(crate) fn install(&self, owner: &Owner, kind: Kind, rules: &NftablesRules) -> Result<()> {
+    pub(crate) fn install(&self, owner: &Owner, kind: Kind, rules: &NftablesRules) -> Result<bool> {
         if rules.records.len() >= RECORDS_MAX {
             return Err(Error::config(format!(
                 "{} records of one attachment are too many: map fewer than {RECORDS_MAX} host ports",
@@ -157,8 +158,7 @@ impl Nft {
         }
         change.warn_of_takeovers();
         warn_if_not_compared(owner, change.warn_of_preceding_rules());
-        self.warn_of_iptables(owner, kind, rules);
-        Ok(())
+        Ok(self.warn_of_iptables(owner, kind, rules))
     }
 
     /// The ports of an attachment whose flows the kernel may keep, without those that another attachment has.
@@ -250,9 +250,18 @@ impl Nft {
         self.query_rules(owner, kind).map_err(|r| failure("look for", owner, "read the ruleset", r))
     }
 
-    fn query_rules(&self, owner: &Owner, kind: Kind) -> Result<bool, RequestError> {
+    /// Whether an attachment has rules of a kind, by nftables.
+    pub(crate) fn has_records(&self, owner: &Owner, kind: Kind) -> Result<bool> {
+        self.query_records(owner, kind).map_err(|r| failure("look for", owner, "read the ruleset", r))
+    }
+
+    fn query_records(&self, owner: &Owner, kind: Kind) -> Result<bool, RequestError> {
         let title = Element::record(&RecordKey::of(owner, kind).digest, 0);
-        if query::comment_of(&self.socket, kind.table(), &title)?.is_some() {
+        Ok(query::comment_of(&self.socket, kind.table(), &title)?.is_some())
+    }
+
+    fn query_rules(&self, owner: &Owner, kind: Kind) -> Result<bool, RequestError> {
+        if self.query_records(owner, kind)? {
             return Ok(true);
         }
         let Some((properties, chain)) = kind.iptables().zip(chains::chain(owner, kind)) else {

@@ -6,9 +6,10 @@ use std::net::IpAddr;
 use cni::{Code, Error, Failures, NetworkName, Result, Scope};
 use netlink::{Protocol, Socket};
 
+use crate::backend::Backend;
 use crate::conntrack::{self, FlowTarget, Targets};
 use crate::iptables;
-use crate::kind::Kind;
+use crate::kind::{Kind, OwnedRules};
 use crate::nft::Nft;
 use crate::owner::Owner;
 use crate::plan::Query;
@@ -69,6 +70,31 @@ impl Removal {
             }
         }
         failures.into_result()
+    }
+
+    /// Removes an attachment's rules from a backend after `rules` were installed in the other one. The reference's rules stay: they may
+    /// be another interface's. Flows that `rules` lead to the same container are not flushed.
+    ///
+    /// # Errors
+    /// If the kernel or an iptables tool fails.
+    pub(crate) fn remove_replaced(&self, backend: Backend, (owner, rules): OwnedRules<'_>) -> Result<()> {
+        let (kind, selector) = (rules.kind(), Selector::Own(owner));
+        let current: BTreeSet<FlowTarget> = rules.tracked_ports().into_iter().map(FlowTarget::from).collect();
+        let flush = |targets: &Targets| {
+            let mut targets = targets.clone();
+            targets.flows.retain(|flow| !current.contains(flow));
+            self.flush(&targets);
+        };
+        let nft = self.nft.as_ref().map_err(|e| Error::new(Code::Internal, e.to_string()))?;
+        if backend == Backend::Nftables {
+            return nft.as_ref().map_or(Ok(()), |nft| nft.remove(&selector, kind, &flush));
+        }
+        self.settled.clone()?;
+        let query = Query { selector: &selector, kind, addresses: &[] };
+        if let Some(nft) = nft {
+            nft.remove_foreign(query, &flush)?;
+        }
+        iptables::legacy::remove(query, &flush)
     }
 
     /// Removes a network's stale rules of these kinds (GC).

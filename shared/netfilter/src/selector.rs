@@ -12,6 +12,8 @@ use crate::reference::names;
 pub enum Selector<'a> {
     /// The rules of one attachment.
     Of(&'a Owner),
+    /// The same without the reference's.
+    Own(&'a Owner),
     /// The rules of a network's attachments that are not valid any more.
     Stale(Stale<'a>),
 }
@@ -54,7 +56,7 @@ impl<'a> Stale<'a> {
 impl Selector<'_> {
     pub(crate) fn network(&self) -> &str {
         match self {
-            Self::Of(owner) => owner.network(),
+            Self::Of(owner) | Self::Own(owner) => owner.network(),
             Self::Stale(stale) => stale.network,
         }
     }
@@ -84,7 +86,7 @@ impl Selector<'_> {
 impl fmt::Display for Selector<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::Of(owner) => owner.fmt(f),
+            Self::Of(owner) | Self::Own(owner) => owner.fmt(f),
             Self::Stale(stale) => stale.network.fmt(f),
         }
     }

@@ -59,6 +59,54 @@ fn an_address_of_a_newer_attachment_stays_allowed_when_the_older_one_is_deleted(
 }
 
 #[test]
+fn an_add_repeated_with_another_mark_bit_leaves_no_rule_for_the_earlier_one() {
+    beyond_reference!("firewall-nftables");
+    for other_bit in [None, Some(20), Some(21)] {
+        let lab = Lab::new();
+        lab.host().sh(POLICY_DROP);
+        let before = lab.host().ruleset();
+        let [pod, other] = ["pod", "other"].map(|id| lab.container(id));
+        let with_bit = |call: &Call, bit: u8| call.clone().config(json!({"acceptMarkBit": bit}));
+        let [of_pod, of_other] =
+            [(&pod, "10.1.2.2/24"), (&other, "10.1.2.3/24")].map(|(pod, address)| call(&lab, pod, address));
+        let others = other_bit.map(|bit| with_bit(&of_other, bit).add().ok_result());
+        with_bit(&of_pod, 20).add().ok_result();
+        let result = with_bit(&of_pod, 12).add().ok_result();
+        let bits = || {
+            let rules = lab.host().sh("iptables -S CNI-FORWARD");
+            [12, 20, 21].map(|bit| rules.contains(&format!("\"ferrule: mark bit {bit}\"")))
+        };
+        assert_eq!(bits(), [true, other_bit == Some(20), other_bit == Some(21)], "{other_bit:?}");
+        with_bit(&of_pod, 12).check(&result).ok();
+        if let (Some(bit), Some(result)) = (other_bit, &others) {
+            with_bit(&of_other, bit).check(result).ok();
+        }
+        of_pod.del().ok();
+        if others.is_some() {
+            assert_eq!(bits(), [false, other_bit == Some(20), other_bit == Some(21)], "{other_bit:?}");
+            of_other.del().ok();
+        }
+        assert_eq!(lab.host().ruleset(), before, "{other_bit:?}");
+    }
+}
+
+/// Such a rule is of an earlier version of Ferrule, or of an ADD that was killed.
+#[test]
+fn the_last_del_removes_rules_for_mark_bits_that_no_attachment_uses() {
+    beyond_reference!("firewall-nftables");
+    let lab = Lab::new();
+    lab.host().sh(POLICY_DROP);
+    let before = lab.host().ruleset();
+    let pod = lab.container("pod");
+    let call = call(&lab, &pod, "10.1.2.2/24");
+    call.add().ok_result();
+    lab.host().sh("iptables -A CNI-FORWARD -m mark --mark 0x100000/0x100000 \
+        -m comment --comment 'ferrule: mark bit 20' -j ACCEPT");
+    call.del().ok();
+    assert_eq!(lab.host().ruleset(), before);
+}
+
+#[test]
 fn check_notices_every_missing_rule_and_the_next_add_restores_it() {
     beyond_reference!("firewall-nftables");
     let lab = Lab::new();

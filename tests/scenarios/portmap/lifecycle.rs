@@ -132,6 +132,51 @@ fn add_and_check_name_an_attachment_that_maps_the_port_with_iptables() {
     assert_eq!(network.check(&new, "eth0", &result)[1].stderr, "");
 }
 
+/// A container that has exited without a DEL, and starts again with its id and another address, after the default backend has changed.
+#[test]
+fn an_add_with_nftables_removes_the_attachments_own_rules_from_iptables() {
+    beyond_reference!("newest-wins");
+    let lab = Lab::new();
+    let ([pod, other], far) = (["pod", "other"].map(|id| lab.container(id)), lab.machine("far"));
+    network(&lab, &json!({}), json!([])).add(&pod, "eth0").ok_result();
+    let mapped_9090 = mapped(json!([port("tcp", 9090, 80)]));
+    portmap(&lab, &other, 3).config(by("iptables")).config(mapped_9090).add().ok_result();
+    let saved = || lab.host().sh("iptables-save | grep -v '^[#:]'; ip6tables-save | grep -v '^[#:]'");
+    let before = saved();
+    portmap(&lab, &pod, 9).config(by("iptables")).add().ok_result();
+    assert_ne!(saved(), before);
+    let call = portmap(&lab, &pod, 2);
+    let added = call.add();
+    let result = added.ok_result();
+    assert_eq!((saved(), &*added.stderr), (before, ""));
+    let _server = pod.serve_tcp("pod", &at(POD[0], 80));
+    assert_eq!(tcp_says(&far, &at(HOST[0], 8080)), pod_sees(FAR[0]));
+    call.check(&result).ok();
+}
+
+/// The reference's rules name the container, but not the interface, so another interface may need them.
+#[test]
+fn add_and_check_name_the_references_mapping_of_the_same_container_if_it_leads_to_another_address() {
+    beyond_reference!("newest-wins");
+    for (number, warnings) in [(9, 2), (2, 0)] {
+        let lab = Lab::new();
+        let pod = lab.container("pod");
+        network(&lab, &json!({}), json!([])).add(&pod, "eth0").ok_result();
+        portmap(&lab, &pod, number).by_the_reference().add().ok_result();
+        let call = portmap(&lab, &pod, 2);
+        let added = call.add();
+        let checked = call.check(&added.ok_result());
+        checked.ok();
+        for stderr in [&added.stderr, &checked.stderr] {
+            let warning = "dnat name: \"net\" id: \"pod\" maps a host port of net/pod/eth0 with iptables";
+            assert_eq!(stderr.matches(warning).count(), warnings, "{number}: {stderr}");
+            assert_eq!(stderr.lines().count(), warnings, "{number}: {stderr}");
+        }
+        call.del().ok();
+        assert!(!lab.host().sh("iptables-save; ip6tables-save").contains("--to-destination"));
+    }
+}
+
 #[test]
 fn an_attachment_with_the_same_port_of_another_address_is_not_named() {
     beyond_reference!("newest-wins");
@@ -144,6 +189,24 @@ fn an_attachment_with_the_same_port_of_another_address_is_not_named() {
     let checked = network("192.0.2.2").check(&other, "eth0", &added.ok_result());
     assert_eq!((&*added.stderr, &*checked[1].stderr), ("", ""));
     assert!(network("192.0.2.1").add(&same, "eth0").stderr.contains("net/one/eth0 maps a host port"));
+}
+
+#[test]
+fn an_attachment_with_the_same_port_of_another_protocol_at_another_address_is_not_named() {
+    beyond_reference!("newest-wins");
+    let lab = Lab::new();
+    lab.host().sh("ip addr add 192.0.2.1/32 dev lo; ip addr add 192.0.2.2/32 dev lo");
+    let [one, other] = ["one", "other"].map(|id| lab.container(id));
+    let mappings = |ip| {
+        let udp = json!({"hostPort": 8080, "containerPort": 53, "protocol": "udp", "hostIP": ip});
+        json!([port("tcp", 8080, 80), udp])
+    };
+    network(&lab, &by("iptables"), mappings("192.0.2.1")).add(&one, "eth0").ok_result();
+    let added = network(&lab, &by("nftables"), mappings("192.0.2.2")).add(&other, "eth0");
+    added.ok_result();
+    let warned: Vec<_> = added.stderr.lines().filter(|line| line.contains("maps a host port")).collect();
+    assert_eq!(warned.len(), 2, "TCP, once for each family: {warned:#?}");
+    assert!(warned.iter().all(|line| line.contains("map tcp 8080 to ")), "{warned:#?}");
 }
 
 #[test]

@@ -109,6 +109,39 @@ fn attachments_from_before_and_from_after_the_change_to_ipvs_pass_check_and_are_
     );
 }
 
+/// kube-proxy changes its mode while a container runs, and then another program deletes one of its host ports.
+#[test]
+fn check_names_the_host_port_that_nftables_lacks_and_a_repair_with_iptables_removes_the_others() {
+    beyond_reference!("nat-exemptions");
+    let lab = Lab::new();
+    let (pod, far) = (lab.container("pod"), lab.machine("far"));
+    let mut bridge = dual_stack();
+    bridge["type"] = json!("bridge");
+    let plugins = json!([bridge, {"type": "portmap", "capabilities": {"portMappings": true}}]);
+    lab.configure("10-net.conflist", &json!({"cniVersion": "1.0.0", "name": "net", "plugins": plugins}));
+    let mappings = json!([port("tcp", 8080, 80), port("udp", 5353, 53)]);
+    let tool = lab.cnitool().env("CAP_ARGS", &json!({"portMappings": mappings}).to_string());
+    tool.says("add net pod --container-id pod");
+    with_ipvs(lab.host());
+    lab.host().sh("nft delete element inet ferrule hostport4 '{ tcp . 8080 }'");
+    let checked = tool.run("check net --all");
+    assert!(checked.exit == Some(1), "{checked:#?}");
+    assert!(checked.stderr.contains("the nftables rules of net/pod/eth0"), "{checked:#?}");
+    assert_eq!(tool.json("repair --all")["repaired"], json!(["net/pod/eth0"]));
+    let in_nftables = lab.host().sh("nft list table inet ferrule");
+    assert!(!in_nftables.contains("hostports net/pod/eth0"), "{in_nftables}");
+    assert!(!in_nftables.contains("5353"), "{in_nftables}");
+    assert!(in_nftables.contains("loopback net/pod/eth0") && in_nftables.contains("martians from loopback"));
+    let _server = pod.serve_tcp("pod", &at(POD[0], 80));
+    assert_eq!(tcp_says(&far, &at(HOST[0], 8080)), pod_sees(FAR[0]));
+    tool.says("check net --all");
+    tool.says("del net pod --container-id pod");
+    assert_eq!(
+        lab.host().sh("iptables-save | grep -i ferrule || true; nft list tables | grep ferrule || true"),
+        ""
+    );
+}
+
 #[test]
 fn without_iptables_host_ports_on_an_ipvs_node_are_in_nftables_with_a_warning() {
     beyond_reference!("nat-exemptions");

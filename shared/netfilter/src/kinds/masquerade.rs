@@ -203,6 +203,7 @@ fn is_of_reference(selector: &Selector<'_>, comment: &str) -> bool {
     network == names::network(selector.network())
         && match selector {
             Selector::Of(owner) => found == names::instance(owner),
+            Selector::Own(_) => false,
             Selector::Stale(stale) => stale.has_instance(found),
         }
 }

@@ -32,6 +32,22 @@ fn tracked_match(data: Attributes<'_>) -> Option<(u8, usize)> {
     }
 }
 
+/// The transport protocol of a rule of iptables-nft. None: any, or in a way that is unknown here.
+pub(super) fn protocol(rule: &RawRule) -> Option<u8> {
+    let expressions: Vec<_> = expressions(rule).collect();
+    expressions.windows(2).find_map(|pair| {
+        let [(load, field), ("cmp", equal)] = pair else { return None };
+        let is_loaded = match *load {
+            "meta" => field.get(NFTA_META_KEY).and_then(read_be32) == Some(NFT_META_L4PROTO),
+            // iptables 1.8.13 does so for IPv4.
+            "payload" => Family::ALL.into_iter().any(|family| loads(*field, Field::protocol(family))),
+            _ => false,
+        };
+        let [number] = value(*equal, NFTA_CMP_DATA)? else { return None };
+        Some(*number).filter(|_| is_loaded && is_equal(*equal))
+    })
+}
+
 /// The destination port of a rule of iptables-nft, in the protocol's match or as a field of the packet.
 pub(super) fn port(rule: &RawRule) -> Option<u16> {
     let in_match = |(name, data): &(&str, Attributes<'_>)| {
@@ -60,6 +76,19 @@ pub(super) fn destination(rule: &RawRule) -> Option<IpAddr> {
     })
 }
 
+/// The address to which a rule of iptables-nft redirects packets of a family. None: it does not, or in a way that is
+/// unknown here.
+pub(super) fn redirection(rule: &RawRule, family: Family) -> Option<IpAddr> {
+    expressions(rule).filter(|(name, _)| *name == "target").find_map(|(_, data)| {
+        let revision = data.get(NFTA_TARGET_REV).and_then(read_be32)?;
+        let is_known = data.get(NFTA_TARGET_NAME).and_then(read_str)? == "DNAT" && matches!(revision, 1 | 2);
+        // `struct nf_nat_range` and `struct nf_nat_range2`: the flags, and the first address.
+        let (flags, range) = data.get(NFTA_TARGET_INFO)?.split_first_chunk()?;
+        let has_address = u32::from_ne_bytes(*flags) & NF_NAT_RANGE_MAP_IPS != 0;
+        address(range.get(..family.choose(4, 16))?).filter(|_| is_known && has_address)
+    })
+}
+
 /// The protocol and the destination ports of a rule of iptables-nft with the match `multiport`.
 pub(super) fn multiport(rule: &RawRule) -> Option<(u8, Vec<u16>)> {
     // `struct xt_multiport_v1`: the flags, the number of ports, and the ports.
@@ -70,12 +99,8 @@ pub(super) fn multiport(rule: &RawRule) -> Option<(u8, Vec<u16>)> {
         [kind, count, ports @ ..] => (*kind, usize::from(*count), ports),
         _ => return None,
     };
-    let protocol = expressions(rule).find_map(|(name, data)| match value(data, NFTA_CMP_DATA)? {
-        [number] => Some(*number).filter(|_| name == "cmp"),
-        _ => None,
-    })?;
     let ports = ports.as_chunks().0.iter().take(count).map(|port| u16::from_ne_bytes(*port)).collect();
-    (kind == XT_MULTIPORT_DESTINATION).then_some((protocol, ports))
+    (kind == XT_MULTIPORT_DESTINATION).then_some((protocol(rule)?, ports))
 }
 
 /// The target chain of a jump or goto.
@@ -225,4 +250,28 @@ fn bit_of(info: &[u8]) -> Option<u8> {
 fn address(bytes: &[u8]) -> Option<IpAddr> {
     let v4 = || <[u8; 4]>::try_from(bytes).map(IpAddr::from);
     v4().or_else(|_| <[u8; 16]>::try_from(bytes).map(IpAddr::from)).ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::ruleset::{Expressions, R0};
+
+    #[test]
+    fn the_protocol_of_a_rule_is_not_confused_with_the_first_byte_of_an_address() {
+        let start = || {
+            let network = Field::saddr(Family::V4).first_byte();
+            Expressions::new().load(network, R0).compare(R0, NFT_CMP_EQ, &[17])
+        };
+        let by_field = Field::protocol(Family::V4);
+        for (rule, found) in [
+            (start(), None),
+            (start().load(by_field, R0).compare(R0, NFT_CMP_EQ, &[TCP]), Some(TCP)),
+            (start().load_meta(NFT_META_L4PROTO, R0).compare(R0, NFT_CMP_EQ, &[TCP]), Some(TCP)),
+            (start().load_meta(NFT_META_L4PROTO, R0).compare(R0, NFT_CMP_NEQ, &[TCP]), None),
+        ] {
+            let rule = RawRule { expressions: rule.bytes().to_vec(), ..RawRule::default() };
+            assert_eq!(protocol(&rule), found);
+        }
+    }
 }

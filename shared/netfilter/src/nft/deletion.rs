@@ -1,5 +1,6 @@
 //! Deletes attachments' elements, and passes their host ports to waiting attachments.
 
+use std::cell::RefCell;
 use std::collections::BTreeSet;
 
 use netlink::RequestError;
@@ -75,7 +76,8 @@ fn delete_shared(
     Ok(())
 }
 
-/// The mark bits that no other attachment uses: other programs' chains need not accept them any more.
+/// The mark bits that no other attachment uses: other programs' chains need not accept them any more. Empty if other attachments use
+/// all bits of these ones. Otherwise also bits that these do not use: an earlier ADD may have left rules for them.
 pub(super) fn unused_bits(view: &View<'_>, stale: &[Installed]) -> Result<BTreeSet<u8>, RequestError> {
     let bits: BTreeSet<u8> =
         stale.iter().flat_map(|found| &found.records).filter_map(|record| record.bit).collect();
@@ -83,8 +85,14 @@ pub(super) fn unused_bits(view: &View<'_>, stale: &[Installed]) -> Result<BTreeS
         return Ok(BTreeSet::new());
     }
     let all: Vec<u8> = bits.iter().copied().collect();
-    let needed = view.needed_by_others(&all, &digests(stale), |record| record.bit.into_iter().collect())?;
-    Ok(bits.into_iter().filter(|bit| !needed.contains(bit)).collect())
+    let of_others = RefCell::new(BTreeSet::new());
+    let needed = view.needed_by_others(&all, &digests(stale), |record| {
+        of_others.borrow_mut().extend(record.bit);
+        record.bit.into_iter().collect()
+    })?;
+    // The records were read to the end only if one of the bits is unused.
+    let is_complete = needed.len() < bits.len();
+    Ok((0..u32::BITS as u8).filter(|bit| is_complete && !of_others.borrow().contains(bit)).collect())
 }
 
 /// The UDP and SCTP flows to the containers, except those that another attachment maps in the same way: its container has the

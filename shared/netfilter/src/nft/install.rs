@@ -4,20 +4,22 @@
 use std::cell::{Cell, RefCell};
 use std::collections::{BTreeMap, BTreeSet};
 
-use netlink::{RequestError, Socket};
+use netlink::{Family, RequestError, Socket};
 use nix::errno::Errno;
 
 use super::batch::Batch;
 use super::claims::{Key, WaitingAttachments, key};
 use super::connection::Connection;
 use super::content::is_same;
-use super::deletion::delete_elements;
+use super::deletion::{delete_elements, unused_bits};
 use super::installed::{Installed, RecordKey, unique};
 use super::query::RawRule;
 use super::retry::{Attempt, plain};
+use super::tables::Tables;
 use super::view::View;
 use super::{probe, query};
 use crate::kind::{Kind, NftablesRules};
+use crate::opening;
 use crate::owner::{self, Owner, are_of_one_container};
 use crate::ruleset::{Chain, Element, Layout, Record, Rule, Set, Table};
 
@@ -102,11 +104,12 @@ impl<'a> Installation<'a> {
                 "incomplete: another program has deleted records",
             );
         }
-        if replace {
-            self.delete_conflicting(&mut batch).map_err(plain)?;
+        let mut tables = vec![table.name];
+        if replace && self.delete_conflicting(&mut batch).map_err(plain)? {
+            tables.push(opening::TABLE);
         }
         self.add_elements_and_rules(&mut batch);
-        let outcome = batch.commit_on(socket, &[table.name]);
+        let outcome = batch.commit_on(socket, &tables);
         match &outcome {
             Err((_, refusal)) if refusal.errno() == Some(Errno::ENOENT) => self.lacks_object.set(true),
             Ok(()) if lacks_records => cni::warn(&format!(
@@ -201,7 +204,9 @@ impl<'a> Installation<'a> {
     /// For each element of this attachment: deletes it if it exists. If another attachment has it, that one is recorded
     /// for the warning and appended to the port's queue. This attachment is removed from the queue, because it has the
     /// port now. If the other attachment is of the same container, it keeps a host port, and this one waits.
-    fn delete_conflicting(&self, batch: &mut Batch) -> Result<(), RequestError> {
+    ///
+    /// Returns whether the table of the opened hook changes, too.
+    fn delete_conflicting(&self, batch: &mut Batch) -> Result<bool, RequestError> {
         let (kind, label) = (self.kind, &self.record_key.label);
         let (view, table) = (View::new(self.socket, kind, 1), kind.table());
         let earlier = Installed::read(&view, self.record_key.clone())?;
@@ -211,6 +216,7 @@ impl<'a> Installation<'a> {
         let is_expected = |element: &Element| keys.contains(&(&*element.set.name, &*element.key));
         delete_elements(&view, std::slice::from_ref(&earlier), is_expected, batch)?;
         earlier.delete_records(table, batch);
+        let closes = self.close_earlier_bits(&view, &earlier, batch)?;
         if earlier.records.is_empty() {
             self.delete_unrecorded_rules(batch);
         }
@@ -241,7 +247,28 @@ impl<'a> Installation<'a> {
             }
             queue.write(&view, batch);
         }
-        Ok(())
+        Ok(closes)
+    }
+
+    /// Deletes the rules that accept packets with a mark bit of an earlier ADD, if neither this one nor another attachment uses it. The
+    /// records that name the bit are deleted in the same transaction. Returns whether there are such rules.
+    fn close_earlier_bits(
+        &self,
+        view: &View<'_>,
+        earlier: &Installed,
+        batch: &mut Batch,
+    ) -> Result<bool, RequestError> {
+        let own: BTreeSet<u8> = self.rules.records.iter().filter_map(|record| record.bit).collect();
+        let is_kept = |record: &Record| record.bit.is_none_or(|bit| own.contains(&bit));
+        let Some(way) = self.kind.properties.nftables.opens else { return Ok(false) };
+        if earlier.records.iter().all(is_kept) {
+            return Ok(false);
+        }
+        let unused = &unused_bits(view, std::slice::from_ref(earlier))? - &own;
+        for family in Family::ALL {
+            batch.edit(&opening::close_bits(&Tables(self.socket), family, way, &unused)?);
+        }
+        Ok(!unused.is_empty())
     }
 
     /// Deletes this attachment's own rules after another program has deleted the records.

@@ -59,7 +59,7 @@ impl Nft {
 
     fn find(&self, selector: &Selector<'_>, kind: Kind) -> Result<Vec<RecordKey>, RequestError> {
         match selector {
-            Selector::Of(owner) => Ok(vec![RecordKey::of(owner, kind)]),
+            Selector::Of(owner) | Selector::Own(owner) => Ok(vec![RecordKey::of(owner, kind)]),
             Selector::Stale(stale) => RecordKey::find(&self.socket, kind, |label| stale.has(label)),
         }
     }

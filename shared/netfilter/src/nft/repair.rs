@@ -81,8 +81,9 @@ impl Nft {
     }
 
     /// Installs the rules of attachments, oldest first. Many are installed in one transaction, if none of them has to
-    /// replace anything. Returns a result for each.
-    pub(crate) fn install_all(&self, all: &[Prepared<'_>]) -> Vec<Result<()>> {
+    /// replace anything. Returns a result for each, as [`Nft::install`] does. Those in one transaction are not compared with
+    /// iptables.
+    pub(crate) fn install_all(&self, all: &[Prepared<'_>]) -> Vec<Result<bool>> {
         let (mut outcomes, mut laid_out) = (Vec::new(), Vec::new());
         let one_by_one = |one: &Prepared<'_>| self.install(one.owner, one.kind, &one.rules);
         let mut rest = all;
@@ -100,7 +101,7 @@ impl Nft {
             let count = rest.iter().take(TOGETHER).take_while(is_alike).count();
             let (together, others) = rest.split_at(count);
             if self.add_all(together) {
-                outcomes.extend(together.iter().map(|_| Ok(())));
+                outcomes.extend(together.iter().map(|_| Ok(false)));
             } else {
                 outcomes.extend(together.iter().map(one_by_one));
             }

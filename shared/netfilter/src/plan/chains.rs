@@ -17,8 +17,12 @@ pub(crate) fn is_own(kind: Kind, chain: &str) -> bool {
 
 /// The chains of the selected attachments whose names can be computed.
 pub(crate) fn of(selector: &Selector<'_>, kind: Kind) -> Vec<String> {
-    let Selector::Of(owner) = selector else { return Vec::new() };
-    let theirs = kind.properties.reference.prefixes.iter().map(|prefix| names::chain(owner, prefix));
+    let (owner, prefixes) = match selector {
+        Selector::Of(owner) => (owner, kind.properties.reference.prefixes),
+        Selector::Own(owner) => (owner, [].as_slice()),
+        Selector::Stale(_) => return Vec::new(),
+    };
+    let theirs = prefixes.iter().map(|prefix| names::chain(owner, prefix));
     chain(owner, kind).into_iter().chain(theirs).collect()
 }
 

@@ -74,6 +74,8 @@ pub struct Record {
     pub(crate) bit: Option<u8>,
     /// The packets that it redirects to the container.
     pub(crate) redirects: Option<Redirected>,
+    /// The container's address to which it redirects them.
+    pub(crate) to: Option<IpAddr>,
 }
 
 /// Packets to a port of the host.
@@ -116,7 +118,8 @@ pub struct TrackedPort {
 impl Record {
     /// A record with only elements.
     pub(crate) fn of(text: String, elements: impl Into<Vec<Element>>) -> Self {
-        Self { text, elements: elements.into(), tracked: None, chain: None, bit: None, redirects: None }
+        let elements = elements.into();
+        Self { text, elements, tracked: None, chain: None, bit: None, redirects: None, to: None }
     }
 }
 

@@ -32,6 +32,11 @@ impl Field {
         Self { base: NFT_PAYLOAD_NETWORK_HEADER, offset, length }
     }
 
+    /// `ip protocol` or `ip6 nexthdr`
+    pub(crate) fn protocol(family: Family) -> Self {
+        Self { base: NFT_PAYLOAD_NETWORK_HEADER, offset: family.choose(9, 6), length: 1 }
+    }
+
     /// The field's first byte.
     pub(crate) fn first_byte(self) -> Self {
         Self { length: 1, ..self }

@@ -158,7 +158,7 @@ fn mapped(forward: Forward) -> Record {
     };
     let data = concatenated(&[&octets(forward.to.ip()), &forward.to.port().to_be_bytes()]);
     let record = Record::of(format!("map {forward}"), [Element { set, key, data }]);
-    Record { tracked: tracked(&forward), redirects: Some(redirected(&forward)), ..record }
+    redirecting(&forward, record)
 }
 
 /// The key of a port in the map of the ports of one address.
@@ -170,12 +170,12 @@ pub(super) fn port_of_address(port: &TrackedPort, host_ip: IpAddr) -> Element {
 /// A host port in a rule with conditions.
 fn conditional(forward: Forward) -> Record {
     let record = Record::of(format!("rule {forward}"), []);
-    Record {
-        tracked: tracked(&forward),
-        redirects: Some(redirected(&forward)),
-        chain: Some(HOSTPORTS.name),
-        ..record
-    }
+    Record { chain: Some(HOSTPORTS.name), ..redirecting(&forward, record) }
+}
+
+fn redirecting(forward: &Forward, record: Record) -> Record {
+    let (tracked, redirects) = (tracked(forward), Some(redirected(forward)));
+    Record { tracked, redirects, to: Some(forward.to.ip()), ..record }
 }
 
 fn redirected(forward: &Forward) -> Redirected {
