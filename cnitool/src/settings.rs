@@ -112,47 +112,48 @@ impl Settings {
     /// Finds a network to detach containers from it. If its file was deleted, uses the configuration in the cache of one of its
     /// attachments, and the plugins in the directory with the network's name.
     pub fn network_or_cached(&self, name: &str, ui: &Ui) -> runtime::Result<Network> {
-        self.network_among(name, || self.runtime.results().list(), ui)
+        self.network_of_file(name)
+            .or_else(|missing| self.network_among(&self.runtime.results().list()?, name, missing, ui))
     }
 
-    /// A network of a file, or of one of these attachments.
-    fn network_among(
-        &self,
-        name: &str,
-        attachments: impl FnOnce() -> runtime::Result<Vec<Entry>>,
-        ui: &Ui,
-    ) -> runtime::Result<Network> {
+    /// Like [`Settings::network_or_cached`], for a GC, which collects the attachments of all caches. Fails if a runtime's directory contains the
+    /// network, or an invalid file: it may be this network's, and disable GC.
+    pub fn network_to_collect(&self, name: &str, ui: &Ui) -> runtime::Result<Network> {
         self.network_of_file(name).or_else(|missing| {
-            let known = attachments()?;
-            let cached = known.iter().find(|entry| entry.network.as_str() == name);
-            let network = cached.and_then(|entry| entry.network().ok()).ok_or(missing)?;
-            let network = self.conf.complete(network)?;
-            // The error of an unreadable directory would only explain the warning.
-            let files = self.conf.load().unwrap_or_default();
-            let invalid = files.into_iter().filter_map(|file| file.network.err());
-            let invalid: Vec<String> = invalid.map(|error| error.to_string()).collect();
-            // An invalid file may be this network's.
-            let why = if invalid.is_empty() { String::new() } else { format!(" ({})", invalid.join("; ")) };
-            ui.warn(&format!(
-                "network {name} has no valid configuration file{why}: using the configuration of the ADD"
-            ));
-            Ok(network)
+            let dirs = network_dirs::own_and_all(&self.conf).0;
+            let is_uncertain = || {
+                let invalid = known::invalid_files(dirs.iter().map(|dir| &dir.conf))?;
+                Ok::<_, runtime::Error>(!invalid.is_empty() || network_dirs::with_network(name).is_some())
+            };
+            if name.contains('/') || is_uncertain()? {
+                return Err(missing);
+            }
+            let known = [self.runtime.results().list()?, known::read_caches(self)?.0].concat();
+            self.network_among(&known, name, missing, ui)
         })
     }
 
-    /// Like [`Settings::network_or_cached`], for a GC, which collects the attachments of all caches. Fails if a file is invalid: it may be this
-    /// network's, and disable GC.
-    pub fn network_to_collect(&self, name: &str, ui: &Ui) -> runtime::Result<Network> {
-        let is_uncertain =
-            !name.contains('/') && !known::invalid_files(std::slice::from_ref(&self.conf))?.is_empty();
-        if is_uncertain {
-            return self.network_of_file(name);
-        }
-        self.network_among(
-            name,
-            || Ok([self.runtime.results().list()?, known::read_caches(self)?.0].concat()),
-            ui,
-        )
+    /// The network of one of these attachments. `missing` is the error if there is none.
+    fn network_among(
+        &self,
+        known: &[Entry],
+        name: &str,
+        missing: runtime::Error,
+        ui: &Ui,
+    ) -> runtime::Result<Network> {
+        let cached = known.iter().find(|entry| entry.network.as_str() == name);
+        let network = cached.and_then(|entry| entry.network().ok()).ok_or(missing)?;
+        let network = self.conf.complete(network)?;
+        // The error of an unreadable directory would only explain the warning.
+        let files = self.conf.load().unwrap_or_default();
+        let invalid = files.into_iter().filter_map(|file| file.network.err());
+        let invalid: Vec<String> = invalid.map(|error| error.to_string()).collect();
+        // An invalid file may be this network's.
+        let why = if invalid.is_empty() { String::new() } else { format!(" ({})", invalid.join("; ")) };
+        ui.warn(&format!(
+            "network {name} has no valid configuration file{why}: using the configuration of the ADD"
+        ));
+        Ok(network)
     }
 
     /// The attachment that the command line names.

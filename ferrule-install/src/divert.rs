@@ -26,7 +26,7 @@ pub fn set(dir: &Path, names: &BTreeSet<&str>) -> Result<()> {
         return Ok(());
     }
     let diversions = fs::read_to_string(DIVERSIONS).unwrap_or_default();
-    for dir in paths(dir) {
+    for dir in paths(dir, names.is_empty()) {
         let current = current(dir, &diversions);
         let new = names.iter().filter(|name| !current.contains(**name));
         new.copied().try_for_each(|name| change("--add", dir, name))?;
@@ -37,10 +37,13 @@ pub fn set(dir: &Path, names: &BTreeSet<&str>) -> Result<()> {
 }
 
 /// The paths by which packages may contain plugins of a directory. dpkg compares the paths in packages as text, and
-/// /opt/cni may be a symbolic link to another disk.
-fn paths(dir: &Path) -> impl Iterator<Item = &Path> {
-    let leads_here = move |path: &&Path| *path != dir && path.canonicalize().is_ok_and(|real| real == dir);
-    let others = PLACES.iter().map(Path::new).filter(leads_here);
+/// /opt/cni may be a symbolic link to another disk. At an uninstallation, also paths that may have been such links: without
+/// a state directory, a diversion is of no use.
+fn paths(dir: &Path, is_end: bool) -> impl Iterator<Item = &Path> {
+    let leads_here = move |path: &Path| path.canonicalize().is_ok_and(|real| real == dir);
+    let is_stale = move |path: &Path| is_end && !path.join(STATE).exists();
+    let others = PLACES.iter().map(Path::new);
+    let others = others.filter(move |path| *path != dir && (leads_here(path) || is_stale(path)));
     std::iter::once(dir).chain(others).filter(|path| is_of_packages(path))
 }
 

@@ -142,7 +142,7 @@ fn run(cli: &Cli) -> Result<()> {
         return uninstall(&wish, &selection, timeout);
     }
     let from = cli.from.clone().map_or_else(source::find, Ok)?;
-    let sources = source::plugins(&from, cli.link, &selection)?;
+    let sources = source::plugins(&from, cli.from.is_some(), cli.link, &selection)?;
     // Identifies this run in the records.
     let run = RandomState::new().build_hasher().finish();
     if cli.upgrade {

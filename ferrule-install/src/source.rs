@@ -3,7 +3,6 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::env;
 use std::fs;
-use std::io;
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -30,15 +29,14 @@ const LIMITS: Limits = Limits { bytes: 1 << 20, time: Some(Duration::from_secs(6
 /// What the version of each of Ferrule's plugins contains, after the release of the reference.
 const MARK: &[u8] = b"+ferrule.";
 
+/// More than the size of any plugin of Ferrule, in bytes. Larger executables are not read.
+const LARGEST: u64 = 64 << 20;
+
 /// The directory of this program, as in the archives, or else the directory of the packages.
 pub fn find() -> Result<PathBuf> {
-    let own = own_dir()?;
-    Ok(if own.join("host-local").exists() { own } else { PACKAGED.into() })
-}
-
-fn own_dir() -> Result<PathBuf> {
     let own = env::current_exe().map_err(|e| Error::io("find ferrule-install's own directory", &e))?;
-    Ok(own.parent().map(Path::to_owned).unwrap_or_default())
+    let own = own.parent().map(Path::to_owned).unwrap_or_default();
+    Ok(if own.join("host-local").exists() { own } else { PACKAGED.into() })
 }
 
 /// The plugins to install: name and file.
@@ -58,9 +56,11 @@ impl Selection {
     }
 }
 
-/// The plugins of a directory. With `link`, all names have the same file.
-pub fn plugins(from: &Path, link: bool, selection: &Selection) -> Result<Sources> {
-    let mut found = if link { linked(&from.join(ALL))? } else { separate(from)? };
+/// The plugins of a directory. With `link`, all names have the same file. Without `is_given`, executables of others that are next to this
+/// program are left out, unless an option names them.
+pub fn plugins(from: &Path, is_given: bool, link: bool, selection: &Selection) -> Result<Sources> {
+    let is_named = |name: &str| is_given || selection.only.contains(name);
+    let mut found = if link { linked(&from.join(ALL))? } else { separate(from, is_named)? };
     if let Some(missing) = selection.only.iter().find(|name| !found.contains_key(*name)) {
         let names: Vec<&str> = found.keys().map(String::as_str).collect();
         return Err(Error::new(
@@ -81,10 +81,9 @@ pub fn plugins(from: &Path, link: bool, selection: &Selection) -> Result<Sources
     Ok(found)
 }
 
-/// The executables of a directory. In this program's own directory, only those of Ferrule: the archive may have been unpacked where others have
-/// executables, too.
-fn separate(from: &Path) -> Result<Sources> {
-    let is_shared = own_dir()? == from;
+/// The executables of a directory: those of Ferrule, and those that are named. The archive may have been unpacked where others have executables,
+/// too.
+fn separate(from: &Path, is_named: impl Fn(&str) -> bool) -> Result<Sources> {
     let read = |e| {
         Error::io(format!("read the directory {}", from.display()), &e)
             .detail("name the directory that has the plugins with --from")
@@ -92,13 +91,15 @@ fn separate(from: &Path) -> Result<Sources> {
     let mut found = BTreeMap::new();
     for entry in fs::read_dir(from).map_err(read)? {
         let path = entry.map_err(read)?.path();
+        let metadata = fs::metadata(&path);
         let is_executable =
-            fs::metadata(&path).is_ok_and(|meta| meta.is_file() && meta.permissions().mode() & 0o111 != 0);
+            metadata.as_ref().is_ok_and(|meta| meta.is_file() && meta.permissions().mode() & 0o111 != 0);
         let name = path.file_name().and_then(|name| name.to_str()).unwrap_or_default();
         if !is_executable || name.starts_with('.') || TOOLS.contains(&name) {
             continue;
         }
-        if is_shared && !has_mark(&path).map_err(read)? {
+        let is_small = metadata.is_ok_and(|meta| meta.len() < LARGEST);
+        if !is_named(name) && !(is_small && has_mark(&path)?) {
             say(&format!("left out {}: it is not one of Ferrule's plugins", path.display()));
             continue;
         }
@@ -108,8 +109,9 @@ fn separate(from: &Path) -> Result<Sources> {
 }
 
 /// Whether an executable is one of Ferrule's plugins. It is not started to find out.
-fn has_mark(path: &Path) -> io::Result<bool> {
-    Ok(fs::read(path)?.windows(MARK.len()).any(|bytes| bytes == MARK))
+fn has_mark(path: &Path) -> Result<bool> {
+    let bytes = fs::read(path).map_err(|e| Error::io(format!("read {}", path.display()), &e))?;
+    Ok(bytes.windows(MARK.len()).any(|part| part == MARK))
 }
 
 fn linked(all: &Path) -> Result<Sources> {

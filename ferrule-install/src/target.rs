@@ -174,8 +174,8 @@ impl Targets {
             let mut before = runtime.plugins.iter().take_while(|one| !is_it(one));
             let hides = |one: &&PathBuf| names.iter().any(|name| below(&self.root, one).join(name).exists());
             // Every host has /usr, so without it only some of the host's directories are mounted here.
-            let top = |one: &Path| one.components().take(2).collect::<PathBuf>();
-            let is_unseen = |one: &&PathBuf| !is_own(&self.root) && !below(&self.root, &top(one)).exists();
+            let is_partial = !is_own(&self.root) && !below(&self.root, Path::new("/usr")).exists();
+            let is_unseen = |one: &&PathBuf| is_partial && !below(&self.root, one).exists();
             if let Some(before) = before.clone().find(hides) {
                 let (before, dir) = (before.display(), dir.display());
                 return Some(format!("{} finds the plugins of {before} before those of {dir}", runtime.name));

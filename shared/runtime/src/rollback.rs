@@ -26,8 +26,8 @@ pub struct Added {
 
 impl Runtime {
     /// ADD, and DEL if it fails. If the container already had this interface by an attachment to any network, no DEL is called, and the error
-    /// says so: the DEL of another network's plugins could delete the interface, too. The same if the namespace
-    /// had the interface for another reason and the first plugin failed: this plugin has undone its own changes.
+    /// says so: the DEL of another network's plugins could delete the interface, too. The same if the namespace had the interface for another
+    /// reason and the first plugin failed: a plugin that fails undoes its own changes.
     ///
     /// # Errors
     /// Like [`Runtime::add`], followed by failures of the DEL.
@@ -110,7 +110,8 @@ pub fn not_rolled_back(failed: Error, at: &Attachment, file: &Path) -> Error {
 /// The failure of an ADD of an interface that existed before, although no cache contains it.
 fn of_others(failed: Error, at: &Attachment) -> Error {
     failed.detail(format!(
-        "this ADD was not rolled back, because {} existed before it in the namespace; if a killed ADD of container {} has left it, run DEL",
+        "this ADD was not rolled back, because {} existed before it in the namespace, and DEL could delete it; if this ADD or an \
+         earlier one of container {} has left something, run DEL",
         at.ifname, at.container
     ))
 }

@@ -461,6 +461,33 @@ fn a_network_that_only_another_runtimes_cache_has_is_collected_by_the_name_that_
     assert!(!Path::new(lease).exists());
 }
 
+/// CRI-O has networks in another directory.
+#[test]
+fn gc_of_a_name_does_not_use_a_cached_configuration_if_a_runtimes_directory_has_the_network_or_an_invalid_file()
+ {
+    beyond_reference!("gc");
+    let lab = Lab::new();
+    let pod = lab.container("of-crio");
+    for dir in ["/etc/cni/crio", "/etc/crio"] {
+        lab.private_dir(dir);
+    }
+    fs::write("/etc/crio/crio.conf", "[crio.network]\nnetwork_dir = \"/etc/cni/crio\"\n").unwrap();
+    let mut network = json!({"cniVersion": "1.1.0", "name": "nad", "plugins": [bridge("10.214.4.0/24")]});
+    let file = Path::new("/etc/cni/crio/nad.conflist");
+    fs::write(file, network.to_string()).unwrap();
+    let tool = lab.cnitool();
+    tool.says(&format!("add {} of-crio --cache-dir /var/lib/cni/multus", file.display()));
+    pod.vanish();
+    lab.host().wait_until("the pair is gone", |host| host.ip("link show master br0").is_empty());
+    network["disableGC"] = json!(true);
+    for text in [network.to_string(), "{".to_owned()] {
+        fs::write(file, text).unwrap();
+        let gc = tool.run("gc nad");
+        assert!(!gc.succeeded() && gc.stderr.contains("no network \"nad\""), "{gc:#?}");
+        assert!(Path::new("/var/lib/cni/networks/nad/10.214.4.2").exists());
+    }
+}
+
 /// The reference's nftables rules contain only a hash of their attachment.
 #[test]
 fn rules_of_an_unknown_container_are_kept_until_force_names_them() {

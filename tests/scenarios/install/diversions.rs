@@ -139,4 +139,11 @@ fn a_package_whose_directory_is_a_link_to_another_disk_does_not_replace_plugins_
     ok(&run(&["--uninstall"]));
     assert_eq!(diversions(), [""; 0]);
     assert_eq!(bridge(), "2");
+
+    // The directory is a real one by the time of the uninstallation.
+    ok(&run(&["--from", host.from.to_str().unwrap()]));
+    fs::remove_file(packaged).unwrap();
+    fs::create_dir(packaged).unwrap();
+    ok(&install(&disk, &["--uninstall"], &[]));
+    assert_eq!(diversions(), [""; 0]);
 }
