@@ -27,6 +27,8 @@ pub struct LeaseClient {
     parameters: V4,
     client: Client,
     link: Option<Link>,
+    /// An address was added to the link, and its routes not yet.
+    needs_all_routes: bool,
 }
 
 impl LeaseClient {
@@ -39,7 +41,7 @@ impl LeaseClient {
         random: Random,
     ) -> Self {
         let client = Client::acquire(identity(&parameters, attachment), timing, now, random);
-        Self { parameters, client, link: None }
+        Self { parameters, client, link: None, needs_all_routes: false }
     }
 
     /// Continues with a lease, or requests a new one if it was lost.
@@ -56,7 +58,7 @@ impl LeaseClient {
             (None, Some(IpNetwork::V4(net))) => Client::reboot(identity, timing, net.ip(), now, random),
             _ => Client::reacquire(identity, timing, now, random),
         };
-        Self { parameters, client, link: None }
+        Self { parameters, client, link: None, needs_all_routes: false }
     }
 
     fn translate(&mut self, actions: Vec<Action>) -> Vec<lease_client::Action> {
@@ -79,6 +81,18 @@ impl LeaseClient {
             }
             Action::Failed(error) => lease_client::Action::Failed(error),
         }
+    }
+
+    /// The lease that is on the link, if the client's lease differs from it in a way that concerns the link. Name servers
+    /// and domains do not.
+    fn replaced(&self) -> Option<&Lease> {
+        let of = |lease: &Lease| (address_of(lease), self.result_of(lease).routes, result::mtu(lease));
+        let new = self.client.lease()?;
+        self.parameters.lease.as_ref().filter(|old| of(old) != of(new))
+    }
+
+    fn result_of(&self, lease: &Lease) -> AddResult {
+        result::of_lease(lease, self.parameters.priority)
     }
 
     /// A line for the log about missing options. As with the reference, an ADD succeeds without an option that is not
@@ -162,7 +176,7 @@ impl lease_client::LeaseClient for LeaseClient {
     }
 
     fn result(&self) -> AddResult {
-        self.client.lease().map(|lease| result::of_lease(lease, self.parameters.priority)).unwrap_or_default()
+        self.client.lease().map(|lease| self.result_of(lease)).unwrap_or_default()
     }
 
     fn deadline(&self) -> Option<Time> {
@@ -241,11 +255,7 @@ impl lease_client::LeaseClient for LeaseClient {
     }
 
     fn is_outdated(&self, on_link: Option<IpNetwork>) -> bool {
-        let (old, new) = (self.parameters.lease.as_ref(), self.client.lease());
-        let of = |lease: Option<&Lease>| {
-            lease.map(|lease| (result::of_lease(lease, self.parameters.priority), result::mtu(lease)))
-        };
-        on_link != self.address() || (old.is_some() && of(old) != of(new))
+        on_link != self.address() || self.replaced().is_some()
     }
 
     fn take_first(&mut self, attachment: &LeasedAttachment, found: &OpenInterface) -> Result<Option<String>> {
@@ -260,17 +270,21 @@ impl lease_client::LeaseClient for LeaseClient {
     }
 
     fn put_on_link(&mut self, on_link: Option<IpNetwork>, found: &OpenInterface) -> Result<()> {
-        let new = self.result();
-        let before = self.parameters.lease.as_ref();
-        let mut old =
-            before.map(|lease| result::of_lease(lease, self.parameters.priority)).unwrap_or_default();
+        let (new, before) = (self.result(), self.parameters.lease.as_ref());
+        let addresses = found.namespace.nl.addresses(Some(&found.link))?;
+        let is_missing = self.address().is_some_and(|address| !has(&addresses, address.ip()));
+        self.needs_all_routes |= is_missing || before.is_some_and(|old| address_of(old) != self.address());
+        let mut old = before.map(|lease| self.result_of(lease)).unwrap_or_default();
         old.ips = on_link.map(|net| IpConfig::new(net, None)).into_iter().collect();
+        // An earlier attempt may have added the address already.
+        old.routes.retain(|route| !self.needs_all_routes || !new.routes.contains(route));
         let replaced = renew::replace(&found.namespace, &found.link, &old, &new);
         // A server may send an MTU that the kernel refuses. The address and the routes are set nevertheless.
         let outcome = replaced.and(self.lower_mtu(found));
         // After a shortage, the next attempt needs the old lease's routes, to delete them.
         if !outcome.as_ref().is_err_and(is_shortage) {
             self.parameters.lease = self.client.lease().cloned();
+            self.needs_all_routes = false;
         }
         outcome
     }
