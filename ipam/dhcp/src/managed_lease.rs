@@ -179,6 +179,8 @@ impl ManagedLease {
             // The kernel deletes IPv6 addresses when the link is set down, so the daemon adds the address again.
             // `put_on_link` does not change an address that exists.
             (_, true) if address.is_ipv6() => return self.put_on_link(host, found),
+            // The earlier daemon exited before it had applied a renewal.
+            (true, _) if self.client.is_outdated(Some(address)) => return self.put_on_link(host, found),
             (true, _) => {}
             // The kernel has deleted the address. The client requests another one.
             (false, true) if self.client.may_have_ended(now) => {}
@@ -633,19 +635,24 @@ impl ManagedLease {
         self.link_task = Some(LinkTask::Put);
         self.schedule_address_check(Time::now());
         self.release_unless_used_by = None;
+        let was_outdated = self.client.is_outdated(self.attachment.on_link);
         let result = self.client.put_on_link(self.attachment.on_link, found);
         let addresses = found.namespace.nl.addresses(Some(&found.link))?;
         // The address is on the link even if a route is refused.
         let address = self.address();
         let is_there = address.is_none_or(|address| has(&addresses, address.ip()));
-        if is_there && !result.as_ref().is_err_and(is_shortage) {
+        let is_applied = is_there && !result.as_ref().is_err_and(is_shortage);
+        if is_applied {
             self.link_task = None;
         }
         let is_new = self.attachment.on_link != address || !self.attachment.seen;
-        if let Some(address) = address.filter(|_| is_there && is_new) {
+        // The record before the change contains that the change is pending.
+        if let Some(address) = address.filter(|_| is_there && (is_new || (was_outdated && is_applied))) {
             (self.attachment.on_link, self.attachment.seen) = (Some(address), true);
             self.write(host)?;
-            log(&self.key, &format!("put {address} on {}", found.link.name));
+            if is_new {
+                log(&self.key, &format!("put {address} on {}", found.link.name));
+            }
         }
         Ok(result?)
     }

@@ -46,7 +46,7 @@ impl LeaseClient {
 
     /// Continues with a lease, or requests a new one if it was lost.
     pub fn resume(
-        parameters: V4,
+        mut parameters: V4,
         attachment: &LeasedAttachment,
         timing: Timing,
         now: Time,
@@ -58,6 +58,7 @@ impl LeaseClient {
             (None, Some(IpNetwork::V4(net))) => Client::reboot(identity, timing, net.ip(), now, random),
             _ => Client::reacquire(identity, timing, now, random),
         };
+        parameters.lease = parameters.replaced.take().or(parameters.lease);
         Self { parameters, client, link: None, needs_all_routes: false }
     }
 
@@ -138,7 +139,8 @@ fn address_of(lease: &Lease) -> Option<IpNetwork> {
 
 impl lease_client::LeaseClient for LeaseClient {
     fn parameters(&self) -> LeaseParameters {
-        LeaseParameters::V4(V4 { lease: self.client.lease().cloned(), ..self.parameters.clone() })
+        let (lease, replaced) = (self.client.lease().cloned(), self.replaced().cloned());
+        LeaseParameters::V4(V4 { lease, replaced, ..self.parameters.clone() })
     }
 
     fn describe(&self, entry: &mut Value) {

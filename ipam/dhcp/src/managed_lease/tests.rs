@@ -63,7 +63,7 @@ impl Fixture {
             required: vec![42],
         };
         let attachment = LeasedAttachment::new("net", "pod", "eth0", found.location().unwrap());
-        let parameters = LeaseParameters::V4(V4 { priority: None, sets_mtu: true, asks, lease: None });
+        let parameters = LeaseParameters::V4(V4 { priority: None, sets_mtu: true, asks, lease: None, replaced: None });
         ManagedLease::acquire(key, attachment, parameters, found.namespace, &self.host, (1, None))
     }
 
@@ -408,6 +408,47 @@ fn all_routes_of_an_address_that_had_to_be_added_are_added() {
     tick_until(&fixture, &mut one, "the route is added", |fixture| !default_routes(fixture).is_empty());
     assert_eq!(fixture.pod.addresses("eth0"), ["10.0.0.7/24"]);
     assert_eq!(default_routes(&fixture), ["default via 10.0.0.1"]);
+}
+
+/// The daemon is killed before it changes the link, or between two changes.
+#[test]
+fn a_change_of_routes_that_a_killed_daemon_has_not_finished_is_finished_by_the_next_one() {
+    for script in ["true", "ip route del default"] {
+        let fixture = Fixture::new();
+        let put = "ip addr add 10.0.0.7/24 brd + dev eth0; ip route add default via 10.0.0.1";
+        let (mut one, renewal) = renewing_after(&fixture, &[NTP[0], ROUTER], put);
+        let path = break_path(&mut one);
+        let new_router = (options::ROUTERS, &[10, 0, 0, 9][..]);
+        fixture.answer(&mut one, renewal, Kind::Ack, &[NTP[0], new_router]);
+        let read = || fixture.host.store.read(&one.key).unwrap().unwrap();
+        let (mut record, key) = (read(), one.key.clone());
+        record.attachment.location.netns = path;
+        fixture.pod.sh(script);
+        let mut next = ManagedLease::from_record(key, record, &fixture.host);
+        next.compare_with_link(&fixture.host).unwrap();
+        assert_eq!(default_routes(&fixture), ["default via 10.0.0.9"], "after {script}");
+        // The change is finished, so a later daemon leaves the routes alone.
+        fixture.pod.sh("ip route del default");
+        let mut later = ManagedLease::from_record(one.key.clone(), read(), &fixture.host);
+        later.compare_with_link(&fixture.host).unwrap();
+        assert_eq!(default_routes(&fixture), [""; 0], "after {script}");
+    }
+}
+
+#[test]
+fn a_renewal_without_a_change_of_the_link_is_recorded_once() {
+    let fixture = Fixture::new();
+    let (mut one, renewal) = renewing_after(&fixture, &[NTP[0], ROUTER], MOVED);
+    let path = break_path(&mut one);
+    fixture.answer(&mut one, renewal, Kind::Ack, &[NTP[0], ROUTER, (15, b"example.org")]);
+    let file = fixture.host.store.path().join(one.key.file());
+    let written = std::fs::read_to_string(&file).unwrap();
+    assert!(!written.contains("replaced"), "{written}");
+    // A second record would replace this file.
+    std::fs::write(&file, "the first record").unwrap();
+    one.attachment.location.netns = path;
+    tick_until(&fixture, &mut one, "the address has a lifetime", |fixture| lifetime(fixture).is_some());
+    assert_eq!(std::fs::read_to_string(&file).unwrap(), "the first record");
 }
 
 #[test]
