@@ -66,6 +66,8 @@ pub struct ManagedLease {
     /// The time at which the lease is released if the address has never been on the link: the plugin may have been killed,
     /// or an earlier daemon may have exited before it answered the plugin.
     release_unless_used_by: Option<Time>,
+    /// The interface could not be opened at the last attempt, so no message was sent.
+    is_unreachable: bool,
 }
 
 /// A lease that could not be released, and the reason.
@@ -147,6 +149,7 @@ impl ManagedLease {
             next_check: None,
             delivered: None,
             release_unless_used_by: None,
+            is_unreachable: false,
         }
     }
 
@@ -227,6 +230,12 @@ impl ManagedLease {
         self.waiter == Waiter::Nobody
             && self.address().is_some()
             && self.attachment.location.is_same_link(location)
+    }
+
+    /// Whether no message could be sent, because the interface could not be opened. The state then proves nothing about
+    /// servers.
+    pub fn is_unreachable(&self) -> bool {
+        self.is_unreachable
     }
 
     /// The lease's address.
@@ -370,7 +379,13 @@ impl ManagedLease {
         Outcome::Unchanged
     }
 
-    fn open_interface(&self, host: &Host) -> Result<OpenInterface, InterfaceError> {
+    fn open_interface(&mut self, host: &Host) -> Result<OpenInterface, InterfaceError> {
+        let opened = self.try_open_interface(host);
+        self.is_unreachable = opened.is_err();
+        opened
+    }
+
+    fn try_open_interface(&self, host: &Host) -> Result<OpenInterface, InterfaceError> {
         let LeasedAttachment { location, if_name, .. } = &self.attachment;
         let Some(namespace) = self.namespace.clone() else {
             return location::find(location, if_name, &host.args.host_prefix);
@@ -384,7 +399,7 @@ impl ManagedLease {
     /// Opens the interface, and sets its link up. An address without a lease is removed before: the reference's daemon sets
     /// the link down when a lease ends, and keeps the address, which another host may have since. An address that is being
     /// released is removed too.
-    fn open_to_send(&self, host: &Host) -> Result<OpenInterface, InterfaceError> {
+    fn open_to_send(&mut self, host: &Host) -> Result<OpenInterface, InterfaceError> {
         let found = self.open_interface(host)?;
         if !found.link.up {
             let is_unusable = self.attachment.releasing || self.address().is_none();
