@@ -172,6 +172,9 @@ impl ManagedLease {
             // Without a lease: it was lost, or `-adopt` has made the record, which is not on disk yet.
             return Ok(self.write(host)?);
         };
+        if self.is_removed(found)? {
+            return self.keep_removed(host, found);
+        }
         if self.attachment.on_link != Some(address) {
             // The earlier daemon exited while it put the address on the link.
             return self.put_on_link(host, found);
@@ -187,12 +190,7 @@ impl ManagedLease {
             (true, _) => {}
             // The kernel has deleted the address. The client requests another one.
             (false, true) if self.client.may_have_ended(now) => {}
-            (false, true) => {
-                return Err(InterfaceError::Unused(format!(
-                    "address {address} is not on {}",
-                    found.link.name
-                )));
-            }
+            (false, true) => return self.keep_removed(host, found),
             (false, false) if now >= since + ASSIGNMENT_TIMEOUT => {
                 return Err(InterfaceError::Unused(UNUSED.to_owned()));
             }
@@ -306,7 +304,7 @@ impl ManagedLease {
                 other => return other,
             }
         }
-        let actions = self.client.tick(now, self.attachment.seen);
+        let actions = self.client.tick(now, self.attachment.seen && !self.attachment.removed);
         self.act(host, actions)
     }
 
@@ -422,8 +420,14 @@ impl ManagedLease {
     fn send_since(&mut self, host: &Host, message: Message, since: Time) -> Result<(), InterfaceError> {
         if self.client.needs_socket(&message) {
             let found = self.open_to_send(host)?;
-            if !self.client.open(host, &mut self.attachment, &found, &message)? {
-                return self.wait_for_link(&found, message, since);
+            match self.client.open(host, &mut self.attachment, &found, &message) {
+                Ok(true) => {}
+                Ok(false) => return self.wait_for_link(&found, message, since),
+                // If the link could not be updated, the kernel may have removed the address.
+                Err(InterfaceError::Unused(_)) if self.attachment.seen && self.link_task.is_none() => {
+                    return self.keep_removed(host, &found);
+                }
+                Err(e) => return Err(e),
             }
         }
         if let Err(e) = self.client.send(&self.attachment, message) {
@@ -626,9 +630,48 @@ impl ManagedLease {
         Ok(write_result.map(|()| Outcome::Unchanged)?)
     }
 
+    /// Whether another program has removed the address from the link, and has not added it again.
+    fn is_removed(&mut self, found: &OpenInterface) -> Result<bool, InterfaceError> {
+        if self.attachment.removed {
+            let addresses = found.namespace.nl.addresses(Some(&found.link))?;
+            let is_there = |address: ipnetwork::IpNetwork| has(&addresses, address.ip());
+            self.attachment.removed = !self.attachment.on_link.is_some_and(is_there);
+        }
+        Ok(self.attachment.removed)
+    }
+
+    /// Another program has removed the address from the link. A machine behind the link may use it: KubeVirt's bridge
+    /// binding moves the address of a pod into its virtual machine. So the lease is renewed, but never put on the link.
+    ///
+    /// # Errors
+    /// The lease has another address, which nothing uses.
+    fn keep_removed(&mut self, host: &Host, found: &OpenInterface) -> Result<(), InterfaceError> {
+        self.link_task = None;
+        let (address, removed, link) = (self.address(), self.attachment.on_link, &found.link.name);
+        let text = |net: Option<ipnetwork::IpNetwork>| net.map(|net| net.to_string()).unwrap_or_default();
+        if address.map(|net| net.ip()) != removed.map(|net| net.ip()) {
+            let (address, removed) = (text(address), text(removed));
+            let why = format!("{address} is not used: its predecessor {removed} was removed from {link}");
+            return Err(InterfaceError::Unused(why));
+        }
+        self.client.note_removed();
+        if !std::mem::replace(&mut self.attachment.removed, true) {
+            let address = text(removed);
+            let line = format!(
+                "another program removed {address} from {link}: its lease is renewed until a DEL, and the address is not put back"
+            );
+            log(&self.key, &line);
+            self.write(host)?;
+        }
+        Ok(())
+    }
+
     /// Applies the lease to the link.
     fn update_link(&mut self, host: &Host) -> Result<(), InterfaceError> {
         let found = self.open_interface(host)?;
+        if self.is_removed(&found)? {
+            return self.keep_removed(host, &found);
+        }
         let addresses = found.namespace.nl.addresses(Some(&found.link))?;
         let is_missing = self.address().is_some_and(|address| !has(&addresses, address.ip()));
         // The plugin is about to put it on the link.
@@ -703,6 +746,10 @@ impl ManagedLease {
     fn remove_from_link(&mut self, host: &Host) -> Result<(), InterfaceError> {
         let found = self.open_interface(host)?;
         self.client.close(host);
+        if self.is_removed(&found)? {
+            self.link_task = None;
+            return Ok(self.write(host)?);
+        }
         if let Some(net) = self.attachment.on_link {
             found.namespace.nl.delete_address(&found.link, net)?;
         }

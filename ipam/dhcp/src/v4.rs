@@ -191,6 +191,10 @@ impl lease_client::LeaseClient for LeaseClient {
         self.translate(actions)
     }
 
+    fn note_removed(&mut self) {
+        self.client.set_assigned(false);
+    }
+
     fn holds(&self) -> bool {
         self.client.clone().release().is_some()
     }
@@ -235,7 +239,8 @@ impl lease_client::LeaseClient for LeaseClient {
             self.client.set_mac(mac.bytes());
         }
         // Without a lease, a message to one server releases its address, and is broadcast.
-        if let (To::Server { .. }, Some(address)) = (to, attachment.on_link) {
+        let has_source = !matches!(to, To::Broadcast { from } if from.is_unspecified());
+        if let Some(address) = attachment.on_link.filter(|_| has_source) {
             let known = [Some(address.ip()), self.address().map(|net| net.ip())];
             let addresses = found.namespace.nl.addresses(Some(&found.link))?;
             let is_there = known.into_iter().flatten().any(|known| has(&addresses, known));
@@ -246,7 +251,8 @@ impl lease_client::LeaseClient for LeaseClient {
                 )));
             }
         }
-        self.link = Some(Link::open(found.namespace.netns(), &found.link.name, to)?);
+        let open = if found.link.master.is_some() { Link::open_on_port } else { Link::open };
+        self.link = Some(open(found.namespace.netns(), &found.link.name, to)?);
         Ok(true)
     }
 
