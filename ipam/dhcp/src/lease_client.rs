@@ -127,6 +127,8 @@ pub trait LeaseClient: Debug {
     /// # Errors
     /// If the kernel refuses.
     fn put_on_link(&mut self, on_link: Option<IpNetwork>, found: &OpenInterface) -> Result<()>;
+    /// The link has the client's lease.
+    fn note_applied(&mut self) {}
     /// Another host has the address, as the kernel reported (IPv6 only).
     fn decline(&mut self, _now: Time) {}
 

@@ -679,6 +679,9 @@ impl ManagedLease {
         if !plugin_adds_it && (is_missing || self.client.is_outdated(self.attachment.on_link)) {
             return self.put_on_link(host, &found);
         }
+        if !plugin_adds_it {
+            self.client.note_applied();
+        }
         self.link_task = None;
         self.schedule_address_check(Time::now());
         Ok(())

@@ -1,5 +1,6 @@
 //! IPv4: a DHCP client (RFC 2131), and the address, routes and MTU of its lease on the link.
 
+use std::net::Ipv4Addr;
 use std::os::fd::{AsFd, BorrowedFd};
 use std::path::Path;
 use std::time::Duration;
@@ -27,6 +28,8 @@ pub struct LeaseClient {
     parameters: V4,
     client: Client,
     link: Option<Link>,
+    /// The address of an adopted or lost lease, which the container may still have.
+    earlier_address: Option<Ipv4Addr>,
     /// An address was added to the link, and its routes not yet.
     needs_all_routes: bool,
 }
@@ -41,7 +44,7 @@ impl LeaseClient {
         random: Random,
     ) -> Self {
         let client = Client::acquire(identity(&parameters, attachment), timing, now, random);
-        Self { parameters, client, link: None, needs_all_routes: false }
+        Self { parameters, client, link: None, earlier_address: None, needs_all_routes: false }
     }
 
     /// Continues with a lease, or requests a new one if it was lost.
@@ -53,13 +56,17 @@ impl LeaseClient {
         random: Random,
     ) -> Self {
         let identity = identity(&parameters, attachment);
+        let mut earlier_address = None;
         let client = match (parameters.lease.clone(), attachment.on_link) {
             (Some(lease), _) => Client::resume(identity, timing, lease, now, random),
-            (None, Some(IpNetwork::V4(net))) => Client::reboot(identity, timing, net.ip(), now, random),
+            (None, Some(IpNetwork::V4(net))) => {
+                earlier_address = Some(net.ip());
+                Client::reboot(identity, timing, net.ip(), now, random)
+            }
             _ => Client::reacquire(identity, timing, now, random),
         };
         parameters.lease = parameters.replaced.take().or(parameters.lease);
-        Self { parameters, client, link: None, needs_all_routes: false }
+        Self { parameters, client, link: None, earlier_address, needs_all_routes: false }
     }
 
     fn translate(&mut self, actions: Vec<Action>) -> Vec<lease_client::Action> {
@@ -73,11 +80,12 @@ impl LeaseClient {
             }
             Action::Bound(lease) => {
                 let before = self.parameters.lease.as_ref().map(|before| before.address);
+                let before = before.or(self.earlier_address.take());
                 let line = described(lease.address, before, lease.since, lease.expiry);
                 lease_client::Action::Bound(format!("{line}, by server {}", lease.server))
             }
             Action::Lost(reason) => {
-                self.parameters.lease = None;
+                (self.parameters.lease, self.earlier_address) = (None, None);
                 lease_client::Action::Lost(reason.to_string())
             }
             Action::Failed(error) => lease_client::Action::Failed(error),
@@ -297,6 +305,10 @@ impl lease_client::LeaseClient for LeaseClient {
         outcome
     }
 
+    fn note_applied(&mut self) {
+        self.parameters.lease = self.client.lease().cloned();
+    }
+
     /// The address is removed from the link as soon as the message has left: the server may allocate it again.
     fn release(
         &mut self,
@@ -381,5 +393,29 @@ impl PendingRelease for Releasing {
             log_line(&format!("dhcp: cannot remove a released address: {e}"));
         }
         closer.close(self.link);
+    }
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used, reason = "tests")]
+mod tests {
+    use super::*;
+    use crate::record::Record;
+
+    #[test]
+    fn an_adopted_address_that_a_server_confirms_is_logged_as_renewed() {
+        let record = Record::read(include_bytes!("record/v4.json")).unwrap();
+        let LeaseParameters::V4(mut parameters) = record.parameters else { panic!("another family") };
+        let lease = parameters.lease.take().unwrap();
+        let (now, random) = (Time::now(), Random::from_kernel());
+        let mut client = LeaseClient::resume(parameters, &record.attachment, Timing::default(), now, random);
+        let bound = || Action::Bound(lease.clone());
+        let actions = client.translate(vec![bound(), Action::Lost(dhcp_client::Reason::Expired), bound()]);
+        let [renewed, _, leased] = &actions[..] else { panic!("{actions:?}") };
+        let is_logged_as = |action: &lease_client::Action, word| match action {
+            lease_client::Action::Bound(line) => line.starts_with(word),
+            _ => false,
+        };
+        assert!(is_logged_as(renewed, "renewed ") && is_logged_as(leased, "leased "), "{actions:?}");
     }
 }

@@ -436,6 +436,32 @@ fn a_change_of_routes_that_a_killed_daemon_has_not_finished_is_finished_by_the_n
     }
 }
 
+/// `-adopt` finds only the address. What the server's first answer contains is on the link already.
+#[test]
+fn routes_that_change_after_an_adoption_are_put_on_the_link() {
+    let fixture = Fixture::new();
+    let put = "ip addr add 10.0.0.7/24 brd + dev eth0; ip route add default via 10.0.0.1";
+    let (leased, _) = renewing_after(&fixture, &[NTP[0], ROUTER], put);
+    let mut record = fixture.host.store.read(&leased.key).unwrap().unwrap();
+    record.attachment.seen = true;
+    let LeaseParameters::V4(V4 { lease, .. }) = &mut record.parameters else { panic!("another family") };
+    *lease = None;
+    let mut adopted = ManagedLease::from_record(leased.key, record, &fixture.host);
+    adopted.tick(&fixture.host);
+    let request = fixture.heard();
+    let soon = (options::RENEWAL_TIME, &1_u32.to_be_bytes()[..]);
+    fixture.answer(&mut adopted, request, Kind::Ack, &[NTP[0], ROUTER, soon]);
+    assert_eq!(default_routes(&fixture), ["default via 10.0.0.1"]);
+    while adopted.state().name != "RENEWING" {
+        assert!(matches!(adopted.tick(&fixture.host), Outcome::Unchanged));
+        std::thread::sleep(Duration::from_millis(1));
+    }
+    let new_router = (options::ROUTERS, &[10, 0, 0, 9][..]);
+    let renewal = fixture.heard();
+    fixture.answer(&mut adopted, renewal, Kind::Ack, &[NTP[0], new_router]);
+    assert_eq!(default_routes(&fixture), ["default via 10.0.0.9"]);
+}
+
 #[test]
 fn a_renewal_without_a_change_of_the_link_is_recorded_once() {
     let fixture = Fixture::new();
