@@ -782,6 +782,7 @@ impl ManagedLease {
         }
         self.client.close(host);
         let mut pending = None;
+        let is_unconfirmed = !self.client.holds() && !self.attachment.removed;
         if self.client.holds() {
             let found = self.open_to_send(host);
             match found.and_then(|found| Ok(self.client.release(&self.attachment, &found)?)) {
@@ -801,6 +802,12 @@ impl ManagedLease {
                     &format!("cannot release it, so its server keeps the address until the lease ends: {e}"),
                 ),
             }
+        }
+        if let Some(address) = self.attachment.on_link.filter(|_| is_unconfirmed) {
+            let line = format!(
+                "cannot release {address}: no server has confirmed it to this daemon, so its server keeps it until the lease ends"
+            );
+            log(&self.key, &line);
         }
         // If the removal fails, the next start or a DEL removes the file.
         self.remove(host);

@@ -586,6 +586,22 @@ fn the_address_of_a_link_that_is_down_is_adopted_only_after_a_server_confirms_it
 }
 
 #[test]
+fn a_del_of_an_adopted_address_that_no_server_has_confirmed_is_logged() {
+    beyond_reference!("dhcp-restart");
+    let Some(mut net) = DhcpNetwork::with(RANGE) else { return };
+    let pod = net.pod("pod");
+    let mut address = String::new();
+    adopt(&mut net, &["pod"], |net| {
+        address = pod.addresses("eth0")[0].clone();
+        net.stop_server();
+    });
+    net.lab.cnitool().says("del lan pod");
+    let expected = format!("cannot release {address}: no server has confirmed it");
+    assert!(net.daemon_log().contains(&expected), "{}", net.daemon_log());
+    assert!(net.list().is_empty() && leases_on_disk() == 0);
+}
+
+#[test]
 fn status_succeeds_while_servers_confirm_adopted_addresses() {
     beyond_reference!("dhcp-restart");
     let Some(mut net) = DhcpNetwork::with(RANGE) else { return };
