@@ -78,8 +78,10 @@ pub trait LeaseClient: Debug {
 
     /// When [`LeaseClient::tick`] has to be called next.
     fn deadline(&self) -> Option<Time>;
-    /// `is_assigned`: the address was on the link at some time.
+    /// `is_assigned`: the address was on the link at some time, and no other program has removed it.
     fn tick(&mut self, now: Time, is_assigned: bool) -> Vec<Action>;
+    /// Another program has removed the address from the link (IPv4 only).
+    fn note_removed(&mut self) {}
     /// The plugin no longer waits for a lease. The client waits a little longer for an answer, to release its address.
     fn cancel(&mut self, _now: Time) {}
     /// Whether a server has allocated an address, or may have.
@@ -100,7 +102,7 @@ pub trait LeaseClient: Debug {
     /// Opens the socket for a message. Returns false if the link is not ready.
     ///
     /// # Errors
-    /// If the kernel refuses. The lease is not used.
+    /// If the kernel refuses, or if the message's source address is not on the link.
     fn open(
         &mut self,
         host: &Host,
@@ -125,6 +127,8 @@ pub trait LeaseClient: Debug {
     /// # Errors
     /// If the kernel refuses.
     fn put_on_link(&mut self, on_link: Option<IpNetwork>, found: &OpenInterface) -> Result<()>;
+    /// The link has the client's lease.
+    fn note_applied(&mut self) {}
     /// Another host has the address, as the kernel reported (IPv6 only).
     fn decline(&mut self, _now: Time) {}
 

@@ -29,7 +29,7 @@ pub enum InterfaceError {
     /// The path does not exist. Either the container has been deleted, or the daemon runs in a mount namespace without
     /// this path.
     PathMissing(String),
-    /// The lease's address is not on the link, so the lease is not in use.
+    /// The lease's address is not on the link.
     Unused(String),
     /// The kernel reported an error.
     Failed(Error),

@@ -66,6 +66,8 @@ pub struct ManagedLease {
     /// The time at which the lease is released if the address has never been on the link: the plugin may have been killed,
     /// or an earlier daemon may have exited before it answered the plugin.
     release_unless_used_by: Option<Time>,
+    /// The interface could not be opened at the last attempt, so no message was sent.
+    is_unreachable: bool,
 }
 
 /// A lease that could not be released, and the reason.
@@ -147,6 +149,7 @@ impl ManagedLease {
             next_check: None,
             delivered: None,
             release_unless_used_by: None,
+            is_unreachable: false,
         }
     }
 
@@ -169,6 +172,9 @@ impl ManagedLease {
             // Without a lease: it was lost, or `-adopt` has made the record, which is not on disk yet.
             return Ok(self.write(host)?);
         };
+        if self.is_removed(found)? {
+            return self.keep_removed(host, found);
+        }
         if self.attachment.on_link != Some(address) {
             // The earlier daemon exited while it put the address on the link.
             return self.put_on_link(host, found);
@@ -179,15 +185,12 @@ impl ManagedLease {
             // The kernel deletes IPv6 addresses when the link is set down, so the daemon adds the address again.
             // `put_on_link` does not change an address that exists.
             (_, true) if address.is_ipv6() => return self.put_on_link(host, found),
+            // The earlier daemon exited before it had applied a renewal.
+            (true, _) if self.client.is_outdated(Some(address)) => return self.put_on_link(host, found),
             (true, _) => {}
             // The kernel has deleted the address. The client requests another one.
             (false, true) if self.client.may_have_ended(now) => {}
-            (false, true) => {
-                return Err(InterfaceError::Unused(format!(
-                    "address {address} is not on {}",
-                    found.link.name
-                )));
-            }
+            (false, true) => return self.keep_removed(host, found),
             (false, false) if now >= since + ASSIGNMENT_TIMEOUT => {
                 return Err(InterfaceError::Unused(UNUSED.to_owned()));
             }
@@ -225,6 +228,12 @@ impl ManagedLease {
         self.waiter == Waiter::Nobody
             && self.address().is_some()
             && self.attachment.location.is_same_link(location)
+    }
+
+    /// Whether no message could be sent, because the interface could not be opened. The state then proves nothing about
+    /// servers.
+    pub fn is_unreachable(&self) -> bool {
+        self.is_unreachable
     }
 
     /// The lease's address.
@@ -295,7 +304,7 @@ impl ManagedLease {
                 other => return other,
             }
         }
-        let actions = self.client.tick(now, self.attachment.seen);
+        let actions = self.client.tick(now, self.attachment.seen && !self.attachment.removed);
         self.act(host, actions)
     }
 
@@ -368,7 +377,13 @@ impl ManagedLease {
         Outcome::Unchanged
     }
 
-    fn open_interface(&self, host: &Host) -> Result<OpenInterface, InterfaceError> {
+    fn open_interface(&mut self, host: &Host) -> Result<OpenInterface, InterfaceError> {
+        let opened = self.try_open_interface(host);
+        self.is_unreachable = opened.is_err();
+        opened
+    }
+
+    fn try_open_interface(&self, host: &Host) -> Result<OpenInterface, InterfaceError> {
         let LeasedAttachment { location, if_name, .. } = &self.attachment;
         let Some(namespace) = self.namespace.clone() else {
             return location::find(location, if_name, &host.args.host_prefix);
@@ -382,7 +397,7 @@ impl ManagedLease {
     /// Opens the interface, and sets its link up. An address without a lease is removed before: the reference's daemon sets
     /// the link down when a lease ends, and keeps the address, which another host may have since. An address that is being
     /// released is removed too.
-    fn open_to_send(&self, host: &Host) -> Result<OpenInterface, InterfaceError> {
+    fn open_to_send(&mut self, host: &Host) -> Result<OpenInterface, InterfaceError> {
         let found = self.open_interface(host)?;
         if !found.link.up {
             let is_unusable = self.attachment.releasing || self.address().is_none();
@@ -405,8 +420,14 @@ impl ManagedLease {
     fn send_since(&mut self, host: &Host, message: Message, since: Time) -> Result<(), InterfaceError> {
         if self.client.needs_socket(&message) {
             let found = self.open_to_send(host)?;
-            if !self.client.open(host, &mut self.attachment, &found, &message)? {
-                return self.wait_for_link(&found, message, since);
+            match self.client.open(host, &mut self.attachment, &found, &message) {
+                Ok(true) => {}
+                Ok(false) => return self.wait_for_link(&found, message, since),
+                // If the link could not be updated, the kernel may have removed the address.
+                Err(InterfaceError::Unused(_)) if self.attachment.seen && self.link_task.is_none() => {
+                    return self.keep_removed(host, &found);
+                }
+                Err(e) => return Err(e),
             }
         }
         if let Err(e) = self.client.send(&self.attachment, message) {
@@ -609,15 +630,57 @@ impl ManagedLease {
         Ok(write_result.map(|()| Outcome::Unchanged)?)
     }
 
+    /// Whether another program has removed the address from the link, and has not added it again.
+    fn is_removed(&mut self, found: &OpenInterface) -> Result<bool, InterfaceError> {
+        if self.attachment.removed {
+            let addresses = found.namespace.nl.addresses(Some(&found.link))?;
+            let is_there = |address: ipnetwork::IpNetwork| has(&addresses, address.ip());
+            self.attachment.removed = !self.attachment.on_link.is_some_and(is_there);
+        }
+        Ok(self.attachment.removed)
+    }
+
+    /// Another program has removed the address from the link. A machine behind the link may use it: KubeVirt's bridge
+    /// binding moves the address of a pod into its virtual machine. So the lease is renewed, but never put on the link.
+    ///
+    /// # Errors
+    /// The lease has another address, which nothing uses.
+    fn keep_removed(&mut self, host: &Host, found: &OpenInterface) -> Result<(), InterfaceError> {
+        self.link_task = None;
+        let (address, removed, link) = (self.address(), self.attachment.on_link, &found.link.name);
+        let text = |net: Option<ipnetwork::IpNetwork>| net.map(|net| net.to_string()).unwrap_or_default();
+        if address.map(|net| net.ip()) != removed.map(|net| net.ip()) {
+            let (address, removed) = (text(address), text(removed));
+            let why = format!("{address} is not used: its predecessor {removed} was removed from {link}");
+            return Err(InterfaceError::Unused(why));
+        }
+        self.client.note_removed();
+        if !std::mem::replace(&mut self.attachment.removed, true) {
+            let address = text(removed);
+            let line = format!(
+                "another program removed {address} from {link}: its lease is renewed until a DEL, and the address is not put back"
+            );
+            log(&self.key, &line);
+            self.write(host)?;
+        }
+        Ok(())
+    }
+
     /// Applies the lease to the link.
     fn update_link(&mut self, host: &Host) -> Result<(), InterfaceError> {
         let found = self.open_interface(host)?;
+        if self.is_removed(&found)? {
+            return self.keep_removed(host, &found);
+        }
         let addresses = found.namespace.nl.addresses(Some(&found.link))?;
         let is_missing = self.address().is_some_and(|address| !has(&addresses, address.ip()));
         // The plugin is about to put it on the link.
         let plugin_adds_it = is_missing && !self.attachment.seen && self.attachment.on_link == self.address();
         if !plugin_adds_it && (is_missing || self.client.is_outdated(self.attachment.on_link)) {
             return self.put_on_link(host, &found);
+        }
+        if !plugin_adds_it {
+            self.client.note_applied();
         }
         self.link_task = None;
         self.schedule_address_check(Time::now());
@@ -633,19 +696,24 @@ impl ManagedLease {
         self.link_task = Some(LinkTask::Put);
         self.schedule_address_check(Time::now());
         self.release_unless_used_by = None;
+        let was_outdated = self.client.is_outdated(self.attachment.on_link);
         let result = self.client.put_on_link(self.attachment.on_link, found);
         let addresses = found.namespace.nl.addresses(Some(&found.link))?;
         // The address is on the link even if a route is refused.
         let address = self.address();
         let is_there = address.is_none_or(|address| has(&addresses, address.ip()));
-        if is_there && !result.as_ref().is_err_and(is_shortage) {
+        let is_applied = is_there && !result.as_ref().is_err_and(is_shortage);
+        if is_applied {
             self.link_task = None;
         }
         let is_new = self.attachment.on_link != address || !self.attachment.seen;
-        if let Some(address) = address.filter(|_| is_there && is_new) {
+        // The record before the change contains that the change is pending.
+        if let Some(address) = address.filter(|_| is_there && (is_new || (was_outdated && is_applied))) {
             (self.attachment.on_link, self.attachment.seen) = (Some(address), true);
             self.write(host)?;
-            log(&self.key, &format!("put {address} on {}", found.link.name));
+            if is_new {
+                log(&self.key, &format!("put {address} on {}", found.link.name));
+            }
         }
         Ok(result?)
     }
@@ -681,6 +749,10 @@ impl ManagedLease {
     fn remove_from_link(&mut self, host: &Host) -> Result<(), InterfaceError> {
         let found = self.open_interface(host)?;
         self.client.close(host);
+        if self.is_removed(&found)? {
+            self.link_task = None;
+            return Ok(self.write(host)?);
+        }
         if let Some(net) = self.attachment.on_link {
             found.namespace.nl.delete_address(&found.link, net)?;
         }
@@ -710,6 +782,7 @@ impl ManagedLease {
         }
         self.client.close(host);
         let mut pending = None;
+        let is_unconfirmed = !self.client.holds() && !self.attachment.removed;
         if self.client.holds() {
             let found = self.open_to_send(host);
             match found.and_then(|found| Ok(self.client.release(&self.attachment, &found)?)) {
@@ -729,6 +802,12 @@ impl ManagedLease {
                     &format!("cannot release it, so its server keeps the address until the lease ends: {e}"),
                 ),
             }
+        }
+        if let Some(address) = self.attachment.on_link.filter(|_| is_unconfirmed) {
+            let line = format!(
+                "cannot release {address}: no server has confirmed it to this daemon, so its server keeps it until the lease ends"
+            );
+            log(&self.key, &line);
         }
         // If the removal fails, the next start or a DEL removes the file.
         self.remove(host);

@@ -43,6 +43,10 @@ pub struct V4 {
     pub asks: ClientConf,
     /// None: the lease was lost, and the client requests a new one.
     pub lease: Option<Lease>,
+    /// The lease that is on the link until the daemon has put `lease` there. If the daemon is killed meanwhile, the next
+    /// one finishes this. None: `lease` is on the link, or a plugin is about to put it there.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub replaced: Option<Lease>,
 }
 
 impl V4 {
@@ -59,7 +63,7 @@ impl V4 {
             required: conf.required.clone(),
         };
         let sets_mtu = conf.request.contains(&options::INTERFACE_MTU);
-        Ok(Self { priority: conf.priority, sets_mtu, asks, lease: None })
+        Ok(Self { priority: conf.priority, sets_mtu, asks, lease: None, replaced: None })
     }
 }
 

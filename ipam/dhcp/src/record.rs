@@ -51,6 +51,14 @@ pub struct LeasedAttachment {
     /// The lease's address as it is on the link. It differs from the new lease's address while the daemon replaces it.
     #[serde(with = "as_text")]
     pub on_link: Option<IpNetwork>,
+    /// Another program has removed the address `on_link` from the link. The lease is renewed, and the link is not changed.
+    #[serde(default, skip_serializing_if = "is_false")]
+    pub removed: bool,
+}
+
+#[expect(clippy::trivially_copy_pass_by_ref, reason = "serde passes a reference")]
+fn is_false(flag: &bool) -> bool {
+    !flag
 }
 
 /// Location of an interface. Namespace and index identify it.
@@ -94,6 +102,7 @@ impl LeasedAttachment {
             releasing: false,
             seen: false,
             on_link: None,
+            removed: false,
         }
     }
 }

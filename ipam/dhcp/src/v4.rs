@@ -1,5 +1,6 @@
 //! IPv4: a DHCP client (RFC 2131), and the address, routes and MTU of its lease on the link.
 
+use std::net::Ipv4Addr;
 use std::os::fd::{AsFd, BorrowedFd};
 use std::path::Path;
 use std::time::Duration;
@@ -27,6 +28,10 @@ pub struct LeaseClient {
     parameters: V4,
     client: Client,
     link: Option<Link>,
+    /// The address of an adopted or lost lease, which the container may still have.
+    earlier_address: Option<Ipv4Addr>,
+    /// An address was added to the link, and its routes not yet.
+    needs_all_routes: bool,
 }
 
 impl LeaseClient {
@@ -39,24 +44,29 @@ impl LeaseClient {
         random: Random,
     ) -> Self {
         let client = Client::acquire(identity(&parameters, attachment), timing, now, random);
-        Self { parameters, client, link: None }
+        Self { parameters, client, link: None, earlier_address: None, needs_all_routes: false }
     }
 
     /// Continues with a lease, or requests a new one if it was lost.
     pub fn resume(
-        parameters: V4,
+        mut parameters: V4,
         attachment: &LeasedAttachment,
         timing: Timing,
         now: Time,
         random: Random,
     ) -> Self {
         let identity = identity(&parameters, attachment);
+        let mut earlier_address = None;
         let client = match (parameters.lease.clone(), attachment.on_link) {
             (Some(lease), _) => Client::resume(identity, timing, lease, now, random),
-            (None, Some(IpNetwork::V4(net))) => Client::reboot(identity, timing, net.ip(), now, random),
+            (None, Some(IpNetwork::V4(net))) => {
+                earlier_address = Some(net.ip());
+                Client::reboot(identity, timing, net.ip(), now, random)
+            }
             _ => Client::reacquire(identity, timing, now, random),
         };
-        Self { parameters, client, link: None }
+        parameters.lease = parameters.replaced.take().or(parameters.lease);
+        Self { parameters, client, link: None, earlier_address, needs_all_routes: false }
     }
 
     fn translate(&mut self, actions: Vec<Action>) -> Vec<lease_client::Action> {
@@ -70,15 +80,28 @@ impl LeaseClient {
             }
             Action::Bound(lease) => {
                 let before = self.parameters.lease.as_ref().map(|before| before.address);
+                let before = before.or(self.earlier_address.take());
                 let line = described(lease.address, before, lease.since, lease.expiry);
                 lease_client::Action::Bound(format!("{line}, by server {}", lease.server))
             }
             Action::Lost(reason) => {
-                self.parameters.lease = None;
+                (self.parameters.lease, self.earlier_address) = (None, None);
                 lease_client::Action::Lost(reason.to_string())
             }
             Action::Failed(error) => lease_client::Action::Failed(error),
         }
+    }
+
+    /// The lease that is on the link, if the client's lease differs from it in a way that concerns the link. Name servers
+    /// and domains do not.
+    fn replaced(&self) -> Option<&Lease> {
+        let of = |lease: &Lease| (address_of(lease), self.result_of(lease).routes, result::mtu(lease));
+        let new = self.client.lease()?;
+        self.parameters.lease.as_ref().filter(|old| of(old) != of(new))
+    }
+
+    fn result_of(&self, lease: &Lease) -> AddResult {
+        result::of_lease(lease, self.parameters.priority)
     }
 
     /// A line for the log about missing options. As with the reference, an ADD succeeds without an option that is not
@@ -124,7 +147,8 @@ fn address_of(lease: &Lease) -> Option<IpNetwork> {
 
 impl lease_client::LeaseClient for LeaseClient {
     fn parameters(&self) -> LeaseParameters {
-        LeaseParameters::V4(V4 { lease: self.client.lease().cloned(), ..self.parameters.clone() })
+        let (lease, replaced) = (self.client.lease().cloned(), self.replaced().cloned());
+        LeaseParameters::V4(V4 { lease, replaced, ..self.parameters.clone() })
     }
 
     fn describe(&self, entry: &mut Value) {
@@ -162,7 +186,7 @@ impl lease_client::LeaseClient for LeaseClient {
     }
 
     fn result(&self) -> AddResult {
-        self.client.lease().map(|lease| result::of_lease(lease, self.parameters.priority)).unwrap_or_default()
+        self.client.lease().map(|lease| self.result_of(lease)).unwrap_or_default()
     }
 
     fn deadline(&self) -> Option<Time> {
@@ -173,6 +197,10 @@ impl lease_client::LeaseClient for LeaseClient {
         self.client.set_assigned(is_assigned);
         let actions = self.client.tick(now);
         self.translate(actions)
+    }
+
+    fn note_removed(&mut self) {
+        self.client.set_assigned(false);
     }
 
     fn holds(&self) -> bool {
@@ -219,7 +247,8 @@ impl lease_client::LeaseClient for LeaseClient {
             self.client.set_mac(mac.bytes());
         }
         // Without a lease, a message to one server releases its address, and is broadcast.
-        if let (To::Server { .. }, Some(address)) = (to, attachment.on_link) {
+        let has_source = !matches!(to, To::Broadcast { from } if from.is_unspecified());
+        if let Some(address) = attachment.on_link.filter(|_| has_source) {
             let known = [Some(address.ip()), self.address().map(|net| net.ip())];
             let addresses = found.namespace.nl.addresses(Some(&found.link))?;
             let is_there = known.into_iter().flatten().any(|known| has(&addresses, known));
@@ -230,7 +259,8 @@ impl lease_client::LeaseClient for LeaseClient {
                 )));
             }
         }
-        self.link = Some(Link::open(found.namespace.netns(), &found.link.name, to)?);
+        let open = if found.link.master.is_some() { Link::open_on_port } else { Link::open };
+        self.link = Some(open(found.namespace.netns(), &found.link.name, to)?);
         Ok(true)
     }
 
@@ -241,11 +271,7 @@ impl lease_client::LeaseClient for LeaseClient {
     }
 
     fn is_outdated(&self, on_link: Option<IpNetwork>) -> bool {
-        let (old, new) = (self.parameters.lease.as_ref(), self.client.lease());
-        let of = |lease: Option<&Lease>| {
-            lease.map(|lease| (result::of_lease(lease, self.parameters.priority), result::mtu(lease)))
-        };
-        on_link != self.address() || (old.is_some() && of(old) != of(new))
+        on_link != self.address() || self.replaced().is_some()
     }
 
     fn take_first(&mut self, attachment: &LeasedAttachment, found: &OpenInterface) -> Result<Option<String>> {
@@ -260,19 +286,27 @@ impl lease_client::LeaseClient for LeaseClient {
     }
 
     fn put_on_link(&mut self, on_link: Option<IpNetwork>, found: &OpenInterface) -> Result<()> {
-        let new = self.result();
-        let before = self.parameters.lease.as_ref();
-        let mut old =
-            before.map(|lease| result::of_lease(lease, self.parameters.priority)).unwrap_or_default();
+        let (new, before) = (self.result(), self.parameters.lease.as_ref());
+        let addresses = found.namespace.nl.addresses(Some(&found.link))?;
+        let is_missing = self.address().is_some_and(|address| !has(&addresses, address.ip()));
+        self.needs_all_routes |= is_missing || before.is_some_and(|old| address_of(old) != self.address());
+        let mut old = before.map(|lease| self.result_of(lease)).unwrap_or_default();
         old.ips = on_link.map(|net| IpConfig::new(net, None)).into_iter().collect();
+        // An earlier attempt may have added the address already.
+        old.routes.retain(|route| !self.needs_all_routes || !new.routes.contains(route));
         let replaced = renew::replace(&found.namespace, &found.link, &old, &new);
         // A server may send an MTU that the kernel refuses. The address and the routes are set nevertheless.
         let outcome = replaced.and(self.lower_mtu(found));
         // After a shortage, the next attempt needs the old lease's routes, to delete them.
         if !outcome.as_ref().is_err_and(is_shortage) {
             self.parameters.lease = self.client.lease().cloned();
+            self.needs_all_routes = false;
         }
         outcome
+    }
+
+    fn note_applied(&mut self) {
+        self.parameters.lease = self.client.lease().cloned();
     }
 
     /// The address is removed from the link as soon as the message has left: the server may allocate it again.
@@ -359,5 +393,29 @@ impl PendingRelease for Releasing {
             log_line(&format!("dhcp: cannot remove a released address: {e}"));
         }
         closer.close(self.link);
+    }
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used, reason = "tests")]
+mod tests {
+    use super::*;
+    use crate::record::Record;
+
+    #[test]
+    fn an_adopted_address_that_a_server_confirms_is_logged_as_renewed() {
+        let record = Record::read(include_bytes!("record/v4.json")).unwrap();
+        let LeaseParameters::V4(mut parameters) = record.parameters else { panic!("another family") };
+        let lease = parameters.lease.take().unwrap();
+        let (now, random) = (Time::now(), Random::from_kernel());
+        let mut client = LeaseClient::resume(parameters, &record.attachment, Timing::default(), now, random);
+        let bound = || Action::Bound(lease.clone());
+        let actions = client.translate(vec![bound(), Action::Lost(dhcp_client::Reason::Expired), bound()]);
+        let [renewed, _, leased] = &actions[..] else { panic!("{actions:?}") };
+        let is_logged_as = |action: &lease_client::Action, word| match action {
+            lease_client::Action::Bound(line) => line.starts_with(word),
+            _ => false,
+        };
+        assert!(is_logged_as(renewed, "renewed ") && is_logged_as(leased, "leased "), "{actions:?}");
     }
 }

@@ -193,9 +193,16 @@ impl Client {
     }
 
     /// Sets whether the interface has the lease's address. Without it, a server's answer to that address would not arrive,
-    /// so extensions are requested by broadcast and without ciaddr (RFC 2131, table 1).
+    /// so extensions are requested by broadcast and without ciaddr (RFC 2131, table 1). If the interface no longer has the
+    /// address, such a request is due immediately.
     pub fn set_assigned(&mut self, is_assigned: bool) {
-        self.is_assigned = is_assigned;
+        let was_assigned = std::mem::replace(&mut self.is_assigned, is_assigned);
+        if let Phase::Extending { again, .. } = &mut self.phase
+            && was_assigned
+            && !is_assigned
+        {
+            *again = Time::default();
+        }
     }
 
     /// When [`Client::tick`] has to be called next. None: only a packet changes the state.

@@ -6,6 +6,7 @@ use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
 
 use cni::{Result, ResultExt};
 use netlink::PacketSocket;
+use netlink::packet::Instruction;
 use netns::NetNs;
 use nix::errno::Errno;
 use nix::ifaddrs::{InterfaceAddress, getifaddrs};
@@ -48,6 +49,24 @@ impl Link {
     /// # Errors
     /// If the namespace cannot be entered, the interface does not exist, or the kernel cannot create the socket.
     pub fn open(namespace: &NetNs, interface: &str, to: To) -> Result<Self> {
+        Self::open_by(namespace, interface, to, PacketSocket::open)
+    }
+
+    /// Like [`Link::open`], for an interface that may be a port of a bridge, which hides answers from other packet
+    /// sockets.
+    ///
+    /// # Errors
+    /// As for [`Link::open`].
+    pub fn open_on_port(namespace: &NetNs, interface: &str, to: To) -> Result<Self> {
+        Self::open_by(namespace, interface, to, PacketSocket::open_on_port)
+    }
+
+    fn open_by(
+        namespace: &NetNs,
+        interface: &str,
+        to: To,
+        packet_socket: fn(u32, &[Instruction]) -> std::io::Result<PacketSocket>,
+    ) -> Result<Self> {
         let opened = namespace.enter(|| {
             let index = if_nametoindex(interface)?;
             let way = match to {
@@ -56,7 +75,7 @@ impl Link {
             };
             let way = match way {
                 Some(socket) => Way::Routed(socket),
-                None => Way::Broadcast(PacketSocket::open(index, &datagram::nothing())?),
+                None => Way::Broadcast(packet_socket(index, &datagram::nothing())?),
             };
             Ok::<_, std::io::Error>((index, way))
         })?;

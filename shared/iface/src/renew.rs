@@ -8,6 +8,9 @@ use crate::{Namespace, apply, tables};
 /// Replaces addresses and routes of the old lease by those of the new one. Unchanged ones are kept, so that connections survive. Routes of
 /// a link in a VRF are in its table. A refused route does not prevent the others.
 ///
+/// A route of both leases is not added again: another program, such as sbr, may have moved, replaced or deleted it. If an address is added,
+/// all routes are added, because the kernel deletes the routes with the last address of a link.
+///
 /// # Errors
 /// If the kernel refuses an address or a route; the message names it.
 pub fn replace(sandbox: &Namespace, link: &Link, old: &AddResult, new: &AddResult) -> Result<()> {
@@ -26,14 +29,18 @@ pub fn replace(sandbox: &Namespace, link: &Link, old: &AddResult, new: &AddResul
         sandbox.nl.delete_address(link, address)?;
     }
     let there = sandbox.nl.addresses(Some(link))?;
-    for address in new.addresses().filter(|expected| !there.iter().any(|address| address.net == *expected)) {
-        apply::add_address(sandbox, link, address, false, true)?;
+    let missing: Vec<_> =
+        new.addresses().filter(|expected| !there.iter().any(|address| address.net == *expected)).collect();
+    for address in &missing {
+        apply::add_address(sandbox, link, *address, false, true)?;
     }
     sandbox.nl.set_up(link)?;
     let own: Vec<&IpConfig> = new.ips.iter().collect();
     let mut failures = Failures::new();
-    for route in &new.routes {
-        failures.note(apply::add_route(sandbox, link, &at_home(route), &own));
+    for (route, expected) in new.routes.iter().zip(&expected) {
+        if !missing.is_empty() || !routes.contains(expected) {
+            failures.note(apply::add_route(sandbox, link, &at_home(route), &own));
+        }
     }
     failures.into_result()
 }

@@ -37,13 +37,26 @@ impl PacketSocket {
     /// # Errors
     /// EPERM without CAP_NET_RAW, ENODEV if no link has the index, EINVAL for an invalid program.
     pub fn open(index: u32, program: &[Instruction]) -> io::Result<Self> {
+        Self::open_for(index, program, libc::ETH_P_IP)
+    }
+
+    /// Like [`PacketSocket::open`], also on a port of a bridge. The bridge takes a packet before sockets of its protocol get it, but after
+    /// sockets of all protocols. Such a socket may receive packets that are not IPv4.
+    ///
+    /// # Errors
+    /// As for [`PacketSocket::open`].
+    pub fn open_on_port(index: u32, program: &[Instruction]) -> io::Result<Self> {
+        Self::open_for(index, program, libc::ETH_P_ALL)
+    }
+
+    fn open_for(index: u32, program: &[Instruction], protocol: i32) -> io::Result<Self> {
         let flags = SockFlag::SOCK_CLOEXEC | SockFlag::SOCK_NONBLOCK;
         // Without a protocol, the socket receives nothing before the filter is set.
         let fd = socket(AddressFamily::Packet, SockType::Datagram, flags, None)?;
         let index = i32::try_from(index).map_err(|_| Errno::ENODEV)?;
         let this = Self { fd, index };
         this.set_filter(program)?;
-        this.bind()?;
+        this.bind(protocol)?;
         Ok(this)
     }
 
@@ -71,8 +84,8 @@ impl PacketSocket {
     }
 
     #[allow(unsafe_code)]
-    fn bind(&self) -> io::Result<()> {
-        let address = self.address();
+    fn bind(&self, protocol: i32) -> io::Result<()> {
+        let address = libc::sockaddr_ll { sll_protocol: (protocol as u16).to_be(), ..self.address() };
         // SAFETY: the descriptor is open, and the address has the given length.
         let outcome = unsafe {
             libc::bind(

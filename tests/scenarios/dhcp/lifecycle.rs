@@ -500,6 +500,27 @@ fn status_fails_only_when_no_container_of_the_network_is_answered() {
     });
 }
 
+/// The containers were deleted without a DEL. No message could be sent for them, so they prove nothing about servers.
+#[test]
+fn status_ignores_leases_whose_namespace_cannot_be_opened() {
+    beyond_reference!("dhcp-change");
+    with_each(|mut net, family| {
+        let pods = ["gone1", "gone2"].map(|name| plugged(&net, name, family));
+        for (pod, call) in &pods {
+            let address = ips(&call.add().ok_result())[0].to_owned();
+            pod.sh(&format!("ip addr add {address} dev eth0"));
+            until_settled(&net, pod, family);
+        }
+        net.end_daemon(Signal::SIGTERM);
+        ["gone1", "gone2"].iter().for_each(|name| make_due(name, &["renew", "rebind"]));
+        pods.iter().for_each(|(pod, _)| pod.vanish());
+        net.start_daemon("");
+        let both = || net.list().iter().filter(|one| one["state"] == "REBINDING").count() == 2;
+        net.until("both leases are past T2", both);
+        status(&net).ok();
+    });
+}
+
 #[test]
 fn attachments_in_multus_cache_are_adopted_however_their_socket_is_spelled() {
     beyond_reference!("dhcp-restart");
@@ -562,6 +583,22 @@ fn the_address_of_a_link_that_is_down_is_adopted_only_after_a_server_confirms_it
         assert_eq!(after, [net.list()[0]["address"].as_str().unwrap()], "{}", net.daemon_log());
         assert_eq!(after == before, is_confirmed, "{}", net.daemon_log());
     }
+}
+
+#[test]
+fn a_del_of_an_adopted_address_that_no_server_has_confirmed_is_logged() {
+    beyond_reference!("dhcp-restart");
+    let Some(mut net) = DhcpNetwork::with(RANGE) else { return };
+    let pod = net.pod("pod");
+    let mut address = String::new();
+    adopt(&mut net, &["pod"], |net| {
+        address = pod.addresses("eth0")[0].clone();
+        net.stop_server();
+    });
+    net.lab.cnitool().says("del lan pod");
+    let expected = format!("cannot release {address}: no server has confirmed it");
+    assert!(net.daemon_log().contains(&expected), "{}", net.daemon_log());
+    assert!(net.list().is_empty() && leases_on_disk() == 0);
 }
 
 #[test]

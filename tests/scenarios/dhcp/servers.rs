@@ -99,23 +99,68 @@ fn nothing_keeps_the_namespace_of_a_container_that_vanishes() {
     assert_eq!(leases_on_disk(), 0);
 }
 
+/// KubeVirt's bridge binding moves the address of a pod into a virtual machine behind the pod's link, which becomes a port
+/// of a bridge in the pod. If the lease was released, another container would get the address.
 #[test]
-fn a_lease_whose_address_was_removed_from_the_link_is_released_at_the_next_renewal() {
+fn a_lease_whose_address_was_removed_from_the_link_is_renewed_and_not_put_back() {
     beyond_reference!("dhcp-restart");
-    let Some(net) = DhcpNetwork::with(&format!("{RANGE} {SOON}")) else { return };
+    let Some(mut net) = DhcpNetwork::with(&format!("{RANGE} {SOON}")) else { return };
     let pod = net.pod("pod");
     let call = net.bridge(&pod);
     let result = call.add().ok_result();
     // Before, the plugin may still have to add the address.
     until_settled(&net, &pod, Family::V4);
     pod.sh("ip -4 addr flush dev eth0 scope global");
-    // The daemon may have noticed it by now.
-    let error = call.check(&result).refused(999, "");
-    assert!(["is missing", "no lease"].iter().any(|words| error.msg.contains(words)), "{error:?}");
-    net.until("it is dropped", || net.list().is_empty());
-    net.until("the release is seen", || net.released() == 1);
-    assert!(net.daemon_log().contains("is not on eth0"), "{}", net.daemon_log());
+    call.check(&result).refused(999, "is missing");
+    pod.sh("ip link set eth0 address 02:00:00:00:00:77; ip link add vms up type bridge; ip link set eth0 master vms");
+    let renewals = |log: &str| log.matches(": renewed ").count();
+    let removals = || net.daemon_log().matches("another program removed").count();
+    net.until("the removal is noticed", || removals() == 1);
+    let before = renewals(&net.daemon_log());
+    net.until("it is renewed", || renewals(&net.daemon_log()) > before + 1);
+    net.end_daemon(Signal::SIGKILL);
+    net.start_daemon("");
+    let before = renewals(&net.daemon_log());
+    net.until("the next daemon renews it", || renewals(&net.daemon_log()) > before);
+    let removals = net.daemon_log().matches("another program removed").count();
+    assert_eq!((pod.addresses("eth0").len(), net.released(), removals), (0, 0, 1), "{}", net.daemon_log());
+    assert_eq!(net.list()[0]["address"], json!(ips(&result)[0]));
     call.del().ok();
+    net.until("the release is seen", || net.released() == 1);
+}
+
+/// The virtual machine has the old address, so nothing can use a new one.
+#[test]
+fn a_refused_lease_whose_address_was_removed_is_dropped_and_its_link_stays_as_it_is() {
+    beyond_reference!("dhcp-restart");
+    let Some(mut net) = DhcpNetwork::with(&format!("{RANGE} {SOON}")) else { return };
+    let pod = net.pod("pod");
+    let call = net.bridge(&pod);
+    call.add().ok_result();
+    until_settled(&net, &pod, Family::V4);
+    pod.sh("ip -4 addr flush dev eth0 scope global");
+    net.until("the removal is noticed", || net.daemon_log().contains("another program removed"));
+    net.move_to_another_subnet();
+    net.until("it is dropped", || net.list().is_empty());
+    assert!(net.daemon_log().contains(": lost "), "{}", net.daemon_log());
+    assert!(pod.addresses("eth0").is_empty() && pod.sh("ip link show dev eth0").contains("UP"));
+    assert_eq!(leases_on_disk(), 0);
+    call.del().ok();
+}
+
+/// For example when a virtual machine has ended.
+#[test]
+fn a_removed_address_that_is_added_again_belongs_to_the_daemon_again() {
+    beyond_reference!("dhcp-restart");
+    let Some(net) = DhcpNetwork::with(&format!("{RANGE} {SOON}")) else { return };
+    let pod = net.pod("pod");
+    let address = ips(&net.bridge(&pod).add().ok_result())[0].to_owned();
+    until_settled(&net, &pod, Family::V4);
+    pod.sh("ip -4 addr flush dev eth0 scope global");
+    net.until("the removal is noticed", || net.daemon_log().contains("another program removed"));
+    pod.sh(&format!("ip addr add {address} dev eth0"));
+    until_settled(&net, &pod, Family::V4);
+    assert_eq!(net.released(), 0, "{}", net.daemon_log());
 }
 
 #[test]

@@ -71,12 +71,14 @@ impl Daemon {
 
     /// Code 51 if leases of at least two containers are past T2 or were lost, and no server answers any container of
     /// the network. One container proves nothing about the servers: it may have dropped its own DHCP packets, and must
-    /// not be able to take its node out of service.
+    /// not be able to take its node out of service. Neither does a container without a namespace, for which no message
+    /// is sent.
     fn status(&self, network: &str) -> Result<Value> {
         let all = self
             .leases
             .values()
-            .filter(|lease| lease.attachment.network == network && lease.waiter == Waiter::Nobody);
+            .filter(|lease| lease.attachment.network == network && lease.waiter == Waiter::Nobody)
+            .filter(|lease| !lease.is_unreachable());
         let (served, unserved): (Vec<_>, Vec<_>) = all.partition(|lease| lease.state().is_served);
         let containers: BTreeSet<&str> =
             unserved.iter().map(|lease| &*lease.attachment.container_id).collect();

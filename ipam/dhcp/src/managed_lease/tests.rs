@@ -63,7 +63,8 @@ impl Fixture {
             required: vec![42],
         };
         let attachment = LeasedAttachment::new("net", "pod", "eth0", found.location().unwrap());
-        let parameters = LeaseParameters::V4(V4 { priority: None, sets_mtu: true, asks, lease: None });
+        let parameters =
+            LeaseParameters::V4(V4 { priority: None, sets_mtu: true, asks, lease: None, replaced: None });
         ManagedLease::acquire(key, attachment, parameters, found.namespace, &self.host, (1, None))
     }
 
@@ -328,9 +329,14 @@ fn a_lease_whose_file_can_be_neither_written_nor_removed_is_kept_as_it_was() {
 
 /// A lease that is on the link, and its renewal that the server has received.
 fn renewing(fixture: &Fixture) -> (ManagedLease, Message) {
+    renewing_after(fixture, &NTP, "ip addr add 10.0.0.7/24 brd + dev eth0")
+}
+
+/// The same for a lease with other options, which a script puts on the link.
+fn renewing_after(fixture: &Fixture, options: &[(u8, &[u8])], script: &str) -> (ManagedLease, Message) {
     let mut one = fixture.acquire();
-    fixture.lease(&mut one, &NTP);
-    fixture.pod.sh("ip addr add 10.0.0.7/24 brd + dev eth0");
+    fixture.lease(&mut one, options);
+    fixture.pod.sh(script);
     let mut record = fixture.host.store.read(&one.key).unwrap().unwrap();
     record.attachment.seen = true;
     if let LeaseParameters::V4(V4 { lease: Some(lease), .. }) = &mut record.parameters {
@@ -353,6 +359,123 @@ fn an_mtu_that_changes_is_put_on_the_link_though_nothing_else_does() {
     let fixture = Fixture::new();
     renew(&fixture, &[(options::INTERFACE_MTU, &1400_u16.to_be_bytes())]);
     assert_eq!(fixture.pod.link("eth0").unwrap()["mtu"], 1400);
+}
+
+const ROUTER: (u8, &[u8]) = (options::ROUTERS, &SERVER);
+/// What another program, such as sbr, has made of the lease's default route.
+const MOVED: &str = "ip addr add 10.0.0.7/24 brd + dev eth0; ip route add default via 10.0.0.9
+     ip route add default via 10.0.0.1 table 100";
+
+/// The container's default routes in the main table.
+fn default_routes(fixture: &Fixture) -> Vec<String> {
+    let routes = fixture.pod.routes().into_iter().filter(|route| route.starts_with("default"));
+    routes.map(|route| route.split(" dev").next().unwrap_or_default().to_owned()).collect()
+}
+
+/// For example by sbr, by Multus' `default-route`, or by an administrator.
+#[test]
+fn a_renewal_does_not_restore_unchanged_routes_that_were_moved_or_replaced() {
+    let route = [24, 10, 9, 0, 10, 0, 0, 1];
+    let both = [&route[..], &[0, 10, 0, 0, 1]].concat();
+    let unchanged = [(15, &b"example.org"[..]), (6, &SERVER), (options::INTERFACE_MTU, &[5, 120])];
+    for (changed, has_new_route) in [
+        (unchanged[0], false),
+        (unchanged[1], false),
+        (unchanged[2], false),
+        // The default route is the same, and there is another one.
+        ((options::CLASSLESS_ROUTES, &both[..]), true),
+    ] {
+        let fixture = Fixture::new();
+        let (mut one, renewal) = renewing_after(&fixture, &[NTP[0], ROUTER], MOVED);
+        let outcome = fixture.answer(&mut one, renewal, Kind::Ack, &[NTP[0], ROUTER, changed]);
+        assert!(matches!(outcome, Outcome::Unchanged), "{outcome:?}");
+        assert_eq!(default_routes(&fixture), ["default via 10.0.0.9"], "option {}", changed.0);
+        let is_new = |route: &String| route.starts_with("10.9.0.0/24 via 10.0.0.1");
+        assert_eq!(fixture.pod.routes().iter().any(is_new), has_new_route);
+        let mtu = if changed.0 == options::INTERFACE_MTU { 1400 } else { 1500 };
+        assert_eq!(fixture.pod.link("eth0").unwrap()["mtu"], mtu);
+    }
+}
+
+#[test]
+fn all_routes_of_an_address_that_had_to_be_added_are_added() {
+    let fixture = Fixture::new();
+    let (mut one, renewal) = renewing_after(&fixture, &[NTP[0], ROUTER], MOVED);
+    let path = break_path(&mut one);
+    fixture.answer(&mut one, renewal, Kind::Ack, &[NTP[0], ROUTER]);
+    // As the kernel does at the end of the old lease, which could not be extended on the link.
+    fixture.pod.sh("ip addr flush dev eth0");
+    one.attachment.location.netns = path;
+    tick_until(&fixture, &mut one, "the route is added", |fixture| !default_routes(fixture).is_empty());
+    assert_eq!(fixture.pod.addresses("eth0"), ["10.0.0.7/24"]);
+    assert_eq!(default_routes(&fixture), ["default via 10.0.0.1"]);
+}
+
+/// The daemon is killed before it changes the link, or between two changes.
+#[test]
+fn a_change_of_routes_that_a_killed_daemon_has_not_finished_is_finished_by_the_next_one() {
+    for script in ["true", "ip route del default"] {
+        let fixture = Fixture::new();
+        let put = "ip addr add 10.0.0.7/24 brd + dev eth0; ip route add default via 10.0.0.1";
+        let (mut one, renewal) = renewing_after(&fixture, &[NTP[0], ROUTER], put);
+        let path = break_path(&mut one);
+        let new_router = (options::ROUTERS, &[10, 0, 0, 9][..]);
+        fixture.answer(&mut one, renewal, Kind::Ack, &[NTP[0], new_router]);
+        let read = || fixture.host.store.read(&one.key).unwrap().unwrap();
+        let (mut record, key) = (read(), one.key.clone());
+        record.attachment.location.netns = path;
+        fixture.pod.sh(script);
+        let mut next = ManagedLease::from_record(key, record, &fixture.host);
+        next.compare_with_link(&fixture.host).unwrap();
+        assert_eq!(default_routes(&fixture), ["default via 10.0.0.9"], "after {script}");
+        // The change is finished, so a later daemon leaves the routes alone.
+        fixture.pod.sh("ip route del default");
+        let mut later = ManagedLease::from_record(one.key.clone(), read(), &fixture.host);
+        later.compare_with_link(&fixture.host).unwrap();
+        assert_eq!(default_routes(&fixture), [""; 0], "after {script}");
+    }
+}
+
+/// `-adopt` finds only the address. What the server's first answer contains is on the link already.
+#[test]
+fn routes_that_change_after_an_adoption_are_put_on_the_link() {
+    let fixture = Fixture::new();
+    let put = "ip addr add 10.0.0.7/24 brd + dev eth0; ip route add default via 10.0.0.1";
+    let (leased, _) = renewing_after(&fixture, &[NTP[0], ROUTER], put);
+    let mut record = fixture.host.store.read(&leased.key).unwrap().unwrap();
+    record.attachment.seen = true;
+    let LeaseParameters::V4(V4 { lease, .. }) = &mut record.parameters else { panic!("another family") };
+    *lease = None;
+    let mut adopted = ManagedLease::from_record(leased.key, record, &fixture.host);
+    adopted.tick(&fixture.host);
+    let request = fixture.heard();
+    let soon = (options::RENEWAL_TIME, &1_u32.to_be_bytes()[..]);
+    fixture.answer(&mut adopted, request, Kind::Ack, &[NTP[0], ROUTER, soon]);
+    assert_eq!(default_routes(&fixture), ["default via 10.0.0.1"]);
+    while adopted.state().name != "RENEWING" {
+        assert!(matches!(adopted.tick(&fixture.host), Outcome::Unchanged));
+        std::thread::sleep(Duration::from_millis(1));
+    }
+    let new_router = (options::ROUTERS, &[10, 0, 0, 9][..]);
+    let renewal = fixture.heard();
+    fixture.answer(&mut adopted, renewal, Kind::Ack, &[NTP[0], new_router]);
+    assert_eq!(default_routes(&fixture), ["default via 10.0.0.9"]);
+}
+
+#[test]
+fn a_renewal_without_a_change_of_the_link_is_recorded_once() {
+    let fixture = Fixture::new();
+    let (mut one, renewal) = renewing_after(&fixture, &[NTP[0], ROUTER], MOVED);
+    let path = break_path(&mut one);
+    fixture.answer(&mut one, renewal, Kind::Ack, &[NTP[0], ROUTER, (15, b"example.org")]);
+    let file = fixture.host.store.path().join(one.key.file());
+    let written = std::fs::read_to_string(&file).unwrap();
+    assert!(!written.contains("replaced"), "{written}");
+    // A second record would replace this file.
+    std::fs::write(&file, "the first record").unwrap();
+    one.attachment.location.netns = path;
+    tick_until(&fixture, &mut one, "the address has a lifetime", |fixture| lifetime(fixture).is_some());
+    assert_eq!(std::fs::read_to_string(&file).unwrap(), "the first record");
 }
 
 #[test]
@@ -489,10 +612,12 @@ fn a_record_that_could_not_be_compared_with_the_link_is_compared_later() {
             tick_until(&fixture, &mut one, "it has a lifetime", |fixture| lifetime(fixture).is_some());
             continue;
         }
-        // Nothing uses the lease, so it is released.
-        std::thread::sleep(CHECK_INTERVAL);
-        let outcome = one.tick(&fixture.host);
-        assert!(matches!(&outcome, Outcome::Failed(e) if e.msg().contains("is not on eth0")), "{outcome:?}");
+        // A machine behind the link may use the address, so its lease is kept.
+        while !one.attachment.removed {
+            assert!(matches!(one.tick(&fixture.host), Outcome::Unchanged));
+            std::thread::sleep(Duration::from_millis(1));
+        }
+        assert!(fixture.pod.addresses("eth0").is_empty() && one.link_task.is_none());
     }
 }
 

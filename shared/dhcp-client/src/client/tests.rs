@@ -321,6 +321,23 @@ fn a_lease_that_is_not_on_the_interface_is_extended_by_broadcast_without_ciaddr(
     }
 }
 
+/// The request to that address's server was not sent, and the next one would be due minutes later.
+#[test]
+fn a_request_without_ciaddr_is_due_when_the_address_turns_out_to_be_off_the_interface() {
+    for state in [State::Renewing, State::Rebinding] {
+        let (mut client, now) = in_state(state);
+        client.set_assigned(true);
+        assert!(client.tick(now).is_empty());
+        client.set_assigned(false);
+        assert!(client.deadline().is_some_and(|due| due <= now));
+        let (to, request) = only_sent(&client.tick(now));
+        assert_eq!(to, To::Broadcast { from: Ipv4Addr::UNSPECIFIED });
+        assert_eq!((client.state(), request.ciaddr), (state, Ipv4Addr::UNSPECIFIED));
+        client.set_assigned(false);
+        assert!(client.tick(now).is_empty());
+    }
+}
+
 #[test]
 fn renewing_accepts_only_the_leases_server_and_rebinding_any() {
     let other = [(options::SERVER_ID, &OTHER_SERVER.octets()[..])];
