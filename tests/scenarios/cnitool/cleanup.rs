@@ -445,12 +445,12 @@ fn rules_of_plugins_that_the_network_no_longer_has_are_listed_and_removed() {
 fn a_network_that_only_another_runtimes_cache_has_is_collected_by_the_name_that_doctor_prints() {
     beyond_reference!("gc");
     let lab = Lab::new();
-    let pod = lab.container("of-multus");
+    let pod = lab.container("of-nad");
     let file = lab.dir().join("nad.conflist");
     let plugins = json!([bridge("10.214.3.0/24")]);
     fs::write(&file, json!({"cniVersion": "1.1.0", "name": "nad", "plugins": plugins}).to_string()).unwrap();
     let tool = lab.cnitool();
-    tool.says(&format!("add {} of-multus --cache-dir /var/lib/cni/multus", file.display()));
+    tool.says(&format!("add {} of-nad --cache-dir /var/lib/cni/multus", file.display()));
     let lease = "/var/lib/cni/networks/nad/10.214.3.2";
     assert!(Path::new(lease).exists());
     pod.vanish();

@@ -84,19 +84,19 @@ fn del_and_gc_call_the_plugins_in_the_networks_directory_after_its_file_was_dele
     fs::create_dir_all(&dir).unwrap();
     fs::write(format!("{dir}/1.conf"), r#"{"type": "logs"}"#).unwrap();
     for (plugins, calls) in [(None, 1), (Some(json!([{"type": "first"}])), 2)] {
-        for command in ["del net of-directory --container-id c", "gc net", "gc --all"] {
+        for command in ["del net of-directory --container-id of-directory", "gc net", "gc --all"] {
             let pod = lab.container("of-directory");
             let mut network = json!({"cniVersion": "1.1.0", "name": "net"});
             if let Some(plugins) = &plugins {
                 network["plugins"] = plugins.clone();
             }
             lab.configure("10-net.conflist", &network);
-            tool.says("add net of-directory --container-id c");
+            tool.says("add net of-directory --container-id of-directory");
             fs::remove_file(&file).unwrap();
             fs::remove_file(LOG).unwrap();
             if command.starts_with("del") && plugins.is_none() {
                 fs::rename(&dir, &away).unwrap();
-                let del = tool.run("del net of-directory --container-id c");
+                let del = tool.run("del net of-directory --container-id of-directory");
                 assert!(!del.succeeded() && del.stderr.contains("network net has no plugins"), "{del:#?}");
                 assert_eq!(tool.json("list attachments").as_array().unwrap().len(), 1);
                 fs::rename(&away, &dir).unwrap();
@@ -104,7 +104,7 @@ fn del_and_gc_call_the_plugins_in_the_networks_directory_after_its_file_was_dele
             // DEL works without the namespace, too.
             pod.vanish();
             tool.says(command);
-            assert_eq!(log(), "DEL c\n".repeat(calls), "{command}");
+            assert_eq!(log(), "DEL of-directory\n".repeat(calls), "{command}");
             assert_eq!(tool.json("list attachments"), json!([]));
         }
     }
@@ -124,7 +124,7 @@ fn gc_skips_a_deleted_network_with_an_invalid_file_in_its_directory_and_fails() 
         &json!({"cniVersion": "1.1.0", "name": "net", "plugins": [{"type": "logs"}]}),
     );
     let (tool, pod) = (lab.cnitool(), lab.container("of-invalid-plugin"));
-    tool.says("add net of-invalid-plugin --container-id c");
+    tool.says("add net of-invalid-plugin --container-id of-invalid-plugin");
     fs::remove_file("/etc/cni/net.d/10-net.conflist").unwrap();
     fs::write(format!("{dir}/1.conf"), "{").unwrap();
     fs::remove_file(LOG).unwrap();
@@ -137,7 +137,7 @@ fn gc_skips_a_deleted_network_with_an_invalid_file_in_its_directory_and_fails() 
     assert_eq!(tool.json("list attachments").as_array().unwrap().len(), 1);
     fs::write(format!("{dir}/1.conf"), r#"{"type": "logs"}"#).unwrap();
     tool.says("gc --all");
-    assert_eq!(log(), "DEL c\n".repeat(2));
+    assert_eq!(log(), "DEL of-invalid-plugin\n".repeat(2));
 }
 
 /// The option is a path of the directory of libcni.
