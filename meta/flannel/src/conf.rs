@@ -6,7 +6,7 @@ use cni::{AsWritten, Code, Error, PluginType, Result, json};
 use serde::Deserialize;
 use serde_json::{Map, Value};
 
-use crate::Flannel;
+use crate::{Flannel, document};
 use cni::Plugin;
 
 /// Default path of flanneld's file.
@@ -86,9 +86,7 @@ impl Conf {
             let text = format!("delegate.{key} must not be set: flannel sets it");
             return Err(Error::config(text).detail(remedy));
         }
-        let Some((_, kind)) = self.delegate.iter().find(|(key, _)| key.eq_ignore_ascii_case("type")) else {
-            return Ok(());
-        };
+        let Some(kind) = document::get(&self.delegate, "type") else { return Ok(()) };
         let Some(kind) = kind.as_str() else {
             return Err(Error::new(Code::Decoding, "delegate.type: expected a string"));
         };

@@ -102,7 +102,7 @@ pub fn is_of(document: &Value, net: &str) -> bool {
 }
 
 /// Returns a member. Plugins compare keys case-insensitively.
-fn get<'a>(object: &'a Map<String, Value>, key: &str) -> Option<&'a Value> {
+pub fn get<'a>(object: &'a Map<String, Value>, key: &str) -> Option<&'a Value> {
     object.get(key).or_else(|| object.iter().find(|(k, _)| k.eq_ignore_ascii_case(key)).map(|(_, v)| v))
 }
 

@@ -10,7 +10,7 @@ use std::thread;
 use std::time::Duration;
 
 use fakes::{Stage, attach, network};
-use runtime::{Error, Processes, Runtime, Stderr};
+use runtime::{AttachmentParameters, Error, Processes, Runtime, Stderr};
 
 fn add(stage: &Stage, runtime: &Runtime) -> Result<cni::AddResult, Error> {
     runtime.add(&network("1.0.0", r#"{"type": "t"}"#), &attach(&format!("c{}", stage.calls().len())))
@@ -170,7 +170,9 @@ fn each_plugin_has_its_own_process_group() {
     stage.plugin("t", &format!("cat /proc/$$/stat >{dir}/$CNI_COMMAND; [ $CNI_COMMAND = DEL ]"));
     let plugins = Processes { stderr: Stderr::Capture, ..Processes::default() };
     let runtime = stage.runtime().exec(plugins);
-    runtime.add_or_roll_back(&network("1.0.0", r#"{"type": "t"}"#), &attach("c")).unwrap_err();
+    // An interface that exists would prevent the rollback.
+    let attach = AttachmentParameters::new("c", "absent0").unwrap().netns("/proc/self/ns/net");
+    runtime.add_or_roll_back(&network("1.0.0", r#"{"type": "t"}"#), &attach).unwrap_err();
     let groups = ["/proc/self/stat".into(), stage.path().join("ADD"), stage.path().join("DEL")].map(group);
     let distinct: std::collections::BTreeSet<_> = groups.iter().collect();
     assert_eq!(distinct.len(), 3, "{groups:?}");
