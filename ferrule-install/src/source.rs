@@ -99,7 +99,7 @@ fn separate(from: &Path, is_named: impl Fn(&str) -> bool) -> Result<Sources> {
             continue;
         }
         let is_small = metadata.is_ok_and(|meta| meta.len() < LARGEST);
-        if !is_named(name) && !(is_small && has_mark(&path)?) {
+        if !(is_named(name) || is_small && has_mark(&path)?) {
             say(&format!("left out {}: it is not one of Ferrule's plugins", path.display()));
             continue;
         }
