@@ -123,7 +123,8 @@ impl Settings {
             let dirs = network_dirs::own_and_all(&self.conf).0;
             let is_uncertain = || {
                 let invalid = known::invalid_files(dirs.iter().map(|dir| &dir.conf))?;
-                Ok::<_, runtime::Error>(!invalid.is_empty() || network_dirs::with_network(name).is_some())
+                let has_network = || dirs.iter().any(|dir| dir.conf.find(name).is_ok());
+                Ok::<_, runtime::Error>(!invalid.is_empty() || has_network())
             };
             if name.contains('/') || is_uncertain()? {
                 return Err(missing);

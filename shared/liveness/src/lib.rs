@@ -167,7 +167,8 @@ impl Namespaces {
 
     /// Whether a namespace is mounted at a path, or a process has it there, in any mount namespace.
     pub fn is_at(&self, path: &Path) -> bool {
-        let are_in = |all: &BTreeSet<PathBuf>| spellings(path).any(|path| all.contains(&path));
+        let paths: Vec<PathBuf> = spellings(path).collect();
+        let are_in = |all: &BTreeSet<PathBuf>| paths.iter().any(|path| all.contains(path));
         are_in(&self.paths) || is_namespace(path) && !are_in(&self.orphaned)
     }
 
@@ -406,8 +407,8 @@ fn unescaped(path: &[u8]) -> Vec<u8> {
 /// and the root directory of a container may lack the link `/var/run`.
 fn spellings(path: &Path) -> impl Iterator<Item = PathBuf> {
     let below_run = path.strip_prefix("/var/run").ok().map(|rest| Path::new("/run").join(rest));
-    let real = || Some(path.parent()?.canonicalize().ok()?.join(path.file_name()?));
-    [Some(path.to_owned()), below_run, real()].into_iter().flatten()
+    let real = path.parent().and_then(|dir| Some(dir.canonicalize().ok()?.join(path.file_name()?)));
+    [Some(path.to_owned()), below_run, real].into_iter().flatten()
 }
 
 fn ips(addresses: &[Address]) -> BTreeSet<IpAddr> {

@@ -40,7 +40,7 @@ impl Runtime {
         let _lock = Lock::shared_unless(self.cache.dir(), &self.interrupted)?;
         let earlier = self.earlier(name, attach);
         let before = self.cache.version(name, at);
-        let had_interface = attach.has_interface();
+        let had_interface = earlier.is_none() && attach.has_interface();
         let mut has_begun = false;
         let added = self.add_plugins(network, attach, &mut has_begun).map_err(|failed| {
             // A failed ADD writes no result. If there is a new one, it is another runtime's.
