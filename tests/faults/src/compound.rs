@@ -34,8 +34,8 @@ pub fn any_seed() -> u64 {
     mix(u64::from(now.subsec_nanos()) ^ now.as_secs()) >> 32
 }
 
-/// How many first faults are tried for a pair.
-const TRIES: usize = 10;
+/// How many first faults are tried until an ADD fails and both calls of a pair are reached.
+const TRIES: usize = 30;
 
 /// Two faults of one run.
 #[derive(Clone, Debug)]
@@ -69,16 +69,13 @@ struct Attempt<'a> {
 }
 
 impl Attempt<'_> {
-    /// Selects a fault that makes the ADD fail, and one of the following rollback. None: each selected ADD succeeded
-    /// nevertheless, or had nothing to roll back.
-    fn choose(&self, fixture: &Fixture) -> Option<Pair> {
+    fn random(&self) -> u64 {
         let name = self.target.title().bytes().fold(self.seed, |hash, byte| mix(hash ^ u64::from(byte)));
-        let mut random = mix(name ^ self.number);
-        let firsts = faults(&fixture.calls_of("ADD"));
-        (0..TRIES).find_map(|_| self.try_first(fixture, pick(firsts.clone(), &mut random)?, &mut random))
+        mix(name ^ self.number)
     }
 
-    fn try_first(&self, fixture: &Fixture, first: Case, random: &mut u64) -> Option<Pair> {
+    /// Selects a fault of the following rollback. None: the ADD succeeded nevertheless, or had nothing to roll back.
+    fn second(&self, fixture: &Fixture, first: Case, random: &mut u64) -> Option<Pair> {
         let failed = !fixture.trace_all(&first).succeeded();
         let stderr = self.target.is_runtime();
         let after = calls_after_fault(&fixture.trace(), if stderr { 2 } else { 1 });
@@ -143,14 +140,19 @@ impl Job for Attempt<'_> {
     }
 
     fn verify(&self, fixture: &Fixture) -> Option<Verdict> {
-        let pair = self.choose(fixture)?;
         // cnitool's GC looks for dead containers, and those of the sweeps are alive.
         let cleanup = if self.number.is_multiple_of(2) || self.target.is_runtime() {
             Cleanup::Del
         } else {
             Cleanup::Gc
         };
-        verify::pair(fixture, &pair, cleanup)
+        let firsts = faults(&fixture.calls_of("ADD"));
+        let mut random = self.random();
+        (0..TRIES).find_map(|_| {
+            let first = pick(firsts.clone(), &mut random)?;
+            let pair = self.second(fixture, first, &mut random)?;
+            verify::pair(fixture, &pair, cleanup)
+        })
     }
 
     fn title(&self) -> String {
