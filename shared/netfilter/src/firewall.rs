@@ -266,12 +266,16 @@ impl Firewall {
     /// for optional rules that the kernel does not support.
     pub(crate) fn install_all(&self, all: &[OwnedRules<'_>]) -> Vec<Result<bool>> {
         // In nftables, they would precede kube-proxy's rules. ADD may have installed them with tools that this process
-        // lacks, such as one in a container.
-        let refuse = |rules: &dyn Rules| match &self.conflict {
-            Some(without) if rules.kind().properties.maps_host_ports => Err(without.clone()),
+        // lacks, such as one in a container. Those that are in nftables already stay there.
+        let refuse = |(owner, rules): &OwnedRules<'_>| match &self.conflict {
+            Some(without)
+                if rules.kind().properties.maps_host_ports && !self.has_records(owner, rules.kind()) =>
+            {
+                Err(without.clone())
+            }
             _ => Ok(true),
         };
-        let checked = |(_, rules): &OwnedRules<'_>| self.check_backend(*rules).and_then(|()| refuse(*rules));
+        let checked = |pair: &OwnedRules<'_>| self.check_backend(pair.1).and_then(|()| refuse(pair));
         let mut outcomes: Vec<Result<bool>> = all.iter().map(checked).collect();
         let admitted = (0..all.len()).filter(|of| outcomes[*of].is_ok());
         let (by_iptables, by_nft): (Vec<_>, Vec<_>) = admitted.partition(|of| self.is_by_iptables(all[*of]));

@@ -190,6 +190,31 @@ fn a_repair_without_iptables_leaves_host_ports_of_an_ipvs_node_as_they_are() {
     }
 }
 
+/// The host of the ADD lacks iptables, too.
+#[test]
+fn a_repair_without_iptables_restores_host_ports_that_are_in_nftables_on_an_ipvs_node() {
+    beyond_reference!("nat-exemptions");
+    let lab = Lab::new();
+    let (pod, far) = (lab.container("pod"), lab.machine("far"));
+    with_ipvs(lab.host());
+    lab.host().sh("for tool in iptables-restore iptables-save; do
+             mount --bind /dev/null $(readlink -f /usr/sbin/$tool)
+         done");
+    let mut bridge = dual_stack();
+    bridge["type"] = json!("bridge");
+    let plugins = json!([bridge, {"type": "portmap", "capabilities": {"portMappings": true}}]);
+    lab.configure("10-net.conflist", &json!({"cniVersion": "1.0.0", "name": "net", "plugins": plugins}));
+    let mappings = json!([port("tcp", 8080, 80)]);
+    let tool = lab.cnitool().env("CAP_ARGS", &json!({"portMappings": mappings}).to_string());
+    tool.says("add net pod --container-id pod");
+    lab.host().sh("nft delete element inet ferrule hostport4 '{ tcp . 8080 }'");
+    assert_eq!(tool.run("check net --all").exit, Some(1));
+    assert_eq!(tool.json("repair --all")["repaired"], json!(["net/pod/eth0"]));
+    tool.says("check net --all");
+    let _server = pod.serve_tcp("pod", &at(POD[0], 80));
+    assert_eq!(tcp_says(&far, &at(HOST[0], 8080)), pod_sees(FAR[0]));
+}
+
 /// After a boot, a container may start before kube-proxy.
 #[test]
 fn check_warns_of_host_ports_from_before_the_link_of_kube_proxy() {
