@@ -130,6 +130,31 @@ fn an_unreachable_gateway_is_a_warning_unless_a_route_needs_it() {
     ipam(&lab, "c", &conf).add().refused(7, "10.9.0.1");
 }
 
+#[test]
+fn a_gateway_outside_of_its_subnet_is_accepted_if_the_container_reaches_it_otherwise() {
+    let lab = Lab::new();
+    let default = json!({"dst": "0.0.0.0/0"});
+    let of_another_set = json!({
+        "ranges": [[{"subnet": "10.6.0.0/24"}], [{"subnet": "10.7.0.0/24", "gateway": "10.6.0.1"}]],
+        "routes": [default],
+    });
+    let by_a_route = json!({
+        "ranges": [[{"subnet": "10.8.0.0/24", "gateway": "10.9.0.1"}]],
+        "routes": [{"dst": "10.9.0.1/32", "gw": "0.0.0.0"}, default],
+    });
+    for (id, mut ipam, gateway) in [("a", of_another_set, "10.6.0.1"), ("b", by_a_route, "10.9.0.1")] {
+        let container = lab.container(id);
+        ipam["type"] = json!("host-local");
+        let bridge = json!({"bridge": format!("br-{id}"), "ipam": ipam});
+        let call = lab.plugin("bridge").config(bridge).on(&container);
+        let added = call.add();
+        added.ok_result();
+        assert_eq!(added.stderr, "");
+        let routes = container.sh("ip route show default");
+        assert!(routes.contains(&format!("via {gateway} dev eth0")), "{routes}");
+    }
+}
+
 /// For example, the disk of the log is full.
 #[test]
 fn a_warning_that_cannot_be_written_does_not_stop_a_command() {

@@ -195,9 +195,8 @@ impl TryFrom<AsWritten> for Conf {
         if sets.is_empty() && !passes_ranges {
             return Err(no_ranges());
         }
-        check_gateways(&sets, &ipam.routes)?;
         let ips = |hosts: Vec<Host>| hosts.into_iter().map(|host| host.0).collect();
-        Ok(Self {
+        let conf = Self {
             data_dir,
             sets,
             routes: ipam.routes,
@@ -208,23 +207,44 @@ impl TryFrom<AsWritten> for Conf {
             reuse_stale_leases: ipam.reuse_stale_leases.unwrap_or(true),
             stale_lease_age: ipam.stale_lease_age.map_or(STALE_LEASE_AGE, u64::from),
             status_fails_when_full: ipam.status_fails_when_full,
-        })
+        };
+        conf.check_gateways()?;
+        Ok(conf)
     }
 }
 
-/// A route needs a gateway on the container's link. Without such routes, any gateway is accepted.
-fn check_gateways(sets: &[RangeSet], routes: &[Route]) -> Result<()> {
-    for Range { subnet, gateway, .. } in sets.iter().flat_map(RangeSet::without_gateway) {
-        let needs = |route: &&Route| route.gw.is_none() && route.dst.is_ipv4() == subnet.is_ipv4();
-        if let Some(Route { dst, .. }) = routes.iter().find(needs) {
-            return Err(Error::config(format!("gateway {gateway} is not in subnet {subnet}")).detail(
-                format!(
-                    "the route to {dst} has no gw, so it needs the gateway of the range; set gw of that route"
-                ),
-            ));
-        }
+impl Conf {
+    /// Ranges whose gateway is not on the container's link.
+    pub fn without_gateway(&self) -> impl Iterator<Item = &Range> {
+        self.sets.iter().flat_map(RangeSet::ranges).filter(|range| !self.reaches_gateway(range))
     }
-    Ok(())
+
+    /// Whether the gateway is in a subnet of the configuration, or is the destination of a route that leads to the link.
+    fn reaches_gateway(&self, range: &Range) -> bool {
+        let gateway = range.gateway;
+        let subnets = self.sets.iter().flat_map(RangeSet::ranges).map(|range| range.subnet);
+        let to_link = self.routes.iter().filter(|route| route.gw.is_some_and(|gw| gw.is_unspecified()));
+        let is_of_family = gateway.is_ipv4() == range.subnet.is_ipv4();
+        range.reaches_gateway()
+            || is_of_family && subnets.chain(to_link.map(|route| route.dst)).any(|net| net.contains(gateway))
+    }
+
+    /// A route without `gw` leads to the gateway of the first address of its family.
+    fn check_gateways(&self) -> Result<()> {
+        for Route { dst, .. } in self.routes.iter().filter(|route| route.gw.is_none()) {
+            let is_of_family = |range: &Range| range.subnet.is_ipv4() == dst.is_ipv4();
+            let first = self.sets.iter().find(|set| set.ranges().iter().any(is_of_family));
+            let mut ranges = first.into_iter().flat_map(RangeSet::ranges);
+            if let Some(Range { subnet, gateway, .. }) = ranges.find(|range| !self.reaches_gateway(range)) {
+                return Err(Error::config(format!("gateway {gateway} is not in subnet {subnet}")).detail(
+                    format!(
+                        "the route to {dst} has no gw, so it needs the gateway of the range; set gw of that route"
+                    ),
+                ));
+            }
+        }
+        Ok(())
+    }
 }
 
 /// Whether the runtime passes ranges to ADD. It passes none to STATUS.

@@ -47,7 +47,7 @@ impl Plugin for HostLocal {
         conf.check_fits(call.net.version)?;
         let dns = conf.resolv_conf.as_deref().map(resolv::read).transpose()?.unwrap_or_default();
         let args_ip = call.args.ip()?;
-        for Range { subnet, gateway, .. } in conf.sets.iter().flat_map(RangeSet::without_gateway) {
+        for Range { subnet, gateway, .. } in conf.without_gateway() {
             cni::warn(&format!("gateway {gateway} is not in subnet {subnet}, so containers cannot reach it"));
         }
         let requested =

@@ -197,11 +197,6 @@ impl RangeSet {
         Ok(set)
     }
 
-    /// Ranges whose gateway is not on the container's link.
-    pub fn without_gateway(&self) -> impl Iterator<Item = &Range> {
-        self.0.iter().filter(|range| !range.reaches_gateway())
-    }
-
     /// Its ranges, in the order of the configuration.
     pub fn ranges(&self) -> &[Range] {
         &self.0

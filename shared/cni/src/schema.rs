@@ -186,8 +186,9 @@ pub const RANGE: &[Key] = &[
         "gateway",
         Type::Ip,
         "the subnet's first",
-        "Gateway: returned with each address, and never allocated. A gateway outside of the subnet that is not \
-         link-local causes a warning. It is an error (code 7) if a route has no `gw` of its own.",
+        "Gateway: returned with each address, and never allocated. A gateway that the container cannot reach causes a \
+         warning. It is an error (code 7) if a route without `gw` needs it. The container reaches gateways in a subnet of \
+         any range, link-local ones, and destinations of routes with `gw` 0.0.0.0 or `::`.",
     ),
     key("exclude", Type::List(&Type::IpOrCidr), "none", "Addresses and subnets that are never allocated."),
 ];

@@ -1,7 +1,7 @@
 //! Checks a plugin's configuration with the plugin's own code.
 
 use cni::json;
-use host_local::{Conf, RangeSet};
+use host_local::Conf;
 use runtime::Network;
 use runtime::text::{Node, Position, Tree};
 use serde_json::{Value, json};
@@ -50,7 +50,7 @@ impl Report<'_> {
 
     /// Warns of gateways that containers cannot reach. ADD logs the same warning.
     fn gateways(&mut self, node: &Node, conf: &Conf) {
-        for range in conf.sets.iter().flat_map(RangeSet::without_gateway) {
+        for range in conf.without_gateway() {
             let text = format!(
                 "gateway {} is not in subnet {}, so containers cannot reach it",
                 range.gateway, range.subnet
