@@ -191,8 +191,12 @@ impl Firewall {
         let in_nftables = rules.nftables();
         self.used.set(Some(self.backend()));
         match (&self.engine, rules.iptables()) {
-            (Engine::Iptables(iptables), Some(rules)) => {
-                iptables.install(owner, kind, rules, may_have_sibling(owner, kind))?;
+            (Engine::Iptables(iptables), Some(in_iptables)) => {
+                iptables.install(owner, kind, in_iptables, may_have_sibling(owner, kind))?;
+                // An earlier ADD of a container that has exited without a DEL.
+                if kind.properties.maps_host_ports && self.has_records(owner, kind) {
+                    Removal::start().remove_replaced(Backend::Nftables, (owner, rules))?;
+                }
             }
             (engine, _) => {
                 let installed = engine.nft(|nft| nft.install(owner, kind, &in_nftables));

@@ -154,6 +154,31 @@ fn an_add_with_nftables_removes_the_attachments_own_rules_from_iptables() {
     call.check(&result).ok();
 }
 
+/// Such as on a node on which kube-proxy has changed to IPVS mode meanwhile.
+#[test]
+fn an_add_with_iptables_removes_the_attachments_own_host_ports_from_nftables() {
+    beyond_reference!("newest-wins");
+    let lab = Lab::new();
+    let ([pod, other], far) = (["pod", "other"].map(|id| lab.container(id)), lab.machine("far"));
+    for machine in [&pod, &other] {
+        network(&lab, &json!({}), json!([])).add(machine, "eth0").ok_result();
+    }
+    let mapped_9090 = mapped(json!([port("tcp", 9090, 80)]));
+    portmap(&lab, &other, 3).config(mapped_9090).add().ok_result();
+    let redirects = || lab.host().sh("nft list table inet ferrule | grep 'tcp . ' || true");
+    let before = redirects();
+    portmap(&lab, &pod, 9).add().ok_result();
+    assert_ne!(redirects(), before);
+    let call = portmap(&lab, &pod, 2).config(by("iptables"));
+    let added = call.add();
+    let result = added.ok_result();
+    assert_eq!((redirects(), &*added.stderr), (before, ""));
+    let _servers = [pod.serve_tcp("pod", &at(POD[0], 80)), other.serve_tcp("other", "10.1.2.3:80")];
+    assert_eq!(tcp_says(&far, &at(HOST[0], 8080)), pod_sees(FAR[0]));
+    assert!(tcp_says(&far, &at(HOST[0], 9090)).unwrap_or_default().starts_with("other"));
+    call.check(&result).ok();
+}
+
 /// The reference's rules name the container, but not the interface, so another interface may need them.
 #[test]
 fn add_and_check_name_the_references_mapping_of_the_same_container_if_it_leads_to_another_address() {
