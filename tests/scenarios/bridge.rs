@@ -12,7 +12,8 @@ use lab::{
 use serde_json::{Value, json};
 
 use crate::common::{
-    container_interface, dual_stack, host_end, host_local, ips, leases, udev_replaces_no_mac,
+    container_interface, dual_stack, has_learned_default_route, host_end, host_local, ips,
+    learn_default_route, leases, new_links_neither_forward_nor_have_ipv6, udev_replaces_no_mac,
 };
 
 /// One family, only addresses.
@@ -302,6 +303,21 @@ fn router_advertisements_that_an_administrator_wants_on_the_bridge_are_still_acc
     assert_eq!(lab.host().sh("cat /proc/sys/net/ipv6/conf/br0/accept_ra").trim(), "2");
 }
 
+#[test]
+fn router_advertisements_on_the_bridge_are_still_accepted_if_the_default_route_comes_from_them() {
+    needs!(Ipv6);
+    beyond_reference!("silenced-routers");
+    let lab = Lab::new();
+    let (far, pod) = (lab.machine("far"), lab.container("pod"));
+    lab.host().sh(
+        "ip link add br0 type bridge; echo 1 >/proc/sys/net/ipv6/conf/br0/accept_ra; ip link set br0 up; ip link set uplink master br0",
+    );
+    learn_default_route(&lab, &far, "br0");
+    lab.plugin("bridge").config(dual_stack()).on(&pod).add().ok_result();
+    assert_eq!(lab.host().sysctl("ipv6/conf/br0/accept_ra"), "2");
+    assert!(has_learned_default_route(lab.host(), "br0"));
+}
+
 /// CVE-2020-10749: `ip link del br0` leaves the port up, and the host then receives packets from the container.
 #[test]
 fn the_host_ignores_router_advertisements_on_a_port_that_has_left_the_bridge() {
@@ -326,6 +342,50 @@ fn the_host_ignores_router_advertisements_on_the_gateway_of_a_vlan() {
         call.clone().on(&lab.container(&format!("next{number}"))).add().ok_result();
         assert_eq!(accept_ra(), left);
     }
+}
+
+#[test]
+fn a_new_bridge_forwards_and_has_ipv6_also_if_new_links_of_the_host_do_not() {
+    needs!(Ipv6);
+    beyond_reference!("new-link-defaults");
+    for (vlan, gateway) in [(0, "br0"), (10, "br0.10")] {
+        if vlan != 0 {
+            needs!(BridgeVlanFiltering);
+        }
+        let lab = Lab::new();
+        let (_far, pod) = (lab.machine("far"), lab.container("pod"));
+        new_links_neither_forward_nor_have_ipv6(&lab);
+        let call = lab.plugin("bridge").config(dual_stack()).config(json!({"vlan": vlan}));
+        call.clone().on(&pod).add().ok_result();
+        for address in ["10.1.2.1", "fd00:1:2::1", "198.51.100.2", "2001:db8:51::2"] {
+            assert!(pod.reaches(address), "{address} through {gateway}");
+        }
+        // An administrator's setting stays.
+        let key = format!("ipv4/conf/{gateway}/forwarding");
+        assert_eq!(lab.host().sysctl(&key), "1");
+        lab.host().sh(&format!("echo 0 >/proc/sys/net/{key}"));
+        call.on(&lab.container("other")).add().ok_result();
+        assert_eq!(lab.host().sysctl(&key), "0");
+    }
+}
+
+#[test]
+fn the_error_for_a_bridge_without_ipv6_has_the_command_that_enables_it() {
+    needs!(Ipv6);
+    beyond_reference!("new-link-defaults");
+    let lab = Lab::new();
+    let pod = lab.container("pod");
+    new_links_neither_forward_nor_have_ipv6(&lab);
+    let v4 = json!({"isGateway": true, "name": "v4"});
+    lab.plugin("bridge").config(plain()).config(v4).on(&lab.container("other")).add().ok_result();
+    assert_eq!(lab.host().sysctl("ipv6/conf/br0/disable_ipv6"), "1");
+    let call = lab.plugin("bridge").config(dual_stack()).on(&pod);
+    let refused = call.add().refused(999, "fd00:1:2::1/64 to br0");
+    let command = refused.details.split('`').nth(1).unwrap_or_default();
+    assert_eq!(command, "sysctl -w net/ipv6/conf/br0/disable_ipv6=0", "{refused:?}");
+    lab.host().sh(command);
+    call.add().ok_result();
+    assert!(pod.reaches("fd00:1:2::1"));
 }
 
 #[test]

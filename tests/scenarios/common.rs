@@ -21,6 +21,34 @@ pub fn dual_stack() -> Value {
     })
 }
 
+/// Forwards packets, but sets the defaults for new links of the host as some guides to hardening do.
+pub fn new_links_neither_forward_nor_have_ipv6(lab: &Lab) {
+    lab.host().sh(
+        "sysctl -qw net.ipv4.ip_forward=1 net.ipv6.conf.all.forwarding=1
+         sysctl -qw net.ipv4.conf.default.forwarding=0 net.ipv6.conf.default.forwarding=0 net.ipv6.conf.default.disable_ipv6=1",
+    );
+}
+
+/// Waits until the host has a default route through this link from a router advertisement (RFC 4861, section 4.2) of a machine.
+pub fn learn_default_route(lab: &Lab, router: &Netns, link: &str) {
+    const ADVERTISE: &str = "
+import socket, struct
+sender = socket.socket(socket.AF_INET6, socket.SOCK_RAW, socket.IPPROTO_ICMPV6)
+sender.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_MULTICAST_HOPS, 255)
+half_an_hour = struct.pack('!BBHBBHII', 134, 0, 0, 64, 0, 1800, 0, 0)
+sender.sendto(half_an_hour, ('ff02::1', 0, 0, socket.if_nametoindex('eth0')))
+";
+    lab.host().wait_until("the default route is learned", |host| {
+        // Before its link-local address is tested, the machine sends from another one, and the host ignores the advertisement.
+        router.exec(&["python3", "-c", ADVERTISE]);
+        has_learned_default_route(host, link)
+    });
+}
+
+pub fn has_learned_default_route(host: &Netns, link: &str) -> bool {
+    host.sh("ip -6 route show default").contains(&format!("dev {link} proto ra"))
+}
+
 /// host-local with range sets of whole subnets.
 pub fn host_local(sets: &[&[&str]]) -> Value {
     let set = |subnets: &&[&str]| subnets.iter().map(|subnet| json!({"subnet": subnet})).collect::<Vec<_>>();

@@ -1,11 +1,12 @@
 //! ptp with host-local: routes between container and host, and cleanup.
 
-use lab::{Container, Lab, beyond_1_1_1, beyond_reference, tcp_says};
+use lab::{Container, Lab, beyond_1_1_1, beyond_reference, needs, tcp_says};
 use serde_json::{Value, json};
 
 use crate::bridge::make_sysctls_read_only;
 use crate::common::{
-    container_interface, del_removes_rules_without_the_namespace, host_end, host_local, ips, leases, seen_as,
+    container_interface, del_removes_rules_without_the_namespace, has_learned_default_route, host_end,
+    host_local, ips, learn_default_route, leases, new_links_neither_forward_nor_have_ipv6, seen_as,
     udev_replaces_no_mac,
 };
 
@@ -435,21 +436,76 @@ fn the_host_ignores_router_advertisements_of_the_container() {
 }
 
 #[test]
-fn a_warning_about_ignored_router_advertisements_is_logged_once() {
+fn a_default_route_from_router_advertisements_survives_the_first_add() {
+    needs!(Ipv6);
     beyond_reference!("silenced-routers");
-    for (accept_ra, warned) in [("1", true), ("2", false), ("0", false)] {
+    let lab = Lab::new();
+    let far = lab.machine("far");
+    learn_default_route(&lab, &far, "uplink");
+    let add = |id| lab.plugin("ptp").config(dual_stack()).on(&lab.container(id)).add();
+    let first = add("first");
+    assert!(first.stderr.contains("ADD set net/ipv6/conf/uplink/accept_ra to 2"), "{first:#?}");
+    assert_eq!(first.stderr.lines().count(), 1, "{first:#?}");
+    assert_eq!(lab.host().sysctl("ipv6/conf/all/forwarding"), "1");
+    assert!(has_learned_default_route(lab.host(), "uplink"), "{first:#?}");
+    let second = add("second");
+    assert!(second.succeeded() && second.stderr.is_empty(), "{second:#?}");
+    // The host still accepts advertisements.
+    assert_eq!(lab.host().sysctl("ipv6/conf/uplink/accept_ra"), "2");
+    lab.host().sh("ip -6 route del default");
+    learn_default_route(&lab, &far, "uplink");
+}
+
+#[test]
+fn links_without_a_learned_default_route_keep_accept_ra() {
+    needs!(Ipv6);
+    for (accept_ra, protocol) in [("1", "static"), ("2", "ra"), ("0", "ra")] {
         let lab = Lab::new();
         let _far = lab.machine("far");
         let accept = format!("echo {accept_ra} >/proc/sys/net/ipv6/conf/uplink/accept_ra");
-        lab.host().sh(&format!("{accept}; ip route add default via 2001:db8:51::2 dev uplink"));
-        let add = |id| lab.plugin("ptp").config(dual_stack()).on(&lab.container(id)).add();
-        let first = add("first");
-        let advice = "sysctl -w net/ipv6/conf/uplink/accept_ra=2";
-        assert_eq!(first.stderr.contains(advice), warned, "{accept_ra}: {first:#?}");
-        assert_eq!(lab.host().sysctl("ipv6/conf/all/forwarding"), "1");
-        let second = add("second");
-        assert!(second.succeeded() && !second.stderr.contains("accept_ra"), "{second:#?}");
+        lab.host()
+            .sh(&format!("{accept}; ip route add default via 2001:db8:51::2 dev uplink proto {protocol}"));
+        let added = lab.plugin("ptp").config(dual_stack()).on(&lab.container("pod")).add();
+        assert!(added.succeeded() && !added.stderr.contains("accept_ra"), "{added:#?}");
+        assert_eq!(lab.host().sysctl("ipv6/conf/uplink/accept_ra"), accept_ra);
     }
+}
+
+#[test]
+fn if_accept_ra_cannot_be_set_the_warning_has_the_commands_that_restore_the_default_route() {
+    needs!(Ipv6);
+    beyond_reference!("silenced-routers");
+    let lab = Lab::new();
+    let far = lab.machine("far");
+    learn_default_route(&lab, &far, "uplink");
+    let gateway = || lab.host().ip("-6 route show default")[0]["gateway"].clone();
+    let (learned, key) = (gateway(), "/proc/sys/net/ipv6/conf/uplink/accept_ra");
+    lab.host().sh(&format!("mount --bind {key} {key}; mount -o remount,bind,ro {key}"));
+    let added = lab.plugin("ptp").config(dual_stack()).on(&lab.container("pod")).add();
+    assert!(added.succeeded() && added.stderr.lines().count() == 1, "{added:#?}");
+    assert!(!has_learned_default_route(lab.host(), "uplink"));
+    lab.host().sh(&format!("umount {key}"));
+    let commands: Vec<&str> = added.stderr.split('`').skip(1).step_by(2).collect();
+    assert_eq!(commands.len(), 2, "{added:#?}");
+    commands.iter().for_each(|command| drop(lab.host().sh(command)));
+    assert_eq!((gateway(), lab.host().sysctl("ipv6/conf/uplink/accept_ra")), (learned, "2".to_owned()));
+}
+
+#[test]
+fn the_hosts_end_forwards_and_has_ipv6_also_if_new_links_of_the_host_do_not() {
+    needs!(Ipv6);
+    beyond_reference!("new-link-defaults");
+    let lab = Lab::new();
+    let (_far, pod) = (lab.machine("far"), lab.container("pod"));
+    new_links_neither_forward_nor_have_ipv6(&lab);
+    let result = attach(&lab, &pod, dual_stack());
+    assert_eq!(lab.host().sysctl(&format!("ipv4/conf/{}/forwarding", host_end(&result))), "1");
+    for address in ["10.1.2.1", "fd00:1:2::1", "198.51.100.2", "2001:db8:51::2"] {
+        assert!(pod.reaches(address), "{address}");
+    }
+    let v4 = json!({"name": "v4", "ipam": host_local(&[&["10.1.3.0/24"]])});
+    let result = attach(&lab, &lab.container("other"), v4);
+    assert_eq!(lab.host().sysctl(&format!("ipv6/conf/{}/disable_ipv6", host_end(&result))), "1");
 }
 
 #[test]

@@ -37,12 +37,18 @@ pub fn bridge(request: &Value) -> Option<&str> {
     (text("type") == "bridge").then(|| Some(text("bridge")).filter(|name| !name.is_empty()).unwrap_or("cni0"))
 }
 
-/// The IPv4 gateway addresses, with the prefix length, that ADD gives to the bridge of such a request: one for each range. Empty if the host is
-/// not the gateway, or if another interface has the addresses, as in a VLAN.
-pub fn bridge_gateways(request: &Value, conf: &Conf) -> Vec<(IpAddr, u8)> {
+/// The bridge's name in such a request if ADD gives gateway addresses to the bridge. None: the host is not the gateway, or another
+/// interface has the addresses, as in a VLAN.
+pub fn gateway_bridge(request: &Value) -> Option<&str> {
     let is_true = |key: &str| json::member(request, key).and_then(Value::as_bool).unwrap_or_default();
     let is_in_vlan = json::member(request, "vlan").and_then(Value::as_u64).unwrap_or_default() != 0;
-    if bridge(request).is_none() || is_in_vlan || !is_true("isGateway") && !is_true("isDefaultGateway") {
+    let is_gateway = is_true("isGateway") || is_true("isDefaultGateway");
+    bridge(request).filter(|_| is_gateway && !is_in_vlan)
+}
+
+/// The IPv4 gateway addresses, with the prefix length, that ADD gives to the bridge of such a request: one for each range.
+pub fn bridge_gateways(request: &Value, conf: &Conf) -> Vec<(IpAddr, u8)> {
+    if gateway_bridge(request).is_none() {
         return Vec::new();
     }
     let ranges = conf.sets.iter().flat_map(RangeSet::ranges);

@@ -1,38 +1,66 @@
 //! Forwarding: whether the host routes for its containers.
 
+use std::net::IpAddr;
+
+use netlink::{Link, uapi};
 use runtime::Result;
 
 use super::{Finding, Host};
 use crate::live::Live;
 
-/// Address families that containers use while the host does not forward packets of that family.
+/// Address families and links of which the host does not forward packets, although containers need it.
 pub fn check(host: &Host<'_>) -> Result<Vec<Finding>> {
+    let live = host.live()?;
+    let is_off = |key: &str| host.sysctl(key).map(|value| value.is_some_and(|value| value == "0"));
+    let cause = |family| format!("the host does not forward {family}, so containers reach only the host");
     let mut findings = Vec::new();
-    for (is_v4, family, key) in
-        [(true, "IPv4", "net/ipv4/ip_forward"), (false, "IPv6", "net/ipv6/conf/all/forwarding")]
-    {
-        if host.sysctl(key)?.is_none_or(|value| value != "0") {
-            continue;
+    let (v4, v6) = ("net/ipv4/ip_forward", "net/ipv6/conf/all/forwarding");
+    if is_off(v4)? {
+        findings.extend(finding(host, &cause("IPv4"), v4, |ip| ip.is_ipv4() && has(live, None, ip)));
+    } else {
+        // The kernel reads the setting of the link on which a packet arrives. IPv6 has no such setting.
+        for link in live.links.iter().filter(|link| link.forwarding == Some(0)) {
+            let gateways = if is_uplink(live, link) { None } else { Some(link) };
+            let cause = format!("the host does not forward IPv4 packets that arrive on {}", link.name);
+            let key = format!("net/ipv4/conf/{}/forwarding", link.name);
+            findings.extend(finding(host, &cause, &key, |ip| ip.is_ipv4() && has(live, gateways, ip)));
         }
-        let live = host.live()?;
-        let mut networks: Vec<&str> =
-            host.alive().filter(|entry| is_routed(live, entry, is_v4)).map(|entry| &*entry.network).collect();
-        networks.dedup();
-        if !networks.is_empty() {
-            findings.push(Finding::error(
-                format!("network {}", networks.join(", ")),
-                format!("the host does not forward {family}, so containers reach only the host: {key} is 0"),
-                format!("run `sysctl -w {key}=1`, and remove the contrary setting from /etc/sysctl.d"),
-            ));
-        }
+    }
+    if is_off(v6)? {
+        findings.extend(finding(host, &cause("IPv6"), v6, |ip| ip.is_ipv6() && has(live, None, ip)));
     }
     Ok(findings)
 }
 
-/// Whether the host is a container's gateway.
-fn is_routed(live: &Live, entry: &runtime::Entry, is_v4: bool) -> bool {
-    let Ok(result) = entry.result() else { return false };
-    let mut gateways =
-        result.ips.iter().filter_map(|ip| ip.gateway).filter(|gateway| gateway.is_ipv4() == is_v4);
-    gateways.any(|gateway| live.addresses.iter().any(|own| own.net.ip() == gateway))
+/// The finding for networks whose containers have such a gateway. None: there are none.
+fn finding(host: &Host<'_>, cause: &str, key: &str, is_gateway: impl Fn(IpAddr) -> bool) -> Option<Finding> {
+    let needs_it = |entry: &&runtime::Entry| {
+        let result = entry.result();
+        result.is_ok_and(|result| result.ips.iter().filter_map(|ip| ip.gateway).any(&is_gateway))
+    };
+    let mut networks: Vec<&str> = host.alive().filter(needs_it).map(|entry| &*entry.network).collect();
+    networks.dedup();
+    (!networks.is_empty()).then(|| {
+        Finding::error(
+            format!("network {}", networks.join(", ")),
+            format!("{cause}: {key} is 0"),
+            format!("run `sysctl -w {key}=1`, and remove the contrary setting from /etc/sysctl.d"),
+        )
+    })
+}
+
+/// Whether a link of the host has an address. None: any link.
+fn has(live: &Live, link: Option<&Link>, address: IpAddr) -> bool {
+    let mut own = live.addresses.iter().filter(|own| own.net.ip() == address);
+    own.any(|own| link.is_none_or(|link| own.index == link.index))
+}
+
+/// Whether an IPv4 default route leads through a link.
+fn is_uplink(live: &Live, link: &Link) -> bool {
+    live.routes.iter().any(|route| {
+        route.dst.is_ipv4()
+            && route.dst.prefix() == 0
+            && route.table == Some(uapi::RT_TABLE_MAIN)
+            && route.uses(link.index)
+    })
 }

@@ -4,10 +4,11 @@ use std::collections::BTreeMap;
 use std::fs;
 use std::path::{Path, PathBuf};
 
+use host_local::{Conf, RangeSet};
 use netlink::{LinkKind, Netlink, NewLink};
 use netns::NetNs;
 use runtime::Result;
-use validate::schema;
+use validate::{ranges, schema};
 
 use super::{Finding, Host};
 
@@ -70,26 +71,32 @@ impl Modules {
     }
 }
 
-/// Disabled IPv6, if a network has IPv6 addresses.
+/// Disabled IPv6, of the host or of a network's bridge, if the network has IPv6 addresses. The host's default for new links does not matter:
+/// ADD enables IPv6 on links that it creates.
 pub fn ipv6(host: &Host<'_>) -> Result<Vec<Finding>> {
-    let key = "net/ipv6/conf/all/disable_ipv6";
-    let is_off = match host.sysctl(key)? {
-        Some(value) => value != "0",
-        None => true,
-    };
-    let has_v6 = |network: &runtime::Network| {
-        validate::ranges::sets(network)
-            .iter()
-            .flat_map(|set| set.ranges())
-            .any(|range| range.subnet.is_ipv6())
-    };
-    let networks = host.networks.iter().map(|one| &one.network).filter(|network| is_off && has_v6(network));
-    let finding = |network: &runtime::Network| {
-        let cause = "the network has IPv6 addresses, but IPv6 is disabled on this host";
-        let remedy = format!(
-            "run `sysctl -w {key}=0`, and remove the setting from /etc/sysctl.d and the kernel's command line"
-        );
-        Finding::error(format!("network {}", network.name), cause, remedy)
-    };
-    Ok(networks.map(finding).collect())
+    let is_off = host.sysctl("net/ipv6/conf/all/disable_ipv6")?.is_none_or(|value| value != "0");
+    let live = host.live()?;
+    let mut findings = Vec::new();
+    for network in host.networks.iter().map(|one| &one.network) {
+        let has_v6 =
+            |conf: &Conf| conf.sets.iter().flat_map(RangeSet::ranges).any(|range| range.subnet.is_ipv6());
+        let mut parts = ranges::by_host_local(network).into_iter().filter(|(_, conf)| has_v6(conf));
+        let disabled = if is_off {
+            parts.next().map(|_| ("this host".to_owned(), "all".to_owned()))
+        } else {
+            let bridge = parts.find_map(|(request, _)| {
+                live.link(ranges::gateway_bridge(&request)?).filter(|link| link.disable_ipv6 == Some(1))
+            });
+            bridge.map(|link| (format!("bridge {}", link.name), link.name.clone()))
+        };
+        if let Some((place, name)) = disabled {
+            let cause = format!("the network has IPv6 addresses, but IPv6 is disabled on {place}");
+            let remedy = format!(
+                "run `sysctl -w net/ipv6/conf/{name}/disable_ipv6=0`, and remove the setting from /etc/sysctl.d and the kernel's \
+                 command line"
+            );
+            findings.push(Finding::error(format!("network {}", network.name), cause, remedy));
+        }
+    }
+    Ok(findings)
 }

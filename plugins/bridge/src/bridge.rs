@@ -49,12 +49,13 @@ fn warn_of_filtering(host: &Namespace, bridge: &Link) -> Result<()> {
 }
 
 /// Makes the host ignore router advertisements on a bridge or gateway interface that others created. The kernel's default is 1. Only an
-/// administrator sets 2.
+/// administrator sets 2, or [`iface::forwarding`], since `link` was read: the host's default route comes from router advertisements on it.
 pub fn ignore_router_advertisements(host: &Namespace, link: &Link) -> Result<()> {
-    match link.accept_ra {
-        Some(1) => host.ignore_router_advertisements(link),
-        _ => Ok(()),
+    let accepts = || Ok::<_, Error>(host.sysctl(&format!("ipv6/conf/{}/accept_ra", link.name))? == "1");
+    if link.accept_ra == Some(1) && accepts()? {
+        host.ignore_router_advertisements(link)?;
     }
+    Ok(())
 }
 
 /// Whether the bridge's hardware address follows its ports: if nobody set it, the bridge uses the lowest of its ports', and none when the

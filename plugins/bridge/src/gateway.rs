@@ -3,7 +3,7 @@
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 use cni::{AddResult, Check, Error, IpConfig, Result, Route};
-use iface::{Namespace, forwarding, verify as shared};
+use iface::{Namespace, enable_ipv6_of_new, forwarding, verify as shared};
 use ipnetwork::IpNetwork;
 use netlink::{Link, uapi};
 
@@ -44,15 +44,14 @@ pub fn assign(host: &Namespace, bridge: &Link, leases: &AddResult, conf: &Conf) 
             // Held until the addresses are set, because the DEL of the last user checks them.
             let _lock = vlan::lock()?;
             let gateway = vlan::ensure_gateway(host, bridge, vlans.native)?;
-            ensure_addresses(host, &gateway, &requested, conf)?;
+            configure(host, &gateway, &requested, conf)?;
             Some(gateway)
         }
         None => {
-            ensure_addresses(host, bridge, &requested, conf)?;
+            configure(host, bridge, &requested, conf)?;
             None
         }
     };
-    forwarding::enable(host, &requested)?;
     Ok(vlan_gateway)
 }
 
@@ -105,7 +104,8 @@ fn default_destination(v4: bool) -> Result<IpNetwork> {
     Ok(IpNetwork::new(ip, 0)?)
 }
 
-fn ensure_addresses(host: &Namespace, link: &Link, requested: &[IpNetwork], conf: &Conf) -> Result<()> {
+/// Adds missing gateway addresses to the link, and turns on forwarding.
+fn configure(host: &Namespace, link: &Link, requested: &[IpNetwork], conf: &Conf) -> Result<()> {
     // Addresses with a narrower scope do not conflict with a gateway's.
     let present: Vec<IpNetwork> = host
         .nl
@@ -114,6 +114,11 @@ fn ensure_addresses(host: &Namespace, link: &Link, requested: &[IpNetwork], conf
         .filter(|a| a.scope == uapi::RT_SCOPE_UNIVERSE)
         .map(|a| a.net)
         .collect();
+    // Created by this ADD, or by another one that failed or is still running.
+    let new = present.is_empty().then_some(link);
+    if let Some(link) = new {
+        enable_ipv6_of_new(host, link, requested)?;
+    }
     for &net in requested.iter().filter(|net| !present.contains(net)) {
         for &other in present.iter().filter(|other| !requested.contains(other) && conflicts(**other, net)) {
             if !conf.force_address {
@@ -128,10 +133,14 @@ fn ensure_addresses(host: &Namespace, link: &Link, requested: &[IpNetwork], conf
         match host.nl.add_address(link, net, false) {
             // Another plugin added it first.
             Err(e) if e.is_exists() => {}
+            Err(e) if net.is_ipv6() && link.disable_ipv6 == Some(1) => {
+                let remedy = format!("run `sysctl -w net/ipv6/conf/{}/disable_ipv6=0`", link.name);
+                return Err(Error::from(e).detail(remedy));
+            }
             other => other?,
         }
     }
-    Ok(())
+    forwarding::enable(host, requested, new)
 }
 
 /// What to do about an address of the link that conflicts with a network's gateway.

@@ -12,7 +12,7 @@ use cni::{Add, AddResult, Check, Command, Del, Gc, Plugin, Repair, Result, Role,
 use conf::Conf;
 use iface::attach::{self, InterfaceSetup};
 use iface::verify::{self, Expected};
-use iface::{Namespace, creation, forwarding, host_end, remove, veth};
+use iface::{Namespace, creation, enable_ipv6_of_new, forwarding, host_end, remove, veth};
 use netfilter::{Kind, Masquerade, Owner, Removal};
 
 /// The plugin.
@@ -56,8 +56,10 @@ impl Plugin for Ptp {
         setup.set_up(&leases, false)?;
         routes::in_container(&sandbox, &pair.container, &paths, &leases)?;
         setup.add_routes(&leases)?;
+        let addresses: Vec<_> = leases.addresses().collect();
+        enable_ipv6_of_new(&host, &pair.host, &addresses)?;
         routes::in_host(&host, &pair.host, &paths)?;
-        forwarding::enable(&host, &leases.addresses().collect::<Vec<_>>())?;
+        forwarding::enable(&host, &addresses, Some(&pair.host))?;
 
         let made = [host.to_interface(&pair.host), attach::interface(net, &sandbox, &pair.container)?];
         let result = attach::report(call, made, leases);

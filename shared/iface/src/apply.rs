@@ -98,6 +98,17 @@ pub(crate) fn enable_ipv6_of_loopback(sandbox: &Namespace) -> Result<bool> {
     enable_ipv6_of(sandbox, "lo")
 }
 
+/// Enables IPv6 on a new link of the host that gets these addresses: it may have inherited `net.ipv6.conf.default.disable_ipv6=1`.
+///
+/// # Errors
+/// Code 5 if the sysctl cannot be written.
+pub fn enable_ipv6_of_new(host: &Namespace, link: &Link, addresses: &[IpNetwork]) -> Result<()> {
+    if link.disable_ipv6 == Some(1) && addresses.iter().any(IpNetwork::is_ipv6) {
+        enable_ipv6_of(host, &link.name)?;
+    }
+    Ok(())
+}
+
 fn enable_ipv6_of(sandbox: &Namespace, name: &str) -> Result<bool> {
     let key = format!("ipv6/conf/{name}/disable_ipv6");
     let is_off = sandbox.sysctl(&key)? == "1";

@@ -2,39 +2,76 @@
 
 use cni::Result;
 use ipnetwork::IpNetwork;
-use netlink::{RouteFilter, uapi};
+use netlink::{Link, Route, RouteFilter, uapi};
 
 use crate::Namespace;
 
 /// Enables forwarding for the families of these addresses. Does not write a sysctl that is already set: /proc/sys may be read-only.
 ///
+/// `new` is the link with the gateway addresses, if nobody else has configured it: it may have inherited `net.ipv4.conf.default.forwarding=0`.
+/// The kernel ignores the same setting of IPv6 when it forwards.
+///
 /// # Errors
-/// Code 5 if a sysctl cannot be written.
-pub fn enable(host: &Namespace, addresses: &[IpNetwork]) -> Result<()> {
-    for (v4, key) in [(true, "ipv4/ip_forward"), (false, "ipv6/conf/all/forwarding")] {
-        if addresses.iter().any(|net| net.is_ipv4() == v4) && host.sysctl(key)? != "1" {
-            if !v4 {
-                warn_of_silenced_routers(host)?;
-            }
-            host.set_sysctl(key, "1")?;
+/// Code 5 if a sysctl cannot be written, 999 if the kernel refuses.
+pub fn enable(host: &Namespace, addresses: &[IpNetwork], new: Option<&Link>) -> Result<()> {
+    const V4: &str = "ipv4/ip_forward";
+    const V6: &str = "ipv6/conf/all/forwarding";
+    if addresses.iter().any(IpNetwork::is_ipv4) {
+        if host.sysctl(V4)? != "1" {
+            host.set_sysctl(V4, "1")?;
+        } else if let Some(link) = new.filter(|link| link.forwarding == Some(0)) {
+            host.nl.enable_ipv4_forwarding(link)?;
         }
+    }
+    if addresses.iter().any(IpNetwork::is_ipv6) && host.sysctl(V6)? != "1" {
+        let warnings = keep_learned_routes(host)?;
+        host.set_sysctl(V6, "1")?;
+        warnings.iter().for_each(|text| cni::warn(text));
     }
     Ok(())
 }
 
-/// Warns that a host that forwards ignores router advertisements unless configured otherwise.
-fn warn_of_silenced_routers(host: &Namespace) -> Result<()> {
-    let main = RouteFilter { table: Some(uapi::RT_TABLE_MAIN), ..RouteFilter::default() };
-    let routes = host.nl.routes(main)?;
-    let default = routes.iter().find(|route| route.dst.is_ipv6() && route.dst.prefix() == 0);
-    let Some(uplink) = host.nl.link_named_by(default.and_then(|route| route.link))? else { return Ok(()) };
-    let key = format!("ipv6/conf/{}/accept_ra", uplink.name);
-    if host.sysctl(&key).is_ok_and(|value| value == "1") {
-        cni::warn(&format!(
-            "the host now forwards IPv6, and therefore ignores router advertisements on {0}. If the host's default route \
-             comes from them, run `sysctl -w net/ipv6/conf/{0}/accept_ra=2`",
-            uplink.name
-        ));
+/// Keeps the default routes that the kernel learned from router advertisements. When forwarding is enabled, the kernel deletes them and
+/// ignores further advertisements, except on links whose `accept_ra` is 2. Returns warnings for the administrator.
+fn keep_learned_routes(host: &Namespace) -> Result<Vec<String>> {
+    let mut warnings = Vec::new();
+    for route in host.nl.routes(RouteFilter::default())?.iter().filter(|route| is_learned_default(route)) {
+        let link = host.nl.link_named_by(route.link)?;
+        let Some(link) = link.filter(|link| link.accept_ra == Some(1)) else { continue };
+        let key = format!("ipv6/conf/{}/accept_ra", link.name);
+        warnings.push(match host.set_sysctl(&key, "2") {
+            Ok(()) => format!(
+                "the host now forwards IPv6. ADD set net/{key} to 2, because the host's default route comes from router advertisements \
+                 on {}",
+                link.name
+            ),
+            Err(e) => format!(
+                "the host now forwards IPv6, and has lost its default route from router advertisements on {}: cannot {e}. Run \
+                 `sysctl -w net/{key}=2` and `{}`",
+                link.name,
+                restoring_command(route, &link)
+            ),
+        });
     }
-    Ok(())
+    Ok(warnings)
+}
+
+fn is_learned_default(route: &Route) -> bool {
+    route.dst.is_ipv6() && route.dst.prefix() == 0 && route.protocol == Some(uapi::RTPROT_RA)
+}
+
+/// The command that adds the route again. The kernel adds it only after the router's next advertisement, which may take half an hour.
+fn restoring_command(route: &Route, link: &Link) -> String {
+    let mut command = "ip -6 route replace default".to_owned();
+    let options = [
+        ("via", route.gateway.map(|gateway| gateway.to_string())),
+        ("dev", Some(link.name.clone())),
+        ("table", route.table.filter(|table| *table != uapi::RT_TABLE_MAIN).map(|table| table.to_string())),
+        ("metric", route.priority.map(|metric| metric.to_string())),
+        ("expires", route.expires.map(|seconds| seconds.to_string())),
+    ];
+    for (word, value) in options {
+        command.extend(value.map(|value| format!(" {word} {value}")));
+    }
+    command
 }

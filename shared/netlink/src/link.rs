@@ -69,10 +69,14 @@ pub struct Link {
     pub hairpin: Option<bool>,
     /// Of a bridge port: whether it cannot reach other isolated ports.
     pub isolated: Option<bool>,
+    /// Its sysctl net/ipv4/conf/LINK/forwarding. `None` without IPv4.
+    pub forwarding: Option<i32>,
     /// Its sysctl net/ipv4/conf/LINK/route_localnet. `None` without IPv4.
     pub route_localnet: Option<i32>,
     /// Its sysctl net/ipv6/conf/LINK/accept_ra. `None` without IPv6.
     pub accept_ra: Option<i32>,
+    /// Its sysctl net/ipv6/conf/LINK/disable_ipv6. `None` without IPv6.
+    pub disable_ipv6: Option<i32>,
 }
 
 impl Link {
@@ -135,9 +139,12 @@ impl Link {
                     all.get(4 * number..).and_then(read_i32)
                 };
                 // The kernel counts the sysctls of IPv4 from 1.
-                let route_localnet = usize::from(IPV4_DEVCONF_ROUTE_LOCALNET) - 1;
-                self.route_localnet = sysctl(AF_INET, IFLA_INET_CONF, route_localnet);
-                self.accept_ra = sysctl(AF_INET6, IFLA_INET6_CONF, DEVCONF_ACCEPT_RA);
+                let v4 = |number: u16| sysctl(AF_INET, IFLA_INET_CONF, usize::from(number) - 1);
+                let v6 = |number| sysctl(AF_INET6, IFLA_INET6_CONF, number);
+                self.forwarding = v4(IPV4_DEVCONF_FORWARDING);
+                self.route_localnet = v4(IPV4_DEVCONF_ROUTE_LOCALNET);
+                self.accept_ra = v6(DEVCONF_ACCEPT_RA);
+                self.disable_ipv6 = v6(DEVCONF_DISABLE_IPV6);
             }
             _ => {}
         }

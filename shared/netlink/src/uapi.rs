@@ -136,9 +136,11 @@ pub const VETH_INFO_PEER: u16 = 1;
 
 // if_link.h, and the sysctls of IFLA_INET_CONF in ip.h and of IFLA_INET6_CONF in ipv6.h
 pub const IFLA_INET_CONF: u16 = 1;
+pub const IPV4_DEVCONF_FORWARDING: u16 = 1;
 pub const IPV4_DEVCONF_ROUTE_LOCALNET: u16 = 26;
 pub const IFLA_INET6_CONF: u16 = 2;
 pub const DEVCONF_ACCEPT_RA: usize = 3;
+pub const DEVCONF_DISABLE_IPV6: usize = 26;
 
 // if_bridge.h
 pub const IFLA_BRIDGE_FLAGS: u16 = 0;

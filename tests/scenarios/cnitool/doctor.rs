@@ -343,6 +343,21 @@ fn disabled_ipv6_is_an_error_if_a_network_has_ipv6_addresses() {
 }
 
 #[test]
+fn disabled_ipv6_of_a_networks_bridge_is_an_error() {
+    let lab = Lab::new();
+    lab::needs!(Ipv6);
+    let _pod = lab.container("pod");
+    let (tool, remedy) = (lab.cnitool(), "sysctl -w net/ipv6/conf/br0/disable_ipv6=0");
+    lab.configure("10-net.conflist", &network(&json!([bridge("fd00:206::/64")])));
+    tool.says("add net pod");
+    finds_nothing(&tool, "kernel.ipv6");
+    lab.host().sh("sysctl -qw net.ipv6.conf.br0.disable_ipv6=1");
+    finds(&tool, "kernel.ipv6", &["error", "network net", "IPv6 is disabled on bridge br0", remedy]);
+    lab.host().sh(remedy);
+    finds_nothing(&tool, "kernel.ipv6");
+}
+
+#[test]
 fn stale_resources_of_a_deleted_container_are_a_warning() {
     beyond_reference!("gc");
     let lab = Lab::new();

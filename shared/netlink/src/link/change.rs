@@ -117,13 +117,17 @@ impl Netlink {
     /// # Errors
     /// If the link does not exist or has no IPv4, or the kernel refuses.
     pub fn set_route_localnet(&self, link: &Link, value: i32) -> Result<()> {
-        let mut message = Message::new(RTM_SETLINK, 0, &header(AF_UNSPEC, link.index, 0, 0));
-        message.nest(IFLA_AF_SPEC, |m| {
-            m.nest(AF_INET.into(), |m| {
-                m.nest(IFLA_INET_CONF, |m| m.put(IPV4_DEVCONF_ROUTE_LOCALNET, &value.to_ne_bytes()));
-            });
-        });
+        let message = inet_conf(link, IPV4_DEVCONF_ROUTE_LOCALNET, value);
         self.order(message, "set route_localnet of link", &link.name)
+    }
+
+    /// Sets the sysctl net/ipv4/conf/LINK/forwarding to 1, also with a read-only /proc/sys.
+    ///
+    /// # Errors
+    /// If the link does not exist or has no IPv4, or the kernel refuses.
+    pub fn enable_ipv4_forwarding(&self, link: &Link) -> Result<()> {
+        let message = inet_conf(link, IPV4_DEVCONF_FORWARDING, 1);
+        self.order(message, "enable IPv4 forwarding of link", &link.name)
     }
 
     /// Turns on VLAN filtering of a bridge.
@@ -137,4 +141,14 @@ impl Netlink {
         });
         self.order(message, "enable VLAN filtering of bridge", &bridge.name)
     }
+}
+
+fn inet_conf(link: &Link, sysctl: u16, value: i32) -> Message {
+    let mut message = Message::new(RTM_SETLINK, 0, &header(AF_UNSPEC, link.index, 0, 0));
+    message.nest(IFLA_AF_SPEC, |m| {
+        m.nest(AF_INET.into(), |m| {
+            m.nest(IFLA_INET_CONF, |m| m.put(sysctl, &value.to_ne_bytes()));
+        });
+    });
+    message
 }

@@ -34,6 +34,28 @@ fn a_host_that_does_not_forward_is_an_error_once_a_container_needs_it() {
 }
 
 #[test]
+fn a_link_that_does_not_forward_although_the_host_does_is_an_error() {
+    let lab = Lab::new();
+    let (_pod, _far) = (lab.container("pod"), lab.machine("far"));
+    lab.host().sh("ip route add default via 198.51.100.2; ip link add other type bridge");
+    let tool = healthy(&lab);
+    let set = |link: &str, value: u8| {
+        lab.host().sh(&format!("sysctl -qw net/ipv4/conf/{link}/forwarding={value}"));
+    };
+    tool.says("add net pod");
+    for link in ["br0", "uplink"] {
+        set(link, 0);
+        let cause = format!("arrive on {link}");
+        let remedy = format!("sysctl -w net/ipv4/conf/{link}/forwarding=1");
+        finds(&tool, "forwarding", &["error", "network net", &cause, &remedy]);
+        set(link, 1);
+        finds_nothing(&tool, "forwarding");
+    }
+    set("other", 0);
+    finds_nothing(&tool, "forwarding");
+}
+
+#[test]
 fn an_mtu_of_the_container_that_its_bridge_does_not_have_is_an_error() {
     let lab = Lab::new();
     let _pod = lab.container("pod");
