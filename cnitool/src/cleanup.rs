@@ -307,8 +307,8 @@ impl Plan {
     fn examine(network: &Network, options: &PlanOptions, settings: &Settings) -> Result<(Self, bool)> {
         let running = RunningPlugins::scan();
         let mut cached = CachedAttachments::of(network, options, settings)?;
-        let listed =
-            settings.runtime.survey_with(network, cached.stale.iter().chain(&cached.stale_elsewhere));
+        let stale = || cached.stale.iter().chain(&cached.stale_elsewhere);
+        let listed = settings.runtime.survey_with(network, stale(), stale().chain(&cached.alive));
         listed.outcome?;
         // A plugin may have ended, or have been started, while the plugins listed their resources.
         let (namespaces, running) = (orphaned::scan(options)?, running.and(RunningPlugins::scan()));

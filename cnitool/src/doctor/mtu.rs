@@ -1,9 +1,9 @@
 //! MTU: packets that are too large for the next link.
 
-use netlink::Link;
+use netlink::{Link, Route};
 use runtime::{Entry, Result};
 
-use super::host::label;
+use super::host::{label, requests};
 use super::{Finding, Host, RECREATE};
 use crate::live::Live;
 
@@ -31,8 +31,10 @@ pub fn bridge(host: &Host<'_>) -> Result<Vec<Finding>> {
                     own.name, own.mtu, link.name, link.mtu
                 ),
                 format!(
-                    "run `ip link set {} mtu {}`, or set `mtu` of the network, and {RECREATE}",
-                    link.name, own.mtu
+                    "run `ip link set {} mtu {}`, or {}",
+                    link.name,
+                    own.mtu,
+                    lower(entry, link.mtu, host)
                 ),
             ));
         }
@@ -40,13 +42,12 @@ pub fn bridge(host: &Host<'_>) -> Result<Vec<Finding>> {
     Ok(findings)
 }
 
-/// Containers whose MTU is larger than that of the host's uplink.
+/// Containers whose MTU is larger than that of the host's uplink, which is the link that `mtuFromDefaultRoute` uses.
 pub fn uplink(host: &Host<'_>) -> Result<Vec<Finding>> {
     let live = host.live()?;
-    let default = live.routes.iter().filter(|route| route.dst.prefix() == 0).filter_map(|route| route.link);
-    let links: Vec<&Link> =
-        default.filter_map(|index| live.links.iter().find(|link| link.index == index)).collect();
-    let Some(uplink) = links.into_iter().min_by_key(|link| link.mtu) else { return Ok(Vec::new()) };
+    let index = Route::default_of(&live.routes).and_then(|route| route.link);
+    let uplink = live.links.iter().find(|link| Some(link.index) == index);
+    let Some(uplink) = uplink else { return Ok(Vec::new()) };
     let mut findings = Vec::new();
     for entry in host.alive() {
         // `mtu.bridge` reports namespaces that cannot be read.
@@ -58,10 +59,23 @@ pub fn uplink(host: &Host<'_>) -> Result<Vec<Finding>> {
                 "{} has MTU {}, but the host's uplink {} has {}: connections hang where ICMP is filtered",
                 own.name, own.mtu, uplink.name, uplink.mtu
             ),
-            format!("set `\"mtu\": {}` in network {}, and {RECREATE}", uplink.mtu, entry.network),
+            lower(entry, uplink.mtu, host),
         ));
     }
     Ok(findings)
+}
+
+/// The remedy that gives a container a lower MTU.
+fn lower(entry: &Entry, mtu: u32, host: &Host<'_>) -> String {
+    let known = host.known.iter().find(|one| one.network.name == entry.network);
+    let creator = known.and_then(|one| requests(&one.network).next());
+    let place = match creator {
+        // The plugin refuses a configuration with both keys.
+        Some((_, conf)) if conf["mtuFromDefaultRoute"] == true => return RECREATE.to_owned(),
+        Some((plugin, _)) if *plugin.kind == *"flannel" => "`delegate` of ",
+        _ => "",
+    };
+    format!("set `\"mtu\": {mtu}` in {place}network {}, and {RECREATE}", entry.network)
 }
 
 /// The attachment's interface in the container. None if it does not exist.

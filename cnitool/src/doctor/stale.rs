@@ -1,12 +1,12 @@
 //! Stale resources, as in a dry run of GC.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use cni::NetworkName;
 use runtime::{Error, Result};
 
 use super::{Finding, Host};
-use crate::cleanup::{Plan, PlanOptions};
+use crate::cleanup::{KeepReason, Plan, PlanOptions};
 
 /// Stale leases, links and rules, and resources whose container is unknown.
 pub fn check(host: &Host<'_>) -> Result<Vec<Finding>> {
@@ -31,13 +31,21 @@ pub fn check(host: &Host<'_>) -> Result<Vec<Finding>> {
             ));
         }
         let mut kept: BTreeMap<&str, usize> = BTreeMap::new();
-        let unknown = plan.kept.iter().filter(|(_, why)| !why.is_alive());
-        unknown.for_each(|(resource, _)| *kept.entry(&resource.kind).or_default() += 1);
+        let mut values = BTreeSet::new();
+        for (resource, why) in plan.kept.iter().filter(|(_, why)| !why.is_alive()) {
+            *kept.entry(&resource.kind).or_default() += 1;
+            values.insert(if *why == KeepReason::NoOwner { "NAME" } else { "CONTAINER" });
+        }
         if !kept.is_empty() {
+            let command = |value: &&str| format!("`cnitool gc {name} --force {value}`");
+            let commands: Vec<String> = values.iter().map(command).collect();
             findings.push(Finding::note(
                 format!("network {name}"),
                 format!("resources whose container may be alive, or is unknown: {}", counted(&kept)),
-                format!("`cnitool gc {name} --dry-run` lists them. To remove them, add `--force CONTAINER`"),
+                format!(
+                    "`cnitool gc {name} --dry-run` lists them. To remove them, run {}",
+                    commands.join(" or, if the owner is unknown, ")
+                ),
             ));
         }
     }

@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 
 use serde::{Deserialize, Serialize};
 
-use crate::{Attachment, Attachments};
+use crate::{Attachment, Attachments, ContainerId, IfName};
 
 /// A resource of one attachment that GC may delete: a link, a lease, rules, a file.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
@@ -55,6 +55,12 @@ impl Resource {
     #[must_use]
     pub fn address(self, address: IpAddr) -> Self {
         Self { address: Some(address), ..self }
+    }
+
+    /// Its attachment. `None` if container or interface are unknown or not valid.
+    pub fn attachment(&self) -> Option<Attachment> {
+        let container = ContainerId::parse(&self.container).ok()?;
+        Some(Attachment { container, ifname: IfName::parse(&self.ifname).ok()? })
     }
 
     /// Whether it belongs to one of these attachments.
@@ -180,7 +186,6 @@ impl Scope {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{ContainerId, IfName};
 
     #[test]
     fn an_object_without_a_known_owner_is_removed_only_by_its_own_name() {

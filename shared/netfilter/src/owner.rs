@@ -5,10 +5,10 @@ use std::fmt;
 use cni::{Attachment, NetworkName, Resource, Scope};
 use sha2::{Digest, Sha512};
 
-/// Maximum length of a part of a label before it is shortened, in bytes. A label has to fit into the 127 bytes of a
-/// comment in nft.
-const NETWORK_MAX: usize = 32;
-const CONTAINER_MAX: usize = 64;
+/// Maximum length of a part of a label before it is shortened, in bytes. The ids of nerdctl are `default-` and 64 digits. A label, after the name
+/// of a kind of rules, has to fit into the 127 bytes of a comment in nft.
+const NETWORK_MAX: usize = 27;
+const CONTAINER_MAX: usize = 72;
 const IFNAME_MAX: usize = 15;
 
 /// The digits of a digest: valid in a name, a rule and a comment.
@@ -140,6 +140,7 @@ pub(crate) mod tests {
     use cni::{ContainerId, IfName};
 
     use super::*;
+    use crate::Kind;
 
     pub(crate) fn owner(network: &str, container: &str, ifname: &str) -> Owner {
         let at = Attachment {
@@ -154,12 +155,17 @@ pub(crate) mod tests {
         assert_eq!(owner("cbr0", "c1", "eth0").label(), "cbr0/c1/eth0");
         let kubernetes = owner("k8s-pod-network", &"f".repeat(64), "eth0");
         assert_eq!(kubernetes.label(), format!("k8s-pod-network/{}/eth0", "f".repeat(64)));
+        let nerdctls = format!("default-{}", "f".repeat(64));
+        assert_eq!(owner("bridge", &nerdctls, "eth0").label(), format!("bridge/{nerdctls}/eth0"));
     }
 
     #[test]
     fn a_label_is_short_and_safe_for_any_names() {
         let long = owner(&"n".repeat(255), &"c".repeat(255), "a\"b;c{}$'`é");
-        assert!(long.label().len() <= 113, "{}", long.label());
+        for kind in Kind::ALL {
+            let title = format!("{kind} {}", long.label());
+            assert!(title.len() <= 127, "{title}");
+        }
         assert!(!long.label().contains(['"', ';', '{', '$', '\'']));
         let other = owner(&"n".repeat(255), &format!("{}d", "c".repeat(254)), "a\"b;c{}$'`é");
         assert_ne!(long.label(), other.label());

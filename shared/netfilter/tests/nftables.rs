@@ -288,9 +288,9 @@ fn a_port_returns_to_the_newest_attachment_that_still_requests_it() {
 fn a_port_returns_to_attachments_with_the_longest_names_too() {
     lab();
     let named = |id: char| {
-        let container = ContainerId::parse(&id.to_string().repeat(64)).unwrap();
+        let container = ContainerId::parse(&id.to_string().repeat(72)).unwrap();
         let attachment = Attachment { container, ifname: IfName::parse("fifteen-letters").unwrap() };
-        Owner::new(&NetworkName::parse("a-network-of-thirty-two-letters-").unwrap(), &attachment)
+        Owner::new(&NetworkName::parse("a-network-of-27-characters-").unwrap(), &attachment)
     };
     let (older, newer) = (named('a'), named('b'));
     install(&nftables(), &older, &port_8080("10.1.0.5/24"));

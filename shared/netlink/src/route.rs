@@ -83,6 +83,12 @@ pub struct NextHop {
 }
 
 impl Route {
+    /// The default route of the main table with the lowest metric, IPv4 before IPv6.
+    pub fn default_of(routes: &[Self]) -> Option<&Self> {
+        let is_default = |r: &&Self| r.dst.prefix() == 0 && r.table.is_none_or(|t| t == RT_TABLE_MAIN);
+        routes.iter().filter(is_default).min_by_key(|r| (r.dst.is_ipv6(), r.priority))
+    }
+
     /// A unicast route to a destination without other attributes.
     pub fn to(dst: IpNetwork) -> Self {
         Self {
@@ -377,14 +383,13 @@ impl Netlink {
         Ok(routes.into_iter().filter(expected).collect())
     }
 
-    /// The default route of the main table with the lowest metric, IPv4 before IPv6.
+    /// The default route, as [`Route::default_of`] chooses it.
     ///
     /// # Errors
     /// If the kernel refuses the request.
     pub fn default_route(&self) -> Result<Option<Route>> {
         let routes = self.routes(RouteFilter { table: Some(RT_TABLE_MAIN), ..RouteFilter::default() })?;
-        let defaults = routes.into_iter().filter(|r| r.dst.prefix() == 0);
-        Ok(defaults.min_by_key(|r| (r.dst.is_ipv6(), r.priority)))
+        Ok(Route::default_of(&routes).cloned())
     }
 
     /// The outgoing link for a packet of this host to an address. `None` without a route.

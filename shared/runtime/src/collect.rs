@@ -1,7 +1,7 @@
 //! GC of stale attachments: DEL for those in the runtime's own cache, then the requests of [`cni::collect`] to Ferrule's
 //! plugins, which delete the remaining resources.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
 
 use cni::collect::{Answer, Request};
@@ -51,16 +51,39 @@ pub struct Decision {
 impl Runtime {
     /// Lists the resources of Ferrule's plugins on a network, whatever its version is. Changes nothing.
     pub fn survey(&self, network: &Network) -> CollectResult {
-        self.survey_with(network, [])
+        self.ask_all(network, |_| Scope::default().dry())
     }
 
     /// Like [`Runtime::survey`]. Also asks plugins that are only in the configurations of these attachments.
+    ///
+    /// Some resources contain only a hash of their attachment, such as rules of a container with a very long id. If there are any, asks again,
+    /// for the `known` attachments and those of the other resources.
     pub fn survey_with<'a>(
         &self,
         network: &Network,
         entries: impl IntoIterator<Item = &'a Entry>,
+        known: impl IntoIterator<Item = &'a Entry>,
     ) -> CollectResult {
-        self.ask_all(&self.with_plugins_of(network, entries), |_| Scope::default().dry())
+        let network = &self.with_plugins_of(network, entries);
+        let mut listed = self.ask_all(network, |_| Scope::default().dry());
+        let is_hashed = |resource: &Resource| resource.container.is_empty() && !resource.name.is_empty();
+        if !listed.resources.iter().any(is_hashed) {
+            return listed;
+        }
+        let owners = listed.resources.iter().filter_map(Resource::attachment);
+        let known = known.into_iter().map(|entry| entry.attach.attachment.clone()).chain(owners);
+        let known: Attachments = known.collect();
+        let of_known = self.ask_all(network, |_| Scope::only(known.clone()).dry());
+        let key = |resource: &Resource| (resource.kind.clone(), resource.name.clone());
+        let owners: BTreeMap<_, _> = of_known.resources.iter().map(|owned| (key(owned), owned)).collect();
+        for resource in listed.resources.iter_mut().filter(|resource| is_hashed(resource)) {
+            if let Some(owned) = owners.get(&key(resource)) {
+                *resource = resource.clone().of(&owned.container, &owned.ifname);
+            }
+        }
+        listed.resources.sort();
+        listed.outcome = listed.outcome.and(of_known.outcome);
+        listed
     }
 
     /// The network, with the plugins that it no longer has but that created one of its attachments. Plugins that are no longer installed

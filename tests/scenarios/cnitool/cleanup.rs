@@ -488,6 +488,64 @@ fn gc_of_a_name_does_not_use_a_cached_configuration_if_a_runtimes_directory_has_
     }
 }
 
+/// nerdctl's ids are `default-` and 64 digits.
+#[test]
+fn rules_with_a_shortened_name_are_decided_like_the_other_resources_of_their_attachment() {
+    beyond_reference!("gc");
+    let [nerdctls, long] = [format!("default-{}", "a".repeat(64)), format!("long-{}", "b".repeat(200))];
+    for (container, ifname) in [(&*nerdctls, "eth0"), (&long, "eth0"), ("odd-ifname", "e'0")] {
+        let lab = Lab::new();
+        let pod = lab.container("shortened");
+        lab.configure("10-net.conflist", &network("1.1.0", &json!([bridge("10.217.9.0/24"), ports()])));
+        let tool = lab.cnitool();
+        let attachment = format!("net shortened --container-id {container} --ifname {ifname}");
+        tool.says(&format!("add {attachment} -p 8096:80"));
+        let of_cache = format!("/var/lib/cni/results/net-{container}-{ifname}");
+        assert_eq!(dry_run(&tool), [[""; 0]; 2], "{container} {ifname}: a cache contains the attachment");
+        assert_eq!(tool.run("gc --all").stderr, "", "{container} {ifname}");
+        let doctor = tool.run("doctor");
+        assert!(!doctor.stdout.contains("cnitool gc"), "{doctor:#?}");
+        fs::remove_file(of_cache).unwrap();
+        let [removed, kept] = dry_run(&tool);
+        let is_owned = |one: &String| one.ends_with(container);
+        assert!(removed.is_empty() && kept.iter().all(is_owned), "{removed:#?} {kept:#?}");
+        assert!(kept.iter().any(|one| one.starts_with("hostports rules")), "{kept:#?}");
+        tool.says("gc net");
+        assert!(rules(&lab).contains("8096") && pod.link(ifname).is_some(), "{}", rules(&lab));
+        pod.vanish();
+        lab.host().wait_until("the pair is gone", |host| host.ip("link show master br0").is_empty());
+        let [removed, kept] = dry_run(&tool);
+        assert!(removed.iter().any(|one| one.starts_with("hostports rules")), "{removed:#?}");
+        assert!(removed.iter().all(is_owned) && kept.is_empty(), "{removed:#?} {kept:#?}");
+        assert_eq!(listed(&tool.json("gc net")["things"]), removed);
+        assert!(leases().is_empty() && !rules(&lab).contains("8096"), "{}", rules(&lab));
+    }
+}
+
+/// The reference's nftables rules contain only a hash of their attachment.
+#[test]
+fn rules_of_the_reference_are_decided_like_the_other_resources_of_their_attachment() {
+    beyond_reference!("gc");
+    if !Release::V1_9_1.is_here() {
+        return;
+    }
+    let lab = Lab::new();
+    let pod = lab.container("hashed-owner");
+    let mut bridge = bridge("10.217.8.0/24");
+    bridge["ipMasqBackend"] = "nftables".into();
+    lab.configure("10-net.conflist", &network("1.1.0", &json!([bridge])));
+    let tool = lab.cnitool();
+    let reference = Release::V1_9_1.place().display().to_string();
+    tool.clone().env("CNI_PATH", &reference).says("add net hashed-owner --container-id hashed-owner");
+    assert_eq!(dry_run(&tool), [[""; 0]; 2], "a cache contains the attachment");
+    pod.vanish();
+    lab.host().wait_until("the pair is gone", |host| host.ip("link show master br0").is_empty());
+    let [removed, kept] = dry_run(&tool);
+    assert!(kept.is_empty() && removed.iter().any(|one| one.contains("rules of")), "{removed:#?} {kept:#?}");
+    assert_eq!(listed(&tool.json("gc net")["things"]), removed);
+    assert!(!rules(&lab).contains("10.217.8."), "{}", rules(&lab));
+}
+
 /// The reference's nftables rules contain only a hash of their attachment.
 #[test]
 fn rules_of_an_unknown_container_are_kept_until_force_names_them() {
@@ -508,6 +566,8 @@ fn rules_of_an_unknown_container_are_kept_until_force_names_them() {
     let kept = tool.json("gc net --dry-run")["kept"].clone();
     assert!(kept[0]["containerID"] == "" && kept[0]["why"] == "kept: owner unknown", "{kept:#}");
     let name = kept[0]["name"].as_str().unwrap().to_owned();
+    let doctor = tool.run("doctor");
+    assert!(doctor.stdout.contains("`cnitool gc net --force NAME`"), "{doctor:#?}");
     let before = rules(&lab);
     let collected = tool.run("gc net");
     let advice = "to remove resources of unknown containers, pass --force NAME";

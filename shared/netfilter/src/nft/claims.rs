@@ -163,7 +163,7 @@ mod tests {
         let digest = "tk26nfok9ad5144";
         for (label, expected) in [
             ("pods/8f3c/eth0".to_owned(), "waiting pods/8f3c/eth0 tk26nfok9ad5144"),
-            (format!("{}/{}/{}", "n".repeat(32), "f".repeat(64), "e".repeat(15)), "waiting tk26nfok9ad5144"),
+            (format!("{}/{}/{}", "n".repeat(27), "f".repeat(72), "e".repeat(15)), "waiting tk26nfok9ad5144"),
         ] {
             let claim = RecordKey { label: label.clone(), digest: digest.into() };
             assert_eq!(text(&claim), expected);

@@ -94,6 +94,56 @@ fn an_mtu_of_the_container_that_the_uplink_does_not_have_is_a_warning() {
     finds_nothing(&tool, "mtu.uplink");
 }
 
+/// With both keys, the configuration would be invalid.
+#[test]
+fn a_pod_with_the_mtu_of_an_earlier_default_route_must_be_recreated() {
+    let lab = Lab::new();
+    let (_pod, _far) = (lab.container("pod"), lab.machine("far"));
+    lab.host().sh("ip link add larger mtu 9000 type veth peer name its-peer && ip link set larger up");
+    lab.host().sh("ip route add default dev larger && ip route add default via 198.51.100.2 metric 100");
+    let mut plugin = bridge("10.206.2.0/24");
+    plugin["mtuFromDefaultRoute"] = json!(true);
+    lab.configure("10-net.conflist", &network(&json!([plugin])));
+    let tool = lab.cnitool();
+    tool.says("add net pod --container-id web");
+    finds_nothing(&tool, "mtu.uplink");
+    lab.host().sh("ip route del default dev larger");
+    let found = findings(&tool, "mtu.uplink");
+    let cause = "eth0 has MTU 9000, but the host's uplink uplink has 1500";
+    let remedy = " | delete the pod, or restart the container";
+    assert!(found.len() == 1 && found[0].contains(cause) && found[0].ends_with(remedy), "{found:#?}");
+    lab.host().sh("ip link set br0 mtu 1500");
+    let found = findings(&tool, "mtu.bridge");
+    let remedy = " | run `ip link set br0 mtu 9000`, or delete the pod, or restart the container";
+    assert!(found.len() == 1 && found[0].ends_with(remedy), "{found:#?}");
+    tool.says("del net pod --container-id web");
+    tool.says("add net pod --container-id web");
+    finds_nothing(&tool, "mtu.uplink");
+    finds_nothing(&tool, "mtu.bridge");
+}
+
+#[test]
+fn the_mtu_of_a_network_of_flannel_is_set_in_delegate() {
+    let lab = Lab::new();
+    let (_pod, _far) = (lab.container("pod"), lab.machine("far"));
+    lab.host().sh("ip route add default via 198.51.100.2");
+    let file = "/run/lab/subnet.env";
+    let flanneld = "FLANNEL_NETWORK=10.206.0.0/16\nFLANNEL_SUBNET=10.206.2.1/24\nFLANNEL_MTU=8950\nFLANNEL_IPMASQ=true\n";
+    std::fs::write(file, flanneld).unwrap();
+    let with = |delegate: Value| {
+        let flannel = json!({"type": "flannel", "subnetFile": file, "delegate": delegate});
+        lab.configure("10-net.conflist", &network(&json!([flannel])));
+    };
+    with(json!({"bridge": "br0"}));
+    let tool = lab.cnitool();
+    tool.says("add net pod --container-id web");
+    finds(&tool, "mtu.uplink", &["warning", "set `\"mtu\": 1500` in `delegate` of network net"]);
+    tool.says("del net pod --container-id web");
+    with(json!({"bridge": "br0", "mtu": 1500}));
+    tool.says("add net pod --container-id web");
+    finds_nothing(&tool, "mtu.uplink");
+}
+
 #[test]
 fn a_chain_of_nftables_that_drops_is_a_warning_for_networks_without_the_plugin_firewall() {
     beyond_reference!("gc");
