@@ -313,8 +313,13 @@ fn router_advertisements_on_the_bridge_are_still_accepted_if_the_default_route_c
         "ip link add br0 type bridge; echo 1 >/proc/sys/net/ipv6/conf/br0/accept_ra; ip link set br0 up; ip link set uplink master br0",
     );
     learn_default_route(&lab, &far, "br0");
-    lab.plugin("bridge").config(dual_stack()).on(&pod).add().ok_result();
-    assert_eq!(lab.host().sysctl("ipv6/conf/br0/accept_ra"), "2");
+    let other = lab.container("other");
+    for (keys, container, accept_ra) in [(plain(), &other, "1"), (dual_stack(), &pod, "2")] {
+        let added = lab.plugin("bridge").config(keys).on(container).add();
+        added.ok_result();
+        assert!(added.stderr.contains("containers on br0 can change it"), "{added:#?}");
+        assert_eq!(lab.host().sysctl("ipv6/conf/br0/accept_ra"), accept_ra);
+    }
     assert!(has_learned_default_route(lab.host(), "br0"));
 }
 

@@ -153,6 +153,14 @@ fn a_gateway_outside_of_its_subnet_is_accepted_if_the_container_reaches_it_other
         let routes = container.sh("ip route show default");
         assert!(routes.contains(&format!("via {gateway} dev eth0")), "{routes}");
     }
+    // A container has an address of only one of a set's ranges.
+    let of_its_own_set = json!({
+        "type": "host-local",
+        "ranges": [[{"subnet": "10.6.0.0/24"}, {"subnet": "10.7.0.0/24", "gateway": "10.6.0.1"}]],
+        "routes": [default],
+    });
+    beyond_reference!("gateway-outside");
+    ipam(&lab, "c", &of_its_own_set).add().refused(7, "10.6.0.1");
 }
 
 /// For example, the disk of the log is full.

@@ -2,7 +2,7 @@
 
 use std::net::IpAddr;
 
-use netlink::{Link, uapi};
+use netlink::Link;
 use runtime::Result;
 
 use super::{Finding, Host};
@@ -21,6 +21,12 @@ pub fn check(host: &Host<'_>) -> Result<Vec<Finding>> {
         // The kernel reads the setting of the link on which a packet arrives. IPv6 has no such setting.
         for link in live.links.iter().filter(|link| link.forwarding == Some(0)) {
             let gateways = if is_uplink(live, link) { None } else { Some(link) };
+            // A port of a bridge has none.
+            if gateways.is_some()
+                && !live.addresses.iter().any(|own| own.index == link.index && own.net.is_ipv4())
+            {
+                continue;
+            }
             let cause = format!("the host does not forward IPv4 packets that arrive on {}", link.name);
             let key = format!("net/ipv4/conf/{}/forwarding", link.name);
             findings.extend(finding(host, &cause, &key, |ip| ip.is_ipv4() && has(live, gateways, ip)));
@@ -57,10 +63,6 @@ fn has(live: &Live, link: Option<&Link>, address: IpAddr) -> bool {
 
 /// Whether an IPv4 default route leads through a link.
 fn is_uplink(live: &Live, link: &Link) -> bool {
-    live.routes.iter().any(|route| {
-        route.dst.is_ipv4()
-            && route.dst.prefix() == 0
-            && route.table == Some(uapi::RT_TABLE_MAIN)
-            && route.uses(link.index)
-    })
+    let mut defaults = live.routes.iter().filter(|route| route.is_default() && route.is_main());
+    defaults.any(|route| route.dst.is_ipv4() && route.uses(link.index))
 }

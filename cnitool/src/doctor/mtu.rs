@@ -1,7 +1,9 @@
 //! MTU: packets that are too large for the next link.
 
+use cni::json;
 use netlink::{Link, Route};
 use runtime::{Entry, Result};
+use serde_json::Value;
 
 use super::host::{label, requests};
 use super::{Finding, Host, RECREATE};
@@ -30,12 +32,10 @@ pub fn bridge(host: &Host<'_>) -> Result<Vec<Finding>> {
                     "{} in the container has MTU {}, but {} on the host has {}: larger packets are lost",
                     own.name, own.mtu, link.name, link.mtu
                 ),
-                format!(
-                    "run `ip link set {} mtu {}`, or {}",
-                    link.name,
-                    own.mtu,
-                    lower(entry, link.mtu, host)
-                ),
+                match lower(entry, link.mtu, host)? {
+                    Some(lower) => format!("run `ip link set {} mtu {}`, or {lower}", link.name, own.mtu),
+                    None => format!("run `ip link set {} mtu {}`", link.name, own.mtu),
+                },
             ));
         }
     }
@@ -44,10 +44,7 @@ pub fn bridge(host: &Host<'_>) -> Result<Vec<Finding>> {
 
 /// Containers whose MTU is larger than that of the host's uplink, which is the link that `mtuFromDefaultRoute` uses.
 pub fn uplink(host: &Host<'_>) -> Result<Vec<Finding>> {
-    let live = host.live()?;
-    let index = Route::default_of(&live.routes).and_then(|route| route.link);
-    let uplink = live.links.iter().find(|link| Some(link.index) == index);
-    let Some(uplink) = uplink else { return Ok(Vec::new()) };
+    let Some(uplink) = uplink_of(host.live()?) else { return Ok(Vec::new()) };
     let mut findings = Vec::new();
     for entry in host.alive() {
         // `mtu.bridge` reports namespaces that cannot be read.
@@ -59,23 +56,31 @@ pub fn uplink(host: &Host<'_>) -> Result<Vec<Finding>> {
                 "{} has MTU {}, but the host's uplink {} has {}: connections hang where ICMP is filtered",
                 own.name, own.mtu, uplink.name, uplink.mtu
             ),
-            lower(entry, uplink.mtu, host),
+            lower(entry, uplink.mtu, host)?.unwrap_or_default(),
         ));
     }
     Ok(findings)
 }
 
-/// The remedy that gives a container a lower MTU.
-fn lower(entry: &Entry, mtu: u32, host: &Host<'_>) -> String {
+fn uplink_of(live: &Live) -> Option<&Link> {
+    let index = Route::default_of(&live.routes)?.link?;
+    live.links.iter().find(|link| link.index == index)
+}
+
+/// The remedy that gives a container an MTU that is not larger. None: the MTU is the uplink's, which is larger.
+fn lower(entry: &Entry, mtu: u32, host: &Host<'_>) -> Result<Option<String>> {
     let known = host.known.iter().find(|one| one.network.name == entry.network);
     let creator = known.and_then(|one| requests(&one.network).next());
     let place = match creator {
         // The plugin refuses a configuration with both keys.
-        Some((_, conf)) if conf["mtuFromDefaultRoute"] == true => return RECREATE.to_owned(),
+        Some((_, conf)) if json::member(&conf, "mtuFromDefaultRoute") == Some(&Value::Bool(true)) => {
+            let is_lower = uplink_of(host.live()?).is_some_and(|uplink| uplink.mtu <= mtu);
+            return Ok(is_lower.then(|| RECREATE.to_owned()));
+        }
         Some((plugin, _)) if *plugin.kind == *"flannel" => "`delegate` of ",
         _ => "",
     };
-    format!("set `\"mtu\": {mtu}` in {place}network {}, and {RECREATE}", entry.network)
+    Ok(Some(format!("set `\"mtu\": {mtu}` in {place}network {}, and {RECREATE}", entry.network)))
 }
 
 /// The attachment's interface in the container. None if it does not exist.

@@ -43,7 +43,7 @@ pub fn check(host: &Host<'_>) -> Result<Vec<Finding>> {
                 format!("network {name}"),
                 format!("resources whose container may be alive, or is unknown: {}", counted(&kept)),
                 format!(
-                    "`cnitool gc {name} --dry-run` lists them. To remove them, run {}",
+                    "`cnitool gc {name} --dry-run` lists them. To remove them, also from a running container, run {}",
                     commands.join(" or, if the owner is unknown, ")
                 ),
             ));

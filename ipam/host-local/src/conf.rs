@@ -219,14 +219,15 @@ impl Conf {
         self.sets.iter().flat_map(RangeSet::ranges).filter(|range| !self.reaches_gateway(range))
     }
 
-    /// Whether the gateway is in a subnet of the configuration, or is the destination of a route that leads to the link.
+    /// Whether the gateway is in the subnet, in that of any address of a range set, or in the destination of a route to the link.
     fn reaches_gateway(&self, range: &Range) -> bool {
         let gateway = range.gateway;
-        let subnets = self.sets.iter().flat_map(RangeSet::ranges).map(|range| range.subnet);
-        let to_link = self.routes.iter().filter(|route| route.gw.is_some_and(|gw| gw.is_unspecified()));
+        let in_set = |set: &RangeSet| set.ranges().iter().all(|range| range.subnet.contains(gateway));
+        let to_link =
+            |route: &Route| route.gw.is_some_and(|gw| gw.is_unspecified()) && route.dst.contains(gateway);
         let is_of_family = gateway.is_ipv4() == range.subnet.is_ipv4();
         range.reaches_gateway()
-            || is_of_family && subnets.chain(to_link.map(|route| route.dst)).any(|net| net.contains(gateway))
+            || is_of_family && (self.sets.iter().any(in_set) || self.routes.iter().any(to_link))
     }
 
     /// A route without `gw` leads to the gateway of the first address of its family.

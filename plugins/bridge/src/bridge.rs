@@ -1,7 +1,7 @@
 //! The bridge, which all attachments of its networks share and the first one creates.
 
 use cni::{AddResult, Code, Error, Result};
-use iface::Namespace;
+use iface::{Namespace, forwarding};
 use netlink::{Link, LinkChange, LinkKind, Mac, NewLink};
 
 use crate::conf::Conf;
@@ -48,13 +48,20 @@ fn warn_of_filtering(host: &Namespace, bridge: &Link) -> Result<()> {
     Ok(())
 }
 
-/// Makes the host ignore router advertisements on a bridge or gateway interface that others created. The kernel's default is 1. Only an
-/// administrator sets 2, or [`iface::forwarding`], since `link` was read: the host's default route comes from router advertisements on it.
+/// Makes the host ignore router advertisements on a bridge or gateway interface that others created, unless its default route comes from
+/// them. The kernel's default is 1. Only an administrator sets 2.
 pub fn ignore_router_advertisements(host: &Namespace, link: &Link) -> Result<()> {
-    let accepts = || Ok::<_, Error>(host.sysctl(&format!("ipv6/conf/{}/accept_ra", link.name))? == "1");
-    if link.accept_ra == Some(1) && accepts()? {
-        host.ignore_router_advertisements(link)?;
+    if link.accept_ra != Some(1) {
+        return Ok(());
     }
+    if !forwarding::has_learned_default(host, link)? {
+        return host.ignore_router_advertisements(link);
+    }
+    cni::warn(&format!(
+        "the host's default route comes from router advertisements on {0}, so containers on {0} can change it. Set a static \
+         default route, and run `sysctl -w net/ipv6/conf/{0}/accept_ra=0`. To accept the advertisements, set it to 2",
+        link.name
+    ));
     Ok(())
 }
 

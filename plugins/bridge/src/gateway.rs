@@ -134,7 +134,9 @@ fn configure(host: &Namespace, link: &Link, requested: &[IpNetwork], conf: &Conf
             // Another plugin added it first.
             Err(e) if e.is_exists() => {}
             Err(e) if net.is_ipv6() && link.disable_ipv6 == Some(1) => {
-                let remedy = format!("run `sysctl -w net/ipv6/conf/{}/disable_ipv6=0`", link.name);
+                let disabled =
+                    if host.sysctl("ipv6/conf/all/disable_ipv6")? == "1" { "all" } else { &link.name };
+                let remedy = format!("run `sysctl -w net/ipv6/conf/{disabled}/disable_ipv6=0`");
                 return Err(Error::from(e).detail(remedy));
             }
             other => other?,

@@ -186,9 +186,9 @@ pub const RANGE: &[Key] = &[
         "gateway",
         Type::Ip,
         "the subnet's first",
-        "Gateway: returned with each address, and never allocated. A gateway that the container cannot reach causes a \
-         warning. It is an error (code 7) if a route without `gw` needs it. The container reaches gateways in a subnet of \
-         any range, link-local ones, and destinations of routes with `gw` 0.0.0.0 or `::`.",
+        "Gateway: returned with each address, and never allocated. A gateway that is not on the container's link causes a \
+         warning. It is an error (code 7) if a route without `gw` needs it. On the link are link-local gateways, those in \
+         the subnets of another range set, and destinations of routes with `gw` 0.0.0.0 or `::`.",
     ),
     key("exclude", Type::List(&Type::IpOrCidr), "none", "Addresses and subnets that are never allocated."),
 ];

@@ -103,7 +103,9 @@ pub(crate) fn enable_ipv6_of_loopback(sandbox: &Namespace) -> Result<bool> {
 /// # Errors
 /// Code 5 if the sysctl cannot be written.
 pub fn enable_ipv6_of_new(host: &Namespace, link: &Link, addresses: &[IpNetwork]) -> Result<()> {
-    if link.disable_ipv6 == Some(1) && addresses.iter().any(IpNetwork::is_ipv6) {
+    let needs_it = link.disable_ipv6 == Some(1) && addresses.iter().any(IpNetwork::is_ipv6);
+    // An administrator has turned it off for the whole host.
+    if needs_it && host.sysctl("ipv6/conf/all/disable_ipv6")? != "1" {
         enable_ipv6_of(host, &link.name)?;
     }
     Ok(())

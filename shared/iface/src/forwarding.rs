@@ -25,8 +25,10 @@ pub fn enable(host: &Namespace, addresses: &[IpNetwork], new: Option<&Link>) -> 
     }
     if addresses.iter().any(IpNetwork::is_ipv6) && host.sysctl(V6)? != "1" {
         let warnings = keep_learned_routes(host)?;
-        host.set_sysctl(V6, "1")?;
+        let enabled = host.set_sysctl(V6, "1");
+        // Also after a failure: `accept_ra` may be changed.
         warnings.iter().for_each(|text| cni::warn(text));
+        enabled?;
     }
     Ok(())
 }
@@ -41,12 +43,12 @@ fn keep_learned_routes(host: &Namespace) -> Result<Vec<String>> {
         let key = format!("ipv6/conf/{}/accept_ra", link.name);
         warnings.push(match host.set_sysctl(&key, "2") {
             Ok(()) => format!(
-                "the host now forwards IPv6. ADD set net/{key} to 2, because the host's default route comes from router advertisements \
+                "ADD turns on IPv6 forwarding. It set net/{key} to 2, because the host's default route comes from router advertisements \
                  on {}",
                 link.name
             ),
             Err(e) => format!(
-                "the host now forwards IPv6, and has lost its default route from router advertisements on {}: cannot {e}. Run \
+                "ADD turns on IPv6 forwarding, and the host loses its default route from router advertisements on {}: cannot {e}. Run \
                  `sysctl -w net/{key}=2` and `{}`",
                 link.name,
                 restoring_command(route, &link)
@@ -56,8 +58,17 @@ fn keep_learned_routes(host: &Namespace) -> Result<Vec<String>> {
     Ok(warnings)
 }
 
+/// Whether the host has a default route that it learned from router advertisements on this link.
+///
+/// # Errors
+/// If the kernel refuses the request.
+pub fn has_learned_default(host: &Namespace, link: &Link) -> Result<bool> {
+    let routes = host.nl.routes(RouteFilter::default())?;
+    Ok(routes.iter().any(|route| is_learned_default(route) && route.uses(link.index)))
+}
+
 fn is_learned_default(route: &Route) -> bool {
-    route.dst.is_ipv6() && route.dst.prefix() == 0 && route.protocol == Some(uapi::RTPROT_RA)
+    route.dst.is_ipv6() && route.is_default() && route.protocol == Some(uapi::RTPROT_RA)
 }
 
 /// The command that adds the route again. The kernel adds it only after the router's next advertisement, which may take half an hour.

@@ -83,10 +83,22 @@ pub struct NextHop {
 }
 
 impl Route {
+    /// Whether it is a default route, of any table.
+    pub fn is_default(&self) -> bool {
+        self.dst.prefix() == 0
+    }
+
+    /// Whether it is in the main table.
+    pub fn is_main(&self) -> bool {
+        self.table.is_none_or(|table| table == RT_TABLE_MAIN)
+    }
+
     /// The default route of the main table with the lowest metric, IPv4 before IPv6.
     pub fn default_of(routes: &[Self]) -> Option<&Self> {
-        let is_default = |r: &&Self| r.dst.prefix() == 0 && r.table.is_none_or(|t| t == RT_TABLE_MAIN);
-        routes.iter().filter(is_default).min_by_key(|r| (r.dst.is_ipv6(), r.priority))
+        routes
+            .iter()
+            .filter(|route| route.is_default() && route.is_main())
+            .min_by_key(|r| (r.dst.is_ipv6(), r.priority))
     }
 
     /// A unicast route to a destination without other attributes.

@@ -107,7 +107,10 @@ fn a_pod_with_the_mtu_of_an_earlier_default_route_must_be_recreated() {
     let tool = lab.cnitool();
     tool.says("add net pod --container-id web");
     finds_nothing(&tool, "mtu.uplink");
-    lab.host().sh("ip route del default dev larger");
+    lab.host().sh("ip link set br0 mtu 1500");
+    let found = findings(&tool, "mtu.bridge");
+    assert!(found.len() == 1 && found[0].ends_with(" | run `ip link set br0 mtu 9000`"), "{found:#?}");
+    lab.host().sh("ip link set br0 mtu 9000; ip route del default dev larger");
     let found = findings(&tool, "mtu.uplink");
     let cause = "eth0 has MTU 9000, but the host's uplink uplink has 1500";
     let remedy = " | delete the pod, or restart the container";
