@@ -444,7 +444,7 @@ fn a_default_route_from_router_advertisements_survives_the_first_add() {
     learn_default_route(&lab, &far, "uplink");
     let add = |id| lab.plugin("ptp").config(dual_stack()).on(&lab.container(id)).add();
     let first = add("first");
-    assert!(first.stderr.contains("ADD set net/ipv6/conf/uplink/accept_ra to 2"), "{first:#?}");
+    assert!(first.stderr.contains("It set net/ipv6/conf/uplink/accept_ra to 2"), "{first:#?}");
     assert_eq!(first.stderr.lines().count(), 1, "{first:#?}");
     assert_eq!(lab.host().sysctl("ipv6/conf/all/forwarding"), "1");
     assert!(has_learned_default_route(lab.host(), "uplink"), "{first:#?}");

@@ -5,7 +5,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 use host_local::{Conf, RangeSet};
-use netlink::{Link, LinkKind, Netlink, NewLink};
+use netlink::{LinkKind, Netlink, NewLink};
 use netns::NetNs;
 use runtime::Result;
 use validate::{ranges, schema};
@@ -72,7 +72,7 @@ impl Modules {
 }
 
 /// Disabled IPv6, of the host or of a network's bridge, if the network has IPv6 addresses. The host's default for new links does not matter:
-/// ADD enables IPv6 on links that it creates, and on bridges without addresses.
+/// ADD enables IPv6 on links that it creates.
 pub fn ipv6(host: &Host<'_>) -> Result<Vec<Finding>> {
     let is_off = host.sysctl("net/ipv6/conf/all/disable_ipv6")?.is_none_or(|value| value != "0");
     let live = host.live()?;
@@ -84,10 +84,8 @@ pub fn ipv6(host: &Host<'_>) -> Result<Vec<Finding>> {
         let disabled = if is_off {
             parts.next().map(|_| ("this host".to_owned(), "all".to_owned()))
         } else {
-            let is_used = |link: &&Link| live.addresses.iter().any(|own| own.index == link.index);
             let bridge = parts.find_map(|(request, _)| {
-                let link = live.link(ranges::gateway_bridge(&request)?);
-                link.filter(|link| link.disable_ipv6 == Some(1)).filter(is_used)
+                live.link(ranges::gateway_bridge(&request)?).filter(|link| link.disable_ipv6 == Some(1))
             });
             bridge.map(|link| (format!("bridge {}", link.name), link.name.clone()))
         };
