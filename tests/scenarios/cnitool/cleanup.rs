@@ -522,7 +522,17 @@ fn rules_with_a_shortened_name_are_decided_like_the_other_resources_of_their_att
     }
 }
 
-/// The reference's nftables rules contain only a hash of their attachment.
+/// The reference attaches a container with masquerade rules in nftables, which contain only a hash of their attachment.
+fn attached_by_the_reference(lab: &Lab, id: &str, subnet: &str) -> Tool {
+    let mut bridge = bridge(subnet);
+    bridge["ipMasqBackend"] = "nftables".into();
+    lab.configure("10-net.conflist", &network("1.1.0", &json!([bridge])));
+    let tool = lab.cnitool();
+    let reference = Release::V1_9_1.place().display().to_string();
+    tool.clone().env("CNI_PATH", &reference).says(&format!("add net {id} --container-id {id}"));
+    tool
+}
+
 #[test]
 fn rules_of_the_reference_are_decided_like_the_other_resources_of_their_attachment() {
     beyond_reference!("gc");
@@ -531,12 +541,7 @@ fn rules_of_the_reference_are_decided_like_the_other_resources_of_their_attachme
     }
     let lab = Lab::new();
     let pod = lab.container("hashed-owner");
-    let mut bridge = bridge("10.217.8.0/24");
-    bridge["ipMasqBackend"] = "nftables".into();
-    lab.configure("10-net.conflist", &network("1.1.0", &json!([bridge])));
-    let tool = lab.cnitool();
-    let reference = Release::V1_9_1.place().display().to_string();
-    tool.clone().env("CNI_PATH", &reference).says("add net hashed-owner --container-id hashed-owner");
+    let tool = attached_by_the_reference(&lab, "hashed-owner", "10.217.8.0/24");
     assert_eq!(dry_run(&tool), [[""; 0]; 2], "a cache contains the attachment");
     pod.vanish();
     lab.host().wait_until("the pair is gone", |host| host.ip("link show master br0").is_empty());
@@ -546,7 +551,6 @@ fn rules_of_the_reference_are_decided_like_the_other_resources_of_their_attachme
     assert!(!rules(&lab).contains("10.217.8."), "{}", rules(&lab));
 }
 
-/// The reference's nftables rules contain only a hash of their attachment.
 #[test]
 fn rules_of_an_unknown_container_are_kept_until_force_names_them() {
     beyond_reference!("gc");
@@ -555,12 +559,7 @@ fn rules_of_an_unknown_container_are_kept_until_force_names_them() {
     }
     let lab = Lab::new();
     let pod = lab.container("lost-owner");
-    let mut bridge = bridge("10.217.1.0/24");
-    bridge["ipMasqBackend"] = "nftables".into();
-    lab.configure("10-net.conflist", &network("1.1.0", &json!([bridge])));
-    let tool = lab.cnitool();
-    let reference = Release::V1_9_1.place().display().to_string();
-    tool.clone().env("CNI_PATH", &reference).says("add net lost-owner --container-id lost-owner");
+    let tool = attached_by_the_reference(&lab, "lost-owner", "10.217.1.0/24");
     pod.vanish();
     lab.host().sh("rm /var/lib/cni/results/net-lost-owner-eth0 /var/lib/cni/networks/net/10.217.1.2");
     let kept = tool.json("gc net --dry-run")["kept"].clone();

@@ -1,6 +1,6 @@
 //! Host ports next to nat rules of other programs, which come first.
 
-use lab::{Lab, Netns, Outcome, beyond_reference, tcp_says, under_test};
+use lab::{Lab, Netns, Outcome, Tool, beyond_reference, tcp_says, under_test};
 use serde_json::{Value, json};
 
 use super::*;
@@ -17,6 +17,21 @@ const API: &str = "10.96.0.1:443";
 
 fn https() -> Value {
     json!([port("tcp", 443, 80)])
+}
+
+/// cnitool with these host ports, on a network of bridge and portmap.
+fn cnitool(lab: &Lab, mappings: &Value) -> Tool {
+    let mut bridge = dual_stack();
+    bridge["type"] = json!("bridge");
+    let plugins = json!([bridge, {"type": "portmap", "capabilities": {"portMappings": true}}]);
+    lab.configure("10-net.conflist", &json!({"cniVersion": "1.0.0", "name": "net", "plugins": plugins}));
+    lab.cnitool().env("CAP_ARGS", &json!({"portMappings": mappings}).to_string())
+}
+
+fn hide_iptables(host: &Netns) {
+    host.sh("for tool in iptables-restore iptables-save; do
+             mount --bind /dev/null $(readlink -f /usr/sbin/$tool)
+         done");
 }
 
 /// Backends, and the one that portmap selects.
@@ -58,14 +73,7 @@ fn attachments_from_before_and_from_after_the_change_to_ipvs_pass_check_and_are_
     beyond_reference!("nat-exemptions");
     let lab = Lab::new();
     let (containers, far) = (["before", "after"].map(|id| lab.container(id)), lab.machine("far"));
-    let mut bridge = dual_stack();
-    bridge["type"] = json!("bridge");
-    let plugins = json!([bridge, {"type": "portmap", "capabilities": {"portMappings": true}}]);
-    lab.configure("10-net.conflist", &json!({"cniVersion": "1.0.0", "name": "net", "plugins": plugins}));
-    let tool = |port| {
-        let mappings = json!([super::port("tcp", port, 80), super::port("udp", port, 80)]);
-        lab.cnitool().env("CAP_ARGS", &json!({"portMappings": mappings}).to_string())
-    };
+    let tool = |port| cnitool(&lab, &json!([super::port("tcp", port, 80), super::port("udp", port, 80)]));
     let pods = [("before", 8080), ("after", 8081)];
     tool(8080).says("add net before --container-id before");
     with_ipvs(lab.host());
@@ -115,12 +123,7 @@ fn check_names_the_host_port_that_nftables_lacks_and_a_repair_with_iptables_remo
     beyond_reference!("nat-exemptions");
     let lab = Lab::new();
     let (pod, far) = (lab.container("pod"), lab.machine("far"));
-    let mut bridge = dual_stack();
-    bridge["type"] = json!("bridge");
-    let plugins = json!([bridge, {"type": "portmap", "capabilities": {"portMappings": true}}]);
-    lab.configure("10-net.conflist", &json!({"cniVersion": "1.0.0", "name": "net", "plugins": plugins}));
-    let mappings = json!([port("tcp", 8080, 80), port("udp", 5353, 53)]);
-    let tool = lab.cnitool().env("CAP_ARGS", &json!({"portMappings": mappings}).to_string());
+    let tool = cnitool(&lab, &json!([port("tcp", 8080, 80), port("udp", 5353, 53)]));
     tool.says("add net pod --container-id pod");
     with_ipvs(lab.host());
     lab.host().sh("nft delete element inet ferrule hostport4 '{ tcp . 8080 }'");
@@ -173,16 +176,10 @@ fn a_repair_without_iptables_leaves_host_ports_of_an_ipvs_node_as_they_are() {
     let lab = Lab::new();
     let pod = lab.container("pod");
     with_ipvs(lab.host());
-    let mut bridge = dual_stack();
-    bridge["type"] = json!("bridge");
-    let plugins = json!([bridge, {"type": "portmap", "capabilities": {"portMappings": true}}]);
-    lab.configure("10-net.conflist", &json!({"cniVersion": "1.0.0", "name": "net", "plugins": plugins}));
-    let tool = lab.cnitool().env("CAP_ARGS", &json!({"portMappings": https()}).to_string());
+    let tool = cnitool(&lab, &https());
     tool.says("add net pod --container-id pod");
     let _servers = [lab.host().serve_tcp("api", API), pod.serve_tcp("pod", &at(POD[0], 80))];
-    lab.host().sh("for tool in iptables-restore iptables-save; do
-             mount --bind /dev/null $(readlink -f /usr/sbin/$tool)
-         done");
+    hide_iptables(lab.host());
     let repaired = tool.run("repair --all");
     assert!(repaired.exit == Some(1) && repaired.stderr.contains("iptables-restore"), "{repaired:#?}");
     for from in [lab.host(), &*pod] {
@@ -197,15 +194,8 @@ fn a_repair_without_iptables_restores_host_ports_that_are_in_nftables_on_an_ipvs
     let lab = Lab::new();
     let (pod, far) = (lab.container("pod"), lab.machine("far"));
     with_ipvs(lab.host());
-    lab.host().sh("for tool in iptables-restore iptables-save; do
-             mount --bind /dev/null $(readlink -f /usr/sbin/$tool)
-         done");
-    let mut bridge = dual_stack();
-    bridge["type"] = json!("bridge");
-    let plugins = json!([bridge, {"type": "portmap", "capabilities": {"portMappings": true}}]);
-    lab.configure("10-net.conflist", &json!({"cniVersion": "1.0.0", "name": "net", "plugins": plugins}));
-    let mappings = json!([port("tcp", 8080, 80)]);
-    let tool = lab.cnitool().env("CAP_ARGS", &json!({"portMappings": mappings}).to_string());
+    hide_iptables(lab.host());
+    let tool = cnitool(&lab, &json!([port("tcp", 8080, 80)]));
     tool.says("add net pod --container-id pod");
     lab.host().sh("nft delete element inet ferrule hostport4 '{ tcp . 8080 }'");
     assert_eq!(tool.run("check net --all").exit, Some(1));
