@@ -1,6 +1,7 @@
 //! The plugin flannel: its calls of bridge and host-local, and the files that it keeps until DEL.
 
 mod two_machines;
+mod upgrade;
 
 use std::fs;
 
@@ -364,14 +365,15 @@ fn without_a_complete_file_of_flanneld_no_container_is_attached_and_status_repor
 }
 
 #[test]
-fn an_attachment_of_the_reference_is_deleted_and_ours_has_the_references_format() {
+fn an_attachment_with_both_families_of_the_original_plugin_is_deleted_and_ours_has_its_format() {
     beyond_reference!("flannel");
     let lab = Lab::new();
     let call = flannel(&lab);
     settled(&lab, &call);
     let pod = lab.container("pod");
     let before = lab.snapshot();
-    // The reference's way: it calls Debian's bridge with this document, and saves the document.
+    // No package has a release of the original plugin that knows IPv6, so this document was written manually. The original
+    // calls the reference's bridge with it, and saves it. `upgrade` runs the original plugin with IPv4.
     let document = json!({
         "cniVersion": "1.0.0", "name": "cbr0", "type": "bridge", "hairpinMode": true, "isDefaultGateway": true,
         "ipMasq": false, "isGateway": true, "mtu": 1400,

@@ -29,7 +29,7 @@ mod status;
 mod trace;
 mod unrest;
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::{env, fs};
 
@@ -42,8 +42,8 @@ const USAGE: &str =
        scripts/bench --rates
   --runs N              how often each side is run (100); from 5 on, only until one of them has used N times 150 ms
   --filter TEXT         only what has TEXT in its name; if TEXT is a whole name, that one alone
-  --reference DIRECTORY the reference's executables that Debian's package lacks are there, such as flannel (the original dnsname
-                        of another package of Debian)
+  --reference DIRECTORY the original plugins dnsname and flannel are there; without this option, they are from other packages of
+                        Debian
   --baseline DIRECTORY  compare with the executables there, of another time, in place of the reference
   --rates               only how fast a TCP flow is that bandwidth limits
 With --filter or --baseline the table goes to the terminal only.";
@@ -59,13 +59,14 @@ impl Options {
     /// None: invalid, or help was requested.
     fn parse(mut words: impl Iterator<Item = String>) -> Option<Self> {
         let mut options =
-            Self { runs: 100, filter: None, rival: Rival::Reference { further: original_dnsname() } };
+            Self { runs: 100, filter: None, rival: Rival::Reference { further: other_packages() } };
         while let Some(word) = words.next() {
             match word.as_str() {
                 "--runs" => options.runs = words.next()?.parse().ok().filter(|runs| *runs > 0)?,
                 "--filter" => options.filter = Some(words.next()?.to_lowercase()),
                 "--reference" => {
-                    options.rival = Rival::Reference { further: Some(directory(&words.next()?)?) }
+                    let further = vec![directory(&words.next()?)?.to_owned()];
+                    options.rival = Rival::Reference { further: further.leak() }
                 }
                 "--baseline" => options.rival = Rival::Baseline(directory(&words.next()?)?),
                 _ => return None,
@@ -84,10 +85,10 @@ impl Options {
     }
 }
 
-/// Where Debian's package of the original dnsname was unpacked.
-fn original_dnsname() -> Option<&'static Path> {
-    let directory = lab::unpacked("dnsname")?.join("usr/lib/cni");
-    Some(Box::leak(directory.into_boxed_path()))
+/// The directories of the original plugins that the reference's package lacks, unpacked from other packages of Debian.
+fn other_packages() -> &'static [PathBuf] {
+    let trees = ["dnsname", "flannel"].into_iter().filter_map(lab::unpacked);
+    trees.map(|tree| tree.join("usr/lib/cni")).collect::<Vec<_>>().leak()
 }
 
 /// A path that stays valid until the program exits.

@@ -36,9 +36,11 @@ pub fn bridged(_: Side, _: usize) -> Value {
     list(&[json!({"type": "bridge", "bridge": "cni0", "isDefaultGateway": true, "ipam": host_local()})])
 }
 
-/// flannel, which delegates to bridge.
+/// flannel, which delegates to bridge. The packaged release of the original plugin knows no later version of the protocol.
 pub fn by_flannel(_: Side, _: usize) -> Value {
-    list(&[json!({"type": "flannel", "delegate": {"isDefaultGateway": true}})])
+    let mut list = list(&[json!({"type": "flannel", "delegate": {"isDefaultGateway": true}})]);
+    list["cniVersion"] = json!("0.4.0");
+    list
 }
 
 /// The file that flanneld writes.

@@ -2,6 +2,7 @@
 
 use std::fmt;
 use std::fs;
+use std::iter;
 use std::path::{Path, PathBuf};
 use std::sync::LazyLock;
 
@@ -14,8 +15,8 @@ pub struct Side {
     name: &'static str,
     /// The directory of its executables.
     directory: &'static Path,
-    /// The directory of executables that `directory` lacks.
-    further: Option<&'static Path>,
+    /// The directories of executables that `directory` lacks.
+    further: &'static [PathBuf],
     pub backend: Backend,
     /// The text after its name in a row.
     pub remark: &'static str,
@@ -24,9 +25,9 @@ pub struct Side {
 /// The side that Ferrule is compared with.
 #[derive(Clone, Copy, Debug)]
 pub enum Rival {
-    /// The reference: its latest release on this machine with its fastest backend. A second directory has what Debian's
-    /// package lacks.
-    Reference { further: Option<&'static Path> },
+    /// The reference: its latest release on this machine with its fastest backend. Other directories contain the plugins
+    /// that Debian's package lacks.
+    Reference { further: &'static [PathBuf] },
     /// Older executables of Ferrule.
     Baseline(&'static Path),
 }
@@ -71,18 +72,18 @@ impl Side {
     pub fn ours(backend: Backend) -> Self {
         static DIRECTORY: LazyLock<PathBuf> = LazyLock::new(together);
         let remark = if backend == Backend::Iptables { ", ours with iptables" } else { "" };
-        Self { name: "ours", directory: &DIRECTORY, further: None, backend, remark }
+        Self { name: "ours", directory: &DIRECTORY, further: &[], backend, remark }
     }
 
     /// A separate executable for each plugin.
     pub fn single() -> Self {
         static DIRECTORY: LazyLock<PathBuf> = LazyLock::new(ours);
         let remark = ", ours as single executables";
-        Self { name: "ours, single", directory: &DIRECTORY, further: None, backend: Backend::Default, remark }
+        Self { name: "ours, single", directory: &DIRECTORY, further: &[], backend: Backend::Default, remark }
     }
 
-    /// The reference, as Debian's package and a second directory have it.
-    fn reference(further: Option<&'static Path>) -> Self {
+    /// The reference: Debian's package, and the other directories.
+    fn reference(further: &'static [PathBuf]) -> Self {
         static DIRECTORY: LazyLock<PathBuf> = LazyLock::new(|| Release::latest().place());
         let backend = if Release::latest() == Release::V1_1_1 { Backend::Default } else { Backend::Nftables };
         Self { name: "reference", directory: &DIRECTORY, further, backend, remark: "" }
@@ -90,13 +91,16 @@ impl Side {
 
     /// Older executables of Ferrule.
     fn baseline(directory: &'static Path, backend: Backend) -> Self {
-        Self { name: "before", directory, further: None, backend, remark: "" }
+        Self { name: "before", directory, further: &[], backend, remark: "" }
     }
 
     /// The directory of a plugin's executable. If it is not installed, the first directory.
     pub fn directory(self, plugin: &str) -> &'static Path {
-        let has = |directory: &&'static Path| directory.join(plugin).is_file();
-        self.further.filter(|further| has(further) && !has(&self.directory)).unwrap_or(self.directory)
+        self.directories().find(|directory| directory.join(plugin).is_file()).unwrap_or(self.directory)
+    }
+
+    fn directories(self) -> impl Iterator<Item = &'static Path> {
+        iter::once(self.directory).chain(self.further.iter().map(PathBuf::as_path))
     }
 
     /// The first plugin of these that is not installed.
@@ -106,8 +110,8 @@ impl Side {
 
     /// The names of the executables that its first directory lacks.
     pub fn further(self) -> Vec<String> {
-        let all = self.further.map(executables).unwrap_or_default();
-        all.into_iter().filter(|plugin| !self.directory.join(plugin).exists()).collect()
+        let all = self.further.iter().flat_map(|directory| executables(directory));
+        all.filter(|plugin| !self.directory.join(plugin).exists()).collect()
     }
 
     /// The names of all its executables.
@@ -123,8 +127,8 @@ impl Side {
     /// A call to one of its plugins.
     pub fn plugin(self, lab: &Lab, name: &str) -> Call {
         let call = lab.plugin(name).in_dir(self.directory(name));
-        // A delegate may be in the other directory.
-        [Some(self.directory), self.further].into_iter().flatten().fold(call, Call::also_in_dir)
+        // A delegate may be in another directory.
+        self.directories().fold(call, Call::also_in_dir)
     }
 
     pub fn cnitool(self, lab: &Lab) -> Tool {
