@@ -171,8 +171,7 @@ fn networks_on_the_pages_are_valid_and_attach_a_container() {
             let at = format!("{}:{line}", page.name());
             match attach(&network) {
                 Ok(None) => {}
-                Ok(Some(Missing::Feature(feature))) => left_out.push(format!("{at} (no {feature})")),
-                Ok(Some(Missing::Outside)) => {}
+                Ok(Some(missing)) => left_out.push(format!("{at} (no {missing})")),
                 Err(fault) => faults.push(format!("{at}: {fault}")),
             }
         }
@@ -183,15 +182,8 @@ fn networks_on_the_pages_are_valid_and_attach_a_container() {
     }
 }
 
-/// The reason why a network is only validated, and not attached.
-enum Missing {
-    Feature(Feature),
-    /// The lab has no DHCP server and no PCI bus.
-    Outside,
-}
-
-/// Calls ADD and DEL, unless kernel or lab lack something.
-fn attach(network: &Value) -> Result<Option<Missing>, String> {
+/// Calls ADD and DEL. If kernel or lab lack something, the network is only validated.
+fn attach(network: &Value) -> Result<Option<String>, String> {
     let lab = Lab::new();
     let name = network["name"].as_str().unwrap();
     let kind = if network["plugins"].is_array() { "conflist" } else { "conf" };
@@ -223,8 +215,8 @@ fn attach(network: &Value) -> Result<Option<Missing>, String> {
 }
 
 /// What the network's plugins need, and this kernel or the lab lacks.
-fn missing(network: &Value) -> Option<Missing> {
-    let outside = ["\"type\":\"dhcp\"", "deviceID"];
+fn missing(network: &Value) -> Option<String> {
+    let outside = [("\"type\":\"dhcp\"", "DHCP server"), ("deviceID", "PCI bus")];
     let kernel = [
         ("bandwidth", Feature::TrafficControl),
         ("dummy", Feature::Dummy),
@@ -237,11 +229,9 @@ fn missing(network: &Value) -> Option<Missing> {
     ];
     let text = network.to_string();
     let uses = |plugin: &str| text.contains(&format!("\"type\":\"{plugin}\""));
-    if outside.iter().any(|word| text.contains(word)) {
-        return Some(Missing::Outside);
-    }
-    let missing = kernel.into_iter().find(|(plugin, feature)| uses(plugin) && !feature.is_there());
-    missing.map(|(_, feature)| Missing::Feature(feature))
+    let outside = outside.into_iter().find(|(word, _)| text.contains(word));
+    let kernel = kernel.into_iter().find(|(plugin, feature)| uses(plugin) && !feature.is_there());
+    outside.map(|(_, what)| what.to_owned()).or_else(|| kernel.map(|(_, feature)| feature.to_string()))
 }
 
 #[test]

@@ -11,7 +11,7 @@ use std::os::unix::fs::symlink;
 use std::path::Path;
 
 use lab::dhcp::{DhcpSite, RANGE, has_dnsmasq};
-use lab::{Container, Feature, Lab, beyond_reference, repository, skip, together, under_test};
+use lab::{Container, Feature, Lab, Tool, beyond_reference, repository, skip, together, under_test};
 use serde_json::{Value, json};
 
 use crate::common::cable;
@@ -46,6 +46,16 @@ esac"#;
 /// The PCI address of a card.
 const CARD: &str = "0000:3b:02.5";
 
+/// The address at the other end of the host's cable.
+const GATEWAY: &str = "10.9.0.1";
+
+/// The requested limits, in bits a second.
+const INGRESS: u64 = 10_000_000;
+const EGRESS: u64 = 20_000_000;
+
+/// A network on which Multus requests the addresses and the MAC that the pod's annotation contains.
+const A_PODS_ADDRESSES: &str = "Multus, macvlan with a pod's addresses";
+
 /// Plugins of other projects.
 const OTHERS: [&str; 5] = ["calico", "aws-cni", "egress-cni", "cilium-cni", "antrea"];
 
@@ -79,6 +89,23 @@ fn single(version: &str, name: &str, mut plugin: Value) -> Value {
 /// Each plugin of a network.
 fn plugins_of(network: &Value) -> Vec<&Value> {
     network["plugins"].as_array().map_or_else(|| vec![network], |plugins| plugins.iter().collect())
+}
+
+/// The executables that a plugin's configuration starts: the plugin, and those to which it delegates.
+fn executables(plugin: &Value) -> Vec<&str> {
+    let mut names = vec![plugin["type"].as_str().unwrap()];
+    names.extend(plugin["ipam"]["type"].as_str());
+    if names == ["flannel"] {
+        let delegate = &plugin["delegate"];
+        names.push(delegate["type"].as_str().unwrap_or("bridge"));
+        names.push(delegate["ipam"]["type"].as_str().unwrap_or("host-local"));
+    }
+    names
+}
+
+/// A plugin's name, even if BuildKit has renamed it.
+fn kind(executable: &str) -> &str {
+    executable.strip_prefix("buildkit-cni-").unwrap_or(executable)
 }
 
 /// Networks of Kubernetes projects, with their source.
@@ -165,9 +192,12 @@ fn k3s() -> Value {
 }
 
 fn nerdctl() -> Value {
+    let ranges =
+        json!([[{"subnet": "10.88.0.0/16", "gateway": "10.88.0.1"}], [{"subnet": "2001:db8:4860::/64"}]]);
     let bridge = json!({
         "type": "bridge", "bridge": "nerdctl0", "isGateway": true, "ipMasq": true, "hairpinMode": true,
-        "ipam": host_local(), "capabilities": {"ips": true},
+        "ipam": {"type": "host-local", "ranges": ranges, "routes": [{"dst": "0.0.0.0/0"}, {"dst": "::/0"}]},
+        "capabilities": {"ips": true},
     });
     list(
         "1.0.0",
@@ -241,6 +271,10 @@ fn second_networks() -> Vec<(&'static str, Value)> {
     });
     let macvlan = on_cable("macvlan", json!({"mode": "bridge", "ipam": fixed}));
     let tuned = json!([macvlan, {"type": "tuning", "sysctl": {"net.core.somaxconn": "500"}}]);
+    let requested = json!({"type": "static", "addresses": [{"address": "10.9.0.7/24"}]});
+    let requested =
+        on_cable("macvlan", json!({"mode": "bridge", "ipam": requested, "capabilities": {"ips": true}}));
+    let requested = json!([requested, {"type": "tuning", "capabilities": {"mac": true}}]);
     let leased = on_cable("macvlan", json!({"mode": "bridge", "ipam": dynamic}));
     let ipvlan = on_cable("ipvlan", json!({"mode": "l2", "ipam": local}));
     let vlan = on_cable("vlan", json!({"vlanId": 5, "linkInContainer": false, "ipam": local}));
@@ -253,6 +287,7 @@ fn second_networks() -> Vec<(&'static str, Value)> {
             single("0.3.1", "macvlan-conf", on_cable("macvlan", json!({"mode": "bridge", "ipam": local}))),
         ),
         ("Multus, macvlan, 1.0.0", list("1.0.0", "macvlan-conf", tuned)),
+        (A_PODS_ADDRESSES, list("0.3.1", "macvlan-conf", requested)),
         ("Multus, macvlan and dhcp, 1.0.0", single("1.0.0", "macvlan-dhcp", leased.clone())),
         ("Multus, macvlan and sbr", list("0.4.0", "macvlan-sbr", json!([macvlan, {"type": "sbr"}]))),
         (
@@ -269,12 +304,23 @@ fn second_networks() -> Vec<(&'static str, Value)> {
 }
 
 /// The networks that are also tested with many concurrent containers.
-pub fn crowded() -> [(&'static str, Value); 3] {
-    [("Nomad", nomad()), ("nerdctl", nerdctl()), ("k3s", k3s())]
+fn crowded() -> Vec<(&'static str, Value)> {
+    vec![("Nomad", nomad()), ("nerdctl", nerdctl()), ("k3s", k3s())]
+}
+
+/// The networks that can run here. If one cannot, the test counts as skipped.
+fn available(networks: Vec<(&str, Value)>) -> Vec<(&str, Value)> {
+    let is_available = |(who, network): &(&str, Value)| {
+        let no_server = || sends_to_a_server(network) && !has_dnsmasq();
+        let missing = is_missing(network).or_else(|| no_server().then(|| "dnsmasq is missing".to_owned()));
+        missing.iter().for_each(|what| skip(&format!("{who}: {what}")));
+        missing.is_none()
+    };
+    networks.into_iter().filter(is_available).collect()
 }
 
 /// Why a network cannot run here.
-pub fn is_missing(network: &Value) -> Option<String> {
+fn is_missing(network: &Value) -> Option<String> {
     let needed = plugins_of(network).into_iter().filter_map(|plugin| match plugin["type"].as_str() {
         Some("bandwidth") => Some(Feature::TrafficControl),
         Some("ipvlan") => Some(Feature::Ipvlan),
@@ -287,8 +333,9 @@ pub fn is_missing(network: &Value) -> Option<String> {
     lacks.map(|feature| format!("this kernel has no {feature}"))
 }
 
-/// A machine with everything that the networks need.
-pub fn machine() -> Lab {
+/// A machine with everything that the network needs. Where the chain has firewall, only firewall lets a container's
+/// connections pass. Host ports pass without it, so each effect belongs to one plugin.
+fn machine(network: &Value) -> Lab {
     let lab = Lab::new();
     OTHERS.iter().for_each(|name| lab.fake_plugin(name, FOREIGN));
     for plugin in ["loopback", "bridge", "firewall", "host-local"] {
@@ -296,6 +343,17 @@ pub fn machine() -> Lab {
             .unwrap();
     }
     cable(&lab);
+    // A DHCP server has this address itself.
+    if !sends_to_a_server(network) {
+        lab.host().sh(&format!("ip addr add {GATEWAY}/24 dev far"));
+    }
+    if plugins_of(network).iter().any(|plugin| kind(plugin["type"].as_str().unwrap()) == "firewall") {
+        // A refusal is known immediately, unlike a timeout.
+        lab.host().sh("for t in iptables ip6tables; do
+                $t -P FORWARD DROP; $t -A FORWARD -m conntrack --ctstate DNAT -j ACCEPT
+                $t -A FORWARD -p tcp -j REJECT --reject-with tcp-reset
+            done");
+    }
     // A card for host-device, selected by its name and its PCI address.
     lab.host().sh("ip link add card type veth peer name outlet; ip link set outlet up");
     crate::host_device::sysfs(&lab, &crate::host_device::pci_device(CARD, "ice", "net/card"));
@@ -309,36 +367,55 @@ fn sends_to_a_server(network: &Value) -> bool {
     plugins_of(network).iter().any(|plugin| plugin["ipam"]["type"] == "dhcp")
 }
 
-/// CNI_ARGS of the engines.
-fn arguments(who: &str) -> &'static str {
-    match who {
-        "podman" => "IgnoreUnknown=1;IP=10.88.0.77;MAC=02:00:00:00:00:77;K8S_POD_NAME=web",
-        _ => "IgnoreUnknown=1;K8S_POD_NAMESPACE=default;K8S_POD_NAME=web;K8S_POD_INFRA_CONTAINER_ID=pod",
+/// What a user requests for a container, as the runtime passes it.
+struct Request {
+    arguments: String,
+    capabilities: Value,
+    /// The requested addresses.
+    addresses: Vec<String>,
+    /// The requested MAC.
+    mac: Option<String>,
+}
+
+impl Request {
+    /// Everything that depends on the container depends on its host port.
+    fn of(who: &str, port: u16) -> Self {
+        let [high, low] = port.to_be_bytes();
+        let (v4, v6) = (format!("10.88.{high}.{low}"), format!("2001:db8:4860::{port}"));
+        let mac = format!("02:00:00:00:{high:02x}:{low:02x}");
+        let mut capabilities = json!({
+            "portMappings": [{"hostPort": port, "containerPort": 80, "protocol": "tcp"}],
+            "bandwidth": {"ingressRate": INGRESS, "ingressBurst": 2_147_483_647, "egressRate": EGRESS, "egressBurst": 2_147_483_647},
+            "deviceID": CARD,
+        });
+        let (arguments, addresses, mac) = match who {
+            "podman" => (format!("K8S_POD_NAME=web;IP={v4};MAC={mac}"), vec![format!("{v4}/16")], Some(mac)),
+            "nerdctl" => {
+                capabilities["ips"] = json!([v6]);
+                let addresses = vec![format!("{v4}/16"), format!("{v6}/64")];
+                (format!("IP={v4};MAC={mac}"), addresses, Some(mac))
+            }
+            A_PODS_ADDRESSES => {
+                capabilities["ips"] = json!(["10.9.0.9/24"]);
+                capabilities["mac"] = json!(mac);
+                (String::new(), vec!["10.9.0.9/24".to_owned()], Some(mac))
+            }
+            _ => (String::new(), Vec::new(), None),
+        };
+        let pod = "K8S_POD_NAMESPACE=default;K8S_POD_NAME=web;K8S_POD_INFRA_CONTAINER_ID=pod";
+        let arguments = if arguments.is_empty() { pod } else { &arguments };
+        Self { arguments: format!("IgnoreUnknown=1;{arguments}"), capabilities, addresses, mac }
+    }
+
+    /// cnitool, which passes it to plugins.
+    fn by(&self, tool: Tool) -> Tool {
+        tool.env("CNI_ARGS", &self.arguments).env("CAP_ARGS", &self.capabilities.to_string())
     }
 }
 
-/// Capability arguments of the engines.
-pub fn capabilities(who: &str, port: u16) -> Value {
-    let mut all = json!({
-        "portMappings": [{"hostPort": port, "containerPort": 80, "protocol": "tcp"}],
-        "bandwidth": {"ingressRate": 10_000_000, "ingressBurst": 2_147_483_647, "egressRate": 10_000_000, "egressBurst": 2_147_483_647},
-        "deviceID": CARD,
-    });
-    // Only for a single container.
-    if who == "nerdctl" && port == 8080 {
-        all["ips"] = json!(["10.88.0.9/16"]);
-    }
-    all
-}
-
-/// ADD, CHECK if the version has it, DEL, and finally GC.
-fn is_served(who: &str, network: &Value) {
-    is_served_by(who, network, &under_test().dir);
-}
-
-/// The same, with the plugins of a directory.
-fn is_served_by(who: &str, network: &Value, plugins: &Path) {
-    let lab = machine();
+/// ADD, CHECK if the version has it, DEL, and finally GC, with the plugins of a directory.
+fn is_served(who: &str, network: &Value, plugins: &Path) {
+    let lab = machine(network);
     let client = lab.machine("client");
     let _served = sends_to_a_server(network).then(|| {
         let mut site = DhcpSite::new(&lab, &under_test().dir);
@@ -349,9 +426,7 @@ fn is_served_by(who: &str, network: &Value, plugins: &Path) {
     });
     let file = if network["plugins"].is_array() { "10-net.conflist" } else { "10-net.conf" };
     lab.configure(file, network);
-    let tool =
-        lab.cnitool().env("CAP_ARGS", &capabilities(who, 8080).to_string()).env("CNI_ARGS", arguments(who));
-    let tool = tool.env("CNI_PATH", &format!("{}:{}", plugins.display(), Lab::plugin_dir().display()));
+    let tool = Request::of(who, 8080).by(stubs::tool(&lab, plugins));
     let valid = tool.run(&format!("validate /etc/cni/net.d/{file}"));
     let mut warnings = valid.stdout.lines().filter(|line| line.contains(": warning: "));
     // validate warns about unknown keys.
@@ -359,19 +434,15 @@ fn is_served_by(who: &str, network: &Value, plugins: &Path) {
     let name = network["name"].as_str().unwrap();
     // Shared objects stay after the first container, so they exist from here on.
     let attach = |pod: &Container| {
-        tool.says(&format!("add {name} {}", pod.id));
+        let on_pod = format!("{name} {0} --container-id {0}", pod.id);
+        tool.says(&format!("add {on_pod}"));
         if network["cniVersion"].as_str().unwrap() >= "0.4.0" {
-            tool.says(&format!("check {name} {}", pod.id));
+            tool.says(&format!("check {on_pod}"));
         }
         let attached = effects::Attached { host: lab.host(), client: &client, pod, port: 8080 };
         effects::assert_all(&attached, who, network);
-        match who {
-            "podman" => assert_eq!(pod.link("eth0").unwrap()["address"], "02:00:00:00:00:77"),
-            "nerdctl" => assert!(pod.addresses("eth0").contains(&"10.88.0.9/16".to_owned())),
-            _ => {}
-        }
-        tool.says(&format!("del {name} {}", pod.id));
-        tool.says(&format!("del {name} {}", pod.id));
+        tool.says(&format!("del {on_pod}"));
+        tool.says(&format!("del {on_pod}"));
     };
     attach(&lab.container("first"));
     let pod = lab.container("pod");
@@ -387,12 +458,8 @@ fn is_served_by(who: &str, network: &Value, plugins: &Path) {
 
 /// Runs each of them on a separate machine.
 fn are_served(networks: Vec<(&str, Value)>) {
-    for (who, network) in networks {
-        match is_missing(&network) {
-            None if sends_to_a_server(&network) && !has_dnsmasq() => skip("dnsmasq is missing"),
-            None => is_served(who, &network),
-            Some(what) => skip(&format!("{who}: {what}")),
-        }
+    for (who, network) in available(networks) {
+        is_served(who, &network, &under_test().dir);
     }
 }
 

@@ -2,7 +2,7 @@
 //!
 //! Each promise is a function of a [`Kind`], and a test of each plugin: `on_master::vlan::gc_releases_the_leases_of_deleted_containers`.
 
-use lab::{Call, Feature, Lab, beyond_reference, under_test};
+use lab::{Call, Feature, Lab, beyond_reference, quirk, skip};
 use serde_json::{Value, json};
 
 use crate::common::{
@@ -69,9 +69,15 @@ const VLAN: Kind = Kind {
 };
 
 impl Kind {
-    /// Whether the kernel and the plugin under test have it.
-    pub fn is_there(&self) -> bool {
-        self.feature.is_there() && (self.kind != "macvtap" || !under_test().reference)
+    /// Whether the kernel and the plugin under test have it. If not, the test counts as skipped.
+    pub fn is_available(&self) -> bool {
+        if self.kind == "macvtap" && quirk("macvtap") {
+            return false;
+        }
+        if !self.feature.is_there() {
+            skip(&format!("this kernel has no {}", self.feature));
+        }
+        self.feature.is_there()
     }
 
     /// A call with addresses.
@@ -108,11 +114,7 @@ pub fn parsed(keys: &str) -> Value {
 /// Like [`lab::needs!`].
 macro_rules! needs {
     ($kind:ident) => {
-        if $kind.kind == "macvtap" {
-            beyond_reference!("macvtap");
-        }
-        if !$kind.feature.is_there() {
-            lab::skip(&format!("this kernel has no {}", $kind.feature));
+        if !$kind.is_available() {
             return;
         }
     };
@@ -429,7 +431,7 @@ fn router_advertisements_of_the_masters_network_are_ignored_if_configured(kind: 
 
 fn without_the_kind_in_the_kernel_the_error_says_so_and_nothing_is_left(kind: &Kind) {
     beyond_reference_of!(kind, macvlan: "macvlan-errors", ipvlan: "ipvlan-errors", vlan: "vlan-taken");
-    if kind.feature.is_there() {
+    if lab::skip_with(kind.feature) {
         return;
     }
     let lab = Lab::new();

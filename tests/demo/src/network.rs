@@ -6,9 +6,9 @@ use std::time::Instant;
 use cni::AddResult;
 use lab::{Container, under_test};
 use runtime::{AttachmentParameters, Cache, Network, Runtime};
-use serde_json::{Value, json};
+use serde_json::json;
 
-use crate::show;
+use crate::{chains, show};
 
 pub const IFNAME: &str = "eth0";
 /// The MAC that tuning sets for web: a locally administered one.
@@ -18,36 +18,6 @@ pub const TCP: (u16, u16) = (8080, 80);
 pub const UDP: (u16, u16) = (5353, 53);
 /// The runtime's cache, in the lab's private /run.
 pub const CACHE: &str = "/run/demo";
-
-/// The sysctl value that tuning sets.
-pub const BACKLOG: &str = "500";
-
-fn conflist() -> Value {
-    json!({
-        "cniVersion": "1.0.0",
-        "name": "demo",
-        "plugins": [
-            {"type": "loopback"},
-            {
-                "type": "bridge",
-                "bridge": "cni0",
-                "isDefaultGateway": true,
-                "ipMasq": true,
-                "hairpinMode": true,
-                "ipam": {
-                    "type": "host-local",
-                    "ranges": [[{"subnet": "10.88.0.0/24"}], [{"subnet": "fd00:88::/64"}]],
-                },
-            },
-            {
-                "type": "tuning",
-                "sysctl": {"net.core.somaxconn": BACKLOG},
-                "capabilities": {"mac": true},
-            },
-            {"type": "portmap", "capabilities": {"portMappings": true}},
-        ],
-    })
-}
 
 pub struct Demo {
     network: Network,
@@ -63,8 +33,8 @@ pub struct Attached {
 
 impl Demo {
     pub fn new() -> Self {
-        let network =
-            Network::from_bytes(conflist().to_string().as_bytes()).expect("a network's configuration");
+        let network = chains::of_the_containers().to_string();
+        let network = Network::from_bytes(network.as_bytes()).expect("a network's configuration");
         let runtime = Runtime::new([under_test().dir.as_path()]).cache(Cache::new(Path::new(CACHE)));
         Self { network, runtime }
     }

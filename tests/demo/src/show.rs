@@ -5,20 +5,21 @@ use std::io::{IsTerminal, stdout};
 use lab::Lab;
 use serde_json::Value;
 
-use crate::network::{Attached, BACKLOG, IFNAME};
+use crate::chains::BACKLOG;
+use crate::network::{Attached, IFNAME};
 
 pub fn title(text: &str) {
     println!("\n{}", bold(text));
 }
 
-/// The last line: whether everything worked.
-pub fn verdict(fine: bool) {
-    let text = if fine {
-        "✓ Everything worked, and nothing was left behind."
+/// The last line: whether everything worked, or which plugins and commands did not.
+pub fn verdict(failed: &[&str]) {
+    let text = if failed.is_empty() {
+        "✓ Everything worked, and nothing was left behind.".to_owned()
     } else {
-        "✗ Something did not work: look for what is not as it should be above."
+        format!("✗ These did not work, see above: {}", failed.join(", "))
     };
-    println!("\n{}", bold(text));
+    println!("\n{}", bold(&text));
 }
 
 /// The containers with their interfaces, addresses and bridges.
@@ -44,17 +45,18 @@ pub fn attachments(lab: &Lab, attached: &[Attached]) {
     }
 }
 
-/// The settings by tuning and loopback, and whether they are in effect.
-pub fn settings(attached: &[Attached]) -> bool {
+/// The settings by loopback and tuning, and whether they are in effect.
+pub fn settings(attached: &[Attached]) -> [bool; 2] {
     println!();
-    let mut fine = true;
+    let mut fine = [true, true];
     for one in attached {
         let backlog = one.container.sysctl("core/somaxconn");
         let lo = one.container.link("lo").unwrap_or_default();
         let is_up = lo["flags"].as_array().is_some_and(|flags| flags.iter().any(|flag| flag == "UP"));
         let state = if is_up { "up" } else { "down" };
         println!("  {:<10} net.core.somaxconn = {backlog}, lo is {state}", one.container.id);
-        fine &= is_up && backlog == BACKLOG;
+        fine[0] &= is_up;
+        fine[1] &= backlog == BACKLOG;
     }
     fine
 }

@@ -7,6 +7,7 @@ use lab::{Echo, Lab, Neighbour, Netns, tcp_says, under_test};
 use runtime::{AttachmentParameters, Cache, Network, Runtime};
 use serde_json::json;
 
+use crate::chains;
 use crate::network::{CACHE, IFNAME};
 use crate::show::{bad, good};
 
@@ -34,12 +35,8 @@ fn start(lab: &Lab, n: u8) -> Pod {
     ));
     let container = lab.container(&format!("pod{n}"));
     container.sh("ip link set lo up");
-    let delegate = json!({"hairpinMode": true, "isDefaultGateway": true});
-    let list = json!({
-        "cniVersion": "1.0.0", "name": "cbr0",
-        "plugins": [{"type": "flannel", "delegate": delegate}, {"type": "portmap", "capabilities": {"portMappings": true}}],
-    });
-    let network = Network::from_bytes(list.to_string().as_bytes()).expect("a network's configuration");
+    let network = chains::of_the_machines().to_string();
+    let network = Network::from_bytes(network.as_bytes()).expect("a network's configuration");
     let runtime = Runtime::new([under_test().dir.as_path()]).cache(Cache::new(CACHE));
     let ports = json!([{"hostPort": 8080, "containerPort": 80, "protocol": "tcp"}]);
     let attach = AttachmentParameters::new(&container.id, IFNAME).expect("names that the protocol takes");
@@ -59,8 +56,8 @@ fn stop(pod: &Pod) {
     pod.runtime.del(&pod.network, &pod.attach).expect("DEL");
 }
 
-/// Whether a pod on one machine reaches a pod on the other, by its addresses and by host ports.
-pub fn reach_each_other() -> bool {
+/// Attaches a pod on each machine, and returns which plugins worked.
+pub fn reach_each_other() -> [(&'static str, bool); 2] {
     let lab = Lab::new();
     let second = Neighbour::of(&lab);
     let here = start(&lab, 1);
@@ -69,26 +66,26 @@ pub fn reach_each_other() -> bool {
         let (to, servers) = (pod.addresses.clone(), serve(&pod));
         (pod, to, servers)
     });
-    let mut fine = true;
-    let mut row = |from: &Netns, who: &str, to: SocketAddr, what: &str| {
+    let row = |from: &Netns, who: &str, to: SocketAddr, what: &str| {
         let answer = tcp_says(from, &to.to_string());
         let reached = answer.as_deref().is_some_and(|answer| answer.starts_with("pod2 "));
         let text = if reached { good("pod2 answers") } else { bad("no answer") };
         println!("  {who:<10} → {what:<22} {:<26} {text}", to.to_string());
-        fine &= reached;
+        reached
     };
+    let (mut reached, mut mapped) = (!to.is_empty(), true);
     for ip in to {
-        row(&here.netns, "pod1", SocketAddr::new(ip, 80), "pod2 itself");
+        reached &= row(&here.netns, "pod1", SocketAddr::new(ip, 80), "pod2 itself");
     }
     for machine in ["198.51.100.2", "2001:db8:51::2"] {
         let port = SocketAddr::new(machine.parse().expect("an address of the lab"), 8080);
-        row(&here.netns, "pod1", port, "the machine's port");
-        row(lab.host(), "machine 1", port, "the machine's port");
+        mapped &= row(&here.netns, "pod1", port, "the machine's port");
+        mapped &= row(lab.host(), "machine 1", port, "the machine's port");
     }
     second.run(move |_| {
         drop(servers);
         stop(&there);
     });
     stop(&here);
-    fine
+    [("flannel with bridge and host-local", reached), ("portmap", mapped)]
 }

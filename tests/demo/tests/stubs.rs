@@ -1,48 +1,81 @@
-//! A test of the test: the demonstration fails if one of its plugins does nothing.
+//! A test of the test: each part of the demonstration fails if one of its plugins does nothing.
 #![allow(clippy::unwrap_used, reason = "tests")]
 
-use std::fs::{self, Permissions};
-use std::os::unix::fs::{PermissionsExt, symlink};
+#[path = "../src/chains.rs"]
+mod chains;
+
+use std::collections::BTreeSet;
+use std::fs;
+use std::os::unix::fs::symlink;
 use std::path::{Path, PathBuf};
 use std::process::Command;
+
+use lab::{together, write_program};
+use serde_json::Value;
 
 /// Returns `prevResult`, and does nothing else.
 const STUB: &str = r#"#!/usr/bin/python3
 import json, os, sys
 conf = json.load(sys.stdin)
 if os.environ["CNI_COMMAND"] == "ADD":
+    print("a stub of " + os.path.basename(sys.argv[0]) + " was called", file=sys.stderr)
     print(json.dumps(conf.get("prevResult") or {"cniVersion": conf["cniVersion"], "ips": [], "dns": {}}))
 "#;
 
-/// All plugins in the demonstration's chains.
-const PLUGINS: [&str; 6] = ["loopback", "bridge", "host-local", "tuning", "portmap", "flannel"];
+/// The executables that a chain starts. flannel calls bridge and host-local.
+fn executables(network: &Value) -> BTreeSet<&str> {
+    let plugins = network["plugins"].as_array().unwrap();
+    let names = plugins.iter().flat_map(|plugin| [&plugin["type"], &plugin["ipam"]["type"]]);
+    let mut names: BTreeSet<_> = names.filter_map(Value::as_str).collect();
+    if names.contains("flannel") {
+        names.extend(["bridge", "host-local"]);
+    }
+    names
+}
 
-/// The executables of bin/, with one plugin replaced by a stub.
-fn with_stub(directory: &Path, stubbed: &str) -> PathBuf {
-    let repository = Path::new(env!("CARGO_MANIFEST_DIR")).ancestors().nth(2).unwrap();
-    let bin = directory.join(stubbed);
+/// The plugins, one of which is replaced by a stub.
+fn directory(stubbed: Option<&str>) -> PathBuf {
+    let bin =
+        Path::new(env!("CARGO_TARGET_TMPDIR")).join("stubs-of-the-demo").join(stubbed.unwrap_or("none"));
+    // An earlier run may have been killed.
+    fs::remove_dir_all(&bin).ok();
     fs::create_dir_all(&bin).unwrap();
-    for file in fs::read_dir(repository.join("bin/multi")).unwrap().map(|entry| entry.unwrap().path()) {
+    for file in fs::read_dir(together()).unwrap().map(|entry| entry.unwrap().path()) {
         symlink(&file, bin.join(file.file_name().unwrap())).unwrap();
     }
-    let stub = bin.join(stubbed);
-    fs::remove_file(&stub).unwrap();
-    fs::write(&stub, STUB).unwrap();
-    fs::set_permissions(&stub, Permissions::from_mode(0o755)).unwrap();
+    if let Some(stubbed) = stubbed {
+        fs::remove_file(bin.join(stubbed)).unwrap();
+        write_program(&bin.join(stubbed), STUB);
+    }
     bin
 }
 
+/// What a part of the demonstration prints if it fails.
+fn failure(part: &str, stubbed: Option<&str>) -> Option<String> {
+    let bin = directory(stubbed);
+    let mut demo = Command::new(env!("CARGO_BIN_EXE_demo"));
+    // Delegates, too, are started from these files.
+    let demo = demo.arg(part).env("FERRULE_BIN", &bin).env("FERRULE_SEPARATE_DELEGATES", "1");
+    let output = demo.output().unwrap();
+    fs::remove_dir_all(&bin).unwrap();
+    let text = String::from_utf8_lossy(&[output.stdout, output.stderr].concat()).into_owned();
+    (!output.status.success()).then_some(text)
+}
+
 #[test]
-fn it_fails_if_a_plugin_is_replaced_by_a_stub() {
-    let directory = Path::new(env!("CARGO_TARGET_TMPDIR")).join("stubs-of-the-demo");
-    for plugin in PLUGINS {
-        let mut demo = Command::new(env!("CARGO_BIN_EXE_demo"));
-        // Delegates, too, are started from these files.
-        let demo =
-            demo.env("FERRULE_BIN", with_stub(&directory, plugin)).env("FERRULE_SEPARATE_DELEGATES", "1");
-        let output = demo.output().unwrap();
-        fs::remove_dir_all(&directory).unwrap();
-        let text = String::from_utf8_lossy(&output.stdout);
-        assert!(!output.status.success(), "{plugin} does nothing, and the demonstration succeeds: {text}");
+fn each_part_fails_if_a_plugin_is_replaced_by_a_stub() {
+    let parts = [("containers", chains::of_the_containers()), ("machines", chains::of_the_machines())];
+    for (part, network) in parts {
+        assert_eq!(failure(part, None), None, "{part}: no plugin is replaced");
+        for plugin in executables(&network) {
+            let text = failure(part, Some(plugin)).unwrap_or_default();
+            let last = text.lines().find(|line| line.contains("These did not work")).unwrap_or_default();
+            // The chain cannot continue with an empty result.
+            let stopped = text.contains(&format!("a stub of {plugin} was called")) && text.contains("ADD: ");
+            assert!(
+                last.contains(plugin) || last.is_empty() && stopped,
+                "{part}: {plugin} does nothing, and the demonstration does not notice it: {text}"
+            );
+        }
     }
 }

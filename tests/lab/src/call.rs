@@ -21,7 +21,7 @@ const DEADLINE: Duration = Duration::from_secs(900);
 
 /// If set, ferrule starts a process for a plugin that it delegates to, instead of calling it in its own process. The
 /// plugins inherit it.
-const SEPARATE: &str = "FERRULE_SEPARATE_DELEGATES";
+pub(crate) const SEPARATE: &str = "FERRULE_SEPARATE_DELEGATES";
 
 /// The input of a plugin. It is a value: clone it, change it, run it as often as needed.
 #[derive(Clone, Debug)]
@@ -55,6 +55,12 @@ impl Call {
     pub fn in_dir(mut self, dir: &Path) -> Self {
         self.dir = dir.to_owned();
         self.env("CNI_PATH", &format!("{}:{}", dir.display(), Lab::plugin_dir().display()))
+    }
+
+    /// Uses a directory in which one executable may be replaced, also for plugins that the plugin calls: each is a
+    /// process.
+    pub fn with_each_in(self, dir: &Path) -> Self {
+        self.in_dir(dir).env(SEPARATE, "1")
     }
 
     /// Also searches a directory for delegates, after the others.

@@ -6,7 +6,7 @@ use std::process::{Child, Command, Stdio};
 
 use serde_json::Value;
 
-use crate::call::command;
+use crate::call::{SEPARATE, command};
 use crate::netns::PATH;
 use crate::under_test::ours;
 use crate::{Lab, Outcome, names, under_test};
@@ -32,6 +32,11 @@ impl Tool {
     /// Uses the executable and the plugins of another directory.
     pub fn in_dir(self, dir: &Path) -> Self {
         Self { dir: dir.to_owned(), ..self }.with_plugins_in(dir)
+    }
+
+    /// Like [`crate::Call::with_each_in`].
+    pub fn with_each_in(self, dir: &Path) -> Self {
+        self.with_plugins_in(dir).env(SEPARATE, "1")
     }
 
     pub fn env(mut self, key: &str, value: &str) -> Self {

@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use std::sync::LazyLock;
 use std::{env, fs};
 
-use crate::{Release, names};
+use crate::{Feature, Release, names};
 
 /// The plugins under test.
 #[derive(Debug)]
@@ -58,6 +58,15 @@ pub fn plugins() -> Vec<String> {
 pub fn skip(reason: &str) {
     assert!(env::var_os("FERRULE_NO_SKIP").is_none(), "may not be skipped here: {reason}");
     record_skip(reason);
+}
+
+/// Skips the test of kernels without a feature, and returns true, if this kernel has the feature. Also with
+/// `FERRULE_NO_SKIP`: no kernel can run such a test and the tests that need the feature.
+pub fn skip_with(feature: Feature) -> bool {
+    if feature.is_there() {
+        record_skip(&format!("this kernel has {feature}"));
+    }
+    feature.is_there()
 }
 
 /// The test harness has no "skipped at run time". scripts/test counts the lines of the file `SUITE_SKIPS` instead.

@@ -1,76 +1,132 @@
-//! A test of the tests: a network's test fails if one plugin is replaced by a stub.
+//! A test of the tests: each fails if one plugin is replaced by a stub.
 
 use std::fs;
-use std::os::unix::fs::{PermissionsExt, symlink};
+use std::os::unix::fs::symlink;
 use std::path::{Path, PathBuf};
 use std::thread;
 
-use lab::dhcp::has_dnsmasq;
-use lab::{beyond_reference, under_test};
+use lab::{Call, Lab, Tool, beyond_reference, message_of_panic, under_test, write_program};
 use serde_json::Value;
 
 use super::{
-    effects, engines, is_missing, is_served_by, kubenets, kubernetes, plugins_of, second_networks,
-    sends_to_a_server,
+    available, engines, executables, is_served, kind, kubenets, kubernetes, plugins_of, second_networks,
+    several_networks,
 };
 
-/// Returns the previous result or an empty one, and does nothing else.
+/// Returns the previous result or an empty one, and does nothing else. If the rest of the chain may be unable to
+/// continue with this result, the stub says so.
 const STUB: &str = r#"#!/usr/bin/python3
 import json, os, sys
 conf = json.load(sys.stdin)
 version = conf.get("cniVersion", "1.0.0")
 if os.environ["CNI_COMMAND"] == "ADD":
-    print(json.dumps(conf.get("prevResult") or {"cniVersion": version, "ips": [], "dns": {}}))
+    prev = conf.get("prevResult")
+    if not prev or "ipam" in conf:
+        print("a stub of " + os.path.basename(sys.argv[0]) + " was called", file=sys.stderr)
+    print(json.dumps(prev or {"cniVersion": version, "ips": [], "dns": {}}))
 if os.environ["CNI_COMMAND"] == "VERSION":
     print(json.dumps({"cniVersion": version, "supportedVersions": ["0.1.0", "0.2.0", "0.3.0", "0.3.1", "0.4.0", "1.0.0", "1.1.0"]}))
 "#;
 
+/// cnitool with the plugins of a directory. If it is one of [`fails_with_stubs`], each plugin is a process.
+pub fn tool(lab: &Lab, plugins: &Path) -> Tool {
+    let tool = lab.cnitool();
+    if plugins == under_test().dir { tool } else { tool.with_each_in(plugins) }
+}
+
+/// Like [`tool`], for a call.
+pub fn call(call: Call, plugins: &Path) -> Call {
+    if plugins == under_test().dir { call } else { call.with_each_in(plugins) }
+}
+
 /// A directory with all plugins, one of which is a stub. It is outside of /run and /var, where labs have private
 /// directories.
-fn directory(stubbed: &str) -> PathBuf {
+fn directory(stubbed: Option<&str>) -> PathBuf {
     let name = thread::current().name().unwrap_or_default().replace("::", "-");
-    let directory = Path::new(env!("CARGO_TARGET_TMPDIR")).join(name).join(stubbed);
+    let directory = Path::new(env!("CARGO_TARGET_TMPDIR")).join(name).join(stubbed.unwrap_or("none"));
+    // An earlier run may have been killed.
+    fs::remove_dir_all(&directory).ok();
     fs::create_dir_all(&directory).unwrap();
     for plugin in fs::read_dir(&under_test().dir).unwrap().map(|entry| entry.unwrap().path()) {
-        let link = directory.join(plugin.file_name().unwrap());
-        if !link.exists() {
-            symlink(&plugin, link).unwrap();
-        }
+        symlink(&plugin, directory.join(plugin.file_name().unwrap())).unwrap();
     }
-    let stub = directory.join(stubbed);
-    fs::remove_file(&stub).ok();
-    fs::write(&stub, STUB).unwrap();
-    fs::set_permissions(&stub, fs::Permissions::from_mode(0o755)).unwrap();
+    if let Some(stubbed) = stubbed {
+        let stub = directory.join(stubbed);
+        fs::remove_file(&stub).ok();
+        write_program(&stub, STUB);
+    }
     directory
 }
 
-/// Asserts that a network's test, which gets the directory of the plugins, fails with each plugin replaced by a stub.
+/// Asserts that a network's test, which receives the directory of the plugins, passes with links to the plugins, and
+/// fails with each plugin replaced by a stub, because of this plugin.
 pub fn fails_with_stubs(who: &str, network: &Value, test: impl Fn(&Path) + Sync) {
-    for plugin in workers(network) {
-        let plugins = directory(plugin);
-        // A lab belongs to a thread.
-        let run = thread::scope(|scope| scope.spawn(|| test(&plugins)).join());
+    let failure = |stubbed: Option<&str>| {
+        let plugins = directory(stubbed);
+        // A lab belongs to a thread. Skips are recorded for the test of the thread's name.
+        let thread = thread::Builder::new().name(thread::current().name().unwrap_or_default().to_owned());
+        let run = thread::scope(|scope| thread.spawn_scoped(scope, || test(&plugins)).unwrap().join());
         fs::remove_dir_all(&plugins).unwrap();
-        assert!(run.is_err(), "{who}: {plugin} does nothing, and the test passes");
+        run.err().map(|panic| message_of_panic(&*panic).to_owned())
+    };
+    if let Some(message) = failure(None) {
+        panic!("{who}: no plugin is replaced, and the test fails: {message}");
+    }
+    for plugin in workers(network) {
+        let message = failure(Some(plugin)).unwrap_or_default();
+        let blames = [format!(" {plugin} has done nothing"), format!("a stub of {plugin} was called")];
+        assert!(
+            blames.iter().any(|words| message.contains(words)),
+            "{who}: {plugin} does nothing, and the test does not notice it: {message:?}"
+        );
     }
 }
 
-/// Ferrule's plugins with an effect in a network: tuning without keys has none.
+/// Ferrule's executables with an effect in a network: tuning without keys has none.
 fn workers(network: &Value) -> Vec<&str> {
     let works = |plugin: &&Value| {
-        under_test().dir.join(effects::kind(plugin)).exists()
-            && (effects::kind(plugin) != "tuning" || plugin["sysctl"].is_object())
+        plugin["type"] != "tuning" || plugin["sysctl"].is_object() || plugin["capabilities"].is_object()
     };
-    plugins_of(network).into_iter().filter(works).map(|plugin| plugin["type"].as_str().unwrap()).collect()
+    let mut names: Vec<_> = plugins_of(network).into_iter().filter(works).flat_map(executables).collect();
+    names.retain(|name| under_test().dir.join(kind(name)).exists());
+    names.sort_unstable();
+    names.dedup();
+    names
+}
+
+fn fail_with_stubs(networks: Vec<(&str, Value)>) {
+    for (who, network) in available(networks) {
+        fails_with_stubs(who, &network, |plugins| is_served(who, &network, plugins));
+    }
 }
 
 #[test]
-fn a_runtimes_network_fails_its_test_if_a_plugin_is_replaced_by_a_stub() {
+fn tests_of_kubernetes_networks_fail_if_a_plugin_is_replaced_by_a_stub() {
     beyond_reference!("flannel");
-    let networks = [kubernetes(), kubenets(), engines(), second_networks()].into_iter().flatten();
-    let networks = networks.filter(|(_, network)| is_missing(network).is_none());
-    let networks = networks.filter(|(_, network)| !sends_to_a_server(network) || has_dnsmasq());
-    for (who, network) in networks {
-        fails_with_stubs(who, &network, |plugins| is_served_by(who, &network, plugins));
-    }
+    fail_with_stubs(kubernetes());
+}
+
+#[test]
+fn tests_of_kubenets_networks_fail_if_a_plugin_is_replaced_by_a_stub() {
+    beyond_reference!("gc");
+    fail_with_stubs(kubenets());
+}
+
+#[test]
+fn tests_of_engines_networks_fail_if_a_plugin_is_replaced_by_a_stub() {
+    beyond_reference!("gc");
+    fail_with_stubs(engines());
+}
+
+#[test]
+fn tests_of_second_networks_fail_if_a_plugin_is_replaced_by_a_stub() {
+    beyond_reference!("gc");
+    fail_with_stubs(second_networks());
+}
+
+#[test]
+fn the_test_of_several_networks_fails_if_a_plugin_is_replaced_by_a_stub() {
+    beyond_reference!("gc");
+    let plugins = several_networks::plugins();
+    fails_with_stubs("several networks", &plugins, several_networks::cnitool_joins_all);
 }

@@ -2,14 +2,17 @@
 
 use std::io::{Read, Write};
 use std::os::unix::net::UnixListener;
+use std::path::Path;
 use std::thread;
 
-use lab::{Call, Lab, Outcome, beyond_reference};
+use lab::{Call, Lab, Outcome, beyond_reference, under_test};
 use serde_json::json;
 
 use super::*;
 use crate::common::leases;
 use crate::field::crowd::by_workers;
+use crate::field::effects::has_word;
+use crate::field::stubs;
 
 /// A call with a result that contains the container's address.
 fn call(lab: &Lab, pod: &Container, address: &str) -> Call {
@@ -176,22 +179,43 @@ fn all_versions_are_supported_and_the_result_is_passed_on() {
 #[test]
 fn one_hundred_containers_by_sixteen_workers_attach_and_detach_on_one_bridge_without_errors_or_leftovers() {
     beyond_reference!("firewall-nftables");
+    is_crowded(100, &under_test().dir);
+}
+
+#[test]
+fn the_test_with_many_containers_fails_if_a_plugin_is_replaced_by_a_stub() {
+    beyond_reference!("firewall-nftables");
+    let chain =
+        json!({"plugins": [{"type": "bridge", "ipam": {"type": "host-local"}}, {"type": "firewall"}]});
+    stubs::fails_with_stubs("the crowd", &chain, |plugins| is_crowded(8, plugins));
+}
+
+/// Sixteen workers attach and detach containers on a bridge.
+fn is_crowded(count: u16, plugins: &Path) {
     let lab = Lab::new();
     lab.host().sh(POLICY_DROP);
     let state = || (lab.host().ruleset(), lab.host().link_names());
     lab.host().sh("ip link add br0 type bridge");
     let before = state();
-    let pods: Vec<_> = (0..100).map(|n| lab.container(&format!("pod{n}"))).collect();
-    let bridge =
-        lab.plugin("bridge").config(json!({"bridge": "br0", "ipam": host_local(&[&["10.1.0.0/16"]])}));
-    let plugin = lab.plugin("firewall").config(json!({"ingressPolicy": "same-bridge"}));
+    let pods: Vec<_> = (0..count).map(|n| lab.container(&format!("pod{n}"))).collect();
+    let plugin = |name: &str| stubs::call(lab.plugin(name), plugins);
+    let bridge = plugin("bridge").config(json!({"bridge": "br0", "ipam": host_local(&[&["10.1.0.0/16"]])}));
+    let plugin = plugin("firewall").config(json!({"ingressPolicy": "same-bridge"}));
     let firewall = |result: &Value| plugin.clone().config(json!({"prevResult": result}));
     let results = by_workers(&pods, |pod| {
         let result = bridge.clone().on(pod).add().ok_result();
+        assert!(pod.link("eth0").is_some(), "{}: bridge has done nothing", pod.id);
         firewall(&result).on(pod).add().ok_result();
         result
     });
     let attached: Vec<_> = pods.iter().zip(&results).collect();
+    let set = |name: &str| lab.host().sh(&format!("nft list set inet ferrule {name} 2>/dev/null || true"));
+    let [open, fenced] = ["forward4/12", "fenced"].map(set);
+    assert!(has_word(&fenced, "br0"), "the policy: firewall has done nothing: {fenced}");
+    for (pod, result) in &attached {
+        let address = ips(result)[0].split('/').next().unwrap();
+        assert!(has_word(&open, address), "{}: firewall has done nothing for {address}: {open}", pod.id);
+    }
     by_workers(&attached, |(pod, result)| firewall(result).on(pod).check(result).ok());
     by_workers(&attached, |(pod, result)| {
         firewall(result).on(pod).del().ok();
