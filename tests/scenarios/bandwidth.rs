@@ -5,7 +5,7 @@ use std::net::{TcpListener, TcpStream};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use lab::{Call, Container, Lab, Netns, beyond_1_1_1, beyond_reference, needs};
+use lab::{Call, Container, Lab, Netns, Release, beyond_1_1_1, beyond_reference, needs};
 use serde_json::{Value, json};
 
 use crate::common::{cable, host_local};
@@ -70,6 +70,30 @@ fn both_directions_are_limited_on_the_host_and_del_leaves_the_wire_as_it_was() {
     call.del().ok();
     lab.snapshot().assert_same(&before);
     call.del().ok();
+}
+
+#[test]
+fn the_hosts_end_of_the_veth_is_limited_even_if_prev_result_does_not_list_it() {
+    needs!(TrafficControl);
+    let lab = Lab::new();
+    let pod = wired(&lab, "eth0");
+    let before = lab.snapshot();
+    let inside = json!({"name": "eth0", "mac": "02:00:00:00:00:01", "sandbox": pod.path()});
+    let prev = json!({"cniVersion": "1.0.0", "interfaces": [inside]});
+    let call = limited(&lab, &pod).config(json!({"prevResult": prev}));
+    for release in Release::with("bandwidth") {
+        let error: Value = serde_json::from_str(&call.clone().by_release(release).add().stdout).unwrap();
+        assert_eq!(error["msg"], "no veth peer of container interface found in host ns", "{release}");
+        assert_eq!(error["code"], 999, "{release}");
+        lab.snapshot().assert_same(&before);
+    }
+    beyond_reference!("bandwidth-peer");
+    let result = call.add().ok_result();
+    assert_eq!(bucket(lab.host(), "cable"), (1_000_000, 100_000));
+    assert_eq!(bucket(lab.host(), IFB), (500_000, 50_000));
+    call.check(&result).ok();
+    call.del().ok();
+    lab.snapshot().assert_same(&before);
 }
 
 #[test]

@@ -1,4 +1,5 @@
 //! Rules of all plugins, next to tools and rules of others.
 
 mod legacy_iptables;
+mod recorded;
 mod saved_rules;

@@ -46,6 +46,12 @@ pub fn golden(name: &str, found: &str) {
     assert_eq!(found, fs::read_to_string(&file).unwrap(), "{file}");
 }
 
+/// The path of rules of the reference. The scenario `recorded_rules_are_those_of_the_reference` has recorded them, and compares them with
+/// the present ones.
+pub fn recorded(tool: &str) -> String {
+    format!("{}/tests/reference/{tool}.txt", env!("CARGO_MANIFEST_DIR"))
+}
+
 /// A ruleset with the elements of each set in alphabetical order, because the kernel's order varies.
 pub fn in_order(ruleset: &str) -> String {
     let mut parts = ruleset.split("elements = {");
