@@ -9,7 +9,7 @@ use serde_json::Value;
 use crate::call::command;
 use crate::netns::PATH;
 use crate::under_test::ours;
-use crate::{Lab, Outcome, names, under_test};
+use crate::{Lab, Outcome, Release, names, under_test};
 
 /// The environment of cnitool. The configuration directory is the lab's /etc/cni/net.d.
 #[derive(Clone, Debug)]
@@ -32,6 +32,11 @@ impl Tool {
     /// Uses the executable and the plugins of another directory.
     pub fn in_dir(self, dir: &Path) -> Self {
         Self { dir: dir.to_owned(), ..self }.with_plugins_in(dir)
+    }
+
+    /// Uses the plugins of a release. cnitool itself is always Ferrule's.
+    pub fn by_release(self, release: Release) -> Self {
+        self.with_plugins_in(&release.place())
     }
 
     pub fn env(mut self, key: &str, value: &str) -> Self {
