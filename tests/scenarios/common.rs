@@ -2,6 +2,7 @@
 
 use std::fs;
 use std::net::IpAddr;
+use std::os::unix::fs::symlink;
 use std::path::Path;
 
 use lab::dhcp::{Background, in_background, started_by};
@@ -114,6 +115,29 @@ pub fn sleeper(lab: &Lab, id: &str) -> Background {
         fs::read_to_string(format!("/proc/{}/comm", process.id())).is_ok_and(|name| name.trim() == "sleep")
     });
     process
+}
+
+/// Commands of a variant of iptables, for both families.
+pub fn both_families(variant: &str, orders: &str) -> String {
+    format!("for tool in iptables-{variant} ip6tables-{variant}; do {orders}\ndone")
+}
+
+/// A PATH that begins with the tools of [`choose_tools`].
+pub const TOOLS: &str = "/run/lab/tools:/usr/sbin:/usr/bin:/sbin:/bin";
+
+/// Makes a variant of iptables the one that plugins with the PATH [`TOOLS`] find.
+pub fn choose_tools(variant: &str) {
+    fs::create_dir("/run/lab/tools").unwrap();
+    for family in ["iptables", "ip6tables"] {
+        for verb in ["", "-restore", "-save"] {
+            let multi = format!("/usr/sbin/xtables-{variant}-multi");
+            symlink(multi, format!("/run/lab/tools/{family}{verb}")).unwrap();
+        }
+    }
+}
+
+pub fn by_those_tools(call: Call) -> Call {
+    call.env("PATH", TOOLS)
 }
 
 /// A command that starts a program as in the container of a manifest for Kubernetes, which is not privileged: with the

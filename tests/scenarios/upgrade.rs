@@ -9,6 +9,7 @@ use std::fs;
 use lab::{Call, Lab, Release, beyond_reference, needs};
 use serde_json::{Value, json};
 
+use crate::cnitool::repair::{limited, losses_of_limits};
 use crate::common::{STORE, cable, dual_stack, host_local, ips, leases, routing_of};
 use crate::tuning::{tuning, wired};
 
@@ -180,9 +181,61 @@ fn limits_of_the_other_suite_pass_check_and_their_ifb_is_deleted() {
         let result = old.run(&call).add().ok_result();
         new.run(&call).check(&result).ok();
         new.run(&call).del().ok();
-        // These are deleted with their link. The reference leaves them, and Ferrule cannot know their owner.
-        lab.host().sh("tc qdisc del dev cable root || :; tc qdisc del dev cable clsact || tc qdisc del dev cable ingress || :");
+        // These are deleted with their link, which stays here. The reference's DEL leaves its own and Ferrule's, with a filter that
+        // loses all packets. Ferrule's DEL leaves only the reference's, because nothing on them names their owner.
+        let filters = lab.host().sh("tc filter show dev cable ingress");
+        assert_eq!(filters.is_empty(), new == Who::Ours, "{old:?}: {filters}");
+        let hook = if old == Who::Ours { "clsact" } else { "ingress" };
+        lab.host().sh(&format!("tc qdisc del dev cable root; tc qdisc del dev cable {hook}"));
         lab.snapshot().assert_same(&before);
+    }
+}
+
+#[test]
+fn limits_of_the_reference_in_a_chain_are_repaired_and_our_del_leaves_nothing() {
+    beyond_reference!("repair");
+    needs!(TrafficControl);
+    for release in Release::with("bandwidth") {
+        let lab = Lab::new();
+        let [first, pod] = ["first", "pod"].map(|id| lab.container(id).id);
+        lab.configure("10-net.conflist", &limited());
+        let ours = lab.cnitool();
+        let theirs = ours.clone().by_release(release);
+        // The bridge exists before, so that only the attachment can be left.
+        theirs.says(&format!("add net first --container-id {first}"));
+        ours.says(&format!("del net first --container-id {first}"));
+        let before = lab.snapshot();
+        for loss in 0..4 {
+            theirs.says(&format!("add net pod --container-id {pod}"));
+            ours.says("check net --all");
+            let loss = losses_of_limits(&lab)[loss].replace("clsact", "ingress");
+            lab.host().sh(&loss);
+            assert!(!ours.run("check net --all").succeeded(), "{release} {loss}");
+            assert_eq!(ours.json("repair --all")["repaired"], json!(["net/pod/eth0"]), "{release} {loss}");
+            ours.says("check net --all");
+            ours.says(&format!("del net pod --container-id {pod}"));
+            lab.snapshot().assert_same(&before);
+        }
+    }
+}
+
+/// Its name contains only a hash of network and container.
+#[test]
+fn gc_keeps_an_ifb_of_the_reference_and_del_without_the_namespace_deletes_it() {
+    beyond_reference!("firewall-upgrade");
+    needs!(TrafficControl);
+    for [theirs, ours] in to_ours("bandwidth") {
+        let lab = Lab::new();
+        let pod = wired(&lab, "eth0");
+        let call = crate::bandwidth::limited(&lab, &pod);
+        theirs.run(&call).add().ok_result();
+        lab.host().sh("ip link del cable");
+        let ifbs = || lab.host().ip("link show type ifb").len();
+        let ours = ours.run(&call).without("CNI_NETNS");
+        ours.gc(&[]).ok();
+        assert_eq!(ifbs(), 1);
+        ours.del().ok();
+        assert_eq!(ifbs(), 0);
     }
 }
 
@@ -232,20 +285,28 @@ fn rules_and_routes_of_the_references_sbr_pass_check_and_are_restored() {
     }
 }
 
+/// Release 1.1.1 loses the routes of the interface. Our DEL restores those of the result.
 #[test]
-fn a_vrf_of_the_reference_passes_check_and_is_deleted_with_its_last_interface() {
+fn a_vrf_of_the_other_suite_passes_check_with_its_routes_and_is_deleted_with_its_last_interface() {
     needs!(Vrf);
     for [old, new] in ways("vrf") {
         let lab = Lab::new();
         let (pod, call) = crate::vrf::manually_in(&lab, "1.0.0");
-        let mut result = old.run(&call).add().ok_result();
+        let result = old.run(&call).add().ok_result();
         assert_eq!(pod.link("eth0").unwrap()["master"], "blue");
-        // The reference loses routes.
-        result.as_object_mut().unwrap().remove("routes");
-        new.run(&call).check(&result).ok();
+        assert_eq!(result["routes"][0]["dst"], "0.0.0.0/0");
+        let checked = new.run(&call).check(&result);
+        if old == Who::Reference(Release::V1_1_1) {
+            checked.refused(999, "route to 0.0.0.0/0 is missing");
+        } else {
+            checked.ok();
+        }
         new.run(&call).del().ok();
         assert!(pod.link("blue").is_none());
         assert!(pod.addresses("eth0").contains(&"10.1.0.2/24".to_owned()));
+        if new == Who::Ours {
+            assert!(pod.sh("ip route show default").contains("via 10.1.0.1 dev eth0"), "{old:?}");
+        }
     }
 }
 
@@ -329,6 +390,23 @@ fn routes_of_the_reference_pass_check_without_their_metrics() {
 /// ptp with both families.
 fn ptp(lab: &Lab) -> Call {
     lab.plugin("ptp").config(json!({"ipam": host_local(&[&["10.1.2.0/24"], &["fd00:1:2::/64"]])}))
+}
+
+#[test]
+fn a_loopback_interface_set_up_by_the_other_suite_passes_check_and_is_set_down() {
+    for [old, new] in ways("loopback") {
+        let lab = Lab::new();
+        let pod = lab.container("pod");
+        let call = lab.plugin("loopback").ifname("lo").on(&pod);
+        // The kernel keeps the addresses of an interface that has been up once.
+        pod.sh("ip link set lo up; ip link set lo down");
+        let before = lab.snapshot();
+        let result = old.run(&call).add().ok_result();
+        assert!(pod.reaches("127.0.0.1") && pod.reaches("::1"));
+        new.run(&call).check(&result).ok();
+        new.run(&call).del().ok();
+        lab.snapshot().assert_same(&before);
+    }
 }
 
 /// Attaches with one, and runs CHECK and DEL with the other.

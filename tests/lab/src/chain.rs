@@ -7,25 +7,31 @@ use std::sync::{Arc, Mutex, PoisonError};
 use runtime::{AttachmentParameters, Cache, Exec, Invocation, Network, Output, Runtime};
 use serde_json::Value;
 
-use crate::{Call, Container, Lab, Outcome};
+use crate::{Call, Container, Lab, Outcome, Release};
 
 /// A network of several plugins.
 #[derive(Clone, Debug)]
 pub struct Chain {
     network: Network,
     edit: fn(Call) -> Call,
+    release: Option<Release>,
 }
 
 impl Chain {
     pub(crate) fn new(conflist: &Value) -> Self {
         let network = Network::from_bytes(conflist.to_string().as_bytes());
-        Self { network: network.expect("a network's configuration"), edit: |call| call }
+        Self { network: network.expect("a network's configuration"), edit: |call| call, release: None }
     }
 
     /// Changes every call before it runs, to vary the environment.
     pub fn each(mut self, edit: fn(Call) -> Call) -> Self {
         self.edit = edit;
         self
+    }
+
+    /// Runs the plugins of a release.
+    pub fn by_release(self, release: Release) -> Self {
+        Self { release: Some(release), ..self }
     }
 
     /// ADD from first to last, each with the previous result. Returns the last result, or the first failure.
@@ -59,7 +65,7 @@ impl Chain {
     /// The outcomes of all plugins in a run. If none failed, the runtime must not fail either, and must have run all.
     fn watched<T>(&self, run: impl FnOnce(&Runtime) -> runtime::Result<T>) -> Vec<Outcome> {
         let outcomes = Arc::default();
-        let witness = Witness { edit: self.edit, outcomes: Arc::clone(&outcomes) };
+        let witness = Witness { edit: self.edit, release: self.release, outcomes: Arc::clone(&outcomes) };
         let done = run(&Runtime::new([Lab::plugin_dir()]).cache(cache()).exec(witness));
         let outcomes = std::mem::take(&mut *outcomes.lock().unwrap_or_else(PoisonError::into_inner));
         if outcomes.iter().all(Outcome::succeeded) {
@@ -78,6 +84,7 @@ fn cache() -> Cache {
 #[derive(Debug)]
 struct Witness {
     edit: fn(Call) -> Call,
+    release: Option<Release>,
     outcomes: Arc<Mutex<Vec<Outcome>>>,
 }
 
@@ -91,6 +98,7 @@ impl Exec for Witness {
         let own = invocation.env.iter().filter(|(key, _)| *key != "CNI_PATH");
         let call = Call::new(invocation.kind).stdin(invocation.stdin);
         let call = own.fold(call, |call, (key, value)| call.env(key, value.to_str().expect("UTF-8")));
+        let call = self.release.into_iter().fold(call, Call::by_release);
         let outcome = (self.edit)(call).run_as_is();
         let stdout = outcome.stdout.clone().into_bytes();
         let status = ExitStatus::from_raw(outcome.exit.map_or(9, |code| code << 8));

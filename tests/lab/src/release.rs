@@ -42,6 +42,12 @@ impl Release {
         Self::ALL.into_iter().filter(|release| release.knows(plugin) && release.is_here()).collect()
     }
 
+    /// [`Release::with`] a plugin, each with each of the values.
+    pub fn with_each<T: Copy, const N: usize>(plugin: &str, values: [T; N]) -> Vec<(Self, T)> {
+        let releases = Self::with(plugin).into_iter();
+        releases.flat_map(|release| values.map(|value| (release, value))).collect()
+    }
+
     fn knows(self, plugin: &str) -> bool {
         self == Self::V1_9_1 || !["dummy", "tap"].contains(&plugin)
     }

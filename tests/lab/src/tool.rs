@@ -9,7 +9,7 @@ use serde_json::Value;
 use crate::call::{SEPARATE, command};
 use crate::netns::PATH;
 use crate::under_test::ours;
-use crate::{Lab, Outcome, names, under_test};
+use crate::{Lab, Outcome, Release, names, under_test};
 
 /// The environment of cnitool. The configuration directory is the lab's /etc/cni/net.d.
 #[derive(Clone, Debug)]
@@ -37,6 +37,11 @@ impl Tool {
     /// Like [`crate::Call::with_each_in`].
     pub fn with_each_in(self, dir: &Path) -> Self {
         self.with_plugins_in(dir).env(SEPARATE, "1")
+    }
+
+    /// Uses the plugins of a release. cnitool itself is always Ferrule's.
+    pub fn by_release(self, release: Release) -> Self {
+        self.with_plugins_in(&release.place())
     }
 
     pub fn env(mut self, key: &str, value: &str) -> Self {

@@ -528,8 +528,7 @@ fn attached_by_the_reference(lab: &Lab, id: &str, subnet: &str) -> Tool {
     bridge["ipMasqBackend"] = "nftables".into();
     lab.configure("10-net.conflist", &network("1.1.0", &json!([bridge])));
     let tool = lab.cnitool();
-    let reference = Release::V1_9_1.place().display().to_string();
-    tool.clone().env("CNI_PATH", &reference).says(&format!("add net {id} --container-id {id}"));
+    tool.clone().by_release(Release::V1_9_1).says(&format!("add net {id} --container-id {id}"));
     tool
 }
 

@@ -6,7 +6,6 @@ mod host_ports;
 mod watching;
 
 use std::fs;
-use std::os::unix::fs::symlink;
 use std::time::Duration;
 
 use lab::{
@@ -17,7 +16,7 @@ use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 use serde_json::{Value, json};
 
-use crate::common::dual_stack;
+use crate::common::{TOOLS, choose_tools, dual_stack};
 pub use watching::counted;
 
 /// Without events, `--watch` looks every 10 seconds. This is several times as long, for a busy machine.
@@ -46,12 +45,8 @@ fn tool(lab: &Lab, backend: &str) -> Tool {
 
 /// Makes the legacy tools the ones that plugins find.
 fn with_legacy_tools(tool: Tool) -> Tool {
-    let dir = "/run/lab/tools";
-    fs::create_dir(dir).unwrap();
-    for name in ["iptables-restore", "iptables-save", "ip6tables-restore", "ip6tables-save"] {
-        symlink("/usr/sbin/xtables-legacy-multi", format!("{dir}/{name}")).unwrap();
-    }
-    tool.env("PATH", &format!("{dir}:/usr/sbin:/usr/bin:/sbin:/bin"))
+    choose_tools("legacy");
+    tool.env("PATH", TOOLS)
 }
 
 fn answers(far: &Netns) -> bool {
@@ -120,7 +115,7 @@ fn after_each_kind_of_flush_host_ports_and_masquerade_work_again_and_check_passe
 }
 
 /// A network whose containers have limits in both directions.
-fn limited() -> Value {
+pub fn limited() -> Value {
     let mut bridge = dual_stack();
     bridge["type"] = json!("bridge");
     let bandwidth = json!({
@@ -130,7 +125,7 @@ fn limited() -> Value {
 }
 
 /// Commands that remove a container's limits.
-fn losses_of_limits(lab: &Lab) -> [String; 4] {
+pub fn losses_of_limits(lab: &Lab) -> [String; 4] {
     let end = lab.host().sh("ip -o link show type veth");
     let end = end.split([' ', '@']).find(|word| word.starts_with("veth")).unwrap();
     [

@@ -4,12 +4,11 @@ mod reference;
 mod zones;
 
 use std::fs;
-use std::os::unix::fs::symlink;
 
-use lab::{Call, Chain, Lab, Netns, Outcome, beyond_reference, tcp_is_cut_off, tcp_says, write_program};
+use lab::{Chain, Lab, Netns, Outcome, beyond_reference, tcp_is_cut_off, tcp_says, write_program};
 use serde_json::{Value, json};
 
-use crate::common::dual_stack;
+use crate::common::{both_families, by_those_tools, choose_tools, dual_stack};
 
 /// A bridge with a host port and the firewall plugin, as nerdctl configures them, in both families.
 fn network(lab: &Lab, firewall: Value) -> Chain {
@@ -46,11 +45,6 @@ impl Traffic<'_> {
             assert_eq!(tcp_says(from, to).as_deref(), Some(answer), "{host}, to {to}");
         }
     }
-}
-
-/// Commands of a variant of iptables, for both families.
-fn both(variant: &str, orders: &str) -> String {
-    format!("for tool in iptables-{variant} ip6tables-{variant}; do {orders}\ndone")
 }
 
 const DROP: &str = "$tool -P FORWARD DROP";
@@ -93,28 +87,13 @@ END";
 
 fn hosts() -> Vec<(&'static str, &'static str, String)> {
     vec![
-        ("a policy by iptables-nft", "nft", both("nft", DROP)),
-        ("a policy by iptables-legacy", "legacy", both("legacy", DROP)),
-        ("Docker's rules", "nft", both("nft", DOCKER)),
-        ("Docker's rules in legacy tables", "legacy", both("legacy", DOCKER)),
-        ("ufw's rules", "nft", both("nft", UFW)),
-        ("ufw's rules in legacy tables", "legacy", both("legacy", UFW)),
+        ("a policy by iptables-nft", "nft", both_families("nft", DROP)),
+        ("a policy by iptables-legacy", "legacy", both_families("legacy", DROP)),
+        ("Docker's rules", "nft", both_families("nft", DOCKER)),
+        ("Docker's rules in legacy tables", "legacy", both_families("legacy", DOCKER)),
+        ("ufw's rules", "nft", both_families("nft", UFW)),
+        ("ufw's rules in legacy tables", "legacy", both_families("legacy", UFW)),
     ]
-}
-
-/// Makes a variant the one that plugins find.
-fn choose_tools(variant: &str) {
-    fs::create_dir("/run/lab/tools").unwrap();
-    for family in ["iptables", "ip6tables"] {
-        for verb in ["", "-restore", "-save"] {
-            let multi = format!("/usr/sbin/xtables-{variant}-multi");
-            symlink(multi, format!("/run/lab/tools/{family}{verb}")).unwrap();
-        }
-    }
-}
-
-fn by_those_tools(call: Call) -> Call {
-    call.env("PATH", "/run/lab/tools:/usr/sbin:/usr/bin:/sbin:/bin")
 }
 
 #[test]
@@ -161,7 +140,7 @@ fn with_a_policy_of_drop_only_the_administrators_rules_allow_new_connections_to_
     for backend in ["nftables", "iptables"] {
         let lab = Lab::new();
         let (pod, far) = (lab.container("pod"), lab.machine("far"));
-        lab.host().sh(&both("nft", DROP));
+        lab.host().sh(&both_families("nft", DROP));
         let result = network(&lab, json!({"backend": backend, "iptablesAdminChainName": "OURS"}))
             .add(&pod, "eth0")
             .ok_result();
@@ -181,7 +160,7 @@ fn rules_of_the_iptables_backend_are_removed_without_namespace_and_prev_result_a
     beyond_reference!("firewall-by-owner");
     let lab = Lab::new();
     let [stays, goes, dies] = ["stays", "of-iptables", "dies"].map(|id| lab.container(id));
-    lab.host().sh(&both("nft", DROP));
+    lab.host().sh(&both_families("nft", DROP));
     let first = lab.host().filters();
     let firewall = |address: &str| {
         let prev = json!({

@@ -1,6 +1,8 @@
 //! ADD, DEL, CHECK, GC and STATUS, together with other containers and other firewalls.
 
-use lab::{Call, Lab, Outcome, beyond_reference, tcp_is_cut_off, tcp_is_refused, tcp_says, under_test};
+use lab::{
+    Call, Lab, Outcome, Release, beyond_reference, tcp_is_cut_off, tcp_is_refused, tcp_says, under_test,
+};
 use serde_json::json;
 
 use super::*;
@@ -183,19 +185,19 @@ fn an_add_with_iptables_removes_the_attachments_own_host_ports_from_nftables() {
 #[test]
 fn add_and_check_name_the_references_mapping_of_the_same_container_if_it_leads_to_another_address() {
     beyond_reference!("newest-wins");
-    for (number, warnings) in [(9, 2), (2, 0)] {
+    for (release, (number, warnings)) in Release::with_each("portmap", [(9, 2), (2, 0)]) {
         let lab = Lab::new();
         let pod = lab.container("pod");
         network(&lab, &json!({}), json!([])).add(&pod, "eth0").ok_result();
-        portmap(&lab, &pod, number).by_the_reference().add().ok_result();
+        portmap(&lab, &pod, number).by_release(release).add().ok_result();
         let call = portmap(&lab, &pod, 2);
         let added = call.add();
         let checked = call.check(&added.ok_result());
         checked.ok();
         for stderr in [&added.stderr, &checked.stderr] {
             let warning = "dnat name: \"net\" id: \"pod\" maps a host port of net/pod/eth0 with iptables";
-            assert_eq!(stderr.matches(warning).count(), warnings, "{number}: {stderr}");
-            assert_eq!(stderr.lines().count(), warnings, "{number}: {stderr}");
+            assert_eq!(stderr.matches(warning).count(), warnings, "{release} {number}: {stderr}");
+            assert_eq!(stderr.lines().count(), warnings, "{release} {number}: {stderr}");
         }
         call.del().ok();
         assert!(!lab.host().sh("iptables-save; ip6tables-save").contains("--to-destination"));

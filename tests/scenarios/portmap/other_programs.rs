@@ -1,6 +1,6 @@
 //! Host ports next to nat rules of other programs, which come first.
 
-use lab::{Lab, Netns, Outcome, Tool, beyond_reference, tcp_says, under_test};
+use lab::{Lab, Netns, Outcome, Release, Tool, beyond_reference, tcp_says, under_test};
 use serde_json::{Value, json};
 
 use super::*;
@@ -253,13 +253,16 @@ fn a_redirection_by_a_nat_rule_of_another_program_precedes_a_host_port() {
 #[test]
 fn a_stale_mapping_of_the_reference_does_not_precede_one_of_the_iptables_backend() {
     beyond_reference!("newest-wins");
-    let lab = Lab::new();
-    let ([stale, pod], far) = (["stale", "pod"].map(|id| lab.container(id)), lab.machine("far"));
-    let network = network(&lab, &by("iptables"), web());
-    network.clone().each(Call::by_the_reference).add(&stale, "eth0").ok_result();
-    network.add(&pod, "eth0").ok_result();
-    let _servers = [stale.serve_tcp("stale", "10.1.2.2:80"), pod.serve_tcp("pod", "10.1.2.3:80")];
-    for from in [lab.host(), &far] {
-        assert!(tcp_says(from, &at(HOST[0], 8080)).is_some_and(|answer| answer.starts_with("pod")));
+    for release in Release::with("portmap") {
+        let lab = Lab::new();
+        let ([stale, pod], far) = (["stale", "pod"].map(|id| lab.container(id)), lab.machine("far"));
+        let network = network(&lab, &by("iptables"), web());
+        network.clone().by_release(release).add(&stale, "eth0").ok_result();
+        network.add(&pod, "eth0").ok_result();
+        let _servers = [stale.serve_tcp("stale", "10.1.2.2:80"), pod.serve_tcp("pod", "10.1.2.3:80")];
+        for from in [lab.host(), &far] {
+            let answer = tcp_says(from, &at(HOST[0], 8080));
+            assert!(answer.is_some_and(|answer| answer.starts_with("pod")), "{release}");
+        }
     }
 }

@@ -1,110 +1,173 @@
 //! The reference's firewall rules on a host that switches to Ferrule, while containers run.
 
+mod repair_and_gc;
+
 use std::fs;
 
 use lab::{
-    Call, Chain, Lab, Outcome, Release, beyond_reference, tcp_is_cut_off, tcp_is_refused, tcp_says,
-    write_program,
+    Chain, Container, Lab, Outcome, Release, Tool, beyond_reference, tcp_is_cut_off, tcp_is_refused,
+    tcp_says, write_program,
 };
 use serde_json::{Value, json};
 
-use crate::common::{dual_stack, host_local};
+use super::to_ours;
+use crate::common::{TOOLS, by_those_tools, choose_tools, dual_stack, host_local};
+use crate::portmap::by;
 
-/// bridge with masquerade, and portmap. The reference installs their rules by iptables.
-fn full_chain(lab: &Lab, keys: Value, host_port: u16) -> Chain {
+/// bridge with masquerade and spoof check, portmap, and firewall.
+fn full_network(keys: &Value, host_port: u16) -> Value {
     let mut bridge = dual_stack();
     bridge["type"] = json!("bridge");
     bridge["ipMasq"] = json!(true);
+    bridge["macspoofchk"] = json!(true);
+    let mut firewall = json!({"type": "firewall"});
     if let Some(backend) = keys.get("backend") {
         bridge["ipMasqBackend"] = backend.clone();
+        firewall["backend"] = backend.clone();
     }
-    let mut portmap = keys;
+    let mut portmap = keys.clone();
     portmap["type"] = json!("portmap");
     let mappings = ["tcp", "udp"]
         .map(|protocol| json!({"hostPort": host_port, "containerPort": 80, "protocol": protocol}));
     portmap["runtimeConfig"] = json!({"portMappings": mappings});
-    lab.chain(json!({"cniVersion": "1.0.0", "name": "net", "plugins": [bridge, portmap]}))
+    json!({"cniVersion": "1.0.0", "name": "net", "plugins": [bridge, portmap, firewall]})
 }
 
-/// The nat tables of iptables, without counters and times.
-fn nat(lab: &Lab) -> Vec<String> {
-    let saved = lab.host().sh("iptables-save -t nat; ip6tables-save -t nat");
-    let lines = saved.lines().filter(|line| !line.starts_with('#'));
-    let mut lines: Vec<_> = lines.map(|line| line.split(" [").next().unwrap().to_owned()).collect();
-    lines.sort();
-    lines
+/// The [`full_network`]. Without `backend`, the reference installs its rules by iptables.
+fn full_chain(lab: &Lab, keys: &Value, host_port: u16) -> Chain {
+    lab.chain(full_network(keys, host_port))
+}
+
+/// How the reference installs its rules. It has only iptables for its firewall, and `nft` for spoof checks.
+#[derive(Debug)]
+struct Setup {
+    release: Release,
+    /// The host's variant of iptables.
+    variant: &'static str,
+    keys: Value,
+}
+
+impl Setup {
+    /// Each release with its backends. If a release is not on this machine, the test counts as skipped.
+    fn all() -> Vec<Self> {
+        let [default, iptables, nftables] = [json!({}), by("iptables"), by("nftables")];
+        let all = [
+            (Release::V1_1_1, "nft", default.clone()),
+            (Release::V1_1_1, "legacy", iptables.clone()),
+            (Release::V1_9_1, "nft", default),
+            (Release::V1_9_1, "legacy", iptables),
+            (Release::V1_9_1, "nft", nftables),
+        ];
+        let here = Release::with("portmap");
+        let all = all.into_iter().filter(|(release, ..)| here.contains(release));
+        all.map(|(release, variant, keys)| Self { release, variant, keys }).collect()
+    }
+
+    fn is_nftables(&self) -> bool {
+        self.keys == by("nftables")
+    }
+
+    /// The network by the reference, and by Ferrule.
+    fn chains(&self, lab: &Lab, host_port: u16) -> [Chain; 2] {
+        let ours = full_chain(lab, &self.keys, host_port).each(by_those_tools);
+        [ours.clone().by_release(self.release), ours]
+    }
+
+    /// cnitool with the plugins of the reference, and with Ferrule's.
+    fn tools(&self, lab: &Lab) -> [Tool; 2] {
+        choose_tools(self.variant);
+        lab.configure("10-net.conflist", &full_network(&self.keys, 8080));
+        let ours = lab.cnitool().env("PATH", TOOLS);
+        [ours.clone().by_release(self.release), ours]
+    }
+}
+
+/// The container's namespace is deleted. The kernel deletes the pair a moment later; `br0` then has one other port.
+fn vanish_with_pair(lab: &Lab, pod: &Container) {
+    pod.vanish();
+    lab.host().wait_until("the pair is gone", |host| host.ip("link show master br0").len() == 1);
 }
 
 #[test]
 fn our_del_removes_the_references_rules() {
-    let lab = Lab::new();
-    let far = lab.machine("far");
-    let [stays, goes] = ["stays", "goes"].map(|id| lab.container(id));
-    let [first, second] = [8080, 9090].map(|port| full_chain(&lab, json!({}), port));
-    first.clone().each(Call::by_the_reference).add(&stays, "eth0").ok_result();
-    let before = nat(&lab);
-    let result = second.clone().each(Call::by_the_reference).add(&goes, "eth0").ok_result();
-    assert_ne!(nat(&lab), before);
+    for setup in Setup::all() {
+        let lab = Lab::new();
+        let far = lab.machine("far");
+        let [stays, goes] = ["stays", "goes"].map(|id| lab.container(id));
+        choose_tools(setup.variant);
+        let [[first, _], [second, ours]] = [8080, 9090].map(|port| setup.chains(&lab, port));
+        first.add(&stays, "eth0").ok_result();
+        let before = lab.snapshot();
+        let result = second.add(&goes, "eth0").ok_result();
+        ours.check(&goes, "eth0", &result).iter().for_each(Outcome::ok);
 
-    second.del(&goes, "eth0", &result).iter().for_each(Outcome::ok);
-    assert_eq!(nat(&lab), before);
-    let _server = stays.serve_tcp("stays", "10.1.2.2:80");
-    assert_eq!(tcp_says(&far, "198.51.100.1:8080").as_deref(), Some("stays 198.51.100.2"));
+        ours.del(&goes, "eth0", &result).iter().for_each(Outcome::ok);
+        lab.snapshot().assert_same(&before);
+        let _server = stays.serve_tcp("stays", "10.1.2.2:80");
+        let answer = tcp_says(&far, "198.51.100.1:8080");
+        assert_eq!(answer.as_deref(), Some("stays 198.51.100.2"), "{setup:?}");
+    }
 }
 
+/// Only firewall needs the result: the reference's rules for an address contain nothing else.
 #[test]
 fn the_references_rules_are_removed_without_namespace_and_prev_result() {
     beyond_reference!("rules-by-attachment");
-    let lab = Lab::new();
-    let [stays, goes] = ["stays", "of-old-rules"].map(|id| lab.container(id));
-    let network = full_chain(&lab, json!({}), 8080);
-    network.clone().each(Call::by_the_reference).add(&stays, "eth0").ok_result();
-    let before = nat(&lab);
-    network.clone().each(Call::by_the_reference).add(&goes, "eth0").ok_result();
-    goes.vanish();
-    for plugin in ["portmap", "bridge"] {
-        let call = lab.plugin(plugin).on(&goes).without("CNI_NETNS");
-        call.config(json!({"ipam": dual_stack()["ipam"]})).del().ok();
+    for setup in Setup::all() {
+        let lab = Lab::new();
+        let [stays, goes] = ["stays", "of-old-rules"].map(|id| lab.container(id));
+        choose_tools(setup.variant);
+        let [theirs, _] = setup.chains(&lab, 8080);
+        theirs.add(&stays, "eth0").ok_result();
+        let before = lab.snapshot().without(&goes.id);
+        let result = theirs.add(&goes, "eth0").ok_result();
+        vanish_with_pair(&lab, &goes);
+        for (plugin, keys) in [
+            ("firewall", json!({"prevResult": result})),
+            ("portmap", json!({})),
+            ("bridge", json!({"ipam": dual_stack()["ipam"]})),
+        ] {
+            by_those_tools(lab.plugin(plugin)).on(&goes).without("CNI_NETNS").config(keys).del().ok();
+        }
+        lab.snapshot().without(&goes.id).assert_same(&before);
     }
-    assert_eq!(nat(&lab), before);
 }
 
 #[test]
-fn our_gc_removes_the_references_rules() {
-    beyond_reference!("gc");
-    let lab = Lab::new();
-    let [stays, goes] = ["stays", "of-old-rules-gc"].map(|id| lab.container(id));
-    let [first, second] = [8080, 9090].map(|port| full_chain(&lab, json!({}), port));
-    first.each(Call::by_the_reference).add(&stays, "eth0").ok_result();
-    let before = nat(&lab);
-    second.each(Call::by_the_reference).add(&goes, "eth0").ok_result();
-    goes.vanish();
-    for plugin in ["portmap", "bridge"] {
-        let call = lab.plugin(plugin).config(json!({"ipam": dual_stack()["ipam"]}));
-        call.gc(&[("stays", "eth0")]).ok();
+fn the_references_check_of_our_attachment_fails_because_its_own_host_ports_and_firewall_rules_are_missing() {
+    for setup in Setup::all() {
+        let lab = Lab::new();
+        let pod = lab.container("pod");
+        choose_tools(setup.variant);
+        let [theirs, ours] = setup.chains(&lab, 8080);
+        let result = ours.add(&pod, "eth0").ok_result();
+        let [bridge, portmap] = &theirs.check(&pod, "eth0", &result)[..] else { panic!("{setup:?}") };
+        bridge.ok();
+        assert!(!portmap.succeeded(), "{setup:?}");
+        let firewall = by_those_tools(lab.plugin("firewall")).on(&pod).by_release(setup.release);
+        assert!(!firewall.check(&result).succeeded(), "{setup:?}");
     }
-    assert_eq!(nat(&lab), before);
 }
 
 /// With nftables, only after the DEL of its container, because the chains of other programs come first.
 #[test]
 fn a_new_mapping_replaces_a_stale_mapping_of_the_reference() {
     beyond_reference!("newest-wins");
-    for backend in ["nftables", "iptables"] {
+    for (release, backend) in Release::with_each("portmap", ["nftables", "iptables"]) {
         let lab = Lab::new();
         let far = lab.machine("far");
         let [stale, fresh] = ["stale", "fresh"].map(|id| lab.container(id));
-        let network = full_chain(&lab, json!({"backend": backend}), 8080);
-        let old = network.clone().each(Call::by_the_reference).add(&stale, "eth0").ok_result();
+        let network = full_chain(&lab, &by(backend), 8080);
+        let old = network.clone().by_release(release).add(&stale, "eth0").ok_result();
         network.add(&fresh, "eth0").ok_result();
         let _servers = [stale.serve_tcp("stale", "10.1.2.2:80"), fresh.serve_tcp("fresh", "10.1.2.3:80")];
         let answer = Some("fresh 198.51.100.2".to_owned());
         let is_first = tcp_says(&far, "198.51.100.1:8080") == answer;
-        assert_eq!(is_first, backend == "iptables", "{backend}");
+        assert_eq!(is_first, backend == "iptables", "{release} {backend}");
         network.del(&stale, "eth0", &old).iter().for_each(Outcome::ok);
-        assert_eq!(tcp_says(&far, "198.51.100.1:8080"), answer, "{backend}");
+        assert_eq!(tcp_says(&far, "198.51.100.1:8080"), answer, "{release} {backend}");
         network.del(&fresh, "eth0", &old).iter().for_each(Outcome::ok);
-        assert!(tcp_is_refused(&far, "198.51.100.1:8080"), "{backend}");
+        assert!(tcp_is_refused(&far, "198.51.100.1:8080"), "{release} {backend}");
     }
 }
 
@@ -121,46 +184,26 @@ fn on_a_host_without_rules_of_the_reference_no_program_is_started() {
             write_program(&path, &format!("#!/bin/sh\necho $0 >>{}\nexit 1\n", started.display()));
         }
     }
-    let network = full_chain(&lab, json!({}), 8080).each(|call| call.env("PATH", "/run/lab/watched"));
+    let network = full_chain(&lab, &json!({}), 8080).each(|call| call.env("PATH", "/run/lab/watched"));
     let result = network.add(&pod, "eth0").ok_result();
     network.del(&pod, "eth0", &result).iter().for_each(Outcome::ok);
     assert_eq!(fs::read_to_string(started).unwrap_or_default(), "");
 }
 
-/// Selects the variant of iptables for [`by_the_reference`]: a separate directory has its programs.
-fn select_iptables(lab: &Lab, variant: &str) {
-    let dir = lab.dir().join(variant);
-    fs::create_dir(&dir).unwrap();
-    for tool in ["iptables", "ip6tables"] {
-        for verb in ["", "-save", "-restore"] {
-            std::os::unix::fs::symlink(
-                format!("/usr/sbin/{tool}-{variant}{verb}"),
-                dir.join(format!("{tool}{verb}")),
-            )
-            .unwrap();
-        }
-    }
-    lab.host().sh(&format!("echo '{}:/usr/sbin:/usr/bin:/sbin:/bin' >/run/lab/path", dir.display()));
-}
-
-/// A call of the reference's plugin, which finds the selected iptables.
-fn by_the_reference(call: Call) -> Call {
-    let path = fs::read_to_string("/run/lab/path").unwrap();
-    call.by_the_reference().env("PATH", path.trim())
-}
-
 #[test]
 fn check_accepts_the_references_rules_in_either_variant_of_iptables_and_notices_their_removal() {
     beyond_reference!("check-upgrade");
-    for (variant, [first, second]) in [
-        ("nft", ["iptables -t nat -F CNI-HOSTPORT-DNAT", "ip6tables -t nat -F POSTROUTING"]),
-        ("legacy", ["iptables-legacy -t nat -F OUTPUT", "iptables-legacy -t nat -F POSTROUTING"]),
-    ] {
+    for (release, variant) in Release::with_each("firewall", ["nft", "legacy"]) {
+        let [first, second] = match variant {
+            "nft" => ["iptables -t nat -F CNI-HOSTPORT-DNAT", "ip6tables -t nat -F POSTROUTING"],
+            _ => ["iptables-legacy -t nat -F OUTPUT", "iptables-legacy -t nat -F POSTROUTING"],
+        };
         let lab = Lab::new();
         let pod = lab.container("pod");
-        select_iptables(&lab, variant);
-        let network = full_chain(&lab, json!({}), 8080);
-        let result = network.clone().each(by_the_reference).add(&pod, "eth0").ok_result();
+        choose_tools(variant);
+        let network = full_chain(&lab, &json!({}), 8080);
+        let theirs = network.clone().by_release(release).each(by_those_tools);
+        let result = theirs.add(&pod, "eth0").ok_result();
         network.check(&pod, "eth0", &result).iter().for_each(Outcome::ok);
         lab.host().sh(first);
         network.check(&pod, "eth0", &result)[1].refused(999, "net/pod/eth0");
@@ -169,24 +212,19 @@ fn check_accepts_the_references_rules_in_either_variant_of_iptables_and_notices_
     }
 }
 
-/// The chain with nftables for all rules, by release 1.9.1. None: it is not on this machine, and the test counts as
-/// skipped.
-fn by_nftables(lab: &Lab) -> Option<[Chain; 2]> {
-    Release::with("tap").first()?;
-    let ours = full_chain(lab, json!({"backend": "nftables"}), 8080);
-    Some([ours.clone().each(|call| call.by_release(Release::V1_9_1)), ours])
-}
-
 #[test]
 fn check_accepts_the_references_nftables_rules_and_notices_their_removal() {
     beyond_reference!("check-upgrade");
+    if !Release::V1_9_1.is_here() {
+        return;
+    }
     for flushed in
         ["ip6 cni_hostport hostports", "ip cni_hostport prerouting", "ip cni_hostport hostports_all"]
     {
         let lab = Lab::new();
-        let Some([theirs, ours]) = by_nftables(&lab) else { return };
         let pod = lab.container("pod");
-        let result = theirs.add(&pod, "eth0").ok_result();
+        let ours = full_chain(&lab, &by("nftables"), 8080);
+        let result = ours.clone().by_release(Release::V1_9_1).add(&pod, "eth0").ok_result();
         ours.check(&pod, "eth0", &result).iter().for_each(Outcome::ok);
         lab.host().sh(&format!("nft flush chain {flushed}"));
         ours.check(&pod, "eth0", &result)[1].refused(999, "net/pod/eth0");
@@ -196,59 +234,55 @@ fn check_accepts_the_references_nftables_rules_and_notices_their_removal() {
 }
 
 #[test]
-fn nftables_rules_of_the_reference_are_deleted_by_our_del() {
-    beyond_reference!("rules-by-attachment");
-    let lab = Lab::new();
-    let Some([theirs, ours]) = by_nftables(&lab) else { return };
-    let [stays, goes] = ["stays", "goes"].map(|id| lab.container(id));
-    let result = theirs.add(&stays, "eth0").ok_result();
-    ours.check(&stays, "eth0", &result).iter().for_each(Outcome::ok);
-    let rules = || lab.host().sh("nft list ruleset");
-    let before = rules();
-    let result = theirs.add(&goes, "eth0").ok_result();
-    assert_ne!(rules(), before);
-    ours.del(&goes, "eth0", &result).iter().for_each(Outcome::ok);
-    assert_eq!(rules(), before);
-}
-
-#[test]
-fn check_accepts_a_spoof_check_of_the_reference_and_notices_its_removal() {
+fn check_accepts_a_spoof_check_of_the_reference_and_notices_its_removal_and_del_deletes_only_its_own() {
     beyond_reference!("check-upgrade");
-    let lab = Lab::new();
-    let pod = lab.container("pod");
-    let call = lab.plugin("bridge").config(dual_stack()).config(json!({"macspoofchk": true})).on(&pod);
-    let result = call.clone().by_the_reference().add().ok_result();
-    call.check(&result).ok();
-    lab.host().sh("nft flush ruleset");
-    call.check(&result).refused(999, "net/pod/eth0");
+    for [theirs, ours] in to_ours("bridge") {
+        let lab = Lab::new();
+        let [stays, goes] = ["stays", "goes"].map(|id| lab.container(id));
+        let call = lab.plugin("bridge").config(dual_stack()).config(json!({"macspoofchk": true}));
+        let kept = theirs.run(&call).on(&stays).add().ok_result();
+        let rules = || lab.host().sh("nft list ruleset");
+        let before = rules();
+        let result = theirs.run(&call).on(&goes).add().ok_result();
+        assert_ne!(rules(), before);
+        let [stays, goes] = [&stays, &goes].map(|pod| ours.run(&call).on(pod));
+        goes.check(&result).ok();
+        goes.del().ok();
+        assert_eq!(rules(), before);
+        stays.check(&kept).ok();
+        lab.host().sh("nft flush ruleset");
+        stays.check(&kept).refused(999, "net/stays/eth0");
+    }
 }
 
 /// The reference's rules of `ingressPolicy` are in iptables, with any backend.
 #[test]
 fn check_accepts_an_ingress_policy_of_the_reference_and_notices_its_removal() {
     beyond_reference!("check-upgrade");
-    if Release::with("tap").is_empty() {
-        return;
-    }
-    for (policy, loss) in [
+    let losses = [
         ("same-bridge", "iptables -F CNI-ISOLATION-STAGE-2"),
         ("same-bridge", "iptables -F FORWARD"),
         (
             "isolated",
             "iptables-save -t filter | grep -e '-i br0 -o br0' | sed 's/^-A/-D/' | xargs iptables -t filter",
         ),
-    ] {
+    ];
+    // Release 1.1.1 does not have the policy `isolated`.
+    for (release, (policy, loss)) in Release::with_each("firewall", losses) {
+        if (release, policy) == (Release::V1_1_1, "isolated") {
+            continue;
+        }
         let lab = Lab::new();
         let [stays, pod] = ["stays", "pod"].map(|id| lab.container(id));
         let mut bridge = dual_stack();
         bridge["type"] = json!("bridge");
         let firewall = json!({"type": "firewall", "backend": "iptables", "ingressPolicy": policy});
         let ours = lab.chain(json!({"cniVersion": "1.0.0", "name": "net", "plugins": [bridge, firewall]}));
-        let theirs = ours.clone().each(|call| call.by_release(Release::V1_9_1));
+        let theirs = ours.clone().by_release(release);
         let [kept, result] = [&stays, &pod].map(|pod| theirs.add(pod, "eth0").ok_result());
         ours.check(&pod, "eth0", &result).iter().for_each(Outcome::ok);
         ours.del(&pod, "eth0", &result).iter().for_each(Outcome::ok);
-        assert!(!lab.host().sh("iptables-save; ip6tables-save").contains("10.1.2.3/"), "{policy}");
+        assert!(!lab.host().sh("iptables-save; ip6tables-save").contains("10.1.2.3/"), "{release} {policy}");
         ours.check(&stays, "eth0", &kept).iter().for_each(Outcome::ok);
         lab.host().sh(loss);
         ours.check(&stays, "eth0", &kept)[1].refused(999, "isolat");
@@ -309,12 +343,13 @@ fn with_firewall(lab: &Lab) -> Chain {
 #[test]
 fn check_accepts_the_references_rules_for_an_address_and_notices_their_removal() {
     beyond_reference!("check-upgrade");
-    for variant in ["nft", "legacy"] {
+    for (release, variant) in Release::with_each("firewall", ["nft", "legacy"]) {
         let lab = Lab::new();
         let pod = lab.container("pod");
-        select_iptables(&lab, variant);
+        choose_tools(variant);
         let network = with_firewall(&lab);
-        let result = network.clone().each(by_the_reference).add(&pod, "eth0").ok_result();
+        let theirs = network.clone().by_release(release).each(by_those_tools);
+        let result = theirs.add(&pod, "eth0").ok_result();
         network.check(&pod, "eth0", &result).iter().for_each(Outcome::ok);
         lab.host().sh(&format!("iptables-{variant} -F CNI-FORWARD"));
         network.check(&pod, "eth0", &result)[1].refused(999, "rule");
@@ -359,17 +394,20 @@ fn with_policy(lab: &Lab, name: &str, number: u8) {
 
 /// The reference's rules of `ingressPolicy` contain bridges, but no attachment.
 #[test]
-fn gc_and_repair_keep_an_ingress_policy_of_the_reference_and_repair_installs_ours_if_it_is_missing() {
-    beyond_reference!("check-upgrade");
-    if !Release::V1_9_1.is_here() {
-        return;
+fn del_gc_and_repair_keep_an_ingress_policy_of_the_reference_and_repair_installs_ours_if_it_is_missing() {
+    beyond_reference!("firewall-upgrade");
+    for release in Release::with("firewall") {
+        keep_the_policy_of(release);
     }
+}
+
+fn keep_the_policy_of(release: Release) {
     let lab = Lab::new();
     let [a, b, gone] = ["a", "b", "of-old-policy"].map(|id| lab.container(id));
     with_policy(&lab, "one", 3);
     with_policy(&lab, "two", 4);
-    let reference = Release::V1_9_1.place().display().to_string();
-    let (theirs, ours) = (lab.cnitool().env("CNI_PATH", &reference), lab.cnitool());
+    let ours = lab.cnitool();
+    let theirs = ours.clone().by_release(release);
     for (network, pod) in [("one", "a"), ("two", "b"), ("one", "of-old-policy")] {
         theirs.says(&format!("add {network} {pod} --container-id {pod}"));
     }
@@ -405,4 +443,7 @@ fn gc_and_repair_keep_an_ingress_policy_of_the_reference_and_repair_installs_our
         ours.says(&format!("del {network} {pod} --container-id {pod}"));
     }
     assert!(!lab.host().sh("nft list ruleset").contains("table inet ferrule"));
+    for bridge in ["br3", "br4"] {
+        assert!(rules("CNI-ISOLATION").contains(bridge), "{release}: {}", rules(""));
+    }
 }

@@ -1,7 +1,7 @@
 //! Debian's firewalld, which drops packets that are in none of its zones.
 
 use lab::firewalld::{BUS, Firewalld, ask, is_here, reload};
-use lab::{Lab, Outcome, Tool, beyond_reference, injecting, tcp_is_cut_off, tcp_says, until};
+use lab::{Lab, Outcome, Release, Tool, beyond_reference, injecting, tcp_is_cut_off, tcp_says, until};
 use serde_json::{Value, json};
 
 use super::{Traffic, network};
@@ -149,20 +149,22 @@ fn addresses_are_removed_from_a_zone_without_prev_result_except_those_of_newer_c
     assert!(are_in("trusted"));
     bare.gc(&[]).ok();
     assert!(!are_in("trusted"));
-    // The reference's ADD, then Ferrule's DEL.
-    firewall(&lab, json!({})).on(&old).by_the_reference().add().ok_result();
-    let result = firewall(&lab, json!({})).on(&old).add().ok_result();
-    firewall(&lab, json!({})).on(&old).check(&result).ok();
-    bare.clone().on(&old).del().ok();
-    firewall(&lab, json!({})).on(&old).by_the_reference().add().ok_result();
-    firewall(&lab, json!({})).on(&old).check(&result).ok();
-    firewall(&lab, json!({})).on(&old).del().ok();
-    assert!(!are_in("trusted"));
-    // The other way round.
-    firewall(&lab, json!({})).on(&old).add().ok_result();
-    firewall(&lab, json!({})).on(&old).by_the_reference().check(&result).ok();
-    firewall(&lab, json!({})).on(&old).by_the_reference().del().ok();
-    assert!(!are_in("trusted"));
+    for release in Release::with("firewall") {
+        // The reference's ADD, then Ferrule's DEL.
+        firewall(&lab, json!({})).on(&old).by_release(release).add().ok_result();
+        let result = firewall(&lab, json!({})).on(&old).add().ok_result();
+        firewall(&lab, json!({})).on(&old).check(&result).ok();
+        bare.clone().on(&old).del().ok();
+        firewall(&lab, json!({})).on(&old).by_release(release).add().ok_result();
+        firewall(&lab, json!({})).on(&old).check(&result).ok();
+        firewall(&lab, json!({})).on(&old).del().ok();
+        assert!(!are_in("trusted"));
+        // The other way round.
+        firewall(&lab, json!({})).on(&old).add().ok_result();
+        firewall(&lab, json!({})).on(&old).by_release(release).check(&result).ok();
+        firewall(&lab, json!({})).on(&old).by_release(release).del().ok();
+        assert!(!are_in("trusted"));
+    }
     bare.gc(&[]).ok();
     // A zone that does not exist.
     firewall(&lab, json!({"firewalldZone": "nowhere"})).on(&old).add().refused(7, "nowhere");

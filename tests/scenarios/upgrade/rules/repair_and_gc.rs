@@ -1,0 +1,105 @@
+//! `cnitool repair` and GC of the reference's rules.
+
+use lab::{Lab, beyond_reference, tcp_says};
+use serde_json::json;
+
+use super::{Setup, vanish_with_pair};
+use crate::common::{TOOLS, both_families, dual_stack};
+
+impl Setup {
+    /// Commands that remove the reference's rules for addresses and the jumps to its other rules, or all of its rules.
+    fn losses(&self) -> [String; 2] {
+        let (jumps, tables, nft) = if self.is_nftables() {
+            let jumps = "flush chain inet cni_plugins_masquerade postrouting
+                flush chain ip cni_hostport hostports; flush chain ip6 cni_hostport hostports";
+            let all = "delete table inet cni_plugins_masquerade
+                delete table ip cni_hostport; delete table ip6 cni_hostport";
+            ("", "filter", [jumps, all])
+        } else {
+            ("$tool -t nat -F POSTROUTING; $tool -t nat -F CNI-HOSTPORT-DNAT", "filter nat", [""; 2])
+        };
+        let all = format!("for table in {tables}; do $tool -t $table -F; $tool -t $table -X; done");
+        let accepts = "$tool-save -t filter | grep '^-A CNI-FORWARD .* -j ACCEPT$' | sed 's/^-A/-D/' | xargs -rL1 $tool";
+        let in_iptables = |orders: &str| both_families(self.variant, orders);
+        [
+            in_iptables(&format!("{accepts}; {jumps}"))
+                + &format!("; nft 'flush chain bridge nat PREROUTING; {}'", nft[0]),
+            in_iptables(&all) + &format!("; nft 'delete table bridge nat; {}'", nft[1]),
+        ]
+    }
+}
+
+/// Repair installs rules of Ferrule, while parts of the reference's are still on the host.
+#[test]
+fn flushed_rules_of_the_reference_are_repaired_and_our_del_leaves_nothing() {
+    beyond_reference!("repair");
+    for setup in Setup::all() {
+        for loss in setup.losses() {
+            let at = format!("{setup:?}, {loss}");
+            let lab = Lab::new();
+            let far = lab.machine("far");
+            let [first, pod] = ["first", "pod"].map(|id| lab.container(id));
+            let [theirs, ours] = setup.tools(&lab);
+            lab.host().sh(&both_families(setup.variant, "$tool -P FORWARD DROP"));
+            // Shared chains and routes of both exist before, so that only the attachment can be left.
+            for tool in [&theirs, &ours] {
+                tool.says(&format!("add net first --container-id {}", first.id));
+                ours.says(&format!("del net first --container-id {}", first.id));
+            }
+            lab.host().sh(&loss);
+            let before = lab.snapshot();
+
+            theirs.says(&format!("add net pod --container-id {}", pod.id));
+            ours.says("check net --all");
+            lab.host().sh(&loss);
+            assert!(!ours.run("check net --all").succeeded(), "{at}");
+            assert_eq!(ours.json("repair --all")["repaired"], json!(["net/pod/eth0"]), "{at}");
+            ours.says("check net --all");
+            let _servers = [pod.serve_tcp("pod", "10.1.2.4:80"), far.serve_tcp("far", "198.51.100.2:7")];
+            assert_eq!(tcp_says(&far, "198.51.100.1:8080").as_deref(), Some("pod 198.51.100.2"), "{at}");
+            assert_eq!(tcp_says(&pod, "198.51.100.2:7").as_deref(), Some("far 198.51.100.1"), "{at}");
+            ours.says(&format!("del net pod --container-id {}", pod.id));
+            lab.snapshot().assert_same(&before);
+        }
+    }
+}
+
+/// cnitool's GC, like libcni's, first runs DEL for the attachments in its cache. DEL finds all rules.
+#[test]
+fn gc_keeps_rules_of_the_reference_without_the_networks_name_until_del_of_the_cached_attachment() {
+    beyond_reference!("firewall-upgrade");
+    for setup in Setup::all() {
+        let lab = Lab::new();
+        let [stays, goes] = ["stays", "of-old-rules-gc"].map(|id| lab.container(id));
+        let [theirs, ours] = setup.tools(&lab);
+        theirs.says(&format!("add net stays --container-id {}", stays.id));
+        let state = || lab.snapshot().without(&goes.id);
+        let before = state();
+        theirs.says(&format!("add net {0} --container-id {0}", goes.id));
+        vanish_with_pair(&lab, &goes);
+        for plugin in ["firewall", "portmap", "bridge"] {
+            let call = lab.plugin(plugin).env("PATH", TOOLS).config(json!({"ipam": dual_stack()["ipam"]}));
+            call.gc(&[("stays", "eth0")]).ok();
+        }
+
+        let changes = state().since(&before);
+        assert!(!changes.contains("\n  - "), "{setup:?}: {changes}");
+        let left = changes.lines().filter_map(|line| line.strip_prefix("  + ")).filter(|line| *line != "}");
+        let (of_address, of_container): (Vec<_>, Vec<_>) = left.partition(|line| {
+            let accepts = line.ends_with("accept") || line.ends_with("ACCEPT");
+            accepts && ["10.1.2.3", "fd00:1:2::3"].iter().any(|address| line.contains(address))
+        });
+        assert_eq!(of_address.len(), 4, "{setup:?}: {changes}");
+        assert!(of_container.iter().all(|line| line.contains(&goes.id)), "{setup:?}: {changes}");
+        for (rule, is_left) in
+            [("macspoofchk-of-old-rules-gc-eth0", true), ("dnat to 10.1.2.3:80", setup.is_nftables())]
+        {
+            let is_here = of_container.iter().any(|line| line.contains(rule));
+            assert_eq!(is_here, is_left, "{setup:?}, {rule}: {changes}");
+        }
+
+        ours.says("gc net");
+        state().assert_same(&before);
+        ours.says("check net --all");
+    }
+}
