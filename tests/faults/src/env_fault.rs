@@ -26,7 +26,7 @@ pub type Lift = Box<dyn FnOnce() -> Option<String>>;
 
 impl EnvFault {
     /// A fault without an effect yet.
-    pub(crate) fn new(label: &str, what: String) -> Self {
+    pub fn new(label: &str, what: String) -> Self {
         Self {
             label: label.to_owned(),
             what,

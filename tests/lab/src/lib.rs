@@ -54,7 +54,7 @@ pub use outcome::{CniError, Outcome};
 pub use race::{Race, meanwhile};
 pub use release::{Release, unpacked};
 pub use snapshot::Snapshot;
-pub use strace::{StopPoint, injecting, paused};
+pub use strace::{StopPoint, injecting, paused, pauses, stopping};
 pub use tap::Behind;
 pub use tool::Tool;
 pub use traffic::{Echo, tcp_is_cut_off, tcp_is_refused, tcp_says, udp_says};

@@ -13,18 +13,27 @@ use crate::{Call, Outcome, meanwhile};
 /// The output of strace, in the lab's own directory, which snapshots leave out.
 const TRACE: &str = "/run/lab/plugins/.trace";
 
+/// The calls at which a program can be stopped.
+const CALLS: &str = "sendto,write,flock";
+
 /// strace(1) without output, which injects errors or signals into the system calls of the program that is appended.
 pub fn injecting(arguments: &[&str]) -> Vec<String> {
     [&["strace", "-qqo", "/dev/null"], arguments].concat().into_iter().map(str::to_owned).collect()
 }
 
-/// Runs a call, and adds up all pauses that the plugin requests. strace lets the kernel skip them, so a minute takes no
-/// time, and the sum does not depend on the load of the machine.
+/// Runs a call, and adds up all pauses that the plugin requests.
 pub fn paused(call: &Call, run: impl FnOnce(&Call) -> Outcome) -> (Outcome, Duration) {
+    pauses(|strace| run(&call.clone().under(strace)))
+}
+
+/// Runs a program, and adds up all pauses that it requests. strace lets the kernel skip them, so a minute takes no time,
+/// and the sum does not depend on the load of the machine. `run` gets strace's command, to which it appends the program
+/// and its arguments.
+pub fn pauses<T>(run: impl FnOnce(&[String]) -> T) -> (T, Duration) {
     const PAUSES: &str = "nanosleep,clock_nanosleep";
     let strace =
         format!("strace -qq -o {TRACE} -e signal=none -e trace={PAUSES} -e inject={PAUSES}:retval=0");
-    let outcome = run(&call.clone().under(&words(&strace)));
+    let outcome = run(&words(&strace));
     let number = |line: &str, key: &str| {
         let digits = line.split(key).nth(1).unwrap_or_else(|| panic!("a pause: {line}"));
         digits.split(|c: char| !c.is_ascii_digit()).next().unwrap().parse::<u64>().unwrap()
@@ -32,6 +41,12 @@ pub fn paused(call: &Call, run: impl FnOnce(&Call) -> Outcome) -> (Outcome, Dura
     let pause =
         |line| Duration::new(number(line, "tv_sec="), 0) + Duration::from_nanos(number(line, "tv_nsec="));
     (outcome, trace().lines().map(pause).sum())
+}
+
+/// Runs a program, and stops it after each request over netlink, write to a file, and lock of a file, until `react` has
+/// returned. `react` gets the call in strace's words. `run` gets strace's command, as with [`pauses`].
+pub fn stopping<T>(run: impl FnOnce(&[String]) -> T, react: impl FnMut(&str) + Send) -> T {
+    stopped_by(&format!(" -e inject={CALLS}:signal=SIGSTOP"), run, react)
 }
 
 /// A point in a program's run: between a system call and the one before it. The calls are requests over netlink, writes
@@ -66,23 +81,10 @@ impl StopPoint {
     /// If the program does not reach this point, because it makes other calls than in the first run, or if `change`
     /// panics.
     pub fn run<T>(&self, run: impl FnOnce(&[String]) -> T, change: impl FnOnce() + Send) -> T {
-        fs::remove_file(TRACE).expect("remove the output of strace");
-        let (change, handled) = (Mutex::new(Some(change)), Mutex::new(0));
-        let look = || {
-            thread::sleep(Duration::from_millis(10));
-            let trace = fs::read_to_string(TRACE).unwrap_or_default();
-            let mut handled = handled.lock().expect("the number of stops");
-            for line in trace.lines().filter(is_stop).skip(*handled) {
-                let _stopped = Stopped::of(line);
-                *handled += 1;
-                // A child process may have as many calls as the program, and stop too.
-                if let Some(change) = change.lock().expect("the change").take() {
-                    change();
-                }
-            }
-        };
         let inject = format!(" -e inject={}:signal=SIGSTOP:when={}", self.name, self.nth);
-        let outcome = meanwhile(look, || run(&strace(&inject)));
+        let mut change = Some(change);
+        // A child process may have as many calls as the program, and stop too.
+        let outcome = stopped_by(&inject, run, |_| change.take().into_iter().for_each(|change| change()));
         let trace = trace();
         assert!(self.is_reached(&trace), "the program has not reached {self:?}: {trace}");
         outcome
@@ -95,6 +97,26 @@ impl StopPoint {
         let next = lines.filter_map(parts).find(|call| Some(call.process) == process);
         next.is_some_and(|call| call.rest.contains(&self.word))
     }
+}
+
+/// Runs a program under strace with an injection of SIGSTOP. Each stop ends when `react` has returned.
+fn stopped_by<T>(inject: &str, run: impl FnOnce(&[String]) -> T, react: impl FnMut(&str) + Send) -> T {
+    fs::remove_file(TRACE).ok();
+    let state = Mutex::new((react, 0));
+    let look = || {
+        thread::sleep(Duration::from_millis(10));
+        let trace = fs::read_to_string(TRACE).unwrap_or_default();
+        let lines: Vec<_> = trace.lines().collect();
+        let mut state = state.lock().expect("the number of stops");
+        let (react, handled) = &mut *state;
+        for (at, line) in lines.iter().enumerate().filter(|(_, line)| is_stop(line)).skip(*handled) {
+            let _stopped = Stopped::of(line);
+            *handled += 1;
+            let is_its_call = |call: &&&str| parts(call).is_some_and(|call| line.starts_with(call.process));
+            react(lines[..at].iter().rfind(is_its_call).copied().unwrap_or_default());
+        }
+    };
+    meanwhile(look, || run(&strace(inject)))
 }
 
 fn is_stop(line: &&str) -> bool {
@@ -132,7 +154,7 @@ fn parts(line: &str) -> Option<Line<'_>> {
 }
 
 fn strace(inject: &str) -> Vec<String> {
-    words(&format!("strace -f -qq -y -o {TRACE} -e trace=sendto,write,flock{inject}"))
+    words(&format!("strace -f -qq -y -o {TRACE} -e trace={CALLS}{inject}"))
 }
 
 fn words(line: &str) -> Vec<String> {

@@ -4,7 +4,7 @@
 use std::collections::BTreeSet;
 use std::fs;
 
-use faults::{Services, Target};
+use faults::{Disk, EnvFault, EnvSweep, Services, Target, Trial};
 use lab::{Call, Lab, Outcome, beyond_reference};
 use serde_json::Value;
 
@@ -48,6 +48,9 @@ const NEWER: [&str; 33] = [
 
 /// A newer socket option (4.20). Without it, the kernel does not filter its lists.
 const OPTION: &str = "NETLINK_GET_STRICT_CHK";
+
+/// A program that starts another one, for which the kernel never has this option.
+const WITHOUT_OPTION: &str = include_str!("without_strict_checks.py");
 
 /// The trace of a run.
 const TRACE: &str = "/run/lab/plugins/trace";
@@ -158,4 +161,29 @@ fn a_kernel_that_does_not_check_requests_strictly_and_filters_no_lists_is_enough
         }
     }
     assert!(tried > 0, "the plugins ask for {OPTION}");
+}
+
+/// In a kernel that never filters its lists, each list contains the objects of other attachments.
+#[test]
+fn without_strict_checks_every_command_succeeds_and_keeps_the_objects_of_other_attachments() {
+    beyond_reference!("nothing-left");
+    let starter = ["python3", "-c", WITHOUT_OPTION];
+    let lab = Lab::new();
+    let pod = lab.container("pod");
+    let trace = ["strace", "-qq", "-o", TRACE, "-e", "trace=setsockopt"];
+    let words: Vec<_> = trace.iter().chain(&starter).map(ToString::to_string).collect();
+    lab.plugin("loopback").on(&pod).under(&words).add().ok_result();
+    let trace = fs::read_to_string(TRACE).unwrap();
+    let mut requests = trace.lines().filter(|line| line.contains(OPTION)).peekable();
+    assert!(requests.peek().is_some() && requests.all(|line| line.contains("ENOPROTOOPT")), "{trace}");
+    drop(lab);
+
+    let fault = || EnvFault {
+        vary: Box::new(move |call| call.under(&starter.map(str::to_owned))),
+        spares: &faults::COMMANDS,
+        ..EnvFault::new("old kernel", format!("without {OPTION}"))
+    };
+    let trial = |target| Trial { target, disk: Disk::Memory, faults: vec![fault()] };
+    let trials = Target::plugins().into_iter().map(trial).collect();
+    EnvSweep { trials, every: 1, workers: 2 }.run(|_| {}).assert_clean();
 }

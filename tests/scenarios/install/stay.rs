@@ -11,8 +11,9 @@ use lab::{Lab, ours, together, until};
 
 use super::{NEW, Scene, as_map, calls, content, executable, install, ok, refused};
 
-/// How long to wait for a line. Only a process that hangs, or says something else, takes so long.
-const TIMEOUT: Duration = Duration::from_secs(300);
+/// How long to wait for a line. A plugin that another program has replaced is installed again within about 10 seconds.
+/// The machine may be busy.
+const TIMEOUT: Duration = Duration::from_secs(60);
 
 /// A `ferrule-install --stay` as process 1 of a container: only signals that it handles end it.
 struct Stays {

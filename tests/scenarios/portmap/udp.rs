@@ -198,8 +198,17 @@ fn connections_to_several_ports_are_listed_once() {
     let trace = "/run/lab/trace";
     let strace = ["strace", "-f", "-qq", "-o", trace, "-e", "trace=sendto,sendmsg"].map(str::to_owned);
     let call = lab.plugin("portmap").on(&pod).under(&strace);
-    call.config(json!({"prevResult": prev, "runtimeConfig": {"portMappings": ports}})).add().ok_result();
-    let trace = fs::read_to_string(trace).unwrap();
-    let lists = |line: &&str| line.contains("IPCTNL_MSG_CT_GET") && line.contains("NLM_F_DUMP");
-    assert_eq!(trace.lines().filter(lists).count(), 1, "{trace}");
+    let call = call.config(json!({"prevResult": prev, "runtimeConfig": {"portMappings": ports}}));
+    let is_listed_once = |command: &str| {
+        let trace = fs::read_to_string(trace).unwrap();
+        let lists = |line: &&str| line.contains("IPCTNL_MSG_CT_GET") && line.contains("NLM_F_DUMP");
+        assert_eq!(trace.lines().filter(lists).count(), 1, "{command}: {trace}");
+    };
+    call.add().ok_result();
+    is_listed_once("ADD");
+    call.del().ok();
+    is_listed_once("DEL");
+    call.add().ok_result();
+    call.gc(&[("other", "eth0")]).ok();
+    is_listed_once("GC");
 }

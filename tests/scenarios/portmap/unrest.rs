@@ -1,11 +1,11 @@
-//! Large changes while other programs change the ruleset hundreds of times a second.
+//! Other programs change the ruleset hundreds of times a second, or before each transaction.
 
 use std::io::Write;
 use std::process::{Child, Command, Stdio};
 use std::thread;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
-use lab::{Container, beyond_reference, meanwhile};
+use lab::{Container, Outcome, beyond_reference, meanwhile, stopping};
 
 use super::*;
 use crate::field::crowd::by_workers;
@@ -78,4 +78,61 @@ fn large_changes_succeed_while_other_programs_change_the_ruleset() {
         left.contains("net/other0/eth0") && !left.contains("net/other1/") && !left.contains("net/old/"),
         "{left}"
     );
+}
+
+/// The time limit for transactions that the kernel refuses because of other programs, as in docs/netfilter.md.
+const LIMIT: Duration = Duration::from_secs(20);
+
+/// A plugin that still tries then has no time limit. Many times as long as one attempt, for a busy machine.
+const TOO_LATE: Duration = Duration::from_secs(60);
+
+/// Runs a command of an attachment whose host port an older one has too. Each transaction is lost: after each read of
+/// the generation, the plugin is stopped, and another program changes the table. Asserts that the command fails after
+/// the time limit, that nothing was changed, and that a DEL works later.
+fn loses_each_transaction(is_attached: bool, run: impl FnOnce(&Call) -> Outcome) {
+    let lab = Lab::new();
+    let [old, new] = [("old", 2), ("new", 3)]
+        .map(|(id, number)| portmap(&lab, &lab.container(id), number).config(by("nftables")));
+    old.add().ok_result();
+    let without_new = lab.snapshot();
+    if is_attached {
+        new.add().ok_result();
+    }
+    let before = lab.snapshot();
+    let (host, begun, mut attempts) = (lab.host(), Instant::now(), 0);
+    let outcome = stopping(
+        |strace| run(&new.clone().under(strace)),
+        |request| {
+            if request.contains("NFT_MSG_GETGEN") && begun.elapsed() < TOO_LATE {
+                attempts += 1;
+                // After changes in other tables, the plugin sends the transaction again without reading.
+                host.try_exec(&["nft", "add chain inet ferrule others"]);
+                host.try_exec(&["nft", "delete chain inet ferrule others"]);
+            }
+        },
+    );
+    let took = begun.elapsed();
+    outcome.refused(11, "the plugin tried for 20 seconds");
+    assert!((LIMIT..TOO_LATE).contains(&took) && attempts > 3, "{attempts} attempts in {took:?}");
+    lab.snapshot().assert_same(&before);
+    new.del().ok();
+    lab.snapshot().assert_same(&without_new);
+}
+
+#[test]
+fn an_add_that_loses_each_transaction_fails_with_code_11_after_20_seconds_and_changes_nothing() {
+    beyond_reference!("nothing-left");
+    loses_each_transaction(false, Call::add);
+}
+
+#[test]
+fn a_del_that_loses_each_transaction_fails_with_code_11_after_20_seconds_and_changes_nothing() {
+    beyond_reference!("nothing-left");
+    loses_each_transaction(true, Call::del);
+}
+
+#[test]
+fn a_gc_that_loses_each_transaction_fails_with_code_11_after_20_seconds_and_changes_nothing() {
+    beyond_reference!("nothing-left");
+    loses_each_transaction(true, |call| call.gc(&[("old", "eth0")]));
 }

@@ -1,11 +1,11 @@
 //! Debian's firewalld reloads and removes rules.
 
 use lab::firewalld::{BUS, Firewalld, ask, is_here, reload};
-use lab::{Lab, StopPoint, beyond_reference, tcp_is_cut_off, until};
+use lab::{Lab, StopPoint, beyond_reference, tcp_is_cut_off, until_within};
 use serde_json::json;
 
 use super::concurrent::{IS_REPAIR, start_under, with_own_plugins};
-use super::{HOST, Watching, answers, tool};
+use super::{HOST, RESTORED, Watching, answers, tool};
 use crate::common::dual_stack;
 
 /// A zone that accepts everything, so that only NAT matters.
@@ -62,7 +62,7 @@ fn watch_restores_rules_after_a_reload_of_firewalld() {
         // The first flush may come before the watcher's first look.
         for _ in 0..2 {
             reload();
-            until("the rules are back", || tool.run("check net --all").succeeded());
+            until_within(RESTORED, "the rules are back", || tool.run("check net --all").succeeded());
             assert!(answers(&far), "{theirs}");
         }
         assert_eq!(watching.end(), Some(0), "{theirs}");

@@ -15,7 +15,7 @@ fn repair_restores_the_guard_of_route_localnet_after_a_flush_of_mangle() {
     // The first flush may come before the watcher's first look.
     for _ in 0..2 {
         flushes(&lab, "iptables-nft -t mangle -F");
-        until("the guard is back", is_guarded);
+        until_within(RESTORED, "the guard is back", is_guarded);
     }
     assert_eq!(watching.end(), Some(0));
 }
@@ -56,8 +56,8 @@ fn no_change_of_our_own_plugins_starts_a_repair() {
         // A loss that it must notice, after changes that are none.
         let loss = if backend == "iptables" { "iptables-nft -t nat -F" } else { "nft flush ruleset" };
         flushes(&lab, loss);
-        until("the rules are back", || tool.run("check net --all").succeeded());
-        until("it has looked after the loss", || repairs() > 1);
+        until_within(RESTORED, "the rules are back", || tool.run("check net --all").succeeded());
+        until_within(RESTORED, "it has looked after the loss", || repairs() > 1);
         assert_eq!(watching.end(), Some(0));
         assert_eq!(repairs(), 2, "{backend}: one for the start, one for the loss");
     }
@@ -75,7 +75,7 @@ fn another_programs_transaction_that_deletes_all_chains_of_a_table_is_a_loss() {
     // The first flush may come before the watcher's first look.
     for _ in 0..2 {
         flushes(&lab, "printf '*nat\\n-F\\n-X\\nCOMMIT\\n' | iptables-nft-restore --noflush");
-        until("the rules are back", || tool.run("check net --all").succeeded());
+        until_within(RESTORED, "the rules are back", || tool.run("check net --all").succeeded());
     }
     assert_eq!(watching.end(), Some(0));
 }

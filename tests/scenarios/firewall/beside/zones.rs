@@ -1,11 +1,11 @@
 //! Debian's firewalld, which drops packets that are in none of its zones.
 
 use lab::firewalld::{BUS, Firewalld, ask, is_here, reload};
-use lab::{Lab, Outcome, Release, Tool, beyond_reference, injecting, tcp_is_cut_off, tcp_says, until};
+use lab::{Lab, Outcome, Release, Tool, beyond_reference, injecting, tcp_is_cut_off, tcp_says, until_within};
 use serde_json::{Value, json};
 
 use super::{Traffic, network};
-use crate::cnitool::repair::Watching;
+use crate::cnitool::repair::{RESTORED, Watching};
 use crate::common::dual_stack;
 
 const SOURCES: [&str; 2] = ["10.1.2.2/32", "fd00:1:2::2/128"];
@@ -105,7 +105,8 @@ fn after_a_reload_or_a_restart_check_fails_and_repair_restores_the_sources() {
     // The first flush may come before the watcher's first look.
     for _ in 0..2 {
         reload();
-        until("the container is back", || ask(&format!("--zone=trusted --query-source={}", SOURCES[1])));
+        let is_back = || ask(&format!("--zone=trusted --query-source={}", SOURCES[1]));
+        until_within(RESTORED, "the container is back", is_back);
     }
     assert_eq!(watching.end(), Some(0));
     reload();

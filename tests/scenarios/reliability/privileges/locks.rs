@@ -1,11 +1,12 @@
 //! An unprivileged process holds all locks that it can take, indefinitely.
 
-use std::fs::{self, Permissions};
+mod timeouts;
+
+use std::fs;
 use std::io::{BufRead, BufReader};
-use std::os::unix::fs::{MetadataExt, PermissionsExt};
+use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
-use std::time::Duration;
 
 use lab::{Call, Feature, Lab, Outcome, beyond_reference, paused};
 use serde_json::{Value, json};
@@ -149,64 +150,6 @@ fn root_holds(path: &Path) -> Holder {
     let mut command = Command::new("flock");
     Holder::start(command.arg("--no-fork").arg(path).args(["sh", "-c", "echo held; exec sleep infinity"]))
         .unwrap()
-}
-
-/// The exact timeouts of docs/privileges.md and docs/host-local.md.
-#[test]
-fn each_lock_is_waited_for_as_long_as_the_pages_say_and_no_longer() {
-    beyond_reference!("nothing-left");
-    let lab = Lab::new();
-    let pod = lab.container("pod");
-    let call = bridge(&lab, "nftables").on(&pod);
-    call.add().ok_result();
-    // All files exist now, with their modes.
-    call.del().ok();
-    let prev = call.add().ok_result();
-    let sbr = lab.plugin("sbr").config(json!({"prevResult": prev})).on(&pod);
-    sbr.add().ok_result();
-    sbr.del().ok();
-    let of_a_namespace = fs::read_dir("/run/ferrule").unwrap().map(|entry| entry.unwrap().path());
-    let of_a_namespace: Vec<_> =
-        of_a_namespace.filter(|path| path.display().to_string().contains("/netns-")).collect();
-    let of_a_namespace = &of_a_namespace[0];
-    let iptables = Path::new("/run/ferrule/iptables.lock");
-    let seconds = Duration::from_secs;
-
-    // Locks that only root can hold: code 11.
-    for (path, call, command, time) in [
-        (of_a_namespace.as_path(), &sbr, "ADD", 20),
-        (of_a_namespace, &sbr, "DEL", 20),
-        (iptables, &call, "DEL", 60),
-    ] {
-        let holder = root_holds(path);
-        let (outcome, waited) = paused(call, |call| call.run(command));
-        outcome.refused(11, path.to_str().unwrap());
-        assert_eq!(waited, seconds(time), "{} {command}", path.display());
-        drop(holder);
-    }
-    call.add().ok_result();
-
-    // Locks that everyone can hold: the plugin continues without them.
-    let store = Path::new("/var/lib/cni/networks/net");
-    let holder = Holder::of(store).unwrap();
-    fs::remove_file(store.join(".lock")).unwrap();
-    let ipam = lab.plugin("host-local").config(dual_stack()).on(&pod).ifname("eth7");
-    let (outcome, waited) = paused(&ipam, Call::add);
-    outcome.ok_result();
-    assert_eq!(waited, seconds(5), "the directory of leases");
-    drop(holder);
-    fs::set_permissions(store.join("lock"), Permissions::from_mode(0o644)).unwrap();
-    let holder = Holder::of(&store.join("lock")).unwrap();
-    let (outcome, waited) = paused(&ipam, Call::del);
-    outcome.ok();
-    assert_eq!(waited, seconds(5), "the reference's lock on leases");
-    drop(holder);
-    lab.host().sh("rm -rf /run/ferrule; touch /run/ferrule");
-    let holder = Holder::of(Path::new(NAMESPACE)).unwrap();
-    let (outcome, waited) = paused(&call, Call::del);
-    outcome.ok();
-    assert_eq!(waited, seconds(5), "the network namespace");
-    drop(holder);
 }
 
 #[test]
