@@ -192,11 +192,16 @@ fn one_hundred_containers_by_sixteen_workers_attach_and_detach_on_one_bridge_wit
         result
     });
     let attached: Vec<_> = pods.iter().zip(&results).collect();
-    by_workers(&attached, |(pod, result)| firewall(result).on(pod).check(result).ok());
-    by_workers(&attached, |(pod, result)| {
+    let check = |(pod, result): &(&Container, &Value)| firewall(result).on(pod).check(result).ok();
+    let del = |(pod, result): &(&Container, &Value)| {
         firewall(result).on(pod).del().ok();
         bridge.clone().on(pod).del().ok();
-    });
+    };
+    by_workers(&attached, check);
+    let (first, others) = attached.split_at(50);
+    by_workers(first, del);
+    by_workers(others, check);
+    by_workers(others, del);
     // The kernel deletes a pair a moment after the namespace's end of it.
     lab.host().wait_until("the links are deleted", |host| host.link_names() == before.1);
     assert_eq!(state(), before);
