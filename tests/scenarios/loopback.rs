@@ -4,7 +4,7 @@ use faults::{Fixture, Target};
 use lab::{Lab, beyond_reference, under_test};
 use serde_json::{Value, json};
 
-use crate::common::is_up;
+use crate::common::{host_local, is_up};
 
 #[test]
 fn the_loopback_interface_comes_up_and_answers_in_both_families() {
@@ -80,4 +80,7 @@ fn plugins_that_need_cni_args_refuse_unknown_keys() {
         let call = lab.plugin(plugin).on(&pod).config(json!({"prevResult": {}, "ipam": {"type": plugin}}));
         call.args("COLOUR=red").add().refused(4, "COLOUR");
     }
+    // ptp ignores the key, but its delegate does not.
+    let ptp = lab.plugin("ptp").on(&pod).config(json!({"ipam": host_local(&[&["10.1.2.0/24"]])}));
+    ptp.args("COLOUR=red").add().refused(4, "COLOUR");
 }

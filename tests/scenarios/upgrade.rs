@@ -5,8 +5,10 @@ mod rules;
 mod words;
 
 use std::fs;
+use std::os::unix::fs::symlink;
+use std::path::Path;
 
-use lab::{Call, Lab, Release, beyond_reference, needs};
+use lab::{Call, Lab, Release, beyond_reference, needs, tcp_says, under_test};
 use serde_json::{Value, json};
 
 use crate::cnitool::repair::{limited, losses_of_limits};
@@ -65,6 +67,46 @@ fn is_taken_over(plugin: &str, keys: &Value) {
         new.run(&call).on(&a).check(&result).ok();
         new.run(&call).on(&a).del().ok();
         lab.snapshot().assert_same(&before);
+    }
+}
+
+/// An administrator may install only some of Ferrule's plugins, and keep the reference's other ones.
+#[test]
+fn a_network_works_with_some_plugins_of_ferrule_and_others_of_the_reference() {
+    beyond_reference!("way-home");
+    const PLUGINS: [&str; 3] = ["bridge", "host-local", "portmap"];
+    let dir = Path::new("/run/lab/both");
+    let ports = json!([{"hostPort": 8080, "containerPort": 80, "protocol": "tcp"}]);
+    for release in Release::with("bridge") {
+        for (different, is_ours) in PLUGINS.into_iter().flat_map(|plugin| [(plugin, true), (plugin, false)]) {
+            let lab = Lab::new();
+            let (pod, far) = (lab.container("pod"), lab.machine("far"));
+            fs::create_dir(dir).unwrap();
+            let ours = |plugin: &str| (plugin == different) == is_ours;
+            for plugin in PLUGINS {
+                let place = if ours(plugin) { under_test().dir.clone() } else { release.place() };
+                symlink(place.join(plugin), dir.join(plugin)).unwrap();
+            }
+            let bridge = lab.plugin("bridge").in_dir(dir).on(&pod).config(dual_stack());
+            let result = bridge.add().ok_result();
+            let portmap = lab.plugin("portmap").in_dir(dir).on(&pod);
+            let keys = json!({"runtimeConfig": {"portMappings": ports}, "prevResult": result});
+            let portmap = portmap.config(keys);
+            portmap.add().ok_result();
+            let _server = pod.serve_tcp("pod", "10.1.2.2:80");
+            let said = tcp_says(&far, "198.51.100.1:8080");
+            assert_eq!(said.as_deref(), Some("pod 198.51.100.2"), "{release}, {different} {is_ours}");
+            // The reference's portmap refuses host ports of two families that it has made.
+            for call in [&bridge, &portmap].into_iter().filter(|call| ours(call.plugin())) {
+                call.check(&result).ok();
+            }
+            portmap.del().ok();
+            bridge.config(json!({"prevResult": result})).del().ok();
+            let rules = lab.host().sh("nft list ruleset; iptables-legacy-save");
+            assert!(!rules.contains("10.1.2.2"), "{release}, {different} {is_ours}: {rules}");
+            assert!(leases().is_empty(), "{release}, {different} {is_ours}");
+            lab.host().wait_until("the pair is deleted", |host| host.ip("link show master br0").is_empty());
+        }
     }
 }
 

@@ -91,6 +91,33 @@ fn each_known_problem_has_a_change_that_reintroduces_it() {
     assert!(faults.is_empty(), "{faults}");
 }
 
+/// The README says so.
+#[test]
+fn each_plugin_and_cnitool_have_a_file_of_tests_with_its_name() {
+    for plugin in plugins().iter().map(String::as_str).chain(["cnitool"]) {
+        // `static` is a word of the language.
+        let module = if plugin == "static" { "static_ipam" } else { plugin };
+        let path = format!("tests/scenarios/{}.rs", module.replace('-', "_"));
+        assert!(lab::repository().join(&path).exists(), "{path} does not exist");
+    }
+}
+
+/// The rows of docs/testing.md say how many tests there are.
+#[test]
+fn the_page_of_tests_does_not_exaggerate() {
+    let page = fs::read_to_string(lab::repository().join("docs/testing.md")).unwrap();
+    let claimed = |row: &str| -> usize {
+        let (_, rest) = page.split_once(&format!("\n| {row} |")).unwrap();
+        let (_, number) = rest.split('\n').next().unwrap().split_once("more than ").unwrap();
+        number.split(" |").next().unwrap().replace(' ', "").parse().unwrap()
+    };
+    let mut scenarios = BTreeSet::new();
+    tests_below(&lab::repository().join("tests/scenarios"), &mut scenarios);
+    assert!(scenarios.len() > claimed("[Scenarios](#scenarios)"), "{} scenarios", scenarios.len());
+    let others = tests().len() - scenarios.len();
+    assert!(others > claimed("Unit tests"), "{others} unit tests");
+}
+
 #[test]
 fn version_lists_all_versions_of_the_specification() {
     let lab = Lab::new();
