@@ -19,7 +19,7 @@ use cni::{Code, Error, NetworkName, Result};
 use nix::fcntl::OFlag;
 use rustix::fs::{CWD, RenameFlags, renameat_with};
 use system::file::{self, AtomicFile};
-use system::{Retry, lock, size_limit};
+use system::{lock, size_limit};
 
 use crate::deletions::Deletions;
 use crate::hosts::{Entry, Hosts};
@@ -422,7 +422,7 @@ fn locked<T>(
     name: &NetworkName,
     attempt: impl FnMut() -> io::Result<Option<Option<T>>>,
 ) -> Result<Option<T>> {
-    let outcome = Retry::new(LOCK_TIMEOUT).wait_for(attempt);
+    let outcome = lock::wait_for(LOCK_TIMEOUT, attempt);
     let outcome = outcome.map_err(|e| Error::io(format!("lock {}", path_of(name).display()), &e))?;
     outcome.ok_or_else(|| held(name))
 }

@@ -50,12 +50,9 @@ impl Lock {
     /// If other processes held the lock for all of `time`, or descriptors or memory run out.
     pub fn acquire(name: &str, time: Duration) -> Result<Option<Self>, LockError> {
         let path = Path::new(DIRECTORY).join(format!("{name}.lock"));
-        match private(&path, retry(time)) {
+        match wait_for(time, || private(&path)) {
             Ok(Some(file)) => Ok(Some(Self { file })),
-            Ok(None) => {
-                TIMED_OUT.store(true, Ordering::Relaxed);
-                Err(LockError::Held { path, time })
-            }
+            Ok(None) => Err(LockError::Held { path, time }),
             Err(e) if is_host_limitation(&e) => public().map_err(|error| LockError::Io { path, error }),
             Err(error) => Err(LockError::Io { path, error }),
         }
@@ -110,28 +107,32 @@ fn is_host_limitation(error: &io::Error) -> bool {
     number.is_some_and(|number| ways.contains(&number)) || file::is_irregular(error)
 }
 
-/// Retries for `time`, or only once after a timeout.
-fn retry(time: Duration) -> Retry {
-    Retry::new(if TIMED_OUT.load(Ordering::Relaxed) { Duration::ZERO } else { time })
+/// Calls `attempt` until it takes a lock, for at most `time`. Returns `None` on timeout. A process that has timed out once no longer waits for
+/// any lock: `attempt` is then called only once.
+///
+/// # Errors
+/// Those of `attempt`.
+pub fn wait_for<T>(time: Duration, attempt: impl FnMut() -> io::Result<Option<T>>) -> io::Result<Option<T>> {
+    let time = if TIMED_OUT.load(Ordering::Relaxed) { Duration::ZERO } else { time };
+    let taken = Retry::new(time).wait_for(attempt)?;
+    if taken.is_none() {
+        TIMED_OUT.store(true, Ordering::Relaxed);
+    }
+    Ok(taken)
 }
 
-/// Returns `None` on timeout.
-fn private(path: &Path, mut retry: Retry) -> io::Result<Option<File>> {
-    retry.wait_for(|| {
-        let file = open(path)?;
-        // If the file was deleted meanwhile, later processes lock a new file.
-        Ok((try_lock(&file)? && file::is_still(&file, fs::symlink_metadata(path))?).then_some(file))
-    })
+/// Returns `None` if another process holds the lock.
+fn private(path: &Path) -> io::Result<Option<File>> {
+    let file = open(path)?;
+    // If the file was deleted meanwhile, later processes lock a new file.
+    Ok((try_lock(&file)? && file::is_still(&file, fs::symlink_metadata(path))?).then_some(file))
 }
 
 /// Locks the namespace. Returns `None` on timeout.
 fn public() -> io::Result<Option<Lock>> {
     let file = File::open(NAMESPACE)?;
-    let locked = retry(PUBLIC_LOCK_TIMEOUT).wait_for(|| Ok(try_lock(&file)?.then_some(())))?.is_some();
-    if !locked {
-        TIMED_OUT.store(true, Ordering::Relaxed);
-    }
-    Ok(locked.then_some(Lock { file }))
+    let locked = wait_for(PUBLIC_LOCK_TIMEOUT, || Ok(try_lock(&file)?.then_some(())))?;
+    Ok(locked.map(|()| Lock { file }))
 }
 
 /// Opens a lock file, and creates it if it is missing.
@@ -206,7 +207,7 @@ mod tests {
 
     /// Returns `None` on timeout.
     fn take(path: &Path, time: Duration) -> io::Result<Option<File>> {
-        private(path, Retry::new(time))
+        Retry::new(time).wait_for(|| private(path))
     }
 
     /// Deletes a directory while others create files in it. It disappears from its path in one step.

@@ -146,6 +146,7 @@ fn the_locks_on_names_are_waited_for_as_long_as_the_page_says() {
     [&web, &db].into_iter().for_each(|call| drop(call.add().ok_result()));
     waits(&lock("dnsname-"), 30, &mail, Call::add);
     let directory = Path::new("/run/containers/cni/dnsname/net/lock");
+    waits(directory, 60, &db, Call::add);
     waits(directory, 60, &web, Call::del);
     waits(directory, 60, &web, |call| call.gc(&[]));
     [&web, &db].into_iter().for_each(|call| call.del().ok());
