@@ -16,21 +16,24 @@ use crate::process::Daemon;
 use crate::side;
 use crate::soon::soon;
 
+/// A check with Ferrule's plugins.
+fn check(name: &'static str, ask: fn(&Host)) -> Check {
+    Check::new("podman 5", name, ask).unless(podman5::lacks).ours_alone(
+        "the driver is Ferrule's; its checks of bridge, ptp and ports run with the reference's plugins too",
+    )
+}
+
+/// A check with both. The driver starts the plugins of the plugin directory, so it works with the reference's too. To
+/// save time, only few checks do so.
+fn with_both(name: &'static str, ask: fn(&Host)) -> Check {
+    let check = Check::new("podman 5", name, ask).unless(podman5::lacks);
+    match side::fallback() {
+        Some(_) => check.ours_alone("release 1.1.1 does not support the CNI version of the driver's chains"),
+        None => check,
+    }
+}
+
 pub fn checks() -> Vec<Check> {
-    // The driver starts the plugins of the plugin directory, so it works with the reference's too. To save time, only
-    // these checks do so.
-    let alone = |name, ask, why| Check::new("podman 5", name, ask).unless(podman5::lacks).ours_alone(why);
-    let with_both = |name, ask| match side::fallback() {
-        Some(_) => alone(name, ask, "release 1.1.1 does not support the CNI version of the driver's chains"),
-        None => Check::new("podman 5", name, ask).unless(podman5::lacks),
-    };
-    let check = |name, ask| {
-        alone(
-            name,
-            ask,
-            "the driver is Ferrule's; its checks of bridge, ptp and ports run with the reference's plugins too",
-        )
-    };
     vec![
         with_both("a container on a bridge reaches other hosts, masqueraded, over both families", goes_out)
             .needs(Feature::Ipv6),
