@@ -1,6 +1,7 @@
 //! A host switches from the reference to Ferrule, or back, while containers run.
 
 mod back;
+mod masquerade;
 mod rules;
 mod words;
 

@@ -189,9 +189,11 @@ fn a_vrf_stays_until_the_last_interface_has_left_and_its_table_is_one_for_all() 
         "ips": [{"address": "fd00:2::2/64", "interface": 0}],
     }}));
     call.clone().config(json!({"table": 77})).add().ok_result();
-    other.clone().config(json!({"table": 78})).add().refused(7, "different routing table 77");
+    let error = other.clone().config(json!({"table": 78})).add().refused(7, "");
+    assert!(error.msg.starts_with("VRF blue already exist with different routing table 77"), "{error:?}");
     other.add().ok_result();
-    call.clone().config(json!({"vrfname": "red"})).add().refused(7, "has already a master set: blue");
+    let error = call.clone().config(json!({"vrfname": "red"})).add().refused(7, "");
+    assert!(error.msg.starts_with("interface eth0 has already a master set: blue"), "{error:?}");
     assert!(pod.link("red").is_none());
     call.del().ok();
     assert_eq!(data(&pod, "blue", "table"), 77);

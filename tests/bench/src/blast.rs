@@ -11,8 +11,8 @@ use nix::sys::socket::sockopt::ReceiveTimeout;
 use nix::sys::time::{TimeVal, TimeValLike};
 
 use crate::machine::Prepare;
-use crate::networks::{CONTAINER_PORT, HOST_PORT};
-use crate::process::Spent;
+use crate::networks::{CONTAINER_PORT, HOST_PORT, nothing};
+use crate::process::{How, Spent};
 use crate::rounds::{Before, Conflist, attach};
 
 /// Timeout of a connection, in seconds.
@@ -23,15 +23,19 @@ pub const BYTES: usize = 256 << 20;
 
 /// A second machine sends to a container through a host port, as fast as TCP allows.
 pub fn blast(conflist: Conflist, before: Before) -> Box<Prepare> {
+    blast_among(conflist, before, nothing)
+}
+
+/// Like [`blast`], with other attachments that `others` makes after the container's.
+pub fn blast_among(conflist: Conflist, before: Before, others: Before) -> Box<Prepare> {
     Box::new(move |lab, side| {
         let mut before = before(lab, side);
         let container = lab.container("pod");
         let machine = lab.machine("client");
         let network = side.network(lab, &conflist(side, 0));
-        let mut attached = None;
-        Box::new(move |how| {
-            let (add, _) = attached.get_or_insert_with(|| attach(&network, &container, how, None));
-            before.failures.append(&mut add.failures);
+        before.failures.append(&mut attach(&network, &container, How::Timed, None).0.failures);
+        before.failures.append(&mut others(lab, side).failures);
+        Box::new(move |_| {
             let mut spent = Spent { failures: std::mem::take(&mut before.failures), ..Spent::default() };
             match send(&machine, &container) {
                 Ok(took) => spent.took = took,

@@ -9,6 +9,7 @@ use serde_json::{Value, json};
 use crate::machine::Prepare;
 use crate::networks::{STORE, address, bridged, lease};
 use crate::process::{How, Spent, run};
+use crate::side::Side;
 
 /// Attachments through portmap only: each container has two ports of both families.
 pub fn of_stale_mappings(containers: u16) -> Box<Prepare> {
@@ -50,6 +51,28 @@ pub fn of_valid_attachments(count: u32) -> Box<Prepare> {
             vec![spent]
         })
     })
+}
+
+/// The usual number of other attachments.
+const ATTACHMENTS: u16 = 5_000;
+
+/// Attachments through portmap and firewall, and their elements in the masquerade sets of the attached container.
+/// `BENCH_ATTACHMENTS=50` tries a smaller number.
+pub fn attachments(lab: &Lab, side: Side) -> Spent {
+    let count =
+        std::env::var("BENCH_ATTACHMENTS").map_or(ATTACHMENTS, |text| text.parse().expect("a number"));
+    let pod = lab.container("others");
+    lab.host().sh("ip link add eth0 netns others type veth peer name others0");
+    let calls = ["portmap", "firewall"].map(|plugin| side.plugin(lab, plugin).version("1.1.0").on(&pod));
+    let mut sum = Spent::default();
+    for n in 0..count {
+        for call in &calls {
+            let add = call.clone().config(mapped(n)).env("CNI_CONTAINERID", &format!("other{n}"));
+            sum.then(run(&add, "ADD", How::Timed).0);
+        }
+    }
+    add_rules(lab, 1..u32::from(count) + 1);
+    sum
 }
 
 /// Veth pairs with the aliases of their attachments.

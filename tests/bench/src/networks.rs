@@ -192,6 +192,13 @@ pub fn passing(side: Side, _: usize) -> Value {
     list(&[bridge, firewall])
 }
 
+/// Bridge and portmap with masquerade, and firewall.
+pub fn with_all_rules(side: Side, container: usize) -> Value {
+    let mut conflist = ports(side, container);
+    conflist["plugins"].as_array_mut().expect("a list").push(json!({"type": "firewall"}));
+    conflist
+}
+
 /// A host that drops forwarded packets.
 pub fn with_policy_drop(lab: &Lab, _: Side) -> Spent {
     lab.host().sh("iptables -P FORWARD DROP; ip6tables -P FORWARD DROP");

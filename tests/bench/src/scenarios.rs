@@ -2,16 +2,16 @@
 
 use lab::Feature;
 
-use crate::blast::blast;
-use crate::collection::{of_stale_mappings, of_valid_attachments};
+use crate::blast::{blast, blast_among};
+use crate::collection::{attachments, of_stale_mappings, of_valid_attachments};
 use crate::dynamic::{idle_daemon, leased};
 use crate::floor::{with_deletion, with_move};
 use crate::many_ports::many_ports;
 use crate::networks::{
     bridged, by_flannel, dual_stack, fixed, in_vrf, kubernetes, limited, loopback, named, nothing,
     of_host_device, on_dummy, on_ipvlan, on_macvlan, on_tap, on_vlan, passing, point_to_point, ports,
-    source_routed, stocked, store, with_flanneld, with_hundreds_of_mappings, with_kube_proxy, with_master,
-    with_policy_drop,
+    source_routed, stocked, store, with_all_rules, with_flanneld, with_hundreds_of_mappings, with_kube_proxy,
+    with_master, with_policy_drop,
 };
 use crate::repairs::repairs;
 use crate::rounds::{chain, churn, crowd, crowd_in_unrest, version};
@@ -39,6 +39,7 @@ const DNSNAME: &[&str] = &["bridge", "host-local", "dnsname"];
 const VRF: &[&str] = &["bridge", "host-local", "vrf"];
 const FIREWALL: &[&str] = &["bridge", "host-local", "firewall"];
 const WITH_DELETION: &[&str] = &["ADD", "DEL", "the kernel's part of DEL"];
+const ALL_RULES: &[&str] = &["bridge", "host-local", "portmap", "firewall"];
 const KUBERNETES: &[&str] = &["bridge", "host-local", "tuning", "portmap"];
 
 /// All rows, in the table's order. The reference would need minutes to install 5 000 mappings, so it is not measured
@@ -215,13 +216,21 @@ fn host_ports() -> Vec<Scenario> {
         .untraced(),
         Scenario::new("a mapped port", PORTMAP, blast(ports, nothing)).throughput().by_backends(),
         Scenario::new(
-            "a mapped port among 5 000 others",
+            "a mapped port among 5 000 others of 50 containers",
             PORTMAP,
             blast(ports, with_hundreds_of_mappings::<50>),
         )
         .throughput()
         .without_reference()
         .by_backends(),
+        // With iptables, 5 000 attachments would take many minutes.
+        Scenario::new(
+            "a mapped port among 5 000 attachments with ports, ipMasq and firewall",
+            ALL_RULES,
+            blast_among(with_all_rules, with_policy_drop, attachments),
+        )
+        .throughput()
+        .without_reference(),
     ]
 }
 

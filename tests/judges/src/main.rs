@@ -65,6 +65,10 @@ fn main() -> ExitCode {
     }
     podman::configure();
     let mut report = Report::default();
+    if let Some(release) = side::fallback() {
+        println!("SKIP judges: the reference 1.9.1 cannot be had: {release} is compared instead");
+        report.skip();
+    }
     for check in &checks {
         let mut tried = Vec::new();
         for side in &sides {
@@ -92,6 +96,13 @@ mod tests {
             checks::all().iter().map(|check| check.row("yes", &check.known().to_string())).collect();
         let table = format!("\n\n{}\n{}\n\n", report::HEAD, rows.join("\n"));
         assert!(page.contains(&table), "docs/runtimes.md is to have this table:{table}");
+    }
+
+    #[test]
+    fn a_run_with_another_release_of_the_reference_counts_as_skipped() {
+        let mut report = Report::default();
+        report.skip();
+        assert!(report.to_string().ends_with("\n0 passed, 0 failed, 1 skipped"), "{report}");
     }
 
     #[test]

@@ -1,4 +1,4 @@
-//! Podman 5 with netavark, as Debian 13 packages them: its networks are those of our driver `cni`, or netavark's own.
+//! Podman 5 with netavark, as Debian 13 and Debian unstable package them: its networks are those of our driver `cni`, or netavark's own.
 
 use std::fs;
 use std::path::Path;
@@ -11,7 +11,11 @@ use crate::soon::soon;
 
 /// /usr of Debian 13, laid over the machine's: scripts/judges makes it. Programs in it have libraries newer than the machine's.
 const USR: &str = "/mnt/podman5";
+/// The same of Debian unstable.
+const USR_OF_UNSTABLE: &str = "/mnt/podman-unstable";
 const DRIVERS: &str = "/usr/local/libexec/netavark";
+const INSTALL: &str = "mkdir -p /usr/local/libexec/netavark; rm -f /usr/local/libexec/netavark/cni
+    cp -L /mnt/ours/opt/cni/bin/ferrule /usr/local/libexec/netavark/cni";
 /// What the packages contain: scripts/judges lays it out.
 const PACKAGE: &str = "/mnt/package";
 
@@ -31,20 +35,27 @@ pub fn lacks() -> Option<&'static str> {
     (!Path::new(USR).join("bin/podman").exists()).then_some("Podman 5 of Debian 13 cannot be had")
 }
 
+/// Why the one of Debian unstable cannot be asked.
+pub fn unstable_lacks() -> Option<&'static str> {
+    (!Path::new(USR_OF_UNSTABLE).join("bin/podman").exists())
+        .then_some("Podman of Debian unstable cannot be had")
+}
+
 /// Podman 5 on a host, with the driver that `make install` installs.
 pub fn new(host: &Host) -> Podman<'_> {
-    with_driver(
-        host,
-        &format!(
-            "mkdir -p {DRIVERS}; rm -f {DRIVERS}/cni; cp -L /mnt/ours/opt/cni/bin/ferrule {DRIVERS}/cni"
-        ),
-    )
+    with_driver(host, USR, INSTALL)
+}
+
+/// The same with Debian unstable's Podman.
+pub fn of_unstable(host: &Host) -> Podman<'_> {
+    with_driver(host, USR_OF_UNSTABLE, INSTALL)
 }
 
 /// Podman 5 on a host with the files of our deb and rpm: the driver, and plugins that `ferrule-install` has not placed.
 pub fn of_package(host: &Host) -> Podman<'_> {
     with_driver(
         host,
+        USR,
         &format!(
             "rm -f {PLUGINS}/*; mkdir -p {DRIVERS} /usr/libexec/netavark /usr/lib/ferrule
              mount -t tmpfs lab {DRIVERS}
@@ -54,9 +65,9 @@ pub fn of_package(host: &Host) -> Podman<'_> {
     )
 }
 
-fn with_driver<'a>(host: &'a Host, install: &str) -> Podman<'a> {
+fn with_driver<'a>(host: &'a Host, usr: &str, install: &str) -> Podman<'a> {
     host.lab.host().sh(&format!(
-        "mount --bind {USR} /usr
+        "mount --bind {usr} /usr
          mkdir -p /etc/containers/networks; mount -t tmpfs lab /etc/containers/networks
          {install}"
     ));

@@ -13,22 +13,38 @@ use crate::host::{CLIENT, CLIENT6, CNITOOL, HOST, HOST6, Host, IMAGE, PLUGINS};
 use crate::podman::Podman;
 use crate::podman5::{self, User};
 use crate::process::Daemon;
+use crate::side;
 use crate::soon::soon;
 
+/// A check with Ferrule's plugins.
+fn check(name: &'static str, ask: fn(&Host)) -> Check {
+    Check::new("podman 5", name, ask).unless(podman5::lacks).ours_alone(
+        "the driver is Ferrule's; its checks of bridge, ptp and ports run with the reference's plugins too",
+    )
+}
+
+/// A check with both. The driver starts the plugins of the plugin directory, so it works with the reference's too. To
+/// save time, only few checks do so.
+fn with_both(name: &'static str, ask: fn(&Host)) -> Check {
+    let check = Check::new("podman 5", name, ask).unless(podman5::lacks);
+    match side::fallback() {
+        Some(_) => check.ours_alone("release 1.1.1 does not support the CNI version of the driver's chains"),
+        None => check,
+    }
+}
+
 pub fn checks() -> Vec<Check> {
-    let check = |name, ask| {
-        let check = Check::new("podman 5", name, ask).unless(podman5::lacks);
-        check.ours_alone("it has no network driver for netavark")
-    };
     vec![
-        check("a container on a bridge reaches other hosts, masqueraded, over both families", goes_out)
+        with_both("a container on a bridge reaches other hosts, masqueraded, over both families", goes_out)
             .needs(Feature::Ipv6),
-        check("a container of ptp reaches other hosts, and its host port is reached", ptp),
-        check(
+        with_both("a container of ptp reaches other hosts, and its host port is reached", ptp),
+        with_both(
             "published ports of TCP and UDP, ranges, and of one host address are reached, over both families",
             ports,
         )
         .needs(Feature::Ipv6),
+        check("a container of unstable's Podman reaches other hosts, its host port is reached, and it leaves nothing", unstable)
+            .unless(podman5::unstable_lacks),
         check("a container on two networks reaches both", two_networks),
         check("a running container is connected to a network and disconnected", connect),
         check("a network of IPv6 alone publishes ports", ipv6_alone).needs(Feature::Ipv6),
@@ -108,10 +124,17 @@ fn goes_out(host: &Host) {
 }
 
 fn ptp(host: &Host) {
-    let podman = podman5::new(host);
-    made(&podman, "line", "ptp", "--subnet 10.91.0.0/24");
+    serves_and_leaves_nothing(host, &podman5::new(host), "ptp");
+}
+
+fn unstable(host: &Host) {
+    serves_and_leaves_nothing(host, &podman5::of_unstable(host), "bridge");
+}
+
+fn serves_and_leaves_nothing(host: &Host, podman: &Podman<'_>, kind: &str) {
+    made(podman, "net", kind, "--subnet 10.91.0.0/24");
     host.leaves_nothing(|| {
-        podman.starts("web", "--network line --publish 8080:80");
+        podman.starts("web", "--network net --publish 8080:80");
         podman.is_reached(&at(HOST, 8080), "web");
         let _far = host.client.serve_tcp("far", &at(CLIENT, 7));
         podman.hears("web", CLIENT, 7, &format!("far {HOST}"));
