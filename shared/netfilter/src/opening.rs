@@ -230,8 +230,13 @@ pub(crate) fn close(
     }
     let is_way_here = |rule: &Listed| rule.comment == TO_CHAIN && leads(std::slice::from_ref(rule), chain);
     let ways: Vec<_> = listing.rules(table, hook)?.into_iter().filter(is_way_here).collect();
-    if !created.is_empty() && jumps(listing, table, chain)? == ways.len() {
-        edit.old_chains.push((table, chain.to_owned()));
+    if !created.is_empty() {
+        if jumps(listing, table, chain)? == ways.len() {
+            edit.old_chains.push((table, chain.to_owned()));
+        } else {
+            // The chain of another program, which was empty, so `open` marked it as created here.
+            edit.deleted.extend(created.into_iter().map(|rule| rule.location));
+        }
     }
     // A chain can be deleted only if no rule jumps to it.
     edit.deleted.extend(to_admin.into_iter().chain(ways).map(|rule| rule.location));

@@ -19,7 +19,7 @@ impl Setup {
             ("$tool -t nat -F POSTROUTING; $tool -t nat -F CNI-HOSTPORT-DNAT", "filter nat", [""; 2])
         };
         let all = format!("for table in {tables}; do $tool -t $table -F; $tool -t $table -X; done");
-        let accepts = "$tool-save -t filter | grep '^-A CNI-FORWARD .* -j ACCEPT$' | sed 's/^-A/-D/' | xargs -rL1 $tool";
+        let accepts = "$tool -F CNI-FORWARD";
         let in_iptables = |orders: &str| both_families(self.variant, orders);
         [
             in_iptables(&format!("{accepts}; {jumps}"))
