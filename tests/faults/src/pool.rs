@@ -19,6 +19,8 @@ pub struct Count {
     pub clean_after_run: u32,
     /// No finding after the cleanup.
     pub clean_after: u32,
+    /// Planned cases that did not run: a process may make a call fewer times than in the traced run.
+    pub unreached: u32,
 }
 
 /// The results of a plan.
@@ -36,8 +38,12 @@ impl<R> Outcomes<R> {
         self.counts.values().map(|count| count.tried).sum()
     }
 
-    /// Asserts that enough cases ran, without a finding. Some planned cases may not run: a process may make a call
-    /// fewer times than in the traced run.
+    /// The number of cases that did not run.
+    pub fn unreached(&self) -> u32 {
+        self.counts.values().map(|count| count.unreached).sum()
+    }
+
+    /// Asserts that enough cases ran, without a finding. Some planned cases may not run.
     #[track_caller]
     pub fn assert_clean(&self) {
         let tried = self.tried();
@@ -129,9 +135,13 @@ fn work<J: Job>(
             report(&line);
             outcomes.findings.push(line);
         }
-        if let Some(verdict) = verdict {
-            outcomes.fixtures.insert(job.fixture_index());
-            outcomes.counts.entry(job.row()).or_default().note(&verdict);
+        let count = outcomes.counts.entry(job.row()).or_default();
+        match verdict {
+            Some(verdict) => {
+                count.note(&verdict);
+                outcomes.fixtures.insert(job.fixture_index());
+            }
+            None => count.unreached += 1,
         }
     }
 }
