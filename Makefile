@@ -1,5 +1,5 @@
 # Every target is one line; what it does is in scripts/.
-.PHONY: build test test-vm test-vm-short demo judges bench sweep mutants claims fuzz lint install dist test-packages test-image test-units test-nodes test-arm64 test-readme test-demo release-check release-sample dist-sample packages-sample readme-sample clean
+.PHONY: build test test-vm test-vm-short demo judges bench sweep mutants claims fuzz lint install dist test-packages test-image test-units test-nodes test-arm64 test-readme test-demo release-check release-sample dist-sample packages-sample readme-sample claims-sample mutants-sample clean
 
 # The first line that a new user sees is the script's, not the command's.
 .SILENT: demo test
@@ -30,4 +30,6 @@ release-sample: ; scripts/release-check --sample
 dist-sample: ; scripts/release-check --dist
 packages-sample: ; scripts/test-packages deb_alone rpm
 readme-sample: ; scripts/test-readme containerd
+claims-sample: ; scripts/mutants claims --sample 3
+mutants-sample: ; scripts/mutants --one --sample 4 --minutes 4
 clean:    ; rm -rf bin dist && cargo clean

@@ -191,6 +191,8 @@ fn mtu_and_dns_are_as_configured_and_the_most_specific_mac_is_used() {
         assert_eq!(container_interface(&result)["mac"], mac);
         assert_eq!(result["dns"]["nameservers"], json!(["10.1.0.53"]));
         call.check(&result).ok();
+        pod.sh("ip link set eth0 mtu 1400");
+        call.check(&result).refused(999, "MTU");
         call.del().ok();
     }
 }

@@ -34,7 +34,8 @@ pub fn any_seed() -> u64 {
     mix(u64::from(now.subsec_nanos()) ^ now.as_secs()) >> 32
 }
 
-/// How many first faults are tried until an ADD fails and both calls of a pair are reached.
+/// How many first faults are tried until an ADD fails and both calls of a pair are reached. A pair that is not reached then is
+/// counted as such.
 const TRIES: usize = 30;
 
 /// Two faults of one run.

@@ -19,6 +19,8 @@ pub struct Count {
     pub clean_after_run: u32,
     /// No finding after the cleanup.
     pub clean_after: u32,
+    /// Planned cases that did not run: a process may make a call fewer times than in the traced run.
+    pub unreached: u32,
 }
 
 /// The results of a plan.
@@ -36,13 +38,35 @@ impl<R> Outcomes<R> {
         self.counts.values().map(|count| count.tried).sum()
     }
 
-    /// Asserts that enough cases ran, without a finding. Some planned cases may not run: a process may make a call
-    /// fewer times than in the traced run.
+    fn empty() -> Self {
+        Self { counts: BTreeMap::new(), findings: Vec::new(), fixtures: BTreeSet::new() }
+    }
+
+    /// The number of cases that did not run.
+    pub fn unreached(&self) -> u32 {
+        self.counts.values().map(|count| count.unreached).sum()
+    }
+
+    /// Asserts that enough cases ran, without a finding. Some planned cases may not run.
     #[track_caller]
     pub fn assert_clean(&self) {
         let tried = self.tried();
         assert!(tried >= 15, "only {tried} cases were tried");
         assert!(self.findings.is_empty(), "of {tried} cases:\n{}", self.findings.join("\n"));
+    }
+}
+
+impl<R: Ord> Outcomes<R> {
+    /// Counts a case. Without a verdict, it was not reached.
+    fn note(&mut self, row: R, fixture: usize, verdict: Option<&Verdict>) {
+        let count = self.counts.entry(row).or_default();
+        match verdict {
+            Some(verdict) => {
+                count.note(verdict);
+                self.fixtures.insert(fixture);
+            }
+            None => count.unreached += 1,
+        }
     }
 }
 
@@ -66,8 +90,7 @@ pub(crate) trait Job: Sync {
 
 /// Runs all jobs with workers.
 pub(crate) fn run<J: Job>(workers: usize, jobs: &[J], report: impl Fn(&str) + Sync) -> Outcomes<J::Row> {
-    let empty = Outcomes { counts: BTreeMap::new(), findings: Vec::new(), fixtures: BTreeSet::new() };
-    let outcomes = Mutex::new(empty);
+    let outcomes = Mutex::new(Outcomes::empty());
     let next = AtomicUsize::new(0);
     thread::scope(|scope| {
         for _ in 0..workers {
@@ -129,10 +152,7 @@ fn work<J: Job>(
             report(&line);
             outcomes.findings.push(line);
         }
-        if let Some(verdict) = verdict {
-            outcomes.fixtures.insert(job.fixture_index());
-            outcomes.counts.entry(job.row()).or_default().note(&verdict);
-        }
+        outcomes.note(job.row(), job.fixture_index(), verdict.as_ref());
     }
 }
 
@@ -177,6 +197,15 @@ mod tests {
         fn title(&self) -> String {
             format!("case {}", self.0)
         }
+    }
+
+    #[test]
+    fn a_case_that_was_not_reached_is_counted_as_such_and_its_fixture_as_untried() {
+        let mut outcomes = Outcomes::empty();
+        outcomes.note("row", 0, None);
+        outcomes.note("row", 1, Some(&Verdict::default()));
+        assert_eq!((outcomes.tried(), outcomes.unreached()), (1, 1));
+        assert_eq!(outcomes.fixtures, BTreeSet::from([1]));
     }
 
     #[test]
