@@ -19,7 +19,7 @@ impl Setup {
             ("$tool -t nat -F POSTROUTING; $tool -t nat -F CNI-HOSTPORT-DNAT", "filter nat", [""; 2])
         };
         let all = format!("for table in {tables}; do $tool -t $table -F; $tool -t $table -X; done");
-        let accepts = "$tool -F CNI-FORWARD";
+        let accepts = "$tool-save -t filter | grep '^-A CNI-FORWARD .* -j ACCEPT$' | sed 's/^-A/-D/' | xargs -rL1 $tool";
         let in_iptables = |orders: &str| both_families(self.variant, orders);
         [
             in_iptables(&format!("{accepts}; {jumps}"))
@@ -61,6 +61,25 @@ fn flushed_rules_of_the_reference_are_repaired_and_our_del_leaves_nothing() {
             ours.says(&format!("del net pod --container-id {}", pod.id));
             lab.snapshot().assert_same(&before);
         }
+    }
+}
+
+/// The reference still jumps to its chain, so the chain stays. Our rule that marks an empty chain as created here does not.
+#[test]
+fn a_flushed_chain_of_the_reference_is_empty_again_after_our_last_del() {
+    beyond_reference!("firewall-upgrade");
+    for setup in Setup::all() {
+        let lab = Lab::new();
+        let [stays, goes] = ["stays", "of-flushed-chain"].map(|id| lab.container(id));
+        let [theirs, ours] = setup.tools(&lab);
+        theirs.says(&format!("add net stays --container-id {}", stays.id));
+        lab.host().sh(&both_families(setup.variant, "$tool -F CNI-FORWARD"));
+        let rules = || lab.host().sh(&both_families(setup.variant, "$tool -S"));
+        let before = rules();
+        ours.says(&format!("add net of-flushed-chain --container-id {}", goes.id));
+        assert_ne!(rules(), before, "{setup:?}");
+        ours.says(&format!("del net of-flushed-chain --container-id {}", goes.id));
+        assert_eq!(rules(), before, "{setup:?}");
     }
 }
 
