@@ -87,7 +87,7 @@ fn plugins_leave_nothing_after_faults_and_kills() {
 fn sweep_links(plugin: &str) {
     let targets =
         Target::of(|target| part(target) == Part::Links && target.plugin() == plugin && !target.single);
-    Plan { targets, share: Share::AtLeast(18), workers: 2, compares: false }.run(|_| {}).assert_clean();
+    Plan { targets, share: Share::AtLeast(8), workers: 2, compares: false }.run(|_| {}).assert_clean();
 }
 
 #[test]
