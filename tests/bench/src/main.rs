@@ -29,7 +29,7 @@ mod status;
 mod trace;
 mod unrest;
 
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::process::ExitCode;
 use std::{env, fs};
 
@@ -65,10 +65,9 @@ impl Options {
                 "--runs" => options.runs = words.next()?.parse().ok().filter(|runs| *runs > 0)?,
                 "--filter" => options.filter = Some(words.next()?.to_lowercase()),
                 "--reference" => {
-                    let further = vec![directory(&words.next()?)?.to_owned()];
-                    options.rival = Rival::Reference { further: further.leak() }
+                    options.rival = Rival::Reference { further: vec![directory(&words.next()?)?].leak() }
                 }
-                "--baseline" => options.rival = Rival::Baseline(directory(&words.next()?)?),
+                "--baseline" => options.rival = Rival::Baseline(directory(&words.next()?)?.leak()),
                 _ => return None,
             }
         }
@@ -91,10 +90,9 @@ fn other_packages() -> &'static [PathBuf] {
     trees.map(|tree| tree.join("usr/lib/cni")).collect::<Vec<_>>().leak()
 }
 
-/// A path that stays valid until the program exits.
-fn directory(path: &str) -> Option<&'static Path> {
-    let found = fs::canonicalize(path).inspect_err(|e| eprintln!("{path}: {e}")).ok()?;
-    Some(Box::leak(found.into_boxed_path()))
+/// The path of an existing directory, without links.
+fn directory(path: &str) -> Option<PathBuf> {
+    fs::canonicalize(path).inspect_err(|e| eprintln!("{path}: {e}")).ok()
 }
 
 fn main() -> ExitCode {
