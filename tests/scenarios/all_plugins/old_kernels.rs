@@ -185,5 +185,5 @@ fn without_strict_checks_every_command_succeeds_and_keeps_the_objects_of_other_a
     };
     let trial = |target| Trial { target, disk: Disk::Memory, faults: vec![fault()] };
     let trials = Target::plugins().into_iter().map(trial).collect();
-    EnvSweep { trials, every: 1, workers: 2 }.run(|_| {}).assert_clean();
+    EnvSweep { trials, every: 1, workers: 2 }.run(|_| {}).assert_clean(15);
 }

@@ -12,7 +12,7 @@ use crate::common::{STORE, dual_stack, host_local};
 
 /// Runs one in `every` of some hundred cases, which takes seconds.
 fn sweep(trials: Vec<Trial>, every: usize) {
-    EnvSweep { trials, every, workers: 2 }.run(|_| {}).assert_clean();
+    EnvSweep { trials, every, workers: 2 }.run(|_| {}).assert_clean(15);
 }
 
 #[test]
