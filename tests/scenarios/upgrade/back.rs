@@ -242,12 +242,14 @@ fn detach(network: &Network, theirs: &Chain, pod: &Container, results: &[Value])
 }
 
 /// A host with a device, tables that drop packets, and rules of an administrator in all tables that the plugins or the reference look into.
+/// FORWARD exists in both families: without it, Ferrule leaves a family alone, and the reference's CHECK creates an empty CNI-ADMIN in the
+/// family that it examines first, which is a random one.
 fn prepare(lab: &Lab) {
     lab.host().sh("ip link add dev0 type veth peer name far0; ip link set far0 up; nft add table inet others
          for table in nat filter; do iptables -t $table -N OTHERS; ip6tables -t $table -N OTHERS; done
          iptables-legacy -P FORWARD DROP || :");
     for rule in OTHERS {
-        lab.host().sh(&format!("iptables -A {rule}"));
+        lab.host().sh(&format!("iptables -A {rule}; ip6tables -A {rule}"));
     }
 }
 
