@@ -5,7 +5,7 @@ mod upgrade;
 
 use std::fs;
 
-use lab::{Call, Container, Lab, beyond_reference, injecting};
+use lab::{Call, Container, Lab, SEPARATE_DELEGATES, beyond_reference, injecting};
 use serde_json::{Value, json};
 
 use crate::common::{ips, is_up};
@@ -82,7 +82,7 @@ fn containers_get_addresses_of_the_hosts_subnets_and_reach_each_other() {
     beyond_reference!("flannel");
     for separately in ["", "1"] {
         let lab = Lab::new();
-        let call = flannel(&lab).env("FERRULE_SEPARATE_DELEGATES", separately);
+        let call = flannel(&lab).env(SEPARATE_DELEGATES, separately);
         settled(&lab, &call);
         let before = lab.snapshot();
         let [a, b] = ["a", "b"].map(|id| lab.container(id));
@@ -435,7 +435,7 @@ fn repair_restores_flushed_rules_of_the_bridge() {
         lab.configure("10-flannel.conflist", &json!({
             "cniVersion": "1.0.0", "name": "cbr0", "plugins": [{"type": "flannel", "delegate": {"isDefaultGateway": true}}],
         }));
-        let tool = lab.cnitool().env("FERRULE_SEPARATE_DELEGATES", separately);
+        let tool = lab.cnitool().env(SEPARATE_DELEGATES, separately);
         tool.says("add cbr0 pod");
         let before = lab.host().ruleset();
         assert!(before.contains("masquerade"), "{before}");

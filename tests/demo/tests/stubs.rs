@@ -5,22 +5,11 @@
 mod chains;
 
 use std::collections::BTreeSet;
-use std::fs;
-use std::os::unix::fs::symlink;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::process::Command;
 
-use lab::{together, write_program};
+use lab::{SEPARATE_DELEGATES, StubDirectory};
 use serde_json::Value;
-
-/// Returns `prevResult`, and does nothing else.
-const STUB: &str = r#"#!/usr/bin/python3
-import json, os, sys
-conf = json.load(sys.stdin)
-if os.environ["CNI_COMMAND"] == "ADD":
-    print("a stub of " + os.path.basename(sys.argv[0]) + " was called", file=sys.stderr)
-    print(json.dumps(conf.get("prevResult") or {"cniVersion": conf["cniVersion"], "ips": [], "dns": {}}))
-"#;
 
 /// The executables that a chain starts. flannel calls bridge and host-local.
 fn executables(network: &Value) -> BTreeSet<&str> {
@@ -33,31 +22,13 @@ fn executables(network: &Value) -> BTreeSet<&str> {
     names
 }
 
-/// The plugins, one of which is replaced by a stub.
-fn directory(stubbed: Option<&str>) -> PathBuf {
-    let bin =
-        Path::new(env!("CARGO_TARGET_TMPDIR")).join("stubs-of-the-demo").join(stubbed.unwrap_or("none"));
-    // An earlier run may have been killed.
-    fs::remove_dir_all(&bin).ok();
-    fs::create_dir_all(&bin).unwrap();
-    for file in fs::read_dir(together()).unwrap().map(|entry| entry.unwrap().path()) {
-        symlink(&file, bin.join(file.file_name().unwrap())).unwrap();
-    }
-    if let Some(stubbed) = stubbed {
-        fs::remove_file(bin.join(stubbed)).unwrap();
-        write_program(&bin.join(stubbed), STUB);
-    }
-    bin
-}
-
 /// What a part of the demonstration prints if it fails.
 fn failure(part: &str, stubbed: Option<&str>) -> Option<String> {
-    let bin = directory(stubbed);
+    let bin = StubDirectory::new(&Path::new(env!("CARGO_TARGET_TMPDIR")).join("stubs-of-the-demo"), stubbed);
     let mut demo = Command::new(env!("CARGO_BIN_EXE_demo"));
     // Delegates, too, are started from these files.
-    let demo = demo.arg(part).env("FERRULE_BIN", &bin).env("FERRULE_SEPARATE_DELEGATES", "1");
+    let demo = demo.arg(part).env("FERRULE_BIN", bin.path()).env(SEPARATE_DELEGATES, "1");
     let output = demo.output().unwrap();
-    fs::remove_dir_all(&bin).unwrap();
     let text = String::from_utf8_lossy(&[output.stdout, output.stderr].concat()).into_owned();
     (!output.status.success()).then_some(text)
 }
@@ -71,7 +42,7 @@ fn each_part_fails_if_a_plugin_is_replaced_by_a_stub() {
             let text = failure(part, Some(plugin)).unwrap_or_default();
             let last = text.lines().find(|line| line.contains("These did not work")).unwrap_or_default();
             // The chain cannot continue with an empty result.
-            let stopped = text.contains(&format!("a stub of {plugin} was called")) && text.contains("ADD: ");
+            let stopped = text.contains(&StubDirectory::words_of(plugin)) && text.contains("ADD: ");
             assert!(
                 last.contains(plugin) || last.is_empty() && stopped,
                 "{part}: {plugin} does nothing, and the demonstration does not notice it: {text}"

@@ -21,7 +21,7 @@ const DEADLINE: Duration = Duration::from_secs(900);
 
 /// If set, ferrule starts a process for a plugin that it delegates to, instead of calling it in its own process. The
 /// plugins inherit it.
-pub(crate) const SEPARATE: &str = "FERRULE_SEPARATE_DELEGATES";
+pub const SEPARATE_DELEGATES: &str = "FERRULE_SEPARATE_DELEGATES";
 
 /// The input of a plugin. It is a value: clone it, change it, run it as often as needed.
 #[derive(Clone, Debug)]
@@ -39,7 +39,7 @@ impl Call {
         let config = json!({"cniVersion": "1.0.0", "name": "net", "type": plugin});
         let env = [("PATH", PATH), ("CNI_IFNAME", "eth0")];
         let mut env: BTreeMap<_, _> = env.map(|(key, value)| (key.to_owned(), value.to_owned())).into();
-        env.extend(std::env::var(SEPARATE).map(|separate| (SEPARATE.to_owned(), separate)));
+        env.extend(std::env::var(SEPARATE_DELEGATES).map(|separate| (SEPARATE_DELEGATES.to_owned(), separate)));
         let call = Self {
             dir: PathBuf::new(),
             plugin: plugin.to_owned(),
@@ -60,7 +60,7 @@ impl Call {
     /// Uses a directory in which one executable may be replaced, also for plugins that the plugin calls: each is a
     /// process.
     pub fn with_each_in(self, dir: &Path) -> Self {
-        self.in_dir(dir).env(SEPARATE, "1")
+        self.in_dir(dir).env(SEPARATE_DELEGATES, "1")
     }
 
     /// Also searches a directory for delegates, after the others.

@@ -36,6 +36,7 @@ mod raw_state;
 mod release;
 mod snapshot;
 mod strace;
+mod stubs;
 mod tap;
 mod tool;
 mod traffic;
@@ -44,7 +45,7 @@ mod watch;
 
 use std::any::Any;
 
-pub use call::Call;
+pub use call::{Call, SEPARATE_DELEGATES};
 pub use chain::Chain;
 pub use feature::Feature;
 pub use lab::{Baseline, Container, Lab, Moment, write_program};
@@ -55,6 +56,7 @@ pub use race::{Race, meanwhile};
 pub use release::{Release, unpacked};
 pub use snapshot::Snapshot;
 pub use strace::{StopPoint, injecting, paused, pauses, stopping};
+pub use stubs::StubDirectory;
 pub use tap::Behind;
 pub use tool::Tool;
 pub use traffic::{Echo, tcp_is_cut_off, tcp_is_refused, tcp_says, udp_says};

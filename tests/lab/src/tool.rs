@@ -6,7 +6,7 @@ use std::process::{Child, Command, Stdio};
 
 use serde_json::Value;
 
-use crate::call::{SEPARATE, command};
+use crate::call::{SEPARATE_DELEGATES, command};
 use crate::netns::PATH;
 use crate::under_test::ours;
 use crate::{Lab, Outcome, Release, names, under_test};
@@ -36,7 +36,7 @@ impl Tool {
 
     /// Like [`crate::Call::with_each_in`].
     pub fn with_each_in(self, dir: &Path) -> Self {
-        self.with_plugins_in(dir).env(SEPARATE, "1")
+        self.with_plugins_in(dir).env(SEPARATE_DELEGATES, "1")
     }
 
     /// Uses the plugins of a release. cnitool itself is always Ferrule's.

@@ -10,7 +10,7 @@ use std::path::Path;
 use std::process::{Command, Output, Stdio};
 
 use lab::dhcp::{in_background, started_by};
-use lab::{Call, Lab, Outcome, ours, quoted, repository, together};
+use lab::{Call, Lab, Outcome, SEPARATE_DELEGATES, ours, quoted, repository, together};
 use serde_json::{Value, json};
 
 use crate::common::{dual_stack, host_local, leases};
@@ -176,7 +176,7 @@ fn it_is_installed_once_under_every_plugins_name_and_replaces_running_files() {
 fn delegating(lab: &Lab, separate: bool, pod: &str, ipam: Value) -> Call {
     let conf = json!({"cniVersion": "1.1.0", "bridge": "br0", "isGateway": true, "ipam": ipam});
     let call = lab.plugin("bridge").in_dir(&together()).config(conf).on(&lab.container(pod));
-    call.env("FERRULE_SEPARATE_DELEGATES", if separate { "1" } else { "" })
+    call.env(SEPARATE_DELEGATES, if separate { "1" } else { "" })
 }
 
 /// The part of an answer that can be compared: the kernel chooses random MAC addresses.

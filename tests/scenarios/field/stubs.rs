@@ -1,32 +1,15 @@
 //! A test of the tests: each fails if one plugin is replaced by a stub.
 
-use std::fs;
-use std::os::unix::fs::symlink;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::thread;
 
-use lab::{Call, Lab, Tool, beyond_reference, message_of_panic, under_test, write_program};
+use lab::{Call, Lab, StubDirectory, Tool, beyond_reference, message_of_panic, under_test};
 use serde_json::Value;
 
 use super::{
     available, engines, executables, is_served, kind, kubenets, kubernetes, plugins_of, second_networks,
     several_networks,
 };
-
-/// Returns the previous result or an empty one, and does nothing else. If the rest of the chain may be unable to
-/// continue with this result, the stub says so.
-const STUB: &str = r#"#!/usr/bin/python3
-import json, os, sys
-conf = json.load(sys.stdin)
-version = conf.get("cniVersion", "1.0.0")
-if os.environ["CNI_COMMAND"] == "ADD":
-    prev = conf.get("prevResult")
-    if not prev or "ipam" in conf:
-        print("a stub of " + os.path.basename(sys.argv[0]) + " was called", file=sys.stderr)
-    print(json.dumps(prev or {"cniVersion": version, "ips": [], "dns": {}}))
-if os.environ["CNI_COMMAND"] == "VERSION":
-    print(json.dumps({"cniVersion": version, "supportedVersions": ["0.1.0", "0.2.0", "0.3.0", "0.3.1", "0.4.0", "1.0.0", "1.1.0"]}))
-"#;
 
 /// cnitool with the plugins of a directory. If it is one of [`fails_with_stubs`], each plugin is a process.
 pub fn tool(lab: &Lab, plugins: &Path) -> Tool {
@@ -39,34 +22,16 @@ pub fn call(call: Call, plugins: &Path) -> Call {
     if plugins == under_test().dir { call } else { call.with_each_in(plugins) }
 }
 
-/// A directory with all plugins, one of which is a stub. It is outside of /run and /var, where labs have private
-/// directories.
-fn directory(stubbed: Option<&str>) -> PathBuf {
-    let name = thread::current().name().unwrap_or_default().replace("::", "-");
-    let directory = Path::new(env!("CARGO_TARGET_TMPDIR")).join(name).join(stubbed.unwrap_or("none"));
-    // An earlier run may have been killed.
-    fs::remove_dir_all(&directory).ok();
-    fs::create_dir_all(&directory).unwrap();
-    for plugin in fs::read_dir(&under_test().dir).unwrap().map(|entry| entry.unwrap().path()) {
-        symlink(&plugin, directory.join(plugin.file_name().unwrap())).unwrap();
-    }
-    if let Some(stubbed) = stubbed {
-        let stub = directory.join(stubbed);
-        fs::remove_file(&stub).ok();
-        write_program(&stub, STUB);
-    }
-    directory
-}
-
 /// Asserts that a network's test, which receives the directory of the plugins, passes with links to the plugins, and
 /// fails with each plugin replaced by a stub, because of this plugin.
 pub fn fails_with_stubs(who: &str, network: &Value, test: impl Fn(&Path) + Sync) {
     let failure = |stubbed: Option<&str>| {
-        let plugins = directory(stubbed);
+        let name = thread::current().name().unwrap_or_default().to_owned();
+        let parent = Path::new(env!("CARGO_TARGET_TMPDIR")).join(name.replace("::", "-"));
+        let plugins = StubDirectory::new(&parent, stubbed);
         // A lab belongs to a thread. Skips are recorded for the test of the thread's name.
-        let thread = thread::Builder::new().name(thread::current().name().unwrap_or_default().to_owned());
-        let run = thread::scope(|scope| thread.spawn_scoped(scope, || test(&plugins)).unwrap().join());
-        fs::remove_dir_all(&plugins).unwrap();
+        let thread = thread::Builder::new().name(name);
+        let run = thread::scope(|scope| thread.spawn_scoped(scope, || test(plugins.path())).unwrap().join());
         run.err().map(|panic| message_of_panic(&*panic).to_owned())
     };
     if let Some(message) = failure(None) {
@@ -74,7 +39,7 @@ pub fn fails_with_stubs(who: &str, network: &Value, test: impl Fn(&Path) + Sync)
     }
     for plugin in workers(network) {
         let message = failure(Some(plugin)).unwrap_or_default();
-        let blames = [format!(" {plugin} has done nothing"), format!("a stub of {plugin} was called")];
+        let blames = [format!(" {plugin} has done nothing"), StubDirectory::words_of(plugin)];
         assert!(
             blames.iter().any(|words| message.contains(words)),
             "{who}: {plugin} does nothing, and the test does not notice it: {message:?}"
