@@ -10,6 +10,7 @@ use std::time::{Duration, Instant};
 
 use cni::{Code, Error, NetworkName, Result};
 use iface::{Namespace, ownership};
+use nix::errno::Errno;
 use nix::unistd::{Group, User as Account};
 use rustix::thread::{CapabilitySet, capabilities};
 use system::child::{self, IoStop, Limits};
@@ -244,8 +245,11 @@ fn user() -> Result<User> {
         Error::new(Code::Internal, format!("this host has none of the users {}", USERS.join(", ")))
             .detail("dnsmasq does not run as root: create the user dnsmasq")
     })?;
-    let group = Group::from_gid(account.gid).ok().flatten().map(|group| group.name);
-    Ok(User { name: account.name, group })
+    let group = match Group::from_gid(account.gid) {
+        Err(Errno::ENOENT) => None,
+        found => found.map_err(|e| Error::io("look for the group of dnsmasq", &e.into()))?,
+    };
+    Ok(User { name: account.name, group: group.map(|group| group.name) })
 }
 
 /// Waits until the server resolves the written lines, or no longer resolves the removed ones. Many plugins wait

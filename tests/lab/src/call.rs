@@ -39,7 +39,9 @@ impl Call {
         let config = json!({"cniVersion": "1.0.0", "name": "net", "type": plugin});
         let env = [("PATH", PATH), ("CNI_IFNAME", "eth0")];
         let mut env: BTreeMap<_, _> = env.map(|(key, value)| (key.to_owned(), value.to_owned())).into();
-        env.extend(std::env::var(SEPARATE_DELEGATES).map(|separate| (SEPARATE_DELEGATES.to_owned(), separate)));
+        env.extend(
+            std::env::var(SEPARATE_DELEGATES).map(|separate| (SEPARATE_DELEGATES.to_owned(), separate)),
+        );
         let call = Self {
             dir: PathBuf::new(),
             plugin: plugin.to_owned(),

@@ -168,9 +168,11 @@ fn a_server_keeps_its_user_if_a_package_creates_another_one_and_a_user_that_cann
     let bridge = lab.plugin("bridge").config(list["plugins"][0].clone()).on(&pod);
     let dnsname = lab.plugin("dnsname").config(list["plugins"][1].clone()).on(&pod);
     let call = dnsname.config(json!({"prevResult": bridge.add().ok_result()}));
-    let unread = injecting(&["-P", "/etc/passwd", "-e", "inject=open,openat:error=EMFILE"]);
     // The user of a server in another test's network is looked for, too.
-    call.clone().under(&unread).add().refused(5, "No file descriptors available");
+    for file in ["/etc/passwd", "/etc/group"] {
+        let unread = injecting(&["-P", file, "-e", "inject=open,openat:error=EMFILE"]);
+        call.clone().under(&unread).add().refused(5, "No file descriptors available");
+    }
     call.del().ok();
     assert!(is_gone("net"));
 }

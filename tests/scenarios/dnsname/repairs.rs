@@ -11,7 +11,7 @@ use crate::cnitool::repair::{Watching, counted};
 
 /// The limit for `--watch` to replace a server. It queries the servers every 2 seconds, and replaces one that has not
 /// answered for 5 seconds. The machine may be busy.
-const REPLACED: Duration = Duration::from_secs(30);
+const REPLACED: Duration = Duration::from_secs(60);
 
 fn kill_server(lab: &Lab) {
     let server = server_of("net").unwrap();
