@@ -245,6 +245,7 @@ fn user() -> Result<User> {
         Error::new(Code::Internal, format!("this host has none of the users {}", USERS.join(", ")))
             .detail("dnsmasq does not run as root: create the user dnsmasq")
     })?;
+    // As for users: a group that could not be read is not a missing one. ENOENT: the host has no file of groups.
     let group = match Group::from_gid(account.gid) {
         Err(Errno::ENOENT) => None,
         found => found.map_err(|e| Error::io("look for the group of dnsmasq", &e.into()))?,

@@ -142,7 +142,7 @@ fn a_process_of_another_user_with_the_servers_arguments_is_not_the_server() {
 }
 
 #[test]
-fn a_server_keeps_its_user_if_a_package_creates_another_one_and_a_user_that_cannot_be_read_is_an_error() {
+fn a_server_keeps_its_user_if_a_package_creates_another_and_an_unreadable_user_or_group_is_an_error() {
     beyond_reference!("dnsname");
     let lab = Lab::new();
     let networks = Networks::new(&lab, &[network(&json!({}))]);
