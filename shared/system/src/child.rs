@@ -34,7 +34,7 @@ struct Children {
     running: Vec<Running>,
     /// Number of threads that are starting a child, which is not in the list yet.
     starting: usize,
-    /// Whether [`kill_all`] was called. No other child starts.
+    /// Whether [`kill_all`] was called. No other child starts, and no thread learns that its child has ended.
     are_killed: bool,
 }
 
@@ -173,8 +173,9 @@ fn kill(child: Pid, group: bool) -> io::Result<()> {
     Ok(kill(child, Signal::KILL)?)
 }
 
-/// Kills all children of [`run`], and lets no other one start: a thread that starts one waits until the process has ended. Only for a process
-/// that ends immediately afterwards: the children must not run on without their parent.
+/// Kills all children of [`run`]. A thread that starts another one, or whose child was killed, waits until the process has ended: it must not
+/// report the killed child as a failure. Only for a process that ends immediately afterwards: the children must not run on without their
+/// parent.
 pub fn kill_all() {
     children().are_killed = true;
     let none_starts = || Ok((children().starting == 0).then_some(()));
@@ -213,20 +214,24 @@ fn spawn_listed(command: &mut Command, limits: Limits) -> io::Result<Child> {
 }
 
 fn begin_start() {
-    loop {
-        let mut children = children();
-        if !children.are_killed {
-            children.starting += 1;
-            return;
-        }
-        drop(children);
-        thread::park();
-    }
+    children_unless_killed().starting += 1;
 }
 
 /// Called before the child is waited for, because another process can have its id afterwards.
 fn unlist(child: &Child) {
-    children().running.retain(|running| running.child != Pid::from_child(child));
+    children_unless_killed().running.retain(|running| running.child != Pid::from_child(child));
+}
+
+/// Does not return after [`kill_all`].
+fn children_unless_killed() -> MutexGuard<'static, Children> {
+    loop {
+        let children = children();
+        if !children.are_killed {
+            return children;
+        }
+        drop(children);
+        thread::park();
+    }
 }
 
 fn children() -> MutexGuard<'static, Children> {

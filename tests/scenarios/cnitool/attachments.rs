@@ -92,14 +92,17 @@ fn ctrl_c_on_a_terminal_ends_the_plugin_that_hangs_and_its_children() {
     }
 }
 
-/// The kernel does not end the first process of a container for a signal that the process does not handle.
+/// The kernel does not end the first process of a container for a signal that the process does not handle. The thread that waits for the plugin
+/// has time to see it killed, because the one that kills it is delayed before it exits.
 #[test]
 fn a_signal_ends_cnitool_in_a_container_with_the_usual_exit_code() {
     if is_ignored(Signal::SIGTERM) {
         return;
     }
     let lab = lab_with_hanging_plugin();
-    let container = ["unshare", "--pid", "--fork", "--mount-proc"].map(str::to_owned);
+    let delayed =
+        "unshare --pid --fork --mount-proc strace -D -f -qqo /dev/null -e inject=getpid:delay_exit=500000";
+    let container: Vec<_> = delayed.split(' ').map(str::to_owned).collect();
     for line in ["del net pod", "add net pod"] {
         hang_in(&lab, "DEL");
         let mut running = lab.cnitool().under(&container).spawn(line);
