@@ -119,21 +119,23 @@ fn del_restores_addresses_and_routes() {
 }
 
 /// The kernel deletes routes and IPv6 addresses of an interface that leaves a VRF. A DEL that is killed then has not
-/// restored them.
+/// restored them. Nor has a rollback that failed, and that may have deleted the VRF.
 #[test]
-fn a_del_after_a_killed_one_restores_the_addresses_and_routes_of_the_result() {
+fn a_del_after_a_killed_one_or_a_failed_rollback_restores_the_addresses_and_routes_of_the_result() {
     beyond_reference!("vrf-routes");
     needs!(Vrf);
     let lab = Lab::new();
     let (pod, call) = manually(&lab);
-    call.add().ok_result();
-    pod.sh("ip link set eth0 nomaster");
-    assert!(!pod.sh("ip route").contains("default"));
-    for _ in 0..2 {
-        call.del().ok();
-        assert!(pod.sh("ip route").contains("default via 10.1.0.1 dev eth0"));
-        assert!(pod.sh("ip -6 addr show dev eth0").contains("fd00:1::2/64"));
-        assert!(pod.link("blue").is_none());
+    for left in ["ip link set eth0 nomaster", "ip link del blue"] {
+        call.add().ok_result();
+        pod.sh(left);
+        assert!(!pod.sh("ip route").contains("default"));
+        for _ in 0..2 {
+            call.del().ok();
+            assert!(pod.sh("ip route").contains("default via 10.1.0.1 dev eth0"), "{left}");
+            assert!(pod.sh("ip -6 addr show dev eth0").contains("fd00:1::2/64"), "{left}");
+            assert!(pod.link("blue").is_none());
+        }
     }
 }
 

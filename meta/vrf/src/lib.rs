@@ -56,19 +56,27 @@ impl Plugin for VrfPlugin {
         let Some(sandbox) = Namespace::open_if_present(call.netns.as_ref())? else { return Ok(()) };
         let _lock = sandbox.lock()?;
         // Another kind of link is not the plugin's.
-        let Some(vrf) = device::find(&sandbox, &name).or_else(not_a_vrf)? else { return Ok(()) };
+        let vrf = device::find(&sandbox, &name).or_else(not_a_vrf)?;
         let mut failures = Failures::new();
         if let Some(link) = remove::chained(call, &sandbox)? {
-            let joined = link.master == Some(vrf.link.index);
-            if joined {
+            let joined = vrf.as_ref().filter(|vrf| link.master == Some(vrf.link.index));
+            if let Some(vrf) = joined {
                 // If something cannot be restored, the VRF stays, and the next DEL continues.
-                detach(&sandbox, &link, &vrf)?;
+                detach(&sandbox, &link, vrf)?;
             }
-            if let Some(result) = call.prev_result.as_ref().filter(|_| joined || link.master.is_none()) {
-                failures.note(contents::complete(&sandbox, &link, vrf.table, result));
+            let result = call.prev_result.as_ref().filter(|_| joined.is_some() || link.master.is_none());
+            let table = vrf.as_ref().map_or(RT_TABLE_MAIN, |vrf| vrf.table);
+            let completed =
+                result.map_or(Ok(()), |result| contents::complete(&sandbox, &link, table, result));
+            match (&vrf, completed) {
+                // The rollback of an ADD deletes the VRF even if it has not restored everything. A later DEL could not do more.
+                (None, Err(e)) => cni::warn(&format!("not restored: {e}")),
+                (_, completed) => drop(failures.note(completed)),
             }
         }
-        failures.note(vrf.delete_if_empty(&sandbox));
+        if let Some(vrf) = vrf {
+            failures.note(vrf.delete_if_empty(&sandbox));
+        }
         failures.into_result()
     }
 
