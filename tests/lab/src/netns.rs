@@ -2,12 +2,13 @@
 
 use std::ffi::OsStr;
 use std::fs::File;
+use std::io::Write;
 use std::os::fd::AsFd;
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::process::CommandExt;
 use std::panic::resume_unwind;
 use std::path::{Path, PathBuf};
-use std::process::{Command, Output};
+use std::process::{Command, Output, Stdio};
 use std::thread;
 
 use nix::mount::{MntFlags, MsFlags, mount, umount2};
@@ -102,7 +103,13 @@ impl Netns {
 
     /// Runs a program inside, which must succeed, and returns its output.
     pub fn exec<A: AsRef<OsStr> + Sync>(&self, argv: &[A]) -> String {
-        let output = self.try_exec(argv);
+        self.exec_with("", argv)
+    }
+
+    /// Runs a program inside with this text on its stdin. The program must succeed, and read the text before it prints
+    /// much. Returns its output.
+    pub fn exec_with<A: AsRef<OsStr> + Sync>(&self, stdin: &str, argv: &[A]) -> String {
+        let output = self.try_exec_with(stdin, argv);
         let line = argv.iter().map(|a| a.as_ref().to_string_lossy()).collect::<Vec<_>>().join(" ");
         let errors = String::from_utf8_lossy(&output.stderr);
         assert!(output.status.success(), "in {}: {line}: {}: {errors}", self.name, output.status);
@@ -111,10 +118,20 @@ impl Netns {
 
     /// Runs a program inside, and returns its outcome.
     pub fn try_exec<A: AsRef<OsStr> + Sync>(&self, argv: &[A]) -> Output {
+        self.try_exec_with("", argv)
+    }
+
+    fn try_exec_with<A: AsRef<OsStr> + Sync>(&self, stdin: &str, argv: &[A]) -> Output {
         let (program, arguments) = argv.split_first().expect("a program to run");
+        let piped = || Stdio::piped();
         self.run(|| {
-            let run = start_by_path(program).args(arguments).output();
-            run.unwrap_or_else(|e| panic!("start {}: {e}", program.as_ref().display()))
+            let mut command = start_by_path(program);
+            command.args(arguments).stdin(piped()).stdout(piped()).stderr(piped());
+            let child = command.spawn();
+            let mut child = child.unwrap_or_else(|e| panic!("start {}: {e}", program.as_ref().display()));
+            // A program that does not read it may have ended.
+            child.stdin.take().expect("a piped stdin").write_all(stdin.as_bytes()).ok();
+            child.wait_with_output().expect("wait for a program")
         })
     }
 

@@ -149,10 +149,12 @@ fn without_counts(ruleset: &str) -> Vec<String> {
 /// Links, addresses, routes, rules and neighbours, without the kernel's own changes: only permanent neighbours are
 /// included, because the kernel learns the others.
 fn rtnetlink(netns: &Netns) -> Vec<String> {
-    let script = r"printf 'link show\naddr show\nroute show table all\nrule show\nneigh show nud permanent\n' |
-                       ip -o -d -batch -
-                   [ ! -e /proc/sys/net/ipv6 ] || printf 'route show table all\nrule show\n' | ip -o -6 -batch -";
-    let all = lines(&netns.sh(script));
+    const ALL: &str = "link show\naddr show\nroute show table all\nrule show\nneigh show nud permanent\n";
+    const V6: &str = "route show table all\nrule show\n";
+    let mut all = lines(&netns.exec_with(ALL, &["ip", "-o", "-d", "-batch", "-"]));
+    if Path::new("/proc/sys/net/ipv6").exists() {
+        all.extend(lines(&netns.exec_with(V6, &["ip", "-o", "-6", "-batch", "-"])));
+    }
     all.iter().map(|line| without_noise(line)).filter(|line| !is_noise(line)).collect()
 }
 
@@ -211,7 +213,7 @@ fn is_link_local_of_the_kernel(words: &[&str]) -> bool {
 
 /// Queueing disciplines that were added. The kernel's own have the handle 0.
 pub(crate) fn traffic_control(netns: &Netns) -> Vec<String> {
-    let qdiscs = lines(&netns.sh("tc qdisc show"));
+    let qdiscs = lines(&netns.exec(&["tc", "qdisc", "show"]));
     let set = qdiscs.iter().map(|line| line.split_whitespace().collect::<Vec<_>>());
     let set: Vec<_> = set.filter(|words| words.get(2).is_some_and(|handle| *handle != "0:")).collect();
     let mut all = Vec::new();

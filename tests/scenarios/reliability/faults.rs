@@ -45,7 +45,7 @@ fn the_pages_have_a_row_for_each_swept_plugin_and_each_fuzz_target() {
         begin.split_once(&format!("<!-- /{name} -->")).expect(name).0
     };
     for target in Target::all_plugins() {
-        // `scripts/sweep --vm` writes the rows of these plugins, because other kernels lack their links.
+        // `scripts/sweep --links` writes the rows of these plugins, because other kernels lack their links.
         let table = figures(if target.is_of_a_rare_kind() { "links" } else { "ours" });
         assert!(table.contains(&format!("\n| {} |", target.plugin())), "no figures of {}", target.plugin());
     }
