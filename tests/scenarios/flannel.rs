@@ -231,6 +231,17 @@ fn a_second_add_is_refused_and_keeps_the_first_attachment() {
     lab.snapshot().assert_same(&empty);
 }
 
+/// The delegate's DEL, which follows its failed ADD, could delete the interface.
+#[test]
+fn an_interface_that_exists_is_refused_before_the_delegate_is_called() {
+    beyond_reference!("flannel");
+    let lab = Lab::new();
+    let (call, pod) = spied(&lab);
+    pod.sh("ip link add eth0 type bridge");
+    call.add().refused(4, "CNI_IFNAME eth0");
+    assert_eq!((commands(), kept()), (vec![], vec![]));
+}
+
 #[test]
 fn two_networks_of_a_container_do_not_overwrite_each_others_files() {
     beyond_reference!("flannel");

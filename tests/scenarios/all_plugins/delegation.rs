@@ -2,7 +2,7 @@
 
 use std::fs;
 
-use lab::{Call, Lab, Release, beyond_reference};
+use lab::{Call, Lab, Release, beyond_reference, needs};
 use serde_json::{Value, json};
 
 use crate::common::{STORE, cable};
@@ -81,6 +81,17 @@ fn every_command_reaches_the_delegate_and_its_failure_is_the_plugins_own() {
         assert_eq!((error.code, error.msg.contains("no address today")), (111, true), "{command}: {error:?}");
     }
     assert_eq!(commands(), ["ADD", "CHECK", "GC", "STATUS", "DEL"]);
+}
+
+#[test]
+fn status_fails_if_the_ipam_plugin_is_not_ready() {
+    beyond_reference!("status");
+    needs!(Macvlan);
+    let lab = Lab::new();
+    lab.fake_plugin("busy", r#"echo '{"code": 50, "msg": "no address today"}'; exit 1"#);
+    for plugin in ["bridge", "host-device", "macvlan", "ptp", "tap"] {
+        lab.plugin(plugin).config(json!({"ipam": {"type": "busy"}})).status().refused(50, "no address today");
+    }
 }
 
 #[test]
