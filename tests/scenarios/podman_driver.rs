@@ -9,15 +9,15 @@
 //! ```
 
 use std::fs;
-use std::io::Write;
 use std::os::unix::fs::symlink;
 use std::os::unix::process::CommandExt;
 use std::path::Path;
-use std::process::{Command, Stdio};
+use std::process::Command;
 
 use lab::dhcp::{in_background, started_by};
 use lab::{
-    Container, Feature, Lab, Netns, skip, tcp_is_cut_off, tcp_is_refused, tcp_says, together, udp_says,
+    Container, Feature, Lab, Netns, output_with, skip, tcp_is_cut_off, tcp_is_refused, tcp_says, together,
+    udp_says,
 };
 use nix::sys::signal::Signal;
 use serde_json::{Value, json};
@@ -49,11 +49,7 @@ fn drive(lab: &Lab, arguments: &[&str], document: &Value) -> (bool, Value, Strin
             .arg0("/usr/libexec/netavark/cni")
             .args(arguments)
             .env("PATH", "/usr/sbin:/usr/bin:/sbin:/bin");
-        command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
-        let mut child = command.spawn().unwrap();
-        // info does not read it.
-        child.stdin.take().unwrap().write_all(document.to_string().as_bytes()).ok();
-        let output = child.wait_with_output().unwrap();
+        let output = output_with(&document.to_string(), &mut command).unwrap();
         let answer = serde_json::from_slice(&output.stdout).unwrap_or_default();
         (output.status.success(), answer, String::from_utf8_lossy(&output.stderr).into_owned())
     })

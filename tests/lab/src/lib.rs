@@ -50,7 +50,7 @@ pub use chain::Chain;
 pub use feature::Feature;
 pub use lab::{Baseline, Container, Lab, Moment, write_program};
 pub use neighbour::Neighbour;
-pub use netns::{Netns, PATH, quoted, start_by_path};
+pub use netns::{Netns, PATH, output_with, quoted, start_by_path};
 pub use outcome::{CniError, Outcome};
 pub use race::{Race, meanwhile};
 pub use release::{Release, unpacked};

@@ -2,7 +2,7 @@
 
 use std::ffi::OsStr;
 use std::fs::File;
-use std::io::Write;
+use std::io::{self, Write};
 use std::os::fd::AsFd;
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::process::CommandExt;
@@ -28,6 +28,14 @@ pub fn start_by_path(program: impl AsRef<OsStr>) -> Command {
     let mut command = Command::new(found.as_deref().map_or(name, Path::as_os_str));
     command.arg0(name).env("PATH", PATH);
     command
+}
+
+/// Runs a program with this text on its stdin. A program that does not read all of it may end. It must not print much
+/// before it has read the text.
+pub fn output_with(stdin: &str, command: &mut Command) -> io::Result<Output> {
+    let mut child = command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn()?;
+    child.stdin.take().expect("a piped stdin").write_all(stdin.as_bytes()).ok();
+    child.wait_with_output()
 }
 
 /// The calling thread's network namespace.
@@ -106,8 +114,7 @@ impl Netns {
         self.exec_with("", argv)
     }
 
-    /// Runs a program inside with this text on its stdin. The program must succeed, and read the text before it prints
-    /// much. Returns its output.
+    /// Like [`Netns::exec`], with this text on stdin: see [`output_with`].
     pub fn exec_with<A: AsRef<OsStr> + Sync>(&self, stdin: &str, argv: &[A]) -> String {
         let output = self.try_exec_with(stdin, argv);
         let line = argv.iter().map(|a| a.as_ref().to_string_lossy()).collect::<Vec<_>>().join(" ");
@@ -123,15 +130,9 @@ impl Netns {
 
     fn try_exec_with<A: AsRef<OsStr> + Sync>(&self, stdin: &str, argv: &[A]) -> Output {
         let (program, arguments) = argv.split_first().expect("a program to run");
-        let piped = || Stdio::piped();
         self.run(|| {
-            let mut command = start_by_path(program);
-            command.args(arguments).stdin(piped()).stdout(piped()).stderr(piped());
-            let child = command.spawn();
-            let mut child = child.unwrap_or_else(|e| panic!("start {}: {e}", program.as_ref().display()));
-            // A program that does not read it may have ended.
-            child.stdin.take().expect("a piped stdin").write_all(stdin.as_bytes()).ok();
-            child.wait_with_output().expect("wait for a program")
+            let run = output_with(stdin, start_by_path(program).args(arguments));
+            run.unwrap_or_else(|e| panic!("start {}: {e}", program.as_ref().display()))
         })
     }
 
