@@ -16,6 +16,7 @@ use iface::verify;
 use localnet::LoopbackAnswers;
 use netfilter::{
     Backend, Expected, Firewall, HostPorts, KeptGuard, Kind, LoopbackGuard, Owner, Removal, Rules,
+    route_localnet,
 };
 
 /// The kinds of rules that ADD, or an earlier DEL, may have installed.
@@ -62,7 +63,7 @@ impl Plugin for Portmap {
         let mut failures = Failures::new();
         // Restore the sysctl route_localnet first: while it is set, the guard must protect the host's loopback
         // addresses.
-        let kinds = match failures.note(localnet::remove_user(&owner)) {
+        let kinds = match failures.note(route_localnet::remove_user(&owner)) {
             Some(()) => &KINDS,
             None => failures.note(localnet::keep_guard(&owner)).unwrap_or_default(),
         };
@@ -103,7 +104,7 @@ impl Plugin for Portmap {
         let (network, scope) = (&call.net.name, &call.scope);
         let mut failures = Failures::new();
         // As in DEL.
-        let kinds = match failures.note(localnet::remove_stale_users(network, scope)) {
+        let kinds = match failures.note(route_localnet::remove_stale_users(network, scope)) {
             Some(()) => &KINDS,
             None => failures.note(localnet::keep_stale_guard(network, scope)).unwrap_or_default(),
         };

@@ -1,19 +1,16 @@
 //! Host ports on the host's 127.0.0.1 and ::1. The container's answers arrive on another link than `lo`, where the
 //! kernel does not accept packets for these addresses by default.
 
-mod users;
-
 use std::collections::BTreeMap;
-use std::io::{self, ErrorKind};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
-use std::time::Duration;
 
-use cni::{Code, Error, Failures, NetworkName, Result, Scope, Undo};
+use cni::{Code, Error, NetworkName, Result, Scope, Undo};
 use iface::Namespace;
-use netfilter::{Backend, Firewall, HostPorts, KeptGuard, Kind, LoopbackGuard, Owner, SourceNat};
-use netlink::{Link, Netlink};
+use netfilter::{
+    Backend, Firewall, HostPorts, KeptGuard, Kind, LoopbackGuard, Owner, SourceNat, route_localnet,
+};
+use netlink::Link;
 use system::lock::Lock;
-use users::{DIRECTORY, Unused, Users};
 
 /// The loopback rules that host ports in iptables also need in nf_tables, if a port is mapped on 127.0.0.1: other
 /// programs may flush the iptables table mangle. None with nftables, whose host ports include these rules, and if the
@@ -103,7 +100,7 @@ impl LoopbackAnswers {
     /// Sets `route_localnet` on the link. The rules that ADD installed then block packets from other links to 127.0.0.0/8.
     fn enable_v4(&mut self, host: &Namespace, link: &Link, owner: &Owner, undo: &mut Undo) -> Result<()> {
         if self.lock.is_none() {
-            self.lock = Some(lock()?);
+            self.lock = Some(route_localnet::lock()?);
         }
         let known_value = self.earlier_values.get(&link.name).copied();
         let earlier_value = match known_value {
@@ -112,17 +109,9 @@ impl LoopbackAnswers {
             None => host.link(&link.name)?.route_localnet.unwrap_or_default(),
         };
         let owned = owner.clone();
-        undo.push(move || remove_user(&owned));
-        let key = setting(&link.name);
-        match Users::of_host().join(&link.name, &owner.label(), earlier_value) {
-            Ok(()) => {}
-            // On a host that never has a place for records, the host ports are worth more than the earlier value.
-            Err(e) if e.kind() == ErrorKind::ReadOnlyFilesystem => cni::warn(&format!(
-                "{key} stays set after the last host port is removed, because its user cannot be recorded in {DIRECTORY}: {e}"
-            )),
-            Err(e) => return Err(not_recorded(&key, &e)),
-        }
-        if known_value.is_none() && earlier_value != 1 {
+        undo.push(move || route_localnet::remove_user(&owned));
+        let is_recorded = route_localnet::add_user(&link.name, owner, earlier_value)?;
+        if is_recorded && known_value.is_none() && earlier_value != 1 {
             host.nl.set_route_localnet(link, 1)?;
         }
         self.earlier_values.insert(link.name.clone(), earlier_value);
@@ -133,17 +122,15 @@ impl LoopbackAnswers {
 fn check_v4(host: &Namespace, ports: &HostPorts, owner: &Owner) -> Result<()> {
     let Some(link) = answering_link(host, ports, Ipv4Addr::LOCALHOST.into())? else { return Ok(()) };
     // The kernel uses the greater one of the link's value and the value for all links.
-    if link.route_localnet.unwrap_or_default() != 0 || host.sysctl(&setting("all"))? != "0" {
+    if link.route_localnet.unwrap_or_default() != 0 || host.sysctl(&route_localnet::key("all"))? != "0" {
         return Ok(());
     }
-    let text = format!("{} is 0, so the host ports of {owner} do not work at 127.0.0.1", setting(&link.name));
+    let text = format!(
+        "{} is 0, so the host ports of {owner} do not work at 127.0.0.1",
+        route_localnet::key(&link.name)
+    );
     Err(Error::new(Code::Internal, text)
         .detail("something has reset it; `cnitool repair --all` sets it again"))
-}
-
-fn not_recorded(key: &str, cause: &io::Error) -> Error {
-    Error::io(format!("record a user of {key} in {DIRECTORY}"), cause)
-        .detail("DEL could not restore the setting; make this directory writable, or map no port on 127.0.0.1 (hostIP)")
 }
 
 /// The link on which a container answers to a loopback address that one of its ports is mapped on. None also without a
@@ -155,15 +142,6 @@ fn answering_link(host: &Namespace, ports: &HostPorts, local: IpAddr) -> Result<
         Some(container) => Ok(host.nl.route_get(container)?),
         None => Ok(None),
     }
-}
-
-/// Removes an attachment from the users of `route_localnet`. Restores the setting of its link if no other attachment needs it.
-///
-/// # Errors
-/// Code 5 if `/run/ferrule/localnet` cannot be read or changed. Code 11 if another plugin holds the lock for 10 s. Code 999
-/// if the kernel refuses to restore a setting. The other links are restored nevertheless.
-pub fn remove_user(owner: &Owner) -> Result<()> {
-    restore_unused(|users| users.remove(&owner.label()))
 }
 
 /// The kinds of rules that include the guard of the loopback addresses in nf_tables.
@@ -213,80 +191,10 @@ fn keep(owner: impl FnOnce(&Firewall) -> Result<Option<Owner>>) -> Result<&'stat
     Ok(&GUARDING)
 }
 
-/// Like [`remove_user`], for the stale attachments of a network.
-///
-/// # Errors
-/// The same.
-pub fn remove_stale_users(network: &NetworkName, scope: &Scope) -> Result<()> {
-    let is_stale = |label: &str| netfilter::should_delete(scope, network, "route_localnet record", label);
-    if scope.is_dry() {
-        return list(is_stale);
-    }
-    restore_unused(|users| users.remove_where(&is_stale))
-}
-
-/// Lists the stale users in a dry run: `is_stale` records each of them and returns false, so that `remove_where`
-/// deletes nothing.
-fn list(is_stale: impl Fn(&str) -> bool) -> Result<()> {
-    let (users, failed) = (Users::of_host(), |e| Error::io(UPDATE_USERS, &e));
-    if users.may_exist().map_err(failed)? {
-        users.remove_where(&is_stale).map_err(failed)?;
-    }
-    Ok(())
-}
-
-/// The operation that failed if the users cannot be read or removed.
-const UPDATE_USERS: &str = "update /run/ferrule/localnet, the users of route_localnet";
-
-/// Timeout for the lock. Each holder needs some microseconds.
-const LOCK_TIMEOUT: Duration = Duration::from_secs(10);
-
 /// Whether a mapping with this host address can be reached at the family's loopback address, or at another one of the
 /// same family.
 fn maps_loopback(host_ip: Option<IpAddr>, local: IpAddr) -> bool {
     host_ip.is_none_or(|ip| ip.is_ipv4() == local.is_ipv4() && (ip.is_unspecified() || ip.is_loopback()))
-}
-
-/// The lock for reading the users and changing the setting. None: the host has no place for locks.
-fn lock() -> Result<Option<Lock>> {
-    Ok(Lock::acquire("localnet", LOCK_TIMEOUT)?)
-}
-
-fn setting(link: &str) -> String {
-    format!("ipv4/conf/{link}/route_localnet")
-}
-
-/// Restores the earlier value of each link without users.
-fn restore_unused(remove: impl FnOnce(&Users) -> io::Result<Vec<Unused>>) -> Result<()> {
-    let users = Users::of_host();
-    let failed = |e| Error::io(UPDATE_USERS, &e);
-    if !users.may_exist().map_err(failed)? {
-        return Ok(());
-    }
-    let _lock = lock()?;
-    let mut failures = Failures::new();
-    for Unused { link, earlier_value } in remove(&users).map_err(failed)? {
-        let restored = earlier_value.map_or(Ok(()), |value| restore(&link, value));
-        if failures.note(restored).is_some() {
-            failures.note(
-                users.remove_link(&link).map_err(|e| Error::io(format!("remove {DIRECTORY}/{link}"), &e)),
-            );
-        }
-    }
-    failures.into_result()
-}
-
-/// Restores the earlier value of a link, if the link still exists.
-fn restore(name: &str, earlier_value: i32) -> Result<()> {
-    let host = Netlink::open()?;
-    // The kernel also finds another link, with this name as an alternative one.
-    let link = host.link(name)?.filter(|link| link.name == name);
-    let link = link.filter(|link| link.route_localnet.is_some_and(|now| now != earlier_value));
-    match link.map_or(Ok(()), |link| host.set_route_localnet(&link, earlier_value)) {
-        // The link has been deleted meanwhile.
-        Err(e) if e.is_missing() => Ok(()),
-        result => Ok(result?),
-    }
 }
 
 #[cfg(test)]

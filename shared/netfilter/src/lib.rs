@@ -32,6 +32,7 @@ mod plan;
 mod reference;
 mod removal;
 mod repair;
+pub mod route_localnet;
 mod ruleset;
 mod script;
 mod selector;

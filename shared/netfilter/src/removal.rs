@@ -13,6 +13,7 @@ use crate::kind::{Kind, OwnedRules};
 use crate::nft::Nft;
 use crate::owner::Owner;
 use crate::plan::Query;
+use crate::route_localnet;
 use crate::selector::{Selector, Stale};
 
 /// The removal of rules of Ferrule or the reference, whichever backend installed them.
@@ -53,21 +54,28 @@ impl Removal {
         self.remove_kinds(&Selector::Of(owner), kinds)
     }
 
-    /// Removes rules that a concurrent `cnitool repair` has installed since [`Removal::remove`]. Call it after the
-    /// attachment's link was deleted: from then on, no repair installs rules. This function sends a few requests to the
-    /// kernel, and does not read the legacy tables of iptables.
+    /// Removes rules that a concurrent `cnitool repair` has installed since [`Removal::remove`], and rules of other
+    /// plugins of the chain whose DEL was not called. Call it after the attachment's link was deleted: from then on, no
+    /// repair installs rules. This function sends a few requests to the kernel, and does not read the legacy tables of
+    /// iptables.
     ///
     /// # Errors
-    /// If the kernel or an iptables tool fails. The other rules are removed nevertheless.
+    /// If the kernel or an iptables tool fails, or `route_localnet` cannot be restored: the guard of 127.0.0.0/8 then
+    /// stays. The other rules are removed nevertheless.
     pub fn remove_repaired(&self, owner: &Owner) -> Result<()> {
         let mut failures = Failures::new();
-        if let Ok(Some(nft)) = &self.nft {
-            for kind in Kind::ALL.into_iter().filter(|kind| *kind != Kind::KEPT_GUARD) {
-                if failures.note(nft.has(owner, kind)) == Some(true) {
-                    // `self` has cached the ruleset from before the repair, so a new removal is needed.
-                    failures.note(Self::start().remove(owner, &[kind]));
-                }
-            }
+        let Ok(Some(nft)) = &self.nft else { return Ok(()) };
+        // The DEL of portmap keeps a guard if it could not restore `route_localnet`, and is repeated.
+        let mut found: Vec<_> = Kind::ALL.into_iter().filter(|kind| *kind != Kind::KEPT_GUARD).collect();
+        found.retain(|kind| failures.note(nft.has(owner, *kind)) == Some(true));
+        if found.iter().any(Kind::guards_loopback)
+            && failures.note(route_localnet::remove_user(owner)).is_none()
+        {
+            found.retain(|kind| !kind.guards_loopback());
+        }
+        if !found.is_empty() {
+            // `self` has cached the ruleset from before the repair, so a new removal is needed.
+            failures.note(Self::start().remove(owner, &found));
         }
         failures.into_result()
     }

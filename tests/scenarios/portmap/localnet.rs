@@ -2,7 +2,7 @@
 
 use std::fs;
 
-use lab::{Call, Outcome, beyond_reference, tcp_is_cut_off, tcp_is_refused, tcp_says};
+use lab::{Call, Outcome, Release, beyond_reference, tcp_is_cut_off, tcp_is_refused, tcp_says};
 use serde_json::json;
 
 use super::*;
@@ -222,6 +222,58 @@ fn the_del_of_bridge_keeps_the_guard_that_a_failed_del_of_portmap_has_kept() {
     assert!(!lab.host().sh("nft list ruleset").contains("ferrule"));
 }
 
+/// An administrator took portmap out of the configuration, or its DEL was killed and the runtime continues.
+#[test]
+fn the_del_of_bridge_restores_the_setting_if_the_del_of_portmap_is_not_called() {
+    beyond_reference!("route-localnet");
+    with_each_backend(|lab, keys| {
+        let [pod, prying] = ["pod", "prying"].map(|id| lab.container(id));
+        let result = network(lab, keys, web()).add(&pod, "eth0").ok_result();
+        network(lab, keys, json!([])).add(&prying, "eth0").ok_result();
+        let _private = lab.host().serve_tcp("private", "127.0.0.1:7000");
+        pry(&prying);
+        let bridge = lab.plugin("bridge").config(dual_stack()).config(json!({"prevResult": result})).on(&pod);
+        lock_setting(lab);
+        bridge.del().refused(5, "route_localnet");
+        assert_eq!(setting(lab), "1");
+        assert!(tcp_is_cut_off(&prying, "127.0.0.1:7000"), "{keys}");
+        unlock_setting(lab);
+        bridge.del().ok();
+        assert_eq!(setting(lab), "0");
+        assert!(!lab.host().sh("nft list ruleset").contains("ferrule"), "{keys}");
+    });
+}
+
+/// The reference sets it and never restores it.
+#[test]
+fn the_setting_stays_while_containers_of_the_reference_have_host_ports() {
+    beyond_reference!("route-localnet");
+    for release in Release::with("portmap") {
+        with_each_backend(|lab, keys| {
+            let [ours, theirs] = ["ours", "theirs"].map(|id| lab.container(id));
+            let network = network(lab, keys, web());
+            let result = network.add(&ours, "eth0").ok_result();
+            let conf = json!({
+                "prevResult": self::network(lab, keys, json!([])).add(&theirs, "eth0").ok_result(),
+                "snat": true, "runtimeConfig": {"portMappings": [port("tcp", 9090, 80)]},
+            });
+            let portmap =
+                lab.plugin("portmap").by_release(release).config(keys.clone()).config(conf).on(&theirs);
+            portmap.add().ok_result();
+            let _server = theirs.serve_tcp("theirs", "10.1.2.3:80");
+            let del = || network.del(&ours, "eth0", &result);
+            let warned =
+                del().into_iter().inspect(Outcome::ok).any(|one| one.stderr.contains("route_localnet stays"));
+            assert!(warned, "{release} {keys}");
+            assert_eq!(setting(lab), "1", "{release} {keys}");
+            assert!(tcp_says(lab.host(), "127.0.0.1:9090").is_some(), "{release} {keys}");
+            portmap.del().ok();
+            del().iter().for_each(Outcome::ok);
+            assert_eq!(setting(lab), "0", "{release} {keys}");
+        });
+    }
+}
+
 #[test]
 fn gc_restores_it_for_deleted_containers() {
     beyond_reference!("gc");
@@ -275,11 +327,12 @@ fn an_add_that_cannot_store_the_earlier_value_fails_and_changes_nothing() {
         portmap.add().refused(5, "/run/ferrule/localnet");
         assert_eq!(setting(lab), "0");
         portmap.del().ok();
-        // Where nothing can ever be stored, the host ports are worth more.
+        // Where nothing can ever be stored, the other host ports work, and the host's loopback is protected.
         lab.host().sh("mount -o remount,ro /run/ferrule");
         let added = portmap.add();
-        assert!(added.succeeded() && added.stderr.contains("route_localnet stays set"), "{added:#?}");
-        assert_eq!(setting(lab), "1");
+        assert!(added.succeeded() && added.stderr.contains("route_localnet stays 0"), "{added:#?}");
+        assert_eq!(setting(lab), "0");
+        portmap.del().ok();
         lab.host().sh("umount /run/ferrule");
     });
 }
