@@ -274,7 +274,7 @@ fn mtu_advmss_priority_table_and_scope_of_a_route_are_applied() {
         if version != "0.3.1" {
             call.check(&result).ok();
             pod.sh("ip route change 192.0.2.0/24 via 10.1.2.1 dev eth0 metric 77 mtu 1300");
-            let words = "advmss of the route to 192.0.2.0/24 is none, but ADD left it 1200";
+            let words = "advmss of the route to 192.0.2.0/24 is none, but was 1200 after ADD";
             call.check(&result).refused(999, words);
         }
         call.del().ok();
@@ -1049,6 +1049,30 @@ fn in_a_chain_it_adopts_the_earlier_tap_as_its_port() {
     assert_eq!(lab.host().link("tap0").unwrap()["master"], "br0");
     assert!(pod.link_names().is_empty(), "it makes no veth of its own");
     call.del().ok();
+    assert!(lab.host().link("tap0").unwrap()["master"].is_null());
+}
+
+#[test]
+fn a_late_del_keeps_the_adopted_port_of_another_container_that_has_its_name() {
+    needs!(Tap);
+    beyond_reference!("chained-bridge");
+    let lab = Lab::new();
+    let adopt = |id: &str| {
+        lab.host().sh("ip tuntap add dev tap0 mode tap");
+        let mac = lab.host().link("tap0").unwrap()["address"].clone();
+        let prev = json!({"cniVersion": "1.0.0", "interfaces": [{"name": "tap0", "mac": mac}]});
+        let conf = json!({"bridge": "br0", "prevResult": prev});
+        let call = lab.plugin("bridge").config(conf).on(&lab.container(id));
+        let result = call.add().ok_result();
+        (call, result)
+    };
+    let (first, _) = adopt("vm1");
+    lab.host().sh("ip link del tap0");
+    let (second, result) = adopt("vm2");
+    first.del().ok();
+    assert_eq!(lab.host().link("tap0").unwrap()["master"], "br0");
+    second.check(&result).ok();
+    second.del().ok();
     assert!(lab.host().link("tap0").unwrap()["master"].is_null());
 }
 
