@@ -40,7 +40,6 @@ use crate::kind::{Kind, NftablesRules, ReferenceRules};
 use crate::listing::Listing as _;
 use crate::owner::{Owner, are_of_one_container};
 use crate::plan::chains;
-use crate::reference::names::is_any_chain;
 use crate::ruleset::{Element, RECORDS_MAX, Set, Table, TrackedPort};
 use crate::selector::Stale;
 pub use blocking::BlockingChain;
@@ -51,6 +50,9 @@ use installed::RecordKey;
 pub(crate) use repair::Prepared;
 use retry::{failure, retry};
 use tables::Tables;
+
+/// How often a list is read again because the ruleset has changed meanwhile.
+const MAX_READS: usize = 20;
 
 /// A socket to nf_tables.
 #[derive(Debug)]
@@ -203,14 +205,21 @@ impl Nft {
         Ok(found.into_iter().map(|key| key.label).collect())
     }
 
-    /// Whether any attachment has rules of a kind.
+    /// Whether any attachment has rules of a kind. Also true if other programs change the ruleset during each attempt: the
+    /// kernel continues a list at a position, so it skips elements if earlier ones are deleted.
     pub(crate) fn has_any(&self, kind: Kind) -> Result<bool, RequestError> {
-        let mut found = false;
-        query::visit(self.partial_dumps(), kind.table(), &Set::attachments().name, |_, comment| {
-            found |= installed::label(kind, comment).is_some();
-            found
-        })?;
-        Ok(found)
+        for _ in 0..MAX_READS {
+            let generation = query::generation(&self.socket)?;
+            let mut found = false;
+            query::visit(self.partial_dumps(), kind.table(), &Set::attachments().name, |_, comment| {
+                found |= installed::label(kind, comment).is_some();
+                found
+            })?;
+            if found || query::generation(&self.socket)? == generation {
+                return Ok(found);
+            }
+        }
+        Ok(true)
     }
 
     /// Describes the kernel module, or the family of tables, that rules of a kind need and the kernel lacks. None: the
@@ -297,7 +306,7 @@ impl Nft {
         }
         for family in Family::ALL {
             let chains = tables.chains(Table::of_iptables(family, reference.table))?;
-            if chains.iter().any(|chain| is_any_chain(chain)) {
+            if chains.iter().any(|chain| reference.may_have_rules_in(chain)) {
                 return Ok(true);
             }
         }
