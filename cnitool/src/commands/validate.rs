@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use cni::Code;
-use cni::json::{MAX_BYTES, MAX_VALUES, has_few_values};
+use cni::json::{MAX_BYTES, MAX_VALUES, have_few_values};
 use runtime::text::{self, Position};
 use runtime::{ConfDir, Network, Result};
 use serde_json::{Value, json};
@@ -199,7 +199,7 @@ fn read(file: &Path) -> io::Result<Vec<u8>> {
         _ if is_stream(file) => read_stream(File::open(file)?)?,
         _ => system::file::read(file, MAX_BYTES)?,
     };
-    if has_few_values(&bytes) {
+    if have_few_values(&[&bytes]) {
         Ok(bytes)
     } else {
         Err(io::Error::other(format!("it has more than {MAX_VALUES} values")))

@@ -500,8 +500,22 @@ impl Document {
     /// Serializes a result. An unchanged `prevResult` is returned with its unknown members; the version is the configuration's.
     ///
     /// # Errors
-    /// Like [`AddResult::to_json`].
+    /// Like [`AddResult::to_json`]. Code 999 if DEL could not read the result.
     pub(crate) fn written(&self, result: &AddResult, prev: &AddResult) -> Result<String> {
+        let json = self.serialized(result, prev)?;
+        let size = (self.bytes.len() + json.len()) as u64;
+        if size <= json::MAX_BYTES && json::have_few_values(&[&self.bytes, json.as_bytes()]) {
+            return Ok(json);
+        }
+        let text = format!(
+            "the result and the configuration together have more than {} bytes or {} values, so DEL could not read them",
+            json::MAX_BYTES,
+            json::MAX_VALUES
+        );
+        Err(Error::new(Code::Internal, text))
+    }
+
+    fn serialized(&self, result: &AddResult, prev: &AddResult) -> Result<String> {
         let unchanged = json::member(&self.json, "prevResult").filter(|_| prev == result);
         let Some(Value::Object(members)) = unchanged else { return result.to_json(self.version) };
         let mut members = members.clone();
@@ -703,5 +717,21 @@ mod tests {
         assert_eq!(document(&serde_json::json!([])).err().unwrap().code(), 6);
         assert_eq!(document(&serde_json::json!({ "cniVersion": 1 })).err().unwrap().code(), 6);
         assert_eq!(document(&serde_json::json!({ "CNIVersion": "7.0.0" })).err().unwrap().code(), 1);
+    }
+
+    /// A device may have tens of thousands of routes.
+    #[test]
+    fn a_result_that_del_could_not_read_is_an_error() {
+        let document = Document::parse(br#"{"cniVersion": "1.1.0", "name": "net"}"#.to_vec()).unwrap();
+        let result_with = |routes: usize| {
+            let route: crate::Route = serde_json::from_str(r#"{"dst": "10.0.0.0/8"}"#).unwrap();
+            AddResult { routes: vec![route; routes], ..AddResult::default() }
+        };
+        let written = |routes| document.written(&result_with(routes), &AddResult::default());
+        let readable = written(100).unwrap();
+        Document::parse(format!(r#"{{"prevResult": {readable}}}"#).into_bytes()).unwrap();
+        let error = written(json::MAX_VALUES).unwrap_err();
+        assert_eq!(error.code(), 999);
+        assert!(error.msg().contains("DEL could not read"), "{error}");
     }
 }

@@ -46,15 +46,17 @@ pub fn parse(bytes: &[u8], what: &str) -> Result<Value> {
 /// # Errors
 /// Code 6 if it has more than [`MAX_VALUES`] values.
 pub fn refuse_many_values(bytes: &[u8], what: &str) -> Result<()> {
-    if has_few_values(bytes) {
+    if have_few_values(&[bytes]) {
         return Ok(());
     }
     Err(Error::new(Code::Decoding, format!("{what} has more than {MAX_VALUES} values")))
 }
 
-/// Whether a document has at most [`MAX_VALUES`]. Each value except the first follows a comma or a bracket; those in strings count too.
-pub fn has_few_values(bytes: &[u8]) -> bool {
-    bytes.iter().filter(|byte| matches!(byte, b',' | b'[' | b'{')).count() < MAX_VALUES
+/// Whether documents together have at most [`MAX_VALUES`]. Each value except the first follows a comma or a bracket; those in strings count
+/// too.
+pub fn have_few_values(documents: &[&[u8]]) -> bool {
+    let all = documents.iter().copied().flatten();
+    all.filter(|byte| matches!(byte, b',' | b'[' | b'{')).count() < MAX_VALUES
 }
 
 /// A path in a configuration. Without the member, or with an empty one, the default. `key` is for errors. A relative path is returned as it

@@ -200,7 +200,7 @@ mod tests {
         let item =
             json!({"containerID": "c", "ifname": "eth0", "netns": "/no/such/namespace", "config": config});
         let request = json!({"claimed": [], "attachments": vec![item; 1_000]}).to_string();
-        assert!(!decoder::has_few_values(request.as_bytes()));
+        assert!(!decoder::have_few_values(&[request.as_bytes()]));
         // CNI_PATH is missing, which is reported for each attachment.
         let answer: Value = serde_json::from_str(&answer::<Repairing>(request.as_bytes()).unwrap()).unwrap();
         let outcome = answer["repairs"].as_array().unwrap();
