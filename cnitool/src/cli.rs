@@ -114,7 +114,7 @@ pub enum Command {
         #[command(flatten)]
         options: AddOptions,
     },
-    /// Ask the plugins whether an attachment is still as ADD left it
+    /// Ask the plugins whether an attachment is still as ADD made it
     Check {
         #[command(flatten)]
         target: ManyTargets,

@@ -26,7 +26,7 @@ pub struct Port {
 #[derive(Clone, Debug, PartialEq, Eq)]
 enum State {
     ToContainer,
-    /// The rules are not as ADD left them.
+    /// The rules are not those that ADD installed.
     Missing,
     /// Another attachment has requested the same port, and receives the packets.
     Taken(String),
@@ -146,7 +146,7 @@ fn mappings(entry: &Entry) -> &[Value] {
 
 /// The rules of an attachment's host ports.
 enum Rules {
-    /// The rules are as ADD left them. `taken` are the ports that other attachments have ([`Firewall::taken`]).
+    /// The rules are those that ADD installed. `taken` are the ports that other attachments have ([`Firewall::taken`]).
     Whole { taken: Vec<String> },
     /// No plugin of the network declares the capability.
     NotRequested,
@@ -157,7 +157,7 @@ enum Rules {
 /// The rules of an attachment's host ports, compared with the ruleset.
 ///
 /// # Errors
-/// If the rules are not as ADD left them ([`is_difference`]), or cannot be read.
+/// If the rules are not those that ADD installed ([`is_difference`]), or cannot be read.
 fn rules(entry: &Entry) -> runtime::Result<Rules> {
     if mappings(entry).is_empty() || !entry.exists()? {
         return Ok(Rules::Unknown);

@@ -69,10 +69,10 @@ struct Cli {
     /// Restore the files from before the installation. Without --dir: in all directories
     #[arg(long, conflicts_with_all = ["from", "link", "runtime"])]
     uninstall: bool,
-    /// Replace the plugins that an earlier run installed, in all directories. Files that others have put there since stay
+    /// Replace the plugins that an earlier run installed, in all directories. Files that other programs have written since stay
     #[arg(long, conflicts_with_all = ["uninstall", "check", "stay", "list", "runtime"])]
     upgrade: bool,
-    /// With --upgrade: also replace files that others have put there since
+    /// With --upgrade: also replace files that other programs have written since
     #[arg(long, requires = "upgrade")]
     reclaim: bool,
     /// Print the directories that plugins are installed in

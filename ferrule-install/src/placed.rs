@@ -40,7 +40,7 @@ pub struct Placed {
     /// Whether the packages of this machine may contain plugins of this directory.
     diverts: bool,
     record: Record,
-    /// The files in `kept/` that the next change makes obsolete: others have removed theirs.
+    /// The files in `kept/` that the next change makes obsolete: other programs have removed theirs.
     obsolete: Vec<PathBuf>,
     /// Whether the next change installs plugins again that others have replaced.
     is_repair: bool,
@@ -149,13 +149,13 @@ impl Placed {
                 self.obsolete.extend(is_missing.then(|| self.state("kept").join(&name)));
             } else if is_missing {
                 say(&format!(
-                    "left out {}: others have removed it; --upgrade --reclaim installs it",
+                    "skipped {}: another program has removed it; --upgrade --reclaim installs it",
                     at.display()
                 ));
                 new.remove(&name);
             } else if !self.is_ours(&name)? {
                 say(&format!(
-                    "left {}: others have put it there since; --upgrade --reclaim replaces it",
+                    "kept {}: another program has written it since; --upgrade --reclaim replaces it",
                     at.display()
                 ));
                 new.remove(&name);
@@ -320,7 +320,7 @@ impl Placed {
             let (at, kept) = (self.dir.join(name), self.state("kept").join(name));
             let has_earlier = files::exists(&kept)?;
             if files::exists(&at)? && !self.is_ours(name)? {
-                let left = format!("left {}: others have put it there since", at.display());
+                let left = format!("kept {}: another program has written it since", at.display());
                 // Keep the earlier file until an administrator has compared both.
                 let is_kept = has_earlier && !files::same(&kept, &at)?;
                 said.push(match is_kept {

@@ -87,7 +87,8 @@ impl Stay {
             return Ok(false);
         }
         let names: Vec<&str> = due.keys().map(String::as_str).collect();
-        let happened = format!("somebody has replaced or removed {} in {}", names.join(", "), dir.display());
+        let happened =
+            format!("another program has replaced or removed {} in {}", names.join(", "), dir.display());
         if is_limited {
             return Err(Error::new(
                 Code::TryAgainLater,

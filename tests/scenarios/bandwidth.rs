@@ -284,7 +284,7 @@ fn latency_is_how_long_a_packet_may_wait() {
         assert_eq!(root(lab.host(), link)["options"]["lat"], 400_000);
     }
     call.check(&result).ok();
-    call.clone().config(json!({"latencyMs": 25})).check(&result).refused(999, "limit of what waits");
+    call.clone().config(json!({"latencyMs": 25})).check(&result).refused(999, "queue limit");
 }
 
 #[test]

@@ -250,7 +250,7 @@ fn an_uninstallation_keeps_files_that_other_programs_have_installed_since() {
     fs::remove_file(scene.dir.join("bridge")).unwrap();
     executable(&scene.dir.join("bridge"), "newer");
     let said = ok(&scene.run(&["--uninstall"]));
-    assert!(said.contains("left") && said.contains("others have put it there since"), "{said}");
+    assert!(said.contains("kept") && said.contains("another program has written it since"), "{said}");
     assert_eq!(content(&scene.dir), as_map(&[("bridge", "newer"), ("calico", "calico")]));
 
     ok(&scene.install(&[]));

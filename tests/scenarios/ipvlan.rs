@@ -145,7 +145,7 @@ fn a_second_network_with_another_mode_switches_the_master_and_check_reports_it()
     call.clone().on(&a).check(&result).ok();
     let other = call.clone().on(&b).config(json!({"name": "other", "mode": "l3", "flag": "private"}));
     other.add().ok_result();
-    let error = call.clone().on(&a).check(&result).refused(999, "mode is l3, but ADD left it l2");
+    let error = call.clone().on(&a).check(&result).refused(999, "mode is l3, but was l2 after ADD");
     assert!(error.details.contains("network"), "{error:?}");
     call.on(&a).config(json!({"mode": "l3"})).check(&result).refused(999, "flag is private");
 }

@@ -231,7 +231,7 @@ fn check_finds_a_changed_feature() {
     let result = call.add().ok_result();
     call.check(&result).ok();
     pod.sh("ethtool -K eth0 rx-gro on");
-    call.check(&result).refused(999, "link eth0: rx-gro is on, but ADD left it off");
+    call.check(&result).refused(999, "link eth0: rx-gro is on, but was off after ADD");
 }
 
 #[test]

@@ -132,7 +132,7 @@ fn check_reports_another_id_and_another_tag() {
     let result = call.add().ok_result();
     call.check(&result).ok();
     let with = |keys| call.clone().config(keys).check(&result);
-    with(json!({"vlanId": 200})).refused(999, "vlanId is 100, but ADD left it 200");
+    with(json!({"vlanId": 200})).refused(999, "vlanId is 100, but was 200 after ADD");
     with(json!({"protocol": "802.1ad"})).refused(999, "protocol is 802.1Q");
 }
 

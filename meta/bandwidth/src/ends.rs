@@ -97,20 +97,20 @@ impl Ends {
 
 fn refuse_without_host_end(conf: &Conf, container: &Link) -> Result<()> {
     let kind = container.kind_name().unwrap_or("physical");
-    let lost = |what: &str, key: &str, todo: &str| {
+    let refuse = |what: &str, key: &str, todo: &str| {
         Err(Error::config(format!(
-            "{key}: cannot limit on the host what {} {what}: links of kind {kind} have no host end",
+            "{key}: cannot limit {what} {} on the host: interfaces of kind {kind} have no end on the host",
             container.name
         ))
         .detail(todo))
     };
     if conf.ingress.is_some() {
-        return lost("receives", "ingressRate", "remove ingressRate and ingressBurst for this network");
+        return refuse("traffic to", "ingressRate", "remove ingressRate and ingressBurst for this network");
     }
     if conf.egress.is_some() && !conf.in_container {
         let todo = "set \"shapeInContainer\": true to set the limit in the container; a container with \
          CAP_NET_ADMIN can remove it";
-        return lost("sends", "egressRate", todo);
+        return refuse("traffic from", "egressRate", todo);
     }
     Ok(())
 }

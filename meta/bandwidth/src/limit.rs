@@ -76,7 +76,7 @@ impl Limit {
         let bytes = limit.tbf(latency_ms).limit;
         // Larger numbers than the kernel's become the largest one. The reference cuts them, depending on the processor.
         if bytes < u32::MAX {
-            verify::same(link, "limit of what waits (bytes)", bytes, found.limit)?;
+            verify::same(link, "queue limit (bytes)", bytes, found.limit)?;
         }
         if limit.has_ticks(found.ticks) {
             return Ok(());

@@ -220,7 +220,7 @@ impl<'a> Registration<'a> {
         DnsServer { interface: self.location.interface.clone() }
     }
 
-    /// Checks that the names, the server and the rules in INPUT are as ADD left them. `silence` is the timeout for
+    /// Checks that the names, the server and the rules in INPUT are as after ADD. `silence` is the timeout for
     /// any answer of the server.
     fn check(&self, silence: Duration) -> Result<()> {
         let missing =

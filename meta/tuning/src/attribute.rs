@@ -172,7 +172,7 @@ mod tests {
         }
         for (lost, text) in [
             (Attribute::Mac(Mac::new([2, 0, 0, 0, 0, 8])), "link eth0: mac is 02:00:00:00:00:07"),
-            (Attribute::Mtu(1500), "link eth0: mtu is 1400, but ADD left it 1500"),
+            (Attribute::Mtu(1500), "link eth0: mtu is 1400, but was 1500 after ADD"),
             (Attribute::Allmulti(true), "link eth0: allmulti is false"),
             (Attribute::TxQueueLength(5), "link eth0: txQLen is 0"),
         ] {

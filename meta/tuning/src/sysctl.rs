@@ -140,7 +140,7 @@ impl Sysctl {
         if are_same(&found, &self.value) || forms().get(&path).is_some_and(stored) {
             return Ok(());
         }
-        let text = format!("sysctl {} is {found:?}, but ADD left it {:?}", self.key.written, self.value);
+        let text = format!("sysctl {} is {found:?}, but was {:?} after ADD", self.key.written, self.value);
         Err(Error::new(Code::Internal, text).detail(format!("in {sandbox}")))
     }
 }

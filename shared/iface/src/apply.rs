@@ -63,7 +63,7 @@ pub(crate) fn add_address(
                        prefix length";
             (Code::InvalidConfig, why)
         } else {
-            let why = "another container on the same master has this address, or had it and its namespace is not gone yet";
+            let why = "another container on the same master has this address: if it is being deleted, try again later, otherwise choose another address";
             (Code::TryAgainLater, why)
         };
         return added.map_err(|e| Error::from(e).with_code(code).detail(why));

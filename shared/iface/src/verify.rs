@@ -110,7 +110,8 @@ pub fn interface(namespace: &Namespace, expected: &Interface) -> Result<Link> {
 /// If it differs.
 pub fn mac(link: &Link, expected: &Interface) -> Result<()> {
     let mac = link.address().map(|address| address.to_string()).unwrap_or_default();
-    match expected.mac.as_deref().filter(|expected| !expected.eq_ignore_ascii_case(&mac)) {
+    let expected = expected.mac.as_deref().filter(|expected| !expected.is_empty());
+    match expected.filter(|expected| !expected.eq_ignore_ascii_case(&mac)) {
         Some(expected) => Err(differs(link, "MAC", expected, &mac)),
         None => Ok(()),
     }
@@ -294,7 +295,7 @@ pub fn same<T: PartialEq + Display>(link: &Link, property: &str, expected: T, fo
 pub fn differs(link: &Link, property: &str, expected: &str, found: &str) -> Error {
     Error::new(
         Code::Internal,
-        format!("link {}: {property} is {found}, but ADD left it {expected}", link.name),
+        format!("link {}: {property} is {found}, but was {expected} after ADD", link.name),
     )
 }
 

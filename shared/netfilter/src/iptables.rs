@@ -98,7 +98,7 @@ impl Iptables {
                 }
                 checked => checked
                     .map_err(|e| e.detail("`cnitool repair --all` installs them again"))
-                    .context(|| format!("the iptables rules of {owner} are not as ADD left them"))?,
+                    .context(|| format!("the iptables rules of {owner} are not those that ADD installed"))?,
             }
         }
         let waiting = self.waiting(owner, kind, rules)?;

@@ -60,7 +60,7 @@ impl Demo {
 
     pub fn check(&self, one: &Attached) {
         self.runtime.check(&self.network, &one.attach).expect("CHECK");
-        println!("  {:4} {}", one.container.id, show::good("is as ADD left it"));
+        println!("  {:4} {}", one.container.id, show::good("is as ADD made it"));
     }
 
     pub fn del(&self, one: &Attached) {

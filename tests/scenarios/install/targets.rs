@@ -166,7 +166,7 @@ fn an_upgrade_replaces_only_plugins_that_an_earlier_run_installed() {
     executable(&host.from.join("portmap"), &newer);
     let said = ok(&host.install(&["--upgrade"]));
     assert!(
-        said.contains("/opt/cni/bin/portmap: others have put it there since; --upgrade --reclaim"),
+        said.contains("/opt/cni/bin/portmap: another program has written it since; --upgrade --reclaim"),
         "{said}"
     );
     assert_eq!(fs::read_to_string(host.at("/usr/lib/cni/portmap")).unwrap(), newer);
@@ -187,7 +187,10 @@ fn reclaim_replaces_files_of_others_and_an_uninstallation_then_restores_their_la
     executable(&bridge, "others', version 2");
     fs::remove_file(&portmap).unwrap();
     let said = ok(&host.install(&["--upgrade"]));
-    assert!(said.contains("cni/portmap: others have removed it; --upgrade --reclaim installs it"), "{said}");
+    assert!(
+        said.contains("cni/portmap: another program has removed it; --upgrade --reclaim installs it"),
+        "{said}"
+    );
     assert!(!portmap.exists());
     ok(&host.install(&["--upgrade", "--reclaim"]));
     for plugin in [&bridge, &portmap] {

@@ -254,5 +254,5 @@ fn while_another_program_holds_the_lock_of_iptables_check_reports_the_lock_and_n
     holder.wait().unwrap();
     portmap.check(&prev).ok();
     lab.host().sh("iptables-legacy -t nat -F");
-    portmap.check(&prev).refused(999, "not as ADD left them");
+    portmap.check(&prev).refused(999, "not those that ADD installed");
 }

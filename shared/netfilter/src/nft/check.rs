@@ -28,7 +28,7 @@ impl Nft {
         let outcome = self.find_drift(owner, kind, rules);
         let found = outcome.map_err(|r| failure("check", owner, "read the ruleset", r))?;
         found.map_err(|what| {
-            let text = format!("the nftables rules of {owner} are not as ADD left them: {what}");
+            let text = format!("the nftables rules of {owner} are not those that ADD installed: {what}");
             Error::new(Code::Internal, text).detail(REMEDY)
         })
     }
