@@ -181,10 +181,16 @@ fn a_del_without_access_to_connections_removes_the_rules_and_warns() {
     });
 }
 
-/// Listing connections walks through a table of thousands of buckets.
+/// Listing connections walks through a table of thousands of buckets, and so does each request that lets the kernel
+/// delete the IPv4 connections of a port.
 #[test]
 fn connections_to_several_ports_are_listed_once() {
     beyond_reference!("conntrack-on-del");
+    are_listed_once("fd00:1:2::2/64", 3);
+    are_listed_once("10.1.2.2/24", 20);
+}
+
+fn are_listed_once(address: &str, count: u16) {
     let lab = Lab::new();
     let pod = lab.container("pod");
     // With the first rules, the kernel begins to track connections. Without any, nothing is listed.
@@ -192,9 +198,9 @@ fn connections_to_several_ports_are_listed_once() {
     lab.host().sh("ping -c 1 127.0.0.1");
     let prev = json!({
         "cniVersion": "1.0.0", "interfaces": [{"name": "eth0", "sandbox": "/run/netns/pod"}],
-        "ips": [{"address": "fd00:1:2::2/64", "interface": 0}],
+        "ips": [{"address": address, "interface": 0}],
     });
-    let ports = [5353, 5354, 5355].map(|number| port("udp", number, 53));
+    let ports: Vec<_> = (0..count).map(|n| port("udp", 5353 + n, 53)).collect();
     let trace = "/run/lab/trace";
     let strace = ["strace", "-f", "-qq", "-o", trace, "-e", "trace=sendto,sendmsg"].map(str::to_owned);
     let call = lab.plugin("portmap").on(&pod).under(&strace);
@@ -203,6 +209,7 @@ fn connections_to_several_ports_are_listed_once() {
         let trace = fs::read_to_string(trace).unwrap();
         let lists = |line: &&str| line.contains("IPCTNL_MSG_CT_GET") && line.contains("NLM_F_DUMP");
         assert_eq!(trace.lines().filter(lists).count(), 1, "{command}: {trace}");
+        assert!(!trace.contains("IPCTNL_MSG_CT_DELETE"), "{command}: {trace}");
     };
     call.add().ok_result();
     is_listed_once("ADD");
