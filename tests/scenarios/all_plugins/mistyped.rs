@@ -1,9 +1,10 @@
-//! A key of the wrong type, for every plugin and key: ADD refuses it by name. DEL and GC work nevertheless.
+//! A key of the wrong type, for every plugin and key: ADD refuses it by name. DEL and GC work nevertheless. ADD also
+//! refuses each value that the reference refuses.
 
 use cni::schema::paths;
 use cni::{Plugin, Role};
 use faults::{Fixture, Target};
-use lab::{Call, beyond_reference, skip};
+use lab::{Call, Release, beyond_reference, quirk, skip};
 use serde_json::{Value, json};
 
 macro_rules! tests {
@@ -12,6 +13,12 @@ macro_rules! tests {
             $(#[test]
             fn $plugin() {
                 super::work_with_a_mistyped_key::<all_plugins::$plugin::$name>();
+            })*
+        }
+        mod add_refuses_each_value_that_the_reference_refuses {
+            $(#[test]
+            fn $plugin() {
+                super::refuses_what_the_reference_refuses::<all_plugins::$plugin::$name>();
             })*
         }
     };
@@ -43,6 +50,68 @@ fn work_with_a_mistyped_key<P: Plugin>() {
 /// A value of the wrong type for each key is among these.
 fn values() -> [Value; 3] {
     [json!(5), json!("word"), json!({"x": 5})]
+}
+
+/// Each own key of the plugin, with many values. The container is attached by the first target that the reference can
+/// attach.
+fn refuses_what_the_reference_refuses<P: Plugin>() {
+    beyond_reference!("errors");
+    let release = Release::V1_9_1;
+    if !release.is_here() || !release.place().join(P::NAME).exists() {
+        return;
+    }
+    let place = if P::ROLE == Role::Ipam { "ipam." } else { "" };
+    let targets = Target::all();
+    let mut fixtures =
+        targets.iter().filter(|target| target.plugin() == P::NAME).filter(|one| one.lacks().is_none());
+    let attaches = |fixture: &Fixture| {
+        let call = fixture.call("ADD", None).by_release(release);
+        let is_attached = call.add().succeeded();
+        call.del();
+        is_attached
+    };
+    let Some(target) = fixtures.find(|target| attaches(&Fixture::new(target))) else {
+        skip(&format!("{}: {release} cannot attach a container of tests/faults/src/targets.rs", P::NAME));
+        return;
+    };
+    let mut fixture = Fixture::new(target);
+    let mut accepted = String::new();
+    for (path, _) in paths(P::KEYS, place) {
+        for value in many_values() {
+            let call = mistyped(&fixture.call("ADD", None), &path, &value);
+            if !call.add().succeeded() {
+                continue;
+            }
+            call.del().ok();
+            let theirs = call.by_release(release).add();
+            // Ferrule raises a burst that is smaller than a packet.
+            let is_small_burst = P::NAME == "bandwidth" && path == "ingressBurst" && value == json!(5);
+            let is_known = is_small_burst && !quirk("bandwidth-burst");
+            if theirs.succeeded() {
+                assert!(!is_known, "{release} accepts {path} = {value}");
+            } else if !is_known {
+                accepted += &format!("{path} = {value}: {}\n", theirs.stdout);
+            }
+            // An interface that the reference has left would make each later ADD fail.
+            fixture = Fixture::new(target);
+        }
+    }
+    assert!(accepted.is_empty(), "{}: ADD accepts what {release} refuses:\n{accepted}", target.name);
+}
+
+fn many_values() -> [Value; 10] {
+    [
+        json!(5),
+        json!(-1),
+        json!(1.5),
+        json!("word"),
+        json!(""),
+        json!(true),
+        json!({}),
+        json!({"x": 5}),
+        json!([]),
+        json!(["word"]),
+    ]
 }
 
 struct Trial<'a> {
