@@ -1,6 +1,7 @@
 //! A host switches from the reference to Ferrule, or back, while containers run.
 
 mod back;
+pub mod gc;
 mod masquerade;
 mod rules;
 mod words;
@@ -53,7 +54,7 @@ fn on_cable(lab: &Lab, plugin: &str, keys: Value) -> Call {
     lab.plugin(plugin).config(json!({"master": "cable", "mtu": 1400, "ipam": ipam})).config(keys)
 }
 
-/// Attaches with one, and runs CHECK and DEL with the other.
+/// Attaches with one, and runs CHECK, GC and DEL with the other.
 fn is_taken_over(plugin: &str, keys: &Value) {
     for [old, new] in ways(plugin) {
         let lab = Lab::new();
@@ -66,6 +67,7 @@ fn is_taken_over(plugin: &str, keys: &Value) {
         let before = lab.snapshot();
         let result = old.run(&call).on(&a).add().ok_result();
         new.run(&call).on(&a).check(&result).ok();
+        gc::keeps_valid_and_removes_stale(&lab, new, &call, [&a, &b], &result, &before);
         new.run(&call).on(&a).del().ok();
         lab.snapshot().assert_same(&before);
     }
@@ -162,18 +164,18 @@ fn a_device_moved_by_the_reference_returns_even_if_the_selector_does_not_find_it
 }
 
 #[test]
-fn a_macvlan_of_the_other_suite_passes_check_and_is_deleted_with_its_lease() {
+fn a_macvlan_of_the_other_suite_passes_check_and_gc_and_is_deleted_with_its_lease() {
     is_taken_over("macvlan", &json!({}));
 }
 
 #[test]
-fn an_ipvlan_of_the_other_suite_passes_check_and_is_deleted_with_its_lease() {
+fn an_ipvlan_of_the_other_suite_passes_check_and_gc_and_is_deleted_with_its_lease() {
     needs!(Ipvlan);
     is_taken_over("ipvlan", &json!({}));
 }
 
 #[test]
-fn a_vlan_of_the_other_suite_passes_check_and_is_deleted_with_its_lease() {
+fn a_vlan_of_the_other_suite_passes_check_and_gc_and_is_deleted_with_its_lease() {
     needs!(Vlan);
     is_taken_over("vlan", &json!({"vlanId": 100}));
 }
@@ -319,6 +321,7 @@ fn rules_and_routes_of_the_references_sbr_pass_check_and_are_restored() {
         let (routing, rules) = (routing_of(&pod), pod.sh("ip rule; ip -6 rule"));
         let result = old.run(&call).add().ok_result();
         assert_ne!(pod.sh("ip rule; ip -6 rule"), rules);
+        gc::keeps_everything(&lab, new, &call, &pod);
         new.run(&call).check(&result).ok();
         new.run(&call).del().ok();
         assert_eq!(pod.sh("ip rule; ip -6 rule"), rules);
@@ -338,6 +341,7 @@ fn a_vrf_of_the_other_suite_passes_check_with_its_routes_and_is_deleted_with_its
         let result = old.run(&call).add().ok_result();
         assert_eq!(pod.link("eth0").unwrap()["master"], "blue");
         assert_eq!(result["routes"][0]["dst"], "0.0.0.0/0");
+        gc::keeps_everything(&lab, new, &call, &pod);
         let checked = new.run(&call).check(&result);
         if old == Who::Reference(Release::V1_1_1) {
             checked.refused(999, "route to 0.0.0.0/0 is missing");
@@ -354,7 +358,7 @@ fn a_vrf_of_the_other_suite_passes_check_with_its_routes_and_is_deleted_with_its
 }
 
 #[test]
-fn an_attachment_of_the_other_suite_passes_check_and_is_deleted_with_its_lease() {
+fn an_attachment_of_the_other_suite_passes_check_and_gc_and_is_deleted_with_its_lease() {
     for [old, new] in ways("bridge") {
         let lab = Lab::new();
         let [a, b] = ["a", "b"].map(|id| lab.container(id));
@@ -364,6 +368,7 @@ fn an_attachment_of_the_other_suite_passes_check_and_is_deleted_with_its_lease()
         let before = lab.snapshot();
         let result = old.run(&call).on(&a).add().ok_result();
         new.run(&call).on(&a).check(&result).ok();
+        gc::keeps_valid_and_removes_stale(&lab, new, &call, [&a, &b], &result, &before);
         new.run(&call).on(&a).del().ok();
         lab.snapshot().assert_same(&before);
     }
@@ -380,19 +385,20 @@ fn of_its_own(plugin: &str, keys: &Value) {
         let before = lab.snapshot();
         let result = old.run(&call).on(&a).add().ok_result();
         new.run(&call).on(&a).check(&result).ok();
+        gc::keeps_valid_and_removes_stale(&lab, new, &call, [&a, &b], &result, &before);
         new.run(&call).on(&a).del().ok();
         lab.snapshot().assert_same(&before);
     }
 }
 
 #[test]
-fn a_dummy_of_the_other_suite_passes_check_and_is_deleted_with_its_lease() {
+fn a_dummy_of_the_other_suite_passes_check_and_gc_and_is_deleted_with_its_lease() {
     needs!(Dummy);
     of_its_own("dummy", &json!({}));
 }
 
 #[test]
-fn a_tap_of_the_other_suite_passes_check_and_is_deleted_with_its_lease() {
+fn a_tap_of_the_other_suite_passes_check_and_gc_and_is_deleted_with_its_lease() {
     needs!(Tap);
     for keys in [
         json!({"owner": 0, "group": 0, "multiQueue": true, "mtu": 1400}),
@@ -452,7 +458,7 @@ fn a_loopback_interface_set_up_by_the_other_suite_passes_check_and_is_set_down()
     }
 }
 
-/// Attaches with one, and runs CHECK and DEL with the other.
+/// Attaches with one, and runs CHECK, GC and DEL with the other.
 fn changes_hands(lab: &Lab, call: &Call, [old, new]: [Who; 2]) {
     let [a, b] = ["a", "b"].map(|id| lab.container(id));
     // Forwarding and the tables exist before, so that only the attachment can be left.
@@ -461,12 +467,13 @@ fn changes_hands(lab: &Lab, call: &Call, [old, new]: [Who; 2]) {
     let result = old.run(call).on(&a).add().ok_result();
     new.run(call).on(&a).check(&result).ok();
     assert!(a.reaches("10.1.2.2") && a.reaches("fd00:1:2::2"));
+    gc::keeps_valid_and_removes_stale(lab, new, call, [&a, &b], &result, &before);
     new.run(call).on(&a).del().ok();
     lab.snapshot().assert_same(&before);
 }
 
 #[test]
-fn a_ptp_attachment_of_the_other_suite_passes_check_and_is_deleted_with_its_lease() {
+fn a_ptp_attachment_of_the_other_suite_passes_check_and_gc_and_is_deleted_with_its_lease() {
     for way in ways("ptp") {
         let lab = Lab::new();
         changes_hands(&lab, &ptp(&lab), way);
