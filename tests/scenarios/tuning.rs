@@ -8,7 +8,8 @@ use serde_json::{Value, json};
 
 use crate::common::dual_stack;
 
-const BACKUP: &str = "/run/cni/tuning/pod_eth0.json";
+/// The file with the values of eth0 before ADD.
+pub const BACKUP: &str = "/run/cni/tuning/pod_eth0.json";
 const ALLOWLIST: &str = "/etc/cni/tuning/allowlist.conf";
 
 /// A container with an interface, as another plugin would create it.

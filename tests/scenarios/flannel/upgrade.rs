@@ -1,25 +1,40 @@
 //! flannel's original plugin, written in Go, and Ferrule's take turns. The last package of the original is in Debian 11: it
 //! knows neither IPv6 nor versions of the protocol after 0.4.0.
 
-use lab::{Release, unpacked};
+use std::path::{Path, PathBuf};
+
+use lab::{Release, tcp_says, unpacked};
 
 use super::*;
+use crate::upgrade::{Who, gc};
+
+/// flanneld's file, without IPv6. Either flanneld masquerades, or the bridge.
+fn flanneld_masquerades(it_does: bool) {
+    flanneld_says(&format!(
+        "FLANNEL_NETWORK=10.42.0.0/16\nFLANNEL_SUBNET=10.42.1.1/24\nFLANNEL_MTU=1400\nFLANNEL_IPMASQ={it_does}\n"
+    ));
+}
+
+/// The directories of the original plugin and of the reference's bridge, for each release of the bridge. None: the test counts as skipped.
+fn originals(tree: &Path) -> Vec<[PathBuf; 2]> {
+    let bridges = Release::with("bridge").into_iter().filter_map(Release::dir);
+    bridges.map(|bridge| [tree.join("usr/lib/cni"), bridge]).collect()
+}
 
 #[test]
 fn ferrule_and_the_original_plugin_delete_each_others_attachments_and_save_the_same_keys() {
     beyond_reference!("flannel");
     let Some(tree) = unpacked("flannel") else { return };
-    for bridge in Release::with("bridge").into_iter().filter_map(Release::dir) {
+    for [flannel_dir, bridge_dir] in originals(&tree) {
         let lab = Lab::new();
         let call = flannel(&lab).config(json!({"cniVersion": "0.4.0"}));
-        flanneld_says(
-            "FLANNEL_NETWORK=10.42.0.0/16\nFLANNEL_SUBNET=10.42.1.1/24\nFLANNEL_MTU=1400\nFLANNEL_IPMASQ=true\n",
-        );
+        flanneld_masquerades(true);
         settled(&lab, &call);
-        let pod = lab.container("pod");
+        let [pod, other] = ["pod", "other"].map(|id| lab.container(id));
+        let by_original = |pod| call.clone().on(pod).in_dir(&flannel_dir).also_in_dir(&bridge_dir);
+        by_original(&other).add().ok_result();
         let before = lab.snapshot();
-        let call = call.on(&pod);
-        let original = call.clone().in_dir(&tree.join("usr/lib/cni")).also_in_dir(&bridge);
+        let (original, call) = (by_original(&pod), call.clone().on(&pod));
 
         let result = original.add().ok_result();
         let mut theirs = document("pod");
@@ -27,8 +42,9 @@ fn ferrule_and_the_original_plugin_delete_each_others_attachments_and_save_the_s
         let subnet = theirs["ipam"].as_object_mut().unwrap().remove("subnet").unwrap();
         theirs["ipam"]["ranges"] = json!([[{"subnet": subnet}]]);
         call.check(&result).ok();
+        gc::keeps_valid_and_removes_stale(&lab, Who::Ours, &call, [&pod, &other], &result, &before);
         call.del().ok();
-        assert!(kept().is_empty());
+        assert_eq!(kept(), ["other"]);
         lab.snapshot().assert_same(&before);
 
         call.add().ok_result();
@@ -37,7 +53,42 @@ fn ferrule_and_the_original_plugin_delete_each_others_attachments_and_save_the_s
         assert_eq!(ours.as_object_mut().unwrap().remove("ferrule.ifname"), Some(json!("eth0")));
         assert_eq!(ours, theirs);
         original.del().ok();
-        assert!(kept().is_empty());
+        assert_eq!(kept(), ["other"]);
+        lab.snapshot().assert_same(&before);
+    }
+}
+
+#[test]
+fn flushed_masquerade_of_the_original_plugins_bridge_is_repaired_and_our_del_leaves_nothing() {
+    beyond_reference!("flannel");
+    let Some(tree) = unpacked("flannel") else { return };
+    for [flannel_dir, bridge_dir] in originals(&tree) {
+        let lab = Lab::new();
+        let far = lab.machine("far");
+        let [first, pod] = ["first", "pod"].map(|id| lab.container(id));
+        flanneld_masquerades(false);
+        let plugin = json!({"type": "flannel", "delegate": {"isDefaultGateway": true}});
+        lab.configure("10-net.conflist", &json!({"cniVersion": "0.4.0", "name": "net", "plugins": [plugin]}));
+        let ours = lab.cnitool();
+        let path = format!("{}:{}", flannel_dir.display(), bridge_dir.display());
+        let theirs = ours.clone().env("CNI_PATH", &path);
+        let flush = "iptables -t nat -F";
+        // The bridge and the tables exist before, so that only the attachment can be left.
+        theirs.says(&format!("add net first --container-id {}", first.id));
+        ours.says(&format!("del net first --container-id {}", first.id));
+        lab.host().sh(flush);
+        let before = lab.snapshot();
+
+        theirs.says(&format!("add net pod --container-id {}", pod.id));
+        ours.says("check net --all");
+        lab.host().sh(flush);
+        assert!(!ours.run("check net --all").succeeded(), "{path}");
+        assert_eq!(ours.json("repair --all")["repaired"], json!(["net/pod/eth0"]), "{path}");
+        ours.says("check net --all");
+        let _server = far.serve_tcp("far", "198.51.100.2:7");
+        assert_eq!(tcp_says(&pod, "198.51.100.2:7").as_deref(), Some("far 198.51.100.1"), "{path}");
+        ours.says(&format!("del net pod --container-id {}", pod.id));
+        assert!(kept().is_empty(), "{path}");
         lab.snapshot().assert_same(&before);
     }
 }

@@ -11,7 +11,7 @@ use lab::{
 use serde_json::{Value, json};
 
 use super::to_ours;
-use crate::common::{TOOLS, by_those_tools, choose_tools, dual_stack, host_local};
+use crate::common::{STORE, TOOLS, by_those_tools, choose_tools, dual_stack, host_local};
 use crate::portmap::by;
 
 /// bridge with masquerade and spoof check, portmap, and firewall.
@@ -289,45 +289,49 @@ fn check_accepts_an_ingress_policy_of_the_reference_and_notices_its_removal() {
     }
 }
 
-/// The reference's rules for a bridge with the policy `isolated`. They stay after the last container.
-fn isolate_as_the_reference(lab: &Lab, variant: &str) {
-    let rules = "-N CNI-ISOLATION-STAGE-1
-        -N CNI-ISOLATION-STAGE-2
-        -I FORWARD -j CNI-ISOLATION-STAGE-1
-        -A CNI-ISOLATION-STAGE-1 -i br0 -o br0 -j DROP
-        -A CNI-ISOLATION-STAGE-1 -i br0 ! -o br0 -j CNI-ISOLATION-STAGE-2
-        -A CNI-ISOLATION-STAGE-2 -o br0 -j DROP";
-    for rule in rules.lines() {
-        lab.host().sh(&format!("iptables-{variant} {}", rule.trim()));
+/// The reference's rules for a bridge with the policy `isolated`. Its DEL keeps them, also after the last container.
+fn isolate_as_the_reference(lab: &Lab, variant: &str, network: &Value) {
+    let pod = lab.container("isolated-by-the-reference");
+    choose_tools(variant);
+    let theirs = lab.chain(network.clone()).by_release(Release::V1_9_1).each(by_those_tools);
+    let result = theirs.add(&pod, "eth0").ok_result();
+    theirs.del(&pod, "eth0", &result).iter().for_each(Outcome::ok);
+    let rules = lab.host().sh(&format!("iptables-{variant}-save -t filter"));
+    for rule in ["-A CNI-ISOLATION-STAGE-1 -i br0 -o br0 ", "-A CNI-ISOLATION-STAGE-2 -o br0 "] {
+        assert!(rules.contains(rule), "{variant}: {rule} in {rules}");
     }
 }
 
-/// They contain only the bridge, and do not see frames between its ports.
+/// They contain only the bridge, and do not see frames between its ports. Release 1.1.1 does not have the policy.
 #[test]
 fn the_references_rules_for_a_bridge_do_not_stand_in_for_lost_isolation_of_our_containers() {
     beyond_reference!("check-upgrade");
+    if !Release::V1_9_1.is_here() {
+        return;
+    }
     for variant in ["nft", "legacy"] {
         let lab = Lab::new();
         lab.host()
             .sh("for f in /proc/sys/net/bridge/bridge-nf-call-ip*tables; do [ ! -e $f ] || echo 0 >$f; done");
         let [a, b] = ["a", "b"].map(|id| lab.container(id));
-        isolate_as_the_reference(&lab, variant);
         let mut bridge = dual_stack();
         bridge["type"] = json!("bridge");
         let firewall = json!({"type": "firewall", "ingressPolicy": "isolated"});
         let network = json!({"cniVersion": "1.0.0", "name": "net", "plugins": [bridge, firewall]});
+        isolate_as_the_reference(&lab, variant, &network);
         lab.configure("net.conflist", &network);
         let ours = lab.cnitool();
         for pod in ["a", "b"] {
             ours.says(&format!("add net {pod} --container-id {pod}"));
         }
-        let _server = b.serve_tcp("b", "10.1.2.3:80");
-        assert!(a.is_cut_off_from("10.1.2.3"), "{variant}");
+        // host-local has allocated 10.1.2.2 to the reference's container.
+        let _server = b.serve_tcp("b", "10.1.2.4:80");
+        assert!(a.is_cut_off_from("10.1.2.4"), "{variant}");
         lab.host().sh("nft delete table bridge ferrule");
-        assert!(tcp_says(&a, "10.1.2.3:80").is_some(), "{variant}: what is lost is seen");
+        assert!(tcp_says(&a, "10.1.2.4:80").is_some(), "{variant}: what is lost is seen");
         assert!(!ours.run("check net --all").succeeded(), "{variant}");
         assert_eq!(ours.json("repair --all")["repaired"], json!(["net/a/eth0", "net/b/eth0"]), "{variant}");
-        assert!(a.is_cut_off_from("10.1.2.3"), "{variant}");
+        assert!(a.is_cut_off_from("10.1.2.4"), "{variant}");
         ours.says("check net --all");
     }
 }
@@ -360,21 +364,28 @@ fn check_accepts_the_references_rules_for_an_address_and_notices_their_removal()
 #[test]
 fn stale_rules_of_the_reference_for_an_address_do_not_stand_in_for_ours_and_add_deletes_them() {
     beyond_reference!("check-upgrade");
-    for variant in ["nft", "legacy"] {
+    for (release, variant) in Release::with_each("firewall", ["nft", "legacy"]) {
         let lab = Lab::new();
-        let pod = lab.container("pod");
-        let accept = format!(
-            "iptables-{variant} -A CNI-FORWARD -s 10.1.2.2 -j ACCEPT
-             iptables-{variant} -A CNI-FORWARD -d 10.1.2.2 -m conntrack --ctstate RELATED,ESTABLISHED -j ACCEPT"
-        );
-        lab.host().sh(&format!(
-            "iptables-{variant} -N CNI-FORWARD; iptables-{variant} -A FORWARD -j CNI-FORWARD; {accept}"
-        ));
-        let rules = || lab.host().sh(&format!("iptables-{variant}-save -t filter"));
+        let [former, pod] = ["former", "pod"].map(|id| lab.container(id));
+        choose_tools(variant);
         let network = with_firewall(&lab);
+        let theirs = network.clone().by_release(release).each(by_those_tools);
+        theirs.add(&former, "eth0").ok_result();
+        lab.host().sh("rm -r /run/lab/cache");
+        theirs.del(&former, "eth0", &Value::Null).iter().for_each(Outcome::ok);
+        // host-local would allocate the next address.
+        lab.host().sh(&format!("rm -r {STORE}"));
+        let rules = || lab.host().sh(&format!("iptables-{variant}-save -t filter"));
+        let of_address = |line: &&str| line.starts_with("-A CNI-FORWARD ") && line.contains("10.1.2.2/32");
+        let before = rules();
+        let stale: Vec<_> = before.lines().filter(of_address).collect();
+        assert_eq!(stale.len(), 2, "{release} {variant}: {before}");
+
         let result = network.add(&pod, "eth0").ok_result();
-        assert!(!rules().contains("10.1.2.2/32"), "{variant}: {}", rules());
-        lab.host().sh(&accept);
+        assert!(!rules().contains("10.1.2.2/32"), "{release} {variant}: {}", rules());
+        for rule in stale {
+            lab.host().sh(&format!("iptables-{variant} {rule}"));
+        }
         lab.host().sh("nft delete table inet ferrule");
         network.check(&pod, "eth0", &result)[1].refused(999, "net/pod/eth0");
     }

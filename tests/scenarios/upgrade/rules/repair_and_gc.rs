@@ -1,10 +1,10 @@
 //! `cnitool repair` and GC of the reference's rules.
 
-use lab::{Lab, beyond_reference, tcp_says};
+use lab::{Lab, Release, beyond_reference, tcp_says};
 use serde_json::json;
 
 use super::{Setup, vanish_with_pair};
-use crate::common::{TOOLS, both_families, dual_stack};
+use crate::common::{TOOLS, both_families, dual_stack, host_local};
 
 impl Setup {
     /// Commands that remove the reference's rules for addresses and the jumps to its other rules, or all of its rules.
@@ -61,6 +61,50 @@ fn flushed_rules_of_the_reference_are_repaired_and_our_del_leaves_nothing() {
             ours.says(&format!("del net pod --container-id {}", pod.id));
             lab.snapshot().assert_same(&before);
         }
+    }
+}
+
+/// ptp with a default route and masquerade. Without a backend, the reference uses iptables, and Ferrule repairs by nftables.
+#[test]
+fn flushed_masquerade_of_the_references_ptp_is_repaired_and_our_del_leaves_nothing() {
+    beyond_reference!("repair");
+    let (tables, table) =
+        (both_families("nft", "$tool -t nat -F"), "nft delete table inet cni_plugins_masquerade");
+    for (release, backend, loss) in [
+        (Release::V1_1_1, None, &*tables),
+        (Release::V1_9_1, None, &tables),
+        (Release::V1_9_1, Some("iptables"), &tables),
+        (Release::V1_9_1, Some("nftables"), table),
+    ] {
+        if !release.is_here() {
+            continue;
+        }
+        let at = format!("{release} {backend:?}");
+        let lab = Lab::new();
+        let far = lab.machine("far");
+        let [first, pod] = ["first", "pod"].map(|id| lab.container(id));
+        let mut ptp = json!({"type": "ptp", "ipMasq": true, "ipam": host_local(&[&["10.1.2.0/24"]])});
+        ptp["ipam"]["routes"] = json!([{"dst": "0.0.0.0/0"}]);
+        backend.inspect(|backend| ptp["ipMasqBackend"] = json!(backend));
+        lab.configure("10-net.conflist", &json!({"cniVersion": "1.0.0", "name": "net", "plugins": [ptp]}));
+        let ours = lab.cnitool();
+        let theirs = ours.clone().by_release(release);
+        // Forwarding and the tables exist before, so that only the attachment can be left.
+        theirs.says(&format!("add net first --container-id {}", first.id));
+        ours.says(&format!("del net first --container-id {}", first.id));
+        lab.host().sh(loss);
+        let before = lab.snapshot();
+
+        theirs.says(&format!("add net pod --container-id {}", pod.id));
+        ours.says("check net --all");
+        lab.host().sh(loss);
+        assert!(!ours.run("check net --all").succeeded(), "{at}");
+        assert_eq!(ours.json("repair --all")["repaired"], json!(["net/pod/eth0"]), "{at}");
+        ours.says("check net --all");
+        let _server = far.serve_tcp("far", "198.51.100.2:7");
+        assert_eq!(tcp_says(&pod, "198.51.100.2:7").as_deref(), Some("far 198.51.100.1"), "{at}");
+        ours.says(&format!("del net pod --container-id {}", pod.id));
+        lab.snapshot().assert_same(&before);
     }
 }
 
