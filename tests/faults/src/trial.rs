@@ -1,6 +1,6 @@
 //! Plugins in faulty environments.
 
-use lab::{Feature, Lab, under_test};
+use lab::{Feature, Lab, Sample, under_test};
 
 use crate::disk::{self, Disk};
 use crate::env_fault::EnvFault;
@@ -67,8 +67,7 @@ pub fn limits() -> Vec<Trial> {
 #[derive(Debug)]
 pub struct EnvSweep {
     pub trials: Vec<Trial>,
-    /// Tests one in `every` cases.
-    pub every: usize,
+    pub sample: Sample,
     pub workers: usize,
 }
 
@@ -91,7 +90,7 @@ impl EnvSweep {
                 trial.faults.iter().map(move |fault| Case { index, trial, command, fault })
             })
         });
-        let jobs: Vec<_> = all.step_by(self.every).collect();
+        let jobs: Vec<_> = self.sample.of(all.collect()).collect();
         pool::run(self.workers, &jobs, report)
     }
 }
