@@ -1,6 +1,6 @@
 //! Plugins in faulty environments.
 
-use lab::{Feature, Lab, Sample, under_test};
+use lab::{Feature, Lab, Sample, skip, under_test};
 
 use crate::disk::{self, Disk};
 use crate::env_fault::EnvFault;
@@ -29,6 +29,12 @@ fn with_state() -> impl Iterator<Item = (Target, StateFiles)> {
 /// Full and read-only disks.
 pub fn disks() -> Vec<Trial> {
     let ext4 = Feature::Ext4.is_there().then_some(Disk::Ext4);
+    if ext4.is_none() {
+        skip(&format!(
+            "not tried: full and read-only disks with ext4 (there is no mkfs.ext4, or this kernel has no {})",
+            Feature::Ext4
+        ));
+    }
     let on = |disk: Disk| {
         with_state().map(move |(target, StateFiles { directory, .. })| {
             let mut faults = disk::full(disk, directory);
