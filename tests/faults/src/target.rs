@@ -159,7 +159,8 @@ impl Target {
         crate::targets::all().into_iter().filter(Self::is_of_a_plugin).collect()
     }
 
-    fn is_of_a_plugin(&self) -> bool {
+    /// Whether it is one of [`Target::all_plugins`].
+    pub fn is_of_a_plugin(&self) -> bool {
         self.hit == Hit::Plugin && self.staying_ports == StayingPorts::Others && !self.single && !self.alone
     }
 
