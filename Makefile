@@ -31,5 +31,5 @@ dist-sample: ; scripts/release-check --dist
 packages-sample: ; scripts/test-packages deb_alone rpm
 readme-sample: ; scripts/test-readme containerd
 claims-sample: ; scripts/mutants claims --sample 3
-mutants-sample: ; scripts/mutants --one --sample 4 --minutes 4
+mutants-sample: ; scripts/mutants --no-fail --one --sample 4 --minutes 4
 clean:    ; rm -rf bin dist && cargo clean

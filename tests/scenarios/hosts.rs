@@ -106,6 +106,7 @@ fn the_hosts_loopback_services_are_protected_by_nftables_with_any_backend_also_a
     }
     for keys in [json!({}), json!({"backend": "iptables"})] {
         if keys != json!({}) && !Feature::IptablesNat.is_there() {
+            skip(&format!("{keys} is not tried: this kernel has no {}", Feature::IptablesNat));
             continue;
         }
         let lab = host();

@@ -197,6 +197,20 @@ fn mtu_and_dns_are_as_configured_and_the_most_specific_mac_is_used() {
     }
 }
 
+/// Plugins of other vendors and programs on the node may set it.
+#[test]
+fn without_a_configured_mtu_check_accepts_another_one_than_the_results() {
+    beyond_reference!("tap");
+    needs!(Tap);
+    let lab = Lab::new();
+    let pod = lab.container("pod");
+    let call = bare(&lab, &pod);
+    let result = call.add().ok_result();
+    assert_eq!(container_interface(&result)["mtu"], 1500);
+    pod.sh("ip link set eth0 mtu 1400");
+    call.check(&result).ok();
+}
+
 /// `ip tuntap del` opens the tap, and makes it non-persistent.
 fn can_be_opened_by(pod: &Container, user: u32, group: u32) -> bool {
     let line =

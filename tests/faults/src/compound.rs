@@ -25,7 +25,7 @@ pub fn given_seed() -> Option<u64> {
     env::var("FERRULE_SEED").ok()?.parse().ok()
 }
 
-/// `FERRULE_SEED`, or a random seed. Print it: it selects the same pairs again.
+/// `FERRULE_SEED`, or a random seed. Print it: it selects the same pairs, or the same sample, again.
 pub fn any_seed() -> u64 {
     if let Some(seed) = given_seed() {
         return seed;
@@ -98,7 +98,7 @@ fn pick(mut cases: Vec<Case>, random: &mut u64) -> Option<Case> {
 }
 
 /// A step of SplitMix64.
-fn mix(state: u64) -> u64 {
+pub(crate) fn mix(state: u64) -> u64 {
     let mut z = state.wrapping_add(0x9e37_79b9_7f4a_7c15);
     z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
     z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);

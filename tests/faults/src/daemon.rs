@@ -10,7 +10,7 @@ use std::{fmt, fs};
 use lab::dhcp::{
     Background, DhcpNetwork, DhcpSite, RANGE_FOR_A_DAY, RANGE_V6_FOR_A_DAY, STATE, daemon_command, executable,
 };
-use lab::{Call, Container};
+use lab::{Call, Container, Sample};
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 use serde_json::{Value, json};
@@ -59,8 +59,7 @@ impl fmt::Display for Family {
 #[derive(Clone, Copy, Debug)]
 pub struct DaemonSweep {
     pub family: Family,
-    /// Tests one in `every` kills.
-    pub every: usize,
+    pub sample: Sample,
     pub workers: usize,
 }
 
@@ -83,7 +82,7 @@ impl DaemonSweep {
             thread::scope(|scope| scope.spawn(|| Stage::set(self.family).map(|mut s| s.calls())).join());
         let mut cases = kills(&calls.expect("a life that nothing happens to")?);
         cases.retain(|case| case.injection().contains("SIGKILL"));
-        let cases: Vec<_> = cases.into_iter().step_by(self.every).collect();
+        let cases: Vec<_> = self.sample.of(cases).collect();
         let (outcomes, next) = (Mutex::new(KillOutcomes::default()), AtomicUsize::new(0));
         thread::scope(|scope| {
             for _ in 0..self.workers {

@@ -3,9 +3,10 @@
 use std::panic::resume_unwind;
 use std::thread;
 
-use lab::{skip, under_test};
+use lab::{Sample, skip, under_test};
 
 use crate::case::{Case, faults, kills};
+use crate::compound::mix;
 use crate::fixture::Fixture;
 use crate::pool::{self, Job, Outcomes};
 use crate::target::{COMMANDS, Hit, Target};
@@ -44,6 +45,8 @@ impl Share {
 pub struct Plan {
     pub targets: Vec<Target>,
     pub share: Share,
+    /// Selects the cases of a sample.
+    pub seed: u64,
     pub workers: usize,
     /// Whether an ADD that succeeds in spite of a fault is compared with ADDs without one. This takes each worker some seconds for each target.
     pub compares: bool,
@@ -64,8 +67,7 @@ impl Plan {
     pub fn run(&self, report: impl Fn(&str) + Sync) -> Outcomes {
         let all = self.targets.iter().enumerate().flat_map(|(index, target)| {
             // A lab belongs to its thread.
-            let attempts =
-                thread::scope(|scope| scope.spawn(|| attempts(index, target, self.compares)).join());
+            let attempts = thread::scope(|scope| scope.spawn(|| self.attempts(index, target)).join());
             let attempts = attempts.unwrap_or_else(|panic| {
                 if !under_test().reference {
                     resume_unwind(panic);
@@ -74,41 +76,48 @@ impl Plan {
                 skip(&format!("{} cannot attach repeatedly", target.title()));
                 Vec::new()
             });
-            let step = self.share.step(attempts.len());
-            attempts.into_iter().step_by(step)
+            let every = self.share.step(attempts.len());
+            Sample { every, seed: self.seed }.of(attempts)
         });
         pool::run(self.workers, &all.collect::<Vec<_>>(), report)
     }
-}
 
-fn attempts(index: usize, target: &Target, compares: bool) -> Vec<Attempt<'_>> {
-    let fixture = Fixture::new(target);
-    let cleanups: Vec<_> = target.commands().filter_map(Cleanup::by).collect();
-    let mut all = Vec::new();
-    for command in target.commands() {
-        let calls = fixture.calls_of(command);
-        let is_traced = !calls.is_empty() || target.is_started_by_a_plugin();
-        assert!(is_traced, "{} {command}: no system call was traced", target.title());
-        let command_index = COMMANDS.iter().position(|one| *one == command).expect("a command");
-        let attempt = |kind, cleanup| {
-            move |case| Attempt { row: (kind, index, command_index), target, case, cleanup, compares }
-        };
-        if matches!(target.hit, Hit::Tools(_)) {
-            // A killed tool is a fault for the plugin that started it. Its calls include its start, so one in seven is
-            // enough.
-            let cases = faults(&calls).into_iter().chain(kills(&calls)).step_by(7);
-            all.extend(cases.map(attempt(Kind::Fault, Cleanup::Del)));
-            continue;
-        }
-        all.extend(faults(&calls).into_iter().map(attempt(Kind::Fault, Cleanup::Del)));
-        if ["ADD", "DEL", "GC"].contains(&command) {
-            for cleanup in &cleanups {
-                all.extend(kills(&calls).into_iter().map(attempt(Kind::Kill, *cleanup)));
+    fn attempts<'a>(&self, index: usize, target: &'a Target) -> Vec<Attempt<'a>> {
+        let compares = self.compares;
+        let fixture = Fixture::new(target);
+        let cleanups: Vec<_> = target.commands().filter_map(Cleanup::by).collect();
+        let mut all = Vec::new();
+        for command in target.commands() {
+            let calls = fixture.calls_of(command);
+            let is_traced = !calls.is_empty() || target.is_started_by_a_plugin();
+            assert!(is_traced, "{} {command}: no system call was traced", target.title());
+            let command_index = COMMANDS.iter().position(|one| *one == command).expect("a command");
+            let attempt = |kind, cleanup| {
+                move |case| Attempt { row: (kind, index, command_index), target, case, cleanup, compares }
+            };
+            if matches!(target.hit, Hit::Tools(_)) {
+                // A killed tool is a fault for the plugin that started it.
+                let cases = faults(&calls).into_iter().chain(kills(&calls)).collect();
+                all.extend(self.sample_of_tools().of(cases).map(attempt(Kind::Fault, Cleanup::Del)));
+                continue;
+            }
+            all.extend(faults(&calls).into_iter().map(attempt(Kind::Fault, Cleanup::Del)));
+            if ["ADD", "DEL", "GC"].contains(&command) {
+                for cleanup in &cleanups {
+                    all.extend(kills(&calls).into_iter().map(attempt(Kind::Kill, *cleanup)));
+                }
             }
         }
+        assert!(!all.is_empty(), "{}: there is no case", target.title());
+        all
     }
-    assert!(!all.is_empty(), "{}: there is no case", target.title());
-    all
+
+    /// The calls of a tool include its start, so one case in seven is enough. A whole sweep always tests the same ones.
+    fn sample_of_tools(&self) -> Sample {
+        let is_whole = matches!(self.share, Share::Each(1));
+        // The seed itself selects one in `share` of these cases.
+        Sample { every: 7, seed: if is_whole { 0 } else { mix(self.seed) } }
+    }
 }
 
 impl Job for Attempt<'_> {

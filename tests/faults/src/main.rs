@@ -10,7 +10,7 @@ use faults::{
     COMMANDS, CompoundSweep, DaemonSweep, EnvSweep, Family, Finish, Kind, Length, Outcomes, Plan, Race,
     Share, Target, any_seed, disks, hostile_files, limits,
 };
-use lab::under_test;
+use lab::{Sample, under_test};
 use schedules::{Explored, Scenario, explore, replay};
 
 const USAGE: &str =
@@ -22,11 +22,11 @@ const USAGE: &str =
   daemon             dhcp's daemon is killed at each of its system calls, and another one goes on
   races              many attachments come and go on one bridge
   compound           an ADD fails, and so does a system call of its roll-back
-  --every N          only each N-th case
+  --every N          a sample: one in N cases
   --only NAME        only what has NAME in its name; links: the plugin NAME
   --replay SCHEDULE  leases: the one schedule that a finding has named
   --seconds N        races: how long (120)
-  --seed N           compound: chooses the pairs of faults again that a finding has named";
+  --seed N           chooses the same sample again, or the pairs of faults; default: FERRULE_SEED, or a random one that is printed";
 
 /// The command line.
 struct Options {
@@ -57,6 +57,18 @@ impl Options {
             }
         }
         Some(options)
+    }
+
+    fn sample(&self) -> Sample {
+        Sample { every: self.every, seed: self.seed }
+    }
+
+    /// Prints the seed of a sample. scripts/common reads the line.
+    fn print_seed(&self) {
+        if self.every > 1 {
+            eprintln!("the seed is {}", self.seed);
+            println!("seed: {}\n", self.seed);
+        }
     }
 }
 
@@ -107,7 +119,8 @@ fn links(options: &Options, workers: usize) -> Swept {
 fn hits(options: &Options, workers: usize, expected: impl Fn(&Target) -> bool) -> Swept {
     let targets = Target::of(|target| expected(target) && target.title().contains(&options.only));
     let compares = !under_test().reference;
-    let plan = Plan { targets, share: Share::Each(options.every), workers, compares };
+    let plan = Plan { targets, share: Share::Each(options.every), seed: options.seed, workers, compares };
+    options.print_seed();
     let outcomes = plan.run(|finding| eprintln!("{finding}\n"));
     faults(&plan, &outcomes);
     kills(&plan, &outcomes);
@@ -156,7 +169,8 @@ fn compound(options: &Options, workers: usize, expected: impl Fn(&Target) -> boo
 fn disk(options: &Options, workers: usize) -> ExitCode {
     let trials = [disks(), hostile_files(), limits()].into_iter().flatten();
     let trials = trials.filter(|trial| trial.target.title().contains(&options.only)).collect();
-    let sweep = EnvSweep { trials, every: options.every, workers };
+    let sweep = EnvSweep { trials, sample: options.sample(), workers };
+    options.print_seed();
     let outcomes = sweep.run(|finding| eprintln!("{finding}\n"));
     println!(
         "| plugin | what is wrong | tried | succeeded | promise kept | clean after DEL |\n|---|---|--:|--:|--:|--:|"
@@ -181,12 +195,13 @@ fn leases(options: &Options, workers: usize) -> ExitCode {
         }
         return ExitCode::SUCCESS;
     }
+    options.print_seed();
     println!(
         "| commands | preemptions and kills | schedules | with a kill | findings |\n|---|--:|--:|--:|--:|"
     );
     let (mut is_tried, mut clean) = (false, true);
     for scenario in scenarios {
-        let Explored { schedules, kills, findings } = explore(&scenario, options.every, workers);
+        let Explored { schedules, kills, findings } = explore(&scenario, options.sample(), workers);
         findings.iter().for_each(|finding| eprintln!("{scenario}: {finding}\n"));
         println!("| {scenario} | {} | {schedules} | {kills} | {} |", scenario.bound, findings.len());
         is_tried |= schedules > 0;
@@ -197,12 +212,13 @@ fn leases(options: &Options, workers: usize) -> ExitCode {
 
 /// Kills of dhcp's daemon.
 fn daemon(options: &Options, workers: usize) -> ExitCode {
+    options.print_seed();
     println!(
         "| family | kills | ADD had succeeded | DEL had succeeded | no lease lost, nothing left |\n|---|--:|--:|--:|--:|"
     );
     let (mut is_tried, mut clean) = (false, true);
     for family in Family::ALL.into_iter().filter(|family| family.to_string().contains(&options.only)) {
-        let sweep = DaemonSweep { family, every: options.every, workers };
+        let sweep = DaemonSweep { family, sample: options.sample(), workers };
         let Some(outcomes) = sweep.run(|finding| eprintln!("{finding}\n")) else { continue };
         let right = outcomes.tried - outcomes.findings.len();
         println!("| {family} | {} | {} | {} | {right} |", outcomes.tried, outcomes.added, outcomes.deleted);

@@ -125,7 +125,7 @@ impl Target {
     pub fn of(expected: impl Fn(&Self) -> bool) -> Vec<Self> {
         let all = crate::targets::all().into_iter().flat_map(Self::in_all_layouts);
         let (mut here, mut left_out) = (Vec::new(), Vec::new());
-        for target in all.filter(|target| expected(target) && target.is_installed()) {
+        for target in all.filter(|target| expected(target)) {
             match target.lacks() {
                 Some(why) => left_out.push(format!("{} ({why})", target.title())),
                 None => here.push(target),
@@ -159,7 +159,8 @@ impl Target {
         crate::targets::all().into_iter().filter(Self::is_of_a_plugin).collect()
     }
 
-    fn is_of_a_plugin(&self) -> bool {
+    /// Whether it is one of [`Target::all_plugins`].
+    pub fn is_of_a_plugin(&self) -> bool {
         self.hit == Hit::Plugin && self.staying_ports == StayingPorts::Others && !self.single && !self.alone
     }
 
@@ -185,8 +186,13 @@ impl Target {
         matches!(self.hit, Hit::Delegate(_) | Hit::Tools(_))
     }
 
-    /// What this machine lacks for the target.
+    /// Why the target cannot run here.
     pub fn lacks(&self) -> Option<String> {
+        self.executables_lack().or_else(|| self.machine_lacks())
+    }
+
+    /// What the kernel and the installed programs lack for the target.
+    fn machine_lacks(&self) -> Option<String> {
         let feature = self.needs.iter().find(|feature| !feature.is_there());
         let of_kernel = feature.map(|feature| format!("this kernel has no {feature}"));
         of_kernel
@@ -198,19 +204,21 @@ impl Target {
         self.dhcp || self.plugin() == "dnsname"
     }
 
-    /// cnitool is always Ferrule's. The reference under test supports only iptables.
-    fn is_installed(&self) -> bool {
-        match (under_test().reference, self.hit) {
-            (true, Hit::Runtime) => false,
-            (true, _) if self.backend == Some("nftables") => false,
-            // The reference's daemon cannot list its leases.
-            (true, _) if self.dhcp => false,
-            // The reference ignores the key `tap`, so this would be `macvlan` twice.
-            (true, _) if self.needs.contains(&Feature::Macvtap) => false,
-            // Its DEL fails if there is nothing left to do, so no case could be cleaned up.
-            (true, _) if self.name == "host-device" => false,
-            _ => self.dir().join(self.plugin()).exists(),
-        }
+    /// What the executables under test lack for the target.
+    fn executables_lack(&self) -> Option<String> {
+        let why = match (under_test().reference, self.hit) {
+            (true, Hit::Runtime) => "cnitool is always Ferrule's",
+            (true, _) if self.backend == Some("nftables") => "of the reference, only iptables is tested",
+            (true, _) if self.dhcp => "the reference's daemon cannot list its leases",
+            (true, _) if self.needs.contains(&Feature::Macvtap) => "the reference ignores the key tap",
+            // No case could be cleaned up.
+            (true, _) if self.name == "host-device" => "the reference's DEL fails if there is nothing to do",
+            _ if !self.dir().join(self.plugin()).exists() => {
+                return Some(format!("{} has no {}", self.dir().display(), self.plugin()));
+            }
+            _ => return None,
+        };
+        Some(why.to_owned())
     }
 
     /// The name of the network's last plugin.

@@ -1,6 +1,6 @@
 //! Plugins in faulty environments.
 
-use lab::{Feature, Lab, under_test};
+use lab::{Feature, Lab, Sample, skip, under_test};
 
 use crate::disk::{self, Disk};
 use crate::env_fault::EnvFault;
@@ -29,6 +29,12 @@ fn with_state() -> impl Iterator<Item = (Target, StateFiles)> {
 /// Full and read-only disks.
 pub fn disks() -> Vec<Trial> {
     let ext4 = Feature::Ext4.is_there().then_some(Disk::Ext4);
+    if ext4.is_none() {
+        skip(&format!(
+            "not tried: full and read-only disks with ext4 (there is no mkfs.ext4, or this kernel has no {})",
+            Feature::Ext4
+        ));
+    }
     let on = |disk: Disk| {
         with_state().map(move |(target, StateFiles { directory, .. })| {
             let mut faults = disk::full(disk, directory);
@@ -67,8 +73,7 @@ pub fn limits() -> Vec<Trial> {
 #[derive(Debug)]
 pub struct EnvSweep {
     pub trials: Vec<Trial>,
-    /// Tests one in `every` cases.
-    pub every: usize,
+    pub sample: Sample,
     pub workers: usize,
 }
 
@@ -91,7 +96,7 @@ impl EnvSweep {
                 trial.faults.iter().map(move |fault| Case { index, trial, command, fault })
             })
         });
-        let jobs: Vec<_> = all.step_by(self.every).collect();
+        let jobs: Vec<_> = self.sample.of(all.collect()).collect();
         pool::run(self.workers, &jobs, report)
     }
 }

@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use std::fs;
 
 use faults::{Disk, EnvFault, EnvSweep, Services, Target, Trial};
-use lab::{Call, Lab, Outcome, beyond_reference};
+use lab::{Call, Lab, Outcome, Sample, beyond_reference};
 use serde_json::Value;
 
 /// The system calls added since Linux 4.18 (`syscall_64.tbl`) that a program may use, and `statx` (4.11), which
@@ -185,5 +185,5 @@ fn without_strict_checks_every_command_succeeds_and_keeps_the_objects_of_other_a
     };
     let trial = |target| Trial { target, disk: Disk::Memory, faults: vec![fault()] };
     let trials = Target::plugins().into_iter().map(trial).collect();
-    EnvSweep { trials, every: 1, workers: 2 }.run(|_| {}).assert_clean(15);
+    EnvSweep { trials, sample: Sample::WHOLE, workers: 2 }.run(|_| {}).assert_clean(15);
 }

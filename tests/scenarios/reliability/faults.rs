@@ -5,6 +5,8 @@ use std::fs;
 use faults::{CompoundSweep, DaemonSweep, Family, Hit, Plan, Share, StayingPorts, Target, given_seed};
 use lab::{beyond_reference, firewalld, needs};
 
+use super::{printed_seed, sample};
+
 /// The test below that runs a target.
 #[derive(Debug, PartialEq)]
 enum Part {
@@ -73,7 +75,8 @@ fn the_pages_have_a_row_for_each_swept_plugin_and_each_fuzz_target() {
 /// Runs a sample of a target's hundreds of cases, which takes seconds. `make sweep` runs all.
 fn sweep(expected: Part) {
     let targets = Target::of(|target| part(target) == expected);
-    Plan { targets, share: Share::AtLeast(20), workers: 2, compares: false }.run(|_| {}).assert_clean(15);
+    let (share, seed) = (Share::AtLeast(20), printed_seed());
+    Plan { targets, share, seed, workers: 2, compares: false }.run(|_| {}).assert_clean(15);
 }
 
 #[test]
@@ -87,7 +90,8 @@ fn plugins_leave_nothing_after_faults_and_kills() {
 fn sweep_links(plugin: &str) {
     let targets =
         Target::of(|target| part(target) == Part::Links && target.plugin() == plugin && !target.single);
-    Plan { targets, share: Share::AtLeast(8), workers: 2, compares: false }.run(|_| {}).assert_clean(6);
+    let (share, seed) = (Share::AtLeast(8), printed_seed());
+    Plan { targets, share, seed, workers: 2, compares: false }.run(|_| {}).assert_clean(6);
 }
 
 #[test]
@@ -190,7 +194,7 @@ fn after_a_kill_of_the_dhcp_daemon_at_any_moment_no_ipv6_lease_is_lost_or_stale(
 }
 
 fn sweep_daemon(family: Family) {
-    if let Some(lives) = (DaemonSweep { family, every: 41, workers: 2 }).run(|_| {}) {
+    if let Some(lives) = (DaemonSweep { family, sample: sample(41), workers: 2 }).run(|_| {}) {
         assert!(lives.tried >= 5 && lives.findings.is_empty(), "{lives:?}");
     }
 }

@@ -9,12 +9,15 @@ use lab::{Call, Lab, Outcome, beyond_reference};
 use schedules::{Scenario, explore};
 use serde_json::{Value, json};
 
+use super::sample;
+
 /// Runs a sample of the schedules, which takes seconds. `make sweep` runs one more preemption. Prime, as in faults.rs.
 const EVERY: usize = 11;
 
 fn interleave(chosen: impl Fn(&Scenario) -> bool) {
+    let sample = sample(EVERY);
     for scenario in Scenario::all().into_iter().filter(chosen) {
-        let explored = explore(&Scenario { bound: 1, ..scenario.clone() }, EVERY, 2);
+        let explored = explore(&Scenario { bound: 1, ..scenario.clone() }, sample, 2);
         assert!(explored.kills > 1 && explored.schedules > explored.kills, "{scenario}: {explored:?}");
         assert!(explored.findings.is_empty(), "{scenario}:\n{}", explored.findings.join("\n"));
     }

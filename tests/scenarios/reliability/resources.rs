@@ -1,9 +1,10 @@
 //! Lack of descriptors and memory, and results that are not read.
 
 use faults::{Count, EnvSweep, Fixture, ROLLBACK_FAILED, StayingPorts, Target, limits};
-use lab::{Lab, beyond_reference};
+use lab::{Lab, Sample, beyond_reference};
 use serde_json::json;
 
+use super::sample;
 use crate::common::dual_stack;
 
 #[test]
@@ -50,7 +51,7 @@ fn an_add_whose_result_is_not_read_is_undone() {
 #[test]
 fn limits_of_a_process_end_in_success_or_leave_nothing() {
     beyond_reference!("nothing-left");
-    EnvSweep { trials: limits(), every: 61, workers: 2 }.run(|_| {}).assert_clean(15);
+    EnvSweep { trials: limits(), sample: sample(61), workers: 2 }.run(|_| {}).assert_clean(15);
 }
 
 /// With both firewall backends. The iptables tools, which need more, have separate limits.
@@ -115,7 +116,7 @@ fn every_plugin_with(what: &str) -> [u32; 2] {
     let mut trials = limits();
     trials.retain(|trial| trial.target.staying_ports == StayingPorts::Others);
     trials.iter_mut().for_each(|trial| trial.faults.retain(|fault| fault.what == what));
-    let outcomes = EnvSweep { trials, every: 1, workers: 2 }.run(|_| {});
+    let outcomes = EnvSweep { trials, sample: Sample::WHOLE, workers: 2 }.run(|_| {});
     assert!(outcomes.findings.is_empty(), "{}", outcomes.findings.join("\n"));
     let sum = |of: fn(&Count) -> u32| outcomes.counts.values().map(of).sum();
     [sum(|count| count.tried), sum(|count| count.succeeded)]

@@ -5,6 +5,8 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::{Condvar, Mutex, MutexGuard};
 use std::thread;
 
+use lab::Sample;
+
 use crate::run::{Run, Taken};
 use crate::scenario::{Fixture, Scenario};
 use crate::schedule::{Schedule, Turn};
@@ -30,21 +32,21 @@ struct Work {
 /// Maximum number of findings: more of the same bug do not help.
 const ENOUGH: usize = 5;
 
-/// Runs each schedule once. With `every`, runs only one in `every` of the schedules that differ in one step from a
-/// schedule that was run. Each worker has its own lab.
-pub fn explore(scenario: &Scenario, every: usize, workers: usize) -> Explored {
+/// Runs each schedule once, or a sample: of the schedules that differ in one step from a schedule that was run. Each worker
+/// has its own lab.
+pub fn explore(scenario: &Scenario, sample: Sample, workers: usize) -> Explored {
     let open = vec![(Schedule::default(), 0)];
     let work = Mutex::new(Work { open, busy: 0, explored: Explored::default() });
     let change = Condvar::new();
     thread::scope(|scope| {
         for _ in 0..workers {
-            scope.spawn(|| explore_some(scenario, every, &work, &change));
+            scope.spawn(|| explore_some(scenario, sample, &work, &change));
         }
     });
     work.into_inner().expect("no worker panics").explored
 }
 
-fn explore_some(scenario: &Scenario, every: usize, work: &Mutex<Work>, change: &Condvar) {
+fn explore_some(scenario: &Scenario, sample: Sample, work: &Mutex<Work>, change: &Condvar) {
     let fixture = Fixture::new(scenario);
     while let Some((schedule, cost)) = next(work.lock().expect("no worker panics"), change) {
         let outcome = catch_unwind(AssertUnwindSafe(|| run(&fixture, &schedule)));
@@ -54,7 +56,7 @@ fn explore_some(scenario: &Scenario, every: usize, work: &Mutex<Work>, change: &
         work.explored.kills += usize::from(schedule.kills());
         match outcome {
             Ok((run, Ok(()))) => {
-                work.open.extend(children(scenario, &schedule, cost, &run).into_iter().step_by(every));
+                work.open.extend(sample.of(children(scenario, &schedule, cost, &run)));
             }
             Ok((run, Err(fault))) => {
                 work.explored.findings.push(format!("{fault}\nschedule \"{schedule}\":\n{run}"));

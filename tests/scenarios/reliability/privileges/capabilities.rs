@@ -4,14 +4,27 @@ use std::fs;
 use std::thread;
 use std::time::{Duration, Instant};
 
+use cni::Plugin;
 use faults::{COMMANDS, Capabilities, Fixture, Target};
 use lab::{Call, Lab, beyond_reference};
 use serde_json::json;
 
-#[test]
-fn a_plugin_needs_no_capability_but_those_of_its_entry_and_says_which_one_is_missing() {
+macro_rules! tests {
+    ($($plugin:ident::$name:ident,)*) => {
+        mod needs_no_capability_but_those_of_its_entry_and_says_which_one_is_missing {
+            $(#[test]
+            fn $plugin() {
+                super::needs_only_its_capabilities::<all_plugins::$plugin::$name>();
+            })*
+        }
+    };
+}
+
+all_plugins::for_each_plugin!(tests);
+
+fn needs_only_its_capabilities<P: Plugin>() {
     beyond_reference!("nothing-left");
-    for target in Target::plugins() {
+    for target in Target::of(|target| target.is_of_a_plugin() && target.plugin() == P::NAME) {
         assert!(!target.capabilities.is_empty(), "{} has no entry", target.name);
         for (keys, needs) in &target.capabilities {
             hold(&target.with(keys), needs);
