@@ -40,13 +40,13 @@ use side::Rival;
 const USAGE: &str =
     "usage: scripts/bench [--runs N] [--filter TEXT] [--reference DIRECTORY | --baseline DIRECTORY]
        scripts/bench --rates
-  --runs N              how often each side is run (100); from 5 on, only until one of them has used N times 150 ms
-  --filter TEXT         only what has TEXT in its name; if TEXT is a whole name, that one alone
-  --reference DIRECTORY the original plugins dnsname and flannel are there; without this option, they are from other packages of
+  --runs N              runs of each side (100); after 5 runs, a row ends when one side has used N times 150 ms
+  --filter TEXT         only rows whose name contains TEXT; if TEXT is a whole name, only this row
+  --reference DIRECTORY the directory of the original dnsname and flannel; without this option, they are from other packages of
                         Debian
-  --baseline DIRECTORY  compare with the executables there, of another time, in place of the reference
-  --rates               only how fast a TCP flow is that bandwidth limits
-With --filter or --baseline the table goes to the terminal only.";
+  --baseline DIRECTORY  compare with the executables of an earlier build in DIRECTORY, instead of the reference
+  --rates               only the rate of a TCP flow that bandwidth limits
+With --filter or --baseline, the table is printed, and not written to the page.";
 
 /// The command line.
 struct Options {

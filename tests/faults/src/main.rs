@@ -15,17 +15,17 @@ use schedules::{Explored, Scenario, explore, replay};
 
 const USAGE: &str =
     "usage: sweep [disk | links | leases | daemon | races | compound] [--every N] [--only NAME] [--replay SCHEDULE] [--seconds N] [--seed N]
-  (none of these)    each system call of the plugins is hit
-  disk               the plugins run on machines that something is wrong with
-  links              as without any, and compound, of dummy, ipvlan, vlan and vrf alone, which some kernels lack
-  leases             host-local meets itself on its data directory, in every order
-  daemon             dhcp's daemon is killed at each of its system calls, and another one goes on
-  races              many attachments come and go on one bridge
-  compound           an ADD fails, and so does a system call of its roll-back
+  (none of these)    makes each system call of each plugin fail, and kills the plugin there
+  disk               runs the plugins with full disks, unusual files and low limits
+  links              like none and compound, for dummy, ipvlan, vlan and vrf, which some kernels lack
+  leases             runs host-local's commands concurrently, in every order of their system calls
+  daemon             kills the dhcp daemon at each of its system calls, and starts another one
+  races              attaches and detaches many containers on one bridge
+  compound           makes a system call of an ADD fail, and one of its rollback
   --every N          a sample: one in N cases
-  --only NAME        only what has NAME in its name; links: the plugin NAME
-  --replay SCHEDULE  leases: the one schedule that a finding has named
-  --seconds N        races: how long (120)
+  --only NAME        only targets whose name contains NAME; links: the plugin NAME
+  --replay SCHEDULE  leases: only this schedule, as a finding has printed it
+  --seconds N        races: duration (120)
   --seed N           chooses the same sample again, or the pairs of faults; default: FERRULE_SEED, or a random one that is printed";
 
 /// The command line.
