@@ -261,7 +261,7 @@ fn install(
         for name in sources.keys().cloned().collect::<Vec<_>>() {
             let at = dir.join(&name);
             if files::exists(&at)? {
-                say(&format!("left {}: it existed before", at.display()));
+                say(&format!("kept {}: it existed before", at.display()));
                 sources.remove(&name);
             }
         }

@@ -302,7 +302,7 @@ impl Placed {
         if self.record.installed.is_empty() || self.record.run == Some(run) {
             return self.uninstall(&Selection::default());
         }
-        say(&format!("left {}: another run has installed there since", self.dir.display()));
+        say(&format!("kept {}: another run has installed there since", self.dir.display()));
         self.end(Ok(()))
     }
 
@@ -480,7 +480,7 @@ impl Placed {
         }
         let is_unchanged = files::same(&before, &at)?;
         if !is_unchanged && self.is_foreign(name, next)? {
-            warn(&format!("left {}: another program has written it since the change began", at.display()));
+            warn(&format!("kept {}: another program has written it since the change began", at.display()));
             return Ok(());
         }
         if !was_there {

@@ -100,7 +100,7 @@ fn separate(from: &Path, is_named: impl Fn(&str) -> bool) -> Result<Sources> {
         }
         let is_small = metadata.is_ok_and(|meta| meta.len() < LARGEST);
         if !(is_named(name) || is_small && has_mark(&path)?) {
-            say(&format!("left out {}: it is not one of Ferrule's plugins", path.display()));
+            say(&format!("skipped {}: it is not one of Ferrule's plugins", path.display()));
             continue;
         }
         found.insert(name.to_owned(), path);

@@ -247,7 +247,7 @@ fn another_vendors_hard_links_with_the_inode_number_of_a_removed_plugin_are_not_
     }
     let said = ok(&install(&dir, &["--uninstall"], &[]));
     for plugin in [&bridge, &tap] {
-        assert!(said.contains(&format!("left {}", plugin.display())), "{said}");
+        assert!(said.contains(&format!("kept {}", plugin.display())), "{said}");
         assert_eq!(fs::read_to_string(plugin).unwrap(), "others'");
     }
 }

@@ -41,7 +41,7 @@ fn replace(path: &Path, content: &str) {
 fn assert_left(scene: &Scene, output: &Output, names: &[&str], what: &str) {
     let warnings = String::from_utf8_lossy(&output.stderr);
     for name in ["bridge", "portmap"] {
-        let warning = format!("left {}", scene.dir.join(name).display());
+        let warning = format!("kept {}", scene.dir.join(name).display());
         assert_eq!(warnings.contains(&warning), names.contains(&name), "{what}, {name}: {output:?}");
     }
 }

@@ -327,7 +327,7 @@ fn executables_of_others_next_to_ferrule_install_are_neither_started_nor_install
         ok(&program.arg("--dir").arg(&dir).args(arguments).output().unwrap())
     };
     let said = run(&[]);
-    assert!(said.contains(&format!("left out {}/backup", bin.display())), "{said}");
+    assert!(said.contains(&format!("skipped {}/backup", bin.display())), "{said}");
     run(&["--check"]);
     assert!(!proof.exists());
     let mut names: Vec<_> = fs::read_dir(&dir).unwrap().map(|file| file.unwrap().file_name()).collect();
