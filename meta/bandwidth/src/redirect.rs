@@ -71,11 +71,11 @@ pub fn verify(host: &Namespace, link: &Link, ifb: &Link) -> Result<()> {
         return Ok(());
     }
     let lost = if filters.iter().any(leads_nowhere) {
-        "are redirected to a deleted link and lost"
+        "are redirected to a deleted link and lost, instead of to"
     } else {
-        "are not redirected"
+        "are not redirected to"
     };
-    let text = format!("packets that arrive at link {} {lost}, and not to {}", link.name, ifb.name);
+    let text = format!("packets that arrive at link {} {lost} {}", link.name, ifb.name);
     Err(Error::new(Code::Internal, text).detail("`cnitool repair --all` restores the filter"))
 }
 

@@ -65,7 +65,7 @@ impl Plugin for Portmap {
         // addresses.
         let kinds = match failures.note(route_localnet::remove_user(&owner)) {
             Some(()) => &KINDS,
-            None => failures.note(localnet::keep_guard(&owner)).unwrap_or_default(),
+            None => failures.note(route_localnet::keep_guard(&owner)).unwrap_or_default(),
         };
         let removal = Removal::start().with_addresses(addresses.iter().map(|address| address.ip()));
         failures.note(removal.remove(&owner, kinds));
@@ -106,7 +106,7 @@ impl Plugin for Portmap {
         // As in DEL.
         let kinds = match failures.note(route_localnet::remove_stale_users(network, scope)) {
             Some(()) => &KINDS,
-            None => failures.note(localnet::keep_stale_guard(network, scope)).unwrap_or_default(),
+            None => failures.note(route_localnet::keep_stale_guard(network, scope)).unwrap_or_default(),
         };
         let removal = Removal::start();
         failures.note(removal.collect(network, kinds, scope));

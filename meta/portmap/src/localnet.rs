@@ -4,11 +4,9 @@
 use std::collections::BTreeMap;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
-use cni::{Code, Error, NetworkName, Result, Scope, Undo};
+use cni::{Code, Error, Result, Undo};
 use iface::Namespace;
-use netfilter::{
-    Backend, Firewall, HostPorts, KeptGuard, Kind, LoopbackGuard, Owner, SourceNat, route_localnet,
-};
+use netfilter::{Backend, Firewall, HostPorts, LoopbackGuard, Owner, SourceNat, route_localnet};
 use netlink::Link;
 use system::lock::Lock;
 
@@ -110,8 +108,8 @@ impl LoopbackAnswers {
         };
         let owned = owner.clone();
         undo.push(move || route_localnet::remove_user(&owned));
-        let is_recorded = route_localnet::add_user(&link.name, owner, earlier_value)?;
-        if is_recorded && known_value.is_none() && earlier_value != 1 {
+        route_localnet::add_user(&link.name, owner, earlier_value)?;
+        if known_value.is_none() && earlier_value != 1 {
             host.nl.set_route_localnet(link, 1)?;
         }
         self.earlier_values.insert(link.name.clone(), earlier_value);
@@ -142,53 +140,6 @@ fn answering_link(host: &Namespace, ports: &HostPorts, local: IpAddr) -> Result<
         Some(container) => Ok(host.nl.route_get(container)?),
         None => Ok(None),
     }
-}
-
-/// The kinds of rules that include the guard of the loopback addresses in nf_tables.
-const GUARDING: [Kind; 2] = [HostPorts::KIND, LoopbackGuard::KIND];
-
-/// Keeps the guard of the loopback addresses, because the DEL of an attachment could not restore `route_localnet`. The
-/// next DEL or GC removes the guard. Returns the kinds of rules that this DEL may remove.
-///
-/// # Errors
-/// Code 5 or 999 if the kernel refuses the guard. Then the DEL must remove nothing.
-pub fn keep_guard(owner: &Owner) -> Result<&'static [Kind]> {
-    let kept = Firewall::has_nftables().and_then(|has_nftables| match has_nftables {
-        true => keep(|firewall| {
-            let has = |kind| firewall.has(owner, kind);
-            Ok((has(HostPorts::KIND)? || has(LoopbackGuard::KIND)?).then(|| owner.clone()))
-        }),
-        // With iptables alone, the guard is a shared part of the host ports, and goes with the last ones.
-        false if Firewall::has_others_in_legacy(owner, HostPorts::KIND)? => Ok(&[HostPorts::KIND]),
-        false => Ok(&[]),
-    });
-    kept.map_err(stays)
-}
-
-/// Like [`keep_guard`], for the GC of a network. One of its stale attachments has the guard from then on.
-///
-/// # Errors
-/// The same.
-pub fn keep_stale_guard(network: &NetworkName, scope: &Scope) -> Result<&'static [Kind]> {
-    let kept = Firewall::has_nftables().and_then(|has_nftables| match has_nftables {
-        true => keep(|firewall| firewall.stale_owner(network, scope, &GUARDING)),
-        false => Ok(&[]),
-    });
-    kept.map_err(stays)
-}
-
-fn stays(e: Error) -> Error {
-    e.detail("the host ports stay until the next DEL or GC, because their rules protect 127.0.0.0/8")
-}
-
-/// Installs the guard for an attachment, if there is one.
-fn keep(owner: impl FnOnce(&Firewall) -> Result<Option<Owner>>) -> Result<&'static [Kind]> {
-    let (firewall, mut undo) = (Firewall::open(Some(Backend::Nftables))?, Undo::new());
-    if let Some(owner) = owner(&firewall)? {
-        firewall.install(&owner, &KeptGuard, &mut undo)?;
-        undo.commit();
-    }
-    Ok(&GUARDING)
 }
 
 /// Whether a mapping with this host address can be reached at the family's loopback address, or at another one of the

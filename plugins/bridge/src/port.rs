@@ -279,9 +279,15 @@ pub fn release_adopted(host: &Namespace, call: &Del) -> Result<()> {
         // A veth is not taken out of the bridge, because it is deleted: the pair of this attachment next, and a pair of an
         // earlier plugin by the DEL of that plugin.
         let port = link.filter(|link| !link.is("veth") && link.master == Some(bridge.index));
-        // An interface with another address is of another container: the listed one was deleted, and its name is free.
-        let port = port.filter(|port| shared::mac(port, interface).is_ok());
         let Some(port) = port else { continue };
+        if shared::mac(&port, interface).is_err() {
+            cni::warn(&format!(
+                "{} stays a port of bridge {}, because its MAC is not the result's: another container's interface may have got the name. To \
+                 remove it, run `ip link set {} nomaster`",
+                port.name, bridge.name, port.name
+            ));
+            continue;
+        }
         if failures.note(uplink(host, &port)) == Some(None) {
             failures.note(host.nl.change_link(&port, &no_master()));
         }

@@ -110,8 +110,7 @@ pub fn interface(namespace: &Namespace, expected: &Interface) -> Result<Link> {
 /// If it differs.
 pub fn mac(link: &Link, expected: &Interface) -> Result<()> {
     let mac = link.address().map(|address| address.to_string()).unwrap_or_default();
-    let expected = expected.mac.as_deref().filter(|expected| !expected.is_empty());
-    match expected.filter(|expected| !expected.eq_ignore_ascii_case(&mac)) {
+    match expected.mac.as_deref().filter(|expected| !expected.eq_ignore_ascii_case(&mac)) {
         Some(expected) => Err(differs(link, "MAC", expected, &mac)),
         None => Ok(()),
     }

@@ -567,7 +567,7 @@ fn iptables_rules(all: &[OwnedRules<'_>]) -> Result<Vec<bool>> {
 }
 
 /// Looks for the reference's rules, of both its backends and of both variants of iptables.
-pub(crate) struct Reference {
+struct Reference {
     /// Opened on first use. `Ok(None)`: the kernel has no nf_tables.
     nft: LazyCell<netlink::Result<Option<Nft>>>,
     /// The kinds that were looked for, and whether the host has any of the reference's rules of that kind.
@@ -583,7 +583,7 @@ impl Default for Reference {
 impl Reference {
     /// Whether the host may have any of the reference's rules of a kind. Most hosts have none, so that thousands of
     /// attachments need not be checked.
-    pub(crate) fn has_any(&self, kind: Kind) -> bool {
+    fn has_any(&self, kind: Kind) -> bool {
         if let Some((_, has_any)) = self.kinds.borrow().iter().find(|(known, _)| *known == kind) {
             return *has_any;
         }

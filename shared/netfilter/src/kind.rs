@@ -10,7 +10,6 @@ use crate::backend::Backend;
 use crate::listing::{Listing, TableChain};
 use crate::opening::{OpenedHook, Opening};
 use crate::owner::Owner;
-use crate::reference::names;
 use crate::ruleset::{Element, Layout, Need, Record, Redirected, Rule, Table, TrackedPort};
 use crate::script::Script;
 use crate::selector::Selector;
@@ -220,15 +219,6 @@ impl ReferenceProperties {
         has_rule: |_, _| false,
         chains: |_| Vec::new(),
     };
-
-    /// Whether an iptables chain may have rules of an attachment, by its name. Chains that all attachments share stay after
-    /// the last one, so they do not count, unless the kind has no others.
-    pub(crate) fn may_have_rules_in(&self, chain: &str) -> bool {
-        if self.prefixes.is_empty() {
-            return names::is_any_chain(chain);
-        }
-        self.prefixes.iter().any(|prefix| names::is_chain(chain, prefix))
-    }
 }
 
 impl Shared {

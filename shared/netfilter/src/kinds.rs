@@ -43,9 +43,4 @@ impl Kind {
 
     /// The kind that outlives the attachment's link, and that no repair installs.
     pub(crate) const KEPT_GUARD: Self = KeptGuard::KIND;
-
-    /// Whether the rules include the guard of 127.0.0.0/8, which must exist while a link has `route_localnet`.
-    pub(crate) fn guards_loopback(&self) -> bool {
-        [HostPorts::KIND, LoopbackGuard::KIND].contains(self)
-    }
 }

@@ -40,6 +40,7 @@ use crate::kind::{Kind, NftablesRules, ReferenceRules};
 use crate::listing::Listing as _;
 use crate::owner::{Owner, are_of_one_container};
 use crate::plan::chains;
+use crate::reference::names::is_any_chain;
 use crate::ruleset::{Element, RECORDS_MAX, Set, Table, TrackedPort};
 use crate::selector::Stale;
 pub use blocking::BlockingChain;
@@ -306,7 +307,7 @@ impl Nft {
         }
         for family in Family::ALL {
             let chains = tables.chains(Table::of_iptables(family, reference.table))?;
-            if chains.iter().any(|chain| reference.may_have_rules_in(chain)) {
+            if chains.iter().any(|chain| is_any_chain(chain)) {
                 return Ok(true);
             }
         }

@@ -55,23 +55,27 @@ impl Removal {
     }
 
     /// Removes rules that a concurrent `cnitool repair` has installed since [`Removal::remove`], and rules of other
-    /// plugins of the chain whose DEL was not called. Call it after the attachment's link was deleted: from then on, no
-    /// repair installs rules. This function sends a few requests to the kernel, and does not read the legacy tables of
-    /// iptables.
+    /// plugins of the chain whose DEL was not called. Restores `route_localnet` first, if portmap has set it. Call this
+    /// function after the attachment's link was deleted: from then on, no repair installs rules. It sends a few requests
+    /// to the kernel, and does not read the legacy tables of iptables.
     ///
     /// # Errors
-    /// If the kernel or an iptables tool fails, or `route_localnet` cannot be restored: the guard of 127.0.0.0/8 then
-    /// stays. The other rules are removed nevertheless.
+    /// If the kernel or an iptables tool fails, or `route_localnet` cannot be restored: a guard of 127.0.0.0/8 then stays.
+    /// The other rules are removed nevertheless.
     pub fn remove_repaired(&self, owner: &Owner) -> Result<()> {
         let mut failures = Failures::new();
-        let Ok(Some(nft)) = &self.nft else { return Ok(()) };
-        // The DEL of portmap keeps a guard if it could not restore `route_localnet`, and is repeated.
-        let mut found: Vec<_> = Kind::ALL.into_iter().filter(|kind| *kind != Kind::KEPT_GUARD).collect();
-        found.retain(|kind| failures.note(nft.has(owner, *kind)) == Some(true));
-        if found.iter().any(Kind::guards_loopback)
-            && failures.note(route_localnet::remove_user(owner)).is_none()
-        {
-            found.retain(|kind| !kind.guards_loopback());
+        let mut found = Vec::new();
+        if let Ok(Some(nft)) = &self.nft {
+            found.extend(Kind::ALL);
+            found.retain(|kind| failures.note(nft.has(owner, *kind)) == Some(true));
+        }
+        // The DEL of portmap has kept a guard, because it could not restore `route_localnet`, and will be repeated.
+        let is_kept = found.contains(&Kind::KEPT_GUARD);
+        found.retain(|kind| *kind != Kind::KEPT_GUARD);
+        let has_user = !is_kept && route_localnet::has_user(owner);
+        if has_user && failures.note(route_localnet::remove_user(owner)).is_none() {
+            let removable = failures.note(route_localnet::keep_guard(owner)).unwrap_or_default();
+            found.retain(|kind| !route_localnet::is_guarding(*kind) || removable.contains(kind));
         }
         if !found.is_empty() {
             // `self` has cached the ruleset from before the repair, so a new removal is needed.

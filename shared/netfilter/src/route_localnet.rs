@@ -6,15 +6,17 @@
 
 mod users;
 
-use std::io::{self, ErrorKind};
+use std::io;
 use std::time::Duration;
 
-use cni::{Error, Failures, NetworkName, Result, Scope};
+use cni::{Error, Failures, NetworkName, Result, Scope, Undo};
 use netlink::Netlink;
 use system::lock::Lock;
 
-use crate::firewall::Reference;
-use crate::kinds::HostPorts;
+use crate::backend::Backend;
+use crate::firewall::Firewall;
+use crate::kind::Kind;
+use crate::kinds::{HostPorts, KeptGuard, LoopbackGuard};
 use crate::owner::{Owner, should_delete};
 pub use users::DIRECTORY;
 use users::{Unused, Users};
@@ -41,23 +43,11 @@ pub fn lock() -> Result<Option<Lock>> {
 /// Records that an attachment needs the setting of a link, and the value to restore after its last user. Hold the
 /// [`lock`] from before this value was read until after the setting was changed.
 ///
-/// Returns false, with a warning, if `/run` is read-only. The setting must then stay as it is, because no DEL could
-/// restore it: other host ports are worth more than those of 127.0.0.1.
-///
 /// # Errors
-/// Code 5 if the record cannot be written.
-pub fn add_user(link: &str, owner: &Owner, earlier_value: i32) -> Result<bool> {
-    match Users::of_host().join(link, &owner.label(), earlier_value) {
-        Ok(()) => Ok(true),
-        Err(e) if e.kind() == ErrorKind::ReadOnlyFilesystem => {
-            let key = key(link);
-            cni::warn(&format!(
-                "the host ports of {owner} may not work at 127.0.0.1: {key} stays {earlier_value}, because its user cannot be recorded in {DIRECTORY}: {e}"
-            ));
-            Ok(false)
-        }
-        Err(e) => Err(not_recorded(&key(link), &e)),
-    }
+/// Code 5 if the record cannot be written. The setting must then stay as it is, because no DEL could restore it.
+pub fn add_user(link: &str, owner: &Owner, earlier_value: i32) -> Result<()> {
+    let joined = Users::of_host().join(link, &owner.label(), earlier_value);
+    joined.map_err(|e| not_recorded(&key(link), &e))
 }
 
 fn not_recorded(key: &str, cause: &io::Error) -> Error {
@@ -96,8 +86,12 @@ fn list(is_stale: impl Fn(&str) -> bool) -> Result<()> {
     Ok(())
 }
 
-/// Restores the earlier value of each link without users. Links that containers of the reference may need keep theirs,
-/// and their record for a later DEL.
+/// Whether an attachment is recorded. True if this cannot be read: [`remove_user`] then reports the error.
+pub(crate) fn has_user(owner: &Owner) -> bool {
+    Users::of_host().has(&owner.label()).unwrap_or(true)
+}
+
+/// Restores the earlier value of each link without users.
 fn restore_unused(remove: impl FnOnce(&Users) -> io::Result<Vec<Unused>>) -> Result<()> {
     let users = Users::of_host();
     let failed = |e| Error::io(UPDATE_USERS, &e);
@@ -105,10 +99,10 @@ fn restore_unused(remove: impl FnOnce(&Users) -> io::Result<Vec<Unused>>) -> Res
         return Ok(());
     }
     let _lock = lock()?;
-    let (mut failures, reference) = (Failures::new(), Reference::default());
+    let mut failures = Failures::new();
     for Unused { link, earlier_value } in remove(&users).map_err(failed)? {
-        let restored = earlier_value.map_or(Ok(true), |value| restore(&link, value, &reference));
-        if failures.note(restored) == Some(true) {
+        let restored = earlier_value.map_or(Ok(()), |value| restore(&link, value));
+        if failures.note(restored).is_some() {
             failures.note(
                 users.remove_link(&link).map_err(|e| Error::io(format!("remove {DIRECTORY}/{link}"), &e)),
             );
@@ -117,25 +111,67 @@ fn restore_unused(remove: impl FnOnce(&Users) -> io::Result<Vec<Unused>>) -> Res
     failures.into_result()
 }
 
-/// Restores the earlier value of a link, if the link still exists. Returns false if the reference's host ports may need
-/// the present value: the reference sets it in ADD, and never restores it.
-fn restore(name: &str, earlier_value: i32, reference: &Reference) -> Result<bool> {
+/// Restores the earlier value of a link, if the link still exists.
+fn restore(name: &str, earlier_value: i32) -> Result<()> {
     let host = Netlink::open()?;
     // The kernel also finds another link, with this name as an alternative one.
     let link = host.link(name)?.filter(|link| link.name == name);
-    let Some(link) = link.filter(|link| link.route_localnet.is_some_and(|now| now != earlier_value)) else {
-        return Ok(true);
-    };
-    if earlier_value == 0 && reference.has_any(HostPorts::KIND) {
-        let key = key(name);
-        cni::warn(&format!(
-            "{key} stays set: host ports of containernetworking/plugins may need it; a DEL or GC after the last one restores it"
-        ));
-        return Ok(false);
-    }
-    match host.set_route_localnet(&link, earlier_value) {
+    let link = link.filter(|link| link.route_localnet.is_some_and(|now| now != earlier_value));
+    match link.map_or(Ok(()), |link| host.set_route_localnet(&link, earlier_value)) {
         // The link has been deleted meanwhile.
-        Err(e) if e.is_missing() => Ok(true),
-        result => Ok(result.map(|()| true)?),
+        Err(e) if e.is_missing() => Ok(()),
+        result => Ok(result?),
     }
+}
+
+/// The kinds of rules that include the guard of the loopback addresses in nf_tables.
+const GUARDING: [Kind; 2] = [HostPorts::KIND, LoopbackGuard::KIND];
+
+/// Keeps the guard of the loopback addresses, because the DEL of an attachment could not restore the setting. The next
+/// DEL or GC removes the guard. Returns the kinds of rules that this DEL may remove.
+///
+/// # Errors
+/// Code 5 or 999 if the kernel refuses the guard. Then the DEL must remove nothing.
+pub fn keep_guard(owner: &Owner) -> Result<&'static [Kind]> {
+    let kept = Firewall::has_nftables().and_then(|has_nftables| match has_nftables {
+        true => keep(|firewall| {
+            let has = |kind| firewall.has(owner, kind);
+            Ok((has(HostPorts::KIND)? || has(LoopbackGuard::KIND)?).then(|| owner.clone()))
+        }),
+        // With iptables alone, the guard is a shared part of the host ports, and is deleted with the last ones.
+        false if Firewall::has_others_in_legacy(owner, HostPorts::KIND)? => Ok(&[HostPorts::KIND]),
+        false => Ok(&[]),
+    });
+    kept.map_err(stays)
+}
+
+/// Like [`keep_guard`], for the GC of a network. One of its stale attachments has the guard from then on.
+///
+/// # Errors
+/// The same.
+pub fn keep_stale_guard(network: &NetworkName, scope: &Scope) -> Result<&'static [Kind]> {
+    let kept = Firewall::has_nftables().and_then(|has_nftables| match has_nftables {
+        true => keep(|firewall| firewall.stale_owner(network, scope, &GUARDING)),
+        false => Ok(&[]),
+    });
+    kept.map_err(stays)
+}
+
+fn stays(e: Error) -> Error {
+    e.detail("the host ports stay until the next DEL or GC, because their rules protect 127.0.0.0/8")
+}
+
+/// Installs the guard for an attachment, if there is one.
+fn keep(owner: impl FnOnce(&Firewall) -> Result<Option<Owner>>) -> Result<&'static [Kind]> {
+    let (firewall, mut undo) = (Firewall::open(Some(Backend::Nftables))?, Undo::new());
+    if let Some(owner) = owner(&firewall)? {
+        firewall.install(&owner, &KeptGuard, &mut undo)?;
+        undo.commit();
+    }
+    Ok(&GUARDING)
+}
+
+/// Whether rules include the guard.
+pub(crate) fn is_guarding(kind: Kind) -> bool {
+    GUARDING.contains(&kind)
 }

@@ -14,6 +14,7 @@ use crate::listing::TableChain;
 use crate::owner::Owner;
 use crate::plan::Query;
 use crate::plan::chains;
+use crate::reference::names::is_any_chain;
 
 /// Removes rules from the namespace's legacy tables.
 ///
@@ -40,9 +41,8 @@ pub(crate) fn remove(query: Query<'_>, flush: Flush<'_>) -> Result<()> {
 /// # Errors
 /// Code 5 if the names of the tables cannot be read.
 pub(crate) fn has_any_of_reference(kind: Kind) -> Result<bool> {
-    let reference = &kind.properties.reference;
-    let has = |family| has_chains(family, reference.table, |chain| reference.may_have_rules_in(chain));
-    Ok(has(Family::V4)? || has(Family::V6)?)
+    let table = kind.properties.reference.table;
+    Ok(has_chains(Family::V4, table, is_any_chain)? || has_chains(Family::V6, table, is_any_chain)?)
 }
 
 /// Whether a table has the reference's rules of an attachment.

@@ -45,6 +45,16 @@ impl Users {
         self.dir.try_exists()
     }
 
+    /// Whether an attachment is a user, of any link.
+    pub fn has(&self, label: &str) -> io::Result<bool> {
+        for link in names(&self.dir)? {
+            if self.dir.join(link).join(file_name(label)).try_exists()? {
+                return Ok(true);
+            }
+        }
+        Ok(false)
+    }
+
     /// Adds a user. Stores the current value unless an earlier one is stored.
     pub fn join(&self, link: &str, label: &str, now: i32) -> io::Result<()> {
         let dir = self.dir.join(link);
