@@ -15,7 +15,7 @@ struct Client(UdpSocket);
 impl Client {
     fn new(from: &Netns) -> Self {
         let socket = from.run(|| UdpSocket::bind("0.0.0.0:4000")).unwrap();
-        socket.set_read_timeout(Some(Duration::from_secs(60))).unwrap();
+        socket.set_read_timeout(Some(Duration::from_secs(15))).unwrap();
         Self(socket)
     }
 
@@ -49,11 +49,14 @@ fn with_each_backend(scenario: impl Fn(&Lab, &Value)) {
 #[test]
 fn a_udp_client_reaches_the_new_container_after_the_old_one_was_deleted() {
     with_each_backend(|lab, keys| {
-        let ([old, new], far) = (["old", "new"].map(|id| lab.container(id)), lab.machine("far"));
+        let ([old, new, other], far) =
+            (["old", "new", "other"].map(|id| lab.container(id)), lab.machine("far"));
         let network = network(lab, keys, json!([port("udp", 5353, 53)]));
         let server = at(HOST[0], 5353);
         let client = Client::new(&far);
         let result = network.add(&old, "eth0").ok_result();
+        // Without rules of another container, the kernel would stop tracking flows at the DEL.
+        self::network(lab, keys, json!([port("udp", 9090, 53)])).add(&other, "eth0").ok_result();
         let old_server = old.serve_udp("old", "10.1.2.2:53");
         assert_eq!(client.asks(&server).as_deref(), Some("old"));
         network.del(&old, "eth0", &result).iter().for_each(Outcome::ok);
@@ -61,7 +64,7 @@ fn a_udp_client_reaches_the_new_container_after_the_old_one_was_deleted() {
         // Nothing answers, but the kernel now tracks this flow as one to the host itself.
         client.calls(&server);
         network.add(&new, "eth0").ok_result();
-        let _server = new.serve_udp("new", "10.1.2.3:53");
+        let _server = new.serve_udp("new", "10.1.2.4:53");
         assert_eq!(client.asks(&server).as_deref(), Some("new"));
     });
 }
