@@ -72,7 +72,8 @@ impl Removal {
         // The DEL of portmap has kept a guard, because it could not restore `route_localnet`, and will be repeated.
         let is_kept = found.contains(&Kind::KEPT_GUARD);
         found.retain(|kind| *kind != Kind::KEPT_GUARD);
-        let has_user = !is_kept && route_localnet::has_user(owner);
+        let has_guard = found.iter().any(|kind| route_localnet::is_guarding(*kind));
+        let has_user = !is_kept && (has_guard || route_localnet::has_user(owner));
         if has_user && failures.note(route_localnet::remove_user(owner)).is_none() {
             let removable = failures.note(route_localnet::keep_guard(owner)).unwrap_or_default();
             found.retain(|kind| !route_localnet::is_guarding(*kind) || removable.contains(kind));

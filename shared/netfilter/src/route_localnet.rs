@@ -86,9 +86,10 @@ fn list(is_stale: impl Fn(&str) -> bool) -> Result<()> {
     Ok(())
 }
 
-/// Whether an attachment is recorded. True if this cannot be read: [`remove_user`] then reports the error.
+/// Whether an attachment is recorded. False if this cannot be read: most hosts have no such records, and the directory
+/// may be another program's file.
 pub(crate) fn has_user(owner: &Owner) -> bool {
-    Users::of_host().has(&owner.label()).unwrap_or(true)
+    Users::of_host().has(&owner.label()).unwrap_or_default()
 }
 
 /// Restores the earlier value of each link without users.
