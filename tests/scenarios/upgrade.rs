@@ -3,6 +3,7 @@
 mod back;
 pub mod gc;
 mod masquerade;
+pub mod repair;
 mod rules;
 mod words;
 

@@ -14,13 +14,7 @@ use cni::{Add, AddResult, Check, Del, Failures, Gc, Plugin, Repair, Result, Resu
 pub use conf::Conf;
 use iface::verify;
 use localnet::LoopbackAnswers;
-use netfilter::{
-    Backend, Expected, Firewall, HostPorts, KeptGuard, Kind, LoopbackGuard, Owner, Removal, Rules,
-    route_localnet,
-};
-
-/// The kinds of rules that ADD, or an earlier DEL, may have installed.
-const KINDS: [Kind; 3] = [HostPorts::KIND, LoopbackGuard::KIND, KeptGuard::KIND];
+use netfilter::{Backend, Expected, Firewall, HostPorts, Owner, Removal, Rules, route_localnet};
 
 #[derive(Debug)]
 pub struct Portmap;
@@ -63,10 +57,7 @@ impl Plugin for Portmap {
         let mut failures = Failures::new();
         // Restore the sysctl route_localnet first: while it is set, the guard must protect the host's loopback
         // addresses.
-        let kinds = match failures.note(route_localnet::remove_user(&owner)) {
-            Some(()) => &KINDS,
-            None => failures.note(route_localnet::keep_guard(&owner)).unwrap_or_default(),
-        };
+        let kinds = route_localnet::release(&owner, &mut failures);
         let removal = Removal::start().with_addresses(addresses.iter().map(|address| address.ip()));
         failures.note(removal.remove(&owner, kinds));
         removal.close_later();
@@ -104,10 +95,7 @@ impl Plugin for Portmap {
         let (network, scope) = (&call.net.name, &call.scope);
         let mut failures = Failures::new();
         // As in DEL.
-        let kinds = match failures.note(route_localnet::remove_stale_users(network, scope)) {
-            Some(()) => &KINDS,
-            None => failures.note(route_localnet::keep_stale_guard(network, scope)).unwrap_or_default(),
-        };
+        let kinds = route_localnet::release_stale(network, scope, &mut failures);
         let removal = Removal::start();
         failures.note(removal.collect(network, kinds, scope));
         removal.close_later();

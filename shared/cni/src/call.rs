@@ -508,7 +508,9 @@ impl Document {
             size <= json::MAX_BYTES && json::have_few_values(&[conf, json.as_bytes()])
         };
         // DEL has the result in place of `prevResult`.
-        if is_readable(&self.bytes) || is_readable(self.without_prev()?.as_bytes()) {
+        if is_readable(&self.bytes)
+            || is_readable(&serde_json::to_vec(&json::without(&self.json, "prevResult"))?)
+        {
             return Ok(json);
         }
         let text = format!(
@@ -519,17 +521,10 @@ impl Document {
         Err(Error::new(Code::Internal, text))
     }
 
-    fn without_prev(&self) -> Result<String> {
-        let mut members = self.json.as_object().cloned().unwrap_or_default();
-        members.retain(|key, _| !key.eq_ignore_ascii_case("prevResult"));
-        Ok(serde_json::to_string(&members)?)
-    }
-
     fn serialized(&self, result: &AddResult, prev: &AddResult) -> Result<String> {
         let unchanged = json::member(&self.json, "prevResult").filter(|_| prev == result);
-        let Some(Value::Object(members)) = unchanged else { return result.to_json(self.version) };
-        let mut members = members.clone();
-        members.retain(|key, _| !key.eq_ignore_ascii_case("cniVersion"));
+        let Some(unchanged @ Value::Object(_)) = unchanged else { return result.to_json(self.version) };
+        let mut members = json::without(unchanged, "cniVersion");
         members.insert("cniVersion".to_owned(), self.version.as_str().into());
         Ok(serde_json::to_string(&members)?)
     }

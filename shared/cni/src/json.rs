@@ -144,6 +144,13 @@ pub fn member<'a>(object: &'a Value, key: &str) -> Option<&'a Value> {
         .filter(|v| !v.is_null())
 }
 
+/// The members of an object, except for one. Keys are compared as in [`decode`].
+pub(crate) fn without(object: &Value, key: &str) -> Map<String, Value> {
+    let mut members = object.as_object().cloned().unwrap_or_default();
+    members.retain(|other, _| !other.eq_ignore_ascii_case(key));
+    members
+}
+
 enum Path<'a> {
     Root,
     Key(&'a Path<'a>, &'a str),

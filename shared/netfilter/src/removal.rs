@@ -64,18 +64,15 @@ impl Removal {
     /// The other rules are removed nevertheless.
     pub fn remove_repaired(&self, owner: &Owner) -> Result<()> {
         let mut failures = Failures::new();
-        let mut found = Vec::new();
-        if let Ok(Some(nft)) = &self.nft {
-            found.extend(Kind::ALL);
-            found.retain(|kind| failures.note(nft.has(owner, *kind)) == Some(true));
-        }
-        // The DEL of portmap has kept a guard, because it could not restore `route_localnet`, and will be repeated.
-        let is_kept = found.contains(&Kind::KEPT_GUARD);
-        found.retain(|kind| *kind != Kind::KEPT_GUARD);
-        let has_guard = found.iter().any(|kind| route_localnet::is_guarding(*kind));
-        let has_user = !is_kept && (has_guard || route_localnet::has_user(owner));
-        if has_user && failures.note(route_localnet::remove_user(owner)).is_none() {
-            let removable = failures.note(route_localnet::keep_guard(owner)).unwrap_or_default();
+        let nft = self.nft.as_ref().ok().and_then(Option::as_ref);
+        let mut has = |kind| nft.is_some_and(|nft| failures.note(nft.has(owner, kind)) == Some(true));
+        let mut found: Vec<_> = Kind::ALL.into_iter().filter(|kind| *kind != Kind::KEPT_GUARD).collect();
+        found.retain(|kind| has(*kind));
+        let is_used =
+            found.iter().copied().any(route_localnet::is_guarding) || route_localnet::has_user(owner);
+        // If the DEL of portmap has kept a guard, because it could not restore `route_localnet`, it will be repeated.
+        if is_used && !has(Kind::KEPT_GUARD) {
+            let removable = route_localnet::release(owner, &mut failures);
             found.retain(|kind| !route_localnet::is_guarding(*kind) || removable.contains(kind));
         }
         if !found.is_empty() {

@@ -1,8 +1,8 @@
 //! The sysctl `route_localnet` of links: which attachments need it, and the value to restore after the last one.
 //!
 //! The sysctl lets packets from a link reach 127.0.0.0/8, so the rules that guard these addresses must exist while it is
-//! set. A DEL or GC therefore restores it first ([`remove_user`], [`remove_stale_users`]), and removes those rules only
-//! if this succeeds.
+//! set. A DEL or GC therefore restores it first ([`release`], [`release_stale`]), and removes those rules only if this
+//! succeeds.
 
 mod users;
 
@@ -18,8 +18,7 @@ use crate::firewall::Firewall;
 use crate::kind::Kind;
 use crate::kinds::{HostPorts, KeptGuard, LoopbackGuard};
 use crate::owner::{Owner, should_delete};
-pub use users::DIRECTORY;
-use users::{Unused, Users};
+use users::{DIRECTORY, Unused, Users};
 
 /// The operation that failed if the users cannot be read or removed.
 const UPDATE_USERS: &str = "update /run/ferrule/localnet, the users of route_localnet";
@@ -65,10 +64,7 @@ pub fn remove_user(owner: &Owner) -> Result<()> {
 }
 
 /// Like [`remove_user`], for the stale attachments of a network.
-///
-/// # Errors
-/// The same.
-pub fn remove_stale_users(network: &NetworkName, scope: &Scope) -> Result<()> {
+fn remove_stale_users(network: &NetworkName, scope: &Scope) -> Result<()> {
     let is_stale = |label: &str| should_delete(scope, network, "route_localnet record", label);
     if scope.is_dry() {
         return list(is_stale);
@@ -127,13 +123,32 @@ fn restore(name: &str, earlier_value: i32) -> Result<()> {
 
 /// The kinds of rules that include the guard of the loopback addresses in nf_tables.
 const GUARDING: [Kind; 2] = [HostPorts::KIND, LoopbackGuard::KIND];
+/// The same, with the guard that an earlier DEL has kept.
+const WITH_KEPT: [Kind; 3] = [HostPorts::KIND, LoopbackGuard::KIND, KeptGuard::KIND];
+
+/// Removes an attachment from the users ([`remove_user`]). If that fails, keeps the guard. Call it in DEL, before rules
+/// are removed. Returns the kinds of rules that include the guard and that this DEL may remove.
+pub fn release(owner: &Owner, failures: &mut Failures) -> &'static [Kind] {
+    match failures.note(remove_user(owner)) {
+        Some(()) => &WITH_KEPT,
+        None => failures.note(keep_guard(owner)).unwrap_or_default(),
+    }
+}
+
+/// Like [`release`], for the stale attachments of a network (GC).
+pub fn release_stale(network: &NetworkName, scope: &Scope, failures: &mut Failures) -> &'static [Kind] {
+    match failures.note(remove_stale_users(network, scope)) {
+        Some(()) => &WITH_KEPT,
+        None => failures.note(keep_stale_guard(network, scope)).unwrap_or_default(),
+    }
+}
 
 /// Keeps the guard of the loopback addresses, because the DEL of an attachment could not restore the setting. The next
 /// DEL or GC removes the guard. Returns the kinds of rules that this DEL may remove.
 ///
 /// # Errors
 /// Code 5 or 999 if the kernel refuses the guard. Then the DEL must remove nothing.
-pub fn keep_guard(owner: &Owner) -> Result<&'static [Kind]> {
+fn keep_guard(owner: &Owner) -> Result<&'static [Kind]> {
     let kept = Firewall::has_nftables().and_then(|has_nftables| match has_nftables {
         true => keep(|firewall| {
             let has = |kind| firewall.has(owner, kind);
@@ -147,10 +162,7 @@ pub fn keep_guard(owner: &Owner) -> Result<&'static [Kind]> {
 }
 
 /// Like [`keep_guard`], for the GC of a network. One of its stale attachments has the guard from then on.
-///
-/// # Errors
-/// The same.
-pub fn keep_stale_guard(network: &NetworkName, scope: &Scope) -> Result<&'static [Kind]> {
+fn keep_stale_guard(network: &NetworkName, scope: &Scope) -> Result<&'static [Kind]> {
     let kept = Firewall::has_nftables().and_then(|has_nftables| match has_nftables {
         true => keep(|firewall| firewall.stale_owner(network, scope, &GUARDING)),
         false => Ok(&[]),

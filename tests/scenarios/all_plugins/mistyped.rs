@@ -29,9 +29,7 @@ all_plugins::for_each_plugin!(tests);
 /// The first target of a plugin is tested with every key, the others (with another backend) with the plugin's own keys.
 fn work_with_a_mistyped_key<P: Plugin>() {
     beyond_reference!("lenient-del");
-    // An IPAM plugin's keys are in another plugin's configuration.
-    let place = if P::ROLE == Role::Ipam { "ipam." } else { "" };
-    let own: Vec<_> = paths(P::KEYS, place).into_iter().map(|(path, _)| path).collect();
+    let own = own_paths::<P>();
     let targets = Target::all_plugins();
     let targets: Vec<_> = targets.iter().filter(|target| target.plugin() == P::NAME).collect();
     assert!(!targets.is_empty(), "tests/faults/src/targets.rs has no target for {}", P::NAME);
@@ -47,6 +45,12 @@ fn work_with_a_mistyped_key<P: Plugin>() {
     }
 }
 
+/// The paths of the plugin's own keys. An IPAM plugin's keys are in another plugin's configuration.
+fn own_paths<P: Plugin>() -> Vec<String> {
+    let place = if P::ROLE == Role::Ipam { "ipam." } else { "" };
+    paths(P::KEYS, place).into_iter().map(|(path, _)| path).collect()
+}
+
 /// A value of the wrong type for each key is among these.
 fn values() -> [Value; 3] {
     [json!(5), json!("word"), json!({"x": 5})]
@@ -60,23 +64,20 @@ fn refuses_what_the_reference_refuses<P: Plugin>() {
     if !release.is_here() || !release.place().join(P::NAME).exists() {
         return;
     }
-    let place = if P::ROLE == Role::Ipam { "ipam." } else { "" };
-    let targets = Target::all();
-    let mut fixtures =
-        targets.iter().filter(|target| target.plugin() == P::NAME).filter(|one| one.lacks().is_none());
+    let targets = Target::of(|target| target.plugin() == P::NAME);
     let attaches = |fixture: &Fixture| {
         let call = fixture.call("ADD", None).by_release(release);
         let is_attached = call.add().succeeded();
         call.del();
         is_attached
     };
-    let Some(target) = fixtures.find(|target| attaches(&Fixture::new(target))) else {
+    let Some(target) = targets.iter().find(|target| attaches(&Fixture::new(target))) else {
         skip(&format!("{}: {release} cannot attach a container of tests/faults/src/targets.rs", P::NAME));
         return;
     };
     let mut fixture = Fixture::new(target);
     let mut accepted = String::new();
-    for (path, _) in paths(P::KEYS, place) {
+    for path in own_paths::<P>() {
         for value in many_values() {
             let call = mistyped(&fixture.call("ADD", None), &path, &value);
             if !call.add().succeeded() {

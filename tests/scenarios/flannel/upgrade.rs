@@ -3,10 +3,10 @@
 
 use std::path::{Path, PathBuf};
 
-use lab::{Release, tcp_says, unpacked};
+use lab::{Release, unpacked};
 
 use super::*;
-use crate::upgrade::{Who, gc};
+use crate::upgrade::{Who, gc, repair};
 
 /// flanneld's file, without IPv6. Either flanneld masquerades, or the bridge.
 fn flanneld_masquerades(it_does: bool) {
@@ -64,31 +64,13 @@ fn flushed_masquerade_of_the_original_plugins_bridge_is_repaired_and_our_del_lea
     let Some(tree) = unpacked("flannel") else { return };
     for [flannel_dir, bridge_dir] in originals(&tree) {
         let lab = Lab::new();
-        let far = lab.machine("far");
-        let [first, pod] = ["first", "pod"].map(|id| lab.container(id));
         flanneld_masquerades(false);
         let plugin = json!({"type": "flannel", "delegate": {"isDefaultGateway": true}});
         lab.configure("10-net.conflist", &json!({"cniVersion": "0.4.0", "name": "net", "plugins": [plugin]}));
         let ours = lab.cnitool();
         let path = format!("{}:{}", flannel_dir.display(), bridge_dir.display());
         let theirs = ours.clone().env("CNI_PATH", &path);
-        let flush = "iptables -t nat -F";
-        // The bridge and the tables exist before, so that only the attachment can be left.
-        theirs.says(&format!("add net first --container-id {}", first.id));
-        ours.says(&format!("del net first --container-id {}", first.id));
-        lab.host().sh(flush);
-        let before = lab.snapshot();
-
-        theirs.says(&format!("add net pod --container-id {}", pod.id));
-        ours.says("check net --all");
-        lab.host().sh(flush);
-        assert!(!ours.run("check net --all").succeeded(), "{path}");
-        assert_eq!(ours.json("repair --all")["repaired"], json!(["net/pod/eth0"]), "{path}");
-        ours.says("check net --all");
-        let _server = far.serve_tcp("far", "198.51.100.2:7");
-        assert_eq!(tcp_says(&pod, "198.51.100.2:7").as_deref(), Some("far 198.51.100.1"), "{path}");
-        ours.says(&format!("del net pod --container-id {}", pod.id));
+        repair::restores_masquerade(&lab, [&theirs, &ours], "iptables -t nat -F", &path);
         assert!(kept().is_empty(), "{path}");
-        lab.snapshot().assert_same(&before);
     }
 }

@@ -222,6 +222,11 @@ fn the_del_of_bridge_keeps_the_guard_that_a_failed_del_of_portmap_has_kept() {
     assert!(!lab.host().sh("nft list ruleset").contains("ferrule"));
 }
 
+/// A call of bridge alone, for a container that the chain has attached.
+fn bridge_of(lab: &Lab, pod: &Container, result: &Value) -> Call {
+    lab.plugin("bridge").config(dual_stack()).config(json!({"prevResult": result})).on(pod)
+}
+
 /// An administrator took portmap out of the configuration, or its DEL was killed and the runtime continues.
 #[test]
 fn the_del_of_bridge_restores_the_setting_if_the_del_of_portmap_is_not_called() {
@@ -232,10 +237,7 @@ fn the_del_of_bridge_restores_the_setting_if_the_del_of_portmap_is_not_called() 
         self::network(lab, keys, json!([])).add(&prying, "eth0").ok_result();
         let _private = lab.host().serve_tcp("private", "127.0.0.1:7000");
         pry(&prying);
-        let attach = || {
-            let result = network.add(&pod, "eth0").ok_result();
-            lab.plugin("bridge").config(dual_stack()).config(json!({"prevResult": result})).on(&pod)
-        };
+        let attach = || bridge_of(lab, &pod, &network.add(&pod, "eth0").ok_result());
         let bridge = attach();
         lock_setting(lab);
         bridge.del().refused(5, "route_localnet");
@@ -265,7 +267,7 @@ fn while_the_setting_cannot_be_restored_the_del_of_bridge_removes_host_ports() {
     let network = network(&lab, &by("nftables"), web());
     let result = network.add(&pod, "eth0").ok_result();
     lock_setting(&lab);
-    let bridge = lab.plugin("bridge").config(dual_stack()).config(json!({"prevResult": result})).on(&pod);
+    let bridge = bridge_of(&lab, &pod, &result);
     bridge.del().refused(5, "route_localnet");
     assert!(tcp_is_refused(lab.host(), &at(GATEWAY[0], 8080)));
     // The next one leaves the rest to portmap.

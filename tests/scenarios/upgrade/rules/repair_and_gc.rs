@@ -5,6 +5,7 @@ use serde_json::json;
 
 use super::{Setup, vanish_with_pair};
 use crate::common::{TOOLS, both_families, dual_stack, host_local};
+use crate::upgrade::repair;
 
 impl Setup {
     /// Commands that remove the reference's rules for addresses and the jumps to its other rules, or all of its rules.
@@ -49,12 +50,7 @@ fn flushed_rules_of_the_reference_are_repaired_and_our_del_leaves_nothing() {
             lab.host().sh(&loss);
             let before = lab.snapshot();
 
-            theirs.says(&format!("add net pod --container-id {}", pod.id));
-            ours.says("check net --all");
-            lab.host().sh(&loss);
-            assert!(!ours.run("check net --all").succeeded(), "{at}");
-            assert_eq!(ours.json("repair --all")["repaired"], json!(["net/pod/eth0"]), "{at}");
-            ours.says("check net --all");
+            repair::restores_rules(&lab, [&theirs, &ours], &pod, &loss, &at);
             let _servers = [pod.serve_tcp("pod", "10.1.2.4:80"), far.serve_tcp("far", "198.51.100.2:7")];
             assert_eq!(tcp_says(&far, "198.51.100.1:8080").as_deref(), Some("pod 198.51.100.2"), "{at}");
             assert_eq!(tcp_says(&pod, "198.51.100.2:7").as_deref(), Some("far 198.51.100.1"), "{at}");
@@ -81,30 +77,12 @@ fn flushed_masquerade_of_the_references_ptp_is_repaired_and_our_del_leaves_nothi
         }
         let at = format!("{release} {backend:?}");
         let lab = Lab::new();
-        let far = lab.machine("far");
-        let [first, pod] = ["first", "pod"].map(|id| lab.container(id));
         let mut ptp = json!({"type": "ptp", "ipMasq": true, "ipam": host_local(&[&["10.1.2.0/24"]])});
         ptp["ipam"]["routes"] = json!([{"dst": "0.0.0.0/0"}]);
         backend.inspect(|backend| ptp["ipMasqBackend"] = json!(backend));
         lab.configure("10-net.conflist", &json!({"cniVersion": "1.0.0", "name": "net", "plugins": [ptp]}));
         let ours = lab.cnitool();
-        let theirs = ours.clone().by_release(release);
-        // Forwarding and the tables exist before, so that only the attachment can be left.
-        theirs.says(&format!("add net first --container-id {}", first.id));
-        ours.says(&format!("del net first --container-id {}", first.id));
-        lab.host().sh(loss);
-        let before = lab.snapshot();
-
-        theirs.says(&format!("add net pod --container-id {}", pod.id));
-        ours.says("check net --all");
-        lab.host().sh(loss);
-        assert!(!ours.run("check net --all").succeeded(), "{at}");
-        assert_eq!(ours.json("repair --all")["repaired"], json!(["net/pod/eth0"]), "{at}");
-        ours.says("check net --all");
-        let _server = far.serve_tcp("far", "198.51.100.2:7");
-        assert_eq!(tcp_says(&pod, "198.51.100.2:7").as_deref(), Some("far 198.51.100.1"), "{at}");
-        ours.says(&format!("del net pod --container-id {}", pod.id));
-        lab.snapshot().assert_same(&before);
+        repair::restores_masquerade(&lab, [&ours.clone().by_release(release), &ours], loss, &at);
     }
 }
 
