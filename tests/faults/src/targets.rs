@@ -15,13 +15,13 @@ const SYS: Capabilities = &["sys_admin"];
 const BOTH: Capabilities = &["net_admin", "sys_admin"];
 
 pub fn all() -> Vec<Target> {
-    let rules = ["nftables", "iptables"].map(|backend| vec![guarded(backend), portmap(backend)]);
+    let rules =
+        ["nftables", "iptables"].map(|backend| vec![guarded(backend), ptp(backend), portmap(backend)]);
     let claims = ["nftables", "iptables"].map(claimed);
     [
         vec![
             loopback(),
             bridge_alone(),
-            ptp(),
             macvlan(),
             macvtap(),
             ipvlan(),
@@ -64,14 +64,14 @@ fn bridge_alone() -> Target {
     }
 }
 
-fn ptp() -> Target {
+fn ptp(backend: &'static str) -> Target {
     let ipam = merged(ipam(), json!({"routes": [{"dst": "0.0.0.0/0"}, {"dst": "::/0"}]}));
-    let ptp = json!({"type": "ptp", "ipMasq": true, "ipMasqBackend": "nftables", "ipam": ipam});
+    let ptp = json!({"type": "ptp", "ipMasq": true, "ipMasqBackend": backend, "ipam": ipam});
     let needs = [BOTH, NET, BOTH, NET, BOTH];
     Target {
-        name: "ptp, ipMasq",
+        name: if backend == "iptables" { "ptp, ipMasq, iptables" } else { "ptp, ipMasq, nftables" },
         network: vec![ptp],
-        backend: Some("nftables"),
+        backend: Some(backend),
         translates: true,
         capabilities: vec![(json!({}), needs), (json!({"ipMasq": null}), [BOTH, NET, SYS, NET, BOTH])],
         ..Target::default()
@@ -303,6 +303,8 @@ fn first_and_last() -> Vec<Target> {
         of("bridge, ipMasq, macspoofchk, iptables, first and last container", guarded("iptables")),
     ];
     let rules = [
+        of("ptp, ipMasq, nftables, first and last container", ptp("nftables")),
+        of("ptp, ipMasq, iptables, first and last container", ptp("iptables")),
         of("portmap, nftables, first and last container", portmap("nftables")),
         of("portmap, iptables, first and last container", portmap("iptables")),
         of("firewall, nftables, first and last container", firewall("nftables")),
