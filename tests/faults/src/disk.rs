@@ -86,6 +86,7 @@ pub(crate) fn read_only(directory: &str) -> EnvFault {
     EnvFault {
         inflict: Box::new(|_| write_protect(DISK, MsFlags::empty())),
         culprit: culprit(directory),
+        keeps_files: true,
         ..EnvFault::new("read-only disk", String::new())
     }
 }

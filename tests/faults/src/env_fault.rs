@@ -19,6 +19,8 @@ pub struct EnvFault {
     pub spares: &'static [&'static str],
     /// Objects cannot be seen: a DEL or GC that succeeds may leave them.
     pub hides: bool,
+    /// Files cannot be removed: a DEL or GC that fails leaves only files.
+    pub keeps_files: bool,
 }
 
 /// Ends the fault. Returns a finding if a foreign file was touched.
@@ -35,6 +37,7 @@ impl EnvFault {
             culprit: None,
             spares: &[],
             hides: false,
+            keeps_files: false,
         }
     }
 }

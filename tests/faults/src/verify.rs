@@ -169,7 +169,10 @@ pub fn env_fault(fixture: &Fixture, command: &str, fault: &EnvFault) -> Verdict 
     let touched = lift();
     let (succeeded, begun) = (run.succeeded(), run.succeeded() || begins(&call, &run));
     let hidden = fault.hides && ["DEL", "GC"].contains(&command);
+    let keeps_files = fault.keeps_files && !succeeded;
     let judge = || match begun {
+        true if keeps_files && command == "DEL" => left(&without_files(&fixture.changes())),
+        true if keeps_files && command == "GC" => left(&without_files(&fixture.changes_of_the_host())),
         false => (command == "ADD").then(|| left(&fixture.changes())).flatten(),
         true if succeeded && hidden => None,
         // flannel's rollback is another plugin's DEL, which needs descriptors too. Its error reports what it left, and
@@ -245,6 +248,18 @@ fn attaches_again(fixture: &Fixture) -> Option<String> {
     fixture.incomplete_link()
 }
 
+/// The changes without those of files.
+fn without_files(changes: &str) -> String {
+    let mut of_files = false;
+    let lines = changes.split_inclusive('\n').filter(|line| {
+        if !line.starts_with(' ') {
+            of_files = line.trim_end() == "disk";
+        }
+        !of_files
+    });
+    lines.collect()
+}
+
 fn left(changes: &str) -> Option<String> {
     (!changes.is_empty()).then(|| format!("left:\n{changes}"))
 }
@@ -252,6 +267,12 @@ fn left(changes: &str) -> Option<String> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn only_the_changes_of_files_are_left_out() {
+        let changes = "disk\n  + /var/lib/cni/a\nhost: links\n  + veth0\n";
+        assert_eq!(without_files(changes), "host: links\n  + veth0\n");
+    }
 
     #[test]
     fn a_plugin_that_does_not_start_is_a_finding_only_if_it_must_succeed() {
