@@ -459,12 +459,19 @@ fn a_failed_add_undoes_all_of_its_changes() {
     let before = lab.snapshot();
     let config = json!({
         "sysctl": {"net.ipv4.conf.IFNAME.arp_notify": "1", "net.ipv4.ip_local_reserved_ports": "80"},
-        "mac": "02:00:00:00:00:aa", "promisc": true, "mtu": 70000,
+        "mac": "02:00:00:00:00:aa", "promisc": true,
     });
-    tuning(&lab, &pod, config).add().refused(7, "mtu 70000");
-    lab.snapshot().assert_same(&before);
-    assert_eq!(pod.run(|| fs::read_to_string(reserved).unwrap()), "\n");
-    assert!(!Path::new(BACKUP).exists());
+    let call = tuning(&lab, &pod, config);
+    // The kernel refuses this sysctl after it has accepted all other changes.
+    let last = json!({"sysctl": {"net.ipv6.neigh.IFNAME.base_reachable_time_ms": "x"}});
+    for (keys, culprit) in
+        [(json!({"mtu": 70000}), "mtu 70000"), (json!({"args": {"cni": last}}), "base_reachable_time_ms")]
+    {
+        call.clone().config(keys).add().refused(7, culprit);
+        lab.snapshot().assert_same(&before);
+        assert_eq!(pod.run(|| fs::read_to_string(reserved).unwrap()), "\n");
+        assert!(!Path::new(BACKUP).exists());
+    }
 }
 
 /// A rollback cannot restore the IPv6 addresses that the kernel deletes with `disable_ipv6`.
@@ -791,12 +798,15 @@ fn a_long_list_is_compared_and_restored_as_a_whole() {
     let lab = Lab::new();
     let pod = wired(&lab, "eth0");
     let ports = "6443,8080,9100,10250,10255,30000-32767";
-    let of = |ports: &str| json!({"sysctl": {"net.ipv4.ip_local_reserved_ports": ports}});
-    let call = tuning(&lab, &pod, of(ports));
+    let call = tuning(&lab, &pod, json!({"sysctl": {"net.ipv4.ip_local_reserved_ports": ports}}));
     let result = call.add().ok_result();
+    assert!(!Path::new(BACKUP).exists(), "the kernel stores the list as it was written");
     call.check(&result).ok();
-    let fails_later = json!({"mtu": 99_999_999});
-    tuning(&lab, &pod, of("1234")).config(fails_later).add().error();
+    // The kernel refuses the second value.
+    let sysctl = json!({
+        "net.ipv4.ip_local_reserved_ports": "1234", "net.ipv6.neigh.IFNAME.base_reachable_time_ms": "x",
+    });
+    tuning(&lab, &pod, json!({"sysctl": sysctl})).add().refused(7, "base_reachable_time_ms");
     assert_eq!(pod.sh("cat /proc/sys/net/ipv4/ip_local_reserved_ports").trim(), ports);
 }
 
@@ -822,24 +832,26 @@ fn a_sysctl_that_cannot_be_read_is_neither_set_nor_accepted_by_check() {
 fn del_restores_what_a_failed_rollback_could_not() {
     beyond_reference!("rollback");
     let lab = Lab::new();
-    let pod = wired(&lab, "eth0");
+    let pod = with_features(&lab);
     let keys = json!({"promisc": true, "allmulti": true, "features": {"tx-checksum-ip-generic": false}});
     let call = tuning(&lab, &pod, keys);
     call.add().ok_result();
     call.del().ok();
-    let before = lab.snapshot();
-    let mut failed_rollbacks = 0;
-    for nth in 1..=15 {
-        let refused = ["inject=ioctl:error=EPERM:when=7", &format!("inject=sendto:error=EPERM:when={nth}")]
-            .map(|inject| ["-e".to_owned(), inject.to_owned()])
-            .concat();
-        let strace = [["strace", "-qo", "/dev/null"].map(str::to_owned).to_vec(), refused].concat();
-        let error = call.clone().under(&strace).add().error();
-        failed_rollbacks += u8::from(error.details.contains("the rollback failed too"));
+    let (before, all) = (lab.snapshot(), features(&lab, &pod));
+    let mut failures = String::new();
+    // ADD fails at its 7th ioctl. The 8th restores the features. There is no 99th request.
+    for (ioctls, request) in (1..=15).map(|nth| ("7", nth)).chain([("7..8", 99)]) {
+        let ioctls = format!("inject=ioctl:error=EPERM:when={ioctls}");
+        let request = format!("inject=sendto:error=EPERM:when={request}");
+        let error = call.clone().under(&injecting(&["-e", &ioctls, "-e", &request])).add().error();
+        failures.push_str(&error.details);
         call.del().ok();
+        assert_eq!(features(&lab, &pod), all, "{error:?}");
         lab.snapshot().assert_same(&before);
     }
-    assert!(failed_rollbacks > 1, "no request of a rollback was refused");
+    for step in ["promisc", "allmulti", "features"] {
+        assert!(failures.contains(&format!("the rollback failed too: restore {step}")), "{failures}");
+    }
 }
 
 /// The kernel returns EIO for an unset secret (stable_secret in Documentation/networking/ip-sysctl.rst).
