@@ -445,11 +445,13 @@ fn status_fails_for_a_full_range_set_if_configured() {
 #[test]
 fn status_accepts_a_file_system_without_a_limit() {
     beyond_reference!("status");
-    let lab = Lab::new();
-    let (_, conf) = mounted(&lab, "size=0");
-    let call = ipam(&lab, "a", &conf);
-    call.add().ok_result();
-    call.status().ok();
+    for no_limit in ["size=0", "nr_inodes=0"] {
+        let lab = Lab::new();
+        let (_, conf) = mounted(&lab, no_limit);
+        let call = ipam(&lab, "a", &conf);
+        call.add().ok_result();
+        call.status().ok();
+    }
 }
 
 /// The runtime passes them only to ADD, CHECK and DEL.
@@ -761,7 +763,13 @@ fn a_disk_that_fills_up_leaves_no_half_allocation_and_can_be_emptied() {
     lab.host().exec(&["mount", "-o", "remount,nr_inodes=100", dir.to_str().unwrap()]);
     call.add().ok_result();
     (0..).take_while(|n| fs::write(dir.join(format!("ballast-{n}")), "").is_ok()).count();
-    call.status().refused(50, dir.to_str().unwrap());
+    let is_full = format!("the file system for leases is full: {}", dir.display());
+    call.status().refused(50, &is_full);
     call.del().ok();
     assert!(!dir.join("net/10.0.0.2").exists() && !dir.join("net/fd00::2").exists());
+    // A file system with free inodes, but without a free block.
+    mounted(&lab, "size=64k");
+    call.status().ok();
+    fs::write(dir.join("ballast"), "x".repeat(128 << 10)).unwrap_err();
+    call.status().refused(50, &is_full);
 }
