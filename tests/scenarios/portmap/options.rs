@@ -15,8 +15,10 @@ fn without_snat_clients_keep_their_addresses() {
         keys["snat"] = json!(false);
         network(lab, &keys, web()).add(&pod, "eth0").ok_result();
         let _servers = serve_tcp(&pod, 80);
-        for (host, client) in HOST.into_iter().zip(FAR) {
+        for ((host, client), gateway) in HOST.into_iter().zip(FAR).zip(GATEWAY) {
             assert_eq!(tcp_says(&far, &at(host, 8080)), pod_sees(client));
+            // The container's packets return to it with its own address as their source.
+            assert!(tcp_is_cut_off(&pod, &at(gateway, 8080)), "{gateway}");
         }
         // The container would answer on its own loopback.
         assert!(tcp_is_cut_off(lab.host(), "127.0.0.1:8080"));

@@ -91,7 +91,7 @@ fn the_host_reaches_it_at_the_loopback_address_of_ipv6() {
                 let _server = pod.serve_tcp("pod", &at(address, 80));
                 assert_eq!(tcp_says(lab.host(), "[::1]:8080"), pod_sees(GATEWAY[1]));
             }
-            network.del(&pod, "eth0", &result);
+            network.del(&pod, "eth0", &result).iter().for_each(lab::Outcome::ok);
             pod.vanish();
         }
     });
@@ -136,7 +136,7 @@ fn an_unspecified_host_address_means_all_of_its_family() {
                 assert_eq!(tcp_says(&far, &at(HOST[open], 8080)), pod_sees(FAR[open]), "{host_ip}");
                 assert!(tcp_is_cut_off(&far, &at(HOST[shut], 8080)), "{host_ip}");
             }
-            network.del(&pod, "eth0", &result);
+            network.del(&pod, "eth0", &result).iter().for_each(lab::Outcome::ok);
             pod.vanish();
         }
     });
