@@ -639,8 +639,8 @@ fn del_succeeds_if_a_read_only_cache_does_not_contain_the_attachment() {
     assert!(pod.link("eth0").is_none() && leases().is_empty());
 }
 
-/// Its veths do not identify it, but the container has the address of the lease. No other test uses this address,
-/// because all namespaces of the machine are searched.
+/// Neither its veths nor its namespace's name identify it, but the container has the address of the lease. No
+/// other test uses this address, because all namespaces of the machine are searched.
 #[test]
 fn a_gc_finds_the_references_containers_alive_by_the_addresses_that_they_have() {
     beyond_reference!("gc");
@@ -648,11 +648,11 @@ fn a_gc_finds_the_references_containers_alive_by_the_addresses_that_they_have() 
     let pod = lab.container("has-address");
     lab.configure("10-net.conflist", &pods("1.0.0", "10.201.7.0/24"));
     let theirs = lab.cnitool().env("CNI_PATH", "/usr/lib/cni");
-    theirs.says("add net has-address --container-id has-address --cache-dir /run/lab/other");
+    theirs.says("add net has-address --container-id x7f5 --cache-dir /run/lab/other");
     lab.configure("10-net.conflist", &pods("1.1.0", "10.201.7.0/24"));
     let kept = lab.cnitool().run("gc net");
     assert!(
-        kept.succeeded() && kept.stderr.contains("lease 10.201.7.2 of has-address eth0: kept: alive"),
+        kept.succeeded() && kept.stderr.contains("lease 10.201.7.2 of x7f5 eth0: kept: alive"),
         "{kept:#?}"
     );
     assert_eq!(leases(), ["10.201.7.2"]);

@@ -44,6 +44,7 @@ fn listed(things: &Value) -> Vec<String> {
     lines
 }
 
+/// Only the path of its namespace shows that the container is running.
 #[test]
 fn a_device_stays_in_a_running_container_that_is_in_no_cache() {
     beyond_reference!("gc");
@@ -53,15 +54,17 @@ fn a_device_stays_in_a_running_container_that_is_in_no_cache() {
     let device = json!([{"type": "host-device", "device": "cable"}]);
     lab.configure("10-net.conflist", &network("1.1.0", &device));
     let tool = lab.cnitool();
-    tool.says(&format!("add net cardholder --container-id cardholder {ELSEWHERE}"));
+    tool.says(&format!("add net cardholder --container-id x7f6 {ELSEWHERE}"));
     let [removed, kept] = dry_run(&tool);
-    assert!(removed.is_empty() && kept.len() == 1 && kept[0].contains("cardholder"), "{removed:?} {kept:?}");
-    tool.says("gc net");
+    assert!(removed.is_empty() && kept.len() == 1 && kept[0].contains("x7f6"), "{removed:?} {kept:?}");
+    let collected = tool.run("gc net");
     assert!(pod.link("eth0").is_some(), "the device was pulled out of a running container");
-    tool.says("gc net --force cardholder");
+    assert!(collected.stderr.contains("of x7f6 eth0: kept: alive"), "{collected:#?}");
+    tool.says("gc net --force x7f6");
     assert!(lab.host().link("cable").is_some(), "--force names the container");
 }
 
+/// The rules contain no address and no path. Only the namespace's name shows that the container is running.
 #[test]
 fn host_ports_of_a_running_container_without_veth_and_lease_stay() {
     beyond_reference!("gc");
@@ -75,12 +78,30 @@ fn host_ports_of_a_running_container_without_veth_and_lease_stay() {
     tool.says(&format!("add net quiet --container-id quiet -p 8089:80 {ELSEWHERE}"));
     let before = rules(&lab);
     assert!(before.contains("8089"), "{before}");
-    tool.says("gc net");
+    let collected = tool.run("gc net");
     assert_eq!(rules(&lab), before, "the host port of a running container was deleted");
+    assert!(collected.stderr.contains("of quiet eth0: kept: alive"), "{collected:#?}");
     assert!(dry_run(&tool)[0].is_empty());
 }
 
+/// Only the name of its namespace shows that the container is running.
+#[test]
+fn the_lease_of_a_running_container_that_has_lost_its_address_stays() {
+    beyond_reference!("gc");
+    let lab = Lab::new();
+    let tool = macvlan(&lab, "10.204.14.0/24");
+    let pod = lab.container("renumbered");
+    tool.says(&format!("add net renumbered --container-id renumbered {ELSEWHERE}"));
+    pod.sh("ip addr flush dev eth0");
+    tool.says("gc net");
+    assert_eq!(leases(), ["10.204.14.2"], "the address of a running container was released");
+    pod.vanish();
+    tool.says("gc net");
+    assert!(leases().is_empty());
+}
+
 /// With macvlan and dhcp, no link of the host leads to the container, and no lease of host-local contains its address.
+/// The namespace does not have the container's name.
 #[test]
 fn the_dhcp_lease_of_a_running_container_that_is_in_no_cache_stays() {
     beyond_reference!("gc");
@@ -88,13 +109,13 @@ fn the_dhcp_lease_of_a_running_container_that_is_in_no_cache_stays() {
     let plugins = json!([{"type": "macvlan", "master": "br0", "ipam": {"type": "dhcp"}}]);
     net.lab.configure("10-net.conflist", &network("1.1.0", &plugins));
     let (tool, pod) = (net.lab.cnitool(), net.pod("leased"));
-    tool.says(&format!("add net leased --container-id leased {ELSEWHERE}"));
+    tool.says(&format!("add net leased --container-id x7f7 {ELSEWHERE}"));
     let [removed, kept] = dry_run(&tool);
-    assert!(removed.is_empty() && kept.iter().any(|one| one.contains("leased")), "{removed:?} {kept:?}");
+    assert!(removed.is_empty() && kept.iter().any(|one| one.contains("x7f7")), "{removed:?} {kept:?}");
     tool.says("gc net");
     assert!(net.list().len() == 1 && net.released() == 0, "the lease of a running container was released");
     assert!(pod.link("eth0").is_some());
-    tool.says("gc net --force leased");
+    tool.says("gc net --force x7f7");
     net.until("the release is seen", || net.released() == 1);
     net.until("no lease is left", || net.list().is_empty());
 }
