@@ -1,5 +1,6 @@
 //! `cnitool sysdump`: the archive contains what a report needs, and no secret.
 
+use std::collections::BTreeMap;
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
 
@@ -10,6 +11,27 @@ use crate::common::host_local;
 
 /// Part of every secret.
 const SECRET: &str = "hunter2";
+
+/// Names of secrets: one for each part and each end by which cnitool recognises them.
+const NAMES: [&str; 17] = [
+    "password",
+    "passphrase",
+    "token",
+    "secret",
+    "credentials",
+    "authorization",
+    "kubeconfig",
+    "private",
+    "wifi-psk",
+    "cookie",
+    "api-key",
+    "ssh-keys",
+    "client-key-data",
+    "client_key_data",
+    "clientKeyData",
+    "db-pass",
+    "db-pwd",
+];
 
 fn network(more: &Value) -> Value {
     let mut bridge = json!({"type": "bridge", "bridge": "br0", "isGateway": true, "ipMasq": true, "ipam": host_local(&[&["10.208.2.0/24"]])});
@@ -22,6 +44,20 @@ fn dump(lab: &Lab, tool: &Tool) -> String {
     lab.host().sh("rm -rf /run/lab/out /run/lab/out.tgz; mkdir /run/lab/out");
     tool.says("sysdump --to /run/lab/out.tgz");
     lab.host().sh("tar -xzf /run/lab/out.tgz -C /run/lab/out; cd /run/lab/out; find cnitool-sysdump -type f -printf '%p:\\n'; grep -r '' cnitool-sysdump")
+}
+
+/// Asserts that the archive contains no secret.
+#[track_caller]
+fn has_no_secret(all: &str) {
+    let leaks: Vec<&str> = all.lines().filter(|line| line.contains(SECRET)).collect();
+    assert!(leaks.is_empty(), "{leaks:#?}");
+}
+
+/// This machine's journalctl has no lines of a runtime. A script in its place prints this text by printf(1).
+fn with_journal(lab: &Lab, text: &str) -> Tool {
+    fs::create_dir_all("/run/lab/programs").unwrap();
+    write_program("/run/lab/programs/journalctl".as_ref(), &format!("#!/bin/sh\nprintf '{text}\\n'\n"));
+    lab.cnitool().env("PATH", &format!("/run/lab/programs:{}", lab::PATH))
 }
 
 #[test]
@@ -108,18 +144,12 @@ fn no_secret_is_in_the_archive_wherever_it_is_planted() {
     fs::write(format!("{dir}/20-kube.json"), kubeconfig.to_string()).unwrap();
     fs::write(format!("{dir}/30-broken.conflist"), format!("{{\"token\": \"{SECRET}-11\"")).unwrap();
     lab.host().sh(&format!("nft 'table inet x {{ comment \"token={SECRET}-12\"; }}'"));
-    // This machine's journalctl has no such lines. A script in its place prints a runtime's log.
     let log = format!(
         "cni: ADD env DB_URL={SECRET}-13 {{\\\\\"token\\\\\":\\\\\"{SECRET}-14\\\\\"}} Authorization: Bearer {SECRET}-15\\n\
          cni: exec --password {SECRET}-21 --api-token {SECRET}-22 [\"DB_PASSWORD\",\"{SECRET}-23\"]\\n\
          cnitool --args IgnoreUnknown=1;api_pin={SECRET}-24 add net"
     );
-    fs::create_dir_all("/run/lab/programs").unwrap();
-    write_program("/run/lab/programs/journalctl".as_ref(), &format!("#!/bin/sh\nprintf '{log}\\n'\n"));
-    let tool = lab
-        .cnitool()
-        .env("PATH", &format!("/run/lab/programs:{}", lab::PATH))
-        .env("MY_TOKEN", &format!("{SECRET}-16"));
+    let tool = with_journal(&lab, &log).env("MY_TOKEN", &format!("{SECRET}-16"));
     let added =
         tool.clone().env("CNI_ARGS", &format!("IgnoreUnknown=1;K8S_POD_NAME=web;SERVICE={SECRET}-17"));
     // containerd passes the annotations of the pod. kubectl writes the whole specification into one of them.
@@ -133,8 +163,7 @@ fn no_secret_is_in_the_archive_wherever_it_is_planted() {
     added.says("add net pod --container-id web");
 
     let all = dump(&lab, &tool);
-    let leaks: Vec<&str> = all.lines().filter(|line| line.contains(SECRET)).collect();
-    assert!(leaks.is_empty(), "{leaks:#?}");
+    has_no_secret(&all);
     // The archive contains the text around the secrets, so their absence is not an accident.
     for kept in [
         "K8S_POD_NAME=web",
@@ -153,4 +182,30 @@ fn no_secret_is_in_the_archive_wherever_it_is_planted() {
         assert!(all.contains(kept), "{kept}: {all}");
     }
     assert!(!all.contains("net.d/kubeconfig"), "{all}");
+}
+
+#[test]
+fn values_with_the_name_of_a_secret_are_removed_from_configurations_results_and_logs() {
+    let lab = Lab::new();
+    let _pod = lab.container("pod");
+    let secrets: BTreeMap<_, _> = NAMES.map(|name| (name, SECRET)).into();
+    lab.configure("10-net.conflist", &network(&json!({"custom": secrets})));
+    let log = NAMES.map(|name| format!("cni: {name}: {SECRET}")).join("\n");
+    let tool = with_journal(&lab, &log);
+    tool.says("add net pod --container-id web");
+
+    let all = dump(&lab, &tool);
+    has_no_secret(&all);
+    let parsed = |file: &str| -> Value {
+        serde_json::from_slice(&fs::read(format!("/run/lab/out/cnitool-sysdump/{file}")).unwrap()).unwrap()
+    };
+    let configuration = parsed("configurations/etc/cni/net.d/10-net.conflist");
+    for network in [&configuration, &parsed("results/net-web-eth0.json")["configuration"]] {
+        let plugin = &network["plugins"][0];
+        assert_eq!(plugin["bridge"], "br0", "{network:#}");
+        NAMES.iter().for_each(|name| assert_eq!(plugin["custom"][name], "[removed]", "{name}: {network:#}"));
+    }
+    for name in NAMES {
+        assert!(all.contains(&format!("cni: {name}: [removed]")), "{name}: {all}");
+    }
 }
