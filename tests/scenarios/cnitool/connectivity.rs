@@ -147,6 +147,18 @@ fn containers_that_are_not_isolated_as_configured_are_found() {
 }
 
 #[test]
+fn containers_that_firewall_does_not_isolate_as_configured_are_found() {
+    beyond_reference!("ingress-policy");
+    let (lab, _far) = host();
+    let isolated = json!({"type": "firewall", "ingressPolicy": "isolated"});
+    let tool = configure(&lab, &json!([bridge(), isolated]));
+    has(&run(&tool), &["isolation of containers", "| passed |"]);
+    let undo = saboteur(&lab, "nft flush ruleset");
+    configure(&lab, &json!([bridge(), isolated, undo]));
+    has(&run(&tool), &["isolation of containers", "| failed |", "is answered", "ingressPolicy isolated"]);
+}
+
+#[test]
 fn a_gateway_that_does_not_answer_is_found() {
     beyond_reference!("bridge-mac");
     let (lab, _far) = host();
@@ -238,6 +250,19 @@ fn a_host_port_that_does_not_lead_to_the_container_is_found_from_each_side() {
         lab.host().sh("nft delete table inet x");
     }
     assert!(run(&tool).iter().all(|row| row.contains("| passed |")));
+    // A connection that another server accepts.
+    let _other = lab.host().serve_tcp("other", "198.51.100.1:9");
+    lab.host().sh("nft 'table inet x { chain o { type nat hook output priority -150; ip daddr 198.51.100.1 meta l4proto tcp dnat ip to 198.51.100.1:9; }\n}'");
+    has(
+        &run(&tool),
+        &[
+            "host port",
+            "the host",
+            "| 198.51.100.1 |",
+            "| failed |",
+            "the connection does not reach the container",
+        ],
+    );
 }
 
 #[test]
@@ -322,7 +347,7 @@ fn a_bandwidth_limit_that_does_not_work_is_found() {
     let (lab, _far) = host();
     let limited = json!({"type": "bandwidth", "ingressRate": 8_000_000, "ingressBurst": 800_000});
     let tool = configure(&lab, &json!([bridge(), limited]));
-    has(&run(&tool), &["ingress limit", "container b", "container a", "| passed |", "bit/s"]);
+    has(&run(&tool), &["ingress limit | container b | container a | passed |", "bit/s"]);
     let undo = saboteur(
         &lab,
         "for link in $(ls /sys/class/net | grep ^veth); do tc qdisc del dev $link root || true; done",
@@ -332,6 +357,15 @@ fn a_bandwidth_limit_that_does_not_work_is_found() {
         &run(&tool),
         &["ingress limit", "| failed |", "8 Mbit/s and a burst of 800 kbit are allowed", "cnitool repair"],
     );
+    let limited = json!({"type": "bandwidth", "egressRate": 8_000_000, "egressBurst": 800_000});
+    configure(&lab, &json!([bridge(), limited]));
+    has(&run(&tool), &["egress limit | container a | container b | passed |", "bit/s"]);
+    let undo = saboteur(
+        &lab,
+        "for link in $(ls /sys/class/net | grep ^veth); do tc qdisc del dev $link clsact || true; done",
+    );
+    configure(&lab, &json!([bridge(), limited, undo]));
+    has(&run(&tool), &["egress limit", "| failed |", "8 Mbit/s and a burst of 800 kbit are allowed"]);
     let large = json!({"type": "bandwidth", "egressRate": 8_000_000, "egressBurst": 2_000_000_000});
     configure(&lab, &json!([bridge(), large]));
     has(&run(&tool), &["egress limit", "| skipped |", "too large"]);
