@@ -40,6 +40,9 @@ fn signals() -> Vec<String> {
     lines
 }
 
+/// Starts a plugin as a runtime that has left descriptor 7 open.
+const LEAVING_7_OPEN: [&str; 3] = ["sh", "-c", "exec 7</etc/hostname; exec \"$0\""];
+
 const ANSWER: &str =
     r#"[ $CNI_COMMAND != ADD ] || echo '{"cniVersion": "1.1.0", "ips": [{"address": "10.1.2.9/24"}]}'"#;
 
@@ -96,8 +99,7 @@ fn a_delegate_gets_three_descriptors_the_plugins_environment_and_no_blocked_sign
 fn the_delegate_inherits_descriptors_that_the_runtime_left_open() {
     beyond_reference!("nothing-left");
     let lab = Lab::new();
-    let inherited = ["sh", "-c", "exec 7</etc/hostname; exec \"$0\""].map(str::to_owned);
-    all_verbs(&spied(&lab).under(&inherited));
+    all_verbs(&spied(&lab).under(&LEAVING_7_OPEN.map(str::to_owned)));
     for command in ["ADD", "CHECK", "GC", "STATUS", "DEL"] {
         assert_eq!(numbers(command), given(&["7"]), "{command}");
     }
@@ -175,10 +177,11 @@ fn closers() -> Vec<PathBuf> {
 fn seen_after_del(call: &Call) -> Vec<(Vec<String>, Vec<u8>, PathBuf)> {
     call.add().ok_result();
     let slowly = ["strace", "-f", "-qq", "-o", "/dev/null", "-e", "inject=poll,ppoll:delay_enter=2000000"];
+    let under: Vec<_> = [&slowly[..], &LEAVING_7_OPEN].concat().into_iter().map(str::to_owned).collect();
     let ended = AtomicBool::new(false);
     thread::scope(|scope| {
         scope.spawn(|| {
-            let deleted = call.clone().under(&slowly.map(str::to_owned)).del();
+            let deleted = call.clone().under(&under).del();
             ended.store(true, Ordering::Relaxed);
             deleted.ok();
         });
