@@ -94,7 +94,7 @@ impl Page {
 impl Block {
     /// The network's configuration, if the block has one: JSON with a name, and with plugins or a type.
     pub fn network(&self) -> Option<Value> {
-        let value: Value = serde_json::from_str(&self.text).ok()?;
+        let value: Value = serde_json::from_str(&self.text).unwrap_or_else(|e| panic!("{e}: {}", self.text));
         let is_network =
             value["name"].is_string() && (value["plugins"].is_array() || value["type"].is_string());
         is_network.then_some(value)

@@ -201,7 +201,9 @@ fn every_example_of_the_pages_is_valid() {
     for page in pages {
         let source = fs::read_to_string(&page).unwrap();
         let blocks = source.split("```json\n").skip(1).filter_map(|block| block.split("```").next());
-        for example in blocks.filter_map(|block| serde_json::from_str::<Value>(block).ok()) {
+        for block in blocks {
+            let example: Value =
+                serde_json::from_str(block).unwrap_or_else(|e| panic!("{}: {e}: {block}", page.display()));
             let refusal = match (example["plugins"].is_array(), example["type"].as_str()) {
                 (true, _) => network.refusal(&example),
                 (false, Some(kind)) if plugins().any(|plugin| plugin.name == kind) => {
