@@ -4,12 +4,13 @@
 mod fakes;
 
 use std::fs;
-use std::sync::Arc;
+use std::path::PathBuf;
 use std::sync::atomic::AtomicBool;
+use std::sync::{Arc, Mutex};
 
 use cni::Version;
 use fakes::{Stage, attach, gives, network};
-use runtime::{AttachmentParameters, Cache, Decision, Entry, Network, Valid};
+use runtime::{AttachmentParameters, Cache, Decision, Entry, Exec, Invocation, Network, Output, Valid};
 use serde_json::{Value, json};
 
 const TWO: &str = r#"{"type": "first"}, {"type": "second", "capabilities": {"portMappings": true}}"#;
@@ -559,6 +560,29 @@ fn gc_keeps_an_attachment_that_is_created_again_while_it_runs() {
     assert!(runtime.results().load(&network.name, &attach("again").attachment).unwrap().is_some());
 }
 
+#[test]
+fn gc_and_a_failed_second_add_keep_an_attachment_whose_namespace_cannot_be_examined() {
+    let stage = stage();
+    let runtime = stage.runtime();
+    let network = network("1.1.0", r#"{"type": "first"}"#);
+    // Resolving the link fails (ELOOP), also for root.
+    let link = stage.path().join("link");
+    std::os::unix::fs::symlink(&link, &link).unwrap();
+    let attach = attach("c").netns(&link);
+    runtime.add(&network, &attach).unwrap();
+    stage.forget_calls();
+    runtime.gc(&network, Valid::Alive(&[])).unwrap();
+    assert_eq!(stage.calls(), ["first GC"]);
+    let valid = &stage.log()[0].request["cni.dev/valid-attachments"];
+    assert_eq!(*valid, json!([{"containerID": "c", "ifname": "eth0"}]));
+
+    stage.plugin("first", FAILS);
+    stage.forget_calls();
+    let error = runtime.add_or_roll_back(&network, &attach).unwrap_err();
+    assert_eq!(stage.calls(), ["first ADD"]);
+    assert!(error.to_string().contains("this ADD was not rolled back"), "{error}");
+}
+
 /// Plugins would free the address of a container that is alive.
 #[test]
 fn gc_calls_no_plugin_while_a_result_is_unreadable() {
@@ -741,6 +765,44 @@ fn check_and_del_use_the_version_that_was_negotiated_for_the_add() {
         let failed = failed.unwrap_err();
         assert!(!failed.to_string().contains("today's configuration"), "{failed}");
     }
+}
+
+/// A plugin that restores host port 80. For each request, it records the claimed ports and the number of
+/// attachments.
+#[derive(Clone, Debug, Default)]
+struct Restoring(Arc<Mutex<Vec<(Value, usize)>>>);
+
+impl Exec for Restoring {
+    fn find(&self, kind: &cni::PluginType, _: &[PathBuf]) -> cni::Result<PathBuf> {
+        Ok(kind.as_str().into())
+    }
+
+    fn run(&self, invocation: &Invocation<'_>) -> cni::Result<Output> {
+        let request: Value = serde_json::from_slice(invocation.stdin).unwrap();
+        let attachments = request["attachments"].as_array().unwrap();
+        self.0.lock().unwrap().push((request["claimed"].clone(), attachments.len()));
+        let reply = |attachment: &Value| json!({"repaired": attachment["claims"] == json!(["tcp 80"])});
+        let repairs: Vec<Value> = attachments.iter().map(reply).collect();
+        Ok(Output { stdout: json!({"repairs": repairs}).to_string().into(), ..Output::default() })
+    }
+}
+
+/// Plugins accept documents of 4 MiB.
+#[test]
+fn a_request_of_a_repair_has_at_most_2000_attachments_and_lists_the_host_ports_restored_before() {
+    let stage = stage();
+    let network = network("1.1.0", r#"{"type": "first"}"#);
+    for (container, port) in [("c", 80), ("d", 81)] {
+        let ports = json!([{"hostPort": port, "protocol": "tcp"}]);
+        stage.runtime().add(&network, &attach(container).capability("portMappings", ports)).unwrap();
+    }
+    let mut entries = stage.runtime().results().list().unwrap();
+    entries.resize(2_001, entries[1].clone());
+    let plugin = Restoring::default();
+    let repaired = stage.runtime().exec(plugin.clone()).repair(&entries);
+    assert!(repaired.attachments.iter().all(Result::is_ok), "{:?}", repaired.attachments[0]);
+    let requests = plugin.0.lock().unwrap();
+    assert_eq!(*requests, [(json!([]), 2_000), (json!(["tcp 80"]), 1)]);
 }
 
 #[test]

@@ -104,6 +104,21 @@ fn tear_down_continues_after_failures_and_finds_networks_that_are_only_in_the_ca
     assert_eq!(error.failures().count(), 2);
 }
 
+#[test]
+fn tear_down_detaches_no_other_pod() {
+    let stage = stage();
+    let pods = Pods::new(stage.runtime());
+    let [p, q] = ["p", "q"].map(|id| pod(id).join(network("a", "good")));
+    pods.set_up(&p).unwrap();
+    pods.set_up(&q).unwrap();
+    stage.forget_calls();
+    pods.tear_down(&p).unwrap();
+    assert_eq!(calls(&stage), ["good DEL eth0"]);
+    let left = stage.runtime().results().list().unwrap();
+    assert_eq!(left.len(), 1);
+    assert_eq!(left[0].attach.attachment.container.as_str(), "q");
+}
+
 /// No cache contains these plugins.
 #[test]
 fn tear_down_calls_the_plugins_in_the_directory_of_a_network_that_the_pod_no_longer_lists() {
@@ -121,25 +136,31 @@ fn tear_down_calls_the_plugins_in_the_directory_of_a_network_that_the_pod_no_lon
     assert_eq!(calls(&stage), ["further DEL eth0", "good DEL eth0"]);
 }
 
+/// The runtime's own lock excludes ADDs and DELs of a container from each other, but not CHECK.
 #[test]
 fn operations_on_one_pod_wait_for_each_other() {
     let stage = Stage::new();
-    let dir = stage.path().display().to_string();
-    // A plugin that finds another one at work leaves a mark.
-    stage.plugin(
-        "slow",
-        &format!(
-            "mkdir {dir}/busy || touch {dir}/met; sleep 0.02; rmdir {dir}/busy; {}",
-            gives("10.0.0.2/24")
-        ),
-    );
+    stage.plugin("slow", &format!("sleep 0.01; {}", gives("10.0.0.2/24")));
     let pods = Pods::new(stage.runtime());
+    let pod = pod("p").join(network("a", "slow")).join(network("b", "slow"));
+    pods.set_up(&pod).unwrap();
     thread::scope(|scope| {
-        for _ in 0..8 {
-            scope.spawn(|| pods.set_up(&pod("p").join(network("a", "slow"))).unwrap());
+        for _ in 0..3 {
+            // After a DEL, CHECK fails and calls no plugin.
+            scope.spawn(|| pods.check(&pod).ok());
+            scope.spawn(|| pods.set_up(&pod).unwrap());
+            scope.spawn(|| pods.tear_down(&pod).unwrap());
         }
     });
-    assert!(!stage.path().join("met").exists());
+    let complete = [
+        ["slow ADD eth0", "slow ADD eth1"],
+        ["slow CHECK eth0", "slow CHECK eth1"],
+        ["slow DEL eth1", "slow DEL eth0"],
+    ];
+    let calls = calls(&stage);
+    for operation in calls.chunks(2) {
+        assert!(complete.iter().any(|complete| operation == complete), "{calls:?}");
+    }
 }
 
 #[test]
