@@ -297,7 +297,10 @@ impl Namespaces {
         let fd = process.join("fd");
         let files = self.note(&fd, fs::read_dir(&fd)).into_iter().flatten().flatten();
         for file in files.map(|file| file.path()) {
-            if fs::read_link(&file).is_ok_and(|to| to.to_str().is_some_and(|to| number(to).is_some())) {
+            let Ok(to) = fs::read_link(&file) else { continue };
+            let is_shown = to.to_str().is_some_and(|to| number(to).is_some());
+            // A namespace that was opened where it is mounted has the path of the mount.
+            if is_shown || self.paths.contains(&to) || is_of_lost_mount(&file, &to) {
                 self.visit_used(&file, own);
             }
         }
@@ -323,7 +326,9 @@ impl Namespaces {
             }
             // The mount is of another kind of namespace, or the process has exited.
             None if is_namespace(path) && id(path).is_ok_and(|now| now == found) => {
-                let number = fs::read_link(path).ok().and_then(|to| number(to.to_str()?));
+                let to = fs::read_link(path).ok();
+                let is_of_lost_mount = to.as_deref().is_some_and(|to| is_of_lost_mount(path, to));
+                let number = to.and_then(|to| number(to.to_str()?)).or(is_of_lost_mount.then_some(found.1));
                 let found = number.map(|number| (number, path.display().to_string()));
                 self.unexamined.extend(found.clone());
                 self.unread.extend(found);
@@ -427,6 +432,12 @@ fn is_namespace(path: &Path) -> bool {
 /// Number of a network namespace in the notation of links and mounts (namespaces(7)).
 fn number(text: &str) -> Option<u64> {
     text.strip_prefix("net:[")?.strip_suffix(']')?.parse().ok()
+}
+
+/// Whether an open file, which /proc shows as `to`, is or may be a network namespace that is no longer mounted where it was opened: the kernel then
+/// shows the root of the mount, `/`.
+fn is_of_lost_mount(file: &Path, to: &Path) -> bool {
+    to == Path::new("/") && is_namespace(file) && !matches!(NetNs::open_if_present(file), Ok(None))
 }
 
 /// Whether /proc shows the processes of all containers of this host. In a PID namespace of its own, such as that of a pod without hostPID, a
@@ -546,6 +557,45 @@ mod tests {
         namespaces.visit_processes(Some(own), &mut BTreeSet::new(), list);
         let found = namespaces.used.contains(&id(&process.join("ns/net")).unwrap());
         assert!(found, "{namespaces:?}");
+    }
+
+    /// Mounts two namespaces, each with one of these addresses. The process is in the first.
+    fn process_in_first_of_two(addresses: [&str; 2]) -> Killed {
+        let script = "mount -t tmpfs none /run
+            for name in with-process without-process; do
+                ip netns add $name; ip -n $name addr add $1 dev lo; shift
+            done
+            exec nsenter --net=/run/netns/with-process sleep 600";
+        let mut command = process::Command::new("unshare");
+        let sleep = command.args(["--mount", "sh", "-ec", script, "sh"]).args(addresses).spawn();
+        let sleep = Killed(sleep.unwrap());
+        let inside = Path::new("/proc").join(sleep.0.id().to_string()).join("ns/net");
+        let own = id(Path::new("/proc/thread-self/ns/net")).unwrap();
+        while id(&inside).unwrap() == own {
+            std::thread::sleep(std::time::Duration::from_millis(10));
+        }
+        sleep
+    }
+
+    #[test]
+    fn a_mounted_namespace_is_unused_only_if_all_processes_were_examined_and_none_is_in_it() {
+        let addresses = ["192.0.2.201", "192.0.2.202"];
+        let _process = process_in_first_of_two(addresses);
+        let [used, unused] = addresses.map(|address| address.parse::<IpAddr>().unwrap());
+        let is_ignored = |hidden_process: Option<&str>| {
+            let mut namespaces = Namespaces::scan().unwrap();
+            // Other tests may have created and deleted namespaces meanwhile.
+            (namespaces.unsure, namespaces.unexamined) = (None, BTreeMap::new());
+            namespaces.hidden_process = hidden_process.map(str::to_owned);
+            namespaces.unused.clear();
+            namespaces.find_unused(&Netlink::open().unwrap());
+            namespaces.ignore_unused(|_| true);
+            assert!(namespaces.has(used), "a process is in the namespace: {namespaces:?}");
+            !namespaces.has(unused)
+        };
+        // Other programs may have the namespace open for a moment.
+        assert!((0..1000).any(|_| is_ignored(None)), "no process is in the namespace");
+        assert!(!is_ignored(Some("/proc/1: Permission denied")), "the hidden one may be in it");
     }
 
     #[test]

@@ -2,10 +2,12 @@
 
 use std::fs;
 use std::os::unix::net::UnixDatagram;
+use std::path::Path;
 use std::thread;
 use std::time::{Duration, Instant};
 
-use lab::{Call, Lab, Outcome, Release, beyond_reference};
+use lab::dhcp::{in_background, started_by};
+use lab::{Call, Lab, Outcome, Release, beyond_reference, until};
 use serde_json::{Value, json};
 
 use crate::common::{STORE, leases, sleeper};
@@ -195,6 +197,69 @@ fn stale(address: &str, id: &str) {
     fs::create_dir_all(STORE).unwrap();
     fs::write(format!("{STORE}/{address}"), format!("{id}\r\neth0")).unwrap();
     record("net", id, "/run/netns/of-a-dead-one");
+}
+
+/// Leases both addresses of a network. Only the lease of the container, 10.211.NET.2, may be stale.
+fn lease_all(lab: &Lab, net: u8, id: &str) {
+    lab.claim_name(id);
+    for id in [id, "other"] {
+        call(lab, net, id).add().ok_result();
+    }
+    record("net", id, &format!("/run/netns/{id}"));
+}
+
+fn keeps_all(lab: &Lab, net: u8) {
+    refused(|| call(lab, net, "next").add());
+}
+
+fn allocates_the_stale_one(lab: &Lab, net: u8) {
+    let result = finds_stale(|| call(lab, net, "next").add()).ok_result();
+    assert_eq!(result["ips"][0]["address"], format!("10.211.{net}.2/24"));
+}
+
+#[test]
+fn a_container_whose_namespace_is_only_open_in_a_process_keeps_its_address() {
+    beyond_reference!("stale-leases");
+    let lab = Lab::new();
+    let pod = lab.container("only-open");
+    pod.sh("ip address add 10.211.41.2/24 dev lo");
+    lease_all(&lab, 41, "only-open");
+    // This process is in another namespace, as a runtime is. The kernel shows the file by the path of the mount, and then as `/`.
+    let descriptor = fs::File::open(pod.path()).unwrap();
+    pod.vanish();
+    keeps_all(&lab, 41);
+    drop(descriptor);
+    allocates_the_stale_one(&lab, 41);
+}
+
+/// For example because an administrator has added the address of a container that had exited.
+#[test]
+fn an_address_that_the_host_itself_has_is_not_allocated() {
+    beyond_reference!("stale-leases");
+    let lab = Lab::new();
+    // Before the leases: an ADD that takes the last address searches for stale leases in the background.
+    lab.host().sh("ip address add 10.211.42.2/24 dev lo");
+    lease_all(&lab, 42, "host-has-it");
+    keeps_all(&lab, 42);
+    lab.host().sh("ip address del 10.211.42.2/24 dev lo");
+    allocates_the_stale_one(&lab, 42);
+}
+
+#[test]
+fn a_container_keeps_its_address_while_a_plugin_is_running_for_it() {
+    beyond_reference!("stale-leases");
+    let lab = Lab::new();
+    let mut command = started_by("sleep", "600");
+    command.env("CNI_CONTAINERID", "is-called");
+    let plugin = in_background(lab.host(), command, Path::new("/dev/null"));
+    let environment = format!("/proc/{}/environ", plugin.id());
+    until("the program has its environment", || {
+        fs::read_to_string(&environment).is_ok_and(|text| text.contains("CNI_CONTAINERID=is-called"))
+    });
+    lease_all(&lab, 43, "is-called");
+    keeps_all(&lab, 43);
+    drop(plugin);
+    allocates_the_stale_one(&lab, 43);
 }
 
 /// Podman with `--userns` starts the container's process before ADD. Nomad names the namespace after the container.
