@@ -11,11 +11,12 @@ use cni::{Attachment, ContainerId, IfName, NetworkName, Scope};
 use common::*;
 use netfilter::{
     Backend, ChainName, Conditions, Firewall, Forward, HostPorts, Isolation, Kind, Mark, Masquerade, Opening,
-    Owner, Removal, Rules, SourceNat, SpoofCheck,
+    Owner, Removal, Rules, RulesetMonitor, SourceNat, SpoofCheck,
 };
 use netlink::wire::{Attributes, Message, read_be32};
 use netlink::{Protocol, Socket};
 use netns::NetNs;
+use nix::sys::socket::{setsockopt, sockopt};
 
 fn nftables() -> Firewall {
     Firewall::open(Some(Backend::Nftables)).unwrap()
@@ -646,4 +647,20 @@ fn more_than_the_maximum_number_of_records_are_refused() {
     assert_eq!(error.code(), 7);
     assert!(error.msg().contains("65535 records of one attachment are too many"), "{error}");
     assert_eq!(ruleset(), "");
+}
+
+/// One of the dropped events may be the removal of Ferrule's rules.
+#[test]
+fn events_that_the_kernel_drops_count_as_a_loss() {
+    lab();
+    let monitor = RulesetMonitor::subscribe().unwrap().unwrap();
+    let rules = "; add rule ip foreign one counter".repeat(40);
+    let change = format!("add table ip foreign; add chain ip foreign one{rules}");
+    nft(&change);
+    assert!(!monitor.read_losses().unwrap(), "another program has added rules");
+    // The kernel chooses its minimum, which has no room for the events of the same change.
+    setsockopt(&monitor, sockopt::RcvBuf, &0).unwrap();
+    nft(&change);
+    assert!(monitor.read_losses().unwrap());
+    assert!(!monitor.read_losses().unwrap(), "the overflow was reported before");
 }

@@ -1,12 +1,15 @@
-//! Netlink sockets: which messages are answers.
+//! Netlink sockets: which messages are answers, and whether a list is consistent.
 #![allow(clippy::expect_used, clippy::unwrap_used, reason = "tests")]
 
 mod common;
 
+use std::cell::Cell;
+use std::net::{IpAddr, Ipv4Addr};
+
 use common::{lab, pair};
 use netlink::uapi::{
-    AF_INET, AF_UNSPEC, IFA_LOCAL, IFLA_IFALIAS, RTM_GETADDR, RTM_GETLINK, RTM_NEWADDR, RTM_NEWLINK,
-    RTNLGRP_IPV4_IFADDR, RTNLGRP_LINK,
+    AF_INET, AF_UNSPEC, IFA_LOCAL, IFLA_IFALIAS, RTM_DELADDR, RTM_GETADDR, RTM_GETLINK, RTM_NEWADDR,
+    RTM_NEWLINK, RTNLGRP_IPV4_IFADDR, RTNLGRP_LINK,
 };
 use netlink::wire::Message;
 use netlink::{Address, Link, Protocol, Socket};
@@ -66,6 +69,35 @@ fn events_that_others_caused_arrive_and_end_with_the_subscription() {
         let now = std::time::Instant::now();
         let error = ours.next_event(now, |_, _| panic!("no event")).unwrap_err();
         assert_eq!(error.errno(), Some(nix::errno::Errno::ETIMEDOUT));
+    });
+}
+
+/// The kernel continues at a position of its list. After a deletion, it skips an address, and the answer
+/// contains the deleted one.
+#[test]
+fn a_dump_is_repeated_if_an_address_is_deleted_meanwhile() {
+    lab(|lab| {
+        let lo = lab.host.link("lo").unwrap().unwrap().index;
+        let (ours, theirs) = (Socket::open(Protocol::Route).unwrap(), Socket::open(Protocol::Route).unwrap());
+        let change = |kind: u16, ip: IpAddr| {
+            let mut message = address_message(kind, 32, lo);
+            message.put_ip(IFA_LOCAL, ip);
+            theirs.request(message, |_, _| {}).unwrap();
+        };
+        // The answer has about 150 KiB. The kernel prepares at most one datagram of 32 KiB ahead.
+        (1..=2000_u32).for_each(|n| change(RTM_NEWADDR, Ipv4Addr::from(0x0a00_0000 + n).into()));
+        let deleted = Cell::new(None);
+        let parse = |_: u16, payload: &[u8]| {
+            let ip = Address::parse(payload)?.net.ip();
+            if deleted.get().is_none() {
+                change(RTM_DELADDR, ip);
+                deleted.set(Some(ip));
+            }
+            Some(ip)
+        };
+        let listed = ours.dump(address_message(RTM_GETADDR, 0, 0), parse).unwrap();
+        assert!(!listed.contains(&deleted.get().unwrap()));
+        assert_eq!(listed.len(), 1999);
     });
 }
 

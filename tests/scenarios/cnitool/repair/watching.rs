@@ -80,6 +80,32 @@ fn another_programs_transaction_that_deletes_all_chains_of_a_table_is_a_loss() {
     assert_eq!(watching.end(), Some(0));
 }
 
+/// If the buffer for events is full, the kernel drops all further events until the watcher reads.
+#[test]
+fn watch_restores_limits_even_if_the_kernel_has_dropped_the_event_of_their_removal() {
+    needs!(TrafficControl);
+    beyond_reference!("repair");
+    let lab = Lab::new();
+    lab.container("pod");
+    lab.configure("10-net.conflist", &limited());
+    let (tool, repairs) = counted(&lab, lab.cnitool());
+    tool.says("add net pod --container-id pod");
+    let [loss, ..] = losses_of_limits(&lab);
+    let watching = Watching::start(&tool);
+    until("it has looked once", || repairs() == 1);
+    let send = |signal: Signal| kill(Pid::from_raw(watching.0.id().cast_signed()), signal).unwrap();
+    send(Signal::SIGSTOP);
+    until("events are dropped", || {
+        // These changes are no loss.
+        lab.host().sh("seq 1000 | sed 's/^/link set dev lo alias /' | ip -batch -");
+        !lab.host().sh("awk 'NR > 1 && $9 > 0' /proc/net/netlink").is_empty()
+    });
+    lab.host().sh(&loss);
+    send(Signal::SIGCONT);
+    until_within(RESTORED, "the limits are back", || tool.run("check net --all").succeeded());
+    assert_eq!(watching.end(), Some(0));
+}
+
 /// A change by mistake. The comment still identifies the rule.
 #[test]
 fn check_and_status_notice_a_changed_rule_of_iptables_and_repair_replaces_it() {
