@@ -368,6 +368,26 @@ fn files_of_the_cache_that_are_damaged_foreign_or_hostile_are_named_and_the_othe
     assert!(repaired.succeeded(), "{repaired:#?}");
 }
 
+/// Multus has its own cache. The older entry is that of a deleted container with the same id.
+#[test]
+fn of_two_entries_for_an_attachment_repair_uses_the_newer_one_in_either_cache() {
+    beyond_reference!("repair");
+    let (default, multus) = ("/var/lib/cni", "/var/lib/cni/multus");
+    for (newer, older) in [(default, multus), (multus, default)] {
+        let lab = Lab::new();
+        lab.container("pod");
+        let tool = tool(&lab, "nftables");
+        tool.says(&format!("add net pod --container-id pod --cache-dir {newer}"));
+        let text = fs::read(format!("{newer}/results/net-pod-eth0")).unwrap();
+        let mut entry: Value = serde_json::from_slice(&text).unwrap();
+        entry["netns"] = json!("/run/netns/of-a-deleted-container");
+        fs::create_dir_all(format!("{older}/results")).unwrap();
+        fs::write(format!("{older}/results/net-pod-eth0"), entry.to_string()).unwrap();
+        lab.host().sh(&format!("touch -d '1 hour ago' {older}/results/net-pod-eth0; nft flush ruleset"));
+        assert_eq!(tool.json("repair --all")["repaired"], json!(["net/pod/eth0"]), "{newer}");
+    }
+}
+
 /// Debian's package. Without CNI_COMMAND, it prints its version, whatever its arguments are.
 #[test]
 fn plugins_of_others_are_named_and_do_nothing() {

@@ -2,23 +2,27 @@
 
 use std::fs;
 use std::path::PathBuf;
-use std::process;
+use std::{process, thread};
 
-use lab::{Lab, Tool, beyond_reference};
+use lab::{Lab, Tool, beyond_reference, ours, quoted};
 use serde_json::{Value, json};
 
 use crate::common::{host_local, leases, sleeper};
 
 /// Each test has different addresses, because GC looks for them on the whole machine.
+fn network(net: u8) -> Value {
+    let plugin =
+        json!({"type": "bridge", "bridge": "br0", "ipam": host_local(&[&[&format!("10.212.{net}.0/24")]])});
+    json!({"cniVersion": "1.1.0", "name": "net", "plugins": [plugin]})
+}
+
 fn configured(net: u8) -> Option<(Lab, Tool)> {
     let lab = Lab::new();
     if !fs::exists("/proc/self/ns/time").unwrap() {
         lab::skip("the kernel has no time namespaces");
         return None;
     }
-    let plugin =
-        json!({"type": "bridge", "bridge": "br0", "ipam": host_local(&[&[&format!("10.212.{net}.0/24")]])});
-    lab.configure("10-net.conflist", &json!({"cniVersion": "1.1.0", "name": "net", "plugins": [plugin]}));
+    lab.configure("10-net.conflist", &network(net));
     let tool = lab.cnitool();
     Some((lab, tool))
 }
@@ -82,6 +86,46 @@ fn a_torn_result_from_before_a_reboot_keeps_nothing() {
     after_a_reboot(&tool).says("gc net");
     assert!(leases().is_empty(), "{:?}", leases());
     assert!(!cached("torn-by-reboot").exists() && cached("foreign").exists());
+}
+
+/// The DEL of another container waits until the ADD has written the file.
+#[test]
+fn a_torn_result_that_an_add_writes_again_during_gc_stays() {
+    const AGAIN: &str = "torn-and-added-again";
+    beyond_reference!("gc");
+    let Some((lab, tool)) = configured(24) else { return };
+    let waits = format!(
+        "[ \"$CNI_COMMAND $CNI_CONTAINERID\" != 'DEL deleted-meanwhile' ] || {{
+            touch /run/lab/asked; while kill -0 $PPID && ! [ -e /run/lab/go ]; do sleep 0.01; done
+        }}
+        exec {} \"$@\"",
+        quoted(&ours().join("tuning"))
+    );
+    lab.fake_plugin("waits", &waits);
+    let mut network = network(24);
+    network["plugins"].as_array_mut().unwrap().push(json!({"type": "waits"}));
+    lab.configure("10-net.conflist", &network);
+    let [dead, alive] = ["deleted-meanwhile", AGAIN].map(|id| lab.container(id));
+    for id in ["deleted-meanwhile", AGAIN] {
+        tool.says(&format!("add net {id} --container-id {id}"));
+    }
+    dead.vanish();
+    lab.host().wait_until("the pair is gone", |host| host.ip("link show master br0").len() == 1);
+    let entry = fs::read(cached(AGAIN)).unwrap();
+    fs::write(cached(AGAIN), "").unwrap();
+    ages(&lab, AGAIN);
+    let listed = after_a_reboot(&tool).says("gc net --dry-run");
+    assert!(listed.contains("truncated result"), "{listed}");
+    let collected = thread::scope(|scope| {
+        let gc = scope.spawn(|| after_a_reboot(&tool).says("gc net"));
+        lab.host().wait_until("the DEL is running", |_| fs::exists("/run/lab/asked").unwrap());
+        fs::write(cached(AGAIN), &entry).unwrap();
+        fs::write("/run/lab/go", "").unwrap();
+        gc.join().unwrap()
+    });
+    assert!(cached(AGAIN).exists(), "the result of a running container was deleted: {collected}");
+    assert_eq!(leases(), ["10.212.24.3"], "GC has done its work");
+    assert!(alive.link("eth0").is_some());
 }
 
 /// Changes the cached namespace to that of another process, as if this process had got the same id.
