@@ -7,12 +7,14 @@ use std::path::PathBuf;
 use std::sync::mpsc;
 use std::time::{Duration, Instant};
 
-use lab::dhcp::{DhcpNetwork, RANGE_V6 as RANGE, SOON, STATE, leases_on_disk, start_running};
+use lab::dhcp::{
+    DhcpNetwork, RANGE_V6 as RANGE, RANGE_V6_FOR_A_DAY, SOON, STATE, leases_on_disk, start_running,
+};
 use lab::{Call, Container, beyond_reference, needs};
 use nix::sys::signal::Signal;
 use serde_json::{Value, json};
 
-use crate::common::{cable, ips};
+use crate::common::{cable, ips, is_up};
 use crate::dhcp::daemon::ask;
 use crate::dhcp::lifecycle::{Family, until_settled};
 use server::{RELEASE, REQUEST, SOLICIT, Server, is_one};
@@ -172,6 +174,28 @@ fn an_add_fails_if_it_loses_its_ipv4_lease_while_it_waits_for_ipv6() {
     let result = call.add().ok_result();
     assert!(ips(&result)[0].starts_with("10.10.0."), "{result}");
     call.del().ok();
+}
+
+/// When a link is set down, the kernel deletes its IPv6 addresses. The daemon would add only its own again.
+#[test]
+fn a_container_that_loses_its_ipv4_lease_keeps_its_ipv6_addresses() {
+    beyond_reference!("dhcp-v6");
+    let ranges = format!("{} {RANGE_V6_FOR_A_DAY} {SOON}", lab::dhcp::RANGE);
+    let Some(mut net) = DhcpNetwork::with_v6(&ranges) else { return };
+    let pod = net.pod("pod");
+    let result = bridge(&net, &pod, "both").add().ok_result();
+    until_settled(&net, &pod, Family::V4);
+    until_settled(&net, &pod, Family::V6);
+    pod.sh("ip addr add fd00:99::99/128 dev eth0 nodad valid_lft 86400 preferred_lft 86400");
+    // The server refuses to renew an address of another subnet.
+    net.move_to_another_subnet();
+    net.until("another IPv4 address", || pod.addresses("eth0").iter().any(|one| one.starts_with("10.10.0.")));
+    assert!(net.daemon_log().contains("lost 10.9.0."), "{}", net.daemon_log());
+    let addresses = pod.addresses("eth0");
+    for address in [ips(&result)[1], "fd00:99::99/128"] {
+        assert!(addresses.iter().any(|one| one == address), "{address} was deleted: {addresses:?}");
+    }
+    assert!(is_up(&pod, "eth0"));
 }
 
 #[test]

@@ -147,3 +147,19 @@ fn a_package_whose_directory_is_a_link_to_another_disk_does_not_replace_plugins_
     ok(&install(&disk, &["--uninstall"], &[]));
     assert_eq!(diversions(), [""; 0]);
 }
+
+/// dpkg first writes a diverted file under such a temporary name.
+#[test]
+fn an_upgrade_keeps_the_files_of_a_package_that_dpkg_is_upgrading_and_removes_unknown_ones() {
+    let Some(lab) = with_dpkg() else { return };
+    let (host, dir) = (Host::new(&lab, &[], &[]), Path::new("/opt/cni/own"));
+    let (from, kept) = (host.from.to_str().unwrap(), dir.join(".ferrule/kept"));
+    ok(&install(dir, &["--from", from], &[]));
+    for name in ["bridge.dpkg-new", "bridge.new", "other.dpkg-new", "portmap.dpkg-tmp"] {
+        executable(&kept.join(name), "2");
+    }
+    ok(&install(dir, &["--from", from, "--upgrade"], &[]));
+    let mut left: Vec<_> = fs::read_dir(&kept).unwrap().map(|entry| entry.unwrap().file_name()).collect();
+    left.sort();
+    assert_eq!(left, ["bridge.dpkg-new", "portmap.dpkg-tmp"]);
+}
