@@ -7,8 +7,8 @@ use std::thread::{self, available_parallelism};
 use std::time::Duration;
 
 use faults::{
-    COMMANDS, CompoundSweep, DaemonSweep, EnvSweep, Family, Finish, Kind, Length, Outcomes, Plan, Race,
-    Share, Target, any_seed, disks, hostile_files, limits,
+    COMMANDS, Cause, CompoundSweep, DaemonSweep, EnvSweep, Family, Finish, Kind, Length, Outcomes, Plan,
+    Race, Share, Target, any_seed, disks, hostile_files, limits,
 };
 use lab::{Sample, under_test};
 use schedules::{Explored, Scenario, explore, replay};
@@ -261,10 +261,11 @@ fn races(seconds: u64) -> ExitCode {
         let finish = thread::scope(|scope| scope.spawn(|| race.run()).join());
         let Ok(Finish { attached, refused, findings }) = finish else { return ExitCode::FAILURE };
         findings.iter().for_each(|finding| eprintln!("race: {finding}\n"));
+        let is_exhausted = race.has_enough_addresses() && refused.contains_key(&Cause::Exhausted);
         let refused: Vec<_> = refused.iter().map(|(cause, count)| format!("{count}: {cause}")).collect();
         let (refused, found) = (refused.join("; "), findings.len());
         println!("| {} | {addresses} | {seconds} | {attached} | {refused} | {found} |", race.workers);
-        clean &= attached > 0 && findings.is_empty();
+        clean &= attached > 0 && findings.is_empty() && !is_exhausted;
     }
     ExitCode::from(u8::from(!clean && !under_test().reference))
 }

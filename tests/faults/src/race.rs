@@ -52,6 +52,11 @@ struct Board {
 const LOSES_LEASES: &str = "loses-leases";
 
 impl Race {
+    /// Whether each worker always finds a free address.
+    pub fn has_enough_addresses(self) -> bool {
+        usize::try_from(self.addresses).is_ok_and(|addresses| addresses > self.workers)
+    }
+
     /// Runs the race in a separate lab.
     pub fn run(self) -> Finish {
         let lab = Lab::new();
