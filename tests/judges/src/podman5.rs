@@ -83,7 +83,7 @@ pub fn reboots(host: &Host) {
     let sh = |script: &str| host.lab.host().sh(script);
     // The monitors first: they would detach the containers.
     sh("podman ps --quiet | xargs podman inspect --format '{{.State.ConmonPid}} {{.State.Pid}}' | xargs kill -9
-        find /run/containers/cni/dnsname/ -name pidfile -exec cat {} + | xargs --no-run-if-empty kill -9");
+        find -L /run/containers/cni/dnsname/ -name pidfile -exec cat {} + | xargs --no-run-if-empty kill -9");
     soon("the cgroups are empty", &String::new(), || {
         sh(
             "find /sys/fs/cgroup -mindepth 1 -depth -type d ! -path '/sys/fs/cgroup/run*' -exec rmdir {} + 2>&1 || true",
