@@ -278,15 +278,8 @@ impl Fixture {
 
     /// The changes outside of the container's namespace, which no longer exists when GC runs.
     pub fn changes_of_the_host(&self) -> String {
-        let mut of_the_host = true;
-        let changes = self.changes();
-        let lines = changes.split_inclusive('\n').filter(|line| {
-            if !line.starts_with(' ') {
-                of_the_host = !line.starts_with(&format!("{}:", self.victim.id));
-            }
-            of_the_host
-        });
-        lines.collect()
+        let victim = format!("{}:", self.victim.id);
+        without_sections(&self.changes(), |title| title.starts_with(&victim))
     }
 
     /// Whether the container differs from before.
@@ -342,6 +335,18 @@ impl Fixture {
     pub(crate) fn trace(&self) -> String {
         String::from_utf8_lossy(&fs::read(log()).expect("read the trace")).into_owned()
     }
+}
+
+/// The changes without the sections with these titles.
+pub(crate) fn without_sections(changes: &str, is_left_out: impl Fn(&str) -> bool) -> String {
+    let mut left_out = false;
+    let lines = changes.split_inclusive('\n').filter(|line| {
+        if !line.starts_with(' ') {
+            left_out = is_left_out(line.trim_end());
+        }
+        !left_out
+    });
+    lines.collect()
 }
 
 /// ADD and DEL. Returns whether CHECK passes in between.

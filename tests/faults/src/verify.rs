@@ -6,7 +6,7 @@ use serde_json::Value;
 use crate::case::Case;
 use crate::compound::Pair;
 use crate::env_fault::EnvFault;
-use crate::fixture::Fixture;
+use crate::fixture::{Fixture, without_sections};
 use crate::usual::warns;
 
 /// The text in the error of an ADD whose rollback failed.
@@ -250,14 +250,7 @@ fn attaches_again(fixture: &Fixture) -> Option<String> {
 
 /// The changes without those of files.
 fn without_files(changes: &str) -> String {
-    let mut of_files = false;
-    let lines = changes.split_inclusive('\n').filter(|line| {
-        if !line.starts_with(' ') {
-            of_files = line.trim_end() == "disk";
-        }
-        !of_files
-    });
-    lines.collect()
+    without_sections(changes, |title| title == "disk")
 }
 
 fn left(changes: &str) -> Option<String> {
