@@ -6,6 +6,8 @@ use std::io::{self, ErrorKind, Read};
 use std::path::Path;
 use std::time::Duration;
 
+use cni::Attachment;
+
 use crate::{ancestors, is_exiting, processes, read_lossy};
 
 /// A plugin ends within this time. An older process with a plugin's environment is a daemon that a plugin has started.
@@ -27,6 +29,8 @@ pub struct RunningPlugins {
     running: BTreeSet<Vec<u8>>,
     /// Containers with a plugin that is running ADD.
     starting: BTreeSet<Vec<u8>>,
+    /// Containers and interfaces with a plugin that is running DEL.
+    ending: BTreeSet<(Vec<u8>, Vec<u8>)>,
     /// Containers with any process that has the variable.
     containers: BTreeSet<Vec<u8>>,
     /// Whether the environment of a process could not be read.
@@ -61,6 +65,10 @@ impl RunningPlugins {
                         && age(&process).is_none_or(|age| age < CALL_MAX);
                     this.running.extend(is_plugin.then(|| container.to_vec()));
                     this.starting.extend((is_plugin && command == b"ADD").then(|| container.to_vec()));
+                    if is_plugin && command == b"DEL" {
+                        let ifname = variable(&environment, b"CNI_IFNAME=").unwrap_or_default();
+                        this.ending.insert((container.to_vec(), ifname.to_vec()));
+                    }
                     this.containers.insert(container.to_vec());
                 }
                 Err(e) => {
@@ -84,6 +92,14 @@ impl RunningPlugins {
         self.starting.contains(container.as_bytes())
     }
 
+    /// Whether a plugin is running DEL for an attachment.
+    pub fn has_del(&self, at: &Attachment) -> bool {
+        let is_of = |(container, ifname): &(Vec<u8>, Vec<u8>)| {
+            *container == at.container.as_bytes() && *ifname == at.ifname.as_bytes()
+        };
+        self.ending.iter().any(is_of)
+    }
+
     /// Whether a plugin, or a process that it has started, is running for a container. Processes that may not be
     /// examined do not count.
     pub fn has_process(&self, container: &str) -> bool {
@@ -100,6 +116,7 @@ impl RunningPlugins {
     pub fn and(mut self, other: Self) -> Self {
         self.running.extend(other.running);
         self.starting.extend(other.starting);
+        self.ending.extend(other.ending);
         self.containers.extend(other.containers);
         self.has_hidden_process |= other.has_hidden_process;
         self

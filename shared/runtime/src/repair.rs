@@ -7,7 +7,8 @@ use std::thread;
 
 use cni::exec::refused_request;
 use cni::repair::Claims;
-use cni::{Code, Command, PluginType, addr, json};
+use cni::{Code, Command, NetworkName, PluginType, Version, addr, json};
+use liveness::RunningPlugins;
 use netns::NetNs;
 use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
@@ -46,6 +47,8 @@ impl Repaired {
 struct Part {
     /// Index of the attachment.
     of: usize,
+    /// Index of the plugin in the chain.
+    place: usize,
     /// The [`Item`] as JSON. It is serialized only once, because a host has thousands.
     item: String,
     claims: Vec<String>,
@@ -85,6 +88,9 @@ struct Reply {
 impl Runtime {
     /// Asks the plugins of each attachment to install missing rules, from the cached configuration and result. Changes nothing else. If two
     /// attachments claim the same host port, the later one in `entries` gets it: pass the oldest first. Blocks GC.
+    ///
+    /// Other runtimes do not wait for a repair. If the DEL of an attachment runs at the same time, what the repair has restored after the DEL
+    /// of the same plugin is removed again, by that plugin's DEL, and the attachment is skipped.
     pub fn repair(&self, entries: &[Entry]) -> Repaired {
         // A read-only cache must not prevent a repair.
         let _lock = Lock::shared(self.cache.dir()).ok();
@@ -93,15 +99,15 @@ impl Runtime {
         // Most attachments share a configuration, which is parsed once.
         let mut networks = BTreeMap::new();
         let here = NetNs::current().ok();
+        let before = RunningPlugins::scan();
         for (of, entry) in entries.iter().enumerate() {
             let claims = entry.host_ports();
-            let key = (&entry.network, &entry.config[..], entry.version());
-            let network = networks.entry(key).or_insert_with(|| entry.network());
+            let network = networks.entry(key(entry)).or_insert_with(|| entry.network());
             let known = items(entry, network, &claims, here.as_ref());
             repaired.attachments.push(known.as_ref().map(|_| false).map_err(Clone::clone));
-            for (kind, item) in known.unwrap_or_default() {
-                let has_netns = entry.attach.netns.is_some();
-                parts.entry(kind).or_default().push(Part { of, item, claims: claims.clone(), has_netns });
+            for (place, (kind, item)) in known.unwrap_or_default().into_iter().enumerate() {
+                let (claims, has_netns) = (claims.clone(), entry.attach.netns.is_some());
+                parts.entry(kind).or_default().push(Part { of, place, item, claims, has_netns });
             }
         }
         let answers: Vec<_> = thread::scope(|scope| {
@@ -110,16 +116,39 @@ impl Runtime {
             let join = |run: thread::ScopedJoinHandle<'_, _>| run.join().unwrap_or_default();
             runs.into_iter().map(|(kind, parts, run)| (kind, parts, join(run))).collect()
         });
+        let mut restored = Vec::new();
         for (kind, parts, answers) in answers {
             match answers {
                 // A plugin without anything to repair answers with an empty list.
-                Some(reply) => {
-                    parts.iter().zip(reply).for_each(|(part, reply)| repaired.note(part, kind, reply))
-                }
+                Some(reply) => parts.iter().zip(reply).for_each(|(part, reply)| {
+                    restored.extend(reply.repaired.then_some(part));
+                    repaired.note(part, kind, reply);
+                }),
                 None => drop(repaired.foreign.insert(kind.clone())),
             }
         }
+        // The DEL of the first plugin runs last. It also removes what a repair has restored in the meantime.
+        restored.retain(|part| part.place > 0);
+        if !restored.is_empty() {
+            let running = before.and(RunningPlugins::scan());
+            for part in restored {
+                let entry = &entries[part.of];
+                let at = &entry.attach.attachment;
+                let is_ending = running.has_del(at) || exists(entry, here.as_ref()).is_err();
+                if let (true, Some(Ok(network))) = (is_ending, networks.get(&key(entry))) {
+                    repaired.attachments[part.of] = self.remove_restored(entry, network, part.place);
+                }
+            }
+        }
         repaired
+    }
+
+    /// Calls the DEL of a plugin that has restored something while the DEL of the attachment ran. Returns the reason to skip it, or the failure.
+    fn remove_restored(&self, entry: &Entry, network: &Network, place: usize) -> Result<bool> {
+        let prev = entry.result_in(network.version).ok();
+        let extras = Extras { attach: Some(&entry.attach), prev: prev.as_ref(), valid: None };
+        self.call(Command::Del, network, &network.plugins[place], &extras)?;
+        Err(unknown("its DEL runs, or has run".into()))
     }
 
     /// A plugin's answer for each attachment. `None` if it does not support the command.
@@ -201,6 +230,30 @@ fn batch(parts: &[Part]) -> usize {
     parts.iter().take(BATCH).take_while(fits).count().max(1)
 }
 
+/// What networks are parsed by: entries with the same key have the same network.
+fn key(entry: &Entry) -> (&NetworkName, &[u8], Option<Version>) {
+    (&entry.network, &entry.config, entry.version())
+}
+
+fn unknown(why: String) -> Error {
+    Error::own(Code::UnknownContainer, why)
+}
+
+/// Fails if the attachment no longer exists. `here` is the thread's namespace.
+fn exists(entry: &Entry, here: Option<&NetNs>) -> Result<()> {
+    if let Some(path) = entry.attach.netns.as_deref().filter(|_| !entry.is_alive()) {
+        return Err(unknown(format!("its namespace {} has been deleted", path.display())));
+    }
+    let ifname = &entry.attach.attachment.ifname;
+    if let (Some(here), Some(netns)) = (here, &entry.attach.netns)
+        && sandbox(&entry.result, ifname).is_some()
+        && has_interface(here, netns, ifname).is_ok_and(|has| has == Some(false))
+    {
+        return Err(unknown(format!("interface {ifname} no longer exists in {}", netns.display())));
+    }
+    Ok(())
+}
+
 /// For each plugin of the attachment, the stdin of a CHECK. `here` is the thread's namespace.
 fn items(
     entry: &Entry,
@@ -208,10 +261,7 @@ fn items(
     claims: &[String],
     here: Option<&NetNs>,
 ) -> Result<Vec<(PluginType, String)>> {
-    let unknown = |why: String| Error::own(Code::UnknownContainer, why);
-    if let Some(path) = entry.attach.netns.as_deref().filter(|_| !entry.is_alive()) {
-        return Err(unknown(format!("its namespace {} has been deleted", path.display())));
-    }
+    exists(entry, here)?;
     if entry.config.is_empty() {
         return Err(unknown(
             "the cache does not contain its configuration: libcni before 0.8 wrote the entry".into(),
@@ -220,13 +270,6 @@ fn items(
     let network = network.as_ref().map_err(|e| unknown(format!("its cached configuration: {e}")))?;
     let prev = entry.result_in(network.version);
     let prev = prev.map_err(|e| unknown(format!("its cached result: {e}")))?;
-    let ifname = &entry.attach.attachment.ifname;
-    if let (Some(here), Some(netns)) = (here, &entry.attach.netns)
-        && sandbox(&entry.result, ifname).is_some()
-        && has_interface(here, netns, ifname).is_ok_and(|has| has == Some(false))
-    {
-        return Err(unknown(format!("interface {ifname} no longer exists in {}", netns.display())));
-    }
     if network.name != entry.network {
         return Err(unknown(format!(
             "its cached configuration belongs to another network, {}",

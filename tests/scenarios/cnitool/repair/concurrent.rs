@@ -79,6 +79,43 @@ fn a_del_removes_the_rules_that_a_repair_restored_before_it_deletes_the_interfac
     }
 }
 
+/// A plugin of another vendor may take long in its DEL. Until the last plugin's DEL, the interface exists, and the container looks alive.
+#[test]
+fn what_a_repair_restores_in_the_middle_of_a_del_is_removed_again() {
+    needs!(TrafficControl);
+    beyond_reference!("repair");
+    let slow = "case $CNI_COMMAND in
+        ADD) exec python3 -c 'import json, sys; json.dump(json.load(sys.stdin)[\"prevResult\"], sys.stdout)' ;;
+        DEL) cat >/dev/null; touch /run/lab/running; while ! [ -e /run/lab/go-on ]; do sleep 0.01; done ;;
+        esac";
+    for backend in ["nftables", "iptables"] {
+        let lab = Lab::new();
+        let pod = lab.container("pod");
+        let tool = tool(&lab, backend);
+        lab.fake_plugin("slow", slow);
+        let mut network = pods(backend);
+        let plugins = network["plugins"].as_array_mut().unwrap();
+        plugins.insert(1, json!({"type": "slow"}));
+        plugins.push(json!({"type": "firewall", "backend": backend}));
+        plugins.push(json!({"type": "bandwidth", "egressRate": 8_000_000, "egressBurst": 800_000}));
+        lab.configure("10-net.conflist", &network);
+        tool.says("add net pod --container-id pod");
+        let mut del = tool.spawn("del net pod --container-id pod");
+        lab.host().wait_until("the slow DEL runs", |_| fs::exists("/run/lab/running").unwrap());
+
+        let repaired = tool.run("repair --all");
+        assert!(
+            repaired.stderr.contains("net/pod/eth0 is skipped: its DEL runs"),
+            "{backend}: {repaired:#?}"
+        );
+        assert!(pod.link("eth0").is_some(), "the container looks alive");
+        fs::write("/run/lab/go-on", "").unwrap();
+        assert!(del.wait().unwrap().success(), "{backend}");
+        assert_no_rules(&lab, backend);
+        assert!(lab.host().ip("link show type ifb").is_empty(), "{backend}");
+    }
+}
+
 #[test]
 fn adds_and_dels_succeed_while_repairs_run_and_leave_no_rules() {
     beyond_reference!("repair");
