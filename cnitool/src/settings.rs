@@ -1,5 +1,6 @@
 //! Settings from the command line and the environment.
 
+use std::collections::BTreeSet;
 use std::env;
 use std::ffi::OsString;
 use std::fs;
@@ -75,7 +76,8 @@ impl Settings {
     }
 
     fn with_path<'a>(&self, path: impl Iterator<Item = &'a PathBuf>) -> Self {
-        let path: Vec<PathBuf> = path.cloned().collect();
+        let mut seen = BTreeSet::new();
+        let path: Vec<PathBuf> = path.filter(|dir| seen.insert(*dir)).cloned().collect();
         let runtime = self.runtime.clone().path(path.clone());
         Self {
             runtime,

@@ -2,6 +2,7 @@
 
 use std::collections::BTreeSet;
 use std::env;
+use std::path::PathBuf;
 use std::process::ExitCode;
 use std::time::{Duration, Instant};
 
@@ -32,8 +33,19 @@ pub fn run(network: Option<&str>, settings: &Settings, ui: &Ui) -> Result<()> {
         }
     }
     warn_of_invalid_files(&entries, settings, ui);
-    let repaired = settings.with_plugins(&DriverNetworks::read().plugins()).runtime.repair(&entries);
+    let repaired = settings.with_plugins(&plugin_dirs(&entries, settings)).runtime.repair(&entries);
     report(&entries, &repaired, network.is_none(), ui)
+}
+
+/// The plugin directories of Podman's driver, and of the runtimes that have attached containers. A plugin of another
+/// vendor there does not hide that Ferrule's is missing: it is reported.
+fn plugin_dirs(entries: &[Entry], settings: &Settings) -> Vec<PathBuf> {
+    let (dirs, _) = network_dirs::own_and_all(&settings.conf);
+    // `doctor` reports a directory that cannot be read.
+    let mut networks = known::networks(&dirs, &[]).unwrap_or_default();
+    networks.retain(|name, _| entries.iter().any(|entry| entry.network == *name));
+    let of_runtimes = networks.into_values().flat_map(|known| known.plugins);
+    DriverNetworks::read().plugins().into_iter().chain(of_runtimes).collect()
 }
 
 /// Warns if the plugins of a network's directory may be missing: the file of a network that seems to have none may be

@@ -9,7 +9,7 @@ use std::fs;
 use std::time::Duration;
 
 use lab::{
-    Lab, Netns, Tool, beyond_reference, needs, quoted, tcp_is_cut_off, tcp_says, under_test, until,
+    Lab, Netns, Tool, beyond_reference, needs, ours, quoted, tcp_is_cut_off, tcp_says, under_test, until,
     until_within,
 };
 use nix::sys::signal::{Signal, kill};
@@ -555,4 +555,29 @@ fn another_vendors_plugin_that_is_not_installed_does_not_fail_a_repair_but_ferru
     assert_eq!(repaired["foreignPlugins"], json!(["vendor"]));
     let lacking = tool.env("CNI_PATH", Lab::plugin_dir().to_str().unwrap()).run("repair net");
     assert!(!lacking.succeeded() && lacking.stderr.contains("no plugin \"bridge\""), "{lacking:#?}");
+}
+
+/// Such as k3s, and containerd with another `bin_dir`. cni-repair.service does not set CNI_PATH.
+#[test]
+fn the_plugins_of_a_runtime_with_directories_of_its_own_restore_the_rules_of_its_containers() {
+    beyond_reference!("repair");
+    let lab = Lab::new();
+    let _pod = lab.container("pod");
+    for dir in ["/etc/containerd", "/usr/lib/cni"] {
+        lab.private_dir(dir);
+    }
+    let tool = tool(&lab, "nftables");
+    tool.says("add net pod --container-id pod");
+    lab.host().sh("mkdir /run/lab/networks; mv /etc/cni/net.d/* /run/lab/networks");
+    let config = format!(
+        "version = 2\n[plugins.\"io.containerd.grpc.v1.cri\".cni]\nbin_dir = \"{}\"\nconf_dir = \"/run/lab/networks\"\n",
+        ours().display()
+    );
+    fs::write("/etc/containerd/config.toml", config).unwrap();
+    for command in ["repair --all", "repair net"] {
+        lab.host().sh("nft flush ruleset");
+        let repaired = tool.clone().env("CNI_PATH", "").json(command);
+        assert_eq!(repaired["repaired"], json!(["net/pod/eth0"]), "{command}");
+        tool.clone().env("NETCONFPATH", "/run/lab/networks").says("check net --all");
+    }
 }
