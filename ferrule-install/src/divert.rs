@@ -59,6 +59,12 @@ fn current(dir: &Path, diversions: &str) -> BTreeSet<String> {
     ours.map(|(_, name)| name.to_owned()).collect()
 }
 
+/// The names whose files of packages dpkg keeps in the state directory of this directory, under any path that leads to it.
+pub fn kept(dir: &Path) -> BTreeSet<String> {
+    let diversions = fs::read_to_string(DIVERSIONS).unwrap_or_default();
+    paths(dir, false).flat_map(|dir| current(dir, &diversions)).collect()
+}
+
 /// The paths of directories with plugins that are diverted into the state directory, which may no longer exist.
 pub fn dirs() -> Vec<PathBuf> {
     let diversions = fs::read_to_string(DIVERSIONS).unwrap_or_default();

@@ -138,15 +138,18 @@ impl Placed {
     }
 
     /// Installs the plugins that an earlier run installed. Without `reclaim`, keeps files that others have replaced
-    /// since. With `reclaim`, the latest files of others are those to restore: none if others have removed theirs.
+    /// since. With `reclaim`, the latest files of others are those to restore: none if others have removed theirs. dpkg itself removes a diverted
+    /// file with its package, so a missing plugin does not mean that its file in `kept/` is obsolete.
     pub fn upgrade(mut self, sources: &Sources, reclaim: bool, run: u64) -> Result<()> {
         let mut new = sources.clone();
         new.retain(|name, _| self.record.installed.contains_key(name));
+        let diverted = if self.diverts { divert::kept(&self.dir) } else { BTreeSet::new() };
         for name in new.keys().cloned().collect::<Vec<_>>() {
             let at = self.dir.join(&name);
             let is_missing = !files::exists(&at)?;
             if reclaim {
-                self.obsolete.extend(is_missing.then(|| self.state("kept").join(&name)));
+                let is_obsolete = is_missing && !diverted.contains(&name);
+                self.obsolete.extend(is_obsolete.then(|| self.state("kept").join(&name)));
             } else if is_missing {
                 say(&format!(
                     "skipped {}: another program has removed it; --upgrade --reclaim installs it",

@@ -104,6 +104,25 @@ fn after_the_advice_for_a_damaged_record_other_packages_can_be_upgraded_and_have
     assert_eq!(fs::read_to_string(dir.join("bridge")).unwrap(), "3");
 }
 
+/// dpkg itself removes the file of another package with that package.
+#[test]
+fn reclaim_of_a_plugin_that_somebody_has_removed_keeps_the_file_of_a_package_that_is_still_installed() {
+    let Some(lab) = with_dpkg() else { return };
+    let (host, dir) = (Host::new(&lab, &[], &[]), Path::new("/opt/cni/own"));
+    let from = host.from.to_str().unwrap();
+    let run = |arguments: &[&str]| install(dir, arguments, &[]);
+    install_package(&lab, dir, "1");
+    ok(&run(&["--from", from]));
+    fs::remove_file(dir.join("bridge")).unwrap();
+    ok(&run(&["--upgrade", "--reclaim", "--from", from]));
+    assert_eq!(fs::read_to_string(dir.join("bridge")).unwrap(), NEW);
+    install_package(&lab, dir, "2");
+    fs::remove_file(dir.join("bridge")).unwrap();
+    ok(&run(&["--upgrade", "--reclaim", "--from", from]));
+    ok(&run(&["--uninstall"]));
+    assert_eq!(fs::read_to_string(dir.join("bridge")).unwrap(), "2");
+}
+
 /// dpkg fails to write a diverted file if the state directory is missing.
 #[test]
 fn an_uninstallation_ends_diversions_also_if_somebody_has_removed_the_state_or_the_whole_directory() {
