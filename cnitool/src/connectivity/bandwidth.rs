@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 use cni::json;
 use netns::NetNs;
 
-use super::pods::{Pod, SERVER};
+use super::pods::{Pod, SERVER, accept};
 use super::promises::requests;
 use super::{Outcome, Row, Test};
 use crate::limits::with_unit;
@@ -77,7 +77,7 @@ fn send(from: &Pod, to: &NetNs, address: IpAddr) -> io::Result<(u64, Duration)> 
     let connect = || TcpStream::connect_timeout(&target, TIME * 2);
     let mut client = from.netns.enter(connect).map_err(io::Error::other)??;
     client.set_write_timeout(Some(TIME))?;
-    let (mut server, _) = listener.accept()?;
+    let mut server = accept(&listener)?;
     server.set_read_timeout(Some(TIME))?;
     let start = Instant::now();
     let sender = thread::spawn(move || {

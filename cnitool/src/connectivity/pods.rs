@@ -1,11 +1,14 @@
 //! Temporary containers: namespaces that exist as long as this process keeps them open. If the process is killed, GC
 //! removes their resources.
 
-use std::net::IpAddr;
+use std::io::{self, ErrorKind};
+use std::net::{IpAddr, TcpListener, TcpStream};
 use std::os::fd::{AsFd, AsRawFd};
 use std::path::PathBuf;
 use std::process;
 use std::sync::Arc;
+use std::thread;
+use std::time::{Duration, Instant};
 
 use cni::AddResult;
 use netlink::{Link, Netlink};
@@ -22,6 +25,29 @@ const IFNAME: &str = "eth0";
 
 /// The port in the container that a host port is forwarded to.
 pub const SERVER: u16 = 8080;
+
+/// How long a server waits for a connection that a client has made.
+const ACCEPT_TIMEOUT: Duration = Duration::from_secs(4);
+const PAUSE: Duration = Duration::from_millis(10);
+
+/// Accepts a connection that a client has made. Something else may have answered the client.
+///
+/// # Errors
+/// If no connection arrives in time.
+pub fn accept(listener: &TcpListener) -> io::Result<TcpStream> {
+    listener.set_nonblocking(true)?;
+    let start = Instant::now();
+    loop {
+        match listener.accept() {
+            Ok((stream, _)) => return Ok(stream),
+            Err(e) if e.kind() != ErrorKind::WouldBlock => return Err(e),
+            Err(_) if start.elapsed() > ACCEPT_TIMEOUT => {
+                return Err(io::Error::other("the connection does not reach the container"));
+            }
+            Err(_) => thread::sleep(PAUSE),
+        }
+    }
+}
 
 /// A container that is attached to one network.
 #[derive(Debug)]

@@ -1,22 +1,20 @@
 //! Host ports: connections from the host, from the other container, and from another machine. That machine is a third
 //! namespace, which ptp attaches with addresses for documentation (RFC 5737, RFC 3849).
 
-use std::io::{self, ErrorKind};
+use std::io;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, TcpListener, TcpStream};
-use std::thread;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use netns::NetNs;
 use runtime::Network;
 use serde_json::json;
 
-use super::pods::{Made, Pod, SERVER};
+use super::pods::{Made, Pod, SERVER, accept};
 use super::{Outcome, Row, Test};
 use crate::live::Live;
 
 const PROMISE: &str = "host port";
 const TIMEOUT: Duration = Duration::from_secs(4);
-const PAUSE: Duration = Duration::from_millis(10);
 
 /// A free port of the host, if the network forwards ports.
 pub fn free(network: &Network) -> Option<u16> {
@@ -63,21 +61,9 @@ fn connects(server: &Pod, from: &NetNs, to: SocketAddr) -> io::Result<()> {
     let any: IpAddr = if to.is_ipv4() { Ipv4Addr::UNSPECIFIED.into() } else { Ipv6Addr::UNSPECIFIED.into() };
     let listen = || TcpListener::bind((any, SERVER));
     let listener = server.netns.enter(listen).map_err(io::Error::other)??;
-    listener.set_nonblocking(true)?;
     let connect = || TcpStream::connect_timeout(&to, TIMEOUT);
-    let client = from.enter(connect).map_err(io::Error::other)??;
-    let start = Instant::now();
-    loop {
-        match listener.accept() {
-            Ok(_) => break drop(client),
-            Err(e) if e.kind() != ErrorKind::WouldBlock => return Err(e),
-            Err(_) if start.elapsed() > TIMEOUT => {
-                return Err(io::Error::other("the connection does not reach the container"));
-            }
-            Err(_) => thread::sleep(PAUSE),
-        }
-    }
-    Ok(())
+    let _client = from.enter(connect).map_err(io::Error::other)??;
+    accept(&listener).map(drop)
 }
 
 /// An address of the host that is not the network's own gateway. None: the host has no other address.

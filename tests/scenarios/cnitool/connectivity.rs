@@ -371,6 +371,19 @@ fn a_bandwidth_limit_that_does_not_work_is_found() {
     has(&run(&tool), &["egress limit", "| skipped |", "too large"]);
 }
 
+/// A proxy, or another machine with the same address.
+#[test]
+fn a_bandwidth_limit_is_not_measured_if_something_else_answers_for_the_container() {
+    needs!(TrafficControl, NftNat);
+    let (lab, _far) = host();
+    let _other = lab.host().serve_tcp("other", "198.51.100.1:9");
+    lab.host().sh("nft 'table ip x { chain p { type nat hook prerouting priority -150; ip daddr 10.207.4.0/24 meta l4proto tcp dnat to 198.51.100.1:9; }\n}'");
+    let ptp = json!({"type": "ptp", "ipam": host_local(&[&["10.207.4.0/24"]])});
+    let limited = json!({"type": "bandwidth", "ingressRate": 8_000_000, "ingressBurst": 800_000});
+    let tool = configure(&lab, &json!([ptp, limited]));
+    has(&run(&tool), &["ingress limit", "| failed |", "the connection does not reach the container"]);
+}
+
 #[test]
 fn a_failed_add_and_a_failed_del_are_found_and_the_rest_is_removed() {
     let (lab, _far) = host();
