@@ -23,6 +23,9 @@ const OF_GC: &str = "results.lock";
 /// would wait for itself.
 const OF_CONTAINERS: &str = "results.containers.lock";
 
+/// How long a GC waits for ADDs and DELs to end: longer than one plugin may run.
+pub(crate) const GC_WAIT: Duration = Duration::from_secs(300);
+
 /// How long a GC lets waiting processes have the lock: longer than the pauses between the attempts of an ADD.
 const GC_PAUSE: Duration = Duration::from_millis(15);
 
@@ -49,21 +52,27 @@ impl Lock {
         })
     }
 
-    /// Waits until no ADD, DEL or GC runs.
-    pub(crate) fn exclusive(dir: &Path) -> Result<Self> {
-        Self::take(dir, OF_GC, File::lock)
+    /// Waits until no ADD, DEL or GC runs. ADDs and DELs that overlap may never leave the lock free.
+    ///
+    /// # Errors
+    /// Code 11 if the lock is not free within `timeout`.
+    pub(crate) fn exclusive(dir: &Path, timeout: Duration) -> Result<Self> {
+        Self::take(dir, OF_GC, |file| lock_within(file, timeout))
     }
 
     /// Releases an exclusive lock, so that waiting processes get it, and takes it again.
     ///
     /// # Errors
-    /// Code 5 if the file cannot be locked.
+    /// Code 5 if the file cannot be locked; code 11 if it is not free within five minutes.
     pub(crate) fn let_others_in(&self) -> Result<()> {
         let locked = self.file.unlock().and_then(|()| {
             thread::sleep(GC_PAUSE);
-            self.file.lock()
+            lock_within(&self.file, GC_WAIT)
         });
-        Ok(locked.map_err(|e| cni::Error::io("lock the results again", &e))?)
+        Ok(locked.map_err(|e| match e.kind() {
+            io::ErrorKind::TimedOut => busy("the cache"),
+            _ => cni::Error::io("lock the results again", &e),
+        })?)
     }
 
     /// Waits until no other process has this lock for the container. Fails with code 999 if the flag is set while it waits.
@@ -110,9 +119,30 @@ impl Lock {
                 cni::Error::new(Code::Internal, text)
                     .detail(format!("the other command has locked {}", path.display()))
             }
+            io::ErrorKind::TimedOut => busy(&path.display().to_string()),
             _ => cni::Error::io(format!("lock {}", path.display()), &e),
         })?)
     }
+}
+
+/// The error of a GC that no gap between ADDs and DELs lets in.
+fn busy(what: &str) -> cni::Error {
+    let text = format!("{what} is locked: ADDs or DELs of containers have run without a pause");
+    cni::Error::new(Code::TryAgainLater, text)
+        .detail("repeat the command. If it fails again, look for containers that are started again and again because their ADD fails")
+}
+
+/// Locks a file exclusively.
+///
+/// # Errors
+/// `TimedOut` if it is locked for `timeout`.
+fn lock_within(file: &File, timeout: Duration) -> io::Result<()> {
+    let got = Retry::new(timeout).wait_for(|| match file.try_lock() {
+        Ok(()) => Ok(Some(())),
+        Err(TryLockError::WouldBlock) => Ok(None),
+        Err(TryLockError::Error(e)) => Err(e),
+    });
+    got?.ok_or_else(|| io::ErrorKind::TimedOut.into())
 }
 
 /// Attempts until an attempt succeeds. A handler's signal does not end a system call that waits: the kernel restarts it.
@@ -148,6 +178,18 @@ mod tests {
         let lock = Lock::shared(dir.path()).unwrap();
         let flags = OFlag::from_bits_retain(fcntl(&lock.file, FcntlArg::F_GETFL).unwrap());
         assert_eq!(flags & OFlag::O_ACCMODE, OFlag::O_RDWR);
+    }
+
+    /// Two containers whose ADD fails after a minute, and is repeated, may hold the lock forever.
+    #[test]
+    fn a_gc_does_not_wait_forever_for_adds_and_dels_that_overlap() {
+        let dir = tempfile::tempdir().unwrap();
+        let add = Lock::shared(dir.path()).unwrap();
+        let failed = Lock::exclusive(dir.path(), Duration::from_millis(20)).unwrap_err();
+        assert_eq!(failed.code(), Code::TryAgainLater as u32, "{failed}");
+        assert!(failed.to_string().contains("results.lock is locked"), "{failed}");
+        drop(add);
+        Lock::exclusive(dir.path(), Duration::ZERO).unwrap();
     }
 
     /// ADD and DEL hold both.
