@@ -65,10 +65,9 @@ impl CachedAttachments {
                         age.is_some_and(|age| age < least)
                     });
                 let mut is_alive = entry.is_alive();
-                if is_alive && is_before && has_new_process(&entry) {
+                if is_alive && is_before && is_of_other_boot(&entry) {
                     is_alive = false;
-                    // The path now leads to the namespace of another process, and DEL would remove an interface from
-                    // it.
+                    // A path now leads to the namespace of another process, and DEL would remove an interface from it.
                     entry.attach.netns = None;
                 }
                 let is_unwanted = is_own && options.detach_running && !is_ambiguous;
@@ -204,11 +203,11 @@ fn has_used_link(entry: &Entry, namespaces: &Namespaces) -> bool {
 }
 
 /// Whether an attachment from before the host was started has a namespace path `/proc/PID/ns/net` whose PID now
-/// belongs to another process. The clock may have been set forward since, so this also requires that no namespace of
-/// the host shows the container.
-fn has_new_process(entry: &Entry) -> bool {
-    let is_of_process = entry.attach.netns.as_deref().is_some_and(|path| path.starts_with("/proc"));
-    is_of_process
+/// belongs to another process, or no path. The clock may have been set forward since, so this also requires that no
+/// namespace of the host shows the container.
+fn is_of_other_boot(entry: &Entry) -> bool {
+    let may_be = entry.attach.netns.as_deref().is_none_or(|path| path.starts_with("/proc"));
+    may_be
         && Namespaces::scan().is_ok_and(|namespaces| {
             namespaces.is_complete() && !shows(&namespaces, entry, &entry.attach.attachment.container)
         })

@@ -88,6 +88,36 @@ fn a_torn_result_from_before_a_reboot_keeps_nothing() {
     assert!(!cached("torn-by-reboot").exists() && cached("foreign").exists());
 }
 
+/// libcni before 1.2.0 writes no path, and the plugins of some vendors return none.
+#[test]
+fn a_result_without_the_path_of_a_namespace_keeps_nothing_after_a_reboot() {
+    beyond_reference!("gc");
+    let Some((lab, tool)) = configured(25) else { return };
+    let [dead, alive] = ["dead-without-path", "alive-without-path"].map(|id| lab.container(id));
+    for id in ["dead-without-path", "alive-without-path"] {
+        tool.says(&format!("add net {id} --container-id {id}"));
+        let mut cache: Value = serde_json::from_slice(&fs::read(cached(id)).unwrap()).unwrap();
+        cache.as_object_mut().unwrap().remove("netns");
+        cache["result"]["interfaces"].as_array_mut().unwrap().clear();
+        cache["result"]["ips"][0].as_object_mut().unwrap().remove("interface");
+        fs::write(cached(id), cache.to_string()).unwrap();
+        ages(&lab, id);
+    }
+    dead.vanish();
+    lab.host().wait_until("the pair is gone", |host| host.ip("link show master br0").len() == 1);
+    tool.says("gc net");
+    assert_eq!(leases(), ["10.212.25.2", "10.212.25.3"], "without a reboot, the container may run");
+    // Other tests create and delete namespaces. If this happens while GC inspects the machine, it treats nothing as stale.
+    for _ in 0..30 {
+        after_a_reboot(&tool).says("gc net");
+        if leases().len() < 2 {
+            break;
+        }
+    }
+    assert_eq!(leases(), ["10.212.25.3"]);
+    assert!(alive.link("eth0").is_some() && cached("alive-without-path").exists());
+}
+
 /// The DEL of another container waits until the ADD has written the file.
 #[test]
 fn a_torn_result_that_an_add_writes_again_during_gc_stays() {
