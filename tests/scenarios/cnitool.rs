@@ -166,6 +166,26 @@ fn a_network_may_be_a_path_and_its_namespace_is_created_on_demand_and_deleted_if
 }
 
 #[test]
+fn a_namespace_that_another_attachment_uses_by_now_stays_if_the_add_that_created_it_fails() {
+    let lab = Lab::new();
+    let slow = "cat >/dev/null; [ $CNI_COMMAND = ADD ] || exit 0
+        touch /run/lab/running; while ! [ -e /run/lab/go-on ]; do sleep 0.01; done; exit 1";
+    lab.fake_plugin("slow", slow);
+    let slow = json!({"cniVersion": "1.1.0", "name": "slow", "plugins": [{"type": "slow"}]});
+    lab.configure("10-slow.conflist", &slow);
+    lab.configure("20-net.conflist", &pods("1.1.0", "10.1.2.0/24"));
+    let tool = lab.cnitool();
+    let mut add = tool.spawn("add --create slow blue --container-id first");
+    lab.host().wait_until("the ADD runs", |_| fs::exists("/run/lab/running").unwrap());
+    tool.says("add net blue --container-id second -i eth1");
+    fs::write("/run/lab/go-on", "").unwrap();
+    assert!(!add.wait().unwrap().success());
+    tool.says("check net blue --container-id second -i eth1");
+    tool.says("del net blue --container-id second -i eth1");
+    lab.host().sh("ip netns del blue");
+}
+
+#[test]
 fn without_a_path_plugins_are_looked_for_wherever_they_may_have_been_installed() {
     let lab = Lab::new();
     let conf = json!({"cniVersion": "1.0.0", "name": "net", "plugins": [{"type": "not-there"}]});

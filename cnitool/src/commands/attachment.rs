@@ -2,23 +2,24 @@
 
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
+use std::time::SystemTime;
 
 use cni::{AddResult, Attachment, Command};
 use runtime::{
-    Added, AttachmentParameters, Cache, Error, Network, NetworkEntries, Result, Runtime,
+    Added, AttachmentParameters, Cache, Entry, Error, Network, NetworkEntries, Result, Runtime,
     interrupted_by_signals, not_rolled_back,
 };
 use serde_json::{Value, json};
 
 use crate::attach_args;
 use crate::cli::{AddOptions, AttachArgs, ManyTargets, Target};
-use crate::known::Known;
+use crate::known::{self, Known};
 use crate::named::Created;
 use crate::settings::{Settings, refuse_ifname};
 use crate::table::Table;
 use crate::ui::{Style, Ui, plural};
 
-/// Runs ADD. If ADD fails, a namespace that was created for it is deleted.
+/// Runs ADD. If ADD fails, a namespace that was created for it is deleted, unless another attachment uses it by now.
 pub fn add(
     target: &Target,
     attach_args: &AttachArgs,
@@ -32,6 +33,7 @@ pub fn add(
         // From here on, a signal deletes the namespace too.
         runtime = runtime.interrupted_by(interrupted_by_signals()?);
     }
+    let before = SystemTime::now();
     let created = if options.create { Some(Created::named(&target.netns)?) } else { None };
     let attach = attach_args::apply(attach_args, &network, settings.attach(&target.netns, &target.names)?)?;
     if let Some(path) = attach.netns.as_deref().filter(|path| !path.exists()) {
@@ -43,11 +45,18 @@ pub fn add(
     }
     let done = add_and_print(&runtime, &network, &attach, options.keep, ui);
     if let Some(created) = created
-        && (options.keep || done.is_ok())
+        && (options.keep || done.is_ok() || is_used(&attach, before, settings))
     {
         created.keep();
     }
     done
+}
+
+/// Whether an attachment has been added to the namespace since a time, or may have been.
+fn is_used(attach: &AttachmentParameters, since: SystemTime, settings: &Settings) -> bool {
+    let is_in_it =
+        |entry: &Entry| entry.attach.netns == attach.netns && entry.added.is_none_or(|added| added >= since);
+    known::read_caches(settings).map_or(true, |(entries, _)| entries.iter().any(is_in_it))
 }
 
 /// Runs ADD. Runs DEL if ADD fails, is interrupted, or its result cannot be printed, unless the container was attached before.
