@@ -4,7 +4,7 @@
 use lab::{Call, Chain, Container, Feature, Lab, Netns, Outcome, Snapshot, beyond_reference, skip, tcp_says};
 use serde_json::{Value, json};
 
-use crate::common::{host_local, ips};
+use crate::common::{cable, host_local, ips};
 
 const POD: &str = "10.1.2.2";
 const GATEWAY: &str = "10.1.2.1";
@@ -197,6 +197,23 @@ fn a_dual_stack_network_attaches_if_the_kernel_has_ipv6_and_otherwise_the_error_
     assert!(pod.reaches(GATEWAY));
     call.del().ok();
     is_forgotten(&lab, &before);
+}
+
+/// Without IPv6, the kernel answers a request for IPv6 routes with the IPv4 routes.
+#[test]
+fn each_route_of_a_device_is_in_the_result_once() {
+    beyond_reference!("way-home");
+    let lab = host();
+    let pod = lab.container("pod");
+    cable(&lab);
+    lab.host().sh("ip addr add 192.0.2.7/24 dev cable; ip route add 203.0.113.0/24 via 192.0.2.1 dev cable");
+    let device = json!({"type": "host-device", "device": "cable", "useInterfaceNetwork": true});
+    let call = alone(&lab, &pod, device);
+    let result = call.add().ok_result();
+    let routes: Vec<_> = result["routes"].as_array().unwrap().iter().map(|route| &route["dst"]).collect();
+    assert_eq!(ips(&result), ["192.0.2.7/24"]);
+    assert_eq!(routes, ["203.0.113.0/24"]);
+    call.del().ok();
 }
 
 #[test]

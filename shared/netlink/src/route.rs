@@ -389,8 +389,11 @@ impl Netlink {
             Err(r) if r.errno() == Some(Errno::ENOENT) => return Ok(Vec::new()),
             other => other.map_err(|r| r.during("list", "routes"))?,
         };
+        // If the kernel runs without IPv6, it answers with the routes of all other families.
         let expected = |r: &Route| {
-            filter.link.is_none_or(|link| r.uses(link)) && filter.table.is_none_or(|t| r.table == Some(t))
+            r.dst.is_ipv4() == (family == AF_INET)
+                && filter.link.is_none_or(|link| r.uses(link))
+                && filter.table.is_none_or(|t| r.table == Some(t))
         };
         Ok(routes.into_iter().filter(expected).collect())
     }
