@@ -195,9 +195,11 @@ fn sees_own_processes() -> bool {
     capabilities(None).is_ok_and(|sets| sets.effective.contains(CapabilitySet::SYS_PTRACE))
 }
 
-/// Whether a process is the server with this configuration file.
+/// Whether a process is the server with this configuration file. A process can delay whoever reads its arguments, so those of other users and
+/// of containers are not read.
 fn is_server(pid: i32, conf: &Path) -> io::Result<bool> {
-    Ok(has_argument(pid, conf)? && is_trusted(pid)? && is_dnsmasq(pid)? && is_in_this_namespace(pid)?)
+    let may_be = is_in_this_namespace(pid).unwrap_or(true) && is_trusted(pid)?;
+    Ok(may_be && has_argument(pid, conf)? && is_dnsmasq(pid)? && is_in_this_namespace(pid)?)
 }
 
 /// Whether a process belongs to root or to a user of servers: any user can start a process with the server's

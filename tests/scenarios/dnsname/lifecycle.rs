@@ -2,6 +2,8 @@
 
 use std::fs::File;
 use std::os::unix::fs::MetadataExt;
+use std::os::unix::process::CommandExt;
+use std::process::Command;
 
 use lab::dhcp::start_running;
 use lab::{Lab, PATH, beyond_reference, until, write_program};
@@ -282,7 +284,7 @@ fn changes_of_many_containers_need_one_read_of_the_file() {
         |path: &&PathBuf| path.file_name().is_some_and(|name| name.to_string_lossy().starts_with("dnsname-"));
     let lock = File::open(locks.iter().find(is_ours).unwrap()).unwrap();
     let server = server_of("net").unwrap();
-    let mut tracer = std::process::Command::new("strace")
+    let mut tracer = Command::new("strace")
         .args(["-qq", "-o", "/run/lab/signals", "-e", "trace=none", "-e", "signal=HUP", "-p", &server])
         .spawn()
         .unwrap();
@@ -319,5 +321,34 @@ fn the_first_add_and_the_last_del_list_all_processes_once() {
         assert!(call.clone().under(&strace).run(command).succeeded());
         let opened = fs::read_to_string(trace).unwrap();
         assert_eq!(opened.matches("\"/proc\", ").count(), 1, "{command}:\n{opened}");
+    }
+}
+
+/// A process can delay whoever reads its arguments, and the network is locked meanwhile.
+#[test]
+fn the_arguments_of_programs_of_other_users_and_of_containers_are_not_read() {
+    beyond_reference!("dnsname");
+    let lab = Lab::new();
+    let (pod, other) = (lab.container("pod"), lab.container("other"));
+    lab.host().sh("cp $(readlink -f /bin/sh) /run/lab/dnsmasq; chmod 755 /run/lab /run/lab/dnsmasq");
+    let start = |netns: &Netns, user: u32| {
+        let mut command = Command::new("/run/lab/dnsmasq");
+        command.args(["-c", "while :; do sleep 1; done"]).uid(user).gid(user);
+        in_background(netns, command, Path::new("/dev/null"))
+    };
+    let programs = [start(lab.host(), 4242), start(&other, 0)];
+    let list = network(&json!({}));
+    let prev = lab.plugin("bridge").config(list["plugins"][0].clone()).on(&pod).add().ok_result();
+    let call = lab.plugin("dnsname").config(list["plugins"][1].clone()).on(&pod);
+    let call = call.args("K8S_POD_NAME=pod").config(json!({"prevResult": prev}));
+    for command in ["ADD", "DEL"] {
+        let trace = "/run/lab/trace";
+        let strace = ["strace", "-qqo", trace, "-e", "trace=?open,openat"].map(str::to_owned);
+        assert!(call.clone().under(&strace).run(command).succeeded());
+        let opened = fs::read_to_string(trace).unwrap();
+        for program in &programs {
+            let arguments = format!("\"/proc/{}/cmdline\"", program.id());
+            assert!(!opened.contains(&arguments), "{command}: {arguments} in\n{opened}");
+        }
     }
 }
