@@ -200,7 +200,7 @@ impl Plan {
             return false;
         }
         let has_other = || own.others_of_host().map_or(true, |others| others.iter().any(has_live_attachment));
-        !RunningPlugins::scan().has(&at.container) && !has_other()
+        !RunningPlugins::scan_in_time().has(&at.container) && !has_other()
     }
 
     /// Updates the plan after a GC. `kept` are the attachments that the GC did not remove, because they have changed
@@ -285,7 +285,7 @@ impl Plan {
         let namespaces = orphaned::scan(options)?;
         // A successful DEL has removed these attachments from the cache.
         cached.stale.extend(self.delete.iter().cloned());
-        let (running, namespaces) = (RunningPlugins::scan(), &namespaces);
+        let (running, namespaces) = (RunningPlugins::scan_in_time(), &namespaces);
         cached.look_for_containers(namespaces, may_miss_processes(namespaces, &running));
         // With `caches_are_complete: false`, a container without evidence of its death is `Untraceable`. That does not stop
         // the removal, which the plan has already decided. This check only finds containers that are alive again.
@@ -305,13 +305,13 @@ impl Plan {
 
     /// Returns the plan, and whether it is settled: false while the kernel may still be removing links.
     fn examine(network: &Network, options: &PlanOptions, settings: &Settings) -> Result<(Self, bool)> {
-        let running = RunningPlugins::scan();
+        let running = RunningPlugins::scan_in_time();
         let mut cached = CachedAttachments::of(network, options, settings)?;
         let stale = || cached.stale.iter().chain(&cached.stale_elsewhere);
         let listed = settings.runtime.survey_with(network, stale(), stale().chain(&cached.alive));
         listed.outcome?;
         // A plugin may have ended, or have been started, while the plugins listed their resources.
-        let (namespaces, running) = (orphaned::scan(options)?, running.and(RunningPlugins::scan()));
+        let (namespaces, running) = (orphaned::scan(options)?, running.and(RunningPlugins::scan_in_time()));
         cached.look_for_containers(&namespaces, may_miss_processes(&namespaces, &running));
         let paths = cached.alive.iter().filter_map(|entry| entry.attach.netns.as_deref());
         let caches_are_complete = namespaces.are_all_at(paths);

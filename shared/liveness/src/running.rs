@@ -4,6 +4,8 @@ use std::collections::BTreeSet;
 use std::fs::{self, File};
 use std::io::{self, ErrorKind, Read};
 use std::path::Path;
+use std::sync::mpsc;
+use std::thread;
 use std::time::Duration;
 
 use cni::Attachment;
@@ -12,6 +14,9 @@ use crate::{ancestors, is_exiting, processes, read_lossy};
 
 /// A plugin ends within this time. An older process with a plugin's environment is a daemon that a plugin has started.
 const CALL_MAX: Duration = Duration::from_secs(600);
+
+/// Longer than a scan of thousands of processes takes.
+const SCAN_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// The errors EIO, ENOMEM, ENFILE and EMFILE, which say nothing about the process. Other errors say that it has exited.
 const SHORTAGES: [i32; 4] = [5, 12, 23, 24];
@@ -82,6 +87,13 @@ impl RunningPlugins {
         this
     }
 
+    /// Like [`RunningPlugins::scan`], for callers that others wait for: a process can delay whoever reads its environment, because the kernel
+    /// reads it from the process's memory. Gives up after ten seconds, and then may miss processes. The thread that reads ends with this
+    /// process.
+    pub fn scan_in_time() -> Self {
+        within(SCAN_TIMEOUT, Self::scan)
+    }
+
     /// Whether a plugin is running for a container. Processes that may not be examined do not count.
     pub fn has(&self, container: &str) -> bool {
         self.running.contains(container.as_bytes())
@@ -128,6 +140,14 @@ impl RunningPlugins {
     }
 }
 
+/// The result of a scan, if it takes no longer than `timeout`.
+fn within(timeout: Duration, scan: impl FnOnce() -> RunningPlugins + Send + 'static) -> RunningPlugins {
+    let (sender, receiver) = mpsc::channel();
+    let started = thread::Builder::new().spawn(move || sender.send(scan()));
+    let found = started.ok().and_then(|_| receiver.recv_timeout(timeout).ok());
+    found.unwrap_or_else(|| RunningPlugins { has_hidden_process: true, ..RunningPlugins::default() })
+}
+
 /// Replaces the contents of a buffer by those of a file in /proc. `fs::read` takes twice as long: it looks for the file's
 /// size, which is 0, and starts with a small buffer. GC reads the environment of all processes before each plugin's DEL.
 fn read_again(file: &Path, buffer: &mut Vec<u8>) -> io::Result<()> {
@@ -161,6 +181,18 @@ mod tests {
     use super::*;
     use crate::tests::Killed;
 
+    /// As one that waits for the memory of a process.
+    #[test]
+    fn a_scan_that_does_not_end_is_incomplete() {
+        let (_never, blocked) = mpsc::channel::<()>();
+        let scanned = within(Duration::from_millis(20), move || {
+            blocked.recv().ok();
+            RunningPlugins::default()
+        });
+        assert!(scanned.may_miss_processes());
+        assert!(!within(SCAN_TIMEOUT, RunningPlugins::default).may_miss_processes());
+    }
+
     #[test]
     fn the_variable_is_found_among_others() {
         let container = |text| variable(text, b"CNI_CONTAINERID=");
@@ -179,7 +211,7 @@ mod tests {
         // The environment is that of this process until the program starts.
         let is_listed = |name: &str| RunningPlugins::scan().containers.contains(id(name).as_bytes());
         while !["plugin", "del", "other"].into_iter().all(is_listed) {
-            std::thread::sleep(Duration::from_millis(10));
+            thread::sleep(Duration::from_millis(10));
         }
         let calls = RunningPlugins::scan();
         assert!(calls.has_add(&id("plugin")) && calls.has(&id("del")) && !calls.has_add(&id("del")));

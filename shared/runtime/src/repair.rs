@@ -99,7 +99,7 @@ impl Runtime {
         // Most attachments share a configuration, which is parsed once.
         let mut networks = BTreeMap::new();
         let here = NetNs::current().ok();
-        let before = RunningPlugins::scan();
+        let before = RunningPlugins::scan_in_time();
         for (of, entry) in entries.iter().enumerate() {
             let claims = entry.host_ports();
             let network = networks.entry(key(entry)).or_insert_with(|| entry.network());
@@ -130,7 +130,7 @@ impl Runtime {
         // The DEL of the first plugin runs last. It also removes what a repair has restored in the meantime.
         restored.retain(|part| part.place > 0);
         if !restored.is_empty() {
-            let running = before.and(RunningPlugins::scan());
+            let running = before.and(RunningPlugins::scan_in_time());
             for part in restored {
                 let entry = &entries[part.of];
                 let at = &entry.attach.attachment;
