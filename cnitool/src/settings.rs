@@ -66,6 +66,12 @@ impl Settings {
         self.with_path(self.path.iter().chain(dirs))
     }
 
+    /// Also looks for plugins in these directories of runtimes, unless the user has named directories: a plugin of another
+    /// vendor there would hide that Ferrule's is missing.
+    pub fn with_plugins_of_runtimes(&self, dirs: &[PathBuf]) -> Self {
+        self.with_plugins(if self.is_path_given { &[] } else { dirs })
+    }
+
     /// First looks for plugins in these directories, unless the user has named others.
     pub fn with_plugins_first(&self, dirs: &[PathBuf]) -> Self {
         if self.is_path_given {

@@ -33,19 +33,19 @@ pub fn run(network: Option<&str>, settings: &Settings, ui: &Ui) -> Result<()> {
         }
     }
     warn_of_invalid_files(&entries, settings, ui);
-    let repaired = settings.with_plugins(&plugin_dirs(&entries, settings)).runtime.repair(&entries);
+    let settings = settings.with_plugins(&DriverNetworks::read().plugins());
+    let settings = settings.with_plugins_of_runtimes(&plugin_dirs(&entries, &settings));
+    let repaired = settings.runtime.repair(&entries);
     report(&entries, &repaired, network.is_none(), ui)
 }
 
-/// The plugin directories of Podman's driver, and of the runtimes that have attached containers. A plugin of another
-/// vendor there does not hide that Ferrule's is missing: it is reported.
+/// The plugin directories of the runtimes that have attached containers.
 fn plugin_dirs(entries: &[Entry], settings: &Settings) -> Vec<PathBuf> {
     let (dirs, _) = network_dirs::own_and_all(&settings.conf);
     // `doctor` reports a directory that cannot be read.
     let mut networks = known::networks(&dirs, &[]).unwrap_or_default();
     networks.retain(|name, _| entries.iter().any(|entry| entry.network == *name));
-    let of_runtimes = networks.into_values().flat_map(|known| known.plugins);
-    DriverNetworks::read().plugins().into_iter().chain(of_runtimes).collect()
+    networks.into_values().flat_map(|known| known.plugins).collect()
 }
 
 /// Warns if the plugins of a network's directory may be missing: the file of a network that seems to have none may be
