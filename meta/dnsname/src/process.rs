@@ -195,7 +195,7 @@ fn sees_own_processes() -> bool {
     capabilities(None).is_ok_and(|sets| sets.effective.contains(CapabilitySet::SYS_PTRACE))
 }
 
-/// Whether a process is the server with this configuration file. A process can delay whoever reads its arguments, so those of other users and
+/// Whether a process is the server with this configuration file. A process can delay a reader of its arguments, so those of other users and
 /// of containers are not read.
 fn is_server(pid: i32, conf: &Path) -> io::Result<bool> {
     let may_be = is_in_this_namespace(pid).unwrap_or(true) && is_trusted(pid)?;

@@ -87,7 +87,7 @@ impl RunningPlugins {
         this
     }
 
-    /// Like [`RunningPlugins::scan`], for callers that others wait for: a process can delay whoever reads its environment, because the kernel
+    /// Like [`RunningPlugins::scan`], for callers that others wait for: a process can delay a reader of its environment, because the kernel
     /// reads it from the process's memory. Gives up after ten seconds, and then may miss processes. The thread that reads ends with this
     /// process.
     pub fn scan_in_time() -> Self {

@@ -324,7 +324,7 @@ fn the_first_add_and_the_last_del_list_all_processes_once() {
     }
 }
 
-/// A process can delay whoever reads its arguments, and the network is locked meanwhile.
+/// A process can delay a reader of its arguments, and the network is locked meanwhile.
 #[test]
 fn the_arguments_of_programs_of_other_users_and_of_containers_are_not_read() {
     beyond_reference!("dnsname");
