@@ -14,7 +14,7 @@ use serde_json::json;
 use crate::again::again;
 use crate::known;
 use crate::metrics::REPAIRS;
-use crate::network_dirs::{self, DriverNetworks};
+use crate::network_dirs::{self, DriverNetworks, NetworkDir};
 use crate::settings::Settings;
 use crate::signals::Signals;
 use crate::ui::{Style, Ui};
@@ -42,10 +42,12 @@ pub fn run(network: Option<&str>, settings: &Settings, ui: &Ui) -> Result<()> {
 /// The plugin directories of the runtimes that have attached containers.
 fn plugin_dirs(entries: &[Entry], settings: &Settings) -> Vec<PathBuf> {
     let (dirs, _) = network_dirs::own_and_all(&settings.conf);
+    let names: BTreeSet<_> = entries.iter().map(|entry| &entry.network).collect();
     // `doctor` reports a directory that cannot be read.
-    let mut networks = known::networks(&dirs, &[]).unwrap_or_default();
-    networks.retain(|name, _| entries.iter().any(|entry| entry.network == *name));
-    networks.into_values().flat_map(|known| known.plugins).collect()
+    let is_used = |dir: &&NetworkDir| {
+        dir.conf.networks().is_ok_and(|networks| networks.iter().any(|network| names.contains(&network.name)))
+    };
+    dirs.iter().filter(is_used).flat_map(|dir| dir.plugins.clone()).collect()
 }
 
 /// Warns if the plugins of a network's directory may be missing: the file of a network that seems to have none may be

@@ -40,6 +40,8 @@ pub struct RunningPlugins {
     containers: BTreeSet<Vec<u8>>,
     /// Whether the environment of a process could not be read.
     has_hidden_process: bool,
+    /// Whether the scan did not end in time.
+    is_unfinished: bool,
 }
 
 impl RunningPlugins {
@@ -70,7 +72,8 @@ impl RunningPlugins {
                         && age(&process).is_none_or(|age| age < CALL_MAX);
                     this.running.extend(is_plugin.then(|| container.to_vec()));
                     this.starting.extend((is_plugin && command == b"ADD").then(|| container.to_vec()));
-                    if is_plugin && command == b"DEL" {
+                    // What restores rules believes this, and removes them again. So other users must not be able to claim it.
+                    if is_plugin && command == b"DEL" && real_user(&process) == real_user(&own) {
                         let ifname = variable(&environment, b"CNI_IFNAME=").unwrap_or_default();
                         this.ending.insert((container.to_vec(), ifname.to_vec()));
                     }
@@ -88,23 +91,23 @@ impl RunningPlugins {
     }
 
     /// Like [`RunningPlugins::scan`], for callers that others wait for: a process can delay a reader of its environment, because the kernel
-    /// reads it from the process's memory. Gives up after ten seconds, and then may miss processes. The thread that reads ends with this
-    /// process.
+    /// reads it from the process's memory. Gives up after ten seconds: then any container may have a running plugin. The thread that reads
+    /// ends with this process.
     pub fn scan_in_time() -> Self {
         within(SCAN_TIMEOUT, Self::scan)
     }
 
     /// Whether a plugin is running for a container. Processes that may not be examined do not count.
     pub fn has(&self, container: &str) -> bool {
-        self.running.contains(container.as_bytes())
+        self.is_unfinished || self.running.contains(container.as_bytes())
     }
 
     /// Whether a plugin is running ADD for a container.
     pub fn has_add(&self, container: &str) -> bool {
-        self.starting.contains(container.as_bytes())
+        self.is_unfinished || self.starting.contains(container.as_bytes())
     }
 
-    /// Whether a plugin is running DEL for an attachment.
+    /// Whether this user runs a plugin with DEL for an attachment. False if the scan did not end in time.
     pub fn has_del(&self, at: &Attachment) -> bool {
         let is_of = |(container, ifname): &(Vec<u8>, Vec<u8>)| {
             *container == at.container.as_bytes() && *ifname == at.ifname.as_bytes()
@@ -131,6 +134,7 @@ impl RunningPlugins {
         self.ending.extend(other.ending);
         self.containers.extend(other.containers);
         self.has_hidden_process |= other.has_hidden_process;
+        self.is_unfinished |= other.is_unfinished;
         self
     }
 
@@ -145,7 +149,9 @@ fn within(timeout: Duration, scan: impl FnOnce() -> RunningPlugins + Send + 'sta
     let (sender, receiver) = mpsc::channel();
     let started = thread::Builder::new().spawn(move || sender.send(scan()));
     let found = started.ok().and_then(|_| receiver.recv_timeout(timeout).ok());
-    found.unwrap_or_else(|| RunningPlugins { has_hidden_process: true, ..RunningPlugins::default() })
+    let unfinished =
+        || RunningPlugins { has_hidden_process: true, is_unfinished: true, ..Default::default() };
+    found.unwrap_or_else(unfinished)
 }
 
 /// Replaces the contents of a buffer by those of a file in /proc. `fs::read` takes twice as long: it looks for the file's
@@ -159,6 +165,13 @@ fn read_again(file: &Path, buffer: &mut Vec<u8>) -> io::Result<()> {
 fn variable<'a>(environment: &'a [u8], name: &[u8]) -> Option<&'a [u8]> {
     let mut variables = environment.split(|&byte| byte == 0);
     variables.find_map(|variable| variable.strip_prefix(name))
+}
+
+/// The user who has started a process (proc_pid_status(5)). The owner of its files in /proc may be root, for example if the program is setuid.
+fn real_user(process: &Path) -> Option<u32> {
+    let status = read_lossy(&process.join("status")).ok()?;
+    let users = status.lines().find_map(|line| line.strip_prefix("Uid:"))?;
+    users.split_whitespace().next()?.parse().ok()
 }
 
 /// How long a process has been running.
@@ -189,7 +202,7 @@ mod tests {
             blocked.recv().ok();
             RunningPlugins::default()
         });
-        assert!(scanned.may_miss_processes());
+        assert!(scanned.may_miss_processes() && scanned.has("any") && scanned.has_add("any"));
         assert!(!within(SCAN_TIMEOUT, RunningPlugins::default).may_miss_processes());
     }
 

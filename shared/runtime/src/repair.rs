@@ -19,7 +19,7 @@ use crate::conf::Network;
 use crate::lock::Lock;
 use crate::request::Extras;
 use crate::rollback::has_interface;
-use crate::{Entry, Error, Result, Runtime};
+use crate::{Cache, Entry, Error, Result, Runtime};
 
 /// Maximum number of attachments in one request; plugins accept documents of 4 MiB.
 const BATCH: usize = 2_000;
@@ -90,7 +90,8 @@ impl Runtime {
     /// attachments claim the same host port, the later one in `entries` gets it: pass the oldest first. Blocks GC.
     ///
     /// Other runtimes do not wait for a repair. If the DEL of an attachment runs at the same time, what the repair has restored after the DEL
-    /// of the same plugin is removed again, by that plugin's DEL, and the attachment is skipped.
+    /// of the same plugin is removed again, by that plugin's DEL, and the attachment is skipped. This is not done if a new ADD of the container
+    /// runs or has run: it has installed its own.
     pub fn repair(&self, entries: &[Entry]) -> Repaired {
         // A read-only cache must not prevent a repair.
         let _lock = Lock::shared(self.cache.dir()).ok();
@@ -99,7 +100,6 @@ impl Runtime {
         // Most attachments share a configuration, which is parsed once.
         let mut networks = BTreeMap::new();
         let here = NetNs::current().ok();
-        let before = RunningPlugins::scan_in_time();
         for (of, entry) in entries.iter().enumerate() {
             let claims = entry.host_ports();
             let network = networks.entry(key(entry)).or_insert_with(|| entry.network());
@@ -110,11 +110,14 @@ impl Runtime {
                 parts.entry(kind).or_default().push(Part { of, place, item, claims, has_netns });
             }
         }
-        let answers: Vec<_> = thread::scope(|scope| {
+        let (answers, before) = thread::scope(|scope| {
+            let scan = scope.spawn(RunningPlugins::scan_in_time);
             let start = |(kind, parts)| (kind, parts, scope.spawn(move || self.repair_by(kind, parts)));
             let runs: Vec<_> = parts.iter().map(|(kind, parts)| start((kind, &parts[..]))).collect();
             let join = |run: thread::ScopedJoinHandle<'_, _>| run.join().unwrap_or_default();
-            runs.into_iter().map(|(kind, parts, run)| (kind, parts, join(run))).collect()
+            let answers: Vec<_> =
+                runs.into_iter().map(|(kind, parts, run)| (kind, parts, join(run))).collect();
+            (answers, scan.join().unwrap_or_default())
         });
         let mut restored = Vec::new();
         for (kind, parts, answers) in answers {
@@ -130,25 +133,39 @@ impl Runtime {
         // The DEL of the first plugin runs last. It also removes what a repair has restored in the meantime.
         restored.retain(|part| part.place > 0);
         if !restored.is_empty() {
-            let running = before.and(RunningPlugins::scan_in_time());
+            let now = RunningPlugins::scan_in_time();
             for part in restored {
                 let entry = &entries[part.of];
                 let at = &entry.attach.attachment;
-                let is_ending = running.has_del(at) || exists(entry, here.as_ref()).is_err();
-                if let (true, Some(Ok(network))) = (is_ending, networks.get(&key(entry))) {
-                    repaired.attachments[part.of] = self.remove_restored(entry, network, part.place);
+                let has_del = before.has_del(at) || now.has_del(at);
+                let is_ending = has_del || exists(entry, here.as_ref()).is_err();
+                if is_ending
+                    && !now.has_add(&at.container)
+                    && !self.has_newer(entry)
+                    && let Some(Ok(network)) = networks.get(&key(entry))
+                {
+                    let removed = self.remove_restored(entry, network, part.place);
+                    repaired.note_removal(part.of, removed);
                 }
             }
         }
         repaired
     }
 
-    /// Calls the DEL of a plugin that has restored something while the DEL of the attachment ran. Returns the reason to skip it, or the failure.
-    fn remove_restored(&self, entry: &Entry, network: &Network, place: usize) -> Result<bool> {
+    /// Whether the attachment was added again since the entry was read, or may have been.
+    fn has_newer(&self, entry: &Entry) -> bool {
+        let is_newer = |cache: &Cache| {
+            let now = cache.load(&entry.network, &entry.attach.attachment);
+            now.map_or(true, |now| now.is_some_and(|now| now.added > entry.added))
+        };
+        self.cache.with_others_of_host().map_or(true, |caches| caches.iter().any(is_newer))
+    }
+
+    /// Calls the DEL of a plugin that has restored something while the DEL of the attachment ran.
+    fn remove_restored(&self, entry: &Entry, network: &Network, place: usize) -> Result<()> {
         let prev = entry.result_in(network.version).ok();
         let extras = Extras { attach: Some(&entry.attach), prev: prev.as_ref(), valid: None };
-        self.call(Command::Del, network, &network.plugins[place], &extras)?;
-        Err(unknown("its DEL runs, or has run".into()))
+        self.call(Command::Del, network, &network.plugins[place], &extras).map(drop)
     }
 
     /// A plugin's answer for each attachment. `None` if it does not support the command.
@@ -191,6 +208,17 @@ impl Runtime {
 }
 
 impl Repaired {
+    /// Notes that what was restored for an attachment has been removed again, or the failure.
+    fn note_removal(&mut self, of: usize, removed: Result<()>) {
+        let so_far = &mut self.attachments[of];
+        match (removed, so_far.clone()) {
+            (Ok(()), Err(_)) => {}
+            (Ok(()), Ok(_)) => *so_far = Err(unknown("its DEL runs, or has run".into())),
+            (Err(failed), Ok(_)) => *so_far = Err(failed),
+            (Err(failed), Err(earlier)) => *so_far = Err(earlier.and(failed)),
+        }
+    }
+
     fn note(&mut self, part: &Part, kind: &PluginType, reply: Reply) {
         let Some(so_far) = self.attachments.get_mut(part.of) else { return };
         let Some(code) = reply.code else {

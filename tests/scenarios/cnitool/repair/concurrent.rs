@@ -1,6 +1,10 @@
 //! A repair and a DEL of the same attachment: one of them is stopped in the middle while the other runs. And repairs in a
 //! loop.
 
+use std::path::Path;
+use std::process::Command;
+
+use lab::dhcp::in_background;
 use lab::{StopPoint, meanwhile, write_program};
 
 use super::*;
@@ -123,6 +127,49 @@ fn what_a_repair_restores_in_the_middle_of_a_del_is_removed_again() {
         assert!(del.wait().unwrap().success(), "{backend}");
         assert_no_rules(&lab, backend);
         assert!(lab.host().ip("link show type ifb").is_empty(), "{backend}");
+    }
+}
+
+/// A program with the variables of a DEL may be another user's, and the DEL may be that of an earlier container with the same id.
+#[test]
+fn what_a_repair_restores_stays_if_the_container_is_not_being_deleted() {
+    beyond_reference!("repair");
+    const USER: &[&str] = &["setpriv", "--reuid=4242", "--clear-groups"];
+    const ADD: &[&str] = &["env", "CNI_COMMAND=ADD"];
+    const ROOT: &[&str] = &["env"];
+    for (programs, vendor) in
+        [(&[USER][..], "true"), (&[ROOT, ADD], "true"), (&[ROOT], "touch /var/lib/cni/results/net-pod-eth0")]
+    {
+        let lab = Lab::new();
+        let _pod = lab.container("pod");
+        let tool = tool(&lab, "nftables");
+        // This vendor's plugin does something else at the beginning of a repair.
+        lab.fake_plugin(
+            "vendor",
+            &format!(
+                "[ \"$CNI_COMMAND\" != ADD ] || exec python3 -c 'import json, sys; json.dump(json.load(sys.stdin)[\"prevResult\"], sys.stdout)'
+                [ \"$1\" != repair ] || {{ {vendor}; }}"
+            ),
+        );
+        let mut network = pods("nftables");
+        network["plugins"].as_array_mut().unwrap().push(json!({"type": "vendor"}));
+        lab.configure("10-net.conflist", &network);
+        tool.says("add net pod --container-id pod");
+        let started: Vec<_> = programs
+            .iter()
+            .map(|under| {
+                let variables = ["env", "CNI_COMMAND=DEL", "CNI_CONTAINERID=pod", "CNI_IFNAME=eth0"];
+                let command = [&variables[..], under, &["sleep", "600"]].concat();
+                let mut process = Command::new(command[0]);
+                process.args(&command[1..]);
+                in_background(lab.host(), process, Path::new("/dev/null"))
+            })
+            .collect();
+        lab.host().sh("nft flush ruleset");
+        let repaired = tool.run("repair --all");
+        assert!(repaired.succeeded() && !repaired.stderr.contains("skipped"), "{vendor}: {repaired:#?}");
+        tool.says("check net --all");
+        drop(started);
     }
 }
 
