@@ -32,6 +32,9 @@ const EXIT_TIMEOUT: Duration = Duration::from_secs(5);
 /// How long a process may take to exit that the kernel refuses to show.
 const REFUSED_TIMEOUT: Duration = Duration::from_secs(1);
 
+/// Maximum number of searches in all processes while processes exit.
+const LOOKS: usize = 3;
+
 /// Polling interval for a process without a pidfd.
 const POLL_INTERVAL: Duration = Duration::from_millis(10);
 
@@ -56,11 +59,31 @@ impl Server {
         if let Some(server) = named.map(|pid| Self::open(pid, conf)).transpose()?.flatten() {
             return Ok(Some(server));
         }
-        let entries = fs::read_dir("/proc").map_err(|e| Error::io("list the processes in /proc", &e))?;
-        let pids = entries.flatten().filter_map(|entry| entry.file_name().to_str()?.parse().ok());
-        // Collected first, so that the directory is closed: fewer descriptors are needed then.
-        let pids: Vec<i32> = pids.collect();
-        for pid in pids.into_iter().filter(|pid| may_be_dnsmasq(*pid)) {
+        Self::among(&processes()?, conf)
+    }
+
+    /// Like a search of [`Server::find`], also for a server that goes into the background meanwhile: of its two processes, the list contains
+    /// only the first, which exits before it is examined.
+    ///
+    /// # Errors
+    /// If processes cannot be examined.
+    pub fn find_starting(conf: &Path) -> Result<Option<Self>> {
+        for _ in 0..LOOKS {
+            let pids = processes()?;
+            if let Some(server) = Self::among(&pids, conf)? {
+                return Ok(Some(server));
+            }
+            let has_exited = |pid: &i32| !Path::new("/proc").join(pid.to_string()).exists();
+            if !pids.iter().any(has_exited) {
+                break;
+            }
+        }
+        Ok(None)
+    }
+
+    /// The server among these processes.
+    fn among(pids: &[i32], conf: &Path) -> Result<Option<Self>> {
+        for pid in pids.iter().copied().filter(|pid| may_be_dnsmasq(*pid)) {
             // For queries over TCP, dnsmasq starts child processes, which have its arguments.
             if let Some(server) = Self::open(pid, conf)?
                 && parent(pid).map(|parent| Self::open(parent, conf)).transpose()?.flatten().is_none()
@@ -163,7 +186,12 @@ impl Server {
     }
 }
 
-/// Whether a process no longer exists, or waits for its parent (proc_pid_stat(5)).
+/// The ids of all processes. Collected, so that the directory is closed: fewer descriptors are needed then.
+fn processes() -> Result<Vec<i32>> {
+    let entries = fs::read_dir("/proc").map_err(|e| Error::io("list the processes in /proc", &e))?;
+    Ok(entries.flatten().filter_map(|entry| entry.file_name().to_str()?.parse().ok()).collect())
+}
+
 /// The name of a signal that [`Server`] sends.
 fn name(signal: Signal) -> &'static str {
     match signal {
@@ -173,6 +201,7 @@ fn name(signal: Signal) -> &'static str {
     }
 }
 
+/// Whether a process no longer exists, or waits for its parent (proc_pid_stat(5)).
 fn has_exited(pid: i32) -> bool {
     let stat = fs::read_to_string(of(pid, "stat")).unwrap_or_default();
     stat.rsplit_once(") ").is_none_or(|(_, rest)| rest.starts_with(['Z', 'X']))

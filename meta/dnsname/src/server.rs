@@ -139,7 +139,7 @@ fn start_with(network: &Network, conf: &str) -> Result<()> {
 /// # Errors
 /// Code 11 if a process does not exit. Otherwise the kernel's error.
 pub fn stop(network: &Network) -> Result<()> {
-    while let Some(server) = find(network.name())? {
+    while let Some(server) = Server::find_starting(&network::path_of(network.name()).join(CONF))? {
         server.stop()?;
     }
     Ok(())

@@ -79,35 +79,32 @@ fn a_start_of_the_server_is_repeated_if_an_interface_was_deleted_meanwhile() {
     networks.del("net", &pod);
 }
 
-/// The dnsmasq that a killed ADD has started is slow: it reads its configuration after DEL has looked for it, and before DEL removes the file.
-/// strace delays that removal until dnsmasq runs.
-#[test]
-fn del_stops_a_server_that_a_killed_add_has_started_and_that_reads_its_configuration_meanwhile() {
-    beyond_reference!("dnsname");
+/// A killed ADD has started a slow dnsmasq, and DEL has not found it yet. strace delays a call of DEL until dnsmasq runs in the background.
+fn del_stops_a_server_that_starts_before(call: &[&str]) {
     let lab = Lab::new();
     let pod = lab.container("pod");
     let list = network(&json!({}));
     let bridge = lab.plugin("bridge").config(list["plugins"][0].clone()).on(&pod);
     let dnsname = lab.plugin("dnsname").config(list["plugins"][1].clone()).on(&pod);
-    let call = dnsname.config(json!({"prevResult": bridge.add().ok_result()}));
+    let dnsname = dnsname.config(json!({"prevResult": bridge.add().ok_result()}));
     let script = "#!/bin/sh
         : >/run/lab/started
         until [ -e /run/lab/go ]; do sleep 0.02; done
         exec /usr/sbin/dnsmasq \"$@\"
 ";
     write_program(&lab.dir().join("dnsmasq"), script);
-    let slow = call.clone().env("PATH", &format!("{}:{PATH}", lab.dir().display()));
+    let slow = dnsname.clone().env("PATH", &format!("{}:{PATH}", lab.dir().display()));
     let is_running = || lab.host().sh("ss -Hlun sport = :53").contains(":53");
     let mut adding = start_running(&slow, "ADD");
     until("ADD has started the program", || fs::exists("/run/lab/started").unwrap());
     adding.kill().unwrap();
     adding.wait().unwrap();
 
-    let delay = "inject=unlink,unlinkat:delay_enter=600s:when=1";
-    let strace = ["strace", "-D", "-qo", "/run/lab/trace", "-e", "trace=unlink,unlinkat", "-e", delay];
-    let deleting = start_running(&call.under(&strace.map(str::to_owned)), "DEL");
-    until("DEL removes a file", || {
-        fs::read_to_string("/run/lab/trace").is_ok_and(|text| text.contains("unlink"))
+    let strace = [&["strace", "-D", "-qo", "/run/lab/trace"], call].concat();
+    let strace: Vec<_> = strace.into_iter().map(str::to_owned).collect();
+    let deleting = start_running(&dnsname.under(&strace), "DEL");
+    until("DEL has begun the call", || {
+        fs::read_to_string("/run/lab/trace").is_ok_and(|text| !text.is_empty())
     });
     assert!(!is_running());
     fs::write("/run/lab/go", "").unwrap();
@@ -119,6 +116,23 @@ fn del_stops_a_server_that_a_killed_add_has_started_and_that_reads_its_configura
     let deleted = deleting.wait_with_output().unwrap();
     assert!(deleted.status.success(), "{deleted:?}");
     assert!(!is_running());
+}
+
+/// It reads its configuration before DEL removes the file.
+#[test]
+fn del_stops_a_server_that_a_killed_add_has_started_and_that_reads_its_configuration_meanwhile() {
+    beyond_reference!("dnsname");
+    let unlink = ["-e", "trace=unlink,unlinkat", "-e", "inject=unlink,unlinkat:delay_enter=600s:when=1"];
+    del_stops_a_server_that_starts_before(&unlink);
+}
+
+/// DEL has listed all processes, and then the server goes into the background, as a process that is not in the list.
+#[test]
+fn del_stops_a_server_that_goes_into_the_background_while_del_looks_for_it() {
+    beyond_reference!("dnsname");
+    let read = "readlink,readlinkat";
+    let [trace, inject] = [format!("trace={read}"), format!("inject={read}:delay_enter=600s:when=1")];
+    del_stops_a_server_that_starts_before(&["-P", "/proc/1/exe", "-e", &trace, "-e", &inject]);
 }
 
 /// The original plugin kills any process whose id is in the pid file.
@@ -307,7 +321,7 @@ fn changes_of_many_containers_need_one_read_of_the_file() {
 
 /// A host may have thousands of processes.
 #[test]
-fn the_first_add_and_the_last_del_list_all_processes_once() {
+fn the_first_add_lists_all_processes_once_and_the_last_del_at_most_three_times() {
     beyond_reference!("dnsname");
     let lab = Lab::new();
     let pod = lab.container("pod");
@@ -320,7 +334,9 @@ fn the_first_add_and_the_last_del_list_all_processes_once() {
         let strace = ["strace", "-qqo", trace, "-e", "trace=?open,openat"].map(str::to_owned);
         assert!(call.clone().under(&strace).run(command).succeeded());
         let opened = fs::read_to_string(trace).unwrap();
-        assert_eq!(opened.matches("\"/proc\", ").count(), 1, "{command}:\n{opened}");
+        let lists = opened.matches("\"/proc\", ").count();
+        // DEL lists them again if one of them has exited meanwhile.
+        assert!(lists == 1 || command == "DEL" && lists <= 3, "{command}:\n{opened}");
     }
 }
 
