@@ -54,8 +54,11 @@ pub fn add(
 
 /// Whether an attachment has been added to the namespace since a time, or may have been.
 fn is_used(attach: &AttachmentParameters, since: SystemTime, settings: &Settings) -> bool {
+    // /var/run is a link to /run.
+    let real =
+        |attach: &AttachmentParameters| attach.netns.as_ref().and_then(|path| path.canonicalize().ok());
     let is_in_it =
-        |entry: &Entry| entry.attach.netns == attach.netns && entry.added.is_none_or(|added| added >= since);
+        |entry: &Entry| real(&entry.attach) == real(attach) && entry.added.is_none_or(|added| added >= since);
     known::read_caches(settings).map_or(true, |(entries, _)| entries.iter().any(is_in_it))
 }
 

@@ -133,8 +133,13 @@ impl Runtime {
             // An ADD that is not running any more has written the cache. So look at the cache last.
             let may_continue = || is_still_stale(entry) && self.cache.is_unchanged(entry);
             report(done, delete.len(), at);
-            if done > 0 {
-                let_others_in()?;
+            if done > 0
+                && let Err(e) = let_others_in()
+            {
+                return Err(match failures.into_result() {
+                    Ok(()) => e,
+                    Err(earlier) => earlier.and(e),
+                });
             }
             match self.del_while(network, &entry.attach, may_continue) {
                 Ok(true) => {}

@@ -23,7 +23,7 @@ const OF_GC: &str = "results.lock";
 /// would wait for itself.
 const OF_CONTAINERS: &str = "results.containers.lock";
 
-/// How long a GC waits for ADDs and DELs to end: longer than one plugin may run.
+/// How long a GC waits for ADDs, DELs and repairs to end: longer than one plugin may run.
 pub(crate) const GC_WAIT: Duration = Duration::from_secs(300);
 
 /// How long a GC lets waiting processes have the lock: longer than the pauses between the attempts of an ADD.
@@ -125,11 +125,13 @@ impl Lock {
     }
 }
 
-/// The error of a GC that no gap between ADDs and DELs lets in.
+/// The error of a GC for which the lock was never free.
 fn busy(what: &str) -> cni::Error {
-    let text = format!("{what} is locked: ADDs or DELs of containers have run without a pause");
-    cni::Error::new(Code::TryAgainLater, text)
-        .detail("repeat the command. If it fails again, look for containers that are started again and again because their ADD fails")
+    let text = format!("{what} is locked: ADDs, DELs, repairs or another GC have run without a pause");
+    cni::Error::new(Code::TryAgainLater, text).detail(
+        "repeat the command. If it fails again, look for a command that hangs, and for containers that are started again and again because \
+         their ADD fails",
+    )
 }
 
 /// Locks a file exclusively.
