@@ -79,32 +79,35 @@ fn a_start_of_the_server_is_repeated_if_an_interface_was_deleted_meanwhile() {
     networks.del("net", &pod);
 }
 
-/// A killed ADD has started a slow dnsmasq, and DEL has not found it yet. strace delays a call of DEL until dnsmasq runs in the background.
-fn del_stops_a_server_that_starts_before(call: &[&str]) {
+/// A killed ADD has started a slow dnsmasq, and DEL has not found it yet. strace delays a call of DEL until the server runs. `start` is the end
+/// of the slow program.
+fn del_stops_a_server_that_starts_before(
+    (of, calls, number): (&[&str], &str, usize),
+    start: &str,
+    is_running: impl Fn(&Lab) -> bool,
+) {
     let lab = Lab::new();
     let pod = lab.container("pod");
     let list = network(&json!({}));
     let bridge = lab.plugin("bridge").config(list["plugins"][0].clone()).on(&pod);
     let dnsname = lab.plugin("dnsname").config(list["plugins"][1].clone()).on(&pod);
     let dnsname = dnsname.config(json!({"prevResult": bridge.add().ok_result()}));
-    let script = "#!/bin/sh
-        : >/run/lab/started
-        until [ -e /run/lab/go ]; do sleep 0.02; done
-        exec /usr/sbin/dnsmasq \"$@\"
-";
-    write_program(&lab.dir().join("dnsmasq"), script);
+    let script =
+        format!("#!/bin/sh\n: >/run/lab/started\nuntil [ -e /run/lab/go ]; do sleep 0.02; done\n{start}\n");
+    write_program(&lab.dir().join("dnsmasq"), &script);
     let slow = dnsname.clone().env("PATH", &format!("{}:{PATH}", lab.dir().display()));
-    let is_running = || lab.host().sh("ss -Hlun sport = :53").contains(":53");
+    let is_running = || is_running(&lab);
     let mut adding = start_running(&slow, "ADD");
     until("ADD has started the program", || fs::exists("/run/lab/started").unwrap());
     adding.kill().unwrap();
     adding.wait().unwrap();
 
-    let strace = [&["strace", "-D", "-qo", "/run/lab/trace"], call].concat();
+    let [trace, delay] = [format!("trace={calls}"), format!("inject={calls}:delay_enter=600s:when={number}")];
+    let strace = [&["strace", "-D", "-qo", "/run/lab/trace", "-e", &trace, "-e", &delay], of].concat();
     let strace: Vec<_> = strace.into_iter().map(str::to_owned).collect();
     let deleting = start_running(&dnsname.under(&strace), "DEL");
     until("DEL has begun the call", || {
-        fs::read_to_string("/run/lab/trace").is_ok_and(|text| !text.is_empty())
+        fs::read_to_string("/run/lab/trace").is_ok_and(|text| text.lines().count() == number)
     });
     assert!(!is_running());
     fs::write("/run/lab/go", "").unwrap();
@@ -122,17 +125,28 @@ fn del_stops_a_server_that_starts_before(call: &[&str]) {
 #[test]
 fn del_stops_a_server_that_a_killed_add_has_started_and_that_reads_its_configuration_meanwhile() {
     beyond_reference!("dnsname");
-    let unlink = ["-e", "trace=unlink,unlinkat", "-e", "inject=unlink,unlinkat:delay_enter=600s:when=1"];
-    del_stops_a_server_that_starts_before(&unlink);
+    let is_running = |lab: &Lab| lab.host().sh("ss -Hlun sport = :53").contains(":53");
+    del_stops_a_server_that_starts_before(
+        (&[], "unlink,unlinkat", 1),
+        "exec /usr/sbin/dnsmasq \"$@\"",
+        is_running,
+    );
 }
 
-/// DEL has listed all processes, and then the server goes into the background, as a process that is not in the list.
+/// DEL has listed all processes for its last search, and then the server goes into the background, as a process that is not in the list. Here
+/// it is a shell with the server's name and arguments, because dnsmasq itself goes into the background at a time of its own.
 #[test]
 fn del_stops_a_server_that_goes_into_the_background_while_del_looks_for_it() {
     beyond_reference!("dnsname");
-    let read = "readlink,readlinkat";
-    let [trace, inject] = [format!("trace={read}"), format!("inject={read}:delay_enter=600s:when=1")];
-    del_stops_a_server_that_starts_before(&["-P", "/proc/1/exe", "-e", &trace, "-e", &inject]);
+    let start = "mkdir /run/lab/copy; cp $(readlink -f /bin/sh) /run/lab/copy/dnsmasq
+        /run/lab/copy/dnsmasq -c 'while :; do sleep 1; done' \"$@\" &
+        echo $! >/run/lab/pid";
+    let is_running = |_: &Lab| {
+        let pid = fs::read_to_string("/run/lab/pid").unwrap_or_default();
+        !pid.trim().is_empty() && Path::new("/proc").join(pid.trim()).join("exe").exists()
+    };
+    let second_look = (&["-P", "/proc/1/exe"][..], "readlink,readlinkat", 2);
+    del_stops_a_server_that_starts_before(second_look, start, is_running);
 }
 
 /// The original plugin kills any process whose id is in the pid file.
