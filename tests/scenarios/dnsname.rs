@@ -15,7 +15,7 @@ use std::os::unix::fs::DirBuilderExt;
 use std::path::{Path, PathBuf};
 
 use lab::dhcp::{Background, in_background, started_by};
-use lab::{Container, Lab, Netns, Outcome, Tool, quoted, unpacked};
+use lab::{Call, Container, Lab, Netns, Outcome, Tool, quoted, unpacked};
 use serde_json::{Value, json};
 
 use crate::common::host_local;
@@ -51,6 +51,14 @@ fn chained(name: &str, first: &Value, keys: &Value) -> Value {
         dnsname[key] = value.clone();
     }
     json!({"cniVersion": "1.0.0", "name": name, "plugins": [first, dnsname]})
+}
+
+/// A call of dnsname itself for a container that bridge has attached.
+fn after_bridge(lab: &Lab, pod: &Container) -> Call {
+    let network = network(&json!({}));
+    let prev = lab.plugin("bridge").config(network["plugins"][0].clone()).on(pod).add().ok_result();
+    let call = lab.plugin("dnsname").config(network["plugins"][1].clone()).on(pod);
+    call.args("K8S_POD_NAME=pod").config(json!({"prevResult": prev}))
 }
 
 /// Networks of a lab, whose plugins are called as a runtime does.

@@ -32,16 +32,16 @@ pub fn run(network: Option<&str>, settings: &Settings, ui: &Ui) -> Result<()> {
             settings.network(name)?;
         }
     }
-    warn_of_invalid_files(&entries, settings, ui);
+    let (dirs, _) = network_dirs::own_and_all(&settings.conf);
+    warn_of_invalid_files(&entries, &dirs, ui);
     let settings = settings.with_plugins(&DriverNetworks::read().plugins());
-    let settings = settings.with_plugins_of_runtimes(&plugin_dirs(&entries, &settings));
+    let settings = settings.with_plugins_of_runtimes(&plugin_dirs(&entries, &dirs));
     let repaired = settings.runtime.repair(&entries);
     report(&entries, &repaired, network.is_none(), ui)
 }
 
 /// The plugin directories of the runtimes that have attached containers.
-fn plugin_dirs(entries: &[Entry], settings: &Settings) -> Vec<PathBuf> {
-    let (dirs, _) = network_dirs::own_and_all(&settings.conf);
+fn plugin_dirs(entries: &[Entry], dirs: &[NetworkDir]) -> Vec<PathBuf> {
     let names: BTreeSet<_> = entries.iter().map(|entry| &entry.network).collect();
     // `doctor` reports a directory that cannot be read.
     let is_used = |dir: &&NetworkDir| {
@@ -52,11 +52,10 @@ fn plugin_dirs(entries: &[Entry], settings: &Settings) -> Vec<PathBuf> {
 
 /// Warns if the plugins of a network's directory may be missing: the file of a network that seems to have none may be
 /// an invalid one.
-fn warn_of_invalid_files(entries: &[Entry], settings: &Settings, ui: &Ui) {
-    let (dirs, _) = network_dirs::own_and_all(&settings.conf);
+fn warn_of_invalid_files(entries: &[Entry], dirs: &[NetworkDir], ui: &Ui) {
     let invalid = known::invalid_files(dirs.iter().map(|dir| &dir.conf)).unwrap_or_default();
     let Some(file) = invalid.first() else { return };
-    let of_files = known::networks(&dirs, &[]).unwrap_or_default();
+    let of_files = known::networks(dirs, &[]).unwrap_or_default();
     let names: BTreeSet<_> = entries.iter().map(|entry| &entry.network).collect();
     for name in names.into_iter().filter(|name| !of_files.contains_key(*name)) {
         ui.warn(&format!(

@@ -4,7 +4,7 @@ use std::os::unix::fs::{MetadataExt, PermissionsExt};
 use std::os::unix::process::CommandExt;
 use std::process::Command;
 
-use lab::{Call, Lab, beyond_reference, injecting, until};
+use lab::{Lab, beyond_reference, injecting, until};
 use serde_json::json;
 
 use super::*;
@@ -14,14 +14,6 @@ const TARGET: &str = "/run/ferrule-dnsname/net";
 
 fn is_known(dig: &Dig, from: &Netns, name: &str) -> bool {
     dig.ask(from, SERVERS[0], &format!("{name} A")).len() == 1
-}
-
-/// A call of dnsname itself for a container that bridge has attached.
-fn after_bridge(lab: &Lab, pod: &Container) -> Call {
-    let network = network(&json!({}));
-    let prev = lab.plugin("bridge").config(network["plugins"][0].clone()).on(pod).add().ok_result();
-    let call = lab.plugin("dnsname").config(network["plugins"][1].clone()).on(pod);
-    call.args("K8S_POD_NAME=pod").config(json!({"prevResult": prev}))
 }
 
 #[test]

@@ -333,21 +333,23 @@ fn changes_of_many_containers_need_one_read_of_the_file() {
     assert!(tracer.wait().unwrap().success());
 }
 
+/// The files that a command opens, as strace prints the calls.
+fn opened_in(call: &Call, command: &str) -> String {
+    let trace = "/run/lab/trace";
+    let strace = ["strace", "-qqo", trace, "-e", "trace=?open,openat"].map(str::to_owned);
+    assert!(call.clone().under(&strace).run(command).succeeded());
+    fs::read_to_string(trace).unwrap()
+}
+
 /// A host may have thousands of processes.
 #[test]
 fn the_first_add_lists_all_processes_once_and_the_last_del_at_most_three_times() {
     beyond_reference!("dnsname");
     let lab = Lab::new();
     let pod = lab.container("pod");
-    let list = network(&json!({}));
-    let prev = lab.plugin("bridge").config(list["plugins"][0].clone()).on(&pod).add().ok_result();
-    let call = lab.plugin("dnsname").config(list["plugins"][1].clone()).on(&pod);
-    let call = call.args("K8S_POD_NAME=pod").config(json!({"prevResult": prev}));
+    let call = after_bridge(&lab, &pod);
     for command in ["ADD", "DEL"] {
-        let trace = "/run/lab/trace";
-        let strace = ["strace", "-qqo", trace, "-e", "trace=?open,openat"].map(str::to_owned);
-        assert!(call.clone().under(&strace).run(command).succeeded());
-        let opened = fs::read_to_string(trace).unwrap();
+        let opened = opened_in(&call, command);
         let lists = opened.matches("\"/proc\", ").count();
         // DEL lists them again if one of them has exited meanwhile.
         assert!(lists == 1 || command == "DEL" && lists <= 3, "{command}:\n{opened}");
@@ -367,15 +369,9 @@ fn the_arguments_of_programs_of_other_users_and_of_containers_are_not_read() {
         in_background(netns, command, Path::new("/dev/null"))
     };
     let programs = [start(lab.host(), 4242), start(&other, 0)];
-    let list = network(&json!({}));
-    let prev = lab.plugin("bridge").config(list["plugins"][0].clone()).on(&pod).add().ok_result();
-    let call = lab.plugin("dnsname").config(list["plugins"][1].clone()).on(&pod);
-    let call = call.args("K8S_POD_NAME=pod").config(json!({"prevResult": prev}));
+    let call = after_bridge(&lab, &pod);
     for command in ["ADD", "DEL"] {
-        let trace = "/run/lab/trace";
-        let strace = ["strace", "-qqo", trace, "-e", "trace=?open,openat"].map(str::to_owned);
-        assert!(call.clone().under(&strace).run(command).succeeded());
-        let opened = fs::read_to_string(trace).unwrap();
+        let opened = opened_in(&call, command);
         for program in &programs {
             let arguments = format!("\"/proc/{}/cmdline\"", program.id());
             assert!(!opened.contains(&arguments), "{command}: {arguments} in\n{opened}");

@@ -24,6 +24,10 @@ pub fn start_under(strace: &[String], plugin: &str, condition: &str) {
 pub const IS_REPAIR: &str = r#"[ "$1" = repair ]"#;
 const IS_DEL: &str = r#"[ "$CNI_COMMAND" = DEL ]"#;
 
+/// The ADD of a plugin that changes nothing, as a command of sh.
+const PASS_ON: &str =
+    r#"exec python3 -c 'import json, sys; json.dump(json.load(sys.stdin)["prevResult"], sys.stdout)'"#;
+
 fn rules(host: &Netns) -> String {
     host.sh("nft list ruleset; iptables-legacy-save 2>/dev/null || :")
 }
@@ -98,15 +102,17 @@ fn a_del_removes_the_rules_that_a_repair_restored_before_it_deletes_the_interfac
 fn what_a_repair_restores_in_the_middle_of_a_del_is_removed_again() {
     needs!(TrafficControl);
     beyond_reference!("repair");
-    let slow = "case $CNI_COMMAND in
-        ADD) exec python3 -c 'import json, sys; json.dump(json.load(sys.stdin)[\"prevResult\"], sys.stdout)' ;;
+    let slow = format!(
+        "case $CNI_COMMAND in
+        ADD) {PASS_ON} ;;
         DEL) cat >/dev/null; touch /run/lab/running; while ! [ -e /run/lab/go-on ]; do sleep 0.01; done ;;
-        esac";
+        esac"
+    );
     for backend in ["nftables", "iptables"] {
         let lab = Lab::new();
         let pod = lab.container("pod");
         let tool = tool(&lab, backend);
-        lab.fake_plugin("slow", slow);
+        lab.fake_plugin("slow", &slow);
         let mut network = pods(backend);
         let plugins = network["plugins"].as_array_mut().unwrap();
         plugins.insert(1, json!({"type": "slow"}));
@@ -147,7 +153,7 @@ fn what_a_repair_restores_stays_if_the_container_is_not_being_deleted() {
         lab.fake_plugin(
             "vendor",
             &format!(
-                "[ \"$CNI_COMMAND\" != ADD ] || exec python3 -c 'import json, sys; json.dump(json.load(sys.stdin)[\"prevResult\"], sys.stdout)'
+                "[ \"$CNI_COMMAND\" != ADD ] || {PASS_ON}
                 [ \"$1\" != repair ] || {{ {vendor}; }}"
             ),
         );
