@@ -174,8 +174,9 @@ fn metrics_are_written_in_place_to_a_fifo_or_stdout_and_links_are_refused() {
     let lab = Lab::new();
     lab.host()
         .sh("cd /run/lab; mkfifo fifo; echo before >real; cp real log; ln -s real link; ln -s new dangling");
-    // A /dev of its own: a mistake would replace the machine's /dev/stdout.
-    lab.host().sh("cd /run/lab; mkdir dev; cp -a /dev/null dev; ln -s /proc/self/fd/1 dev/stdout; mount --bind dev /dev");
+    // A /dev of its own: a mistake would replace the machine's /dev/stdout. In the VM, /dev/shm has the executables.
+    lab.host().sh("cd /run/lab; mkdir -p dev/shm; cp -a /dev/null dev; ln -s /proc/self/fd/1 dev/stdout; \
+         mount --bind /dev/shm dev/shm; mount --rbind dev /dev");
     let tool = lab.cnitool();
     let is_metrics = |text: &str| assert!(text.starts_with("# HELP"), "{text}");
     let read = |file: &str| fs::read_to_string(lab.dir().join(file)).unwrap();
