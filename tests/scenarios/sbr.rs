@@ -201,6 +201,31 @@ fn after_del_the_container_still_prefers_the_default_route_of_its_other_interfac
 }
 
 #[test]
+fn the_next_hops_of_another_interface_stay_in_whatever_order() {
+    beyond_reference!("sbr-restore");
+    let lab = Lab::new();
+    let (pod, call) = manually(&lab);
+    lab.host().sh("ip link add far type veth peer name other netns pod; ip link set far up");
+    pod.sh("ip link set other addrgenmode none up; ip addr add 10.8.0.2/24 dev other");
+    let (own, others) = ("nexthop via 10.1.0.1 dev eth0", "nexthop via 10.8.0.1 dev other");
+    pod.sh(&format!("ip route add 10.65.0.0/16 {own} {others}; ip route add 10.66.0.0/16 {others} {own}"));
+    let before = routing_of(&pod);
+    call.clone().config(json!({"gateways": ["203.0.113.1"]})).add().refused(999, "203.0.113.1");
+    assert_eq!(routing_of(&pod), before);
+    call.add().ok_result();
+    for net in ["10.65.0.0/16", "10.66.0.0/16"] {
+        let hops = |table: &str| pod.sh(&format!("ip -o route show table {table} {net}"));
+        assert_eq!(hops("main").trim(), format!("{net} via 10.8.0.1 dev other"));
+        assert_eq!(hops("100").trim(), format!("{net} via 10.1.0.1 dev eth0"));
+    }
+    call.del().ok();
+    for net in ["10.65.0.0/16", "10.66.0.0/16"] {
+        let hops = pod.sh(&format!("ip -o route show {net}"));
+        assert!(hops.contains("via 10.8.0.1 dev other") && hops.contains("via 10.1.0.1 dev eth0"), "{hops}");
+    }
+}
+
+#[test]
 fn an_interface_without_a_sandbox_in_the_result_is_the_containers_if_no_other_one_is() {
     let lab = Lab::new();
     let (pod, call) = manually_in(&lab, "1.0.0");

@@ -109,14 +109,16 @@ pub fn add(sandbox: &Namespace, route: &Route, undo: &mut Undo) -> Result<()> {
 
 /// Removes the next hops through a link from a route, or the whole route if it has no others.
 ///
+/// IPv4 routes can only be replaced as a whole. The kernel deletes the first one whose next hops begin with the given ones
+/// (`fib_nh_match`), so the new route must come after the old one.
+///
 /// # Errors
 /// If the kernel refuses.
 pub fn take(sandbox: &Namespace, link: &Link, route: &Route) -> netlink::Result<()> {
     match (route.only_by(link.index), route.without(link.index)) {
         (Some(own), Some(_)) if route.dst.is_ipv6() => sandbox.nl.delete_route(&own)?,
-        // IPv4 routes can only be replaced as a whole.
         (Some(_), Some(others)) => {
-            put(sandbox, &others)?;
+            put_last(sandbox, &others)?;
             sandbox.nl.delete_route(route)?;
         }
         _ => sandbox.nl.delete_route(route)?,
@@ -132,7 +134,7 @@ pub fn restore(sandbox: &Namespace, link: &Link, route: &Route) -> netlink::Resu
     match (route.only_by(link.index), route.without(link.index)) {
         (Some(own), Some(_)) if route.dst.is_ipv6() => put(sandbox, &own),
         (Some(_), Some(others)) => {
-            put(sandbox, route)?;
+            put_last(sandbox, route)?;
             sandbox.nl.delete_route(&others)
         }
         _ => put(sandbox, route),
