@@ -286,3 +286,15 @@ pub fn is_ignored(signal: Signal) -> bool {
     }
     is_ignored
 }
+
+/// The command that runs a program in a time namespace, in which the host has started these seconds earlier.
+pub fn started_earlier(seconds: i64) -> [String; 4] {
+    ["unshare", "--time", "--fork", &format!("--boottime={seconds}")].map(str::to_owned)
+}
+
+/// The same, in which the host has started a second ago.
+pub fn after_a_reboot() -> [String; 4] {
+    let up = fs::read_to_string("/proc/uptime").unwrap();
+    let seconds: i64 = up.split('.').next().unwrap().parse().unwrap();
+    started_earlier(1 - seconds)
+}

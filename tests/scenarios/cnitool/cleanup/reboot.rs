@@ -7,7 +7,7 @@ use std::{process, thread};
 use lab::{Lab, Tool, beyond_reference, ours, quoted};
 use serde_json::{Value, json};
 
-use crate::common::{host_local, leases, sleeper};
+use crate::common::{self, host_local, leases, sleeper, started_earlier};
 
 /// Each test has different addresses, because GC looks for them on the whole machine.
 fn network(net: u8) -> Value {
@@ -23,16 +23,13 @@ fn configured(net: u8) -> Option<(Lab, Tool)> {
         return None;
     }
     lab.configure("10-net.conflist", &network(net));
-    let tool = lab.cnitool();
+    // The machine may have started a minute ago.
+    let tool = lab.cnitool().under(&started_earlier(3600));
     Some((lab, tool))
 }
 
-/// Runs the tool in a time namespace, in which the host has started a second ago.
 fn after_a_reboot(tool: &Tool) -> Tool {
-    let up = fs::read_to_string("/proc/uptime").unwrap();
-    let seconds: u64 = up.split('.').next().unwrap().parse().unwrap();
-    let offset = format!("--boottime=-{}", seconds - 1);
-    tool.clone().under(&["unshare", "--time", "--fork", &offset].map(str::to_owned))
+    tool.clone().under(&common::after_a_reboot())
 }
 
 fn cached(id: &str) -> PathBuf {
