@@ -578,6 +578,68 @@ fn a_repeated_del_leaves_an_interface_of_the_container_with_the_devices_mac_and_
     }
 }
 
+/// With a MAC as the selector, any alias could be the device's name. The first DEL has deleted the record.
+#[test]
+fn a_repeated_del_leaves_an_interface_of_the_container_with_the_listed_mac_and_the_name_of_no_device() {
+    beyond_reference!("way-home");
+    let lab = Lab::new();
+    let pod = lab.container("pod");
+    let call = bare(&lab, &pod);
+    lab.host().sh("ip link set dev0 address 02:00:00:00:00:07");
+    for mac in ["02:00:00:00:00:07", "02:00:00:00:00:08"] {
+        let call = call.clone().config(json!({"prevResult": call.add().ok_result()}));
+        call.del().ok();
+        pod.sh(&format!(
+            "ip link add eth0 address {mac} type veth peer name f1; ip link set eth0 alias cuckoo"
+        ));
+        let before = lab.snapshot();
+        call.del().ok();
+        lab.snapshot().assert_same(&before);
+        pod.sh("ip link del eth0");
+    }
+}
+
+/// The result for a device with a userspace driver has no MAC, and there is no record.
+#[test]
+fn del_of_a_device_without_interface_leaves_an_interface_that_the_container_has_created() {
+    beyond_reference!("way-home");
+    let lab = Lab::new();
+    let pod = lab.container("pod");
+    let result = json!({
+        "cniVersion": "1.1.0", "ips": [],
+        "interfaces": [{"name": "eth0", "sandbox": pod.netns.path(), "pciID": "0000:3b:02.5"}],
+    });
+    let by_address = json!({"device": null, "pciBusID": "0000:3b:02.5", "prevResult": result});
+    pod.sh("ip link add eth0 type veth peer name f1; ip link set eth0 alias cuckoo");
+    let call = bare(&lab, &pod).config(by_address);
+    let before = lab.snapshot();
+    call.del().ok();
+    lab.snapshot().assert_same(&before);
+}
+
+/// The kernel has deleted the virtual device with the namespace.
+#[test]
+fn del_and_gc_leave_an_administrators_interface_whose_alias_is_the_name_of_a_deleted_device() {
+    beyond_reference!("way-home");
+    for down in ["", "ip link set spare down"] {
+        let lab = Lab::new();
+        let pod = lab.container("dead-with-device");
+        let call = bare(&lab, &pod);
+        call.add().ok_result();
+        pod.vanish();
+        lab.host().wait_until("the device is deleted", |host| host.link("far0").is_none());
+        lab.host().sh(&format!("ip link add spare type bridge; ip link set spare alias dev0 up; {down}"));
+        let spare = || lab.host().sh("ip -o link show spare");
+        let before = spare();
+        if down.is_empty() {
+            call.del().ok()
+        } else {
+            call.gc(&[]).ok()
+        }
+        assert_eq!(spare(), before);
+    }
+}
+
 #[test]
 fn two_devices_whose_aliases_the_container_has_swapped_return_with_their_own_names() {
     beyond_reference!("way-home");

@@ -3,7 +3,7 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use cni::{Error, IfName, Result};
+use cni::{Error, IfName, Interface, Result};
 use iface::Namespace;
 use netlink::{HardwareAddress, Link};
 
@@ -48,8 +48,8 @@ impl Selector {
     /// Moves back a device without a record, for example after the reference's ADD. In the container it is CNI_IFNAME. If its record could
     /// not be read, its name on the host stays as its alias, for a later DEL that can read the record.
     ///
-    /// With `is_listed`, the result of ADD lists CNI_IFNAME. It is then the device even if the selector does not find it: the container may
-    /// have changed the MAC, and an administrator the configuration. Otherwise, it may be another network's.
+    /// `listed` is CNI_IFNAME in the result of ADD. The interface may then be the device even if the selector does not find it: the container
+    /// may have changed the MAC, and an administrator the configuration. Otherwise, it may be another network's.
     ///
     /// # Errors
     /// If the kernel refuses.
@@ -58,13 +58,13 @@ impl Selector {
         host: &Namespace,
         sandbox: Option<&Namespace>,
         ifname: Option<&IfName>,
-        is_listed: bool,
+        listed: Option<&Interface>,
         may_have_record: bool,
     ) -> Result<()> {
         if let (Some(sandbox), Some(ifname)) = (sandbox, ifname)
             && let Some(link) = sandbox.nl.link(ifname)?
             && (self.is_in_container(&link) && !self.is_home(host, &link)
-                || is_listed && was_moved(host, &link)?)
+                || listed.map_or(Ok(false), |listed| was_moved(host, &link, listed))?)
         {
             let record = Record::from_link(&link);
             record.move_out(sandbox, &link, host)?;
@@ -195,9 +195,19 @@ fn may_be_containers(link: &Link, found: &Link) -> bool {
     Record::from_link(link).is_virtual() && link.kind_name() == found.kind_name()
 }
 
-/// Whether a container's interface was moved from the host: its alias is its name there, and the host has no interface of that name.
-fn was_moved(host: &Namespace, link: &Link) -> Result<bool> {
-    Ok(IfName::parse(&link.alias).is_ok() && host.nl.link(&link.alias)?.is_none())
+/// Whether a container's interface was moved from the host: its alias is its name there, and the host has no interface of that name. The
+/// container can create a virtual interface and choose its alias, so this must also have the MAC in the result of ADD, which no interface of
+/// its kind on the host has. The result for a device with a userspace driver has no MAC.
+fn was_moved(host: &Namespace, link: &Link, listed: &Interface) -> Result<bool> {
+    if IfName::parse(&link.alias).is_err() || host.nl.link(&link.alias)?.is_some() {
+        return Ok(false);
+    }
+    if !Record::from_link(link).is_virtual() {
+        return Ok(true);
+    }
+    let is_listed = link.address().is_some_and(|mac| listed.mac == Some(mac.to_string()));
+    let is_its_twin = |other: &Link| other.kind_name() == link.kind_name() && other.mac == link.mac;
+    Ok(is_listed && !host.nl.links()?.iter().any(is_its_twin))
 }
 
 fn with_address(host: &Namespace, address: &HardwareAddress) -> Result<Option<Link>> {

@@ -81,7 +81,7 @@ impl Plugin for HostDevice {
                 record.move_back(&host, sandbox.as_ref())
             }));
             if let Some(selector) = lenient_selector(&call.conf).filter(|_| !call.scope.is_dry()) {
-                failures.note(selector.move_back(&host, None, None, false, false));
+                failures.note(selector.move_back(&host, None, None, None, false));
             }
         })
     }
@@ -186,12 +186,10 @@ fn return_device(call: &Del, failures: &mut Failures) {
         (None, Some(selector)) => {
             let ifname = &call.attachment.ifname;
             let prev = call.prev_result.as_ref();
-            let is_listed = prev.is_some_and(|prev| prev.container_interface(ifname).is_some());
+            let listed = prev.and_then(|prev| prev.container_interface(ifname));
             // A later DEL may be able to read the record.
             let may_have_record = loaded.is_none() || file.path().symlink_metadata().is_ok();
-            failures
-                .note(selector.move_back(&host, sandbox, Some(ifname), is_listed, may_have_record))
-                .is_some()
+            failures.note(selector.move_back(&host, sandbox, Some(ifname), listed, may_have_record)).is_some()
         }
         (None, None) => true,
     };

@@ -166,7 +166,12 @@ impl Record {
         if let Some(at) = links.iter().position(|link| self.has_returned_as(link)) {
             return Ok(Some(links.swap_remove(at)));
         }
-        Ok(links.into_iter().find(|link| link.alias == self.device && link.bus_address == self.bus_address))
+        // An administrator may have given the device's name to another interface, as its alias.
+        let is_it = |link: &Link| {
+            let [_, has_mac, has_alias] = self.marks(link);
+            has_alias && !link.up && link.bus_address == self.bus_address && (has_mac || self.is_alike(link))
+        };
+        Ok(links.into_iter().find(is_it))
     }
 
     /// Restores MAC, MTU, name, state and alias of a device on the host. Returns false if its name exists.
