@@ -208,7 +208,7 @@ fn has_used_link(entry: &Entry, namespaces: &Namespaces) -> bool {
 fn is_of_other_boot(entry: &Entry) -> bool {
     let may_be = entry.attach.netns.as_deref().is_none_or(|path| path.starts_with("/proc"));
     may_be
-        && Namespaces::scan().is_ok_and(|namespaces| {
+        && Namespaces::scan_in_time().is_ok_and(|namespaces| {
             namespaces.is_complete() && !shows(&namespaces, entry, &entry.attach.attachment.container)
         })
 }

@@ -25,9 +25,9 @@ const UUID: [usize; 5] = [8, 4, 4, 4, 12];
 /// The host's namespaces without orphaned ones.
 ///
 /// # Errors
-/// If the kernel does not list the host's links.
+/// If the kernel does not list the host's links, or after 30 seconds.
 pub fn scan(options: &PlanOptions) -> Result<Namespaces> {
-    let mut namespaces = Namespaces::scan()?;
+    let mut namespaces = Namespaces::scan_in_time()?;
     let sees_all = liveness::is_in_host_pid_namespace();
     if let Some(newest) = newest(sees_all, SystemTime::now(), options.older_than) {
         namespaces.ignore_unused(|unused| {

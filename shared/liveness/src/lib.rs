@@ -9,18 +9,24 @@ use std::os::unix::ffi::OsStringExt;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::process;
+use std::time::Duration;
 
-use cni::Result;
+use cni::{Code, Error, Result};
 use netlink::{Address, Link, Mac, Netlink};
 use netns::NetNs;
 
 mod boot;
 mod running;
 mod unused;
+mod within;
 
 pub use boot::Boot;
 pub use running::RunningPlugins;
 pub use unused::Unused;
+use within::within;
+
+/// Longer than a scan of tens of thousands of processes takes.
+const SCAN_TIMEOUT: Duration = Duration::from_secs(30);
 
 /// Device and inode of a namespace.
 type Id = (u64, u64);
@@ -98,6 +104,21 @@ impl Namespaces {
         }
         this.find_unused(&host);
         Ok(this)
+    }
+
+    /// Like [`Namespaces::scan`], for callers that others wait for: a process whose root directory or open file is on a file system that does
+    /// not answer (FUSE, NFS) delays this scan.
+    ///
+    /// # Errors
+    /// Code 11 after 30 seconds. If the kernel does not list the host's links.
+    pub fn scan_in_time() -> Result<Self> {
+        within(SCAN_TIMEOUT, Self::scan).unwrap_or_else(|| {
+            Err(Error::new(
+                Code::TryAgainLater,
+                format!("examine the processes of this host: not finished within {SCAN_TIMEOUT:?}"),
+            )
+            .detail("the root directory or a file of a process may be on a file system that does not answer, such as FUSE or NFS: ps -eo pid,stat,wchan,args shows who waits for it"))
+        })
     }
 
     /// Whether every existing namespace was examined. Otherwise an address that was not found may be in use.

@@ -5,10 +5,13 @@ use std::os::unix::process::ExitStatusExt;
 use std::path::Path;
 use std::time::Duration;
 
+use lab::dhcp::{in_background, started_by};
 use lab::{Lab, Tool, beyond_reference, until, until_within};
 use nix::sys::signal::{Signal, kill, killpg};
 use nix::unistd::Pid;
 use serde_json::json;
+
+use crate::common::sleeper;
 
 const LOG: &str = "/run/lab/log";
 
@@ -61,6 +64,37 @@ fn an_add_does_not_wait_until_a_gc_has_deleted_all_stale_attachments() {
     let before = log.iter().take_while(|line| *line != "late").filter(|line| *line == "end").count();
     assert!(before < STALE - 1, "ADD waited for {before} DELs: {log:?}");
     assert!(tool.json("list attachments")[0]["containerID"] == "late", "GC has done its work");
+}
+
+/// As with a process whose root directory is on a FUSE or NFS file system without a server. Here the directory of its files is, so that only
+/// this lab sees it.
+#[test]
+fn gc_gives_up_if_a_file_system_does_not_answer_about_a_process_and_removes_nothing() {
+    beyond_reference!("gc");
+    if !Path::new("/dev/fuse").exists() {
+        return lab::skip("the kernel has no FUSE");
+    }
+    let lab = Lab::new();
+    let tool = configure(&lab, "of-blocked-gc", 1, "true");
+    let examined = sleeper(&lab, "pod");
+    let files = format!("/proc/{}/fd", examined.id());
+    let script = format!(
+        "exec 3<>/dev/fuse; mount -i -t fuse -o fd=3,rootmode=40000,user_id=0,group_id=0 f {files} && exec sleep 600"
+    );
+    let mut holder = started_by("sh", "-c");
+    holder.arg(script);
+    let fuse = in_background(lab.host(), holder, Path::new("/dev/null"));
+    let is_mounted = || fs::read_to_string("/proc/thread-self/mountinfo").unwrap().contains(&files);
+    until("the file system is mounted", is_mounted);
+    let gc = tool.run("gc slow");
+    assert!(gc.exit == Some(11), "{gc:#?}");
+    assert!(gc.stderr.contains("examine the processes of this host: not finished within 30s"), "{gc:#?}");
+    assert!(log().is_empty(), "GC has sent DEL");
+    tool.says("add other pod --container-id late");
+    drop(fuse);
+    lab.host().sh(&format!("umount {files}"));
+    tool.says("gc slow");
+    assert!(log().contains(&"DEL".to_owned()));
 }
 
 #[test]
