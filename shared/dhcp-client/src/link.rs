@@ -70,7 +70,7 @@ impl Link {
         let opened = namespace.enter(|| {
             let index = if_nametoindex(interface)?;
             let way = match to {
-                To::Server { from, .. } if has_address(from) => udp_if_free(interface)?,
+                To::Server { from, .. } if has_address(interface, from) => udp_if_free(interface)?,
                 _ => None,
             };
             let way = match way {
@@ -150,13 +150,14 @@ impl AsFd for Link {
     }
 }
 
-/// Whether the namespace has the address. bind(2) would not tell: in a namespace that never had an address, it accepts
-/// any.
-fn has_address(address: Ipv4Addr) -> bool {
+/// Whether the interface has the address. With the address on another interface, answers to this one's neighbour discovery may not arrive: with
+/// KubeVirt, this one is a port of a bridge, and a dummy has the address. bind(2) would not tell: in a namespace that never had an address, it
+/// accepts any.
+fn has_address(interface: &str, address: Ipv4Addr) -> bool {
     let is_it = |one: &InterfaceAddress| {
         one.address.as_ref().and_then(|given| given.as_sockaddr_in()).map(SockaddrIn::ip) == Some(address)
     };
-    getifaddrs().is_ok_and(|mut all| all.any(|one| is_it(&one)))
+    getifaddrs().is_ok_and(|mut all| all.any(|one| one.interface_name == interface && is_it(&one)))
 }
 
 /// None: a program in the container has bound the client's port.
