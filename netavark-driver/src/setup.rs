@@ -121,7 +121,7 @@ fn remove_earlier(
     }
     let outcome = match [own, others].concat().as_slice() {
         [] => runtime.del(chain, request).map_err(|e| flat(&e)),
-        known => each(known, Some(chain), |chain, entry| del(runtime, chain, &entry.attach)),
+        known => each(call, known, Some(chain), |chain, entry| del(runtime, chain, &entry.attach)),
     };
     if let Err(e) = outcome {
         warn(format_args!(
@@ -209,7 +209,7 @@ pub fn teardown(netns: &Path, call: &Call) -> Result<()> {
             }
         };
     }
-    each(&own, configured.as_ref().ok(), |chain, entry| {
+    each(call, &own, configured.as_ref().ok(), |chain, entry| {
         del(&runtime, chain, &entry.attach.clone().netns(netns))
     })
 }
@@ -230,12 +230,13 @@ fn delete_record(runtime: &Runtime, chain: &Chain) {
 
 /// Detaches all attachments, each from its network. Continues after failures, and returns them all.
 fn each(
+    call: &Call,
     known: &[Entry],
     configured: Option<&Chain>,
     del: impl Fn(&Chain, &Entry) -> runtime::Result<()>,
 ) -> Result<()> {
     let outcomes = known.iter().map(|entry| {
-        network_of(entry, configured).and_then(|chain| del(&chain, entry).map_err(|e| flat(&e)))
+        network_of(call, entry, configured).and_then(|chain| del(&chain, entry).map_err(|e| flat(&e)))
     });
     let failures = outcomes.filter_map(Result::err);
     failures.reduce(|all, next| all.detail(format!("{next}"))).map_or(Ok(()), Err)
@@ -266,10 +267,22 @@ fn is_configured(cache: &Cache, name: &NetworkName, file: &Path) -> bool {
 }
 
 /// The configured network if it has the name of the attachment's network, otherwise the network as it was at ADD. DEL of both uses the
-/// configuration of the ADD; only the configured network has the plugins of the directory next to the file.
-fn network_of(entry: &Entry, configured: Option<&Chain>) -> Result<Chain> {
-    let configured = configured.filter(|chain| chain.name == entry.network);
-    configured.map_or_else(|| entry.network().map_err(|e| flat(&e)), |chain| Ok(chain.clone()))
+/// configuration of the ADD. The plugins of the directory next to the file are in no cache.
+///
+/// # Errors
+/// If a file of this directory cannot be read: a DEL without its plugin would delete the record of the attachment.
+fn network_of(call: &Call, entry: &Entry, configured: Option<&Chain>) -> Result<Chain> {
+    if let Some(chain) = configured.filter(|chain| chain.name == entry.network) {
+        return Ok(chain.clone());
+    }
+    let dir = call.network.options.get("conflist").and_then(|file| Path::new(file).parent());
+    let network = entry.network().map_err(|e| flat(&e))?;
+    let Some(dir) = dir else { return Ok(network) };
+    ConfDir::new(dir).complete(network).map_err(|e| {
+        flat(&e)
+            .context(format_args!("network {}", entry.network))
+            .detail(format!("correct or remove the file, and then run `cnitool gc {}`", entry.network))
+    })
 }
 
 #[cfg(test)]

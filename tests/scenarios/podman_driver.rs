@@ -510,14 +510,8 @@ fn a_wish_that_the_network_does_not_fulfil_fails_the_setup_and_is_undone() {
     assert_eq!(pod.netns.addresses("eth0")[0], "10.1.0.33/24");
 }
 
-/// The cache has no plugins of the directory next to the file, so DEL uses those of the network that is loaded from the file.
-#[test]
-fn a_setup_removes_the_earlier_attachment_also_from_plugins_in_the_networks_directory() {
-    if lacks(Feature::NftNat) || lacks(Feature::Ipv6) {
-        return;
-    }
-    let lab = Lab::new();
-    let (before, after) = (lab.container("noted-once"), lab.container("noted-twice"));
+/// The network old with the plugin `noting` in its directory, which writes the commands that it gets into /run/lab/noted.
+fn with_noting_in_its_directory(lab: &Lab) -> Value {
     lab.fake_plugin(
         "noting",
         r#"cat >/dev/null; echo $CNI_COMMAND >>/run/lab/noted
@@ -531,6 +525,18 @@ fn a_setup_removes_the_earlier_attachment_also_from_plugins_in_the_networks_dire
     fs::write("/etc/cni/net.d/old/10-noting.conf", r#"{"type": "noting"}"#).unwrap();
     let mut call = on_file(&recorded("setup"), "/etc/cni/net.d/old.conflist");
     call["network_options"]["static_ips"] = json!(["10.1.0.9"]);
+    call
+}
+
+/// The cache has no plugins of the directory next to the file, so DEL uses those of the network that is loaded from the file.
+#[test]
+fn a_setup_removes_the_earlier_attachment_also_from_plugins_in_the_networks_directory() {
+    if lacks(Feature::NftNat) || lacks(Feature::Ipv6) {
+        return;
+    }
+    let lab = Lab::new();
+    let (before, after) = (lab.container("noted-once"), lab.container("noted-twice"));
+    let call = with_noting_in_its_directory(&lab);
     set_up(&lab, &before, &call);
     before.netns.vanish();
     fs::remove_file("/run/lab/noted").unwrap();
@@ -545,6 +551,38 @@ fn a_setup_removes_the_earlier_attachment_also_from_plugins_in_the_networks_dire
     assert_eq!(fs::read_to_string("/run/lab/noted").unwrap(), "DEL\nADD\n");
     tear_down(&lab, &last, &call);
     assert_eq!(fs::read_to_string("/run/lab/noted").unwrap(), "DEL\nADD\nDEL\n");
+    assert_eq!(traces(&lab), (Vec::new(), String::new(), String::new()));
+}
+
+#[test]
+fn a_teardown_without_the_file_calls_the_plugins_in_the_networks_directory_or_keeps_the_record() {
+    if lacks(Feature::NftNat) || lacks(Feature::Ipv6) {
+        return;
+    }
+    let lab = Lab::new();
+    let pod = lab.container("noted-without-file");
+    let call = with_noting_in_its_directory(&lab);
+    let plugin = "/etc/cni/net.d/old/10-noting.conf";
+    let attached = || lab.host().sh("find /var/lib/cni/results -name 'old-*-eth0'") != "";
+    for without_file in
+        [|| fs::remove_file("/etc/cni/net.d/old.conflist"), || fs::write("/etc/cni/net.d/old.conflist", "{")]
+    {
+        set_up(&lab, &pod, &call);
+        without_file().unwrap();
+        fs::write(plugin, "{").unwrap();
+        let error = fails(&lab, &["teardown", &pod.netns.path().display().to_string()], &call);
+        assert!(
+            error.contains("network old: ") && error.contains(plugin) && error.contains("cnitool gc old"),
+            "{error}"
+        );
+        assert!(attached());
+        fs::write(plugin, r#"{"type": "noting"}"#).unwrap();
+        fs::remove_file("/run/lab/noted").unwrap();
+        tear_down(&lab, &pod, &call);
+        assert_eq!(fs::read_to_string("/run/lab/noted").unwrap(), "DEL\n");
+        assert!(!attached());
+        lab.configure("old.conflist", &of_podman_4());
+    }
     assert_eq!(traces(&lab), (Vec::new(), String::new(), String::new()));
 }
 
