@@ -384,6 +384,29 @@ fn gc_of_cnitool_keeps_the_tap_of_a_machine_on_the_host() {
     assert!(lab.host().link("vm0").is_none());
 }
 
+/// DEL also follows an ADD that was refused because of this tap.
+#[test]
+fn del_leaves_the_tap_of_another_program_on_the_host_unless_the_result_lists_it() {
+    beyond_reference!("tap");
+    needs!(Tap);
+    let lab = Lab::new();
+    let vm = Container { id: "vm".to_owned(), netns: lab.host().clone() };
+    lab.host().sh("ip tuntap add vm0 mode tap; ip link set vm0 address 02:00:00:00:00:07");
+    let call = bare(&lab, &vm).env("CNI_NETNS_OVERRIDE", "1").ifname("vm0");
+    call.add().refused(4, "CNI_IFNAME vm0 is taken");
+    let del = |mac: &str| {
+        let interface = json!({"name": "vm0", "mac": mac, "sandbox": vm.netns.path()});
+        let result = json!({"cniVersion": "1.1.0", "interfaces": [interface]});
+        call.clone().config(json!({"prevResult": result})).del().ok();
+    };
+    call.del().ok();
+    del("02:00:00:00:00:08");
+    assert!(lab.host().link("vm0").is_some());
+    // As the reference's ADD reports it.
+    del("02:00:00:00:00:07");
+    assert!(lab.host().link("vm0").is_none());
+}
+
 #[test]
 fn an_selinux_context_is_set_if_the_host_has_selinux_and_ignored_otherwise() {
     beyond_reference!("tap");

@@ -108,6 +108,12 @@ impl Namespace {
         NetNs::open(path).and_then(|ns| ns.is_same_as(&self.ns)).unwrap_or_default()
     }
 
+    /// Whether a container's namespace is the plugin's own, which is possible with `CNI_NETNS_OVERRIDE`.
+    pub fn is_hosts(&self) -> bool {
+        let own = self.sandbox.as_ref().map(|sandbox| &sandbox.own);
+        own.is_some_and(|own| own.is_same_as(&self.ns).unwrap_or_default())
+    }
+
     /// Finds a link by its name.
     ///
     /// # Errors
