@@ -3,6 +3,7 @@
 use std::fs;
 use std::io::IoSliceMut;
 use std::mem::MaybeUninit;
+use std::os::fd::OwnedFd;
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::process::Command;
 
@@ -100,6 +101,17 @@ fn a_del_starts_a_closer_and_an_add_does_not() {
 
 fn is_running(pid: &str) -> bool {
     fs::read_to_string(format!("/proc/{pid}/stat")).is_ok_and(|stat| !stat.contains(") Z"))
+}
+
+#[test]
+fn a_closer_that_has_no_free_descriptor_exits() {
+    let lab = Lab::new();
+    let place = lab.dir().join("close-later.sock");
+    let listener = UnixListener::bind(&place).unwrap();
+    let _waiting = UnixStream::connect(&place).unwrap();
+    let mut closer = Command::new("timeout");
+    closer.args(["600", "prlimit", "--nofile=3:3"]).arg(together().join("portmap")).arg("close-later");
+    assert!(closer.stdin(OwnedFd::from(listener)).status().unwrap().success(), "it has not ended");
 }
 
 /// As in a container whose first process is an application.

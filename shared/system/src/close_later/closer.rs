@@ -75,7 +75,8 @@ pub fn serve() -> bool {
 fn receive(listener: impl AsFd) {
     let (mut held, mut since) = (Vec::new(), Instant::now());
     while is_readable(&listener) {
-        let Ok(connection) = accept_with(&listener, SocketFlags::CLOEXEC) else { continue };
+        // No descriptor is free, in this process or on the host. To exit closes all sockets, also those that are waiting.
+        let Ok(connection) = accept_with(&listener, SocketFlags::CLOEXEC) else { return };
         while take(&connection, &mut held).is_ok_and(|received| received > 0) {}
         if since.elapsed() >= LONGEST || held.len() >= SOCKETS_MAX {
             held.clear();
