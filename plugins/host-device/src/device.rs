@@ -1,10 +1,11 @@
 //! Finding the device on the host.
 
 use std::fs;
+use std::os::fd::AsFd;
 use std::path::{Path, PathBuf};
 
 use cni::{Error, IfName, Interface, Result};
-use iface::Namespace;
+use iface::{Namespace, ownership};
 use netlink::{HardwareAddress, Link};
 
 use crate::conf::{By, PCI, Selector};
@@ -64,7 +65,7 @@ impl Selector {
         if let (Some(sandbox), Some(ifname)) = (sandbox, ifname)
             && let Some(link) = sandbox.nl.link(ifname)?
             && (self.is_in_container(&link) && !self.is_home(host, &link)
-                || listed.map_or(Ok(false), |listed| was_moved(host, &link, listed))?)
+                || listed.map_or(Ok(false), |listed| was_moved(host, sandbox, &link, listed))?)
         {
             let record = Record::from_link(&link);
             record.move_out(sandbox, &link, host)?;
@@ -195,18 +196,26 @@ fn may_be_containers(link: &Link, found: &Link) -> bool {
     Record::from_link(link).is_virtual() && link.kind_name() == found.kind_name()
 }
 
-/// Whether a container's interface was moved from the host: its alias is its name there, and the host has no interface of that name. The
-/// container can create a virtual interface and choose its alias, so this must also have the MAC in the result of ADD, which no interface of
-/// its kind on the host has. The result for a device with a userspace driver has no MAC.
-fn was_moved(host: &Namespace, link: &Link, listed: &Interface) -> Result<bool> {
+/// Whether a container's interface was moved from the host: its alias is its name there, and the host has no interface of that name.
+///
+/// The container can create a virtual interface and choose its alias. So this must be a veth whose other end is on the host and is not
+/// Ferrule's, or have the MAC in the result of ADD, which no interface of its kind on the host has. The result for a device with a userspace
+/// driver has no MAC.
+fn was_moved(host: &Namespace, sandbox: &Namespace, link: &Link, listed: &Interface) -> Result<bool> {
     if IfName::parse(&link.alias).is_err() || host.nl.link(&link.alias)?.is_some() {
         return Ok(false);
     }
     if !Record::from_link(link).is_virtual() {
         return Ok(true);
     }
-    let is_listed = link.address().is_some_and(|mac| listed.mac == Some(mac.to_string()));
+    let Some(mac) = &listed.mac else { return Ok(false) };
+    let is_on_host =
+        link.peer_netns_id.is_some() && link.peer_netns_id == sandbox.nl.netns_id(host.as_fd())?;
+    if let Some(peer) = link.peer.filter(|_| link.is("veth") && is_on_host) {
+        return Ok(host.nl.link_by_index(peer)?.is_some_and(|other| !ownership::is_owned(&other)));
+    }
     let is_its_twin = |other: &Link| other.kind_name() == link.kind_name() && other.mac == link.mac;
+    let is_listed = link.address().is_some_and(|own| own.to_string() == *mac);
     Ok(is_listed && !host.nl.links()?.iter().any(is_its_twin))
 }
 
