@@ -563,7 +563,7 @@ fn a_teardown_without_the_file_calls_the_plugins_in_the_networks_directory_or_ke
     let pod = lab.container("noted-without-file");
     let call = with_noting_in_its_directory(&lab);
     let plugin = "/etc/cni/net.d/old/10-noting.conf";
-    let attached = || lab.host().sh("find /var/lib/cni/results -name 'old-*-eth0'") != "";
+    let attached = || !lab.host().sh("find /var/lib/cni/results -name 'old-*-eth0'").is_empty();
     for without_file in
         [|| fs::remove_file("/etc/cni/net.d/old.conflist"), || fs::write("/etc/cni/net.d/old.conflist", "{")]
     {
