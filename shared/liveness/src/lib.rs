@@ -565,7 +565,7 @@ mod tests {
         let process = Path::new("/proc").join(sleep.0.id().to_string());
         let own = id(Path::new("/proc/thread-self/ns/net")).unwrap();
         while id(&process.join("ns/net")).unwrap() == own {
-            std::thread::sleep(std::time::Duration::from_millis(10));
+            std::thread::sleep(Duration::from_millis(10));
         }
         let lists = std::cell::Cell::new(vec![vec![process.clone()], vec![]]);
         let list = || {
@@ -593,7 +593,7 @@ mod tests {
         let inside = Path::new("/proc").join(sleep.0.id().to_string()).join("ns/net");
         let own = id(Path::new("/proc/thread-self/ns/net")).unwrap();
         while id(&inside).unwrap() == own {
-            std::thread::sleep(std::time::Duration::from_millis(10));
+            std::thread::sleep(Duration::from_millis(10));
         }
         sleep
     }
@@ -625,7 +625,7 @@ mod tests {
         let inside = Path::new("/proc").join(sleep.0.id().to_string()).join("ns/net");
         let own = Path::new("/proc/thread-self/ns/net");
         while id(&inside).unwrap() == id(own).unwrap() {
-            std::thread::sleep(std::time::Duration::from_millis(10));
+            std::thread::sleep(Duration::from_millis(10));
         }
         let proc = tempfile::tempdir().unwrap();
         let process = |number: &str, group: &str, netns: &Path| {
@@ -666,7 +666,7 @@ mod tests {
         let mut zombie = process::Command::new("true").spawn().unwrap();
         let process = Path::new("/proc").join(zombie.id().to_string());
         while !is_exiting(&process.join("ns/net")) {
-            std::thread::sleep(std::time::Duration::from_millis(10));
+            std::thread::sleep(Duration::from_millis(10));
         }
         zombie.wait().unwrap();
         assert!(is_exiting(&process.join("ns/net")) && is_exiting(&process.join("task/1/ns/net")));
