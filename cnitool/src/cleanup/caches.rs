@@ -1,5 +1,6 @@
 //! Attachments of a network in the caches of this host's runtimes.
 
+use std::cell::LazyCell;
 use std::fs;
 use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
@@ -43,6 +44,7 @@ impl CachedAttachments {
         let mut this = Self::default();
         let mut unwanted_alive = Vec::new();
         let (now, boot) = (SystemTime::now(), Boot::read());
+        let namespaces = LazyCell::new(|| Namespaces::scan_in_time().ok());
         for (index, cache) in caches.iter().enumerate() {
             let is_own = index == 0;
             let NetworkEntries { entries, ambiguous, unreadable, .. } = cache.of_network(&network.name)?;
@@ -65,7 +67,7 @@ impl CachedAttachments {
                         age.is_some_and(|age| age < least)
                     });
                 let mut is_alive = entry.is_alive();
-                if is_alive && is_before && is_of_other_boot(&entry) {
+                if is_alive && is_before && is_of_other_boot(&entry, || namespaces.as_ref()) {
                     is_alive = false;
                     // A path now leads to the namespace of another process, and DEL would remove an interface from it.
                     entry.attach.netns = None;
@@ -205,11 +207,11 @@ fn has_used_link(entry: &Entry, namespaces: &Namespaces) -> bool {
 /// Whether an attachment from before the host was started has a namespace path `/proc/PID/ns/net` whose PID now
 /// belongs to another process, or no path. The clock may have been set forward since, so this also requires that no
 /// namespace of the host shows the container.
-fn is_of_other_boot(entry: &Entry) -> bool {
+fn is_of_other_boot<'a>(entry: &Entry, namespaces: impl FnOnce() -> Option<&'a Namespaces>) -> bool {
     let may_be = entry.attach.netns.as_deref().is_none_or(|path| path.starts_with("/proc"));
     may_be
-        && Namespaces::scan_in_time().is_ok_and(|namespaces| {
-            namespaces.is_complete() && !shows(&namespaces, entry, &entry.attach.attachment.container)
+        && namespaces().is_some_and(|namespaces| {
+            namespaces.is_complete() && !shows(namespaces, entry, &entry.attach.attachment.container)
         })
 }
 

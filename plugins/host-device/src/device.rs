@@ -1,11 +1,10 @@
 //! Finding the device on the host.
 
 use std::fs;
-use std::os::fd::AsFd;
 use std::path::{Path, PathBuf};
 
 use cni::{Error, IfName, Interface, Result};
-use iface::{Namespace, ownership};
+use iface::{Namespace, host_end, ownership};
 use netlink::{HardwareAddress, Link};
 
 use crate::conf::{By, PCI, Selector};
@@ -205,18 +204,17 @@ fn was_moved(host: &Namespace, sandbox: &Namespace, link: &Link, listed: &Interf
     if IfName::parse(&link.alias).is_err() || host.nl.link(&link.alias)?.is_some() {
         return Ok(false);
     }
-    if !Record::from_link(link).is_virtual() {
+    let record = Record::from_link(link);
+    if !record.is_virtual() {
         return Ok(true);
     }
-    let Some(mac) = &listed.mac else { return Ok(false) };
-    let is_on_host =
-        link.peer_netns_id.is_some() && link.peer_netns_id == sandbox.nl.netns_id(host.as_fd())?;
-    if let Some(peer) = link.peer.filter(|_| link.is("veth") && is_on_host) {
-        return Ok(host.nl.link_by_index(peer)?.is_some_and(|other| !ownership::is_owned(&other)));
+    if listed.mac.is_none() {
+        return Ok(false);
     }
-    let is_its_twin = |other: &Link| other.kind_name() == link.kind_name() && other.mac == link.mac;
-    let is_listed = link.address().is_some_and(|own| own.to_string() == *mac);
-    Ok(is_listed && !host.nl.links()?.iter().any(is_its_twin))
+    if let Some(end) = host_end::find(host, sandbox, link)? {
+        return Ok(!ownership::is_owned(&end));
+    }
+    Ok(record.mac == listed.mac && !host.nl.links()?.iter().any(|other| record.matches_link(other)))
 }
 
 fn with_address(host: &Namespace, address: &HardwareAddress) -> Result<Option<Link>> {

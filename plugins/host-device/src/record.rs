@@ -30,7 +30,8 @@ pub struct Record {
     pub master: Option<String>,
     /// Addresses and routes that were moved with it.
     pub had: Network,
-    mac: Option<String>,
+    /// MAC on the host.
+    pub mac: Option<String>,
     /// Whether its MAC was that of its lower device, such as a VLAN's card. It may follow that device's MAC.
     has_lower_mac: bool,
     /// MTU on the host. `None` for a port of a bond or team, which has the MAC and MTU of its master.

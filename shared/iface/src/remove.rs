@@ -43,14 +43,10 @@ pub fn child(call: &Del, kind: &str) -> Result<()> {
 pub fn child_like(call: &Del, is_made_here: impl Fn(&Link) -> bool) -> Result<bool> {
     let Some(sandbox) = Namespace::open_if_present(call.netns.as_ref())? else { return Ok(false) };
     let (network, at) = (&call.net.name, &call.attachment);
-    let listed = call.prev_result.as_ref().and_then(|result| result.container_interface(&at.ifname));
-    let is_listed = |link: &Link| {
-        let mac = link.address().map(|mac| mac.to_string());
-        mac.is_some() && listed.is_some_and(|listed| listed.mac == mac)
-    };
     // A link without Ferrule's alias may be the reference's. In the host's namespace, it may also be another program's.
-    let may_be_others =
-        |link: &Link| sandbox.is_hosts() && !ownership::is_of(network, link) && !is_listed(link);
+    let may_be_others = |link: &Link| {
+        !ownership::is_of(network, link) && sandbox.is_hosts() && !is_listed_in_container(call, link)
+    };
     let own = |link: &Link| !ownership::is_of_another(network, at, link) && !may_be_others(link);
     let link = match sandbox.nl.link(&at.ifname)?.filter(|link| is_made_here(link) && own(link)) {
         // Left by an ADD that was killed before it renamed the link.
