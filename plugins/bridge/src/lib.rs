@@ -81,7 +81,7 @@ impl Plugin for Bridge {
         }
         // Without `ipam`, this plugin has assigned no address to announce.
         if let Some(container) = port.container.as_ref().filter(|_| call.net.ipam.is_some()) {
-            announce::delete_neighbours(&host, &gateway::gateway_link(&host, &bridge, conf)?, &result)?;
+            announce::forget_neighbours(&host, &gateway::gateway_link(&host, &bridge, conf)?, &result)?;
             announce::addresses(&sandbox, container)?;
         }
         bridge::warn_without_br_netfilter(&host, conf);

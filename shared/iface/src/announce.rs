@@ -20,13 +20,13 @@ pub fn addresses(sandbox: &Namespace, link: &Link) -> Result<()> {
     Ok(sandbox.nl.change_link(link, &LinkChange { mac: link.mac, ..LinkChange::default() })?)
 }
 
-/// Deletes the host's neighbour entries for the addresses.
+/// Deletes the host's neighbour entries for the addresses, except configured ones.
 ///
 /// # Errors
 /// If the kernel refuses.
-pub fn delete_neighbours(host: &Namespace, link: &Link, result: &AddResult) -> Result<()> {
+pub fn forget_neighbours(host: &Namespace, link: &Link, result: &AddResult) -> Result<()> {
     for address in result.addresses() {
-        host.nl.delete_neighbour(link, address.ip())?;
+        host.nl.forget_neighbour(link, address.ip())?;
     }
     Ok(())
 }

@@ -102,7 +102,7 @@ fn an_address_that_a_neighbour_has_is_reported() {
 }
 
 #[test]
-fn a_neighbour_entry_is_deleted() {
+fn a_learned_neighbour_entry_is_deleted_and_a_configured_one_is_kept() {
     lab(|lab| {
         let (a, b) = pair(&lab.host, "a", "b");
         lab.host.set_up(&b).unwrap();
@@ -110,12 +110,23 @@ fn a_neighbour_entry_is_deleted() {
         for (ip, net) in [("10.0.0.1", "10.0.0.2/24"), ("fd00::1", "fd00::2/64")] {
             let ip: IpAddr = ip.parse().unwrap();
             lab.host.add_address(&a, net.parse().unwrap(), false).unwrap();
-            let known = || sh("ip neigh show dev a").contains(&format!("{ip} lladdr {mac} PERMANENT"));
-            sh(&format!("ip neigh add {ip} lladdr {mac} dev a"));
-            assert!(known());
-            lab.host.delete_neighbour(&a, ip).unwrap();
-            lab.host.delete_neighbour(&a, ip).unwrap();
-            assert!(!known());
+            let is_known = || sh("ip neigh show nud all dev a").contains(&format!("{ip} lladdr {mac}"));
+            for (state, is_kept) in [
+                ("nud stale", false),
+                ("nud reachable", false),
+                ("nud permanent", true),
+                ("nud noarp", true),
+                ("nud reachable extern_learn", true),
+            ] {
+                sh(&format!("ip neigh replace {ip} lladdr {mac} dev a {state}"));
+                assert!(is_known(), "{ip} {state}");
+                lab.host.forget_neighbour(&a, ip).unwrap();
+                assert_eq!(is_known(), is_kept, "{ip} {state}");
+                if is_kept {
+                    sh(&format!("ip neigh del {ip} dev a"));
+                }
+                lab.host.forget_neighbour(&a, ip).unwrap();
+            }
         }
     });
 }
