@@ -9,7 +9,7 @@ use cni::exec::refused_request;
 use cni::{Attachment, Attachments, Command, PluginType, Resource, Scope};
 
 use crate::error::Failures;
-use crate::lock::{GC_WAIT, Lock};
+use crate::lock::{LONGEST_WAIT, Lock};
 use crate::request::Extras;
 use crate::{Entry, Error, Network, PluginConf, Result, Runtime};
 
@@ -121,7 +121,7 @@ impl Runtime {
         mut look_again: impl FnMut(&Attachments) -> Result<Attachments>,
         mut report: impl FnMut(usize, usize, &Attachment),
     ) -> Result<CollectResult> {
-        let lock = Lock::exclusive(self.cache.dir(), GC_WAIT)?;
+        let lock = Lock::exclusive(self.cache.dir(), LONGEST_WAIT)?;
         let Decision { delete, elsewhere, stale, names, foreign, valid, unreadable } = decide()?;
         // The names and the list of valid attachments are not judged again.
         let let_others_in =

@@ -9,7 +9,7 @@ use std::path::{Path, PathBuf};
 use cni::{Attachment, Attachments, Code, Command, ContainerId};
 
 use crate::error::Failures;
-use crate::lock::{GC_WAIT, Lock};
+use crate::lock::{LONGEST_WAIT, Lock};
 use crate::request::Extras;
 use crate::{Cache, Entry, Error, Network, NetworkEntries, PluginConf, Result, Runtime};
 
@@ -95,7 +95,7 @@ impl Runtime {
         if network.disable_gc {
             return Ok(());
         }
-        let _lock = Lock::exclusive(self.cache.dir(), GC_WAIT)?;
+        let _lock = Lock::exclusive(self.cache.dir(), LONGEST_WAIT)?;
         let GcPlan { valid, stale, unreadable, .. } = self.plan_gc(network, valid)?;
         let mut valid: BTreeSet<Attachment> = valid.iter().cloned().collect();
         let mut failures = Failures::default();

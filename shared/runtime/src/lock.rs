@@ -23,8 +23,10 @@ const OF_GC: &str = "results.lock";
 /// would wait for itself.
 const OF_CONTAINERS: &str = "results.containers.lock";
 
-/// How long a GC waits for ADDs, DELs and repairs to end: longer than one plugin may run.
-pub(crate) const GC_WAIT: Duration = Duration::from_secs(300);
+/// How long a GC waits for ADDs, DELs and repairs to end, and these for a GC: longer than one plugin may run.
+pub(crate) const LONGEST_WAIT: Duration = Duration::from_secs(300);
+
+const WITHOUT_A_PAUSE: &str = "ADDs, DELs, repairs or another GC have run without a pause";
 
 /// How long a GC lets waiting processes have the lock: longer than the pauses between the attempts of an ADD.
 const GC_PAUSE: Duration = Duration::from_millis(15);
@@ -37,14 +39,21 @@ pub(crate) struct Lock {
 
 impl Lock {
     /// Waits until no GC runs.
+    ///
+    /// # Errors
+    /// Code 11 after five minutes: the GC hangs, or was suspended.
     pub(crate) fn shared(dir: &Path) -> Result<Self> {
-        Self::take(dir, OF_GC, File::lock_shared)
+        Self::shared_unless(dir, &AtomicBool::default())
     }
 
     /// Like [`Lock::shared`]. Fails with code 999 if the flag is set while it waits.
     pub(crate) fn shared_unless(dir: &Path, interrupted: &AtomicBool) -> Result<Self> {
-        Self::take(dir, OF_GC, |file| {
-            poll_unless(interrupted, || match file.try_lock_shared() {
+        Self::shared_within(dir, interrupted, LONGEST_WAIT)
+    }
+
+    fn shared_within(dir: &Path, interrupted: &AtomicBool, timeout: Duration) -> Result<Self> {
+        Self::take(dir, OF_GC, "a GC holds it all the time", |file| {
+            poll_unless(interrupted, timeout, || match file.try_lock_shared() {
                 Ok(()) => Ok(true),
                 Err(TryLockError::WouldBlock) => Ok(false),
                 Err(TryLockError::Error(e)) => Err(e),
@@ -57,7 +66,7 @@ impl Lock {
     /// # Errors
     /// Code 11 if the lock is not free within `timeout`.
     pub(crate) fn exclusive(dir: &Path, timeout: Duration) -> Result<Self> {
-        Self::take(dir, OF_GC, |file| lock_within(file, timeout))
+        Self::take(dir, OF_GC, WITHOUT_A_PAUSE, |file| lock_within(file, timeout))
     }
 
     /// Releases an exclusive lock, so that waiting processes get it, and takes it again.
@@ -67,10 +76,10 @@ impl Lock {
     pub(crate) fn let_others_in(&self) -> Result<()> {
         let locked = self.file.unlock().and_then(|()| {
             thread::sleep(GC_PAUSE);
-            lock_within(&self.file, GC_WAIT)
+            lock_within(&self.file, LONGEST_WAIT)
         });
         Ok(locked.map_err(|e| match e.kind() {
-            io::ErrorKind::TimedOut => busy("the cache"),
+            io::ErrorKind::TimedOut => busy("the cache", WITHOUT_A_PAUSE),
             _ => cni::Error::io("lock the results again", &e),
         })?)
     }
@@ -88,8 +97,8 @@ impl Lock {
             l_len: 1,
             l_pid: 0,
         };
-        Self::take(dir, OF_CONTAINERS, |file| {
-            poll_unless(interrupted, || match fcntl(file, FcntlArg::F_OFD_SETLK(&range)) {
+        Self::take(dir, OF_CONTAINERS, "", |file| {
+            poll_unless(interrupted, Duration::MAX, || match fcntl(file, FcntlArg::F_OFD_SETLK(&range)) {
                 Ok(_) => Ok(true),
                 Err(Errno::EAGAIN | Errno::EACCES | Errno::EINTR) => Ok(false),
                 Err(e) => Err(e.into()),
@@ -108,7 +117,13 @@ impl Lock {
         }
     }
 
-    fn take(dir: &Path, name: &str, lock: impl FnOnce(&File) -> io::Result<()>) -> Result<Self> {
+    /// Locks a file. `holders`: who has the lock, if it is not free in time.
+    fn take(
+        dir: &Path,
+        name: &str,
+        holders: &str,
+        lock: impl FnOnce(&File) -> io::Result<()>,
+    ) -> Result<Self> {
         let path = dir.join(name);
         let make = || DirBuilder::new().recursive(true).mode(0o755).create(dir);
         let file = open(&path).or_else(|_| make().and_then(|()| open(&path)));
@@ -119,18 +134,17 @@ impl Lock {
                 cni::Error::new(Code::Internal, text)
                     .detail(format!("the other command has locked {}", path.display()))
             }
-            io::ErrorKind::TimedOut => busy(&path.display().to_string()),
+            io::ErrorKind::TimedOut => busy(&path.display().to_string(), holders),
             _ => cni::Error::io(format!("lock {}", path.display()), &e),
         })?)
     }
 }
 
-/// The error of a GC for which the lock was never free.
-fn busy(what: &str) -> cni::Error {
-    let text = format!("{what} is locked: ADDs, DELs, repairs or another GC have run without a pause");
-    cni::Error::new(Code::TryAgainLater, text).detail(
-        "repeat the command. If it fails again, look for a command that hangs, and for containers that are started again and again because \
-         their ADD fails",
+/// The error of a command for which the lock was not free in time.
+fn busy(what: &str, holders: &str) -> cni::Error {
+    cni::Error::new(Code::TryAgainLater, format!("{what} is locked: {holders}")).detail(
+        "repeat the command. If it fails again, look for a command that hangs or is suspended (fuser -v FILE lists the processes that have the \
+         file open), and for containers that are started again and again because their ADD fails",
     )
 }
 
@@ -150,14 +164,18 @@ fn lock_within(file: &File, timeout: Duration) -> io::Result<()> {
 /// Attempts until an attempt succeeds. A handler's signal does not end a system call that waits: the kernel restarts it.
 ///
 /// # Errors
-/// `Interrupted` if the flag is set before. The error of an attempt.
-fn poll_unless(interrupted: &AtomicBool, mut attempt: impl FnMut() -> io::Result<bool>) -> io::Result<()> {
-    let got = Retry::new(Duration::MAX).wait_for(|| match attempt()? {
+/// `Interrupted` if the flag is set before. `TimedOut` if no attempt succeeds within `timeout`. The error of an attempt.
+fn poll_unless(
+    interrupted: &AtomicBool,
+    timeout: Duration,
+    mut attempt: impl FnMut() -> io::Result<bool>,
+) -> io::Result<()> {
+    let got = Retry::new(timeout).wait_for(|| match attempt()? {
         true => Ok(Some(())),
         false if interrupted.load(Ordering::Relaxed) => Err(io::ErrorKind::Interrupted.into()),
         false => Ok(None),
     });
-    got.map(Option::unwrap_or_default)
+    got?.ok_or_else(|| io::ErrorKind::TimedOut.into())
 }
 
 /// Opens the file for reading and writing, because NFS refuses a shared lock on a file that is only open for writing, and an exclusive lock on
@@ -192,6 +210,21 @@ mod tests {
         assert!(failed.to_string().contains("results.lock is locked"), "{failed}");
         drop(add);
         Lock::exclusive(dir.path(), Duration::ZERO).unwrap();
+    }
+
+    /// Its operator has suspended it (Ctrl-Z), or it waits for a file system that does not answer.
+    #[test]
+    fn an_add_does_not_wait_forever_for_a_gc_that_hangs() {
+        let dir = tempfile::tempdir().unwrap();
+        let gc = Lock::exclusive(dir.path(), Duration::ZERO).unwrap();
+        let add = || Lock::shared_within(dir.path(), &AtomicBool::default(), Duration::from_millis(20));
+        let failed = add().unwrap_err();
+        assert_eq!(failed.code(), Code::TryAgainLater as u32, "{failed}");
+        assert!(failed.to_string().contains("results.lock is locked: a GC holds it"), "{failed}");
+        // A DEL runs nevertheless.
+        assert!(Lock::for_del(add()).unwrap().is_none());
+        drop(gc);
+        add().unwrap();
     }
 
     /// ADD and DEL hold both.
