@@ -22,7 +22,7 @@ const DIVERSIONS: &str = "/var/lib/dpkg/diversions";
 /// # Errors
 /// Code 999 if dpkg-divert fails, for example because the administrator has diverted a plugin elsewhere.
 pub fn set(dir: &Path, names: &BTreeSet<&str>) -> Result<()> {
-    if !Path::new("/var/lib/dpkg/status").exists() {
+    if !has_dpkg() {
         return Ok(());
     }
     let diversions = fs::read_to_string(DIVERSIONS).unwrap_or_default();
@@ -34,6 +34,15 @@ pub fn set(dir: &Path, names: &BTreeSet<&str>) -> Result<()> {
         stale.map(String::as_str).try_for_each(|name| change("--remove", dir, name))?;
     }
     Ok(())
+}
+
+/// Whether packages of dpkg may install plugins in a directory.
+pub fn applies(dir: &Path) -> bool {
+    has_dpkg() && paths(dir, false).next().is_some()
+}
+
+fn has_dpkg() -> bool {
+    Path::new("/var/lib/dpkg/status").exists()
 }
 
 /// The paths by which packages may contain plugins of a directory. dpkg compares the paths in packages as text, and

@@ -211,7 +211,9 @@ impl Placed {
         }
         let placed = self.stage(sources)?;
         let links = self.links_of(placed.keys())?;
-        let mut next = Record { run: Some(run), number: self.record.number + 1, ..self.record.clone() };
+        let diverted = self.record.diverted || self.diverts && divert::applies(&self.dir);
+        let mut next =
+            Record { run: Some(run), number: self.record.number + 1, diverted, ..self.record.clone() };
         next.changed.clear();
         let (mut kept, to_keep) = (BTreeSet::new(), self.to_keep(next.number));
         // An earlier run may have failed to remove it.
@@ -302,10 +304,14 @@ impl Placed {
 
     /// Uninstalls at the end of a run with `--stay`, unless another run has installed since.
     pub fn uninstall_own(self, run: u64) -> Result<()> {
-        if self.record.installed.is_empty() || self.record.run == Some(run) {
-            return self.uninstall(&Selection::default());
-        }
-        say(&format!("kept {}: another run has installed there since", self.dir.display()));
+        let others = match self.record.run {
+            _ if self.is_diverted_elsewhere() => "the host's own run has installed there too",
+            of if self.record.installed.is_empty() || of == Some(run) => {
+                return self.uninstall(&Selection::default());
+            }
+            _ => "another run has installed there since",
+        };
+        say(&format!("kept {}: {others}", self.dir.display()));
         self.end(Ok(()))
     }
 
@@ -315,6 +321,13 @@ impl Placed {
         if names.is_empty() {
             say(&format!("nothing is installed in {}", self.dir.display()));
             return Ok(());
+        }
+        if self.is_diverted_elsewhere() {
+            let text = format!("dpkg of the host diverts files to {}", self.state("kept").display());
+            return Err(Error::new(Code::Internal, text).detail(
+                "without this directory, dpkg could not install packages with plugins: run `ferrule-install --uninstall` on the host \
+                 itself, which ends the diversions",
+            ));
         }
         self.make_ready()?;
         let (mut next, mut said) = (self.record.clone(), Vec::new());
@@ -391,6 +404,11 @@ impl Placed {
             return Ok(());
         }
         divert::set(&self.dir, &record.installed.keys().map(String::as_str).collect())
+    }
+
+    /// Whether the host has diversions of dpkg into this state, and this run has another root directory, so it cannot end them.
+    fn is_diverted_elsewhere(&self) -> bool {
+        self.record.diverted && !self.diverts
     }
 
     /// Whether a file is unchanged since the installation.

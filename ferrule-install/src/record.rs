@@ -24,6 +24,9 @@ pub struct Record {
     pub births: BTreeMap<String, (i64, u32)>,
     /// The last run that installed here.
     pub run: Option<u64>,
+    /// Whether a run on the host itself has diverted the files of packages into `kept/`.
+    #[serde(default)]
+    pub diverted: bool,
     /// How many directories at the end of the plugin directory's path ferrule-install created.
     pub made: usize,
     /// The number of the last installation into this directory.

@@ -139,6 +139,26 @@ fn an_uninstallation_ends_diversions_also_if_somebody_has_removed_the_state_or_t
     }
 }
 
+/// A DaemonSet sees the host's directory below another root, and not dpkg. Without the state directory, dpkg would fail.
+#[test]
+fn an_uninstallation_in_a_container_keeps_what_the_host_has_diverted() {
+    let Some(lab) = with_dpkg() else { return };
+    let (host, dir) = (Host::new(&lab, &[], &[]), Path::new("/opt/cni/bin"));
+    let below = host.at("/opt/cni/bin");
+    fs::create_dir_all(dir).unwrap();
+    fs::create_dir_all(&below).unwrap();
+    ok(&install(dir, &["--from", host.from.to_str().unwrap()], &[]));
+    lab.host().sh(&format!("cp -a {}/. '{}'", dir.display(), below.display()));
+    let outcome = host.run(&["--uninstall", "--dir", "/opt/cni/bin"]);
+    refused(&outcome, "dpkg of the host diverts files to");
+    assert!(below.join("portmap").exists() && below.join(".ferrule/kept").exists());
+    // A newer version is installed nevertheless.
+    ok(&host.install(&["--dir", "/opt/cni/bin"]));
+    refused(&host.run(&["--uninstall", "--dir", "/opt/cni/bin"]), "dpkg of the host");
+    ok(&install(dir, &["--uninstall"], &[]));
+    assert_eq!(diversions(), [""; 0]);
+}
+
 /// dpkg compares the paths of packages as text.
 #[test]
 fn a_package_whose_directory_is_a_link_to_another_disk_does_not_replace_plugins_and_has_its_files_back() {

@@ -37,16 +37,16 @@ impl Host {
         host
     }
 
-    fn at(&self, path: &str) -> PathBuf {
+    pub fn at(&self, path: &str) -> PathBuf {
         self.root.join(path.trim_start_matches('/'))
     }
 
-    fn run(&self, arguments: &[&str]) -> Output {
+    pub fn run(&self, arguments: &[&str]) -> Output {
         let mut program = Command::new(ours().join("ferrule-install"));
         program.arg("--root").arg(&self.root).args(arguments).output().unwrap()
     }
 
-    fn install(&self, arguments: &[&str]) -> Output {
+    pub fn install(&self, arguments: &[&str]) -> Output {
         self.run(&[&["--from", self.from.to_str().unwrap()], arguments].concat())
     }
 
