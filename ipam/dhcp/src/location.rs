@@ -50,6 +50,20 @@ impl<E: Into<Error>> From<E> for InterfaceError {
     }
 }
 
+/// Attempts to list addresses or routes while they change.
+const TRIES: u32 = 3;
+
+/// Opens a namespace for the daemon. A container's owner may add any number of addresses, and change them all the time, but the daemon has other
+/// containers to serve: longer lists are errors, which concern only this container's lease.
+///
+/// # Errors
+/// If no descriptor is free.
+pub fn open(netns: NetNs) -> Result<Namespace> {
+    let namespace = Namespace::of(netns)?;
+    namespace.nl.limit_dumps(dhcp_client::MOST_ADDRESSES, TRIES);
+    Ok(namespace)
+}
+
 /// Opens the interface at a location.
 ///
 /// # Errors
@@ -60,7 +74,7 @@ pub fn find(location: &Location, if_name: &str, host_prefix: &Path) -> Result<Op
     let Some(netns) = NetNs::open_if_present(&path)? else {
         return Err(InterfaceError::PathMissing(format!("no network namespace is at {}", path.display())));
     };
-    let namespace = Namespace::of(netns)?;
+    let namespace = open(netns)?;
     if !location.is_in(namespace.netns().identity()?, namespace.nl.netns_cookie()) {
         return deleted(format!("{} is now another network namespace", path.display()));
     }

@@ -322,7 +322,7 @@ impl lease_client::LeaseClient for LeaseClient {
         };
         found.link.mac.into_iter().for_each(|mac| set_mac(&mut message, mac.bytes()));
         let send = |to| {
-            let link = Link::open(found.namespace.netns(), &found.link.name, to)?;
+            let link = Link::open_to_send(found.namespace.netns(), &found.link.name, to)?;
             let sent = link.send(to, &message);
             Ok::<_, Error>((link, sent))
         };

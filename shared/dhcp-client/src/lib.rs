@@ -23,7 +23,7 @@ pub mod v6;
 
 pub use client::{Action, Client, Identity, Reason, State, Timing, To};
 pub use lease::Lease;
-pub use link::Link;
+pub use link::{Link, MOST_ADDRESSES};
 pub use message::{Kind, Message, set_mac};
 pub use options::Options;
 pub use random::Random;

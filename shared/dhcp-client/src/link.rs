@@ -5,11 +5,9 @@ use std::net::{Ipv4Addr, SocketAddrV4, UdpSocket};
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
 
 use cni::{Result, ResultExt};
-use netlink::PacketSocket;
-use netlink::packet::Instruction;
+use netlink::{Netlink, PacketSocket};
 use netns::NetNs;
 use nix::errno::Errno;
-use nix::ifaddrs::{InterfaceAddress, getifaddrs};
 use nix::libc;
 use nix::net::if_::if_nametoindex;
 use nix::sys::socket::{
@@ -22,6 +20,9 @@ use crate::datagram::{self, CLIENT_PORT, SERVER_PORT};
 
 /// Maximum length of a received packet in bytes. Answers are shorter, because the client sends its limit.
 const LONGEST: usize = 4096;
+
+/// How many addresses of a container are read at most. Its owner may add any number, and a daemon has other containers to serve.
+pub const MOST_ADDRESSES: usize = 4096;
 
 /// A socket to send messages and receive their answers. It keeps the container's namespace alive, so close it as soon
 /// as [`crate::Client::awaits_packets`] returns false. Closing a packet socket waits for an RCU grace period of about
@@ -37,6 +38,8 @@ pub struct Link {
 enum Way {
     /// Broadcast on the link, from any source address.
     Broadcast(PacketSocket),
+    /// The same, for a message that has no answer.
+    Silent(PacketSocket),
     /// Unicast by the container's routes, from an address that the container has.
     Routed(UdpSocket),
 }
@@ -49,7 +52,9 @@ impl Link {
     /// # Errors
     /// If the namespace cannot be entered, the interface does not exist, or the kernel cannot create the socket.
     pub fn open(namespace: &NetNs, interface: &str, to: To) -> Result<Self> {
-        Self::open_by(namespace, interface, to, PacketSocket::open)
+        Self::open_by(namespace, interface, to, |index| {
+            PacketSocket::open(index, &datagram::nothing()).map(Way::Broadcast)
+        })
     }
 
     /// Like [`Link::open`], for an interface that may be a port of a bridge, which hides answers from other packet
@@ -58,24 +63,33 @@ impl Link {
     /// # Errors
     /// As for [`Link::open`].
     pub fn open_on_port(namespace: &NetNs, interface: &str, to: To) -> Result<Self> {
-        Self::open_by(namespace, interface, to, PacketSocket::open_on_port)
+        let open = |index| PacketSocket::open_on_port(index, &datagram::nothing()).map(Way::Broadcast);
+        Self::open_by(namespace, interface, to, open)
+    }
+
+    /// Like [`Link::open`], for a message that has no answer.
+    ///
+    /// # Errors
+    /// As for [`Link::open`].
+    pub fn open_to_send(namespace: &NetNs, interface: &str, to: To) -> Result<Self> {
+        Self::open_by(namespace, interface, to, |index| PacketSocket::open_to_send(index).map(Way::Silent))
     }
 
     fn open_by(
         namespace: &NetNs,
         interface: &str,
         to: To,
-        packet_socket: fn(u32, &[Instruction]) -> std::io::Result<PacketSocket>,
+        broadcast: fn(u32) -> std::io::Result<Way>,
     ) -> Result<Self> {
         let opened = namespace.enter(|| {
             let index = if_nametoindex(interface)?;
             let way = match to {
-                To::Server { from, .. } if has_address(interface, from) => udp_if_free(interface)?,
+                To::Server { from, .. } if has_address(index, from) => udp_if_free(interface)?,
                 _ => None,
             };
             let way = match way {
                 Some(socket) => Way::Routed(socket),
-                None => Way::Broadcast(packet_socket(index, &datagram::nothing())?),
+                None => broadcast(index)?,
             };
             Ok::<_, std::io::Error>((index, way))
         })?;
@@ -86,7 +100,7 @@ impl Link {
     /// Whether this socket can send to the destination. Otherwise open another one.
     pub fn fits(&self, to: To) -> bool {
         match self.way {
-            Way::Broadcast(_) => matches!(to, To::Broadcast { .. }),
+            Way::Broadcast(_) | Way::Silent(_) => matches!(to, To::Broadcast { .. }),
             Way::Routed(_) => matches!(to, To::Server { .. }),
         }
     }
@@ -96,11 +110,15 @@ impl Link {
     /// # Errors
     /// If the interface is down or was deleted, or there is no route.
     pub fn send(&self, to: To, message: &[u8]) -> Result<()> {
+        let broadcast = |socket: &PacketSocket| {
+            let (To::Broadcast { from } | To::Server { from, .. }) = to;
+            socket.broadcast(&datagram::wrap(from, Ipv4Addr::BROADCAST, message))
+        };
         let sent = match (&self.way, to) {
-            (Way::Broadcast(socket), To::Broadcast { from } | To::Server { from, .. }) => {
-                let packet = datagram::wrap(from, Ipv4Addr::BROADCAST, message);
-                socket.set_filter(&datagram::answers_to(message)).and_then(|()| socket.broadcast(&packet))
+            (Way::Broadcast(socket), _) => {
+                socket.set_filter(&datagram::answers_to(message)).and_then(|()| broadcast(socket))
             }
+            (Way::Silent(socket), _) => broadcast(socket),
             (Way::Routed(socket), To::Server { server, from }) => self.route(socket, from, server, message),
             (Way::Routed(socket), To::Broadcast { from }) => {
                 self.route(socket, from, Ipv4Addr::BROADCAST, message)
@@ -131,7 +149,7 @@ impl Link {
     pub fn receive(&self) -> Result<Option<Vec<u8>>> {
         let mut buffer = [0; LONGEST];
         let received = match &self.way {
-            Way::Broadcast(socket) => socket
+            Way::Broadcast(socket) | Way::Silent(socket) => socket
                 .receive(&mut buffer)
                 .map(|packet| packet.map(|packet| datagram::unwrap(packet).unwrap_or_default())),
             Way::Routed(socket) => receive(socket, &mut buffer),
@@ -144,7 +162,7 @@ impl Link {
 impl AsFd for Link {
     fn as_fd(&self) -> BorrowedFd<'_> {
         match &self.way {
-            Way::Broadcast(socket) => socket.as_fd(),
+            Way::Broadcast(socket) | Way::Silent(socket) => socket.as_fd(),
             Way::Routed(socket) => socket.as_fd(),
         }
     }
@@ -152,12 +170,13 @@ impl AsFd for Link {
 
 /// Whether the interface has the address. With the address on another interface, answers to this one's neighbour discovery may not arrive: with
 /// KubeVirt, this one is a port of a bridge, and a dummy has the address. bind(2) would not tell: in a namespace that never had an address, it
-/// accepts any.
-fn has_address(interface: &str, address: Ipv4Addr) -> bool {
-    let is_it = |one: &InterfaceAddress| {
-        one.address.as_ref().and_then(|given| given.as_sockaddr_in()).map(SockaddrIn::ip) == Some(address)
-    };
-    getifaddrs().is_ok_and(|mut all| all.any(|one| one.interface_name == interface && is_it(&one)))
+/// accepts any. If the list is too long or cannot be read, the message is broadcast.
+fn has_address(index: u32, address: Ipv4Addr) -> bool {
+    let listed = Netlink::open().and_then(|nl| {
+        nl.limit_dumps(MOST_ADDRESSES, 1);
+        nl.addresses(Some(&netlink::Link { index, ..netlink::Link::default() }))
+    });
+    listed.is_ok_and(|all| all.iter().any(|one| one.net.ip() == address))
 }
 
 /// None: a program in the container has bound the client's port.

@@ -68,6 +68,11 @@ impl Netlink {
         Ok(Self { socket: Rc::new(socket) })
     }
 
+    /// Limits each later list, as [`Socket::limit_dumps`] does.
+    pub fn limit_dumps(&self, objects: usize, tries: u32) {
+        self.socket.limit_dumps(objects, tries);
+    }
+
     /// Sends a request and waits for its acknowledgement.
     fn order(&self, message: Message, operation: &'static str, subject: impl Display) -> Result<()> {
         self.socket.request(message, |_, _| {}).map_err(|r| r.during(operation, subject))

@@ -49,12 +49,18 @@ impl PacketSocket {
         Self::open_for(index, program, libc::ETH_P_ALL)
     }
 
-    fn open_for(index: u32, program: &[Instruction], protocol: i32) -> io::Result<Self> {
+    /// Opens a socket that receives nothing, because it has no protocol. It needs no filter, whose memory a container can limit (`net.core.optmem_max`).
+    ///
+    /// # Errors
+    /// EPERM without CAP_NET_RAW.
+    pub fn open_to_send(index: u32) -> io::Result<Self> {
         let flags = SockFlag::SOCK_CLOEXEC | SockFlag::SOCK_NONBLOCK;
-        // Without a protocol, the socket receives nothing before the filter is set.
         let fd = socket(AddressFamily::Packet, SockType::Datagram, flags, None)?;
-        let index = i32::try_from(index).map_err(|_| Errno::ENODEV)?;
-        let this = Self { fd, index };
+        Ok(Self { fd, index: i32::try_from(index).map_err(|_| Errno::ENODEV)? })
+    }
+
+    fn open_for(index: u32, program: &[Instruction], protocol: i32) -> io::Result<Self> {
+        let this = Self::open_to_send(index)?;
         this.set_filter(program)?;
         this.bind(protocol)?;
         Ok(this)

@@ -51,6 +51,7 @@ pub struct Socket {
     /// Sequence number of a dump whose answer was not read to its end.
     unread: Cell<Option<u32>>,
     dump_tries: Cell<u32>,
+    dump_limit: Cell<usize>,
     buffer: RefCell<Vec<u8>>,
 }
 
@@ -72,6 +73,7 @@ impl Socket {
             port: Cell::new(None),
             unread: Cell::new(None),
             dump_tries: Cell::new(DUMP_TRIES),
+            dump_limit: Cell::new(usize::MAX),
             buffer: RefCell::new(vec![0; BUFFER]),
         };
         this.set(NETLINK_CAP_ACK, 1)?;
@@ -151,10 +153,17 @@ impl Socket {
         self.dump_tries.set(DUMP_TRIES);
     }
 
+    /// Limits each later list to a number of objects and of attempts. For a process that must not wait for a namespace whose owner has many
+    /// objects, or changes them all the time. After a longer list, requests fail until its rest has been read, so drop the socket.
+    pub fn limit_dumps(&self, objects: usize, tries: u32) {
+        self.dump_limit.set(objects);
+        self.dump_tries.set(tries);
+    }
+
     /// Lists all objects of a kind and parses each. Repeats the dump if the objects changed meanwhile, so the result is consistent.
     ///
     /// # Errors
-    /// If the kernel refuses the request, or the objects change during all attempts.
+    /// If the kernel refuses the request, the objects change during all attempts, or there are more than [`Socket::limit_dumps`] allows.
     pub fn dump<T>(
         &self,
         mut message: Message,
@@ -205,8 +214,13 @@ impl Socket {
     ) -> Result<(Vec<T>, bool), RequestError> {
         let deadline = Deadline::for_answer();
         let (mut found, mut interrupted, mut end) = (Vec::new(), false, None);
+        let (mut objects, limit) = (0_usize, self.dump_limit.get());
         self.unread.set(Some(sequence));
         while end.is_none() && !enough(&found) {
+            if objects > limit {
+                let text = format!("there are more than {limit}");
+                return Err(RequestError::own(ErrorKind::QuotaExceeded, text));
+            }
             self.receive(&deadline, |frame| {
                 if !self.is_answer(&frame, sequence) || end.is_some() {
                     return;
@@ -217,7 +231,10 @@ impl Socket {
                         self.unread.set(None);
                         end = Some(frame.status());
                     }
-                    kind => found.extend(parse(kind, frame.payload)),
+                    kind => {
+                        objects += 1;
+                        found.extend(parse(kind, frame.payload));
+                    }
                 }
             })
             .inspect_err(|_| self.unread.set(None))?;

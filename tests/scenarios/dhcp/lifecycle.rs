@@ -13,7 +13,7 @@ use lab::dhcp::{
     Background, DhcpNetwork, RANGE, RANGE_V6, SOON, STATE, daemon_command, executable, in_background,
     leases_on_disk, started_by,
 };
-use lab::{Call, Container, beyond_reference, injecting};
+use lab::{Call, Container, beyond_reference, injecting, needs};
 use nix::libc;
 use nix::sys::signal::Signal;
 use serde_json::{Value, json};
@@ -391,8 +391,9 @@ fn a_lease_that_cannot_be_released_for_lack_of_descriptors_or_memory_is_kept_for
     beyond_reference!("dhcp-restart");
     for (is_gc, fault) in [(false, "inject=setns:error=ENFILE"), (true, "inject=bind:error=ENOMEM")] {
         with_each(|mut net, family| {
-            let (_pod, call) = plugged(&net, "pod", family);
-            call.add().ok_result();
+            let (pod, call) = plugged(&net, "pod", family);
+            let address = ips(&call.add().ok_result())[0].to_owned();
+            pod.sh(&format!("ip addr add {address} dev eth0"));
             net.end_daemon(Signal::SIGTERM);
             let full = injecting(&["-e", fault]);
             let run = |call: Call| if is_gc { call.gc(&[]) } else { call.del() };
@@ -583,6 +584,25 @@ fn the_address_of_a_link_that_is_down_is_adopted_only_after_a_server_confirms_it
         assert_eq!(after, [net.list()[0]["address"].as_str().unwrap()], "{}", net.daemon_log());
         assert_eq!(after == before, is_confirmed, "{}", net.daemon_log());
     }
+}
+
+/// KubeVirt's bridge binding has put the address of the pod on a dummy, and a virtual machine behind the renamed interface uses it.
+#[test]
+fn an_address_on_a_dummy_is_not_adopted() {
+    beyond_reference!("dhcp-restart");
+    needs!(Dummy);
+    let Some(mut net) = DhcpNetwork::with(RANGE) else { return };
+    let pod = net.pod("pod");
+    adopt(&mut net, &["pod"], |_| {
+        let address = pod.addresses("eth0")[0].clone();
+        pod.sh(&format!(
+            "ip link set eth0 down; ip link set eth0 name vm; ip addr flush dev vm
+             ip link add eth0 type dummy; ip addr add {address} dev eth0; ip link set vm up"
+        ));
+    });
+    let expected = "/lan/eth0: not adopted: link eth0 is a dummy";
+    net.until("the container is seen", || net.daemon_log().contains(expected));
+    assert!(net.list().is_empty());
 }
 
 #[test]

@@ -6,8 +6,8 @@ use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 
 use cni::{AsWritten, Code, Error, Result};
-use iface::Namespace;
 use ipnetwork::{IpNetwork, Ipv4Network};
+use netns::NetNs;
 use runtime::{Cache, Entry};
 use serde_json::Value;
 use system::host_path::below;
@@ -15,7 +15,7 @@ use system::host_path::below;
 use crate::conf::Conf;
 use crate::host::Host;
 use crate::key::{Family, Key};
-use crate::location::OpenInterface;
+use crate::location::{self, OpenInterface};
 use crate::log::{log, log_line};
 use crate::parameters::{LeaseParameters, V4};
 use crate::record::{LeasedAttachment, Location, Record};
@@ -67,8 +67,15 @@ fn record(host: &Host, key: &Key, entry: &Entry, config: Value) -> Result<Record
     let Some(netns) = entry.attach.netns.as_deref() else {
         return refuse("the cache does not contain its network namespace".to_owned());
     };
-    let namespace = Namespace::open(&below(&host.args.host_prefix, netns))?;
+    let namespace = location::open(NetNs::open(&below(&host.args.host_prefix, netns))?)?;
     let link = namespace.link(&at.ifname)?;
+    // KubeVirt's bridge binding puts a pod's address on a dummy of the interface's name, and renames the interface.
+    if link.is("dummy") {
+        return refuse(format!(
+            "link {} is a dummy, which no DHCP server reaches: a virtual machine may use its address",
+            link.name
+        ));
+    }
     let addresses = namespace.nl.addresses(Some(&link))?;
     let v4 = |net: IpNetwork| if let IpNetwork::V4(v4) = net { Some(v4) } else { None };
     let is_on_link = |net: &Ipv4Network| addresses.iter().any(|address| address.net == IpNetwork::V4(*net));

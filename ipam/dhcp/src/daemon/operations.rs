@@ -5,7 +5,7 @@ use std::fs::File;
 use std::path::Path;
 
 use cni::{AsWritten, CniArgs, Code, Error, Failures, Result};
-use iface::{Namespace, enable_ipv6};
+use iface::enable_ipv6;
 use netns::NetNs;
 use serde_json::{Value, json};
 use system::host_path::below;
@@ -13,7 +13,7 @@ use system::host_path::below;
 use super::serve::Daemon;
 use crate::conf::{Conf, Families};
 use crate::key::{Family, Key};
-use crate::location::OpenInterface;
+use crate::location::{self, OpenInterface};
 use crate::managed_lease::{ManagedLease, Waiter};
 use crate::parameters::{self, LeaseParameters};
 use crate::record::{LeasedAttachment, Location};
@@ -181,7 +181,7 @@ fn open(request: &Request, netns: Option<File>, host_prefix: &Path) -> Result<Op
              set -hostprefix to the host's root directory",
         ));
     }
-    let namespace = Namespace::of(netns)?;
+    let namespace = location::open(netns)?;
     let link = namespace.link(&request.if_name)?;
     Ok(OpenInterface { namespace, link })
 }

@@ -671,6 +671,43 @@ fn a_release_that_the_links_queue_drops_does_not_make_del_fail() {
     assert!(fixture.host.store.all().unwrap().0.is_empty());
 }
 
+/// The container's owner can forbid socket filters, and move the address away, as KubeVirt does.
+#[test]
+fn a_container_that_allows_no_memory_for_socket_options_is_released() {
+    let fixture = Fixture::new();
+    let mut one = fixture.acquire();
+    fixture.lease(&mut one, &NTP);
+    // Before Linux 6.9, all namespaces share the limit.
+    fixture.pod.sh("[ ! -e /proc/sys/net/core/optmem_max ] || echo 0 >/proc/sys/net/core/optmem_max");
+    one.release(&fixture.host).unwrap();
+    fixture.hears_release();
+}
+
+/// Each look at the link would read them all, while other containers wait.
+#[test]
+fn of_a_container_with_thousands_of_addresses_the_daemon_reads_only_some() {
+    let fixture = Fixture::new();
+    let mut one = fixture.acquire();
+    fixture.lease(&mut one, &NTP);
+    one.waiter = Waiter::Nobody;
+    fixture.pod.sh("ip addr add 10.0.0.7/24 brd + dev eth0
+         for i in $(seq 5000); do echo addr add 10.$((1 + i / 250)).$((i % 250)).1/32 dev eth0; done | ip -batch -");
+    let later = Time::now() + CHECK_INTERVAL;
+    let failed = one.set_pending_lifetimes(&fixture.host, later).unwrap_err().to_string();
+    assert!(failed.contains("addresses of eth0") && failed.contains("more than 4096"), "{failed}");
+    // Only this lease has a problem, and only while it has the addresses.
+    assert!(matches!(one.tick(&fixture.host), Outcome::Unchanged));
+    fixture
+        .pod
+        .sh("ip addr flush dev eth0 to 10.0.0.0/8 scope global; ip addr add 10.0.0.7/24 brd + dev eth0");
+    one.set_pending_lifetimes(&fixture.host, later).unwrap();
+    assert!(lifetime(&fixture).is_some() && one.lifetimes_due_until.is_none());
+    // A release needs no list.
+    fixture.pod.sh("for i in $(seq 5000); do echo addr add 10.$((1 + i / 250)).$((i % 250)).1/32 dev eth0; done | ip -batch -");
+    one.release(&fixture.host).unwrap();
+    fixture.hears_release();
+}
+
 /// The server may allocate the address again as soon as it has received the message.
 #[test]
 fn an_address_on_a_link_that_is_down_is_removed_before_the_link_is_set_up_to_release_it() {
