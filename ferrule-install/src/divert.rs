@@ -41,7 +41,8 @@ pub fn applies(dir: &Path) -> bool {
     has_dpkg() && paths(dir, false).next().is_some()
 }
 
-fn has_dpkg() -> bool {
+/// Whether this system has dpkg.
+pub fn has_dpkg() -> bool {
     Path::new("/var/lib/dpkg/status").exists()
 }
 

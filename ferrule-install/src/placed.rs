@@ -211,7 +211,7 @@ impl Placed {
         }
         let placed = self.stage(sources)?;
         let links = self.links_of(placed.keys())?;
-        let diverted = self.record.diverted || self.diverts && divert::applies(&self.dir);
+        let diverted = self.record.diverted || self.may_divert();
         let mut next =
             Record { run: Some(run), number: self.record.number + 1, diverted, ..self.record.clone() };
         next.changed.clear();
@@ -305,7 +305,7 @@ impl Placed {
     /// Uninstalls at the end of a run with `--stay`, unless another run has installed since.
     pub fn uninstall_own(self, run: u64) -> Result<()> {
         let others = match self.record.run {
-            _ if self.is_diverted_elsewhere() => "the host's own run has installed there too",
+            _ if self.is_diverted_elsewhere() => "dpkg of the host diverts files of packages there",
             of if self.record.installed.is_empty() || of == Some(run) => {
                 return self.uninstall(&Selection::default());
             }
@@ -330,6 +330,7 @@ impl Placed {
             ));
         }
         self.make_ready()?;
+        self.note_diversions()?;
         let (mut next, mut said) = (self.record.clone(), Vec::new());
         next.changed.clear();
         for name in &names {
@@ -406,9 +407,24 @@ impl Placed {
         divert::set(&self.dir, &record.installed.keys().map(String::as_str).collect())
     }
 
-    /// Whether the host has diversions of dpkg into this state, and this run has another root directory, so it cannot end them.
+    /// Whether this run may set diversions of dpkg.
+    fn may_divert(&self) -> bool {
+        self.diverts && divert::applies(&self.dir)
+    }
+
+    /// Records that there may be diversions, before they are set.
+    fn note_diversions(&mut self) -> Result<()> {
+        if self.record.diverted || self.record.installed.is_empty() || !self.may_divert() {
+            return Ok(());
+        }
+        self.record.diverted = true;
+        self.write_record(&self.record, "record")
+    }
+
+    /// Whether dpkg of the host may have diversions into this state that this run cannot end: it has another root, or runs in an image
+    /// without dpkg.
     fn is_diverted_elsewhere(&self) -> bool {
-        self.record.diverted && !self.diverts
+        self.record.diverted && !(self.diverts && divert::has_dpkg())
     }
 
     /// Whether a file is unchanged since the installation.
@@ -539,7 +555,8 @@ impl Placed {
         if self.lock.is_some() {
             self.tidy();
         }
-        divert::warn(self.divert(&self.record), &self.dir);
+        let noted = self.note_diversions();
+        divert::warn(noted.and_then(|()| self.divert(&self.record)), &self.dir);
         if self.record.installed.is_empty() && self.lock.is_some() {
             files::remove(&self.state("record")).ok();
             fs::remove_dir(self.state("kept")).ok();

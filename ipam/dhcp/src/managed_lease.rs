@@ -398,12 +398,22 @@ impl ManagedLease {
     /// the link down when a lease ends, and keeps the address, which another host may have since. An address that is being
     /// released is removed too.
     fn open_to_send(&mut self, host: &Host) -> Result<OpenInterface, InterfaceError> {
-        let found = self.open_interface(host)?;
+        let mut found = self.open_interface(host)?;
         if !found.link.up {
             let is_unusable = self.attachment.releasing || self.address().is_none();
             if let Some(address) = self.attachment.on_link.filter(|_| is_unusable) {
-                found.namespace.nl.delete_address(&found.link, address)?;
-                log(&self.key, &format!("removed {address} from {}: the link was down", found.link.name));
+                match found.namespace.nl.delete_address(&found.link, address) {
+                    Ok(()) => log(
+                        &self.key,
+                        &format!("removed {address} from {}: the link was down", found.link.name),
+                    ),
+                    // The container's owner must not be able to prevent a release.
+                    Err(e) if self.attachment.releasing => {
+                        log(&self.key, &e.to_string());
+                        found = self.open_interface(host)?;
+                    }
+                    Err(e) => return Err(e.into()),
+                }
             }
             found.namespace.nl.set_up(&found.link)?;
         }

@@ -5,7 +5,7 @@ use std::net::IpAddr;
 use crate::address::family;
 use crate::link::Link;
 use crate::uapi::*;
-use crate::wire::Message;
+use crate::wire::{Attributes, Message, read_u32};
 use crate::{Netlink, Result};
 
 /// `struct ndmsg`.
@@ -46,5 +46,7 @@ impl Netlink {
 fn is_configured(payload: &[u8]) -> Option<bool> {
     let &[.., low, high, flags, _] = payload.first_chunk::<HEADER>()?;
     let state = u16::from_ne_bytes([low, high]);
-    Some(state & CONFIGURED_STATES != 0 || flags & NTF_EXT_LEARNED != 0)
+    let more = Attributes::after(HEADER, payload).get(NDA_FLAGS_EXT).and_then(read_u32).unwrap_or_default();
+    let is_flagged = flags & NTF_EXT_LEARNED != 0 || more & NTF_EXT_MANAGED != 0;
+    Some(state & CONFIGURED_STATES != 0 || is_flagged)
 }

@@ -59,6 +59,8 @@ pub const RT_TABLE_LOCAL: u32 = 255;
 
 // neighbour.h
 pub const NTF_EXT_LEARNED: u8 = 0x10;
+pub const NTF_EXT_MANAGED: u32 = 1;
+pub const NDA_FLAGS_EXT: u16 = 15;
 
 // fib_rules.h
 pub const FIB_RULE_INVERT: u32 = 2;

@@ -110,11 +110,17 @@ fn a_learned_neighbour_entry_is_deleted_and_a_configured_one_is_kept() {
         for (ip, net) in [("10.0.0.1", "10.0.0.2/24"), ("fd00::1", "fd00::2/64")] {
             let ip: IpAddr = ip.parse().unwrap();
             lab.host.add_address(&a, net.parse().unwrap(), false).unwrap();
-            let is_known = || sh("ip neigh show nud all dev a").contains(&format!("{ip} lladdr {mac}"));
+            // The kernel itself asks for the hardware address of a managed entry.
+            let [known, managed] = [format!("{ip} lladdr {mac}"), format!("{ip} managed")];
+            let is_known = || {
+                let entries = sh("ip neigh show nud all dev a");
+                entries.contains(&known) || entries.contains(&managed)
+            };
             for (state, is_kept) in [
                 ("nud stale", false),
                 ("nud reachable", false),
                 ("nud permanent", true),
+                ("nud stale managed", true),
                 ("nud noarp", true),
                 ("nud reachable extern_learn", true),
             ] {

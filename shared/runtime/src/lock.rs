@@ -26,6 +26,7 @@ const OF_CONTAINERS: &str = "results.containers.lock";
 /// How long a GC waits for ADDs, DELs and repairs to end, and these for a GC: longer than one plugin may run.
 pub(crate) const LONGEST_WAIT: Duration = Duration::from_secs(300);
 
+const BY_A_GC: &str = "a GC has run for five minutes";
 const WITHOUT_A_PAUSE: &str = "ADDs, DELs, repairs or another GC have run without a pause";
 
 /// How long a GC lets waiting processes have the lock: longer than the pauses between the attempts of an ADD.
@@ -52,7 +53,7 @@ impl Lock {
     }
 
     fn shared_within(dir: &Path, interrupted: &AtomicBool, timeout: Duration) -> Result<Self> {
-        Self::take(dir, OF_GC, "a GC holds it all the time", |file| {
+        Self::take(dir, OF_GC, BY_A_GC, |file| {
             poll_unless(interrupted, timeout, || match file.try_lock_shared() {
                 Ok(()) => Ok(true),
                 Err(TryLockError::WouldBlock) => Ok(false),
@@ -142,10 +143,14 @@ impl Lock {
 
 /// The error of a command for which the lock was not free in time.
 fn busy(what: &str, holders: &str) -> cni::Error {
-    cni::Error::new(Code::TryAgainLater, format!("{what} is locked: {holders}")).detail(
-        "repeat the command. If it fails again, look for a command that hangs or is suspended (fuser -v FILE lists the processes that have the \
-         file open), and for containers that are started again and again because their ADD fails",
-    )
+    let advice = match holders {
+        WITHOUT_A_PAUSE => ", and for containers that are started again and again because their ADD fails",
+        _ => "",
+    };
+    cni::Error::new(Code::TryAgainLater, format!("{what} is locked: {holders}")).detail(format!(
+        "repeat the command. If it fails again, look for a command that hangs or is suspended (fuser -v FILE lists the processes that have or \
+         want the lock){advice}"
+    ))
 }
 
 /// Locks a file exclusively.
@@ -220,7 +225,7 @@ mod tests {
         let add = || Lock::shared_within(dir.path(), &AtomicBool::default(), Duration::from_millis(20));
         let failed = add().unwrap_err();
         assert_eq!(failed.code(), Code::TryAgainLater as u32, "{failed}");
-        assert!(failed.to_string().contains("results.lock is locked: a GC holds it"), "{failed}");
+        assert!(failed.to_string().contains("results.lock is locked: a GC has run"), "{failed}");
         // A DEL runs nevertheless.
         assert!(Lock::for_del(add()).unwrap().is_none());
         drop(gc);

@@ -87,7 +87,8 @@ struct Reply {
 
 impl Runtime {
     /// Asks the plugins of each attachment to install missing rules, from the cached configuration and result. Changes nothing else. If two
-    /// attachments claim the same host port, the later one in `entries` gets it: pass the oldest first. Blocks GC.
+    /// attachments claim the same host port, the later one in `entries` gets it: pass the oldest first. Blocks GC, unless a GC has
+    /// run for five minutes already, for example because it is suspended.
     ///
     /// Other runtimes do not wait for a repair. If the DEL of an attachment runs at the same time, what the repair has restored after the DEL
     /// of the same plugin is removed again, by that plugin's DEL, and the attachment is skipped. This is not done if a new ADD of the container

@@ -111,7 +111,8 @@ impl Runtime {
     ///
     /// # Errors
     /// The failure of the first plugin that failed; code 4 if the cache file has a too long name or belongs to another attachment that is
-    /// alive, 5 if the cache cannot be locked or written, 7 if the network has no plugins, 999 if ADD was interrupted.
+    /// alive, 5 if the cache cannot be locked or written, 7 if the network has no plugins, 11 if a GC runs for more than five minutes, 999 if
+    /// ADD was interrupted.
     pub fn add(&self, network: &Network, attach: &AttachmentParameters) -> Result<AddResult> {
         self.cache.require_writable(&network.name, &attach.attachment)?;
         let _own = self.lock_container(attach)?;

@@ -7,6 +7,7 @@ use std::process::Command;
 
 use lab::{Lab, ours};
 
+use super::stay::Stays;
 use super::targets::Host;
 use super::{NEW, executable, install, ok, refused, start_again};
 
@@ -149,12 +150,20 @@ fn an_uninstallation_in_a_container_keeps_what_the_host_has_diverted() {
     fs::create_dir_all(&below).unwrap();
     ok(&install(dir, &["--from", host.from.to_str().unwrap()], &[]));
     lab.host().sh(&format!("cp -a {}/. '{}'", dir.display(), below.display()));
-    let outcome = host.run(&["--uninstall", "--dir", "/opt/cni/bin"]);
-    refused(&outcome, "dpkg of the host diverts files to");
+    let (status, of_host) = ("/var/lib/dpkg/status", "/var/lib/dpkg/status-of-the-host");
+    fs::rename(status, of_host).unwrap();
+    let of_image =
+        Command::new(ours().join("ferrule-install")).arg("--dir").arg(&below).arg("--uninstall").output();
+    for outcome in [host.run(&["--uninstall", "--dir", "/opt/cni/bin"]), of_image.unwrap()] {
+        refused(&outcome, "dpkg of the host diverts files to");
+    }
     assert!(below.join("portmap").exists() && below.join(".ferrule/kept").exists());
     // A newer version is installed nevertheless.
     ok(&host.install(&["--dir", "/opt/cni/bin"]));
     refused(&host.run(&["--uninstall", "--dir", "/opt/cni/bin"]), "dpkg of the host");
+    Stays::installed(&below, &["--from", host.from.to_str().unwrap(), "--rollback-on-exit"]).stop(&lab);
+    assert!(below.join("portmap").exists() && below.join(".ferrule/kept").exists());
+    fs::rename(of_host, status).unwrap();
     ok(&install(dir, &["--uninstall"], &[]));
     assert_eq!(diversions(), [""; 0]);
 }

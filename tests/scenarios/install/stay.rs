@@ -16,7 +16,7 @@ use super::{NEW, Scene, as_map, calls, content, executable, install, ok, refused
 const TIMEOUT: Duration = Duration::from_secs(60);
 
 /// A `ferrule-install --stay` as process 1 of a container: only signals that it handles end it.
-struct Stays {
+pub struct Stays {
     container: Child,
     lines: Receiver<String>,
 }
@@ -35,12 +35,12 @@ impl Stays {
 
     /// Waits for a line that contains these words.
     #[track_caller]
-    fn says(&mut self, words: &str) {
+    pub fn says(&mut self, words: &str) {
         let mut said = iter::from_fn(|| self.lines.recv_timeout(TIMEOUT).ok());
         assert!(said.any(|line| line.contains(words)), "no line contains {words:?}");
     }
 
-    fn installed(dir: &Path, arguments: &[&str]) -> Self {
+    pub fn installed(dir: &Path, arguments: &[&str]) -> Self {
         let mut stays = Self::start(dir, arguments);
         stays.says("waiting for SIGTERM");
         stays
@@ -63,7 +63,7 @@ impl Stays {
     }
 
     #[track_caller]
-    fn stop(mut self, lab: &Lab) {
+    pub fn stop(mut self, lab: &Lab) {
         self.terminate(lab);
         self.ends_well();
     }
