@@ -176,7 +176,9 @@ fn server_of(network: &str) -> Option<String> {
     let pid = fs::read_to_string(Path::new(DIRECTORIES).join(network).join("pidfile")).ok()?;
     let pid = pid.trim().to_owned();
     let name = fs::read_to_string(format!("/proc/{pid}/comm")).ok()?;
-    (name.trim() == "dnsmasq").then_some(pid)
+    // A server that has exited may stay as a zombie, if process 1 does not reap it.
+    let runs = fs::read_link(format!("/proc/{pid}/exe")).is_ok();
+    (name.trim() == "dnsmasq" && runs).then_some(pid)
 }
 
 fn hosts_of(network: &str) -> String {

@@ -56,5 +56,6 @@ impl StubDirectory {
 impl Drop for StubDirectory {
     fn drop(&mut self) {
         fs::remove_dir_all(&self.0).ok();
+        self.0.parent().map(fs::remove_dir);
     }
 }

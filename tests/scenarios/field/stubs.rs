@@ -1,7 +1,7 @@
 //! A test of the tests: each fails if one plugin is replaced by a stub.
 
 use std::path::Path;
-use std::thread;
+use std::{env, thread};
 
 use lab::{Call, Lab, StubDirectory, Tool, beyond_reference, message_of_panic, under_test};
 use serde_json::Value;
@@ -27,7 +27,8 @@ pub fn call(call: Call, plugins: &Path) -> Call {
 pub fn fails_with_stubs(who: &str, network: &Value, test: impl Fn(&Path) + Sync) {
     let failure = |stubbed: Option<&str>| {
         let name = thread::current().name().unwrap_or_default().to_owned();
-        let parent = Path::new(env!("CARGO_TARGET_TMPDIR")).join(name.replace("::", "-"));
+        // The build's directory is read-only in the VM.
+        let parent = env::temp_dir().join(format!("ferrule-stubs-{}", name.replace("::", "-")));
         let plugins = StubDirectory::new(&parent, stubbed);
         // A lab belongs to a thread. Skips are recorded for the test of the thread's name.
         let thread = thread::Builder::new().name(name);
