@@ -211,9 +211,7 @@ impl Placed {
         }
         let placed = self.stage(sources)?;
         let links = self.links_of(placed.keys())?;
-        let diverted = self.record.diverted || self.may_divert();
-        let mut next =
-            Record { run: Some(run), number: self.record.number + 1, diverted, ..self.record.clone() };
+        let mut next = Record { run: Some(run), number: self.record.number + 1, ..self.record.clone() };
         next.changed.clear();
         let (mut kept, to_keep) = (BTreeSet::new(), self.to_keep(next.number));
         // An earlier run may have failed to remove it.
@@ -304,12 +302,12 @@ impl Placed {
 
     /// Uninstalls at the end of a run with `--stay`, unless another run has installed since.
     pub fn uninstall_own(self, run: u64) -> Result<()> {
-        let others = match self.record.run {
-            _ if self.is_diverted_elsewhere() => "dpkg of the host diverts files of packages there",
-            of if self.record.installed.is_empty() || of == Some(run) => {
-                return self.uninstall(&Selection::default());
-            }
-            _ => "another run has installed there since",
+        let others = if self.is_diverted_elsewhere() {
+            "dpkg of the host diverts files of packages there"
+        } else if self.record.installed.is_empty() || self.record.run == Some(run) {
+            return self.uninstall(&Selection::default());
+        } else {
+            "another run has installed there since"
         };
         say(&format!("kept {}: {others}", self.dir.display()));
         self.end(Ok(()))
@@ -330,7 +328,6 @@ impl Placed {
             ));
         }
         self.make_ready()?;
-        self.note_diversions()?;
         let (mut next, mut said) = (self.record.clone(), Vec::new());
         next.changed.clear();
         for name in &names {
@@ -399,26 +396,16 @@ impl Placed {
         ["kept", "new", "before"].iter().try_for_each(|name| files::make_dir(&self.state(name)))
     }
 
-    /// Sets the diversions to the plugins of a record.
-    fn divert(&self, record: &Record) -> Result<()> {
+    /// Sets the diversions to the plugins of a record. Before that, records that there may be diversions.
+    fn divert(&mut self, record: &Record) -> Result<()> {
         if !self.diverts {
             return Ok(());
         }
-        divert::set(&self.dir, &record.installed.keys().map(String::as_str).collect())
-    }
-
-    /// Whether this run may set diversions of dpkg.
-    fn may_divert(&self) -> bool {
-        self.diverts && divert::applies(&self.dir)
-    }
-
-    /// Records that there may be diversions, before they are set.
-    fn note_diversions(&mut self) -> Result<()> {
-        if self.record.diverted || self.record.installed.is_empty() || !self.may_divert() {
-            return Ok(());
+        if !self.record.diverted && !self.record.installed.is_empty() && divert::applies(&self.dir) {
+            self.record.diverted = true;
+            self.write_record(&self.record, "record")?;
         }
-        self.record.diverted = true;
-        self.write_record(&self.record, "record")
+        divert::set(&self.dir, &record.installed.keys().map(String::as_str).collect())
     }
 
     /// Whether dpkg of the host may have diversions into this state that this run cannot end: it has another root, or runs in an image
@@ -555,8 +542,8 @@ impl Placed {
         if self.lock.is_some() {
             self.tidy();
         }
-        let noted = self.note_diversions();
-        divert::warn(noted.and_then(|()| self.divert(&self.record)), &self.dir);
+        let record = self.record.clone();
+        divert::warn(self.divert(&record), &self.dir);
         if self.record.installed.is_empty() && self.lock.is_some() {
             files::remove(&self.state("record")).ok();
             fs::remove_dir(self.state("kept")).ok();

@@ -26,8 +26,18 @@ const OF_CONTAINERS: &str = "results.containers.lock";
 /// How long a GC waits for ADDs, DELs and repairs to end, and these for a GC: longer than one plugin may run.
 pub(crate) const LONGEST_WAIT: Duration = Duration::from_secs(300);
 
-const BY_A_GC: &str = "a GC has run for five minutes";
-const WITHOUT_A_PAUSE: &str = "ADDs, DELs, repairs or another GC have run without a pause";
+/// Who may have a lock that is not free in time.
+struct Holders {
+    text: &'static str,
+    /// The end of the advice what to look for.
+    advice: &'static str,
+}
+
+const GC: Holders = Holders { text: "a GC has run for five minutes", advice: "" };
+const CALLS: Holders = Holders {
+    text: "ADDs, DELs, repairs or another GC have run without a pause",
+    advice: ", and for containers that are started again and again because their ADD fails",
+};
 
 /// How long a GC lets waiting processes have the lock: longer than the pauses between the attempts of an ADD.
 const GC_PAUSE: Duration = Duration::from_millis(15);
@@ -53,7 +63,7 @@ impl Lock {
     }
 
     fn shared_within(dir: &Path, interrupted: &AtomicBool, timeout: Duration) -> Result<Self> {
-        Self::take(dir, OF_GC, BY_A_GC, |file| {
+        Self::take(dir, OF_GC, &GC, |file| {
             poll_unless(interrupted, timeout, || match file.try_lock_shared() {
                 Ok(()) => Ok(true),
                 Err(TryLockError::WouldBlock) => Ok(false),
@@ -67,7 +77,7 @@ impl Lock {
     /// # Errors
     /// Code 11 if the lock is not free within `timeout`.
     pub(crate) fn exclusive(dir: &Path, timeout: Duration) -> Result<Self> {
-        Self::take(dir, OF_GC, WITHOUT_A_PAUSE, |file| lock_within(file, timeout))
+        Self::take(dir, OF_GC, &CALLS, |file| lock_within(file, timeout))
     }
 
     /// Releases an exclusive lock, so that waiting processes get it, and takes it again.
@@ -80,7 +90,7 @@ impl Lock {
             lock_within(&self.file, LONGEST_WAIT)
         });
         Ok(locked.map_err(|e| match e.kind() {
-            io::ErrorKind::TimedOut => busy("the cache", WITHOUT_A_PAUSE),
+            io::ErrorKind::TimedOut => busy("the cache", &CALLS),
             _ => cni::Error::io("lock the results again", &e),
         })?)
     }
@@ -98,7 +108,7 @@ impl Lock {
             l_len: 1,
             l_pid: 0,
         };
-        Self::take(dir, OF_CONTAINERS, "", |file| {
+        Self::take(dir, OF_CONTAINERS, &CALLS, |file| {
             poll_unless(interrupted, Duration::MAX, || match fcntl(file, FcntlArg::F_OFD_SETLK(&range)) {
                 Ok(_) => Ok(true),
                 Err(Errno::EAGAIN | Errno::EACCES | Errno::EINTR) => Ok(false),
@@ -118,11 +128,11 @@ impl Lock {
         }
     }
 
-    /// Locks a file. `holders`: who has the lock, if it is not free in time.
+    /// Locks a file.
     fn take(
         dir: &Path,
         name: &str,
-        holders: &str,
+        holders: &Holders,
         lock: impl FnOnce(&File) -> io::Result<()>,
     ) -> Result<Self> {
         let path = dir.join(name);
@@ -142,12 +152,8 @@ impl Lock {
 }
 
 /// The error of a command for which the lock was not free in time.
-fn busy(what: &str, holders: &str) -> cni::Error {
-    let advice = match holders {
-        WITHOUT_A_PAUSE => ", and for containers that are started again and again because their ADD fails",
-        _ => "",
-    };
-    cni::Error::new(Code::TryAgainLater, format!("{what} is locked: {holders}")).detail(format!(
+fn busy(what: &str, Holders { text, advice }: &Holders) -> cni::Error {
+    cni::Error::new(Code::TryAgainLater, format!("{what} is locked: {text}")).detail(format!(
         "repeat the command. If it fails again, look for a command that hangs or is suspended (fuser -v FILE lists the processes that have or \
          want the lock){advice}"
     ))

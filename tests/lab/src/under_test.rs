@@ -32,12 +32,17 @@ pub fn under_test() -> &'static UnderTest {
 /// The directory of ferrule, which contains all plugins. A directory with separate executables does not have it.
 pub fn together() -> PathBuf {
     let dir = ours().join("multi");
-    let inode_of = |plugin: &str| fs::metadata(dir.join(plugin)).map(|file| file.ino()).ok();
-    match (inode_of("bridge"), inode_of("host-local")) {
-        (None, None) => return ours(),
-        // Otherwise each plugin would start its IPAM plugin, and nothing would test that it can do without.
-        (one, other) => assert_eq!(one, other, "{}: no hard links: copy with cp -a", dir.display()),
+    if !dir.exists() {
+        return ours();
     }
+    // Without hard links, each plugin would start its IPAM plugin, and nothing would test that it can do without.
+    let inode_of = |plugin: &str| fs::metadata(dir.join(plugin)).map(|file| file.ino()).ok();
+    assert_eq!(
+        inode_of("bridge"),
+        inode_of("host-local"),
+        "{}: no hard links: copy with cp -a",
+        dir.display()
+    );
     dir
 }
 

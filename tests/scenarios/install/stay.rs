@@ -35,7 +35,7 @@ impl Stays {
 
     /// Waits for a line that contains these words.
     #[track_caller]
-    pub fn says(&mut self, words: &str) {
+    fn says(&mut self, words: &str) {
         let mut said = iter::from_fn(|| self.lines.recv_timeout(TIMEOUT).ok());
         assert!(said.any(|line| line.contains(words)), "no line contains {words:?}");
     }

@@ -690,8 +690,9 @@ fn of_a_container_with_thousands_of_addresses_the_daemon_reads_only_some() {
     let mut one = fixture.acquire();
     fixture.lease(&mut one, &NTP);
     one.waiter = Waiter::Nobody;
-    fixture.pod.sh("ip addr add 10.0.0.7/24 brd + dev eth0
-         for i in $(seq 5000); do echo addr add 10.$((1 + i / 250)).$((i % 250)).1/32 dev eth0; done | ip -batch -");
+    let add_many = "for i in $(seq 5000); do echo addr add 10.$((1 + i / 250)).$((i % 250)).1/32 dev eth0; done | ip -batch -";
+    fixture.pod.sh("ip addr add 10.0.0.7/24 brd + dev eth0");
+    fixture.pod.sh(add_many);
     let later = Time::now() + CHECK_INTERVAL;
     let failed = one.set_pending_lifetimes(&fixture.host, later).unwrap_err().to_string();
     assert!(failed.contains("addresses of eth0") && failed.contains("more than 4096"), "{failed}");
@@ -704,7 +705,7 @@ fn of_a_container_with_thousands_of_addresses_the_daemon_reads_only_some() {
     assert!(lifetime(&fixture).is_some() && one.lifetimes_due_until.is_none());
     // A release needs no list, not even if the link is down and has lost the address.
     fixture.pod.sh("ip addr del 10.0.0.7/24 dev eth0; ip link set eth0 down");
-    fixture.pod.sh("for i in $(seq 5000); do echo addr add 10.$((1 + i / 250)).$((i % 250)).1/32 dev eth0; done | ip -batch -");
+    fixture.pod.sh(add_many);
     one.release(&fixture.host).unwrap();
     fixture.hears_release();
 }
