@@ -138,6 +138,31 @@ fn a_default_route_in_another_table_does_not_replace_the_one_through_the_gateway
     }
 }
 
+/// With two default routes, IPv6 would use both.
+#[test]
+fn the_default_route_of_an_earlier_plugin_remains_the_only_one_of_its_family() {
+    beyond_reference!("default-gateway-twice");
+    let lab = Lab::new();
+    let pod = lab.container("pod");
+    pod.sh("ip link add eth1 type veth peer name other; ip link set eth1 up; ip link set other up
+         ip addr add fd00:9::2/64 dev eth1 nodad; ip route add default via fd00:9::1 dev eth1");
+    let prev = json!({
+        "cniVersion": "1.0.0",
+        "interfaces": [{"name": "eth1", "sandbox": pod.path()}],
+        "ips": [{"address": "fd00:9::2/64", "gateway": "fd00:9::1", "interface": 0}],
+        "routes": [{"dst": "::/0", "gw": "fd00:9::1"}],
+    });
+    let call = lab
+        .plugin("bridge")
+        .config(dual_stack())
+        .config(json!({"isDefaultGateway": true, "prevResult": prev}));
+    let result = call.on(&pod).add().ok_result();
+    let defaults: Vec<_> = pod.routes().into_iter().filter(|route| route.starts_with("default")).collect();
+    assert_eq!(defaults, ["default via 10.1.2.1 dev eth0", "default via fd00:9::1 dev eth1"], "{result}");
+    let routes = result["routes"].as_array().unwrap();
+    assert_eq!(routes.iter().filter(|route| route["dst"] == "::/0").count(), 1, "{result}");
+}
+
 #[test]
 fn a_new_bridge_resolves_neighbours_without_testing_its_link_local_address() {
     beyond_reference!("bridge-dad");
@@ -436,6 +461,19 @@ fn the_mtu_is_set_on_bridge_and_both_ends() {
 }
 
 #[test]
+fn the_gateway_of_a_vlan_has_the_mtu_of_the_bridge() {
+    needs!(BridgeVlanFiltering);
+    beyond_1_1_1!("vlan-gateway");
+    let lab = Lab::new();
+    let pod = lab.container("pod");
+    let keys = json!({"isGateway": true, "vlan": 10, "mtu": 9000});
+    lab.plugin("bridge").config(plain()).config(keys).on(&pod).add().ok_result();
+    for link in ["br0", "br0.10"] {
+        assert_eq!(lab.host().link(link).unwrap()["mtu"], 9000, "{link}");
+    }
+}
+
+#[test]
 fn a_port_is_in_hairpin_mode_if_configured() {
     let lab = Lab::new();
     let [a, b] = ["a", "b"].map(|id| lab.container(id));
@@ -614,6 +652,25 @@ fn check_notices_a_bridge_or_port_that_is_down_and_a_lost_gateway_address() {
         // Setting a bridge down deletes its IPv6 addresses.
         lab.host().sh("ip addr replace fd00:1:2::1/64 dev br0 nodad");
         call.check(&result).ok();
+    }
+}
+
+#[test]
+fn check_notices_that_a_mode_of_the_bridge_or_the_port_is_off() {
+    beyond_reference!("bridge-check");
+    let lab = Lab::new();
+    let pod = lab.container("pod");
+    for (keys, off, mode) in [
+        (json!({"promiscMode": true}), "ip link set br0 promisc off", "promiscuous mode is off"),
+        (json!({"hairpinMode": true}), "bridge link set dev END hairpin off", "hairpin mode is off"),
+        (json!({"portIsolation": true}), "bridge link set dev END isolated off", "isolation is off"),
+    ] {
+        let call = lab.plugin("bridge").config(plain()).config(keys).on(&pod);
+        let result = call.add().ok_result();
+        call.check(&result).ok();
+        lab.host().sh(&off.replace("END", host_end(&result)));
+        call.check(&result).refused(999, mode);
+        call.del().ok();
     }
 }
 
@@ -1050,6 +1107,37 @@ fn in_a_chain_it_adopts_the_earlier_tap_as_its_port() {
     assert!(pod.link_names().is_empty(), "it makes no veth of its own");
     call.del().ok();
     assert!(lab.host().link("tap0").unwrap()["master"].is_null());
+}
+
+#[test]
+fn a_failed_add_takes_the_earlier_tap_out_of_the_bridge_again() {
+    needs!(Tap);
+    beyond_reference!("chained-bridge");
+    let lab = Lab::new();
+    let pod = lab.container("vm");
+    lab.host().sh("ip link add br0 type bridge; ip link set br0 up; ip tuntap add dev tap0 mode tap; ip link set tap0 up");
+    let before = lab.snapshot();
+    let prev = json!({"cniVersion": "1.0.0", "interfaces": [{"name": "tap0"}]});
+    let conf = json!({"bridge": "br0", "prevResult": prev, "ipam": host_local(&[&["10.1.2.0/24"]])});
+    // The container has no interface that could have the address.
+    let refused = lab.plugin("bridge").config(conf).on(&pod).add();
+    assert!(!refused.succeeded(), "{refused:#?}");
+    lab.snapshot().assert_same(&before);
+}
+
+#[test]
+fn an_earlier_tap_that_is_a_port_of_another_bridge_stays_there() {
+    needs!(Tap);
+    beyond_reference!("chained-bridge");
+    let lab = Lab::new();
+    let pod = lab.container("vm");
+    lab.host()
+        .sh("ip link add other type bridge; ip tuntap add dev tap0 mode tap; ip link set tap0 master other");
+    let prev = json!({"cniVersion": "1.0.0", "interfaces": [{"name": "tap0"}]});
+    let call = lab.plugin("bridge").config(json!({"bridge": "br0", "prevResult": prev})).on(&pod);
+    call.add().refused(999, "link tap0 already has another master");
+    call.del().ok();
+    assert_eq!(lab.host().link("tap0").unwrap()["master"], "other");
 }
 
 #[test]

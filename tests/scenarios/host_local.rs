@@ -363,6 +363,24 @@ fn check_notices_a_missing_lease() {
     call.check(&result).refused(999, "10.0.0.2");
 }
 
+#[test]
+fn check_notices_a_lease_that_the_result_does_not_have_and_a_result_without_addresses() {
+    beyond_reference!("check-address");
+    let lab = Lab::new();
+    let call = ipam(&lab, "a", &host_local(&[&["10.0.0.0/24"], &["fd00::/64"]]));
+    let mut result = call.add().ok_result();
+    result["ips"].as_array_mut().unwrap().retain(|ip| ip["address"] == "10.0.0.2/24");
+    call.check(&result).refused(
+        999,
+        "address fd00::2 is leased to container a, interface eth0, but prevResult does not have it",
+    );
+    result["ips"] = json!([]);
+    for address in ["10.0.0.2", "fd00::2"] {
+        fs::remove_file(lease(address)).unwrap();
+    }
+    call.check(&result).refused(999, "container a, interface eth0 has no lease");
+}
+
 /// Administrators exclude addresses so that they can assign them otherwise, for example by a second plugin of the chain.
 #[test]
 fn check_accepts_addresses_of_other_plugins_that_are_excluded_or_the_gateway() {
@@ -627,6 +645,19 @@ fn with_reset_on_reboot_the_first_add_after_a_reboot_drops_older_leases() {
     fs::write(lease(".boot_id"), "11111111-2222-3333-4444-555555555555").unwrap();
     assert_eq!(addresses(&lab, &["c"], &conf), ["10.0.0.4/24"]);
     assert_eq!(leases(), ["10.0.0.4"]);
+}
+
+#[test]
+fn leases_from_before_a_reboot_stay_if_reset_on_reboot_was_off_meanwhile() {
+    beyond_reference!("reset-on-reboot");
+    let lab = Lab::new();
+    let [mut with, without] = [(); 2].map(|()| host_local(&[&["10.0.0.0/24"]]));
+    with["resetOnReboot"] = json!(true);
+    addresses(&lab, &["a"], &with);
+    fs::write(lease(".boot_id"), "11111111-2222-3333-4444-555555555555").unwrap();
+    assert_eq!(addresses(&lab, &["b"], &without), ["10.0.0.3/24"]);
+    assert_eq!(addresses(&lab, &["c"], &with), ["10.0.0.4/24"]);
+    assert_eq!(leases(), ["10.0.0.2", "10.0.0.3", "10.0.0.4"], "b's container may still run");
 }
 
 /// As an error, such a file would fail every ADD until somebody removes it.

@@ -28,6 +28,25 @@ fn check_needs_no_result_of_add() {
     beyond_reference!("bridge-check");
     pod.sh("ip link set lo down");
     call.run("CHECK").refused(999, "link lo is down");
+    pod.sh("ip link set lo up; ip addr flush dev lo");
+    call.run("CHECK").refused(999, "link lo has lost its addresses");
+}
+
+#[test]
+fn after_other_plugins_it_returns_their_result_unchanged() {
+    let lab = Lab::new();
+    let pod = lab.container("pod");
+    let prev = json!({
+        "cniVersion": "1.0.0",
+        "interfaces": [{"name": "eth0", "mac": "02:00:00:00:00:01", "sandbox": pod.path()}],
+        "ips": [{"address": "10.1.2.9/24", "gateway": "10.1.2.1", "interface": 0}],
+        "routes": [{"dst": "0.0.0.0/0"}],
+        "dns": {"nameservers": ["10.1.2.1"]},
+    });
+    let call =
+        lab.plugin("loopback").version("1.0.0").ifname("lo").config(json!({"prevResult": prev})).on(&pod);
+    assert_eq!(call.add().ok_result(), prev);
+    assert!(is_up(&pod, "lo"));
 }
 
 fn addresses(result: &Value) -> Vec<&str> {

@@ -91,7 +91,11 @@ fn lacks(feature: Feature) -> bool {
 fn traces(lab: &Lab) -> (Vec<String>, String, String) {
     let links = lab.host().link_names().into_iter().filter(|name| name.starts_with("veth")).collect();
     let files = lab.host().sh("find /var/lib/cni -type f | grep -v -e last_reserved_ip -e lock$ || true");
-    (links, files, lab.host().sh("nft list ruleset | grep -e 10.1.0.9 -e fd00:1::9 || true"))
+    (
+        links,
+        files,
+        lab.host().sh(r"nft list ruleset | grep -e '10\.1\.0\.[0-9]*[^0-9./]' -e 'fd00:1::[0-9a-f]' || true"),
+    )
 }
 
 #[test]
@@ -508,6 +512,31 @@ fn a_wish_that_the_network_does_not_fulfil_fails_the_setup_and_is_undone() {
     let _process = in_background(&pod.netns, started_by("sleep", "600"), Path::new("/dev/null"));
     set_up(&lab, &pod, &call);
     assert_eq!(pod.netns.addresses("eth0")[0], "10.1.0.33/24");
+}
+
+#[test]
+fn a_mac_address_that_the_network_does_not_set_fails_the_setup() {
+    let lab = Lab::new();
+    let pod = lab.container("pod");
+    // Another maker's plugin, whose MAC nobody can choose.
+    lab.fake_plugin(
+        "own-mac",
+        r#"cat >/dev/null; [ "$CNI_COMMAND" != ADD ] || echo '{"cniVersion": "1.0.0", "interfaces": [
+            {"name": "eth0", "mac": "02:00:00:00:00:0a", "sandbox": "'$CNI_NETNS'"}]}'"#,
+    );
+    lab.configure(
+        "own.conflist",
+        &json!({"cniVersion": "1.0.0", "name": "own", "plugins": [{"type": "own-mac"}]}),
+    );
+    let mut call = on_file(&recorded("setup"), "/etc/cni/net.d/own.conflist");
+    call["network_options"]["static_ips"] = json!([]);
+    let error = fails(&lab, &["setup", &pod.netns.path().display().to_string()], &call);
+    assert!(
+        error.contains("did not give the container the MAC address 02:00:00:00:00:09")
+            && error.contains("--mac-address"),
+        "{error}"
+    );
+    assert_eq!(traces(&lab), (Vec::new(), String::new(), String::new()));
 }
 
 /// The network old with the plugin `noting` in its directory, which writes the commands that it gets into /run/lab/noted.

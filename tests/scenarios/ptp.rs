@@ -29,6 +29,14 @@ fn attach(lab: &Lab, pod: &Container, config: Value) -> Value {
 }
 
 #[test]
+fn the_hosts_end_resolves_neighbours_without_testing_its_link_local_address() {
+    beyond_reference!("bridge-dad");
+    let lab = Lab::new();
+    let result = attach(&lab, &lab.container("pod"), dual_stack());
+    assert_eq!(lab.host().sysctl(&format!("ipv6/conf/{}/accept_dad", host_end(&result))), "0");
+}
+
+#[test]
 fn udev_replaces_no_mac_of_the_veth() {
     beyond_reference!("udev");
     let lab = Lab::new();

@@ -291,8 +291,32 @@ fn an_existing_name_is_refused_and_del_keeps_its_owner() {
     pod.sh("ip tuntap add dev eth0 mode tun");
     a_taken_name_is_refused(&lab, &call);
     pod.sh("ip link del eth0");
+    {
+        let program = pod.run(Tun::open).unwrap();
+        program.create("eth0", false).unwrap();
+        a_taken_name_is_refused(&lab, &call);
+    }
+    // A child process of another thread also has the tap open until its execve(2).
+    pod.wait_until("the program's tap is deleted", |pod| pod.link("eth0").is_none());
     call.add().ok_result();
     a_taken_name_is_refused(&lab, &call.config(json!({"name": "second"})));
+}
+
+#[test]
+fn check_notices_a_tap_that_disappears_with_its_program() {
+    beyond_reference!("tap");
+    needs!(Tap);
+    let lab = Lab::new();
+    let pod = lab.container("pod");
+    let call = bare(&lab, &pod).config(json!({"mac": "02:00:00:00:00:aa"}));
+    let result = call.add().ok_result();
+    pod.sh("ip link del eth0");
+    let program = pod.run(Tun::open).unwrap();
+    program.create("eth0", false).unwrap();
+    pod.sh("ip link set eth0 up address 02:00:00:00:00:aa");
+    call.check(&result).refused(999, "persistent");
+    program.persist().unwrap();
+    call.check(&result).ok();
 }
 
 #[test]

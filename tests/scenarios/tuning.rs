@@ -873,7 +873,11 @@ fn a_sysctl_that_can_only_be_written_is_an_order() {
     let lab = Lab::new();
     let pod = wired(&lab, "eth0");
     let call = tuning(&lab, &pod, json!({"sysctl": {"net.ipv4.route.flush": "1"}}));
-    let result = call.add().ok_result();
+    let trace = "/run/lab/written";
+    let strace = ["strace", "-qq", "-y", "-o", trace, "-e", "trace=write"].map(str::to_owned);
+    let result = call.clone().under(&strace).add().ok_result();
+    let written = fs::read_to_string(trace).unwrap();
+    assert!(written.contains("/proc/sys/net/ipv4/route/flush>, \"1"), "{written}");
     call.check(&result).ok();
 }
 

@@ -163,6 +163,21 @@ fn if_the_master_has_its_name_the_interfaces_name_contains_the_id() {
 }
 
 #[test]
+fn gc_keeps_an_interface_in_the_hosts_namespace_whose_name_contains_the_id() {
+    beyond_reference!("gc");
+    needs!(Vlan);
+    let lab = Lab::new();
+    let vm = Container { id: "vm".to_owned(), netns: lab.host().clone() };
+    let call = next_to_eth0(&lab, &vm).config(json!({"master": "eth0"})).env("CNI_NETNS_OVERRIDE", "1");
+    call.add().ok_result();
+    // The runtime knows it by CNI_IFNAME.
+    call.gc(&[("vm", "eth0")]).ok();
+    assert!(lab.host().link("eth0.100").is_some());
+    call.del().ok();
+    assert!(lab.host().link("eth0.100").is_none());
+}
+
+#[test]
 fn of_a_tag_in_a_tag_del_removes_the_inner_one_only() {
     beyond_reference!("vlan-chained");
     needs!(Vlan);

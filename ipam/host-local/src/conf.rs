@@ -317,6 +317,7 @@ mod tests {
             conf(json!({ "ipam": { "subnet": "10.0.0.0/24", "dataDir": "", "resolvConf": "" } })).unwrap();
         assert_eq!(conf.data_dir, PathBuf::from("/var/lib/cni/networks"));
         assert_eq!((conf.resolv_conf, conf.reset_on_reboot), (None, None));
+        assert_eq!((conf.reuse_stale_leases, conf.stale_lease_age), (true, 600));
         assert!(conf.routes.is_empty() && conf.args_ips.is_empty() && conf.runtime_ips.is_empty());
     }
 

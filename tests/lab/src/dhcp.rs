@@ -199,7 +199,7 @@ impl DhcpSite {
     pub fn serve(&mut self, options: &str) {
         let arguments = format!(
             "--keep-in-foreground --port=0 --user=root --conf-file=/dev/null --pid-file= --interface=eth0
-             --bind-interfaces --no-ping --dhcp-authoritative --dhcp-broadcast --log-dhcp --log-facility=/run/lab/server.log
+             --bind-interfaces --no-ping --dhcp-authoritative --log-dhcp --log-facility=/run/lab/server.log
              --dhcp-leasefile=/run/lab/server.leases --dhcp-option=option:dns-server,10.9.0.53 --domain=example.org {options}"
         );
         let server = self.server.netns.clone();

@@ -18,6 +18,9 @@ impl Netns {
     fn json(&self, program: &str, args: &str) -> Vec<Value> {
         let argv: Vec<_> = program.split(' ').chain(args.split_whitespace()).collect();
         let output = self.try_exec(&argv);
+        let missing = String::from_utf8_lossy(&output.stderr);
+        let is_missing = ["does not exist", "Cannot find device"].iter().any(|words| missing.contains(words));
+        assert!(output.status.success() || is_missing, "{argv:?}: {missing}");
         let parsed = serde_json::from_slice(&output.stdout).unwrap_or_default();
         // iproute2 prints empty objects for entries that do not match a filter.
         let Value::Array(rows) = parsed else { return Vec::new() };

@@ -39,8 +39,10 @@ impl Netns {
         }
     }
 
-    /// Whether the kernel cannot resolve a neighbour.
+    /// Whether the kernel cannot resolve a neighbour. Only a neighbour is resolved, so nobody is cut off from an address behind a gateway.
     pub fn is_cut_off_from(&self, address: &str) -> bool {
+        let route = self.exec(&["ip", "route", "get", address]);
+        assert!(!route.contains(" via "), "{address} is no neighbour: {route}");
         let ip: IpAddr = address.parse().expect("an address");
         self.exec(&["ip", "neigh", "flush", "to", address]);
         self.run(|| UdpSocket::bind(unspecified(ip))?.send_to(b"who is there?", (ip, 9)))

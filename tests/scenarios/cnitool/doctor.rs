@@ -8,7 +8,7 @@ mod unread;
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
 
-use lab::{Feature, Lab, Tool, beyond_reference};
+use lab::{Feature, Lab, Tool, beyond_reference, needs};
 use serde_json::{Value, json};
 
 use crate::common::host_local;
@@ -66,6 +66,24 @@ fn nothing_is_wrong_on_a_healthy_host_and_doctor_changes_nothing() {
     let before = lab.snapshot();
     assert!(tool.says("doctor").contains("1 network and 1 attachment checked: nothing is wrong"));
     lab.snapshot().assert_same(&before);
+}
+
+/// bandwidth gives its ifb another MTU than the bridge's on purpose.
+#[test]
+fn the_ifb_of_a_shaped_container_is_no_finding() {
+    beyond_reference!("gc");
+    needs!(TrafficControl);
+    let lab = Lab::new();
+    let _pod = lab.container("pod");
+    let limit = json!({"type": "bandwidth", "egressRate": 8_000_000, "egressBurst": 8_000_000});
+    lab.configure(
+        "10-net.conflist",
+        &network(&json!([bridge("10.206.2.0/24"), {"type": "firewall"}, limit])),
+    );
+    let tool = lab.cnitool();
+    tool.says("add net pod");
+    assert_eq!(lab.host().ip("link show type ifb").len(), 1);
+    assert!(tool.says("doctor").contains("nothing is wrong"));
 }
 
 #[test]

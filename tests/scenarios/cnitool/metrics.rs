@@ -1,6 +1,7 @@
 //! `cnitool metrics`, with the dashboard and the alerts for its metrics.
 
-use std::fs;
+use std::fs::{self, Permissions};
+use std::io;
 use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 use std::process::Command;
@@ -15,7 +16,7 @@ use crate::common::{cable, host_local, ports};
 fn metrics_contain_addresses_attachments_and_stale_resources() {
     beyond_reference!("gc");
     let lab = Lab::new();
-    let [_stays, goes] = ["stays", "counted-stale"].map(|id| lab.container(id));
+    let [_stays, goes, goes_later] = ["stays", "counted-stale", "stale-later"].map(|id| lab.container(id));
     let bridge = json!({"type": "bridge", "bridge": "br0", "ipam": host_local(&[&["10.212.2.0/29"]])});
     let plugins = json!([bridge, {"type": "tuning"}]);
     lab.configure("10-net.conflist", &json!({"cniVersion": "1.1.0", "name": "net", "plugins": plugins}));
@@ -37,12 +38,15 @@ fn metrics_contain_addresses_attachments_and_stale_resources() {
     ] {
         has(&text, &line);
     }
-    goes.vanish();
-    lab.host().wait_until("the pair is deleted", |host| host.ip("link show master br0").len() == 1);
+    tool.says("add net stale-later --container-id stale-later");
+    for pod in [goes, goes_later] {
+        pod.vanish();
+    }
+    lab.host().wait_until("the pairs are deleted", |host| host.ip("link show master br0").len() == 1);
     lab.host().sh("touch -d '2 hours ago' /var/lib/cni/results/net-counted-stale-eth0");
     let text = tool.says("metrics");
-    has(&text, r#"cni_stale_things{network="net",kind="attachment"} 1"#);
-    has(&text, r#"cni_stale_things{network="net",kind="lease"} 1"#);
+    has(&text, r#"cni_stale_things{network="net",kind="attachment"} 2"#);
+    has(&text, r#"cni_stale_things{network="net",kind="lease"} 2"#);
     let oldest =
         text.lines().find_map(|line| line.strip_prefix(r#"cni_stale_oldest_age_seconds{network="net"} "#));
     assert!(oldest.unwrap().parse::<u64>().unwrap() >= 7200, "{text}");
@@ -50,8 +54,12 @@ fn metrics_contain_addresses_attachments_and_stale_resources() {
     // The file is replaced atomically, and node_exporter, which is not root, can read it.
     let file = lab.dir().join("cni.prom");
     fs::write(&file, "old").unwrap();
+    fs::set_permissions(&file, Permissions::from_mode(0o600)).unwrap();
+    // Node exporter may be reading it.
+    let old = fs::File::open(&file).unwrap();
     tool.says(&format!("metrics --to {}", file.display()));
-    has(&fs::read_to_string(&file).unwrap(), r#"cni_stale_things{network="net",kind="lease"} 1"#);
+    assert_eq!(io::read_to_string(old).unwrap(), "old");
+    has(&fs::read_to_string(&file).unwrap(), r#"cni_stale_things{network="net",kind="lease"} 2"#);
     assert_eq!(fs::metadata(&file).unwrap().permissions().mode() & 0o777, 0o644);
     tool.says("gc net");
     has(&tool.says("metrics"), r#"cni_stale_things{network="net",kind="attachment"} 0"#);
@@ -92,13 +100,15 @@ fn value(text: &str, series: &str) -> u64 {
 fn metrics_contain_the_oldest_attachment_and_resources_of_unknown_containers() {
     beyond_reference!("gc");
     let lab = Lab::new();
-    let _pods = ["old", "quiet"].map(|id| lab.container(id));
+    let _pods = ["old", "young", "quiet"].map(|id| lab.container(id));
     cable(&lab);
     let ipam = json!({"type": "static", "addresses": [{"address": "10.212.4.9/24"}]});
     let plugins = json!([{"type": "macvlan", "master": "cable", "ipam": ipam}, ports()]);
     lab.configure("10-net.conflist", &json!({"cniVersion": "1.1.0", "name": "net", "plugins": plugins}));
     let tool = lab.cnitool();
-    tool.says("add net old --container-id old");
+    for id in ["old", "young"] {
+        tool.says(&format!("add net {id} --container-id {id}"));
+    }
     lab.host().sh("touch -d '3 hours ago' /var/lib/cni/results/net-old-eth0");
     let unknown = r#"cni_unattributed_things{network="net"}"#;
     let text = tool.says("metrics");

@@ -3,7 +3,7 @@
 use std::fs;
 
 use lab::dhcp::{DhcpNetwork, RANGE, SOON, STATE, leases_on_disk, start_running};
-use lab::{Call, Container, Feature, beyond_reference, needs, skip, under_test};
+use lab::{Call, Container, Feature, beyond_1_1_1, beyond_reference, needs, skip, under_test};
 use nix::sys::signal::Signal;
 use serde_json::{Value, json};
 
@@ -293,6 +293,24 @@ fn a_larger_mtu_of_a_dhcp_server_is_ignored() {
     }
     let log = net.daemon_log();
     assert!(log.contains("option 26 (interface-mtu): MTU 9000 for eth0"), "{log}");
+}
+
+#[test]
+fn the_server_gets_the_configured_options_and_routes_get_the_configured_priority() {
+    let Some(net) = DhcpNetwork::with(RANGE) else { return };
+    let pod = net.pod("pod");
+    let provide = json!([{"option": "12", "fromArg": "HOST"}, {"option": "60", "value": "phones"}]);
+    let ipam = json!({"type": "dhcp", "provide": provide, "priority": 77});
+    let call = net.bridge(&pod).config(json!({"ipam": ipam})).args("IgnoreUnknown=1;HOST=web");
+    let result = call.add().ok_result();
+    let log = net.server_log();
+    for line in ["client provides name: web", "vendor class: phones"] {
+        assert!(log.contains(line), "{line}: {log}");
+    }
+    beyond_1_1_1!("newer-keys");
+    assert_eq!(result["routes"], json!([{"dst": "0.0.0.0/0", "gw": "10.9.0.1", "priority": 77}]));
+    assert!(pod.sh("ip route show default").contains("via 10.9.0.1 dev eth0 metric 77"));
+    call.check(&result).ok();
 }
 
 #[test]

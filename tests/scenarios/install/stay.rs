@@ -47,7 +47,11 @@ impl Stays {
     }
 
     fn terminate(&self, lab: &Lab) {
-        lab.host().sh(&format!("kill -TERM $(cat /proc/{0}/task/{0}/children)", self.container.id()));
+        self.signal(lab, "TERM");
+    }
+
+    fn signal(&self, lab: &Lab, signal: &str) {
+        lab.host().sh(&format!("kill -{signal} $(cat /proc/{0}/task/{0}/children)", self.container.id()));
     }
 
     /// Waits for the end, and returns the exit code and stderr.
@@ -77,19 +81,22 @@ impl Drop for Stays {
 }
 
 #[test]
-fn a_staying_process_exits_at_sigterm_and_restores_the_old_files_only_with_rollback_on_exit() {
+fn a_staying_process_exits_at_a_signal_and_restores_the_old_files_only_with_rollback_on_exit() {
     let lab = Lab::new();
     let scene = Scene::new(&lab);
     let from = scene.from.to_str().unwrap();
-    for rollback in ["--rollback-on-exit=false", "--rollback-on-exit"] {
+    for (rollback, signal) in
+        [("--rollback-on-exit=false", "TERM"), ("--rollback-on-exit", "TERM"), ("--rollback-on-exit", "INT")]
+    {
         let mut stays = Stays::installed(&scene.dir, &["--from", from, rollback]);
         scene.assert_new("installed");
         ok(&scene.install(&["--check"]));
         assert_eq!(stays.container.try_wait().unwrap(), None);
-        stays.stop(&lab);
+        stays.signal(&lab, signal);
+        stays.ends_well();
         match rollback {
-            "--rollback-on-exit" => scene.assert_old("rolled back"),
-            _ => scene.assert_new("left"),
+            "--rollback-on-exit" => scene.assert_old(signal),
+            _ => scene.assert_new(signal),
         }
     }
 }
@@ -249,6 +256,18 @@ fn a_staying_process_waits_for_another_installation() {
     assert_eq!(other.wait().unwrap().code(), Some(1));
     stays.ends_well();
     scene.assert_old("the other one has failed");
+}
+
+#[test]
+fn without_wait_only_a_staying_process_waits_for_another_installation() {
+    let lab = Lab::new();
+    let scene = Scene::new(&lab);
+    ok(&scene.install(&[]));
+    let held = fs::File::open(scene.dir.join(".ferrule")).unwrap();
+    held.lock().unwrap();
+    let mut stays = Stays::start(&scene.dir, &["--from", scene.from.to_str().unwrap()]);
+    stays.says("waiting: another ferrule-install is running");
+    assert_eq!(scene.install(&[]).status.code(), Some(11));
 }
 
 /// An uninstallation also removes the directory, if an installation created it.

@@ -131,7 +131,9 @@ fn a_gc_removes_exactly_what_the_dry_run_lists_for_all_kinds_of_resources() {
         let Some(world) = World::new(seed) else { return };
         world.kill();
         let tool = &world.tool;
+        let before = world.net.lab.snapshot();
         let dry = tool.json("gc --dry-run");
+        world.net.lab.snapshot().assert_same(&before);
         let (removed, kept) = (listed(&dry, "wouldRemove"), listed(&dry, "kept"));
         assert!(!removed.is_empty(), "seed {seed}: nothing is stale: {kept:#?}");
         let run = tool.json("gc --all");

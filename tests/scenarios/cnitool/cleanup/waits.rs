@@ -3,7 +3,7 @@
 use std::fs;
 use std::os::unix::process::ExitStatusExt;
 use std::path::Path;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use lab::dhcp::{in_background, started_by};
 use lab::{Lab, Tool, beyond_reference, until, until_within};
@@ -116,6 +116,20 @@ fn a_signal_ends_an_add_that_waits_for_a_gc() {
     assert_eq!(log(), ["DEL"], "no plugin was called for it");
     fs::write("/run/lab/go", "").unwrap();
     assert!(gc.wait().unwrap().success());
+}
+
+/// Its DEL fails, so each run tries it again.
+#[test]
+fn a_repeated_gc_runs_again_after_each_pause() {
+    beyond_reference!("gc");
+    let lab = Lab::new();
+    let tool = configure(&lab, "never-detached", 1, "exit 1");
+    let start = Instant::now();
+    let mut gc = tool.spawn("gc --all --every 1s");
+    until("it has run three times", || log().len() >= 3);
+    assert!(start.elapsed() >= Duration::from_secs(2), "it does not pause");
+    kill(pid(&gc), Signal::SIGTERM).unwrap();
+    assert_eq!(gc.wait().unwrap().code(), Some(0));
 }
 
 /// Ctrl-C sends SIGINT to all processes of the terminal's foreground process group. A pause may be longer than the clock.

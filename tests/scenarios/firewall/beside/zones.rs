@@ -165,8 +165,27 @@ fn addresses_are_removed_from_a_zone_without_prev_result_except_those_of_newer_c
         firewall(&lab, json!({})).on(&old).by_release(release).check(&result).ok();
         firewall(&lab, json!({})).on(&old).by_release(release).del().ok();
         assert!(!are_in("trusted"));
+        // DEL knows the reference's zone from the configuration.
+        let internal = firewall(&lab, json!({"firewalldZone": "internal"})).on(&old);
+        internal.clone().by_release(release).add().ok_result();
+        assert!(are_in("internal"));
+        internal.del().ok();
+        assert!(!are_in("internal"));
     }
     bare.gc(&[]).ok();
+    // A zone that DEL and GC know only from the record.
+    let internal = firewall(&lab, json!({"firewalldZone": "internal"})).on(&old);
+    for command in ["DEL", "GC"] {
+        let result = internal.add().ok_result();
+        assert!(are_in("internal") && !are_in("trusted"));
+        internal.check(&result).ok();
+        if command == "DEL" {
+            bare.clone().on(&old).del().ok()
+        } else {
+            bare.gc(&[]).ok()
+        }
+        assert!(!are_in("internal"), "{command}");
+    }
     // A zone that does not exist.
     firewall(&lab, json!({"firewalldZone": "nowhere"})).on(&old).add().refused(7, "nowhere");
     assert!(ask("--zone=work --add-source=10.1.2.2/32"));

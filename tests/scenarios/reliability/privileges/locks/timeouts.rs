@@ -177,6 +177,31 @@ fn without_a_daemon_dhcp_waits_for_the_lock_on_leases_as_long_as_the_page_says_a
 }
 
 #[test]
+fn a_repair_waits_five_seconds_for_the_lock_on_the_number_of_repairs_and_then_does_not_count() {
+    beyond_reference!("repair");
+    let lab = Lab::new();
+    let _pod = lab.container("pod");
+    let mut bridge = dual_stack();
+    [("type", json!("bridge")), ("ipMasq", json!(true))]
+        .into_iter()
+        .for_each(|(key, value)| bridge[key] = value);
+    lab.configure("10-net.conflist", &json!({"cniVersion": "1.0.0", "name": "net", "plugins": [bridge]}));
+    let tool = lab.cnitool();
+    tool.says("add net pod");
+    let is_counted = || tool.says("metrics").contains("\ncni_repairs_total 1\n");
+    lab.host().sh("nft flush ruleset");
+    tool.says("repair net");
+    assert!(is_counted());
+    lab.host().sh("nft flush ruleset");
+    let holder = root_holds(&lock("repairs"));
+    let ((), waited) = pauses(|strace| drop(lab.cnitool().under(strace).says("repair net")));
+    assert_eq!(waited, Duration::from_secs(5));
+    tool.says("check net pod");
+    assert!(is_counted());
+    drop(holder);
+}
+
+#[test]
 fn an_installation_waits_20_seconds_for_the_lock_on_the_list_of_directories() {
     let lab = Lab::new();
     let dir = lab.dir().join("bin");
