@@ -1,10 +1,10 @@
 //! `ferrule-install --stay`, as the DaemonSet runs it: it installs, waits for SIGTERM, and with `--rollback-on-exit` restores the old files.
 
-use std::io::{BufRead, BufReader, Read};
+use std::io::{self, BufRead, BufReader};
 use std::path::Path;
 use std::process::{Child, Command, Output, Stdio};
 use std::sync::mpsc::{self, Receiver};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 use std::{fs, iter, thread};
 
 use lab::{Lab, ours, together, until};
@@ -14,6 +14,8 @@ use super::{NEW, Scene, as_map, calls, content, executable, install, ok, refused
 /// How long to wait for a line. A plugin that another program has replaced is installed again within about 10 seconds.
 /// The machine may be busy.
 const TIMEOUT: Duration = Duration::from_secs(60);
+/// The limit for an exit, which includes an installation or a rollback.
+const DEADLINE: Duration = Duration::from_secs(300);
 
 /// A `ferrule-install --stay` as process 1 of a container: only signals that it handles end it.
 pub struct Stays {
@@ -55,10 +57,18 @@ impl Stays {
     }
 
     /// Waits for the end, and returns the exit code and stderr.
+    #[track_caller]
     fn end(&mut self) -> (Option<i32>, String) {
-        let mut complaint = String::new();
-        self.container.stderr.take().unwrap().read_to_string(&mut complaint).unwrap();
-        (self.container.wait().unwrap().code(), complaint)
+        let start = Instant::now();
+        let ended = loop {
+            if let Some(ended) = self.container.try_wait().unwrap() {
+                break ended;
+            }
+            assert!(start.elapsed() < DEADLINE, "it does not exit");
+            thread::sleep(Duration::from_millis(10));
+        };
+        let complaint = io::read_to_string(self.container.stderr.take().unwrap()).unwrap();
+        (ended.code(), complaint)
     }
 
     #[track_caller]

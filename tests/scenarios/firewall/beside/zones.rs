@@ -165,6 +165,8 @@ fn addresses_are_removed_from_a_zone_without_prev_result_except_those_of_newer_c
         firewall(&lab, json!({})).on(&old).by_release(release).check(&result).ok();
         firewall(&lab, json!({})).on(&old).by_release(release).del().ok();
         assert!(!are_in("trusted"));
+        // The record that the reference has left.
+        bare.gc(&[]).ok();
         // DEL knows the reference's zone from the configuration.
         let internal = firewall(&lab, json!({"firewalldZone": "internal"})).on(&old);
         internal.clone().by_release(release).add().ok_result();
@@ -172,7 +174,6 @@ fn addresses_are_removed_from_a_zone_without_prev_result_except_those_of_newer_c
         internal.del().ok();
         assert!(!are_in("internal"));
     }
-    bare.gc(&[]).ok();
     // A zone that DEL and GC know only from the record.
     let internal = firewall(&lab, json!({"firewalldZone": "internal"})).on(&old);
     for command in ["DEL", "GC"] {
