@@ -386,6 +386,20 @@ fn filters_of_other_programs_are_kept_and_their_parent_is_used() {
     }
 }
 
+/// A filter that redirects packets decides about them, so one that drops packets must come first.
+#[test]
+fn the_filters_of_other_programs_come_before_ours() {
+    needs!(TrafficControl);
+    beyond_reference!("bandwidth-clsact");
+    let lab = Lab::new();
+    let pod = wired(&lab, "eth0");
+    lab.host().sh("tc qdisc add dev cable clsact; tc filter add dev cable ingress prio 49151 u32 match u32 0 0 flowid 7:1");
+    limited(&lab, &pod).add().ok_result();
+    let filters = lab.host().sh("tc filter show dev cable ingress");
+    let [theirs, ours] = ["flowid 7:1", "mirred"].map(|words| filters.find(words).expect(words));
+    assert!(theirs < ours, "{filters}");
+}
+
 #[test]
 fn a_clsact_of_ours_stays_while_other_programs_use_it() {
     needs!(TrafficControl);

@@ -25,7 +25,7 @@ use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 use serde_json::{Value, json};
 
-use crate::common::{STORE, cable, host_local, ips, is_ignored, leases};
+use crate::common::{STORE, cable, host_local, ips, is_ignored, leases, sleeper};
 
 /// A bridge with host-local, as a separate network.
 fn pods(version: &str, subnet: &str) -> Value {
@@ -73,7 +73,9 @@ fn a_fifo_in_place_of_the_directory_of_results_is_an_error_that_names_it() {
 fn an_attachment_is_listed_shown_and_drawn_with_its_live_state() {
     let lab = Lab::new();
     let pod = lab.container("shown-missing");
-    lab.configure("10-net.conflist", &pods("1.0.0", "10.1.2.0/24"));
+    let mut conf = pods("1.0.0", "10.1.2.0/24");
+    conf["plugins"][0]["isDefaultGateway"] = json!(true);
+    lab.configure("10-net.conflist", &conf);
     let tool = lab.cnitool();
     tool.says("add net shown-missing --container-id web1");
 
@@ -84,6 +86,12 @@ fn an_attachment_is_listed_shown_and_drawn_with_its_live_state() {
     );
     assert_eq!(list["attachments"][0]["addresses"], json!(["10.1.2.2/24"]));
     assert_eq!(tool.json("show web1")[0]["interfaces"][2]["state"], "up");
+    for words in ["we", "net we", "eth0 shown-missing", "/run/netns/shown-missing net"] {
+        assert_eq!(tool.json(&format!("show {words}")).as_array().unwrap().len(), 1, "{words}");
+    }
+    for words in ["net other", "eb1", "shown", "we eth1"] {
+        assert_eq!(tool.run(&format!("show {words}")).exit, Some(3), "{words}");
+    }
     lab.host().wait_for_bridges();
     assert!(tool.says("graph").starts_with("br0 up bridge 10.1.2.1/24\n└─ veth"));
     assert!(tool.says("graph --format svg").contains(">web1</text>"));
@@ -92,10 +100,27 @@ fn an_attachment_is_listed_shown_and_drawn_with_its_live_state() {
     let shown = tool.json("show web1");
     assert_eq!(shown[0]["interfaces"][2]["state"], "down");
     assert_eq!(shown[0]["addresses"][0]["there"], false);
+    let route = &shown[0]["routes"][0];
+    assert_eq!((&route["dst"], &route["there"]), (&json!("0.0.0.0/0"), &json!(false)), "{shown}");
     pod.vanish();
     assert_eq!(tool.json("list attachments")[0]["alive"], false);
     assert!(tool.says("show web1").contains("missing"));
     assert_eq!(tool.run("show other").exit, Some(3));
+}
+
+/// The path of a process's namespace ends in `net`.
+#[test]
+fn show_of_a_network_named_net_does_not_show_others() {
+    let lab = Lab::new();
+    lab.container("pod");
+    let mut conf = pods("1.0.0", "10.1.2.0/24");
+    conf["name"] = json!("other");
+    lab.configure("10-other.conflist", &conf);
+    let process = sleeper(&lab, "pod");
+    let tool = lab.cnitool();
+    tool.says(&format!("add other /proc/{}/ns/net --container-id web1", process.id()));
+    assert_eq!(tool.run("show net").exit, Some(3));
+    assert!(tool.says(&format!("show /proc/{}/ns/net", process.id())).contains("web1"));
 }
 
 #[test]
@@ -148,6 +173,22 @@ fn a_network_may_be_a_path_and_its_namespace_is_created_on_demand_and_deleted_if
     assert!(failed.stderr.contains("no plugin of network net forwards ports"), "{failed:?}");
     assert_eq!(namespaces(), before);
     assert_eq!(tool.run(&format!("add --create {network} /run/netns/blue")).exit, Some(2));
+    let mut broken = pods("1.1.0", "10.1.3.0/24");
+    (broken["name"], broken["plugins"][0]["bridge"]) = (json!("other"), json!("br1"));
+    broken["plugins"].as_array_mut().unwrap().push(json!({"type": "refuses"}));
+    lab.fake_plugin(
+        "refuses",
+        r#"[ "$CNI_COMMAND" != ADD ] || { echo '{"code": 111, "msg": "no"}'; exit 1; }"#,
+    );
+    let other = lab.dir().join("other.conflist");
+    fs::write(&other, broken.to_string()).unwrap();
+    assert!(!tool.run(&format!("add --create --keep {} kept", other.display())).succeeded());
+    assert!(
+        lab.host().sh("ip -n kept -br -4 address show eth0").contains("10.1.3.2/24"),
+        "with --keep, everything stays"
+    );
+    tool.says(&format!("del {} kept", other.display()));
+    lab.host().sh("ip netns del kept");
 
     // The second interface finds the namespace that the first ADD created.
     for ifname in ["eth0", "eth1"] {
@@ -502,6 +543,19 @@ fn an_add_that_a_signal_interrupts_is_rolled_back() {
 }
 
 #[test]
+fn an_add_ignores_a_signal_that_its_caller_ignores() {
+    let lab = Lab::new();
+    lab.container("pod");
+    // As nohup does.
+    let nohup = ["sh", "-c", "trap '' HUP; exec \"$0\" \"$@\""].map(str::to_owned);
+    let (mut add, go) = add_that_waits_of(&lab, lab.cnitool().under(&nohup));
+    send(&add, Signal::SIGHUP);
+    fs::write(go, "").unwrap();
+    add.wait().unwrap();
+    assert!(lab.dir().join("last").exists(), "the next plugin is called");
+}
+
+#[test]
 fn a_second_signal_kills_the_plugin_of_an_add_and_reverts_it_unless_it_follows_the_first_within_a_second() {
     let lab = Lab::new();
     let pod = lab.container("pod");
@@ -521,6 +575,10 @@ fn a_second_signal_kills_the_plugin_of_an_add_and_reverts_it_unless_it_follows_t
 
 /// An ADD of three plugins, the second of which waits until a file exists, and the file. The waiting plugin writes its process id.
 fn add_that_waits(lab: &Lab) -> (Child, PathBuf) {
+    add_that_waits_of(lab, lab.cnitool())
+}
+
+fn add_that_waits_of(lab: &Lab, tool: Tool) -> (Child, PathBuf) {
     let mut network = pods("1.0.0", "10.1.2.0/24");
     network["plugins"].as_array_mut().unwrap().extend(["waits", "last"].map(|kind| json!({"type": kind})));
     lab.configure("10-net.conflist", &network);
@@ -530,7 +588,7 @@ fn add_that_waits(lab: &Lab) -> (Child, PathBuf) {
     let wait = format!("echo $$ >{0}.new; mv {0}.new {0}; {wait}; echo '{{}}'", came.display());
     lab.fake_plugin("waits", &format!("[ $CNI_COMMAND = DEL ] || {{ {wait}; }}"));
     lab.fake_plugin("last", &format!("[ $CNI_COMMAND = DEL ] || touch {}", last.display()));
-    let mut add = lab.cnitool().spawn("add net pod");
+    let mut add = tool.spawn("add net pod");
     while !came.exists() {
         assert!(add.try_wait().unwrap().is_none(), "it waits for its plugin");
         thread::sleep(Duration::from_millis(5));

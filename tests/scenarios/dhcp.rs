@@ -123,6 +123,23 @@ fn a_failed_release_of_an_address_does_not_keep_the_interface() {
 }
 
 #[test]
+fn check_and_status_ask_the_ipam_plugin() {
+    beyond_reference!("status");
+    with_each("other", |_, _, call| {
+        let result = call.add().ok_result();
+        for (command, asked) in [("CHECK", call.clone()), ("STATUS", call.clone().version("1.1.0"))] {
+            fs::write("/run/lab/fail", command).unwrap();
+            asked
+                .config(json!({"prevResult": result}))
+                .run(command)
+                .refused(111, "no answer from the server");
+        }
+        fs::remove_file("/run/lab/fail").unwrap();
+        call.check(&result).ok();
+    });
+}
+
+#[test]
 fn an_address_of_another_ipam_plugin_is_released_after_its_interface_was_deleted() {
     beyond_reference!("ipam-order");
     with_each("other", |_, _, call| {

@@ -304,12 +304,31 @@ fn expiring_addresses_from_a_router_are_not_moved() {
     let pod = lab.container("pod");
     let call = bare(&lab, &pod).config(json!({"useInterfaceNetwork": true}));
     lab.host().sh("ip -6 addr add 2001:db8::7/64 dev dev0 nodad valid_lft 3600 preferred_lft 3600
-                   ip addr add 192.0.2.7/24 dev dev0 valid_lft 3600 preferred_lft 3600");
+                   ip addr add 192.0.2.7/24 dev dev0 valid_lft 3600 preferred_lft 3600
+                   ip -6 route add default via fe80::1 dev dev0 proto ra");
     let result = call.add().ok_result();
     assert_eq!(ips(&result), ["192.0.2.7/24"]);
     assert!(pod.sh("ip -4 addr show dev eth0").contains("valid_lft forever"), "no program renews it there");
+    assert_eq!((&result["routes"], pod.sh("ip -6 route show default").as_str()), (&Value::Null, ""));
     call.del().ok();
-    assert!(lab.host().sh("ip -4 addr show dev dev0").contains("192.0.2.7/24"));
+    let address = lab.host().sh("ip -4 addr show dev dev0");
+    assert!(address.contains("192.0.2.7/24") && !address.contains("valid_lft forever"), "{address}");
+    assert_eq!(lab.host().sh("ip -6 route show default"), "");
+}
+
+#[test]
+fn of_a_multipath_route_the_container_gets_the_next_hop_through_the_device() {
+    beyond_reference!("way-home");
+    let lab = Lab::new();
+    let pod = lab.container("pod");
+    let call = bare(&lab, &pod).config(json!({"useInterfaceNetwork": true}));
+    lab.host().sh("ip link add dev1 type veth peer name far1; ip link set far1 up; ip link set dev1 up
+                   ip addr add 192.0.2.7/24 dev dev0; ip addr add 198.18.0.7/24 dev dev1
+                   ip route add 203.0.113.0/24 nexthop via 192.0.2.1 dev dev0 nexthop via 198.18.0.1 dev dev1");
+    let result = call.add().ok_result();
+    assert_eq!(result["routes"], json!([{"dst": "203.0.113.0/24", "gw": "192.0.2.1"}]));
+    assert!(pod.routes().contains(&"203.0.113.0/24 via 192.0.2.1 dev eth0".to_owned()), "{:?}", pod.routes());
+    call.check(&result).ok();
 }
 
 #[test]
@@ -1093,6 +1112,8 @@ fn check_reports_changes() {
     call.check(&result).refused(999, "10.1.2.2/24");
     pod.sh("ip link set eth0 down");
     call.check(&result).refused(999, "down");
+    pod.sh("ip link set eth0 up address 02:00:00:00:00:99");
+    call.check(&result).refused(999, "02:00:00:00:00:99");
     call.del().ok();
     call.check(&result).refused(999, "eth0");
 }
@@ -1167,8 +1188,15 @@ fn the_device_is_found_by_every_selector() {
     let auxiliary = "mkdir -p /sys/bus/auxiliary/devices/mlx5_core.sf.4/net/dev0".to_owned();
     let kernel = "mkdir -p /sys/devices/pci0000:3a/0000:3b:02.5/net/dev0".to_owned();
     let by_id = |id: &str| json!({"device": "elsewhere", "runtimeConfig": {"deviceID": id}});
+    // The first one by name, whatever the order in the directory.
+    let two = |names: [&str; 2]| {
+        names.map(|name| format!("mkdir -p /sys/bus/pci/devices/{card}/net/{name}\n")).concat()
+    };
     for (devices, keys, pci) in [
         (String::new(), json!({"device": null, "hwaddr": "02:00:00:00:00:07"}), false),
+        (String::new(), json!({"hwaddr": "02:00:00:00:00:08"}), false),
+        (sysfs_of("") + &two(["dev0", "far0"]), json!({"device": null, "pciBusID": card}), true),
+        (sysfs_of("") + &two(["far0", "dev0"]), json!({"device": null, "pciBusID": card}), true),
         (sysfs_of("net/dev0"), json!({"device": null, "pciBusID": card}), true),
         (sysfs_of("virtio3/net/dev0"), json!({"device": null, "pciBusID": card}), true),
         (sysfs_of("net/dev0"), by_id(card), true),
@@ -1178,7 +1206,8 @@ fn the_device_is_found_by_every_selector() {
         let lab = Lab::new();
         let pod = lab.container("pod");
         let call = bare(&lab, &pod).config(keys.clone());
-        lab.host().sh("ip link set dev0 address 02:00:00:00:00:07");
+        lab.host()
+            .sh("ip link set dev0 address 02:00:00:00:00:07; ip link set far0 address 02:00:00:00:00:08");
         sysfs(&lab, &devices);
         let result = call.add().ok_result();
         assert_eq!(alias(&pod, "eth0"), "dev0", "{keys}");

@@ -257,6 +257,11 @@ fn on_the_interface_of_an_earlier_plugin_in_the_container_it_has_the_addresses_o
     });
     let call = lab.plugin("ipvlan").on(&pod).version("1.0.0");
     let call = call.config(json!({"linkInContainer": true, "prevResult": prev}));
+    // With a master of its own, the attachment has layer 2 only.
+    let bare = call.clone().config(json!({"master": "net1"}));
+    let result = bare.add().ok_result();
+    assert_eq!((&result["ips"][0]["interface"], pod.addresses("eth0")), (&json!(0), vec![]));
+    bare.del().ok();
     let result = call.add().ok_result();
     assert_eq!((ips(&result), pod.addresses("eth0")), (vec!["10.7.0.9/24"], vec!["10.7.0.9/24".to_owned()]));
     let owner = result["ips"][0]["interface"].as_u64().unwrap();

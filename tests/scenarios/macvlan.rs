@@ -46,6 +46,33 @@ fn containers_reach_each_other_and_the_masters_network_but_not_the_host() {
     assert!(a.is_cut_off_from("198.51.100.1"), "the master does not hear its children");
 }
 
+/// With `dhcp`, the link is up before it has addresses, so the kernel does not announce them by itself.
+#[test]
+fn neighbours_with_an_old_entry_for_an_address_of_dhcp_are_updated() {
+    beyond_reference!("announce");
+    needs!(Macvlan);
+    let lab = Lab::new();
+    let server = lab.machine("server");
+    let pod = lab.container("pod");
+    let addresses = ["198.51.100.77", "2001:db8:51::77"];
+    let result = json!({"cniVersion": "1.0.0", "ips": [
+        {"address": "198.51.100.77/24"}, {"address": "2001:db8:51::77/64"},
+    ]});
+    lab.fake_plugin("dhcp", &format!("[ $CNI_COMMAND != ADD ] || echo '{result}'"));
+    for address in addresses {
+        server.sh(&format!("ip neigh replace {address} lladdr 02:00:00:00:00:99 dev eth0 nud reachable"));
+    }
+    // Only the lab's plugin of this name is found.
+    let call = on_uplink(&lab).on(&pod).env("CNI_PATH", Lab::plugin_dir().to_str().unwrap());
+    let result = call.config(json!({"ipam": {"type": "dhcp"}})).add().ok_result();
+    for address in addresses {
+        server.wait_until("the neighbour has learned it", |server| {
+            let known = server.ip(&format!("neigh show {address}"));
+            known.iter().any(|known| known["lladdr"] == container_interface(&result)["mac"])
+        });
+    }
+}
+
 #[test]
 fn private_containers_reach_the_network_and_not_each_other() {
     let lab = Lab::new();

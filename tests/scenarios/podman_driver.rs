@@ -514,6 +514,28 @@ fn a_wish_that_the_network_does_not_fulfil_fails_the_setup_and_is_undone() {
     assert_eq!(pod.netns.addresses("eth0")[0], "10.1.0.33/24");
 }
 
+/// A DHCP server chooses the addresses, so several requested ones are only reported.
+#[test]
+fn an_address_that_a_dhcp_server_does_not_give_is_a_warning() {
+    let lab = Lab::new();
+    let pod = lab.container("pod");
+    lab.fake_plugin("dhcp", r#"cat >/dev/null; [ "$CNI_COMMAND" != ADD ] || echo '{"cniVersion": "1.0.0", "ips": [{"address": "10.1.0.33/24"}]}'"#);
+    let bridge = json!({"type": "bridge", "bridge": "br0", "ipam": {"type": "dhcp"}});
+    lab.configure("own.conflist", &json!({"cniVersion": "1.0.0", "name": "own", "plugins": [bridge]}));
+    let mut call = on_file(&recorded("setup"), "/etc/cni/net.d/own.conflist");
+    // Only the lab's plugin of this name is found first.
+    let path = format!("{}:{}", Lab::plugin_dir().display(), together().display());
+    call["network"]["options"]["plugin-path"] = path.into();
+    call["network_options"]["static_mac"] = Value::Null;
+    for addresses in [json!(["10.1.0.9"]), json!(["10.1.0.9", "fd00:1::9"])] {
+        call["network_options"]["static_ips"] = addresses;
+        let (done, answer, log) = drive(&lab, &["setup", &pod.netns.path().display().to_string()], &call);
+        assert!(done && log.contains("the DHCP server chooses addresses"), "{answer} {log}");
+        assert_eq!(pod.netns.addresses("eth0")[0], "10.1.0.33/24");
+        tear_down(&lab, &pod, &call);
+    }
+}
+
 #[test]
 fn a_mac_address_that_the_network_does_not_set_fails_the_setup() {
     let lab = Lab::new();
@@ -522,14 +544,15 @@ fn a_mac_address_that_the_network_does_not_set_fails_the_setup() {
     lab.fake_plugin(
         "own-mac",
         r#"cat >/dev/null; [ "$CNI_COMMAND" != ADD ] || echo '{"cniVersion": "1.0.0", "interfaces": [
-            {"name": "eth0", "mac": "02:00:00:00:00:0a", "sandbox": "'$CNI_NETNS'"}]}'"#,
+            {"name": "eth0", "mac": "02:00:00:00:00:0a", "sandbox": "'$CNI_NETNS'"}],
+            "ips": [{"address": "10.1.0.9/24", "interface": 0}]}'"#,
     );
     lab.configure(
         "own.conflist",
         &json!({"cniVersion": "1.0.0", "name": "own", "plugins": [{"type": "own-mac"}]}),
     );
     let mut call = on_file(&recorded("setup"), "/etc/cni/net.d/own.conflist");
-    call["network_options"]["static_ips"] = json!([]);
+    call["network_options"]["static_ips"] = json!(["10.1.0.9"]);
     let error = fails(&lab, &["setup", &pod.netns.path().display().to_string()], &call);
     assert!(
         error.contains("did not give the container the MAC address 02:00:00:00:00:09")
@@ -537,6 +560,10 @@ fn a_mac_address_that_the_network_does_not_set_fails_the_setup() {
         "{error}"
     );
     assert_eq!(traces(&lab), (Vec::new(), String::new(), String::new()));
+    // A reload: a running container keeps its network.
+    let _process = in_background(&pod.netns, started_by("sleep", "600"), Path::new("/dev/null"));
+    let (done, answer, log) = drive(&lab, &["setup", &pod.netns.path().display().to_string()], &call);
+    assert!(done && log.contains("the MAC address 02:00:00:00:00:09"), "{answer} {log}");
 }
 
 /// The network old with the plugin `noting` in its directory, which writes the commands that it gets into /run/lab/noted.

@@ -142,6 +142,17 @@ fn del_keeps_tables_of_others_and_empties_its_own_without_a_rule() {
     }
 }
 
+/// A VPN's rule, whose table is filled later.
+#[test]
+fn a_table_that_only_a_rule_uses_is_not_chosen() {
+    beyond_reference!("sbr-restore");
+    let lab = Lab::new();
+    let (pod, call) = manually(&lab);
+    pod.sh("ip rule add fwmark 7 lookup 100");
+    call.add().ok_result();
+    assert!(pod.sh("ip rule").contains("from 10.1.0.2 lookup 101"));
+}
+
 /// Its addresses may come from router advertisements, so the result does not contain them.
 #[test]
 fn routes_of_a_family_without_an_address_in_the_result_stay() {
@@ -358,7 +369,8 @@ fn rules_of_other_programs_and_their_tables_stay() {
     let lab = Lab::new();
     let (pod, call) = manually(&lab);
     pod.sh("ip rule add from 10.1.0.2 lookup 500; ip route add 10.99.0.0/16 via 10.1.0.7 table 500
-        ip route add blackhole 10.98.0.0/16 table 500");
+        ip route add blackhole 10.98.0.0/16 table 500
+        ip rule add from 10.1.0.2 fwmark 1 lookup 501");
     let before = routing_of(&pod);
     for _ in 0..2 {
         let result = call.add().ok_result();
@@ -373,7 +385,7 @@ fn rules_of_other_programs_and_their_tables_stay() {
     call.add().ok_result();
     pod.sh("ip link del eth0");
     call.del().ok();
-    assert_eq!(pod.sh("ip rule | grep -F 10.1.0.2").trim(), pod.sh("ip rule | grep -F 'lookup 500'").trim());
+    assert_eq!(pod.sh("ip rule | grep -F 10.1.0.2").trim(), pod.sh("ip rule | grep 'lookup 50[01]'").trim());
 }
 
 /// A link-local address has no route of its own there, and administrators may replace the subnet's route.

@@ -40,7 +40,9 @@ fn a_container_reaches_another_machine_with_the_addresses_of_the_configuration()
     let mut other = fixed();
     other["addresses"] = json!([{"address": "10.1.2.8/24"}, {"address": "fd00:1:2::8/64"}]);
     // The bridge exists before, so that only the attachment can be left.
-    call.clone().config(json!({"ipam": other})).on(&first).add().ok_result();
+    let first = call.clone().config(json!({"ipam": other})).on(&first);
+    // The gateways are the bridge's.
+    first.check(&first.add().ok_result()).ok();
     let before = lab.snapshot();
     let call = call.on(&pod);
     let result = call.add().ok_result();

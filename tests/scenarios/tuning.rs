@@ -690,6 +690,23 @@ fn a_mac_that_the_master_has_is_explained() {
 }
 
 #[test]
+fn a_refused_old_value_fails_one_del_and_not_the_next() {
+    beyond_reference!("tuning-backup");
+    needs!(Macvlan);
+    let lab = Lab::new();
+    let [pod, _other] = ["pod", "other"].map(|id| lab.container(id));
+    lab.host().sh("ip link add cable type veth peer name far; ip link set cable up
+        ip link add link cable name eth0 netns pod address 02:00:00:00:00:07 type macvlan; ip -n pod link set eth0 up");
+    let call = tuning(&lab, &pod, json!({"mac": "02:00:00:00:00:08"}));
+    call.add().ok_result();
+    lab.host().sh("ip link add link cable name eth0 netns other address 02:00:00:00:00:07 type macvlan; ip -n other link set eth0 up");
+    let deleted = call.del();
+    assert!(!deleted.succeeded() && deleted.stdout.contains("restore"), "{deleted:#?}");
+    assert!(!Path::new(BACKUP).exists());
+    call.del().ok();
+}
+
+#[test]
 fn gc_removes_the_stale_backups_of_its_network_only() {
     beyond_reference!("gc");
     let lab = Lab::new();

@@ -118,6 +118,32 @@ fn del_restores_addresses_and_routes() {
     }
 }
 
+#[test]
+fn a_table_that_only_a_rule_uses_is_not_chosen() {
+    beyond_reference!("vrf-routes");
+    needs!(Vrf);
+    let lab = Lab::new();
+    let (pod, call) = manually(&lab);
+    pod.sh("ip rule add fwmark 7 lookup 1");
+    call.add().ok_result();
+    assert_eq!(data(&pod, "blue", "table"), 2);
+}
+
+#[test]
+fn an_existing_vrf_is_set_up_and_check_notices_that_another_table_is_configured() {
+    beyond_reference!("vrf-check");
+    needs!(Vrf);
+    let lab = Lab::new();
+    let (pod, call) = manually(&lab);
+    pod.sh("ip link add blue type vrf table 77");
+    let with_table = |table: u32| call.clone().config(json!({"table": table}));
+    let result = with_table(77).add().ok_result();
+    with_table(77).check(&result).ok();
+    with_table(78).check(&result).refused(999, "78");
+    pod.sh("ip link set blue down");
+    with_table(77).check(&result).refused(999, "down");
+}
+
 /// The kernel deletes routes and IPv6 addresses of an interface that leaves a VRF. A DEL that is killed then has not
 /// restored them. Nor has a rollback that failed, and that may have deleted the VRF.
 #[test]

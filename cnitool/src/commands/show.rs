@@ -56,11 +56,13 @@ pub fn run(words: &[String], all: bool, settings: &Settings, ui: &Ui) -> Result<
 fn fits(entry: &Entry, word: &str) -> bool {
     let at = &entry.attach.attachment;
     let netns = entry.attach.netns.as_deref();
+    // The path of a process's namespace ends in `net`.
+    let is_name =
+        |path: &Path| !path.starts_with("/proc") && path.file_name().is_some_and(|name| name == word);
     entry.network.as_str() == word
         || at.ifname.as_str() == word
         || at.container.starts_with(word)
-        || netns
-            .is_some_and(|path| path == Path::new(word) || path.file_name().is_some_and(|name| name == word))
+        || netns.is_some_and(|path| path == Path::new(word) || is_name(path))
 }
 
 /// An attachment, and which parts of it exist.

@@ -149,6 +149,10 @@ mod tests {
                 vec!["10.0.0.8/24 via 10.0.0.1", "fd00::8/64 via fe80::1"],
             ),
             (json!({}), vec!["10.0.0.6/24"]),
+            (
+                json!({"ipam": {"addresses": [{"address": "10.1.0.7/24"}, {"gateway": "10.1.0.1"}]}}),
+                vec!["10.1.0.7/24 via 10.1.0.1", "10.0.0.6/24"],
+            ),
         ] {
             assert_eq!(given(document.clone(), "IP=10.0.0.6/24").unwrap(), expected, "{document}");
         }

@@ -201,6 +201,7 @@ mod tests {
                     let text = service.text(Path::new("/run/x"), &user, has_resolvers);
                     assert_eq!(Service::parse(&text).as_ref(), Some(&service), "{text}");
                     assert!(text.contains("\nuser=nobody\ngroup=nogroup\n"), "{text}");
+                    assert_eq!(text.contains("\nstrict-order\n"), forwards, "{text}");
                     assert_eq!(lacks_resolvers(&text), forwards && !has_resolvers, "{text}");
                 }
             }

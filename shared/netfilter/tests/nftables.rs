@@ -618,6 +618,28 @@ fn conditions_are_in_the_ruleset_as_nft_reads_them() {
     assert_eq!(ruleset(), "");
 }
 
+#[test]
+fn operators_protocols_and_networks_of_conditions_are_in_the_ruleset() {
+    lab();
+    for (v4, v6, shown) in [
+        ("ip saddr == 192.0.2.7", "", "ip saddr 192.0.2.7"),
+        ("ip saddr != 192.0.2.7", "", "ip saddr != 192.0.2.7"),
+        ("meta l4proto != udp", "", "meta l4proto != udp"),
+        ("ip protocol tcp", "", "meta l4proto tcp"),
+        ("", "ip6 saddr 2001:db8:7::/64", "ip6 saddr 2001:db8:7::/64"),
+    ] {
+        let mut rules = host_ports(&["10.1.0.5/24", "fd00::5/64"], &["tcp 8080 80"]);
+        let words = |text: &str| vec![text.to_owned()];
+        rules.conditions = Conditions::parse(&words(v4), &words(v6)).unwrap();
+        let owner = owner("cbr0", "c1");
+        install(&nftables(), &owner, &rules);
+        let chain = run("nft list chain inet ferrule hostports");
+        let own: Vec<&str> = chain.lines().filter(|line| line.contains("cbr0/c1/eth0")).collect();
+        assert!(own.iter().any(|rule| rule.contains(&format!("{shown} "))), "{shown}: {own:#?}");
+        Removal::start().remove(&owner, &[HostPorts::KIND]).unwrap();
+    }
+}
+
 /// Reading all of an attachment's records for each of its ports would be millions of reads.
 #[test]
 fn thousands_of_ports_that_two_attachments_claim_change_hands_and_return() {

@@ -204,6 +204,13 @@ mod tests {
     use super::*;
 
     #[test]
+    fn a_plugin_may_run_as_long_as_it_may_while_others_wait() {
+        assert!(LONGEST_WAIT > crate::DEFAULT_TIMEOUT);
+        // The error says five minutes.
+        assert_eq!(LONGEST_WAIT.as_secs(), 5 * 60);
+    }
+
+    #[test]
     fn the_file_is_open_for_reading_and_writing() {
         let dir = tempfile::tempdir().unwrap();
         let lock = Lock::shared(dir.path()).unwrap();

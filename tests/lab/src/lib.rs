@@ -61,7 +61,7 @@ pub use strace::{StopPoint, injecting, paused, pauses, stopping};
 pub use stubs::StubDirectory;
 pub use tap::Behind;
 pub use tool::Tool;
-pub use traffic::{Echo, tcp_is_cut_off, tcp_is_refused, tcp_says, udp_says};
+pub use traffic::{Echo, tcp_is_cut_off, tcp_is_refused, tcp_says, udp_is_refused, udp_says};
 pub use under_test::{
     UnderTest, ours, plugins, quirk, quirk_of_1_1_1, repository, skip, skip_with, together, under_test,
 };

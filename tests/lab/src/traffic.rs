@@ -144,6 +144,18 @@ pub fn udp_says(from: &Netns, to: &str) -> Option<String> {
     })
 }
 
+/// Whether an ICMP error reports that no program receives datagrams there.
+pub fn udp_is_refused(from: &Netns, to: &str) -> bool {
+    let address: SocketAddr = to.parse().expect("ADDRESS:PORT");
+    from.run(|| {
+        let socket = UdpSocket::bind(unspecified(address.ip())).expect("a socket");
+        socket.connect(address).expect("a route");
+        socket.set_read_timeout(Some(TIMEOUT / TRIES)).expect("set a timeout");
+        let answer = || socket.send(b"who is there?").and_then(|_| socket.recv(&mut [0; 64]));
+        (0..TRIES).any(|_| answer().is_err_and(|e| e.kind() == io::ErrorKind::ConnectionRefused))
+    })
+}
+
 /// Whether a TCP connection fails: it is refused, or the kernel gives up after a second SYN.
 pub fn tcp_is_cut_off(from: &Netns, to: &str) -> bool {
     tcp_failure(from, to).is_some()

@@ -2,7 +2,7 @@
 
 use std::fs;
 
-use lab::{Call, Lab, Release, beyond_reference, needs};
+use lab::{Call, Feature, Lab, Release, beyond_reference, needs, skip};
 use serde_json::{Value, json};
 
 use crate::common::{STORE, cable};
@@ -89,8 +89,19 @@ fn status_fails_if_the_ipam_plugin_is_not_ready() {
     needs!(Macvlan);
     let lab = Lab::new();
     lab.fake_plugin("busy", r#"echo '{"code": 50, "msg": "no address today"}'; exit 1"#);
-    for plugin in ["bridge", "host-device", "macvlan", "ptp", "tap"] {
-        lab.plugin(plugin).config(json!({"ipam": {"type": "busy"}})).status().refused(50, "no address today");
+    let kinds = [("dummy", Feature::Dummy), ("ipvlan", Feature::Ipvlan), ("vlan", Feature::Vlan)];
+    let kinds = kinds.into_iter().filter(|(plugin, feature)| {
+        let is_there = feature.is_there();
+        if !is_there {
+            skip(&format!("{plugin}: this kernel has no {feature}"));
+        }
+        is_there
+    });
+    for plugin in
+        ["bridge", "host-device", "macvlan", "ptp", "tap"].into_iter().chain(kinds.map(|(plugin, _)| plugin))
+    {
+        let call = lab.plugin(plugin).config(json!({"ipam": {"type": "busy"}, "vlanId": 5}));
+        call.status().refused(50, "no address today");
     }
 }
 

@@ -12,7 +12,9 @@ use std::fs;
 use std::path::Path;
 
 use lab::dhcp::{DhcpNetwork, RANGE_FOR_A_DAY, in_background, started_by};
-use lab::{Feature, Lab, Release, Tool, beyond_reference, injecting, skip, under_test, write_program};
+use lab::{
+    Feature, Lab, Release, Tool, beyond_reference, injecting, ours, quoted, skip, under_test, write_program,
+};
 use serde_json::{Value, json};
 
 use crate::cnitool::cleanup::networks::ELSEWHERE;
@@ -494,6 +496,48 @@ fn rules_of_plugins_that_the_network_no_longer_has_are_listed_and_removed() {
     assert!(left.contains("8097") && left.contains("net/live/") && live.link("eth0").is_some(), "{left}");
     assert_eq!(leases().len(), 1);
     assert!(dry_run(&tool)[0].is_empty());
+
+    // Another runtime's cache still has a plugin that is no longer installed.
+    let last = lab.container("other-cache");
+    lab.configure("10-net.conflist", &network("1.1.0", &plugins));
+    tool.says("add net other-cache --container-id other-cache --cache-dir /var/lib/cni/multus");
+    lab.configure("10-net.conflist", &network("1.1.0", &json!([bridge("10.214.1.0/24")])));
+    last.vanish();
+    lab.host().wait_until("the pair is gone", |host| host.ip("link show master br0").len() == 1);
+    lab.host().sh(&format!(
+        "mkdir /run/lab/few; cd {}; cp bridge host-local portmap /run/lab/few",
+        quoted(&ours())
+    ));
+    tool.env("CNI_PATH", "/run/lab/few").says("gc net");
+    assert_eq!(leases().len(), 1);
+}
+
+#[test]
+fn gc_and_doctor_use_the_plugins_of_a_runtime_with_directories_of_its_own() {
+    beyond_reference!("gc");
+    let lab = Lab::new();
+    let [live, dead] = ["live", "dead-of-containerd"].map(|id| lab.container(id));
+    for dir in ["/etc/containerd", "/usr/lib/cni"] {
+        lab.private_dir(dir);
+    }
+    lab.configure("10-net.conflist", &network("1.1.0", &json!([bridge("10.214.2.0/24")])));
+    let tool = lab.cnitool();
+    for pod in [&live, &dead] {
+        tool.says(&format!("add net {0} --container-id {0}", pod.id));
+    }
+    dead.vanish();
+    lab.host().wait_until("the pair is gone", |host| host.ip("link show master br0").len() == 1);
+    lab.host().sh("mkdir /run/lab/networks; mv /etc/cni/net.d/* /run/lab/networks");
+    let config = format!(
+        "version = 2\n[plugins.\"io.containerd.grpc.v1.cri\".cni]\nbin_dir = \"{}\"\nconf_dir = \"/run/lab/networks\"\n",
+        ours().display()
+    );
+    fs::write("/etc/containerd/config.toml", config).unwrap();
+    let tool = tool.env("CNI_PATH", "");
+    tool.says("gc --all");
+    assert_eq!(leases().len(), 1);
+    let doctor = tool.run("doctor");
+    assert!(!doctor.stdout.contains("CHECK"), "{doctor:#?}");
 }
 
 /// A network of Multus is in no file of the configuration directory.
@@ -838,6 +882,33 @@ fn gc_keeps_an_attachment_without_veth_while_a_process_is_in_a_namespace_whose_p
     drop(process);
     tool.says("gc net");
     assert!(leases().is_empty());
+}
+
+/// The container has changed what its network has given it.
+#[test]
+fn gc_keeps_an_attachment_while_a_process_is_in_a_control_group_of_its_container() {
+    beyond_reference!("gc");
+    let lab = Lab::new();
+    let tool = macvlan(&lab, "10.204.15.0/24");
+    // Any process of the machine with such a word in its control group would be one of the container.
+    for (name, id, cache) in
+        [("regrouped", "c85a7798f4c3d0e2", ""), ("regrouped-too", "c85a7798f4c3d0e3", ELSEWHERE)]
+    {
+        let pod = lab.container(name);
+        tool.says(&format!("add net {name} --container-id {id} {cache}"));
+        let process = sleeper(&lab, name);
+        pod.sh("ip address flush dev eth0; ip link set eth0 address 02:00:00:00:00:98");
+        lab.host().sh(&format!(
+            "echo 0::/kubepods.slice/cri-containerd-{id}.scope >/run/lab/cgroup; mount --bind /run/lab/cgroup /proc/{}/cgroup",
+            process.id()
+        ));
+        pod.vanish();
+        tool.says("gc net");
+        assert_eq!(leases().len(), 1, "{name}: the address of a running container was released");
+        drop(process);
+        tool.says("gc net");
+        assert!(leases().is_empty(), "{name}");
+    }
 }
 
 /// A plugin of another vendor, which receives the specification's GC.

@@ -248,6 +248,8 @@ fn metrics_are_about_the_networks_that_gc_examines() {
     fs::remove_file("/etc/cni/net.d/20-cached.conflist").unwrap();
     pods.iter().for_each(|pod| pod.vanish());
     lab.host().wait_until("the pairs are gone", |host| host.ip("link show master br0").is_empty());
+    let found = tool.run("doctor").stdout;
+    assert!(found.contains("`cnitool gc cached`") && !found.contains("gc off"), "{found}");
     let text = tool.says("metrics");
     assert_eq!(value(&text, r#"cni_stale_things{network="cached",kind="lease"}"#), 1);
     assert_eq!(value(&text, r#"cni_addresses_used{network="cached",range="10.212.6.1-10.212.6.6"}"#), 1);

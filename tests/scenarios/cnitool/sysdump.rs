@@ -56,7 +56,10 @@ fn has_no_secret(all: &str) {
 /// This machine's journalctl has no lines of a runtime. A script in its place prints this text by printf(1).
 fn with_journal(lab: &Lab, text: &str) -> Tool {
     fs::create_dir_all("/run/lab/programs").unwrap();
-    write_program("/run/lab/programs/journalctl".as_ref(), &format!("#!/bin/sh\nprintf '{text}\\n'\n"));
+    write_program(
+        "/run/lab/programs/journalctl".as_ref(),
+        &format!("#!/bin/sh\ncase \"$*\" in *--boot*) printf '{text}\\n' ;; esac\n"),
+    );
     lab.cnitool().env("PATH", &format!("/run/lab/programs:{}", lab::PATH))
 }
 
@@ -147,7 +150,9 @@ fn no_secret_is_in_the_archive_wherever_it_is_planted() {
     let log = format!(
         "cni: ADD env DB_URL={SECRET}-13 {{\\\\\"token\\\\\":\\\\\"{SECRET}-14\\\\\"}} Authorization: Bearer {SECRET}-15\\n\
          cni: exec --password {SECRET}-21 --api-token {SECRET}-22 [\"DB_PASSWORD\",\"{SECRET}-23\"]\\n\
-         cnitool --args IgnoreUnknown=1;api_pin={SECRET}-24 add net"
+         cnitool --args IgnoreUnknown=1;api_pin={SECRET}-24 add net\n\
+         sshd: {SECRET}-26 of another program\n\
+         FERRULE is named"
     );
     let tool = with_journal(&lab, &log).env("MY_TOKEN", &format!("{SECRET}-16"));
     let added =
@@ -170,6 +175,7 @@ fn no_secret_is_in_the_archive_wherever_it_is_planted() {
         "SERVICE=[removed]",
         "cni: ADD env DB_URL=[removed]",
         "cni: exec --password [removed]",
+        "FERRULE is named",
         "--args IgnoreUnknown=1;api_pin=[removed] add net",
         "\"io.kubernetes.cri.pod-annotations\": \"[removed]\"",
         "10.208.2.7/24",

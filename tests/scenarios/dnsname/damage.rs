@@ -3,6 +3,7 @@
 use std::os::unix::fs::{MetadataExt, PermissionsExt};
 use std::os::unix::process::CommandExt;
 use std::process::Command;
+use std::time::{Duration, Instant};
 
 use lab::{Lab, beyond_reference, injecting, until};
 use serde_json::json;
@@ -112,6 +113,21 @@ fn the_next_add_replaces_a_server_that_does_not_answer() {
     assert_ne!(server_of("net").unwrap(), stopped);
     assert!(is_known(&dig, &db, "web") && is_known(&dig, &web, "db"));
     networks.del_all(&[&web, &db]);
+}
+
+#[test]
+fn a_del_waits_five_seconds_for_a_server_that_does_not_answer_and_succeeds_with_a_warning() {
+    beyond_reference!("dnsname");
+    let Some(_dig) = Dig::here() else { return };
+    let lab = Lab::new();
+    let networks = Networks::new(&lab, &[network(&json!({}))]);
+    let [(web, _), (db, _)] = ["web", "db"].map(|name| networks.attach(&lab, name, &[]));
+    lab.host().sh(&format!("kill -STOP {}", server_of("net").unwrap()));
+    let start = Instant::now();
+    networks.del_all(&[&web]);
+    assert!(start.elapsed() >= Duration::from_secs(5), "the old name may still be resolved");
+    networks.del_all(&[&db]);
+    assert_eq!(server_of("net"), None);
 }
 
 #[test]

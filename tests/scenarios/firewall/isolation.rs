@@ -91,18 +91,26 @@ fn host_ports_lead_into_isolated_networks_also_from_the_same_bridge() {
 #[test]
 fn packets_through_a_host_port_have_no_mark_after_the_filters() {
     beyond_reference!("ingress-policy");
-    for backend in ["nftables", "iptables"] {
+    for (backend, bit) in [("nftables", 12), ("nftables", 20), ("iptables", 12)] {
         for policy in ["same-bridge", "isolated"] {
             let lab = Lab::new();
-            let network = network(&lab, 2, &json!({"ingressPolicy": policy, "backend": backend}));
+            let keys = json!({"ingressPolicy": policy, "backend": backend, "acceptMarkBit": bit});
+            let network = network(&lab, 2, &keys);
             let [a, b] = ["a", "b"].map(|id| lab.container(id));
             attach(&network, &a);
             let (_, ips) = attach(&network, &b);
             let _servers = serve(&b, &ips);
-            lab.host().sh("iptables -t mangle -A POSTROUTING -m mark --mark 0x1000/0x1000");
+            // No packet ever has another bit than the configured one.
+            let mark = format!("0x{:x}/0x{0:x}", 1 << bit);
+            let others = format!("0x0/0x{:x}", !(1_u32 << bit));
+            lab.host().sh(&format!(
+                "iptables -t mangle -A POSTROUTING -m mark --mark {mark}; iptables -t mangle -A FORWARD -m mark ! --mark {others}"
+            ));
             assert!(tcp_says(&a, "10.1.2.1:8002").is_some());
-            let rules = lab.host().sh("iptables -t mangle -S POSTROUTING -v");
-            assert!(rules.contains("--mark 0x1000/0x1000 -c 0 0"), "{backend}, {policy}: {rules}");
+            let rules =
+                lab.host().sh("iptables -t mangle -S POSTROUTING -v; iptables -t mangle -S FORWARD -v");
+            let mut counts = rules.lines().filter(|line| line.starts_with("-A"));
+            assert!(counts.all(|rule| rule.ends_with("-c 0 0")), "{backend}, {bit}, {policy}: {rules}");
         }
     }
 }
@@ -115,6 +123,25 @@ fn in_vlan(lab: &Lab, number: u8, bridge: &str, vlan: u8, policy: &str) -> Chain
         list["plugins"][0]["vlan"] = json!(vlan);
     }
     lab.chain(list)
+}
+
+#[test]
+fn an_administrators_vlan_device_that_is_the_gateway_is_fenced_in_place_of_the_bridge() {
+    needs!(BridgeVlanFiltering, Vlan);
+    beyond_reference!("ingress-policy");
+    let lab = Lab::new();
+    lab.host().sh(
+        "ip link add br0 type bridge vlan_filtering 1; ip link set br0 up; bridge vlan add dev br0 vid 3 self
+         ip link add link br0 name br0.3 type vlan id 3; ip link set br0.3 up",
+    );
+    let (own, other) = (in_vlan(&lab, 3, "br0", 3, "same-bridge"), with_policy(&lab, 2, "same-bridge"));
+    let [a, b] = ["a", "b"].map(|id| lab.container(id));
+    let ((_, ips), _) = (attach(&own, &a), attach(&other, &b));
+    let _servers = serve(&a, &ips);
+    for ip in &ips {
+        assert!(tcp_says(lab.host(), &at(ip, 80)).is_some(), "{ip}");
+        assert!(tcp_is_cut_off(&b, &at(ip, 80)), "{ip}");
+    }
 }
 
 #[test]

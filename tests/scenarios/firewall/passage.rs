@@ -1,6 +1,6 @@
 //! Containers on hosts that drop forwarded packets.
 
-use lab::{Lab, beyond_reference, tcp_is_cut_off, tcp_says};
+use lab::{Lab, beyond_reference, tcp_is_cut_off, tcp_says, udp_is_refused};
 use serde_json::json;
 
 use super::*;
@@ -19,6 +19,7 @@ fn passes_under(policy: &str) {
     let _own = pods.each_ref().map(|ip| pod.serve_tcp("pod", &at(ip, 80)));
     for n in [0, 1] {
         assert!(tcp_says(&pod, &at(FAR[n], 80)).is_some(), "out, and the answers in: {}", FAR[n]);
+        assert!(udp_is_refused(&pod, &at(FAR[n], 9)), "the ICMP errors of its connections in: {}", FAR[n]);
         assert!(
             tcp_is_cut_off(&far, &at(&pods[n], 80)),
             "new connections in are the administrator's to permit"
@@ -98,7 +99,13 @@ fn networks_with_different_administrators_chains_keep_both() {
         let (result, pods) = attach(&one, &a);
         lab.host().sh(&format!("iptables -A CNI-ADMIN -s {} -d {} -j DROP", pods[0], FAR[0]));
         let _servers = FAR.map(|ip| far.serve_tcp("far", &at(ip, 80)));
-        let (of_other, _) = attach(&other, &b);
+        let (of_other, pods) = attach(&other, &b);
+        lab.host().sh(&format!("iptables -A NOMAD-ADMIN -s {} -d {} -j DROP", pods[0], FAR[0]));
+        assert!(tcp_is_cut_off(&b, &at(FAR[0], 80)), "{podman}, then {nomad}");
+        assert!(tcp_says(&b, &at(FAR[1], 80)).is_some(), "{podman}, then {nomad}");
+        for pod in [&a, &b] {
+            assert!(udp_is_refused(pod, &at(FAR[1], 9)), "the ICMP errors, {podman}, then {nomad}");
+        }
         assert!(tcp_is_cut_off(&a, &at(FAR[0], 80)), "{podman}, then {nomad}");
         assert!(tcp_says(&a, &at(FAR[1], 80)).is_some(), "{podman}, then {nomad}");
         one.check(&a, "eth0", &result).iter().for_each(lab::Outcome::ok);

@@ -233,6 +233,17 @@ fn a_container_whose_namespace_is_only_open_in_a_process_keeps_its_address() {
     allocates_the_stale_one(&lab, 41);
 }
 
+/// Some runtimes leave the file on which the namespace was mounted.
+#[test]
+fn a_container_whose_namespace_has_left_an_empty_file_has_exited() {
+    beyond_reference!("stale-leases");
+    let lab = Lab::new();
+    lease_all(&lab, 42, "left-a-file");
+    fs::create_dir_all("/run/netns").unwrap();
+    fs::write("/run/netns/left-a-file", "").unwrap();
+    allocates_the_stale_one(&lab, 42);
+}
+
 /// For example because an administrator has added the address of a container that had exited.
 #[test]
 fn an_address_that_the_host_itself_has_is_not_allocated() {
@@ -344,7 +355,11 @@ fn stale_leases_are_released_in_the_background_before_the_range_is_full() {
     let looked = format!("{STORE}/.looked");
     assert!(!fs::exists(&looked).unwrap(), "80 % are no reason to look");
     assert!(add(&lab, "early8").succeeded());
-    assert!(fs::exists(&looked).unwrap());
+    let time_of_search = || fs::metadata(&looked).unwrap().modified().unwrap();
+    let first = time_of_search();
+    lab.cnitool().says("del net early0 --container-id early0");
+    assert!(add(&lab, "early0").succeeded());
+    assert_eq!(time_of_search(), first, "the next search is ten minutes later");
     let is_released = || !leases().contains(&"10.211.5.5".to_owned());
     // Other tests' namespaces may interfere, and then the next search is ten minutes later.
     for _ in 0..10 {

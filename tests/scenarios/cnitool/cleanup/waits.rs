@@ -66,6 +66,21 @@ fn an_add_does_not_wait_until_a_gc_has_deleted_all_stale_attachments() {
     assert!(tool.json("list attachments")[0]["containerID"] == "late", "GC has done its work");
 }
 
+/// An attachment that is created meanwhile would not be in the list of valid ones, and could get an address that --force names.
+#[test]
+fn an_add_waits_for_a_gc_with_force() {
+    beyond_reference!("gc");
+    let lab = Lab::new();
+    let tool = configure(&lab, "five-dels", 5, "sleep 0.2");
+    let mut gc = tool.spawn("gc slow --force waits");
+    until("GC is under way", || !log().is_empty());
+    tool.says("add other pod --container-id late");
+    assert!(gc.wait().unwrap().success());
+    let log = log();
+    let before = log.iter().take_while(|line| *line != "late").filter(|line| *line == "end").count();
+    assert_eq!(before, 5, "{log:?}");
+}
+
 /// As with a process whose root directory is on a FUSE or NFS file system without a server. Here the directory of its files is, so that only
 /// this lab sees it.
 #[test]

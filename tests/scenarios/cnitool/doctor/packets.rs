@@ -155,6 +155,18 @@ fn a_chain_of_nftables_that_drops_is_a_warning_for_networks_without_the_plugin_f
     let check = "firewalls.nftables";
     lab.configure("10-net.conflist", &network(&json!([bridge("10.206.2.0/24")])));
     finds_nothing(&tool, check);
+    for plugin in [
+        json!({"type": "ptp", "ipam": {"type": "static"}}),
+        json!({"type": "flannel"}),
+        bridge("10.206.2.0/24"),
+    ] {
+        lab.configure("10-net.conflist", &network(&json!([plugin])));
+        lab.host().sh(
+            "nft 'table ip filter { chain FORWARD { type filter hook forward priority 0; policy drop; }\n}'",
+        );
+        finds(&tool, check, &["warning", "network net", "ip filter FORWARD"]);
+        lab.host().sh("nft flush ruleset");
+    }
     // By a policy, as with iptables, and by the last rule, as with firewalld.
     for (table, words) in [
         (

@@ -87,9 +87,27 @@ impl Words {
 }
 
 fn parse(words: &[String], family: Family) -> Result<Words, String> {
-    match words.first().map(String::as_str) {
-        None | Some("") => Ok(Words::None),
+    // A template may leave strings empty.
+    match words.iter().map(|word| word.trim()).find(|word| !word.is_empty()) {
+        None => Ok(Words::None),
         Some(first) if first.starts_with(['-', '!']) => iptables::read(words).map(Words::Iptables),
         Some(_) => nftables::parse(&words.join(" "), family).map(Words::Nftables),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_empty_string_before_a_condition_does_not_make_it_void() {
+        let parse = |words: &[&str]| {
+            parse(&words.iter().map(|&word| word.to_owned()).collect::<Vec<_>>(), Family::V4)
+        };
+        assert_eq!(parse(&["", " "]), Ok(Words::None));
+        assert_eq!(parse(&["", "ip saddr 192.0.2.7"]), parse(&["ip saddr 192.0.2.7"]));
+        assert!(parse(&["", "drop"]).unwrap_err().contains("drop"));
+        // iptables itself refuses an empty argument.
+        assert_ne!(parse(&["", "-s", "192.0.2.7"]), Ok(Words::None));
     }
 }

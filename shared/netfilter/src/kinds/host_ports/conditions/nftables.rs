@@ -233,8 +233,10 @@ mod tests {
             let error = parse(bad, Family::V4).unwrap_err();
             assert!(error.contains(culprit), "{bad}: {error}");
         }
-        let many = (0..=64).map(|i| i.to_string()).collect::<Vec<_>>().join(",");
-        assert!(parse(&format!("tcp sport {{{many}}}"), Family::V4).unwrap_err().contains("too many"));
+        let many = |count: u32| (1..=count).map(|port| port.to_string()).collect::<Vec<_>>().join(",");
+        let sets = |text: String| parse(&text, Family::V4);
+        assert!(sets(format!("tcp sport {{{}}}", many(65))).unwrap_err().contains("too many"));
+        assert!(sets(format!("tcp sport {{{0}}} tcp dport {{{0}}}", many(8))).is_ok());
     }
 
     /// 64 doublings: the product is 0 in 64 bits.
