@@ -96,7 +96,9 @@ fn an_attachment_is_listed_shown_and_drawn_with_its_live_state() {
     assert!(tool.says("graph").starts_with("br0 up bridge 10.1.2.1/24\n└─ veth"));
     assert!(tool.says("graph --format svg").contains(">web1</text>"));
 
-    pod.sh("ip link set eth0 down; ip addr flush dev eth0");
+    pod.sh(
+        "ip link set eth0 down; ip addr flush dev eth0; ip link set lo up; ip route add 10.99.0.0/16 dev lo",
+    );
     let shown = tool.json("show web1");
     assert_eq!(shown[0]["interfaces"][2]["state"], "down");
     assert_eq!(shown[0]["addresses"][0]["there"], false);

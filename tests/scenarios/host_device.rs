@@ -324,7 +324,7 @@ fn of_a_multipath_route_the_container_gets_the_next_hop_through_the_device() {
     let call = bare(&lab, &pod).config(json!({"useInterfaceNetwork": true}));
     lab.host().sh("ip link add dev1 type veth peer name far1; ip link set far1 up; ip link set dev1 up
                    ip addr add 192.0.2.7/24 dev dev0; ip addr add 198.18.0.7/24 dev dev1
-                   ip route add 203.0.113.0/24 nexthop via 192.0.2.1 dev dev0 nexthop via 198.18.0.1 dev dev1");
+                   ip route add 203.0.113.0/24 nexthop via 198.18.0.1 dev dev1 nexthop via 192.0.2.1 dev dev0");
     let result = call.add().ok_result();
     assert_eq!(result["routes"], json!([{"dst": "203.0.113.0/24", "gw": "192.0.2.1"}]));
     assert!(pod.routes().contains(&"203.0.113.0/24 via 192.0.2.1 dev eth0".to_owned()), "{:?}", pod.routes());
