@@ -21,7 +21,7 @@ pub const KEYS: &[Key] = &[
         "The interface is a macvtap: a program in the container, such as a virtual machine, has its packets.",
     ),
     MASTERS_MTU,
-    MAC,
+    Key { default: "random; with `passthru`, the master's", ..MAC },
     LINK_IN_CONTAINER,
     BROADCAST_QUEUE,
     ENABLE_DAD,

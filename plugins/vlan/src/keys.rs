@@ -25,7 +25,7 @@ pub const KEYS: &[Key] = &[
         "Kind of tag. `802.1ad` is the outer tag of frames with two tags (QinQ).",
     ),
     MASTERS_MTU,
-    MAC,
+    Key { default: "the master's", ..MAC },
     LINK_IN_CONTAINER,
     ENABLE_DAD,
     ACCEPT_RA,

@@ -11,7 +11,7 @@ pub const MTU: Type = Type::Number(0, 65535);
 pub const MAC: Key = key(
     "mac",
     Type::Mac,
-    "random; for vlan, the master's",
+    "random",
     "MAC address of the container's interface. If several are set: `runtimeConfig.mac` has precedence, then \
      `args.cni.mac`, then `MAC=` in `CNI_ARGS`, then this key.",
 );
