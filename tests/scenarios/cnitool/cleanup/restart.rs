@@ -127,3 +127,31 @@ fn a_container_that_starts_again_during_its_own_del_keeps_everything() {
     tool.says("check net first-and-only2 --container-id first-and-only");
     tool.says("del net first-and-only2 --container-id first-and-only");
 }
+
+/// No later plugin's DEL looks at the cache again.
+#[test]
+fn a_container_that_starts_again_during_the_del_of_its_only_plugin_keeps_its_file_in_the_cache() {
+    beyond_reference!("gc");
+    let lab = Lab::new();
+    configure(&lab);
+    let alone = r#"case "$CNI_COMMAND" in
+        ADD) echo '{"cniVersion": "1.1.0"}' ;;
+        DEL) touch /run/lab/asked; while kill -0 $PPID && ! [ -e /run/lab/go ]; do sleep 0.01; done ;;
+        esac"#;
+    lab.fake_plugin("alone", alone);
+    lab.configure(
+        "10-net.conflist",
+        &json!({"cniVersion": "1.1.0", "name": "net", "plugins": [{"type": "alone"}]}),
+    );
+    let tool = lab.cnitool();
+    let pod = lab.container("first-alone");
+    tool.says("add net first-alone --container-id first-alone");
+    pod.vanish();
+    lab.container("first-alone2");
+    let report = gc_meanwhile(&lab, &tool, || {
+        tool.says(&format!("add net first-alone2 --container-id first-alone {LIBCNI}"));
+    });
+    removed_nothing_of(&report, &["first-alone"]);
+    let cached = fs::read_to_string("/var/lib/cni/results/net-first-alone-eth0").unwrap();
+    assert!(cached.contains("/run/netns/first-alone2"), "{cached}");
+}
