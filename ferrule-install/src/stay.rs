@@ -24,6 +24,18 @@ const INTERVAL_MS: u16 = 10_000;
 const LIMIT: usize = 5;
 const PERIOD: Duration = Duration::from_secs(3600);
 
+/// When replaced plugins were installed again.
+#[derive(Default)]
+struct Repairs(Vec<Instant>);
+
+impl Repairs {
+    /// Whether there may be no further one, because there were too many within the last [`PERIOD`].
+    fn is_limited(&mut self, now: Instant) -> bool {
+        self.0.retain(|time| now.duration_since(*time) < PERIOD);
+        self.0.len() >= LIMIT
+    }
+}
+
 /// The signals that end the run.
 #[derive(Debug)]
 pub struct Stay {
@@ -56,16 +68,15 @@ impl Stay {
     /// Checks the directories until a signal arrives.
     pub fn watch(&self, dirs: &[PathBuf], sources: &Sources) -> Result<()> {
         say("waiting for SIGTERM");
-        let mut repairs: Vec<Instant> = Vec::new();
+        let mut repairs = Repairs::default();
         let mut warned = BTreeSet::new();
         while !self.is_ended()? {
-            repairs.retain(|time| time.elapsed() < PERIOD);
-            let is_limited = repairs.len() >= LIMIT;
+            let is_limited = repairs.is_limited(Instant::now());
             let mut warnings = BTreeSet::new();
             for dir in dirs {
                 match self.look_after(dir, sources, is_limited) {
                     Ok(false) => {}
-                    Ok(true) => repairs.push(Instant::now()),
+                    Ok(true) => repairs.0.push(Instant::now()),
                     Err(e) => drop(warnings.insert(format!("warning: {e}"))),
                 }
             }
@@ -106,5 +117,22 @@ impl Stay {
     /// Whether the options allow to install a file: without `update`, only if it is missing.
     fn may_install(&self, at: &Path) -> bool {
         self.update || matches!(files::exists(at), Ok(false))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn after_five_repairs_within_an_hour_there_is_no_other_until_the_hour_is_over() {
+        let (mut repairs, start) = (Repairs::default(), Instant::now());
+        let at = |seconds| start + Duration::from_secs(seconds);
+        for n in 0..5 {
+            assert!(!repairs.is_limited(at(n)));
+            repairs.0.push(at(n));
+        }
+        assert!(repairs.is_limited(at(3599)));
+        assert!(!repairs.is_limited(at(3600)));
     }
 }

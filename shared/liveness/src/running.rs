@@ -68,7 +68,7 @@ impl RunningPlugins {
                         && process != own
                         && !ancestors.contains(&process)
                         && is_of_host(&process)
-                        && age(&process).is_none_or(|age| age < CALL_MAX);
+                        && may_be_call(age(&process));
                     this.running.extend(is_plugin.then(|| container.to_vec()));
                     this.starting.extend((is_plugin && command == b"ADD").then(|| container.to_vec()));
                     // What restores rules believes this, and removes them again. So other users must not be able to claim it.
@@ -167,6 +167,11 @@ fn real_user(process: &Path) -> Option<u32> {
     users.split_whitespace().next()?.parse().ok()
 }
 
+/// Whether a process of this age may be a plugin's call. None: its age cannot be determined.
+fn may_be_call(age: Option<Duration>) -> bool {
+    age.is_none_or(|age| age < CALL_MAX)
+}
+
 /// How long a process has been running.
 fn age(process: &Path) -> Option<Duration> {
     let (stat, uptime) =
@@ -194,6 +199,12 @@ mod tests {
         let unfinished = RunningPlugins::unfinished();
         assert!(unfinished.may_miss_processes() && unfinished.has("any") && unfinished.has_add("any"));
         assert!(!RunningPlugins::default().may_miss_processes());
+    }
+
+    #[test]
+    fn a_process_of_ten_minutes_is_a_daemon() {
+        let may_be_call = |seconds| may_be_call(Some(Duration::from_secs(seconds)));
+        assert!(may_be_call(599) && !may_be_call(600) && super::may_be_call(None));
     }
 
     #[test]
