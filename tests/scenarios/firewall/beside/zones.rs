@@ -165,28 +165,8 @@ fn addresses_are_removed_from_a_zone_without_prev_result_except_those_of_newer_c
         firewall(&lab, json!({})).on(&old).by_release(release).check(&result).ok();
         firewall(&lab, json!({})).on(&old).by_release(release).del().ok();
         assert!(!are_in("trusted"));
-        // The record that the reference has left.
-        bare.gc(&[]).ok();
-        // DEL knows the reference's zone from the configuration.
-        let internal = firewall(&lab, json!({"firewalldZone": "internal"})).on(&old);
-        internal.clone().by_release(release).add().ok_result();
-        assert!(are_in("internal"));
-        internal.del().ok();
-        assert!(!are_in("internal"));
     }
-    // A zone that DEL and GC know only from the record.
-    let internal = firewall(&lab, json!({"firewalldZone": "internal"})).on(&old);
-    for command in ["DEL", "GC"] {
-        let result = internal.add().ok_result();
-        assert!(are_in("internal") && !are_in("trusted"));
-        internal.check(&result).ok();
-        if command == "DEL" {
-            bare.clone().on(&old).del().ok()
-        } else {
-            bare.gc(&[]).ok()
-        }
-        assert!(!are_in("internal"), "{command}");
-    }
+    bare.gc(&[]).ok();
     // A zone that does not exist.
     firewall(&lab, json!({"firewalldZone": "nowhere"})).on(&old).add().refused(7, "nowhere");
     assert!(ask("--zone=work --add-source=10.1.2.2/32"));
@@ -196,6 +176,36 @@ fn addresses_are_removed_from_a_zone_without_prev_result_except_those_of_newer_c
     firewall(&lab, json!({})).on(&old).add().refused(2, "firewalld is not running");
     firewall(&lab, json!({})).status().refused(50, "firewalld is not running");
     assert!(lab.host().sh("ls -A /run/cni/firewalld").is_empty());
+}
+
+#[test]
+fn addresses_are_removed_from_the_configured_zone_that_the_record_or_the_references_configuration_names() {
+    beyond_reference!("firewall-by-owner");
+    if !is_here() {
+        return;
+    }
+    let lab = Lab::new();
+    let pod = lab.container("pod");
+    let _firewalld = Firewalld::start(&lab, "nftables", "public");
+    let bare = with_bus(lab.plugin("firewall")).config(json!({"name": "net"}));
+    let internal = firewall(&lab, json!({"firewalldZone": "internal"})).on(&pod);
+    for command in ["DEL", "GC"] {
+        let result = internal.add().ok_result();
+        assert!(are_in("internal") && !are_in("trusted"));
+        internal.check(&result).ok();
+        if command == "DEL" {
+            bare.clone().on(&pod).del().ok()
+        } else {
+            bare.gc(&[]).ok()
+        }
+        assert!(!are_in("internal"), "{command}");
+    }
+    for release in Release::with("firewall") {
+        internal.clone().by_release(release).add().ok_result();
+        assert!(are_in("internal"));
+        internal.del().ok();
+        assert!(!are_in("internal"));
+    }
 }
 
 #[test]
