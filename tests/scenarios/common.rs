@@ -6,7 +6,7 @@ use std::os::unix::fs::symlink;
 use std::path::Path;
 
 use lab::dhcp::{Background, in_background, started_by};
-use lab::{Call, Container, Lab, Netns, StopPoint, repository, tcp_says};
+use lab::{Call, Container, Lab, Netns, StopPoint, ours, repository, tcp_says};
 use nix::sys::signal::Signal;
 use serde_json::{Value, json};
 
@@ -186,6 +186,39 @@ pub fn a_taken_name_is_refused(lab: &Lab, call: &Call) {
     call.add().refused(4, "CNI_IFNAME eth0");
     call.del().ok();
     lab.snapshot().assert_same(&before);
+}
+
+/// Configures containerd with the plugins under test, and with this directory of networks. /etc/containerd must be the lab's own.
+pub fn configure_containerd(networks: &str) {
+    let config = format!(
+        "version = 2\n[plugins.\"io.containerd.grpc.v1.cri\".cni]\nbin_dir = \"{}\"\nconf_dir = \"{networks}\"\n",
+        ours().display()
+    );
+    fs::write("/etc/containerd/config.toml", config).unwrap();
+}
+
+/// Shows a process in a control group of a container, as containerd names it.
+pub fn show_in_control_group(lab: &Lab, process: &Background, id: &str) {
+    lab.host().sh(&format!(
+        "echo 0::/kubepods.slice/cri-containerd-{id}.scope >/run/lab/cgroup; mount --bind /run/lab/cgroup /proc/{}/cgroup",
+        process.id()
+    ));
+}
+
+/// Makes a machine remember another machine with these addresses.
+pub fn remember_another_machine(neighbour: &Netns, addresses: &[&str]) {
+    for address in addresses {
+        neighbour.sh(&format!("ip neigh replace {address} lladdr 02:00:00:00:00:99 dev eth0 nud reachable"));
+    }
+}
+
+/// Waits until a machine has learned the MAC address of all addresses.
+pub fn until_learned(neighbour: &Netns, addresses: &[&str], mac: &Value) {
+    for address in addresses {
+        neighbour.wait_until("the neighbour has learned it", |neighbour| {
+            neighbour.ip(&format!("neigh show {address}")).iter().any(|known| known["lladdr"] == *mac)
+        });
+    }
 }
 
 /// An ADD whose IPAM plugin fails leaves nothing.

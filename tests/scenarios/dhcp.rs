@@ -12,7 +12,7 @@ mod v6;
 use std::fs;
 use std::path::Path;
 
-use lab::{Call, Container, Feature, Lab, beyond_reference, skip};
+use lab::{Call, Container, Feature, Lab, beyond_reference, skip_part};
 use serde_json::json;
 
 /// An IPAM plugin that records the state of the interface, and has a lease. It fails if /run/lab/fail contains the
@@ -36,8 +36,7 @@ fn with_each(ipam: &str, scenario: impl Fn(&Lab, &Container, &Call)) {
         ("vlan", json!({"master": "cable", "vlanId": 100}), Some(Feature::Vlan)),
     ];
     for (plugin, keys, needs) in plugins {
-        if let Some(missing) = needs.filter(|feature| !feature.is_there()) {
-            skip(&format!("{plugin}: this kernel has no {missing}"));
+        if needs.is_some_and(|feature| skip_part(plugin, feature)) {
             continue;
         }
         let lab = Lab::new();

@@ -3,7 +3,7 @@
 use lab::{Call, Lab, Netns, beyond_reference, needs, tcp_says};
 use serde_json::{Value, json};
 
-use crate::common::{cable, container_interface, data, ips, is_up};
+use crate::common::{cable, container_interface, data, ips, is_up, remember_another_machine, until_learned};
 
 /// Addresses of the network on the host's uplink, in which [`Lab::machine`] is .2 and ::2.
 fn ipam() -> Value {
@@ -122,16 +122,10 @@ fn neighbours_with_an_old_entry_for_the_address_are_updated() {
     let server = lab.machine("server");
     let pod = lab.container("pod");
     let addresses = ["198.51.100.100", "2001:db8:51::100"];
-    for address in addresses {
-        server.sh(&format!("ip neigh replace {address} lladdr 02:00:00:00:00:99 dev eth0 nud reachable"));
-    }
+    remember_another_machine(&server, &addresses);
     on_uplink(&lab).on(&pod).add().ok_result();
     let master = lab.host().link("uplink").unwrap()["address"].clone();
-    for address in addresses {
-        server.wait_until("the neighbour has learned it", |server| {
-            server.ip(&format!("neigh show {address}")).iter().any(|known| known["lladdr"] == master)
-        });
-    }
+    until_learned(&server, &addresses, &master);
 }
 
 #[test]

@@ -5,7 +5,7 @@ use std::net::Ipv4Addr;
 use lab::{Call, Lab, beyond_reference, needs, tcp_says};
 use serde_json::{Value, json};
 
-use crate::common::{cable, container_interface, data, ips, is_up};
+use crate::common::{cable, container_interface, data, ips, is_up, remember_another_machine, until_learned};
 
 const MAC: &str = "02:00:00:00:00:aa";
 
@@ -59,18 +59,11 @@ fn neighbours_with_an_old_entry_for_an_address_of_dhcp_are_updated() {
         {"address": "198.51.100.77/24"}, {"address": "2001:db8:51::77/64"},
     ]});
     lab.fake_plugin("dhcp", &format!("[ $CNI_COMMAND != ADD ] || echo '{result}'"));
-    for address in addresses {
-        server.sh(&format!("ip neigh replace {address} lladdr 02:00:00:00:00:99 dev eth0 nud reachable"));
-    }
+    remember_another_machine(&server, &addresses);
     // Only the lab's plugin of this name is found.
     let call = on_uplink(&lab).on(&pod).env("CNI_PATH", Lab::plugin_dir().to_str().unwrap());
     let result = call.config(json!({"ipam": {"type": "dhcp"}})).add().ok_result();
-    for address in addresses {
-        server.wait_until("the neighbour has learned it", |server| {
-            let known = server.ip(&format!("neigh show {address}"));
-            known.iter().any(|known| known["lladdr"] == container_interface(&result)["mac"])
-        });
-    }
+    until_learned(&server, &addresses, &container_interface(&result)["mac"]);
 }
 
 #[test]

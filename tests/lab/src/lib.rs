@@ -63,7 +63,8 @@ pub use tap::Behind;
 pub use tool::Tool;
 pub use traffic::{Echo, tcp_is_cut_off, tcp_is_refused, tcp_says, udp_is_refused, udp_says};
 pub use under_test::{
-    UnderTest, ours, plugins, quirk, quirk_of_1_1_1, repository, skip, skip_with, together, under_test,
+    UnderTest, ours, plugins, quirk, quirk_of_1_1_1, repository, skip, skip_part, skip_with, together,
+    under_test,
 };
 pub use watch::{until, until_within};
 

@@ -73,6 +73,14 @@ pub fn skip(reason: &str) {
     record_skip(reason);
 }
 
+/// Skips a part of a test, and returns true, if this kernel lacks a feature.
+pub fn skip_part(part: &str, feature: Feature) -> bool {
+    if !feature.is_there() {
+        skip(&format!("{part}: this kernel has no {feature}"));
+    }
+    !feature.is_there()
+}
+
 /// Skips the test of kernels without a feature, and returns true, if this kernel has the feature. Also with
 /// `FERRULE_NO_SKIP`: no kernel can run such a test and the tests that need the feature.
 pub fn skip_with(feature: Feature) -> bool {

@@ -2,7 +2,7 @@
 
 use std::fs;
 
-use lab::{Call, Feature, Lab, Release, beyond_reference, needs, skip};
+use lab::{Call, Feature, Lab, Release, beyond_reference, needs, skip_part};
 use serde_json::{Value, json};
 
 use crate::common::{STORE, cable};
@@ -90,13 +90,7 @@ fn status_fails_if_the_ipam_plugin_is_not_ready() {
     let lab = Lab::new();
     lab.fake_plugin("busy", r#"echo '{"code": 50, "msg": "no address today"}'; exit 1"#);
     let kinds = [("dummy", Feature::Dummy), ("ipvlan", Feature::Ipvlan), ("vlan", Feature::Vlan)];
-    let kinds = kinds.into_iter().filter(|(plugin, feature)| {
-        let is_there = feature.is_there();
-        if !is_there {
-            skip(&format!("{plugin}: this kernel has no {feature}"));
-        }
-        is_there
-    });
+    let kinds = kinds.into_iter().filter(|(plugin, feature)| !skip_part(plugin, *feature));
     for plugin in
         ["bridge", "host-device", "macvlan", "ptp", "tap"].into_iter().chain(kinds.map(|(plugin, _)| plugin))
     {

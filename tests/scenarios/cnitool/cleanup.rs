@@ -13,12 +13,15 @@ use std::path::Path;
 
 use lab::dhcp::{DhcpNetwork, RANGE_FOR_A_DAY, in_background, started_by};
 use lab::{
-    Feature, Lab, Release, Tool, beyond_reference, injecting, ours, quoted, skip, under_test, write_program,
+    Feature, Lab, Release, Tool, beyond_reference, injecting, ours, quoted, skip_part, under_test,
+    write_program,
 };
 use serde_json::{Value, json};
 
 use crate::cnitool::cleanup::networks::ELSEWHERE;
-use crate::common::{STORE, cable, host_local, leases, ports, sleeper};
+use crate::common::{
+    STORE, cable, configure_containerd, host_local, leases, ports, show_in_control_group, sleeper,
+};
 
 fn network(version: &str, plugins: &Value) -> Value {
     json!({"cniVersion": version, "name": "net", "plugins": plugins})
@@ -73,9 +76,8 @@ fn a_dry_run_leaves_the_name_of_a_dead_containers_device_and_the_gateway_of_a_vl
     cable(&lab);
     let bridge = json!({"type": "bridge", "bridge": "br0", "isGateway": true, "vlan": 10, "ipam": host_local(&[&["10.203.2.0/24"]])});
     let mut kinds = vec![("carded", json!({"type": "host-device", "device": "cable"}), "cable")];
-    match Feature::BridgeVlanFiltering {
-        vlans if vlans.is_there() => kinds.push(("tagged", bridge, "br0.10")),
-        vlans => skip(&format!("the gateway of a VLAN: this kernel has no {vlans}")),
+    if !skip_part("the gateway of a VLAN", Feature::BridgeVlanFiltering) {
+        kinds.push(("tagged", bridge, "br0.10"));
     }
     let tool = lab.cnitool();
     for (name, plugin, link) in kinds {
@@ -528,11 +530,7 @@ fn gc_and_doctor_use_the_plugins_of_a_runtime_with_directories_of_its_own() {
     dead.vanish();
     lab.host().wait_until("the pair is gone", |host| host.ip("link show master br0").len() == 1);
     lab.host().sh("mkdir /run/lab/networks; mv /etc/cni/net.d/* /run/lab/networks");
-    let config = format!(
-        "version = 2\n[plugins.\"io.containerd.grpc.v1.cri\".cni]\nbin_dir = \"{}\"\nconf_dir = \"/run/lab/networks\"\n",
-        ours().display()
-    );
-    fs::write("/etc/containerd/config.toml", config).unwrap();
+    configure_containerd("/run/lab/networks");
     let tool = tool.env("CNI_PATH", "");
     tool.says("gc --all");
     assert_eq!(leases().len(), 1);
@@ -898,10 +896,7 @@ fn gc_keeps_an_attachment_while_a_process_is_in_a_control_group_of_its_container
         tool.says(&format!("add net {name} --container-id {id} {cache}"));
         let process = sleeper(&lab, name);
         pod.sh("ip address flush dev eth0; ip link set eth0 address 02:00:00:00:00:98");
-        lab.host().sh(&format!(
-            "echo 0::/kubepods.slice/cri-containerd-{id}.scope >/run/lab/cgroup; mount --bind /run/lab/cgroup /proc/{}/cgroup",
-            process.id()
-        ));
+        show_in_control_group(&lab, &process, id);
         pod.vanish();
         tool.says("gc net");
         assert_eq!(leases().len(), 1, "{name}: the address of a running container was released");

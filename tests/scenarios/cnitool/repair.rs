@@ -9,14 +9,14 @@ use std::fs;
 use std::time::Duration;
 
 use lab::{
-    Lab, Netns, Tool, beyond_reference, needs, ours, quoted, tcp_is_cut_off, tcp_says, under_test, until,
+    Lab, Netns, Tool, beyond_reference, needs, quoted, tcp_is_cut_off, tcp_says, under_test, until,
     until_within,
 };
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 use serde_json::{Value, json};
 
-use crate::common::{TOOLS, choose_tools, dual_stack};
+use crate::common::{TOOLS, choose_tools, configure_containerd, dual_stack};
 pub use watching::counted;
 
 /// The limit for a repair after an event. `--watch` waits at most 0.2 seconds, and the machine may be busy. A watcher that
@@ -569,11 +569,7 @@ fn the_plugins_of_a_runtime_with_directories_of_its_own_restore_the_rules_of_its
     let tool = tool(&lab, "nftables");
     tool.says("add net pod --container-id pod");
     lab.host().sh("mkdir /run/lab/networks; mv /etc/cni/net.d/* /run/lab/networks");
-    let config = format!(
-        "version = 2\n[plugins.\"io.containerd.grpc.v1.cri\".cni]\nbin_dir = \"{}\"\nconf_dir = \"/run/lab/networks\"\n",
-        ours().display()
-    );
-    fs::write("/etc/containerd/config.toml", config).unwrap();
+    configure_containerd("/run/lab/networks");
     for command in ["repair --all", "repair net"] {
         lab.host().sh("nft flush ruleset");
         let repaired = tool.clone().env("CNI_PATH", "").json(command);

@@ -355,6 +355,7 @@ fn stale_leases_are_released_in_the_background_before_the_range_is_full() {
     let looked = format!("{STORE}/.looked");
     assert!(!fs::exists(&looked).unwrap(), "80 % are no reason to look");
     assert!(add(&lab, "early8").succeeded());
+    assert!(fs::exists(&looked).unwrap());
     let is_released = || !leases().contains(&"10.211.5.5".to_owned());
     // Other tests' namespaces may interfere, and then the next search is ten minutes later.
     for _ in 0..10 {

@@ -2,11 +2,11 @@
 
 use std::fs;
 
-use lab::{Lab, Tool, beyond_reference, injecting, ours};
+use lab::{Lab, Tool, beyond_reference, injecting};
 use serde_json::{Value, json};
 
 use super::{findings, finds, finds_nothing, healthy};
-use crate::common::host_local;
+use crate::common::{configure_containerd, host_local};
 
 /// cnitool, whose system calls fail as strace(1) injects errors. Plugins are not affected.
 fn failing(tool: &Tool, arguments: &[&str]) -> Tool {
@@ -172,12 +172,7 @@ fn a_runtimes_directory_of_networks_that_cannot_be_read_is_a_warning() {
     let tool = healthy(&lab);
     let dir = "/run/lab/other";
     fs::create_dir(dir).unwrap();
-    let bin = ours();
-    let bin = bin.display();
-    let config = format!(
-        "version = 2\n[plugins.\"io.containerd.grpc.v1.cri\".cni]\nbin_dir = \"{bin}\"\nconf_dir = \"{dir}\"\n"
-    );
-    fs::write("/etc/containerd/config.toml", config).unwrap();
+    configure_containerd(dir);
     finds_nothing(&tool, "plugins.path");
     let unread = failing(&tool, &["-P", dir, "-e", "inject=?open,openat:error=EACCES"]);
     finds(&unread, "plugins.path", &["warning", dir, "is not used", "Permission denied", "correct the file"]);

@@ -3,7 +3,7 @@
 use std::net::UdpSocket;
 
 use super::*;
-use crate::common::{host_local, restricted, sleeper};
+use crate::common::{host_local, restricted, show_in_control_group, sleeper};
 
 #[test]
 fn repair_flushes_only_udp_flows_that_do_not_reach_the_container() {
@@ -172,11 +172,8 @@ fn an_attachment_whose_namespace_is_in_no_cache_is_found_by_its_processes_in_the
     let tool = tool(&lab, "nftables");
     add_without_namespace(&tool, id);
     let process = sleeper(&lab, "pod");
-    lab.host().sh(&format!(
-        "echo 0::/kubepods.slice/cri-containerd-{id}.scope >/run/lab/cgroup
-         mount --bind /run/lab/cgroup /proc/{}/cgroup; nft flush ruleset",
-        process.id()
-    ));
+    show_in_control_group(&lab, &process, id);
+    lab.host().sh("nft flush ruleset");
     let repaired = tool.under(&restricted("ferrule-repair.yaml")).run("repair --all");
     let _server = pod.serve_tcp("pod", "10.1.2.2:80");
     assert!(tcp_says(lab.host(), "10.1.2.1:8080").is_some(), "{repaired:#?}");
