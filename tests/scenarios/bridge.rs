@@ -317,6 +317,16 @@ fn the_host_ignores_router_advertisements_on_a_bridge_that_it_created_itself() {
     assert_eq!(lab.host().sh("cat /proc/sys/net/ipv6/conf/br0/accept_ra").trim(), "0");
 }
 
+/// With forwarding on, hosts accept router advertisements on their uplink only with the value 2, so they may have it as the default.
+#[test]
+fn the_host_ignores_router_advertisements_on_a_new_bridge_also_if_its_default_is_to_always_accept_them() {
+    beyond_reference!("bridge-accept-ra");
+    let lab = Lab::new();
+    lab.host().sh("echo 2 >/proc/sys/net/ipv6/conf/default/accept_ra");
+    lab.plugin("bridge").config(plain()).on(&lab.container("pod")).add().ok_result();
+    assert_eq!(lab.host().sysctl("ipv6/conf/br0/accept_ra"), "0");
+}
+
 #[test]
 fn router_advertisements_that_an_administrator_wants_on_the_bridge_are_still_accepted() {
     beyond_reference!("bridge-accept-ra");
@@ -419,6 +429,60 @@ fn the_error_for_a_bridge_without_ipv6_has_the_command_that_enables_it() {
 }
 
 #[test]
+fn on_a_host_without_ipv6_a_new_bridge_has_none_and_the_error_has_the_command_that_enables_it() {
+    needs!(Ipv6);
+    beyond_reference!("new-link-defaults");
+    for (plugin, link) in [("bridge", "br0"), ("ptp", "veth")] {
+        let lab = Lab::new();
+        let pod = lab.container("pod");
+        lab.host().sh("sysctl -qw net.ipv6.conf.all.disable_ipv6=1");
+        let call = lab.plugin(plugin).config(dual_stack()).on(&pod);
+        let refused = call.add().refused(999, link);
+        assert_eq!(lab.host().sysctl("ipv6/conf/all/disable_ipv6"), "1", "{plugin}");
+        let command = refused.details.split('`').nth(1).unwrap_or_default();
+        assert_eq!(command, "sysctl -w net/ipv6/conf/all/disable_ipv6=0", "{plugin}: {refused:?}");
+        lab.host().sh(command);
+        call.add().ok_result();
+    }
+}
+
+#[test]
+fn the_bridges_own_addresses_of_the_link_do_not_conflict_with_a_gateway() {
+    needs!(Ipv6);
+    let lab = Lab::new();
+    lab.host().sh("ip link add br0 address 02:00:00:00:00:07 type bridge; ip link set br0 up");
+    lab.host().sh("ip addr add 169.254.0.1/16 scope link dev br0");
+    for number in [7, 8] {
+        let pod = lab.container(&format!("pod{number}"));
+        let addresses = json!([
+            {"address": format!("10.1.2.{number}/24"), "gateway": "10.1.2.1"},
+            {"address": format!("fd00:7::{number}/64"), "gateway": "fe80::1"},
+        ]);
+        let ipam = json!({"type": "static", "addresses": addresses});
+        let keys = json!({"bridge": "br0", "isDefaultGateway": true, "ipam": ipam});
+        let call = lab.plugin("bridge").config(keys).on(&pod);
+        let result = call.add().ok_result();
+        assert!(pod.reaches("10.1.2.1") && pod.reaches("fe80::1%eth0"), "{number}");
+        call.check(&result).ok();
+    }
+}
+
+#[test]
+fn the_bridge_may_be_given_by_an_alternative_name() {
+    beyond_reference!("bridge-check");
+    let lab = Lab::new();
+    let pod = lab.container("pod");
+    lab.host().sh("ip link add br0 type bridge; ip link property add dev br0 altname pods");
+    let call = lab.plugin("bridge").config(dual_stack()).config(json!({"bridge": "pods"})).on(&pod);
+    let before = lab.snapshot();
+    let result = call.add().ok_result();
+    assert_eq!(result["interfaces"][0]["name"], "br0");
+    call.check(&result).ok();
+    call.del().ok();
+    assert!(lab.snapshot().since(&before).lines().all(|line| !line.contains("veth")));
+}
+
+#[test]
 fn another_address_of_the_bridge_is_replaced_only_by_force() {
     let lab = Lab::new();
     let [a, b] = ["a", "b"].map(|id| lab.container(id));
@@ -485,6 +549,26 @@ fn a_port_is_in_hairpin_mode_if_configured() {
 }
 
 #[test]
+fn a_gateway_in_hairpin_mode_warns_if_bridged_traffic_does_not_pass_the_firewall() {
+    beyond_reference!("errors");
+    let lab = Lab::new();
+    let file = "/proc/sys/net/bridge/bridge-nf-call-iptables";
+    let add = |id: &str, keys: Value| {
+        let added = lab.plugin("bridge").config(plain()).config(keys).on(&lab.container(id)).add();
+        added.ok_result();
+        added.stderr.contains("modprobe br_netfilter")
+    };
+    lab.host().sh(&format!("[ ! -e {file} ] || echo 0 >{file}"));
+    assert!(add("warned", json!({"hairpinMode": true, "isGateway": true})));
+    assert!(!add("no-gateway", json!({"hairpinMode": true})));
+    assert!(!add("no-hairpin", json!({"isGateway": true})));
+    if std::fs::exists(file).unwrap() {
+        lab.host().sh(&format!("echo 1 >{file}"));
+        assert!(!add("filtered", json!({"hairpinMode": true, "isGateway": true})));
+    }
+}
+
+#[test]
 fn the_bridge_is_promiscuous_if_configured() {
     let lab = Lab::new();
     let pod = lab.container("pod");
@@ -521,6 +605,12 @@ fn the_containers_end_stays_down_if_configured() {
     assert!(!flag(&pod, "eth0", "UP"));
     assert!(flag(lab.host(), host_end(&result), "UP"));
     call.check(&result).ok();
+    // A program may set it up later.
+    let other = lab.container("other");
+    call.config(json!({"acceptRa": false})).on(&other).add().ok_result();
+    for key in ["accept_ra", "autoconf"] {
+        assert_eq!(other.sysctl(&format!("ipv6/conf/eth0/{key}")), "0", "{key}");
+    }
 }
 
 #[test]
@@ -1107,22 +1197,27 @@ fn in_a_chain_it_adopts_the_earlier_tap_as_its_port() {
     assert!(pod.link_names().is_empty(), "it makes no veth of its own");
     call.del().ok();
     assert!(lab.host().link("tap0").unwrap()["master"].is_null());
+    assert_eq!(lab.host().sysctl("ipv6/conf/tap0/accept_ra"), "0", "as of a veth that has left the bridge");
 }
 
+/// Also if an administrator has made the tap a port.
 #[test]
-fn a_failed_add_takes_the_earlier_tap_out_of_the_bridge_again() {
+fn after_a_failed_add_the_earlier_tap_is_as_before() {
     needs!(Tap);
     beyond_reference!("chained-bridge");
-    let lab = Lab::new();
-    let pod = lab.container("vm");
-    lab.host().sh("ip link add br0 type bridge; ip link set br0 up; ip tuntap add dev tap0 mode tap; ip link set tap0 up");
-    let before = lab.snapshot();
-    let prev = json!({"cniVersion": "1.0.0", "interfaces": [{"name": "tap0"}]});
-    let conf = json!({"bridge": "br0", "prevResult": prev, "ipam": host_local(&[&["10.1.2.0/24"]])});
-    // The container has no interface that could have the address.
-    let refused = lab.plugin("bridge").config(conf).on(&pod).add();
-    assert!(!refused.succeeded(), "{refused:#?}");
-    lab.snapshot().assert_same(&before);
+    for state in ["up", "down", "up master br0", "down master br0"] {
+        let lab = Lab::new();
+        let pod = lab.container("vm");
+        lab.host().sh("ip link add br0 type bridge; ip link set br0 up; ip tuntap add dev tap0 mode tap");
+        lab.host().sh(&format!("ip link set tap0 {state}"));
+        let before = lab.snapshot();
+        let prev = json!({"cniVersion": "1.0.0", "interfaces": [{"name": "tap0"}]});
+        let conf = json!({"bridge": "br0", "prevResult": prev, "ipam": host_local(&[&["10.1.2.0/24"]])});
+        // The container has no interface that could have the address.
+        let refused = lab.plugin("bridge").config(conf).on(&pod).add();
+        assert!(!refused.succeeded(), "{state}: {refused:#?}");
+        lab.snapshot().assert_same(&before);
+    }
 }
 
 #[test]
@@ -1308,6 +1403,56 @@ fn a_trunk_passes_the_vlans_it_names_with_their_tag() {
     lab.plugin("bridge").config(plain()).config(json!({"vlan": 20})).on(&pod).add().ok_result();
     trunk.sh("ip link add link eth0 name eth0.20 type vlan id 20; ip link set eth0.20 up; ip addr add 10.1.2.99/24 dev eth0.20");
     assert!(trunk.reaches("10.1.2.2"));
+}
+
+#[test]
+fn with_only_a_trunk_untagged_frames_are_in_vlan_1_with_the_bridge_as_their_gateway() {
+    needs!(BridgeVlanFiltering);
+    beyond_1_1_1!("newer-keys");
+    let lab = Lab::new();
+    let pod = lab.container("pod");
+    let call = lab.plugin("bridge").config(dual_stack()).config(json!({"vlanTrunk": [{"id": 7}]})).on(&pod);
+    let result = call.add().ok_result();
+    assert_eq!(lab.host().vlans(host_end(&result)), ["1 pvid untagged", "7"]);
+    assert!(lab.host().link("br0.1").is_none() && pod.reaches("10.1.2.1"));
+    call.check(&result).ok();
+}
+
+#[test]
+fn in_a_trunk_that_contains_the_containers_vlan_its_frames_are_untagged() {
+    needs!(BridgeVlanFiltering);
+    beyond_reference!("vlan-in-trunk");
+    let lab = Lab::new();
+    let pod = lab.container("pod");
+    let vlans = json!({"vlan": 5, "vlanTrunk": [{"minID": 4, "maxID": 6}]});
+    let call = lab.plugin("bridge").config(plain()).config(vlans).on(&pod);
+    let result = call.add().ok_result();
+    assert_eq!(lab.host().vlans(host_end(&result)), ["4", "5 pvid untagged", "6"]);
+    call.check(&result).ok();
+}
+
+#[test]
+fn a_failed_add_leaves_no_gateway_of_a_vlan_unless_it_has_another_user() {
+    needs!(BridgeVlanFiltering);
+    beyond_reference!("rollback");
+    let lab = Lab::new();
+    let [pod, other] = ["pod", "other"].map(|id| lab.container(id));
+    lab.host()
+        .sh("ip link add br0 address 02:00:00:00:00:07 type bridge vlan_filtering 1; ip link set br0 up");
+    lab.host().sh("sysctl -qw net.ipv4.ip_forward=1 net.ipv6.conf.all.forwarding=1");
+    let keys = json!({"vlan": 10, "ipMasq": true, "ipMasqBackend": "iptables"});
+    let call = lab.plugin("bridge").config(dual_stack()).config(keys);
+    for has_user in [false, true] {
+        if has_user {
+            call.clone().on(&other).add().ok_result();
+        }
+        let before = lab.snapshot();
+        // Without the tools of iptables.
+        let failed = call.clone().on(&pod).env("PATH", "/run/lab").add();
+        assert!(!failed.succeeded(), "{failed:?}");
+        lab.snapshot().assert_same(&before);
+        assert_eq!(lab.host().link("br0.10").is_some(), has_user);
+    }
 }
 
 #[test]

@@ -48,7 +48,7 @@ fn warn_of_filtering(host: &Namespace, bridge: &Link) -> Result<()> {
     Ok(())
 }
 
-/// Makes the host ignore router advertisements on a bridge or gateway interface that others created, unless its default route comes from
+/// Makes the host ignore router advertisements on a bridge, port or gateway interface that others created, unless its default route comes from
 /// them. The kernel's default is 1. Only an administrator sets 2.
 pub fn ignore_router_advertisements(host: &Namespace, link: &Link) -> Result<()> {
     if link.accept_ra != Some(1) {
@@ -128,7 +128,12 @@ fn without_vlans(cause: netlink::Error) -> Error {
 
 /// Checks that the bridge exists and is up, with the hardware address in ADD's result and the configured modes.
 pub fn verify(host: &Namespace, conf: &Conf, prev: &AddResult) -> Result<Link> {
-    let expected = prev.host_interfaces().find(|i| i.name == *conf.bridge);
+    let listed = |name: &str| prev.host_interfaces().find(|i| i.name == name);
+    let expected = match listed(&conf.bridge) {
+        // The configured name may be an alternative one.
+        None => host.nl.link(&conf.bridge)?.and_then(|link| listed(&link.name)),
+        found => found,
+    };
     let expected =
         expected.ok_or_else(|| Error::config(format!("prevResult does not list bridge {}", conf.bridge)))?;
     let bridge = iface::verify::interface(host, expected)?;

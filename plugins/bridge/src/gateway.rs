@@ -3,7 +3,7 @@
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 use cni::{AddResult, Check, Error, IpConfig, Result, Route};
-use iface::{Namespace, enable_ipv6_of_new, forwarding, verify as shared};
+use iface::{Namespace, enable_ipv6_of_new, forwarding, ipv6_refused, verify as shared};
 use ipnetwork::IpNetwork;
 use netlink::{Link, uapi};
 
@@ -133,13 +133,7 @@ fn configure(host: &Namespace, link: &Link, requested: &[IpNetwork], conf: &Conf
         match host.nl.add_address(link, net, false) {
             // Another plugin added it first.
             Err(e) if e.is_exists() => {}
-            Err(e) if net.is_ipv6() && link.disable_ipv6 == Some(1) => {
-                let disabled =
-                    if host.sysctl("ipv6/conf/all/disable_ipv6")? == "1" { "all" } else { &link.name };
-                let remedy = format!("run `sysctl -w net/ipv6/conf/{disabled}/disable_ipv6=0`");
-                return Err(Error::from(e).detail(remedy));
-            }
-            other => other?,
+            other => other.map_err(|e| ipv6_refused(host, link, net, e))?,
         }
     }
     forwarding::enable(host, requested, new)

@@ -23,7 +23,9 @@ pub fn configure(
     let setup = InterfaceSetup { net: &call.net, conf: &conf.interface, sandbox, link };
     let mut leases = setup.lease_when(|| port.wait_until_up(host, sandbox), undo)?;
     gateway::complete(&mut leases, &call.prev_result, conf)?;
-    if !conf.container_down {
+    if conf.container_down {
+        setup.set_accept_ra()?;
+    } else {
         setup.configure(&leases)?;
     }
     Ok(leases)

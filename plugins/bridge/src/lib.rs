@@ -52,6 +52,7 @@ impl Plugin for Bridge {
 
         // `ensure` may create the bridge, and a failed ADD does not delete it. Do all validation above this line.
         let bridge = bridge::ensure(&host, conf, mtu)?;
+        vlan::undo_gateway(&host, conf, undo);
         let port = match earlier_link {
             Some(link) => port::adopt(&host, &bridge, link, call, &sandbox, undo)?,
             None => {
@@ -73,7 +74,7 @@ impl Plugin for Bridge {
 
         conf.masquerade.install(&owner, attach::addresses(&call.net, &call.attachment, &result), undo)?;
         // Not earlier, because an ADD that fails does not restore it.
-        for link in [&bridge].into_iter().chain(&vlan_gateway) {
+        for link in [&bridge].into_iter().chain(&vlan_gateway).chain(port.adopted_of_chain()) {
             bridge::ignore_router_advertisements(&host, link)?;
         }
         if !conf.container_down {

@@ -17,6 +17,14 @@ pub struct Port {
     pub container: Option<Link>,
     /// Whether an earlier plugin of the chain created it.
     pub adopted: bool,
+    /// Whether it is the host's uplink, which only `allowUplinkPort` permits.
+    pub is_uplink: bool,
+}
+
+/// A link on the host that an earlier plugin of the chain created.
+pub struct EarlierLink {
+    link: Link,
+    is_uplink: bool,
 }
 
 impl Port {
@@ -35,6 +43,11 @@ impl Port {
         Ok(end.into_iter().chain(container).collect())
     }
 
+    /// The port, if it is neither the host's uplink nor new.
+    pub fn adopted_of_chain(&self) -> Option<&Link> {
+        Some(&self.host).filter(|_| self.adopted && !self.is_uplink)
+    }
+
     /// Waits for the kernel's events that both ends can carry packets. With STP, the bridge forwards them later.
     pub fn wait_until_up(&self, host: &Namespace, sandbox: &Namespace) -> Result<()> {
         match &self.container {
@@ -49,7 +62,7 @@ impl Port {
 ///
 /// # Errors
 /// Code 7 if the link does not exist, or is the host's uplink, which would cut off the host as a port.
-pub fn find_link_of_earlier_plugin(host: &Namespace, call: &Add<Conf>) -> Result<Option<Link>> {
+pub fn find_link_of_earlier_plugin(host: &Namespace, call: &Add<Conf>) -> Result<Option<EarlierLink>> {
     let Some(interface) = in_host(host, &call.prev_result, &call.conf.bridge, Some(&call.netns)).pop() else {
         return Ok(None);
     };
@@ -57,8 +70,9 @@ pub fn find_link_of_earlier_plugin(host: &Namespace, call: &Add<Conf>) -> Result
         Error::config(format!("prevResult: the host has no interface {}", interface.name))
             .detail("an earlier plugin made that interface, which should become the bridge's port")
     })?;
-    match uplink(host, &link)?.filter(|_| !call.conf.allow_uplink) {
-        None => Ok(Some(link)),
+    match uplink(host, &link)? {
+        None => Ok(Some(EarlierLink { link, is_uplink: false })),
+        Some(_) if call.conf.allow_uplink => Ok(Some(EarlierLink { link, is_uplink: true })),
         Some(why) => {
             let bridge = &call.conf.bridge;
             let text = format!(
@@ -99,7 +113,7 @@ fn uplink(host: &Namespace, link: &Link) -> Result<Option<&'static str>> {
 pub fn adopt(
     host: &Namespace,
     bridge: &Link,
-    link: Link,
+    EarlierLink { link, is_uplink }: EarlierLink,
     call: &Add<Conf>,
     sandbox: &Namespace,
     undo: &mut Undo,
@@ -114,14 +128,16 @@ pub fn adopt(
             link.name
         )));
     }
-    if link.master.is_none() {
-        let (nl, link) = (host.nl.clone(), link.clone());
-        undo.push(move || nl.change_link(&link, &no_master()));
-    }
+    let before = LinkChange {
+        up: Some(false).filter(|_| !link.up),
+        ..if link.master.is_none() { no_master() } else { LinkChange::default() }
+    };
+    let (nl, changed) = (host.nl.clone(), link.clone());
+    undo.push(move || nl.change_link(&changed, &before));
     let join = LinkChange { master: Some(bridge.index), up: Some(true), ..LinkChange::default() };
     host.nl.change_link(&link, &join)?;
     let container = sandbox.nl.link(&call.attachment.ifname)?;
-    Ok(Port { host: Link { master: Some(bridge.index), ..link }, container, adopted: true })
+    Ok(Port { host: Link { master: Some(bridge.index), ..link }, container, adopted: true, is_uplink })
 }
 
 /// The change that takes a port out of its bridge.
@@ -140,7 +156,7 @@ pub fn create(
     let pair = veth::create(host, sandbox, &call.net.name, &call.attachment, spec, undo)?;
     // The host receives the container's router advertisements if the port leaves the bridge, for example because the bridge is deleted.
     host.ignore_router_advertisements(&pair.host)?;
-    Ok(Port { host: pair.host, container: Some(pair.container), adopted: false })
+    Ok(Port { host: pair.host, container: Some(pair.container), adopted: false, is_uplink: false })
 }
 
 /// Sets the port's modes and VLANs. The container's end of a new veth pair is still down, so it forwards no frame

@@ -6,12 +6,12 @@
 use std::collections::BTreeSet;
 use std::time::Duration;
 
-use cni::{AddResult, Del, Error, Failures, Gc, IfName, Result};
+use cni::{AddResult, Del, Error, Failures, Gc, IfName, Result, Undo};
 use iface::{Namespace, ownership, verify, veth};
 use netlink::{BridgeVlan, Link, LinkKind, Mac, NewLink, Peer, VlanProtocol};
 use system::lock::Lock;
 
-use crate::conf::{self, Vlans};
+use crate::conf::{self, Conf, Vlans};
 use crate::port;
 
 /// Timeout for the lock. Work under it takes milliseconds.
@@ -95,6 +95,14 @@ fn port_of(host: &Namespace, bridge: &Link, gateway: &Link) -> Result<Option<Lin
     Ok(port.filter(|port| port.master == Some(bridge.index)))
 }
 
+/// ADD: deletes the gateway interface after a failure, if unused. To be called before this ADD creates its port, so that the port is removed
+/// first.
+pub fn undo_gateway(host: &Namespace, conf: &Conf, undo: &mut Undo) {
+    let Some(vlans) = conf.vlans.as_ref().filter(|vlans| vlans.access && conf.is_gateway) else { return };
+    let (host, bridge, ids) = (host.clone(), conf.bridge.clone(), BTreeSet::from([vlans.native]));
+    undo.push(move || remove_unused(&host, &bridge, ids));
+}
+
 /// DEL: deletes the gateway interfaces of the configured VLAN and of those in the result of ADD, if unused. The configuration may have
 /// another VLAN since ADD.
 pub fn remove_unused_gateways(host: &Namespace, call: &Del) -> Result<()> {
@@ -106,9 +114,11 @@ pub fn remove_unused_gateways(host: &Namespace, call: &Del) -> Result<()> {
 
 /// GC: deletes all unused gateway interfaces of the bridge.
 pub fn collect_gateways(host: &Namespace, call: &Gc) -> Result<()> {
-    let Some(bridge) = conf::bridge(&call.conf) else { return Ok(()) };
+    let Some(name) = conf::bridge(&call.conf) else { return Ok(()) };
+    // The configured name may be an alternative one.
+    let Some(bridge) = host.nl.link(&name)? else { return Ok(()) };
     let links = host.nl.links()?;
-    remove_unused(host, &bridge, links.iter().filter_map(|link| vlan_of(&bridge, &link.name)).collect())
+    remove_unused(host, &name, links.iter().filter_map(|link| vlan_of(&bridge.name, &link.name)).collect())
 }
 
 fn remove_unused(host: &Namespace, bridge: &IfName, ids: BTreeSet<u16>) -> Result<()> {

@@ -4,7 +4,7 @@
 use std::net::IpAddr;
 
 use cni::{AddResult, Error, Result};
-use iface::{Namespace, verify as shared};
+use iface::{Namespace, ipv6_refused, verify as shared};
 use ipnetwork::IpNetwork;
 use netlink::{Link, Route, RouteFilter, uapi};
 
@@ -79,7 +79,9 @@ pub fn in_host(host: &Namespace, end: &Link, paths: &[Path]) -> Result<()> {
     for (i, path) in paths.iter().enumerate() {
         let earlier = &paths[..i];
         if earlier.iter().all(|other| other.gateway != path.gateway) {
-            host.nl.add_flagged_address(end, alone(path.gateway), false, uapi::IFA_F_NOPREFIXROUTE)?;
+            let gateway = alone(path.gateway);
+            let added = host.nl.add_flagged_address(end, gateway, false, uapi::IFA_F_NOPREFIXROUTE);
+            added.map_err(|e| ipv6_refused(host, end, gateway, e))?;
         }
         if earlier.iter().all(|other| other.address.ip() != path.address.ip()) {
             let route = Route { link: Some(end.index), ..Route::to(alone(path.address.ip())) };

@@ -111,6 +111,16 @@ pub fn enable_ipv6_of_new(host: &Namespace, link: &Link, addresses: &[IpNetwork]
     Ok(())
 }
 
+/// Explains EACCES of an IPv6 address for a link of the host on which IPv6 is disabled.
+pub fn ipv6_refused(host: &Namespace, link: &Link, address: IpNetwork, cause: netlink::Error) -> Error {
+    if address.is_ipv4() || cause.errno() != Some(Errno::EACCES) {
+        return cause.into();
+    }
+    let is_off_everywhere = host.sysctl("ipv6/conf/all/disable_ipv6").is_ok_and(|value| value == "1");
+    let disabled = if is_off_everywhere { "all" } else { &link.name };
+    Error::from(cause).detail(format!("run `sysctl -w net/ipv6/conf/{disabled}/disable_ipv6=0`"))
+}
+
 fn enable_ipv6_of(sandbox: &Namespace, name: &str) -> Result<bool> {
     let key = format!("ipv6/conf/{name}/disable_ipv6");
     let is_off = sandbox.sysctl(&key)? == "1";

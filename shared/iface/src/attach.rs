@@ -63,6 +63,17 @@ impl InterfaceSetup<'_> {
         self.add_routes(leases)
     }
 
+    /// For an interface that stays down: sets only whether it accepts router advertisements when it is up.
+    ///
+    /// # Errors
+    /// If the namespace cannot be entered.
+    pub fn set_accept_ra(&self) -> Result<()> {
+        match self.conf.accept_ra {
+            Some(_) => apply::prepare(self.sandbox, self.link, self.conf, false),
+            None => Ok(()),
+        }
+    }
+
     /// Like [`InterfaceSetup::configure`], without the leased routes. With `enabledad`, waits for duplicate address detection. With
     /// `subnet_routes`, the kernel adds a route to each address's subnet.
     ///

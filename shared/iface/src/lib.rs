@@ -26,6 +26,6 @@ pub mod tables;
 pub mod verify;
 pub mod veth;
 
-pub use apply::{enable_ipv6, enable_ipv6_of_new, mac_taken};
+pub use apply::{enable_ipv6, enable_ipv6_of_new, ipv6_refused, mac_taken};
 pub use conf::{InterfaceConf, MacKeys, unicast_mac};
 pub use namespace::Namespace;
