@@ -8,7 +8,7 @@ use std::fs;
 use lab::{Call, Container, Lab, SEPARATE_DELEGATES, beyond_reference, injecting};
 use serde_json::{Value, json};
 
-use crate::common::{ips, is_up};
+use crate::common::{a_taken_name_is_refused, ips, is_up};
 
 const STATE: &str = "/var/lib/cni/flannel";
 const SUBNET_FILE: &str = "/run/flannel/subnet.env";
@@ -161,6 +161,34 @@ fn the_state_that_del_needs_is_deleted_only_after_the_delegates_del_succeeds() {
 }
 
 #[test]
+fn another_directory_may_have_the_state_that_check_and_del_and_gc_need() {
+    beyond_reference!("flannel");
+    for command in ["DEL", "GC"] {
+        let lab = Lab::new();
+        let call = flannel(&lab).config(json!({"dataDir": "/run/lab/flannel"}));
+        settled(&lab, &call);
+        let pod = lab.container("of-data-dir");
+        let (before, links) = (lab.snapshot(), lab.host().link_names());
+        let call = call.on(&pod);
+        let result = call.add().ok_result();
+        assert!(kept().is_empty(), "{:?}", kept());
+        // flanneld has other settings now. The container is unchanged.
+        flanneld_says(&subnet_env(true).replace("10.42.1.", "10.42.7.").replace("1400", "1300"));
+        call.check(&result).ok();
+        if command == "DEL" {
+            call.del().ok();
+        } else {
+            pod.vanish();
+            call.gc(&[]).ok();
+        }
+        assert_eq!(fs::read_dir("/run/lab/flannel").unwrap().count(), 0, "{command}");
+        flanneld_says(&subnet_env(true));
+        lab.host().wait_until("the veth is deleted", |host| host.link_names() == links);
+        lab.snapshot().without("of-data-dir").assert_same(&before);
+    }
+}
+
+#[test]
 fn the_state_that_del_needs_is_kept_if_it_cannot_be_read() {
     beyond_reference!("flannel");
     let lab = Lab::new();
@@ -306,6 +334,26 @@ fn after_the_network_was_renamed_del_deletes_the_attachment_of_the_old_name() {
     let call = call.on(&pod);
     call.add().ok_result();
     call.config(json!({"name": "renamed"})).del().ok();
+    lab.snapshot().assert_same(&before);
+}
+
+#[test]
+fn the_del_after_a_failed_add_of_another_network_keeps_the_attachment_of_the_first_network() {
+    beyond_reference!("flannel");
+    let lab = Lab::new();
+    let call = flannel(&lab);
+    settled(&lab, &call);
+    let list = json!({"cniVersion": "1.0.0", "name": "cbr0", "plugins": [{"type": "flannel"}]});
+    lab.configure("10-cbr0.conflist", &list);
+    let pod = lab.container("pod");
+    let before = lab.snapshot();
+    let one = call.on(&pod);
+    let two = one.clone().config(json!({"name": "two", "delegate": {"bridge": "cni1"}}));
+    let result = one.add().ok_result();
+    a_taken_name_is_refused(&lab, &two);
+    one.check(&result).ok();
+    one.del().ok();
+    assert!(kept().is_empty(), "{:?}", kept());
     lab.snapshot().assert_same(&before);
 }
 

@@ -98,7 +98,12 @@ pub fn kind(document: &Value) -> &str {
 
 /// Whether it belongs to a network.
 pub fn is_of(document: &Value, net: &str) -> bool {
-    document.as_object().and_then(|document| get(document, "name")).and_then(Value::as_str) == Some(net)
+    name_of(document) == Some(net)
+}
+
+/// The name of its network.
+pub fn name_of(document: &Value) -> Option<&str> {
+    document.as_object().and_then(|document| get(document, "name")).and_then(Value::as_str)
 }
 
 /// Returns a member. Plugins compare keys case-insensitively.

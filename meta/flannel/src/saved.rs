@@ -8,10 +8,11 @@ use std::path::{Path, PathBuf};
 
 use cni::backup::remove;
 use cni::{Attachment, ContainerId, Error, Failures, Gc, IfName, NetworkName, Resource, Result, json};
+use runtime::ConfDir;
 use serde_json::Value;
 use system::file::{self, AtomicFile, label_of};
 
-use crate::document::is_of;
+use crate::document::{is_of, name_of};
 
 /// Not allowed in names of containers and networks.
 const SEPARATOR: char = '@';
@@ -113,12 +114,12 @@ impl Saved {
         read(&self.path(name))
     }
 
-    /// The network may have been renamed since the ADD. The reference's files do not name the interface.
+    /// The network may have been renamed since the ADD. If a network with the earlier name is still configured, the file is an attachment's of
+    /// that network. The reference's files do not name the interface.
     fn is_ours(&self, document: &Value) -> bool {
-        match &document[IFNAME] {
-            Value::String(ifname) => *ifname == *self.ifname,
-            _ => is_of(document, &self.network),
-        }
+        is_of(document, &self.network)
+            && document[IFNAME].as_str().is_none_or(|ifname| *ifname == *self.ifname)
+            || document[IFNAME] == *self.ifname && !is_configured(document)
     }
 
     fn path(&self, name: &str) -> PathBuf {
@@ -129,6 +130,11 @@ impl Saved {
     fn label(&self, name: &str) -> String {
         format!("{}~{name}", self.network)
     }
+}
+
+/// Whether the host has a network with the document's name.
+fn is_configured(document: &Value) -> bool {
+    name_of(document).is_some_and(|name| ConfDir::new(ConfDir::DEFAULT).find(name).is_ok())
 }
 
 /// Content of a file.
