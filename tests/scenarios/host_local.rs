@@ -128,6 +128,16 @@ fn an_unreachable_gateway_is_a_warning_unless_a_route_needs_it() {
     assert_eq!(added.stderr, words);
     conf["routes"] = json!([{"dst": "10.8.0.0/16"}]);
     ipam(&lab, "c", &conf).add().refused(7, "10.9.0.1");
+    // A route without gw needs only the gateway of the first address of its family.
+    let unreachable = &conf["ranges"][0];
+    for (id, sets, route) in [
+        ("d", json!([[{"subnet": "10.5.0.0/24"}], unreachable]), json!({"dst": "0.0.0.0/0"})),
+        ("e", json!([unreachable, [{"subnet": "fd00::/64"}]]), json!({"dst": "::/0"})),
+    ] {
+        let added = ipam(&lab, id, &json!({"type": "host-local", "ranges": sets, "routes": [route]})).add();
+        added.ok_result();
+        assert_eq!(added.stderr, words);
+    }
 }
 
 #[test]
@@ -408,6 +418,24 @@ fn gc_releases_unlisted_leases() {
     let gc = ipam(&lab, "ignored", &conf);
     gc.gc(&[("a", "eth0"), ("b", "eth1")]).ok();
     assert_eq!(leases(), ["10.0.0.2", "fd00::2"]);
+}
+
+/// docs/host-local.md: "To reserve an address, write a file with its name and any text in one line".
+#[test]
+fn gc_keeps_addresses_that_an_administrator_has_reserved_and_add_never_allocates_them() {
+    beyond_reference!("gc");
+    let lab = Lab::new();
+    let range = json!({"subnet": "10.0.0.0/24", "rangeStart": "10.0.0.49", "rangeEnd": "10.0.0.52"});
+    let conf = json!({"type": "host-local", "ranges": [[range]]});
+    fs::create_dir_all(STORE).unwrap();
+    for (address, text) in [("10.0.0.50", "printer"), ("10.0.0.51", "used by the printer, do not touch")] {
+        fs::write(lease(address), text).unwrap();
+    }
+    assert_eq!(addresses(&lab, &["a"], &conf), ["10.0.0.49/24"]);
+    ipam(&lab, "ignored", &conf).gc(&[]).ok();
+    assert_eq!(leases(), ["10.0.0.50", "10.0.0.51"]);
+    assert_eq!(addresses(&lab, &["b", "c"], &conf), ["10.0.0.52/24", "10.0.0.49/24"]);
+    ipam(&lab, "d", &conf).add().refused(999, "no IP addresses available");
 }
 
 #[test]

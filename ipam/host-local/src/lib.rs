@@ -129,7 +129,11 @@ impl Plugin for HostLocal {
         if call.scope.is_dry() {
             return store.each(|ip, owner| call.scope.list(lease(ip, owner)));
         }
-        let failures = store.retain(|ip, owner| !call.scope.should_delete(lease(ip, owner)))?;
+        // Only very old releases of the reference wrote leases without an interface, so an administrator has reserved the address. `cnitool gc`
+        // names the containers that are dead.
+        let is_reserved = |owner: &Owner| owner.ifname.is_none() && call.scope.stale().is_none();
+        let failures =
+            store.retain(|ip, owner| is_reserved(owner) || !call.scope.should_delete(lease(ip, owner)))?;
         failures.into_result()
     }
 

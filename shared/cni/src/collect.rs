@@ -27,6 +27,9 @@ pub struct Request {
     pub dry_run: bool,
     /// The stale attachments. `None` means all attachments, in a dry run only.
     pub stale: Option<Vec<Stale>>,
+    /// Containers with other attachments: the resources of theirs whose interface is unknown are kept.
+    #[serde(default)]
+    pub kept_containers: Vec<String>,
     /// Names of resources to delete that have no attachment.
     #[serde(default)]
     pub names: Vec<String>,
@@ -66,6 +69,7 @@ impl Request {
         Ok(Self {
             dry_run: scope.is_dry(),
             stale: scope.stale().map(|stale| stale.iter().map(name).collect()),
+            kept_containers: scope.kept_containers().cloned().collect(),
             names: scope.names().cloned().collect(),
             config: decoder::parse(config, "the configuration")?,
         })
@@ -80,6 +84,7 @@ impl Request {
             None => Scope::all_but(Attachments::default()),
             Some(stale) => Scope::only(stale.iter().map(Stale::attachment).collect::<Result<_>>()?),
         };
+        let scope = scope.except_unknown_of(self.kept_containers.iter().cloned());
         let scope = scope.and_named(self.names.iter().cloned());
         Ok(if self.dry_run { scope.dry() } else { scope })
     }

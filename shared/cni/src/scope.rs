@@ -78,6 +78,8 @@ pub struct Scope {
     valid: Attachments,
     /// `None`: all attachments that are not valid. Otherwise only these.
     stale: Option<Attachments>,
+    /// Containers with other attachments. They keep resources whose interface is unknown.
+    kept_containers: BTreeSet<String>,
     /// Resources to delete regardless of their owner.
     names: BTreeSet<String>,
     dry_run: bool,
@@ -93,6 +95,12 @@ impl Scope {
     /// Only resources of these attachments. An attachment created meanwhile keeps its resources.
     pub fn only(stale: Attachments) -> Self {
         Self { stale: Some(stale), ..Self::default() }
+    }
+
+    /// Except resources of these containers whose interface is unknown: they may belong to an attachment that is not listed.
+    #[must_use]
+    pub fn except_unknown_of(self, containers: impl IntoIterator<Item = String>) -> Self {
+        Self { kept_containers: containers.into_iter().collect(), ..self }
     }
 
     /// Also resources with these names, regardless of their owner.
@@ -122,6 +130,11 @@ impl Scope {
         self.stale.as_ref()
     }
 
+    /// The containers of [`Scope::except_unknown_of`].
+    pub fn kept_containers(&self) -> impl Iterator<Item = &String> {
+        self.kept_containers.iter()
+    }
+
     /// Names of resources to delete regardless of their owner.
     pub fn names(&self) -> impl Iterator<Item = &String> {
         self.names.iter()
@@ -136,7 +149,8 @@ impl Scope {
     pub fn is_stale(&self, resource: &Resource) -> bool {
         let is_stale =
             !resource.is_of(&self.valid) && self.stale.as_ref().is_none_or(|stale| resource.is_of(stale));
-        is_stale || self.names.contains(&resource.name)
+        let may_be_others = resource.ifname.is_empty() && self.kept_containers.contains(&resource.container);
+        is_stale && !may_be_others || self.names.contains(&resource.name)
     }
 
     /// Records a resource in a dry run, for a caller that deletes nothing anyway.
@@ -228,6 +242,16 @@ mod tests {
             scope.taken().iter().map(|resource| &*resource.container).collect::<Vec<_>>(),
             ["gone", "gone"]
         );
+    }
+
+    #[test]
+    fn a_resource_of_an_unknown_interface_is_kept_if_its_container_has_another_attachment() {
+        let of = |ifname: &str| Resource::new("lease", "10.1.2.3").of("gone", ifname);
+        let scope = || Scope::only(attachments(&["gone"]));
+        assert!(scope().should_delete(of("")) && scope().should_delete(of("eth0")));
+        let scope = || scope().except_unknown_of(["gone".to_owned()]);
+        assert!(!scope().should_delete(of("")) && scope().should_delete(of("eth0")));
+        assert!(scope().and_named(["10.1.2.3".to_owned()]).should_delete(of("")));
     }
 
     #[test]

@@ -162,7 +162,8 @@ impl Runtime {
                 }
             };
             kept.extend(stale.iter().filter(|at| !still.contains(&at.container, &at.ifname)).cloned());
-            Scope::only(still).and_named(names.iter().cloned())
+            let others = valid.iter().chain(&kept).map(|at| at.container.to_string());
+            Scope::only(still).except_unknown_of(others).and_named(names.iter().cloned())
         };
         let collected = self.ask_all(network, only);
         failures.note(collected.outcome);

@@ -13,7 +13,7 @@ use std::path::Path;
 
 use lab::dhcp::{DhcpNetwork, RANGE_FOR_A_DAY, in_background, started_by};
 use lab::{
-    Feature, Lab, Release, Tool, beyond_reference, injecting, ours, quoted, skip_part, under_test,
+    Feature, Lab, Release, Tool, beyond_reference, injecting, needs, ours, quoted, skip_part, under_test,
     write_program,
 };
 use serde_json::{Value, json};
@@ -222,6 +222,25 @@ fn older_than_keeps_resources_of_young_attachments() {
     tool.says("gc net --older-than 1s");
     tool.says("gc net");
     assert!(leases().is_empty() && !rules(&lab).contains("net/still-young/"));
+}
+
+#[test]
+fn detach_running_with_older_than_detaches_no_young_container() {
+    beyond_reference!("gc");
+    let lab = Lab::new();
+    let [old, young] = ["old-and-running", "young-and-running"].map(|id| lab.container(id));
+    lab.configure("10-net.conflist", &network("1.1.0", &json!([bridge("10.210.4.0/24"), ports()])));
+    let tool = lab.cnitool();
+    tool.says("add net old-and-running --container-id old-and-running -p 8100:80");
+    tool.says("add net young-and-running --container-id young-and-running -p 8101:80");
+    lab.host().sh("touch -d '2 hours ago' /var/lib/cni/results/net-old-and-running-eth0");
+    tool.says("gc net --detach-running --older-than 1h");
+    assert!(old.link("eth0").is_none() && young.link("eth0").is_some());
+    assert_eq!(leases(), ["10.210.4.3"]);
+    let left = rules(&lab);
+    assert!(!left.contains("net/old-and-running/") && left.contains("net/young-and-running/"), "{left}");
+    tool.says("gc net --detach-running");
+    assert!(leases().is_empty() && young.link("eth0").is_none());
 }
 
 #[test]
@@ -774,6 +793,15 @@ fn gc_deletes_old_incomplete_files_of_the_cache() {
     assert_eq!(lab.host().sh(&format!("ls -A {results} | grep new")), ".new.7.0.net-young-eth0\n");
 }
 
+/// The command that runs a program in a PID namespace of its own, as its first process.
+const IN_A_POD: [&str; 4] = ["unshare", "--pid", "--fork", "--mount-proc"];
+
+/// The same, as a child of the first process, which is a shell with this path.
+fn child_of(first: &str) -> Vec<String> {
+    let shell = [first, "-c", r#""$@"; exit $?"#, first];
+    IN_A_POD.into_iter().chain(shell).map(str::to_owned).collect()
+}
+
 /// The path of a namespace leads to a process, as in the caches of nerdctl and `ctr`.
 #[test]
 fn a_gc_that_does_not_see_all_processes_keeps_attachments_whose_namespace_is_that_of_a_process() {
@@ -786,11 +814,8 @@ fn a_gc_that_does_not_see_all_processes_keeps_attachments_whose_namespace_is_tha
     let tool = lab.cnitool();
     let process = sleeper(&lab, "with-a-process");
     tool.says(&format!("add net /proc/{}/ns/net --container-id with-a-process", process.id()));
-    let elsewhere = ["unshare", "--pid", "--fork", "--mount-proc"].map(str::to_owned);
-    let child_of =
-        |first: &str| [&elsewhere[..], &[first, "-c", r#""$@"; exit $?"#, first].map(str::to_owned)].concat();
     // GC is the first process of a pod, or a shell or tini is.
-    for under in [elsewhere.to_vec(), child_of("sh")] {
+    for under in [IN_A_POD.map(str::to_owned).to_vec(), child_of("sh")] {
         tool.clone().under(&under).says("gc net");
         assert_eq!(leases(), ["10.204.9.2"], "the address of a running container was released");
     }
@@ -802,6 +827,35 @@ fn a_gc_that_does_not_see_all_processes_keeps_attachments_whose_namespace_is_tha
     lab.host().sh("cp /bin/sh /run/lab/init");
     tool.clone().under(&child_of("/run/lab/init")).says("gc net");
     assert!(leases().is_empty());
+}
+
+/// The rules contain no address and no path.
+#[test]
+fn rules_of_an_unknown_container_are_stale_if_every_namespace_of_the_host_is_that_of_a_live_attachment() {
+    beyond_reference!("gc");
+    needs!(Macvlan);
+    let lab = Lab::new();
+    let [dead, other, _live] = ["left-only-rules", "in-no-cache", "live"].map(|id| lab.container(id));
+    cable(&lab);
+    let tool = lab.cnitool();
+    for (address, container, port, cache) in
+        [("10.203.3.8/24", "left-only-rules", 8102, ELSEWHERE), ("10.203.3.9/24", "live", 8103, "")]
+    {
+        let ipam = json!({"type": "static", "addresses": [{"address": address}]});
+        let plugins = json!([{"type": "macvlan", "master": "cable", "ipam": ipam}, ports()]);
+        lab.configure("10-net.conflist", &network("1.1.0", &plugins));
+        tool.says(&format!("add net {container} --container-id {container} -p {port}:80 {cache}"));
+    }
+    dead.vanish();
+    // Only in a PID namespace of its own, GC finds no namespaces of other tests.
+    lab.host().sh("cp /bin/sh /run/lab/init");
+    let tool = tool.under(&child_of("/run/lab/init"));
+    tool.says("gc net");
+    assert!(rules(&lab).contains("net/left-only-rules/"), "the container may be in the other namespace");
+    other.vanish();
+    tool.says("gc net");
+    let left = rules(&lab);
+    assert!(!left.contains("net/left-only-rules/") && left.contains("net/live/"), "{left}");
 }
 
 /// docs/host-local.md: "You may add and delete files".
@@ -838,6 +892,28 @@ fn macvlan(lab: &Lab, subnet: &str) -> Tool {
     let plugin = json!({"type": "macvlan", "master": "cable", "ipam": host_local(&[&[subnet]])});
     lab.configure("10-net.conflist", &network("1.1.0", &json!([plugin])));
     lab.cnitool()
+}
+
+/// Old releases of the reference have written such a lease.
+#[test]
+fn a_lease_without_interface_stays_until_all_attachments_of_its_container_are_stale() {
+    beyond_reference!("gc");
+    needs!(Macvlan);
+    let lab = Lab::new();
+    // The interfaces of one container are usually in one namespace. Here, one of them ends before the other.
+    let [first, second] = ["two-nics-a", "two-nics-b"].map(|id| lab.container(id));
+    lab.claim_name("two-nics");
+    let tool = macvlan(&lab, "10.204.16.0/24");
+    tool.says("add net two-nics-a --container-id two-nics");
+    tool.says("add net two-nics-b --container-id two-nics --ifname net1");
+    fs::write(format!("{STORE}/10.204.16.2"), "two-nics").unwrap();
+    second.vanish();
+    assert_eq!(dry_run(&tool)[0], ["attachment  two-nics", "lease 10.204.16.3 two-nics"]);
+    tool.says("gc net");
+    assert_eq!(leases(), ["10.204.16.2"]);
+    first.vanish();
+    tool.says("gc net");
+    assert!(leases().is_empty());
 }
 
 #[test]
