@@ -7,7 +7,7 @@ use std::fs;
 use lab::{Lab, Outcome, beyond_reference};
 use serde_json::{Value, json};
 
-use crate::common::host_local;
+use crate::common::{cable, host_local};
 
 const FILE: &str = "/etc/cni/net.d/10-net.conflist";
 
@@ -31,6 +31,13 @@ fn findings(lab: &Lab, network: &Value) -> Vec<String> {
     reported(&lab.cnitool().run(&format!("validate {FILE} --output json")))
 }
 
+/// The findings of a file that is not in the directory of the networks.
+fn findings_of_draft(lab: &Lab, network: &Value) -> Vec<String> {
+    let draft = lab.dir().join("draft.conflist");
+    fs::write(&draft, network.to_string()).unwrap();
+    reported(&lab.cnitool().run(&format!("validate {} --output json", draft.display())))
+}
+
 fn reported(outcome: &Outcome) -> Vec<String> {
     let judged: Value = serde_json::from_str(&outcome.stdout).unwrap_or_else(|_| panic!("{outcome:#?}"));
     let text = |one: &Value| format!("{}: {}", one["level"].as_str().unwrap(), one["msg"].as_str().unwrap());
@@ -51,6 +58,7 @@ fn a_configuration_that_add_refuses_is_an_error_with_its_location() {
         (json!([bridge(json!({})), {"type": "bandwidth", "ingressRate": 1000}]), "burst must also be set"),
         (json!([bridge(json!({"hairpinMode": true, "promiscMode": true}))]), "exclude each other"),
         (json!([{"type": "vlan", "vlanId": 5}]), "master is missing"),
+        (json!([{"type": "host-device"}]), "no device: set one of device, hwaddr"),
     ] {
         let network = list(plugins);
         let found = findings(&lab, &network);
@@ -127,11 +135,20 @@ fn plugins_in_the_networks_directory_are_checked_too() {
 #[test]
 fn settings_that_may_not_work_as_intended_are_a_warning() {
     let lab = Lab::new();
+    cable(&lab);
+    let fixed = |addresses: Value| bridge(json!({"ipam": {"type": "static", "addresses": addresses}}));
     let portmap = json!({"type": "portmap"});
     for (plugins, words) in [
         (json!([bridge(json!({})), portmap]), "does not declare the capability portMappings"),
         (json!([{"type": "macvlan", "master": "eth9"}]), "this interface does not exist"),
         (json!([{"type": "macvlan"}]), "no default route"),
+        (json!([bridge(json!({"mtu": 67}))]), "mtu 67: Ethernet interfaces have at least 68"),
+        (
+            json!([{"type": "macvlan", "master": "cable", "mtu": 1501}]),
+            "mtu 1501 is more than 1500, the MTU of master cable",
+        ),
+        (json!([fixed(json!([]))]), "no address: each request must contain one"),
+        (json!([fixed(json!([{"gateway": "10.1.2.1"}]))]), "no address: each request must contain one"),
         (
             json!([bridge(
                 json!({"ipam": {"type": "host-local", "subnet": "10.1.2.0/24", "gateway": "10.9.0.1"}})
@@ -153,10 +170,14 @@ fn settings_that_may_not_work_as_intended_are_a_warning() {
 #[test]
 fn keys_for_runtimes_and_keys_that_a_runtime_sets_are_no_findings() {
     let lab = Lab::new();
-    let ipam = json!({"type": "host-local"});
-    let ranges = bridge(json!({"ipam": ipam, "capabilities": {"ipRanges": true}}));
-    let network = with(list(json!([ranges])), json!({"nerdctlID": "17f29b", "nerdctlLabels": {}}));
-    assert_eq!(findings(&lab, &network), [""; 0]);
+    for plugin in [
+        bridge(json!({"ipam": {"type": "host-local"}, "capabilities": {"ipRanges": true}})),
+        bridge(json!({"ipam": {"type": "static"}, "capabilities": {"ips": true}})),
+        json!({"type": "host-device", "capabilities": {"deviceID": true}}),
+    ] {
+        let network = with(list(json!([plugin])), json!({"nerdctlID": "17f29b", "nerdctlLabels": {}}));
+        assert_eq!(findings(&lab, &network), [""; 0], "{network}");
+    }
 }
 
 #[test]
@@ -174,11 +195,7 @@ fn repeated_names_overlapping_ranges_and_two_gateways_of_one_bridge_are_found_ac
     let tool = lab.cnitool();
     assert_eq!(tool.says("validate").matches("is valid\n").count(), 2);
 
-    let draft = lab.dir().join("draft.conflist");
-    let of_draft = |text: &Value| {
-        fs::write(&draft, text.to_string()).unwrap();
-        reported(&tool.run(&format!("validate {} --output json", draft.display())))
-    };
+    let of_draft = |network: &Value| findings_of_draft(&lab, network);
     let overlaps =
         "warning: range 10.1.2.0/24 overlaps 10.1.0.0/16 of network a in /etc/cni/net.d/10-a.conflist";
     assert_eq!(of_draft(&network("c", "br2", "10.1.2.0/24")), [overlaps]);
@@ -202,6 +219,55 @@ fn repeated_names_overlapping_ranges_and_two_gateways_of_one_bridge_are_found_ac
     }
     assert_eq!(all.exit, Some(0), "warnings only");
     assert_eq!(tool.json("validate").as_array().unwrap().len(), 3);
+}
+
+#[test]
+fn equal_ranges_of_two_networks_are_a_warning_if_containers_of_both_are_on_one_link_and_in_one_vlan() {
+    let lab = Lab::new();
+    lab.private_dir("/opt/cni");
+    cable(&lab);
+    let macvlan = |master: &str| json!({"type": "macvlan", "master": master});
+    let vlan = |id: u16| json!({"type": "vlan", "master": "cable", "vlanId": id});
+    let device = |name: &str| json!({"type": "host-device", "device": name});
+    let ptp = json!({"type": "ptp"});
+    let network = |name: &str, plugin: &Value| {
+        let plugin = with(plugin.clone(), json!({"ipam": host_local(&[&["10.1.2.0/24"]])}));
+        with(list(json!([plugin])), json!({"name": name}))
+    };
+    let overlaps =
+        "warning: range 10.1.2.0/24 overlaps 10.1.2.0/24 of network a in /etc/cni/net.d/10-a.conflist";
+    for (first, second, expected) in [
+        (macvlan("cable"), macvlan("cable"), &[overlaps][..]),
+        (macvlan("cable"), macvlan("far"), &[]),
+        (macvlan("cable"), vlan(5), &[]),
+        (vlan(5), vlan(5), &[overlaps]),
+        (vlan(5), vlan(6), &[]),
+        (device("cable"), device("far"), &[]),
+        // The host routes to the range.
+        (ptp.clone(), ptp, &[overlaps]),
+    ] {
+        lab.configure("10-a.conflist", &network("a", &first));
+        assert_eq!(findings_of_draft(&lab, &network("b", &second)), expected, "{first} {second}");
+    }
+}
+
+/// Each range has the same default gateway, the first address of the subnet.
+#[test]
+fn two_networks_with_different_parts_of_a_subnet_share_one_bridge_but_not_two() {
+    let lab = Lab::new();
+    lab.private_dir("/opt/cni");
+    let network = |name: &str, link: &str, [first, last]: [&str; 2]| {
+        let range = json!({"subnet": "10.3.0.0/24", "rangeStart": first, "rangeEnd": last});
+        let ipam = json!({"type": "host-local", "ranges": [[range]]});
+        let bridge = json!({"type": "bridge", "bridge": link, "isGateway": true, "ipam": ipam});
+        with(list(json!([bridge])), json!({"name": name}))
+    };
+    let (lower, upper) = (["10.3.0.2", "10.3.0.127"], ["10.3.0.128", "10.3.0.254"]);
+    lab.configure("10-a.conflist", &network("a", "br0", lower));
+    assert_eq!(findings_of_draft(&lab, &network("b", "br0", upper)), [""; 0]);
+    let overlaps = "warning: range 10.3.0.128-10.3.0.254 of 10.3.0.0/24 overlaps 10.3.0.2-10.3.0.127 of \
+                    10.3.0.0/24 of network a in /etc/cni/net.d/10-a.conflist";
+    assert_eq!(findings_of_draft(&lab, &network("b", "br1", upper)), [overlaps]);
 }
 
 /// libcni also loads the plugins in the directory NAME/.

@@ -25,6 +25,8 @@ pub struct Ranges {
 struct Part {
     /// The bridge or the master. Empty: none.
     link: String,
+    /// The VLAN of this link. 0: none.
+    vlan: u64,
     /// Whether the host routes to the range through this link. Then no other link may have the same range.
     is_routed: bool,
     /// The IPv4 addresses that ADD gives to the bridge, with the prefix length.
@@ -51,9 +53,11 @@ impl Part {
             None if text("type") == "ptp" => (String::new(), true),
             None => (text("master"), false),
         };
+        let vlan = ["vlan", "vlanId"].iter().find_map(|key| json::member(request, key)?.as_u64());
         let gateways = ranges::bridge_gateways(request, conf);
         Self {
             link,
+            vlan: vlan.unwrap_or_default(),
             is_routed,
             gateways,
             ranges: conf.sets.iter().flat_map(|set| set.ranges()).cloned().collect(),
@@ -62,7 +66,7 @@ impl Part {
 
     /// Two ranges that contain the same address and conflict: they are on the same link, or the host routes to both.
     fn clash<'a>(&'a self, other: &'a Self) -> Option<(&'a Range, &'a Range)> {
-        let same_link = self.link == other.link;
+        let same_link = !self.link.is_empty() && (&self.link, self.vlan) == (&other.link, other.vlan);
         let routed = self.is_routed && other.is_routed;
         let meets = |a: &Range, b: &Range| {
             let subnets = a.subnet.contains(b.subnet.ip()) || b.subnet.contains(a.subnet.ip());
