@@ -503,6 +503,24 @@ fn check_reports_that_the_limited_interface_is_down() {
 }
 
 #[test]
+fn add_warns_of_another_queueing_discipline_that_it_replaces_and_not_of_its_own() {
+    needs!(TrafficControl);
+    beyond_reference!("bandwidth-check");
+    let lab = Lab::new();
+    let pod = wired(&lab, "eth0");
+    lab.host().sh("tc qdisc add dev cable root handle 5: pfifo limit 77");
+    let call = limited(&lab, &pod);
+    for is_replaced in [true, false] {
+        let added = call.add();
+        added.ok_result();
+        let warning = "link cable had another queueing discipline, of kind pfifo; it is replaced";
+        assert_eq!(added.stderr.contains(warning), is_replaced, "{added:#?}");
+        assert_eq!(added.stderr.contains("queueing discipline"), is_replaced, "{added:#?}");
+    }
+    assert_eq!(bucket(lab.host(), "cable").0, 1_000_000);
+}
+
+#[test]
 fn a_failed_add_leaves_earlier_rules() {
     needs!(TrafficControl);
     beyond_reference!("bandwidth-del");

@@ -86,8 +86,12 @@ fn check_reports_changes() {
     let pod = lab.container("pod");
     let mut ipam = host_local(&[&["10.1.2.0/24"]]);
     ipam["routes"] = json!([{"dst": "10.9.0.0/16"}]);
-    let call = dummy(&lab, &pod).config(json!({"ipam": ipam}));
+    let call = dummy(&lab, &pod).config(json!({"ipam": ipam, "mtu": 1400}));
     let result = call.add().ok_result();
+    call.check(&result).ok();
+    pod.sh("ip link set eth0 mtu 1300");
+    call.check(&result).refused(999, "MTU is 1300");
+    pod.sh("ip link set eth0 mtu 1400");
     call.check(&result).ok();
     pod.sh("ip route del 10.9.0.0/16");
     call.check(&result).refused(999, "10.9.0.0/16");

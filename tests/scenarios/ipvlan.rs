@@ -145,6 +145,18 @@ fn a_second_network_with_another_mode_switches_the_master_and_check_reports_it()
 }
 
 #[test]
+fn an_ipvlan_on_an_ipvlan_has_the_same_master() {
+    beyond_reference!("ipvlan-check");
+    needs!(Ipvlan);
+    let lab = Lab::new();
+    let pod = lab.container("pod");
+    let call = on_cable(&lab).config(json!({"master": "upper"})).on(&pod);
+    lab.host().sh("ip link add upper link cable type ipvlan mode l2; ip link set upper up");
+    let result = call.add().ok_result();
+    call.check(&result).ok();
+}
+
+#[test]
 fn a_requested_mac_is_ignored_with_a_warning() {
     beyond_reference!("ipvlan-mac");
     needs!(Ipvlan);

@@ -18,6 +18,36 @@ fn the_loopback_interface_comes_up_and_answers_in_both_families() {
     assert_eq!(addresses(&result), ["127.0.0.1/8", "::1/128"]);
 }
 
+/// For example an anycast address of a router.
+#[test]
+fn other_addresses_of_the_interface_are_not_in_the_result_and_do_not_satisfy_check() {
+    beyond_reference!("bridge-check");
+    let lab = Lab::new();
+    let pod = lab.container("pod");
+    pod.sh("ip addr add 10.9.9.9/32 dev lo");
+    let call = lab.plugin("loopback").ifname("lo").on(&pod);
+    assert_eq!(addresses(&call.add().ok_result()), ["127.0.0.1/8", "::1/128"]);
+    pod.sh("ip addr flush dev lo; ip addr add 10.9.9.9/32 dev lo");
+    call.run("CHECK").refused(999, "link lo has lost its addresses");
+}
+
+#[test]
+fn a_failed_add_keeps_an_interface_up_that_was_up_before() {
+    let lab = Lab::new();
+    for was_up in [false, true] {
+        let pod = lab.container(&format!("pod-{was_up}"));
+        if was_up {
+            pod.sh("ip link set lo up");
+        }
+        let full = ["sh", "-c", r#"exec "$0" >/dev/full"#].map(str::to_owned);
+        let failed = lab.plugin("loopback").ifname("lo").on(&pod).under(&full).add();
+        assert!(!failed.succeeded(), "{failed:?}");
+        if was_up || !under_test().reference {
+            assert_eq!(is_up(&pod, "lo"), was_up);
+        }
+    }
+}
+
 #[test]
 fn check_needs_no_result_of_add() {
     let lab = Lab::new();

@@ -252,6 +252,24 @@ fn del_removes_the_macvtap_of_a_killed_add() {
 }
 
 #[test]
+fn a_wireless_master_is_a_warning_because_access_points_accept_one_mac() {
+    beyond_reference!("macvlan-errors");
+    needs!(Macvlan);
+    let lab = Lab::new();
+    let call = on_cable(&lab);
+    // As sysfs shows such an interface.
+    lab.host().sh("mount -t tmpfs none /sys; mkdir -p /sys/class/net/cable/phy80211");
+    for (mode, is_warned) in [("bridge", true), ("passthru", false)] {
+        let pod = lab.container(mode);
+        let call = call.clone().config(json!({"mode": mode})).on(&pod);
+        let added = call.add();
+        added.ok_result();
+        assert_eq!(added.stderr.contains("master cable is a wireless interface"), is_warned, "{added:?}");
+        call.del().ok();
+    }
+}
+
+#[test]
 fn a_macvtap_on_a_macvlan_has_the_same_master() {
     beyond_reference!("macvtap");
     needs!(Macvtap);

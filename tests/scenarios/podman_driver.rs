@@ -1064,20 +1064,24 @@ fn a_requested_address_may_be_outside_the_ip_range_which_limits_all_other_addres
     if lacks(Feature::NftNat) {
         return;
     }
-    let lab = Lab::new();
-    let (requesting, other) = (lab.container("requesting"), lab.container("other"));
-    let mut network = recorded("create");
-    let range = json!({"start_ip": "10.1.0.128", "end_ip": "10.1.0.254"});
-    network["subnets"] = json!([{"subnet": "10.1.0.0/24", "lease_range": range}]);
-    let network = does(&lab, &["create"], &network);
-    let mut call = call_for(&requesting, &network);
-    call["network_options"]["static_ips"] = json!(["10.1.0.9"]);
-    assert_eq!(address_of(&set_up(&lab, &requesting, &call)), "10.1.0.9");
-    assert!(fs::read_to_string(RECORD).unwrap().contains("10.1.0.128"), "the network keeps its range");
-    assert_eq!(address_of(&set_up(&lab, &other, &call_for(&other, &network))), "10.1.0.128");
-    tear_down(&lab, &requesting, &call);
-    tear_down(&lab, &other, &call_for(&other, &network));
-    assert_eq!(traces(&lab), (Vec::new(), String::new(), String::new()));
+    for (first, last, requested) in
+        [("10.1.0.128", "10.1.0.254", "10.1.0.9"), ("10.1.0.2", "10.1.0.100", "10.1.0.200")]
+    {
+        let lab = Lab::new();
+        let (requesting, other) = (lab.container("requesting"), lab.container("other"));
+        let mut network = recorded("create");
+        let range = json!({"start_ip": first, "end_ip": last});
+        network["subnets"] = json!([{"subnet": "10.1.0.0/24", "lease_range": range}]);
+        let network = does(&lab, &["create"], &network);
+        let mut call = call_for(&requesting, &network);
+        call["network_options"]["static_ips"] = json!([requested]);
+        assert_eq!(address_of(&set_up(&lab, &requesting, &call)), requested);
+        assert!(fs::read_to_string(RECORD).unwrap().contains(last), "the network keeps its range");
+        assert_eq!(address_of(&set_up(&lab, &other, &call_for(&other, &network))), first);
+        tear_down(&lab, &requesting, &call);
+        tear_down(&lab, &other, &call_for(&other, &network));
+        assert_eq!(traces(&lab), (Vec::new(), String::new(), String::new()), "{requested}");
+    }
 }
 
 /// The container's first address, without its prefix length.

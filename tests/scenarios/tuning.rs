@@ -608,6 +608,20 @@ fn another_directory_may_keep_the_backups() {
 }
 
 #[test]
+fn gc_removes_stale_backups_from_another_directory_too() {
+    beyond_reference!("gc");
+    let lab = Lab::new();
+    let pod = wired(&lab, "eth0");
+    let call = tuning(&lab, &pod, json!({"mtu": 1400, "dataDir": "/run/lab/backups"}));
+    call.add().ok_result();
+    call.clone().env("CNI_CONTAINERID", "abandoned").add().ok_result();
+    let backups = || lab.host().sh("ls /run/lab/backups");
+    assert_eq!(backups(), "abandoned_eth0.json\npod_eth0.json\n");
+    call.gc(&[("pod", "eth0")]).ok();
+    assert_eq!(backups(), "pod_eth0.json\n");
+}
+
+#[test]
 fn del_succeeds_with_a_configuration_that_add_refuses() {
     beyond_reference!("lenient-del");
     let lab = Lab::new();

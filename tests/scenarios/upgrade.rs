@@ -197,6 +197,29 @@ fn a_port_in_a_vlan_of_the_reference_passes_check() {
     }
 }
 
+#[test]
+fn the_references_gateway_of_a_vlan_is_deleted_with_its_last_user() {
+    needs!(BridgeVlanFiltering);
+    for command in ["DEL", "GC"] {
+        for [theirs, ours] in to_ours("bridge") {
+            let lab = Lab::new();
+            let pod = lab.container("pod");
+            let call = lab.plugin("bridge").config(dual_stack()).config(json!({"vlan": 10})).on(&pod);
+            theirs.run(&call).add().ok_result();
+            if command == "DEL" {
+                ours.run(&call).del().ok();
+            } else {
+                pod.vanish();
+                lab.host().wait_until("the veth is deleted", |host| {
+                    host.link_names().iter().filter(|name| name.starts_with("veth")).count() < 2
+                });
+                ours.run(&call).gc(&[]).ok();
+            }
+            assert_eq!(lab.host().link_names(), ["br0"], "{command}");
+        }
+    }
+}
+
 /// With kubelet's burst. The reference's numbers have 32 bits: of the bytes that wait, and of the microseconds to fill the bucket.
 #[test]
 fn very_high_and_very_low_limits_of_the_reference_pass_check() {

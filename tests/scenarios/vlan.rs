@@ -137,6 +137,22 @@ fn check_reports_another_id_and_another_tag() {
 }
 
 #[test]
+fn the_master_in_the_container_may_be_given_by_an_alternative_name() {
+    beyond_reference!("vlan-chained");
+    needs!(Vlan);
+    let lab = Lab::new();
+    let pod = lab.container("pod");
+    let call = next_to_eth0(&lab, &pod).config(json!({"master": "lan0"}));
+    pod.sh("ip link property add dev eth0 altname lan0");
+    let before = lab.snapshot();
+    let result = call.add().ok_result();
+    assert!(pod.link("eth0.100").is_some());
+    call.check(&result).ok();
+    call.del().ok();
+    lab.snapshot().assert_same(&before);
+}
+
+#[test]
 fn if_the_master_has_its_name_the_interfaces_name_contains_the_id() {
     beyond_reference!("vlan-chained");
     needs!(Vlan);

@@ -162,7 +162,8 @@ mod tests {
     fn missing_values_of_a_call_come_from_the_entry_whose_subnet_contains_the_address() {
         let ask = |ip: &str| {
             let lone = json!({"gateway": "10.1.0.1"});
-            let entries = json!([two()[0], two()[1], {"address": "10.2.0.9/16"}, lone]);
+            let distant = json!({"address": "10.4.0.5/24", "gateway": "169.254.1.1"});
+            let entries = json!([two()[0], two()[1], {"address": "10.2.0.9/16"}, lone, distant]);
             given(json!({"ipam": {"addresses": entries}, "runtimeConfig": {"ips": [ip]}}), "")
         };
         for (requested, expected) in [
@@ -173,6 +174,7 @@ mod tests {
             ("10.1.0.7/24", "10.1.0.7/24 via 10.1.0.1"),
             ("10.2.0.7", "10.2.0.7/16"),
             ("10.3.0.7/24", "10.3.0.7/24"),
+            ("10.4.0.7", "10.4.0.7/24 via 169.254.1.1"),
         ] {
             assert_eq!(ask(requested).unwrap(), [expected]);
         }

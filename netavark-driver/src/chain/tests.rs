@@ -123,6 +123,17 @@ fn an_internal_network_has_no_way_out() {
 }
 
 #[test]
+fn an_internal_network_of_ptp_has_no_way_out_either() {
+    for (internal, routes) in [(true, json!([])), (false, json!([{"dst": "0.0.0.0/0"}]))] {
+        let subnets = json!([{"subnet": "10.1.0.0/24"}]);
+        let json = json!({"name": "inner", "id": "0", "internal": internal, "subnets": subnets});
+        let list = network(&json.to_string(), &[("type", "ptp")]).unwrap();
+        let plugin = &list["plugins"][0];
+        assert_eq!((&plugin["ipMasq"], &plugin["ipam"]["routes"]), (&json!(!internal), &routes));
+    }
+}
+
+#[test]
 fn addresses_of_static_are_those_that_containers_ask_for() {
     let json = r#"{"name": "n", "id": "0", "subnets": [{"subnet": "10.1.0.0/24", "gateway": "10.1.0.1"}]}"#;
     let list = network(json, &[("type", "macvlan"), ("master", "eth0"), ("ipam", "static")]).unwrap();

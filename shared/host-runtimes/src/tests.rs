@@ -59,8 +59,10 @@ version = 2
     }
     let version_1 = "[plugins.cri.cni]\nbin_dir = \"/a\"\nconf_dir = \"/srv/net.d\"";
     assert_eq!(runtime(CONTAINERD, &[(config, version_1)]).plugins, paths(["/a"]));
-    let docker = runtime(CONTAINERD, &[(config, "disabled_plugins = [\"cri\"]")]);
-    assert!(docker.is_present && !docker.runs_plugins);
+    for name in ["cri", "io.containerd.grpc.v1.cri", "io.containerd.cri.v1.runtime"] {
+        let docker = runtime(CONTAINERD, &[(config, &format!("disabled_plugins = [\"{name}\"]"))]);
+        assert!(docker.is_present && !docker.runs_plugins, "{name}");
+    }
 }
 
 #[test]
@@ -133,8 +135,16 @@ fn nomad_buildkit_and_old_flags_of_the_kubelet_are_read() {
 
     let flags =
         "KUBELET_KUBEADM_ARGS=\"--network-plugin=cni --cni-bin-dir /e,/f --pod-infra-container-image=pause\"";
-    let found = runtime(KUBELET, &[("/var/lib/kubelet/kubeadm-flags.env", flags)]);
-    assert_eq!((found.plugins, found.is_present), (paths(["/e", "/f"]), true));
+    for file in [
+        "/etc/systemd/system/kubelet.service.d/10-kubeadm.conf",
+        "/var/lib/kubelet/kubeadm-flags.env",
+        "/etc/default/kubelet",
+        "/etc/sysconfig/kubelet",
+    ] {
+        let found = runtime(KUBELET, &[(file, flags)]);
+        assert_eq!((found.plugins, found.is_present), (paths(["/e", "/f"]), true), "{file}");
+        assert_eq!(found.source.as_deref(), Some(Path::new(file)));
+    }
     let other = "KUBELET_EXTRA_ARGS=--node-ip=10.0.0.1";
     let root = host(&[("/etc/default/kubelet", other)]);
     assert!(of_host(root.path()).0.iter().all(|runtime| runtime.name != KUBELET));

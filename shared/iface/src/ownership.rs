@@ -144,6 +144,13 @@ mod tests {
         }
     }
 
+    /// Links of people are in group 0.
+    #[test]
+    fn a_networks_group_is_stable_and_never_the_default_group() {
+        assert_eq!(["net", "pods"].map(|name| group(&network(name))), [0xa032_fe85, 0x2c85_58d7]);
+        assert!((0..100).all(|n| group(&network(&format!("net{n}"))) % 2 == 1));
+    }
+
     #[test]
     fn an_alias_names_the_attachment_to_its_own_network_only() {
         let [net, longer] = ["net", "network"].map(network);

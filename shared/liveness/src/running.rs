@@ -235,4 +235,20 @@ mod tests {
         assert_eq!(started(stat), Some(Duration::from_secs(42)));
         assert!(age(Path::new("/proc/self")).unwrap() < CALL_MAX);
     }
+
+    #[test]
+    fn a_plugin_in_another_network_namespace_works_for_another_host() {
+        let id = format!("elsewhere-{}", std::process::id());
+        let mut command = std::process::Command::new("unshare");
+        command.args(["--net", "sleep", "60"]).env("CNI_CONTAINERID", &id).env("CNI_COMMAND", "ADD");
+        let sleep = Killed(command.spawn().unwrap());
+        let process = Path::new("/proc").join(sleep.0.id().to_string());
+        let is_asleep = || fs::read_to_string(process.join("comm")).is_ok_and(|name| name == "sleep\n");
+        // It is in its namespace before it starts `sleep`.
+        while !is_asleep() || !RunningPlugins::scan().has_process(&id) {
+            thread::sleep(Duration::from_millis(10));
+        }
+        let calls = RunningPlugins::scan();
+        assert!(!calls.has(&id) && !calls.has_add(&id) && calls.has_process(&id));
+    }
 }

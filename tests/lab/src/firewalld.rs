@@ -51,8 +51,22 @@ impl Firewalld {
 
     /// Ends it as systemd does, so that it removes its rules. The bus continues.
     pub fn stop(&mut self) {
-        kill(Pid::from_raw(self.daemon.id().cast_signed()), Signal::SIGTERM).unwrap();
+        self.signal(Signal::SIGTERM);
         self.daemon.wait().unwrap();
+    }
+
+    /// Suspends it: it stays on the bus, and answers nothing.
+    pub fn suspend(&self) {
+        self.signal(Signal::SIGSTOP);
+    }
+
+    /// Ends [`Firewalld::suspend`].
+    pub fn resume(&self) {
+        self.signal(Signal::SIGCONT);
+    }
+
+    fn signal(&self, signal: Signal) {
+        kill(Pid::from_raw(self.daemon.id().cast_signed()), signal).unwrap();
     }
 
     /// Restarts it on the same bus.

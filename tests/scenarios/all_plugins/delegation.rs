@@ -5,7 +5,7 @@ use std::fs;
 use lab::{Call, Feature, Lab, Release, beyond_reference, needs, skip_part};
 use serde_json::{Value, json};
 
-use crate::common::{STORE, cable};
+use crate::common::{STORE, cable, ips};
 
 /// An IPAM plugin that records its input, and fails if /run/lab/fail contains the command.
 const SPY: &str = r#"
@@ -96,6 +96,46 @@ fn status_fails_if_the_ipam_plugin_is_not_ready() {
     {
         let call = lab.plugin(plugin).config(json!({"ipam": {"type": "busy"}, "vlanId": 5}));
         call.status().refused(50, "no address today");
+    }
+}
+
+#[test]
+fn check_fails_if_the_ipam_plugin_has_lost_the_lease() {
+    needs!(Macvlan, Tap);
+    let lab = Lab::new();
+    let pod = lab.container("pod");
+    cable(&lab);
+    lab.host().sh("ip link add device type veth peer name elsewhere");
+    let ipam = json!({"type": "host-local", "ranges": [[{"subnet": "10.1.2.0/24"}]]});
+    let keys = |more: Value| {
+        let mut keys = more;
+        keys["ipam"] = ipam.clone();
+        keys
+    };
+    let rare = [
+        ("dummy", json!({}), Feature::Dummy),
+        ("ipvlan", json!({"master": "cable"}), Feature::Ipvlan),
+        ("vlan", json!({"master": "cable", "vlanId": 5}), Feature::Vlan),
+    ];
+    let rare = rare.into_iter().filter(|(plugin, _, feature)| !skip_part(plugin, *feature));
+    let usual = [
+        ("bridge", json!({"bridge": "br0"})),
+        ("host-device", json!({"device": "device"})),
+        ("macvlan", json!({"master": "cable"})),
+        ("ptp", json!({})),
+        ("tap", json!({})),
+    ];
+    for (plugin, more) in usual.into_iter().chain(rare.map(|(plugin, more, _)| (plugin, more))) {
+        let call = lab.plugin(plugin).config(keys(more)).on(&pod);
+        let result = call.add().ok_result();
+        call.check(&result).ok();
+        let address = ips(&result)[0].split('/').next().unwrap();
+        let lease = format!("{STORE}/{address}");
+        let content = fs::read(&lease).unwrap();
+        fs::remove_file(&lease).unwrap();
+        call.check(&result).refused(999, address);
+        fs::write(&lease, content).unwrap();
+        call.del().ok();
     }
 }
 

@@ -84,12 +84,18 @@ fn a_relative_path_of_a_namespace_is_one_in_the_plugins_working_directory() {
     call.del().ok();
 }
 
+/// A daemon in a mount namespace of its own, in which a script changes the mounts before.
+fn with_other_mounts(script: &str) -> Command {
+    let script = format!("{script}; exec \"$@\"");
+    let mut command = Command::new("unshare");
+    command.args(["-m", "sh", "-ec", &script, "sh"]).arg(executable()).arg("daemon").stdin(Stdio::null());
+    command
+}
+
 /// A daemon with a flag in a mount namespace in which the default paths differ from the host's.
 pub fn in_a_pod(flag: &str) -> Command {
-    let script = "mount --rbind / /mnt; mount -t tmpfs none /run; exec \"$@\"";
-    let mut command = Command::new("unshare");
-    command.args(["-m", "sh", "-ec", script, "sh"]).arg(executable());
-    command.args(["daemon", "-hostprefix", "/mnt", flag]).stdin(Stdio::null());
+    let mut command = with_other_mounts("mount --rbind / /mnt; mount -t tmpfs none /run");
+    command.args(["-hostprefix", "/mnt", flag]);
     command
 }
 
@@ -119,11 +125,8 @@ fn a_daemon_in_its_own_mount_namespace_follows_the_hosts_links() {
     let (pod, call) = net.plugged("pod");
     symlink("/run/netns", "/run/lab/link").unwrap();
     symlink("/run/lab", "/run/lab/socket").unwrap();
-    let script = "mount --rbind / /mnt; mount -t tmpfs none /run; exec \"$@\"";
-    let mut command = Command::new("unshare");
-    command.args(["-m", "sh", "-ec", script, "sh"]).arg(executable()).stdin(Stdio::null());
-    command.args(["daemon", "-hostprefix", "/mnt", "-socketpath", "/run/lab/socket/dhcp.sock"]);
-    command.arg("-pidfile=/mnt/run/lab/pid");
+    let mut command = in_a_pod("-pidfile=/mnt/run/lab/pid");
+    command.args(["-socketpath", "/run/lab/socket/dhcp.sock"]);
     net.start_daemon_by(command);
     net.until("the daemon listens", || fs::exists("/run/lab/pid").unwrap());
     let ipam = json!({"type": "dhcp", "daemonSocketPath": "/run/lab/socket/dhcp.sock"});
@@ -131,6 +134,20 @@ fn a_daemon_in_its_own_mount_namespace_follows_the_hosts_links() {
     call.add().ok_result();
     call.del().ok();
     net.until("the release is seen", || net.released() == 1);
+}
+
+/// The daemon opens the path at each renewal. In its own mounts, the path may not exist, or lead to another container.
+#[test]
+fn an_add_is_refused_if_the_daemon_does_not_see_the_containers_namespace_at_its_path() {
+    beyond_reference!("dhcp-restart");
+    for script in ["mount -t tmpfs none /run/netns", "mount --bind /run/netns/server /run/netns/pod"] {
+        let mut net = DhcpNetwork::silent();
+        let (_pod, call) = net.plugged("pod");
+        net.start_daemon_by(with_other_mounts(script));
+        net.until("the daemon listens", || net.is_listening());
+        call.add().refused(4, "cannot open the container's network namespace at /run/netns/pod");
+        assert!(net.list().is_empty() && leases_on_disk() == 0, "{script}");
+    }
 }
 
 #[test]

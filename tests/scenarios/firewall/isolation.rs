@@ -126,6 +126,38 @@ fn in_vlan(lab: &Lab, number: u8, bridge: &str, vlan: u8, policy: &str) -> Chain
 }
 
 #[test]
+fn if_networks_on_one_bridge_have_different_policies_the_stricter_one_applies() {
+    beyond_reference!("ingress-policy");
+    for first in ["same-bridge", "isolated"] {
+        let lab = Lab::new();
+        let mut other = with_policy_list(3, "isolated");
+        other["plugins"][0]["bridge"] = json!("br2");
+        other["plugins"][0]["ipam"]["ranges"] = json!([
+            [{"subnet": "10.1.2.0/24", "rangeStart": "10.1.2.100"}],
+            [{"subnet": "fd00:1:2::/64", "rangeStart": "fd00:1:2::100"}],
+        ]);
+        let (same, isolated) = (with_policy(&lab, 2, "same-bridge"), lab.chain(other));
+        let [a, b] = ["a", "b"].map(|id| lab.container(id));
+        let ((of_a, to_a), (of_b, to_b)) = if first == "same-bridge" {
+            let at_a = attach(&same, &a);
+            (at_a, attach(&isolated, &b))
+        } else {
+            let at_b = attach(&isolated, &b);
+            (attach(&same, &a), at_b)
+        };
+        let _servers = [(&a, &to_a), (&b, &to_b)].map(|(pod, ips)| serve(pod, ips));
+        for n in [0, 1] {
+            assert!(tcp_is_cut_off(&a, &at(&to_b[n], 80)), "{first} first: to the isolated one");
+            assert!(tcp_is_cut_off(&b, &at(&to_a[n], 80)), "{first} first: and back");
+        }
+        isolated.del(&b, "eth0", &of_b).iter().for_each(lab::Outcome::ok);
+        same.check(&a, "eth0", &of_a).iter().for_each(lab::Outcome::ok);
+        same.del(&a, "eth0", &of_a).iter().for_each(lab::Outcome::ok);
+        assert_eq!(lab.host().ruleset(), "");
+    }
+}
+
+#[test]
 fn an_administrators_vlan_device_that_is_the_gateway_is_fenced_in_place_of_the_bridge() {
     needs!(BridgeVlanFiltering, Vlan);
     beyond_reference!("ingress-policy");

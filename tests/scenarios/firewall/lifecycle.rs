@@ -266,6 +266,19 @@ fn a_bus_that_denies_access_is_an_error_only_if_firewalld_is_the_configured_back
 }
 
 #[test]
+fn a_bus_that_does_not_answer_is_an_error_that_says_try_again() {
+    beyond_reference!("firewall-nftables");
+    let lab = Lab::new();
+    let pod = lab.container("pod");
+    let call = bus_that_says(&call(&lab, &pod, "10.1.2.2/24"), "");
+    for backend in [json!("firewalld"), json!(null)] {
+        let error = call.clone().config(json!({"backend": backend})).add().refused(11, "look for firewalld");
+        assert!(error.details.contains("busctl status"), "{error:?}");
+    }
+    assert_eq!(lab.host().ruleset(), "");
+}
+
+#[test]
 fn an_unusable_bus_does_not_make_del_fail() {
     beyond_reference!("firewall-nftables");
     let lab = Lab::new();

@@ -3,6 +3,7 @@
 use std::fs;
 use std::os::unix::net::UnixDatagram;
 use std::path::Path;
+use std::sync::mpsc;
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -231,6 +232,46 @@ fn a_container_whose_namespace_is_only_open_in_a_process_keeps_its_address() {
     keeps_all(&lab, 41);
     drop(descriptor);
     allocates_the_stale_one(&lab, 41);
+}
+
+/// The other threads of its process are in another namespace, and the process does not have this one open.
+#[test]
+fn a_container_with_only_a_thread_in_its_namespace_keeps_its_address() {
+    beyond_reference!("stale-leases");
+    let lab = Lab::new();
+    let pod = lab.container("only-a-thread");
+    pod.sh("ip address add 10.211.44.2/24 dev lo");
+    lease_all(&lab, 44, "only-a-thread");
+    let ((enters, entered), (go_on, ends)) = (mpsc::channel(), mpsc::channel::<()>());
+    thread::scope(|scope| {
+        let namespace = pod.netns.clone();
+        let wait_inside = move || {
+            enters.send(()).unwrap();
+            // Until the other end is dropped, also by a failed assertion.
+            ends.recv().ok();
+        };
+        scope.spawn(move || namespace.run(wait_inside));
+        entered.recv().unwrap();
+        pod.vanish();
+        keeps_all(&lab, 44);
+        drop(go_on);
+    });
+    allocates_the_stale_one(&lab, 44);
+}
+
+/// For example, a backup has restored the file, or an administrator has touched it. No program can set the time of the last change (ctime).
+#[test]
+fn a_lease_whose_file_has_an_old_modification_time_is_as_young_as_its_last_change() {
+    beyond_reference!("stale-leases");
+    let lab = Lab::new();
+    lab.claim_name("touched-lease");
+    // No ADD writes them: it would start a search in the background, for leases of any age.
+    stale("10.211.45.2", "touched-lease");
+    fs::write(format!("{STORE}/10.211.45.3"), "other\r\neth0").unwrap();
+    lab.host().sh(&format!("touch -d '1 day ago' {STORE}/10.211.45.2"));
+    let hour = json!({"ipam": ipam(45, &json!({"staleLeaseAge": 3600}))});
+    refused(|| call(&lab, 45, "next").config(hour.clone()).add());
+    allocates_the_stale_one(&lab, 45);
 }
 
 /// Some runtimes leave the file on which the namespace was mounted.

@@ -24,6 +24,25 @@ fn two_networks_of_one_container_have_separate_rules() {
     });
 }
 
+/// A rule of iptables compares at most 15 ports.
+#[test]
+fn each_of_a_containers_32_ports_leads_to_it() {
+    with_each_backend(|lab, keys| {
+        let (pod, far) = (lab.container("pod"), lab.machine("far"));
+        let ports = 8000..8032;
+        let mappings = ports.clone().map(|host| port("tcp", host, 80)).collect();
+        let network = network(lab, keys, mappings);
+        let result = network.add(&pod, "eth0").ok_result();
+        let _servers = serve_tcp(&pod, 80);
+        let works = |number: &u16| (0..2).all(|n| tcp_says(&far, &at(HOST[n], *number)) == pod_sees(FAR[n]));
+        let failed: Vec<_> = ports.clone().filter(|number| !works(number)).collect();
+        assert_eq!(failed, [0; 0], "{keys}");
+        network.check(&pod, "eth0", &result).iter().for_each(Outcome::ok);
+        network.del(&pod, "eth0", &result).iter().for_each(Outcome::ok);
+        assert!(ports.step_by(15).all(|number| tcp_is_refused(&far, &at(HOST[0], number))), "{keys}");
+    });
+}
+
 #[test]
 fn chains_and_rules_that_others_put_into_our_table_stay_after_the_last_del() {
     beyond_reference!("nothing-left");

@@ -50,11 +50,15 @@ impl Fixture {
         Self { host, pod, server, _lab: lab }
     }
 
+    fn open_interface(&self) -> OpenInterface {
+        let namespace = Namespace::open(self.pod.path()).unwrap();
+        OpenInterface { link: namespace.link("eth0").unwrap(), namespace }
+    }
+
     /// An attachment that needs time servers (option 42).
     fn acquire(&self) -> ManagedLease {
         let key = Key::parse("net", "pod", "eth0", Family::V4).unwrap();
-        let namespace = Namespace::open(self.pod.path()).unwrap();
-        let found = OpenInterface { link: namespace.link("eth0").unwrap(), namespace };
+        let found = self.open_interface();
         let asks = ClientConf {
             client_id: key.client_id(),
             broadcast: false,
@@ -489,24 +493,50 @@ fn a_changed_address_is_recorded_even_if_its_route_is_refused() {
     assert!(fixture.pod.routes().iter().any(|route| route.starts_with("10.9.0.0/24 via 10.0.0.1")));
 }
 
-#[test]
-fn a_refused_mtu_blocks_neither_the_address_nor_the_routes() {
-    let fixture = Fixture::new();
-    // The kernel refuses an MTU above that of the macvlan's master, 1500.
+/// An MTU of 9000.
+const LARGE_MTU: (u8, &[u8]) = (options::INTERFACE_MTU, &[35, 40]);
+
+/// Makes eth0 a macvlan, and returns it as it was before another program lowered its MTU and that of its master to 1500. The kernel
+/// refuses an MTU above that of the master.
+fn found_before_its_mtu_was_lowered(fixture: &Fixture) -> OpenInterface {
     fixture.pod.sh("ip link set eth0 down; ip link set eth0 name lower; ip link set lower up
          ip link add link lower name eth0 type macvlan mode bridge; ip link set eth0 up");
     fixture.pod.wait_until("the macvlan is up", |pod| {
         pod.link("eth0").is_some_and(|link| link["operstate"] == "UP")
     });
+    let mut found = fixture.open_interface();
+    found.link.mtu = 9216;
+    found
+}
+
+#[test]
+fn a_refused_mtu_does_not_fail_an_add() {
+    let fixture = Fixture::new();
+    let found = found_before_its_mtu_was_lowered(&fixture);
+    let change = LinkChange { mtu: Some(9000), ..LinkChange::default() };
+    assert!(found.namespace.nl.change_link(&found.link, &change).is_err());
+    let mut one = fixture.acquire();
+    fixture.lease(&mut one, &[NTP[0], LARGE_MTU]);
+    assert_eq!(one.client.take_first(&one.attachment, &found).unwrap(), None);
+}
+
+#[test]
+fn a_refused_mtu_blocks_neither_the_address_nor_the_routes() {
+    let fixture = Fixture::new();
+    let found = found_before_its_mtu_was_lowered(&fixture);
+    let (mut one, renewal) = renewing(&fixture);
     let routes = [24, 10, 9, 0, 10, 0, 0, 1];
-    let extra = [
-        (options::INTERFACE_MTU, &9000_u16.to_be_bytes()[..]),
-        (options::SUBNET_MASK, &[255, 255, 0, 0]),
-        (options::CLASSLESS_ROUTES, &routes),
-    ];
-    let attachment = renew(&fixture, &extra);
+    let extra = [LARGE_MTU, (options::SUBNET_MASK, &[255, 255, 0, 0]), (options::CLASSLESS_ROUTES, &routes)];
+    fixture.log_line(renewal, Kind::Ack, &extra);
+    // The client has the new lease, and nothing has put it on the link yet.
+    let is_renewed = (0..TIMEOUT.as_millis()).any(|_| {
+        std::thread::sleep(Duration::from_millis(1));
+        one.client.receive(Time::now()).unwrap().is_some_and(|actions| !actions.is_empty())
+    });
+    assert!(is_renewed);
+    let refused = one.client.put_on_link(one.attachment.on_link, &found).unwrap_err();
+    assert!(refused.to_string().contains("MTU 9000 for eth0"), "{refused}");
     assert_eq!(fixture.pod.addresses("eth0"), ["10.0.0.7/16"]);
-    assert_eq!(attachment.on_link.unwrap().to_string(), "10.0.0.7/16");
     assert!(fixture.pod.routes().iter().any(|route| route.starts_with("10.9.0.0/24 via 10.0.0.1")));
 }
 

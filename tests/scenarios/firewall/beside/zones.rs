@@ -1,12 +1,16 @@
 //! Debian's firewalld, which drops packets that are in none of its zones.
 
 use lab::firewalld::{BUS, Firewalld, ask, is_here, reload};
-use lab::{Lab, Outcome, Release, Tool, beyond_reference, injecting, tcp_is_cut_off, tcp_says, until_within};
+use lab::{
+    Chain, Container, Echo, Lab, Outcome, Release, Tool, beyond_reference, injecting, tcp_is_cut_off,
+    tcp_says, until_within,
+};
 use serde_json::{Value, json};
 
 use super::{Traffic, network};
 use crate::cnitool::repair::{RESTORED, Watching};
 use crate::common::dual_stack;
+use crate::firewall::{at, attach, list};
 
 const SOURCES: [&str; 2] = ["10.1.2.2/32", "fd00:1:2::2/128"];
 
@@ -56,6 +60,124 @@ fn traffic_passes_firewalld_through_its_zone_and_del_leaves_nothing_there() {
         network.del(&pod, "eth0", &result).iter().for_each(Outcome::ok);
         assert!(lab.host().sh("ls -A /run/cni/firewalld").is_empty());
     }
+}
+
+#[test]
+fn while_firewalld_is_stopped_gc_deletes_the_record_of_a_container_that_is_gone() {
+    beyond_reference!("firewall-by-owner");
+    if !is_here() {
+        return;
+    }
+    let lab = Lab::new();
+    let pod = lab.container("pod");
+    let mut firewalld = Firewalld::start(&lab, "nftables", "public");
+    firewall(&lab, json!({})).on(&pod).add().ok_result();
+    firewalld.stop();
+    let bare = with_bus(lab.plugin("firewall")).config(json!({"name": "net"}));
+    bare.gc(&[("pod", "eth0")]).ok();
+    assert!(!lab.host().sh("ls -A /run/cni/firewalld").is_empty());
+    bare.gc(&[]).ok();
+    assert!(lab.host().sh("ls -A /run/cni/firewalld").is_empty());
+}
+
+#[test]
+fn a_firewalld_that_does_not_answer_is_an_error_that_says_try_again_and_loses_nothing() {
+    beyond_reference!("firewall-by-owner");
+    if !is_here() {
+        return;
+    }
+    let lab = Lab::new();
+    let pod = lab.container("pod");
+    let firewalld = Firewalld::start(&lab, "nftables", "public");
+    // With one address: each answer has a timeout of 25 s.
+    let prev = json!({
+        "cniVersion": "1.0.0", "interfaces": [{"name": "eth0", "sandbox": "/run/netns/x"}],
+        "ips": [{"address": "10.1.2.2/24", "interface": 0}],
+    });
+    let call = firewall(&lab, json!({"prevResult": prev})).on(&pod);
+    call.add().ok_result();
+    firewalld.suspend();
+    call.del().refused(11, "remove 10.1.2.2/32 from firewalld's zone trusted");
+    firewalld.resume();
+    let is_in_zone = || ask("--zone=trusted --query-source=10.1.2.2/32");
+    assert!(is_in_zone());
+    call.del().ok();
+    assert!(!is_in_zone());
+}
+
+/// A network with a separate bridge, whose containers are in firewalld's zone.
+fn with_policy(lab: &Lab, number: u8, policy: &str) -> Chain {
+    lab.chain(list(number, &json!({"backend": "firewalld", "ingressPolicy": policy}))).each(with_bus)
+}
+
+/// CHECK of a container of network 2 fails if one of Ferrule's tables was deleted, until the next ADD.
+fn the_policy_is_checked(lab: &Lab, pod: &Container, result: &Value, policy: &str, families: &[&str]) {
+    let keys = json!({"name": "net2", "backend": "firewalld", "ingressPolicy": policy, "prevResult": result});
+    let call = with_bus(lab.plugin("firewall")).config(keys).on(pod);
+    for family in families {
+        call.check(result).ok();
+        lab.host().sh(&format!("nft delete table {family} ferrule"));
+        call.check(result).refused(999, "nftables rules of net2/");
+        call.add().ok_result();
+    }
+    call.check(result).ok();
+}
+
+#[test]
+fn networks_with_a_policy_in_a_zone_do_not_talk_to_each_other_and_containers_of_one_bridge_do() {
+    beyond_reference!("ingress-policy");
+    if !is_here() {
+        return;
+    }
+    let lab = Lab::new();
+    let [a, b, c, d] = ["a", "b", "c", "d"].map(|id| lab.container(id));
+    let _firewalld = Firewalld::start(&lab, "nftables", "public");
+    let [one, other, open] = [(2, "same-bridge"), (3, "same-bridge"), (4, "open")]
+        .map(|(number, policy)| with_policy(&lab, number, policy));
+    let pods = [(&one, &a), (&one, &b), (&other, &c), (&open, &d)];
+    let [of_a, of_b, of_c, of_d] = pods.map(|(network, pod)| attach(network, pod));
+    assert!(are_in("trusted"));
+    let serve = |pod: &Container, ips: &[String; 2]| -> [Echo; 2] {
+        ips.each_ref().map(|ip| pod.serve_tcp(&pod.id, &at(ip, 80)))
+    };
+    let _servers = [serve(&a, &of_a.1), serve(&c, &of_c.1), serve(&d, &of_d.1)];
+    for n in [0, 1] {
+        assert!(tcp_says(&b, &at(&of_a.1[n], 80)).is_some(), "on one bridge");
+        assert!(tcp_is_cut_off(&b, &at(&of_c.1[n], 80)), "from one to the other");
+        assert!(tcp_is_cut_off(&c, &at(&of_a.1[n], 80)), "and back");
+        // The zone itself lets everything pass.
+        assert!(tcp_says(&b, &at(&of_d.1[n], 80)).is_some(), "to a network without a policy");
+    }
+    the_policy_is_checked(&lab, &a, &of_a.0, "same-bridge", &["inet"]);
+    for ((network, pod), (result, _)) in pods.iter().zip([&of_a, &of_b, &of_c, &of_d]) {
+        network.del(pod, "eth0", result).iter().for_each(Outcome::ok);
+    }
+    assert!(!lab.host().ruleset().contains("ferrule"));
+    assert!(!are_in("trusted"));
+}
+
+#[test]
+fn isolated_containers_in_a_zone_reach_their_gateway_but_not_each_other() {
+    beyond_reference!("ingress-policy");
+    if !is_here() {
+        return;
+    }
+    let lab = Lab::new();
+    let [a, b] = ["a", "b"].map(|id| lab.container(id));
+    let _firewalld = Firewalld::start(&lab, "nftables", "public");
+    let network = with_policy(&lab, 2, "isolated");
+    let [(of_a, to_a), (of_b, _)] = [&a, &b].map(|pod| attach(&network, pod));
+    assert!(are_in("trusted"));
+    for (ip, gateway) in to_a.iter().zip(["10.1.2.1", "fd00:1:2::1"]) {
+        assert!(b.is_cut_off_from(ip), "{ip}");
+        assert!(b.reaches(gateway), "{gateway}");
+    }
+    the_policy_is_checked(&lab, &a, &of_a, "isolated", &["inet", "bridge"]);
+    for (pod, result) in [(&a, &of_a), (&b, &of_b)] {
+        network.del(pod, "eth0", result).iter().for_each(Outcome::ok);
+    }
+    assert!(!lab.host().ruleset().contains("ferrule"));
+    assert!(!are_in("trusted"));
 }
 
 /// As docs/firewall.md recommends for networks that must stay connected during a reload.
