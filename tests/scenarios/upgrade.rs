@@ -203,7 +203,7 @@ fn the_references_gateway_of_a_vlan_is_deleted_with_its_last_user() {
     for command in ["DEL", "GC"] {
         for [theirs, ours] in to_ours("bridge") {
             let lab = Lab::new();
-            let pod = lab.container("pod");
+            let pod = lab.container("in-the-references-vlan");
             let call = lab.plugin("bridge").config(dual_stack()).config(json!({"vlan": 10})).on(&pod);
             theirs.run(&call).add().ok_result();
             if command == "DEL" {

@@ -118,7 +118,13 @@ mod tests {
     fn written_out_they_are_the_variables_value_again() {
         let args = CniArgs::parse("A=1;;B=x=y").unwrap();
         assert_eq!(args.to_string(), "A=1;B=x=y");
-        assert_eq!(args.iter().collect::<Vec<_>>(), [("A", "1"), ("B", "x=y")]);
+        let pairs = [("A", "1"), ("B", "x=y")];
+        assert_eq!(args.iter().collect::<Vec<_>>(), pairs);
+        // As libcni's cache contains them.
+        assert_eq!(
+            pairs.map(|(key, value)| (key.into(), value.into())).into_iter().collect::<CniArgs>(),
+            args
+        );
     }
 
     #[test]
