@@ -234,6 +234,19 @@ fn routes_of_the_address_plugin_are_set_in_the_container() {
 }
 
 #[test]
+fn a_route_through_a_gateway_in_no_subnet_of_the_interface_is_an_error_that_says_so() {
+    beyond_reference!("errors");
+    let lab = Lab::new();
+    let pod = lab.container("pod");
+    for (dst, gateway) in [("192.0.2.0/24", "10.9.9.9"), ("2001:db8::/32", "fd00:9::9")] {
+        let mut conf = dual_stack();
+        conf["ipam"]["routes"] = json!([{"dst": dst, "gw": gateway}]);
+        let refused = lab.plugin("bridge").config(conf).on(&pod).add().refused(999, dst);
+        assert!(refused.details.contains("in none of the interface's subnets"), "{refused:?}");
+    }
+}
+
+#[test]
 fn a_route_with_an_unspecified_gateway_is_on_the_link_and_check_finds_it() {
     beyond_reference!("unspecified-gateway");
     let lab = Lab::new();
@@ -562,7 +575,7 @@ fn a_gateway_in_hairpin_mode_warns_if_bridged_traffic_does_not_pass_the_firewall
     assert!(add("warned", json!({"hairpinMode": true, "isGateway": true})));
     assert!(!add("no-gateway", json!({"hairpinMode": true})));
     assert!(!add("no-hairpin", json!({"isGateway": true})));
-    if std::fs::exists(file).unwrap() {
+    if fs::exists(file).unwrap() {
         lab.host().sh(&format!("echo 1 >{file}"));
         assert!(!add("filtered", json!({"hairpinMode": true, "isGateway": true})));
     }

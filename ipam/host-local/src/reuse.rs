@@ -59,7 +59,7 @@ impl Request {
     /// Releases stale leases. The caller must not hold the lock.
     pub fn run(&self) {
         let Ok(request) = serde_json::to_vec(self) else { return };
-        let limits = Limits { bytes: 0, time: Some(TIMEOUT), group: true, ..Limits::NONE };
+        let limits = Limits { bytes: 0, time: Some(TIMEOUT), ..Limits::NONE };
         if let Err(stopped) = child::run(&mut command(), &request, limits) {
             let why = match stopped.why {
                 IoStop::Late => format!("it did not finish within {TIMEOUT:?}"),

@@ -132,3 +132,17 @@ fn taken_id(kind: &LinkKind, master: &str, cause: netlink::Error) -> Error {
             "{cause}; a VLAN of a master can have only one interface; for several containers, use bridge with the key vlan, or macvlan on {master}.{id}"
         ))
 }
+
+#[cfg(test)]
+mod tests {
+    use netlink::{IpvlanFlag, VlanProtocol};
+
+    use super::*;
+
+    #[test]
+    fn a_vlan_and_an_ipvlan_keep_the_hardware_address_of_their_parent() {
+        let vlan = LinkKind::Vlan { id: 5, protocol: VlanProtocol::Customer };
+        let ipvlan = LinkKind::Ipvlan { mode: IpvlanMode::L2, flag: IpvlanFlag::Bridge };
+        assert!(!has_own_mac(&vlan) && !has_own_mac(&ipvlan) && has_own_mac(&LinkKind::Dummy));
+    }
+}

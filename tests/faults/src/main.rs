@@ -17,7 +17,7 @@ const USAGE: &str =
     "usage: sweep [disk | links | leases | daemon | races | compound] [--every N] [--only NAME] [--replay SCHEDULE] [--seconds N] [--seed N]
   (none of these)    makes each system call of each plugin fail, and kills the plugin there
   disk               runs the plugins with full disks, unusual files and low limits
-  links              like none and compound, for dummy, ipvlan, vlan and vrf, which some kernels lack
+  links              like none and compound, for dummy, ipvlan, vlan, vrf, and bridge with a VLAN, which some kernels lack
   leases             runs host-local's commands concurrently, in every order of their system calls
   daemon             kills the dhcp daemon at each of its system calls, and starts another one
   races              attaches and detaches many containers on one bridge

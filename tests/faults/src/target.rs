@@ -137,9 +137,10 @@ impl Target {
         here
     }
 
-    /// Whether it creates a link of a kind that some kernels lack. `make test-vm` runs these.
+    /// Whether it needs a kind of link that some kernels lack, or VLANs of a bridge. `make test-vm` runs these.
     pub fn is_of_a_rare_kind(&self) -> bool {
-        const RARE: [Feature; 4] = [Feature::Ipvlan, Feature::Vlan, Feature::Dummy, Feature::Vrf];
+        const RARE: [Feature; 5] =
+            [Feature::Ipvlan, Feature::Vlan, Feature::Dummy, Feature::Vrf, Feature::BridgeVlanFiltering];
         self.needs.iter().any(|feature| RARE.contains(feature))
     }
 

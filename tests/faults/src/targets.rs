@@ -297,8 +297,15 @@ fn dnsname_alone() -> Target {
 /// The first and the last attachment of a host, which create and remove the objects that attachments share.
 fn first_and_last() -> Vec<Target> {
     let of = |name, target| Target { name, alone: true, state: None, capabilities: Vec::new(), ..target };
+    // ADD also creates the gateway interface of the VLAN, and DEL removes it.
+    let in_vlan = Target {
+        network: vec![bridge(json!({"vlan": 10}))],
+        needs: &[Feature::BridgeVlanFiltering],
+        ..bridge_alone()
+    };
     let bridges = [
         of("bridge, first and last container", bridge_alone()),
+        of("bridge, VLAN, first and last container", in_vlan),
         of("bridge, ipMasq, macspoofchk, nftables, first and last container", guarded("nftables")),
         of("bridge, ipMasq, macspoofchk, iptables, first and last container", guarded("iptables")),
     ];

@@ -11,7 +11,7 @@ use super::{printed_seed, sample};
 #[derive(Debug, PartialEq)]
 enum Part {
     Plugins,
-    /// Targets with kinds of links that some kernels lack. `make test-vm` runs them.
+    /// Targets with kinds of links that some kernels lack, and with VLANs of a bridge. `make test-vm` runs them.
     Links,
     Nftables,
     Iptables,
@@ -27,8 +27,8 @@ fn part(target: &Target) -> Part {
         (Hit::Runtime, ..) => Part::Runtime,
         (Hit::Delegate(_) | Hit::Tools(_), ..) => Part::StartedByPlugins,
         (Hit::Plugin, StayingPorts::Older | StayingPorts::Newer, _) => Part::Claims,
-        _ if target.alone => Part::FirstAndLast,
         (Hit::Plugin, StayingPorts::Others, None) if target.is_of_a_rare_kind() => Part::Links,
+        _ if target.alone => Part::FirstAndLast,
         (Hit::Plugin, StayingPorts::Others, None) => Part::Plugins,
         (Hit::Plugin, StayingPorts::Others, Some("nftables")) => Part::Nftables,
         (Hit::Plugin, StayingPorts::Others, Some("firewalld")) => Part::Firewalld,
@@ -92,6 +92,13 @@ fn sweep_links(plugin: &str) {
         Target::of(|target| part(target) == Part::Links && target.plugin() == plugin && !target.single);
     let (share, seed) = (Share::AtLeast(8), printed_seed());
     Plan { targets, share, seed, workers: 2, compares: false }.run(|_| {}).assert_clean(6);
+}
+
+#[test]
+fn bridge_leaves_nothing_in_a_vlan_after_faults_and_kills() {
+    beyond_reference!("nothing-left");
+    needs!(BridgeVlanFiltering);
+    sweep_links("bridge");
 }
 
 #[test]
