@@ -6,7 +6,7 @@ use std::time::Duration;
 use std::{fs, thread};
 
 use lab::{
-    Lab, Netns, beyond_1_1_1, beyond_reference, injecting, needs, tcp_says, udp_says, under_test,
+    CniError, Lab, Netns, beyond_1_1_1, beyond_reference, injecting, needs, tcp_says, udp_says, under_test,
     until_within,
 };
 use serde_json::{Value, json};
@@ -422,6 +422,11 @@ fn a_new_bridge_forwards_and_has_ipv6_also_if_new_links_of_the_host_do_not() {
     }
 }
 
+/// The command in the details of an error.
+fn advised(error: &CniError) -> &str {
+    error.details.split('`').nth(1).unwrap_or_default()
+}
+
 #[test]
 fn the_error_for_a_bridge_without_ipv6_has_the_command_that_enables_it() {
     needs!(Ipv6);
@@ -434,7 +439,7 @@ fn the_error_for_a_bridge_without_ipv6_has_the_command_that_enables_it() {
     assert_eq!(lab.host().sysctl("ipv6/conf/br0/disable_ipv6"), "1");
     let call = lab.plugin("bridge").config(dual_stack()).on(&pod);
     let refused = call.add().refused(999, "fd00:1:2::1/64 to br0");
-    let command = refused.details.split('`').nth(1).unwrap_or_default();
+    let command = advised(&refused);
     assert_eq!(command, "sysctl -w net/ipv6/conf/br0/disable_ipv6=0", "{refused:?}");
     lab.host().sh(command);
     call.add().ok_result();
@@ -452,7 +457,7 @@ fn on_a_host_without_ipv6_a_new_bridge_has_none_and_the_error_has_the_command_th
         let call = lab.plugin(plugin).config(dual_stack()).on(&pod);
         let refused = call.add().refused(999, link);
         assert_eq!(lab.host().sysctl("ipv6/conf/all/disable_ipv6"), "1", "{plugin}");
-        let command = refused.details.split('`').nth(1).unwrap_or_default();
+        let command = advised(&refused);
         assert_eq!(command, "sysctl -w net/ipv6/conf/all/disable_ipv6=0", "{plugin}: {refused:?}");
         lab.host().sh(command);
         call.add().ok_result();

@@ -25,7 +25,7 @@ use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 use serde_json::{Value, json};
 
-use crate::common::{STORE, cable, host_local, ips, is_ignored, leases, sleeper};
+use crate::common::{STORE, cable, host_local, ips, is_ignored, leases, sleeper, with_full_stdout};
 
 /// A bridge with host-local, as a separate network.
 fn pods(version: &str, subnet: &str) -> Value {
@@ -607,8 +607,7 @@ fn an_add_whose_result_cannot_be_written_fails_and_is_undone() {
     let lab = Lab::new();
     let pod = lab.container("pod");
     lab.configure("10-net.conflist", &pods("1.0.0", "10.1.2.0/24"));
-    let to_full = ["sh", "-c", "exec \"$0\" \"$@\" >/dev/full"].map(str::to_owned);
-    let tool = lab.cnitool().under(&to_full);
+    let tool = lab.cnitool().under(&with_full_stdout());
     let full = tool.run("add net pod");
     assert_eq!(full.exit, Some(1), "{full:#?}");
     assert!(full.stderr.contains("write to stdout: No space left on device"), "{full:#?}");

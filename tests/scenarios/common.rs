@@ -188,6 +188,11 @@ pub fn a_taken_name_is_refused(lab: &Lab, call: &Call) {
     lab.snapshot().assert_same(&before);
 }
 
+/// The command that runs a program whose output cannot be delivered.
+pub fn with_full_stdout() -> [String; 3] {
+    ["sh", "-c", r#"exec "$0" "$@" >/dev/full"#].map(str::to_owned)
+}
+
 /// Configures containerd with the plugins under test, and with this directory of networks. /etc/containerd must be the lab's own.
 pub fn configure_containerd(networks: &str) {
     let config = format!(

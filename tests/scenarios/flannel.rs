@@ -8,7 +8,7 @@ use std::fs;
 use lab::{Call, Container, Lab, SEPARATE_DELEGATES, beyond_reference, injecting};
 use serde_json::{Value, json};
 
-use crate::common::{a_taken_name_is_refused, ips, is_up};
+use crate::common::{a_taken_name_is_refused, ips, is_up, with_full_stdout};
 
 const STATE: &str = "/var/lib/cni/flannel";
 const SUBNET_FILE: &str = "/run/flannel/subnet.env";
@@ -309,7 +309,7 @@ fn two_interfaces_of_a_container_on_one_network_do_not_overwrite_each_others_fil
     one.add().ok_result();
     let with_one = lab.snapshot();
     // A result that cannot be delivered is rolled back.
-    two.clone().under(&["sh", "-c", r#"exec "$0" >/dev/full"#].map(str::to_owned)).add();
+    two.clone().under(&with_full_stdout()).add();
     lab.snapshot().assert_same(&with_one);
     two.add().ok_result();
     assert_eq!(kept(), ["pod", "pod@cbr0@net1"]);

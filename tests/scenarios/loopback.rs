@@ -4,7 +4,7 @@ use faults::{Fixture, Target};
 use lab::{Lab, beyond_reference, under_test};
 use serde_json::{Value, json};
 
-use crate::common::{host_local, is_up};
+use crate::common::{host_local, is_up, with_full_stdout};
 
 #[test]
 fn the_loopback_interface_comes_up_and_answers_in_both_families() {
@@ -39,8 +39,7 @@ fn a_failed_add_keeps_an_interface_up_that_was_up_before() {
         if was_up {
             pod.sh("ip link set lo up");
         }
-        let full = ["sh", "-c", r#"exec "$0" >/dev/full"#].map(str::to_owned);
-        let failed = lab.plugin("loopback").ifname("lo").on(&pod).under(&full).add();
+        let failed = lab.plugin("loopback").ifname("lo").on(&pod).under(&with_full_stdout()).add();
         assert!(!failed.succeeded(), "{failed:?}");
         if was_up || !under_test().reference {
             assert_eq!(is_up(&pod, "lo"), was_up);

@@ -117,9 +117,11 @@ impl Saved {
     /// The network may have been renamed since the ADD. If a network with the earlier name is still configured, the file is an attachment's of
     /// that network. The reference's files do not name the interface.
     fn is_ours(&self, document: &Value) -> bool {
-        is_of(document, &self.network)
-            && document[IFNAME].as_str().is_none_or(|ifname| *ifname == *self.ifname)
-            || document[IFNAME] == *self.ifname && !is_configured(document)
+        let is_of_network = is_of(document, &self.network);
+        match document[IFNAME].as_str() {
+            Some(ifname) => *ifname == *self.ifname && (is_of_network || !is_configured(document)),
+            None => is_of_network,
+        }
     }
 
     fn path(&self, name: &str) -> PathBuf {

@@ -111,6 +111,13 @@ pub struct Vlans {
     pub keep_default: bool,
 }
 
+impl Conf {
+    /// The VLAN in which the gateway's addresses are. `None`: the bridge has them.
+    pub fn gateway_vlan(&self) -> Option<u16> {
+        self.vlans.as_ref().filter(|vlans| vlans.access).map(|vlans| vlans.native)
+    }
+}
+
 impl TryFrom<AsWritten> for Conf {
     type Error = Error;
 

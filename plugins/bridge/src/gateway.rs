@@ -39,11 +39,11 @@ pub fn assign(host: &Namespace, bridge: &Link, leases: &AddResult, conf: &Conf) 
         return Ok(None);
     }
     let requested: Vec<IpNetwork> = leases.ips.iter().filter_map(own).collect();
-    let vlan_gateway = match conf.vlans.as_ref().filter(|vlans| vlans.access) {
-        Some(vlans) => {
+    let vlan_gateway = match conf.gateway_vlan() {
+        Some(vlan) => {
             // Held until the addresses are set, because the DEL of the last user checks them.
             let _lock = vlan::lock()?;
-            let gateway = vlan::ensure_gateway(host, bridge, vlans.native)?;
+            let gateway = vlan::ensure_gateway(host, bridge, vlan)?;
             configure(host, &gateway, &requested, conf)?;
             Some(gateway)
         }
@@ -57,8 +57,7 @@ pub fn assign(host: &Namespace, bridge: &Link, leases: &AddResult, conf: &Conf) 
 
 /// The host's link to the containers: the bridge, or the gateway interface of a VLAN.
 pub fn gateway_link(host: &Namespace, bridge: &Link, conf: &Conf) -> Result<Link> {
-    let vlan = conf.vlans.as_ref().filter(|vlans| vlans.access);
-    let gateway = vlan.map(|vlans| vlan::gateway_interface(host, bridge, vlans.native)).transpose()?;
+    let gateway = conf.gateway_vlan().map(|vlan| vlan::gateway_interface(host, bridge, vlan)).transpose()?;
     Ok(gateway.flatten().unwrap_or_else(|| bridge.clone()))
 }
 
@@ -69,8 +68,8 @@ pub fn verify(host: &Namespace, bridge: &Link, call: &Check<Conf>) -> Result<()>
     if !call.conf.is_gateway || call.net.ipam.is_none() || expected.is_empty() {
         return Ok(());
     }
-    let link = match call.conf.vlans.as_ref().filter(|vlans| vlans.access) {
-        Some(vlans) => vlan::verify_gateway(host, bridge, vlans.native)?,
+    let link = match call.conf.gateway_vlan() {
+        Some(vlan) => vlan::verify_gateway(host, bridge, vlan)?,
         None => bridge.clone(),
     };
     let present = host.nl.addresses(Some(&link))?;

@@ -129,8 +129,9 @@ pub fn adopt(
         )));
     }
     let before = LinkChange {
+        master: Some(0).filter(|_| link.master.is_none()),
         up: Some(false).filter(|_| !link.up),
-        ..if link.master.is_none() { no_master() } else { LinkChange::default() }
+        ..LinkChange::default()
     };
     let (nl, changed) = (host.nl.clone(), link.clone());
     undo.push(move || nl.change_link(&changed, &before));

@@ -98,8 +98,8 @@ fn port_of(host: &Namespace, bridge: &Link, gateway: &Link) -> Result<Option<Lin
 /// ADD: deletes the gateway interface after a failure, if unused. To be called before this ADD creates its port, so that the port is removed
 /// first.
 pub fn undo_gateway(host: &Namespace, conf: &Conf, undo: &mut Undo) {
-    let Some(vlans) = conf.vlans.as_ref().filter(|vlans| vlans.access && conf.is_gateway) else { return };
-    let (host, bridge, ids) = (host.clone(), conf.bridge.clone(), BTreeSet::from([vlans.native]));
+    let Some(vlan) = conf.gateway_vlan().filter(|_| conf.is_gateway) else { return };
+    let (host, bridge, ids) = (host.clone(), conf.bridge.clone(), BTreeSet::from([vlan]));
     undo.push(move || remove_unused(&host, &bridge, ids));
 }
 

@@ -5,7 +5,7 @@ use std::fs;
 use lab::{Call, Feature, Lab, Release, beyond_reference, needs, skip_part};
 use serde_json::{Value, json};
 
-use crate::common::{STORE, cable, ips};
+use crate::common::{STORE, cable, host_local, ips};
 
 /// An IPAM plugin that records its input, and fails if /run/lab/fail contains the command.
 const SPY: &str = r#"
@@ -83,17 +83,31 @@ fn every_command_reaches_the_delegate_and_its_failure_is_the_plugins_own() {
     assert_eq!(commands(), ["ADD", "CHECK", "GC", "STATUS", "DEL"]);
 }
 
+/// The plugins that call an IPAM plugin, with the keys that ADD needs besides. Without those whose links this kernel lacks.
+fn plugins_with_ipam() -> impl Iterator<Item = (&'static str, Value)> {
+    let usual = [
+        ("bridge", json!({"bridge": "br0"})),
+        ("host-device", json!({"device": "device"})),
+        ("macvlan", json!({"master": "cable"})),
+        ("ptp", json!({})),
+        ("tap", json!({})),
+    ];
+    let rare = [
+        ("dummy", json!({}), Feature::Dummy),
+        ("ipvlan", json!({"master": "cable"}), Feature::Ipvlan),
+        ("vlan", json!({"master": "cable", "vlanId": 5}), Feature::Vlan),
+    ];
+    let rare = rare.into_iter().filter(|(plugin, _, feature)| !skip_part(plugin, *feature));
+    usual.into_iter().chain(rare.map(|(plugin, keys, _)| (plugin, keys)))
+}
+
 #[test]
 fn status_fails_if_the_ipam_plugin_is_not_ready() {
     beyond_reference!("status");
     needs!(Macvlan);
     let lab = Lab::new();
     lab.fake_plugin("busy", r#"echo '{"code": 50, "msg": "no address today"}'; exit 1"#);
-    let kinds = [("dummy", Feature::Dummy), ("ipvlan", Feature::Ipvlan), ("vlan", Feature::Vlan)];
-    let kinds = kinds.into_iter().filter(|(plugin, feature)| !skip_part(plugin, *feature));
-    for plugin in
-        ["bridge", "host-device", "macvlan", "ptp", "tap"].into_iter().chain(kinds.map(|(plugin, _)| plugin))
-    {
+    for (plugin, _) in plugins_with_ipam() {
         let call = lab.plugin(plugin).config(json!({"ipam": {"type": "busy"}, "vlanId": 5}));
         call.status().refused(50, "no address today");
     }
@@ -106,27 +120,9 @@ fn check_fails_if_the_ipam_plugin_has_lost_the_lease() {
     let pod = lab.container("pod");
     cable(&lab);
     lab.host().sh("ip link add device type veth peer name elsewhere");
-    let ipam = json!({"type": "host-local", "ranges": [[{"subnet": "10.1.2.0/24"}]]});
-    let keys = |more: Value| {
-        let mut keys = more;
-        keys["ipam"] = ipam.clone();
-        keys
-    };
-    let rare = [
-        ("dummy", json!({}), Feature::Dummy),
-        ("ipvlan", json!({"master": "cable"}), Feature::Ipvlan),
-        ("vlan", json!({"master": "cable", "vlanId": 5}), Feature::Vlan),
-    ];
-    let rare = rare.into_iter().filter(|(plugin, _, feature)| !skip_part(plugin, *feature));
-    let usual = [
-        ("bridge", json!({"bridge": "br0"})),
-        ("host-device", json!({"device": "device"})),
-        ("macvlan", json!({"master": "cable"})),
-        ("ptp", json!({})),
-        ("tap", json!({})),
-    ];
-    for (plugin, more) in usual.into_iter().chain(rare.map(|(plugin, more, _)| (plugin, more))) {
-        let call = lab.plugin(plugin).config(keys(more)).on(&pod);
+    let ipam = json!({"ipam": host_local(&[&["10.1.2.0/24"]])});
+    for (plugin, keys) in plugins_with_ipam() {
+        let call = lab.plugin(plugin).config(keys).config(ipam.clone()).on(&pod);
         let result = call.add().ok_result();
         call.check(&result).ok();
         let address = ips(&result)[0].split('/').next().unwrap();

@@ -9,7 +9,7 @@ use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 use serde_json::{Value, json};
 
-use crate::common::{is_ignored, is_up};
+use crate::common::{is_ignored, is_up, with_full_stdout};
 
 /// Some plugins accept a second ADD, such as loopback. A DEL would detach a running container, which may be in another runtime's cache.
 #[test]
@@ -20,8 +20,7 @@ fn a_second_add_whose_result_cannot_be_written_keeps_the_attachment_and_says_so(
         "10-lo.conflist",
         &json!({"cniVersion": "1.0.0", "name": "lo", "plugins": [{"type": "loopback"}]}),
     );
-    let to_full = ["sh", "-c", "exec \"$0\" \"$@\" >/dev/full"].map(str::to_owned);
-    let (tool, full) = (lab.cnitool(), lab.cnitool().under(&to_full));
+    let (tool, full) = (lab.cnitool(), lab.cnitool().under(&with_full_stdout()));
     for cache in ["/var/lib/cni", "/var/lib/cni/multus"] {
         tool.says(&format!("--cache-dir {cache} add lo pod -i lo"));
         let refused = full.run("add lo pod -i lo");

@@ -90,11 +90,7 @@ fn a_firewalld_that_does_not_answer_is_an_error_that_says_try_again_and_loses_no
     let pod = lab.container("pod");
     let firewalld = Firewalld::start(&lab, "nftables", "public");
     // With one address: each answer has a timeout of 25 s.
-    let prev = json!({
-        "cniVersion": "1.0.0", "interfaces": [{"name": "eth0", "sandbox": "/run/netns/x"}],
-        "ips": [{"address": "10.1.2.2/24", "interface": 0}],
-    });
-    let call = firewall(&lab, json!({"prevResult": prev})).on(&pod);
+    let call = firewall(&lab, json!({"prevResult": prev_result(&["10.1.2.2/24"])})).on(&pod);
     call.add().ok_result();
     firewalld.suspend();
     call.del().refused(11, "remove 10.1.2.2/32 from firewalld's zone trusted");
@@ -236,12 +232,15 @@ fn after_a_reload_or_a_restart_check_fails_and_repair_restores_the_sources() {
     assert!(!are_in("trusted"));
 }
 
+/// The result of an earlier plugin that gave eth0 these addresses.
+fn prev_result(addresses: &[&str]) -> Value {
+    let ips: Vec<_> = addresses.iter().map(|address| json!({"address": address, "interface": 0})).collect();
+    json!({"cniVersion": "1.0.0", "interfaces": [{"name": "eth0", "sandbox": "/run/netns/x"}], "ips": ips})
+}
+
 /// Only the plugin.
 fn firewall(lab: &Lab, keys: Value) -> lab::Call {
-    let prev = json!({
-        "cniVersion": "1.0.0", "interfaces": [{"name": "eth0", "sandbox": "/run/netns/x"}],
-        "ips": [{"address": "10.1.2.2/24", "interface": 0}, {"address": "fd00:1:2::2/64", "interface": 0}],
-    });
+    let prev = prev_result(&["10.1.2.2/24", "fd00:1:2::2/64"]);
     let call = lab.plugin("firewall").config(json!({"cniVersion": "1.0.0", "backend": "firewalld"}));
     with_bus(call).config(json!({"prevResult": prev})).config(keys)
 }
